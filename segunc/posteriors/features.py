@@ -10,10 +10,10 @@ Frames are not augmented, and are seen at the size at which the network will pre
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, get_args
 
 import torch
 from safetensors.torch import save
@@ -33,11 +33,10 @@ from segunc.networks.weights import load_state, read_tensors
 from segunc.posteriors.fitting import Attachment, fitted_on, frames_as_seen, load_for_fitting
 from segunc.posteriors.methods import Method
 from segunc.posteriors.pasted import Frames, gather_pixels, mean_precision
-from segunc.sampling.density import Density, FeatureDensity, Neighbours, Origin, unit_features
-from segunc.sampling.gathering import Sample, places_of
-from segunc.sampling.gaussians import OF_GAUSSIANS, Gaussians, Moments
-from segunc.sampling.head import OF_HEAD, HeadFit, HeadScores, LogitLayer
-from segunc.scores import FEATURE_DISTANCE, FEATURES, LOG_DENSITY, SCORES, check_scores
+from segunc.sampling.density import FeatureDensity, Neighbours, Origin, unit_features
+from segunc.sampling.gathering import FEATURE_FITS, FeatureFit, Sample, fits_of, places_of
+from segunc.sampling.sampler import Provider
+from segunc.scores import FEATURE_DISTANCE, SCORES, check_scores
 from segunc.training.config import FitConfig, SelectConfig
 from segunc.training.progress import Say, say
 
@@ -49,8 +48,8 @@ OWN, AUTO = "own", "auto"
 MOST_LAYERS = 3
 """That are chosen."""
 TENSORS = "features.safetensors"
-ENCODER, HEAD = "witness.", "head."
-"""Beginnings of names of tensors: of the second encoder's weights, and of :meth:`HeadScores.shapes`. Those of map 2 begin with ``2.``."""
+ENCODER = "witness."
+"""How names of the second encoder's weights begin."""
 BANK = {"bank": "ND", "origins": "N4"}
 """Tensors of a map for ``knn``: features of length 1 but for rounding, and for each the frame's number, row and column as shares of its
 height and width, and train id (255 for none)."""
@@ -64,10 +63,10 @@ def evidence_of(scores: Collection[str]) -> frozenset[str]:
     """What scores of features need of them; InputError for a score that needs nothing of features."""
     names = check_scores(scores)
     for name in names:
-        if not FEATURES.intersection(SCORES[name].needs):
-            known = [other for other, score in SCORES.items() if FEATURES.intersection(score.needs)]
+        if FEATURE_FITS.keys().isdisjoint(SCORES[name].needs):
+            known = [other for other, score in SCORES.items() if not FEATURE_FITS.keys().isdisjoint(score.needs)]
             raise InputError(f"features.scores with '{name}'", f"some of {', '.join(known)}", "leave it out")
-    return FEATURES.intersection(need for name in names for need in SCORES[name].needs)
+    return frozenset(FEATURE_FITS).intersection(need for name in names for need in SCORES[name].needs)
 
 
 @dataclass(frozen=True)
@@ -76,7 +75,7 @@ class FeatureBank(Attachment):
 
     file: ClassVar[str] = "features.json"
     what: ClassVar[str] = "feature bank"
-    outdates: ClassVar[tuple[str, ...]] = ("anomaly.json",)
+    beside: ClassVar[tuple[str, ...]] = (TENSORS,)
 
     scores: tuple[str, ...]  # for which features were fitted
     encoder: str  # own, or timm's name of a second encoder
@@ -91,59 +90,80 @@ class FeatureBank(Attachment):
     base_sha256: str
     tensors_sha256: str  # of all that was fitted and of the second encoder's weights, in the file beside this
 
+    @property
+    def gives(self) -> frozenset[str]:
+        """Of scores whose package is there."""
+        needs = {need for name in self.scores if name in SCORES for need in SCORES[name].needs}
+        return frozenset(name for name in needs if name in FEATURE_FITS)
 
-class StoredFeatures(NamedTuple):
-    """The features of a model folder, whose tensors are read when they are needed."""
+    def record(self) -> dict[str, Any]:
+        return {"features_sha256": self.tensors_sha256}
 
-    bank: FeatureBank
-    folder: Path
+    @classmethod
+    def load(cls, folder: Path, model: Model) -> Self:
+        found = super().load(folder, model)
+        if len(found.sizes) > MOST or max(found.sizes) > LARGEST:  # a few bytes would take any memory
+            given = f"{folder / cls.file}: {len(found.sizes)} sizes up to {max(found.sizes):g}"
+            raise InputError(given, f"at most {MOST} of up to {LARGEST}", "fit it again")
+        return found
 
-    def density(
-        self, network: SegmentationNetwork, needs: Collection[str] = FEATURES, frames: Collection[str] | None = None
-    ) -> FeatureDensity:
-        """Ready for the sampler, on the network's device, for those kinds of evidence that are needed of those that were fitted; of a
-        bank the features of ``frames`` alone (None: of all). InputError where the tensors are damaged or of another bank, or no
-        feature is of these frames."""
-        bank, path = self.bank, self.folder / TENSORS
+    def providers(
+        self, model: Model, needs: Collection[str], frames: Collection[str] | None = None
+    ) -> Sequence[Provider]:
+        """Ready on the network's device, for those kinds of evidence that are needed of those that were fitted; of a bank the features of
+        ``frames`` alone (None: of all). InputError where the tensors are damaged or of another bank, or no feature is of these frames."""
+        path, network, needs = model.folder / TENSORS, model.network, self.gives.intersection(needs)
         tensors = read_tensors(path, "the tensors of the bank", "fit it again")
-        if file_sha256(path) != bank.tensors_sha256:
-            given = f"{path} has changed since {bank.file} was written"
+        if file_sha256(path) != self.tensors_sha256:
+            given = f"{path} has changed since {self.file} was written"
             raise InputError(given, "both files of one fit", "fit it again")
-        needs, device = evidence_of(bank.scores).intersection(needs), next(network.parameters()).device
+        device, origins = next(network.parameters()).device, list[Origin]()
 
-        def fitted_of(prefix: str, names: Iterable[str]) -> dict[str, Tensor]:
-            return {name: tensors[prefix + name].to(device) for name in names}
+        def restored(fit: type[FeatureFit], prefix: str) -> Any:
+            fitted = {name: tensors[prefix + name].to(device) for name in fit.shapes(needs)}
+            if fit is BankFit:
+                fitted = of_frames(fitted, self.frames, frames)
+                if prefix == f"{len(self.layers) - 1}.":
+                    origins.extend(self._origins(fitted["origins"], network.description.classes))
+            return fit.restore(fitted, needs, network, self)
 
-        head = extractor = None
-        densities, origins = list[list[Density]](), list[Origin]()
-        if needs & OF_HEAD:
-            fitted = fitted_of(HEAD, HeadScores.shapes(needs))
-            head = HeadScores(LogitLayer(network), fitted, bank.scale_percentile, needs & OF_HEAD)
-        if needs - OF_HEAD:
+        of_maps = [fit for fit in fits_of(needs) if not fit.prefix]
+        found: list[Provider] = [restored(fit, fit.prefix) for fit in fits_of(needs) if fit.prefix]
+        if of_maps:
             seen: nn.Module = network
-            if bank.encoder != OWN:
+            if self.encoder != OWN:
                 weights = {k.removeprefix(ENCODER): v for k, v in tensors.items() if k.startswith(ENCODER)}
                 with bounded({}, weights_bytes(weights)):
-                    witness = Witness(bank.encoder, bank.mean, bank.std)
+                    witness = Witness(self.encoder, self.mean, self.std)
                 load_state(witness, weights, str(path))
-                seen = witness.folded(bank.layers).to(device)
-            extractor = FeatureExtractor(seen, bank.layers, bank.sizes)
-            densities = [[] for _ in range(len(bank.layers) * len(bank.sizes))]
-        for index, of_map in enumerate(densities):
-            if FEATURE_DISTANCE in needs:
-                fitted = of_frames(fitted_of(f"{index}.", BANK), bank.frames, frames)
-                of_map.append(Neighbours(fitted["bank"]))
-                if index == len(bank.layers) - 1:
-                    origins = self._origins(fitted["origins"], network.description.classes)
-            if needs.intersection(OF_GAUSSIANS):
-                of_map.append(Gaussians(fitted_of(f"{index}.", Gaussians.shapes(needs)), needs))
-        return FeatureDensity(extractor, densities, head, guided=bank.upsampling == "guided", origins=origins)
+                seen = witness.folded(self.layers).to(device)
+            extractor = FeatureExtractor(seen, self.layers, self.sizes)
+            maps = range(len(self.layers) * len(self.sizes))
+            densities = [[restored(fit, f"{index}.") for fit in of_maps] for index in maps]
+            guided = self.upsampling == "guided"
+            found.append(FeatureDensity(extractor, densities, guided=guided, origins=origins))
+        return found
 
     def _origins(self, places: Tensor, classes: Sequence[str]) -> list[Origin]:
-        names, labels = self.bank.frames, (*classes, *[None] * 256)
+        names, labels = self.frames, (*classes, *[None] * 256)
         return [
             Origin(names[int(frame)], row, column, labels[int(label)]) for frame, row, column, label in places.tolist()
         ]
+
+
+class BankFit(FeatureFit):
+    """Features of the training frames themselves."""
+
+    @staticmethod
+    def shapes(needs: Collection[str]) -> dict[str, str]:
+        return BANK
+
+    def tensors(self, sample: Tensor) -> dict[str, Tensor]:
+        return {"bank": sample[:, :-4].half().contiguous(), "origins": sample[:, -4:].contiguous()}
+
+    @staticmethod
+    def restore(tensors: Mapping[str, Tensor], *_: object) -> Neighbours:
+        return Neighbours(tensors["bank"])
 
 
 def of_frames(fitted: dict[str, Tensor], names: Sequence[str], frames: Collection[str] | None) -> dict[str, Tensor]:
@@ -156,18 +176,6 @@ def of_frames(fitted: dict[str, Tensor], names: Sequence[str], frames: Collectio
         given = f"a bank of {len(names)} frames, none of which is trained on where their sequence is held out"
         raise InputError(given, "the data set that the bank was fitted on", "fit it again")
     return {name: tensor[kept] for name, tensor in fitted.items()}
-
-
-def read_features(folder: Path, base_sha256: str) -> StoredFeatures | None:
-    """Return what is in the folder of a model with this hash, None where there is nothing; see :meth:`Attachment.content`."""
-    content = FeatureBank.content(folder, base_sha256=base_sha256)
-    if content is None:
-        return None
-    sizes = content["sizes"]
-    if len(sizes) > MOST or max(sizes) > LARGEST:  # a few bytes would take any memory
-        given = f"{folder / FeatureBank.file}: {len(sizes)} sizes up to {max(sizes):g}"
-        raise InputError(given, f"at most {MOST} of up to {LARGEST}", "fit it again")
-    return StoredFeatures(FeatureBank(**content), folder)
 
 
 @dataclass(frozen=True)
@@ -220,13 +228,11 @@ class FeaturesConfig(Settings):
         return [Corruption.parse(text) for text in self.corruptions]
 
 
-class MapFit:
-    """Gathers what the densities of one map need of the training frames."""
+class MapSample:
+    """A sample of the features of one map of the training frames, and what fits make of all of them."""
 
-    def __init__(self, settings: FeaturesConfig, needs: frozenset[str], classes: int) -> None:
-        self.needs, self.seen = needs, 0
-        self.sample = Sample(settings.bank, settings.seed)
-        self.moments = Moments(classes, by_class=LOG_DENSITY in needs) if needs.intersection(OF_GAUSSIANS) else None
+    def __init__(self, settings: FeaturesConfig, fits: Sequence[FeatureFit]) -> None:
+        self.fits, self.seen, self.sample = fits, 0, Sample(settings.bank, settings.seed)
 
     def add(self, maps: Tensor, labels: Tensor, extent: tuple[int, int], frame: int) -> None:
         """The map ``[1, D, h, w]`` of a frame, with its train ids ``[H, W]``, see :func:`segunc.sampling.gathering.places_of`."""
@@ -234,17 +240,12 @@ class MapFit:
         places = places_of(labels, (maps.shape[2], maps.shape[3]), extent)
         self.sample.add(torch.cat([rows, torch.full((len(rows), 1), frame), places], 1))
         self.seen += len(rows)
-        if self.moments is not None:
-            self.moments.add(rows, places[:, 2].long())
+        for fit in self.fits:
+            fit.add(rows, places[:, 2].long())
 
     def tensors(self) -> dict[str, Tensor]:
-        """As :data:`BANK` and :meth:`Gaussians.shapes` name them."""
-        rows, found = self.sample.rows, dict[str, Tensor]()
-        if self.moments is not None:
-            found |= Gaussians.fit(self.moments, self.needs, rows[:, :-4]).tensors
-        if FEATURE_DISTANCE in self.needs:
-            found |= {"bank": rows[:, :-4].half().contiguous(), "origins": rows[:, -4:].contiguous()}
-        return found
+        """What all fits keep."""
+        return {name: values for fit in self.fits for name, values in fit.tensors(self.sample.rows).items()}
 
 
 def _opened(network: SegmentationNetwork, settings: FeaturesConfig, say: Say) -> tuple[nn.Module, str]:
@@ -333,10 +334,10 @@ def fit_features(
     if auto and select.anomalies == "none":
         raise InputError("features.layers auto with select.anomalies none", "cut-paste", "or name the layers")
     model, data = load_for_fitting(base, config, resolve_device(device))
-    network, classes = model.network, model.network.description.classes
-    head = HeadFit(LogitLayer(network), needs, settings.seed) if needs & OF_HEAD else None
-    layers, extractor, witness, fits = tuple[str, ...](), None, None, list[MapFit]()
-    if needs - OF_HEAD:
+    network = model.network
+    of_images = [fit(network, needs, settings) for fit in fits_of(needs) if fit.prefix]
+    layers, extractor, witness, samples = tuple[str, ...](), None, None, list[MapSample]()
+    if any(not fit.prefix for fit in fits_of(needs)):
         looked_at, deepest = _opened(network, settings, say)
         witness = looked_at if isinstance(looked_at, Witness) else None
         if auto:
@@ -349,7 +350,11 @@ def fit_features(
             layers = tuple(settings.layers or [deepest])
         extractor = FeatureExtractor(looked_at, layers, settings.sizes)
         gathered = needs | {FEATURE_DISTANCE} if auto else needs
-        fits = [MapFit(settings, gathered, len(classes)) for _ in range(len(layers) * len(settings.sizes))]
+        of_maps = [fit for fit in fits_of(gathered) if not fit.prefix]
+        samples = [
+            MapSample(settings, [fit(network, gathered, settings) for fit in of_maps])
+            for _ in range(len(layers) * len(settings.sizes))
+        ]
     elif settings.encoder != OWN or settings.layers:
         given = f"features.encoder or features.layers for {', '.join(settings.scores)} alone"
         raise InputError(
@@ -362,31 +367,33 @@ def fit_features(
             if known[index].name not in names[-1:]:
                 names.append(known[index].name)
             if extractor:
-                for fit, maps, extent in zip(fits, extractor(image), extractor.extents(image), strict=True):
-                    fit.add(maps, torch.from_numpy(labels), extent, len(names) - 1)
-            if head:
-                head.add(image)
-    of_maps = [fit.tensors() for fit in fits]
+                for sample, maps, extent in zip(samples, extractor(image), extractor.extents(image), strict=True):
+                    sample.add(maps, torch.from_numpy(labels), extent, len(names) - 1)
+            for fit in of_images:
+                fit.add(image, torch.from_numpy(labels))
+    fitted = [sample.tensors() for sample in samples]
     upsampling = settings.upsampling or "bilinear"
     if auto and extractor:
-        chosen, upsampling = _choose_layers(model, data, extractor, of_maps, names, settings, select, say)
+        chosen, upsampling = _choose_layers(model, data, extractor, fitted, names, settings, select, say)
         count = len(layers)
         layers = tuple(layers[place] for place in chosen)
-        of_maps = [of_maps[size * count + place] for size in range(len(settings.sizes)) for place in chosen]
-    kinds = {"bank", "origins"} if FEATURE_DISTANCE not in needs else set()
+        fitted = [fitted[size * count + place] for size in range(len(settings.sizes)) for place in chosen]
+    left_out = () if FEATURE_DISTANCE in needs else BANK
     tensors = {
-        f"{index}.{name}": v for index, fitted in enumerate(of_maps) for name, v in fitted.items() if name not in kinds
+        f"{index}.{name}": v
+        for index, of_map in enumerate(fitted)
+        for name, v in of_map.items()
+        if name not in left_out
     }
-    if head:
-        tensors |= {f"{HEAD}{name}": v for name, v in head.tensors(settings.react_percentile).items()}
+    for fit in of_images:
+        tensors |= {fit.prefix + name: v for name, v in fit.tensors(torch.empty(0)).items()}
     mean, std = (), ()
     if witness:
         tensors |= {f"{ENCODER}{name}": v.cpu().contiguous() for name, v in witness.state_dict().items()}
         mean, std = (tuple(v.flatten().tolist()) for v in (witness.mean, witness.std))
-    if absent := {
-        name for fit in fits if fit.moments for name, n in zip(classes, fit.moments.counts, strict=True) if not n
-    }:
-        say(f"left out of the Gaussians, as no place is mostly of them: {', '.join(sorted(absent))}")
+    for note in dict.fromkeys(fit.note() for fit in (*of_images, *(fit for sample in samples for fit in sample.fits))):
+        if note:
+            say(note)
     out.mkdir(parents=True, exist_ok=True)
     write_atomically(out / TENSORS, save(tensors))
     kept = FeatureBank(
@@ -395,8 +402,8 @@ def fit_features(
         file_sha256(out / TENSORS),
     )  # fmt: skip
     kept.attach(base, config, out, METHOD.name, say)
-    of = f"{sum(fit.seen for fit in fits):,} features of {len(names)} frames ({', '.join(layers)})"
-    say(f"wrote {out}: {', '.join(kept.scores)}, fitted on {of if fits else f'{len(names)} frames'}")
+    of = f"{sum(sample.seen for sample in samples):,} features of {len(names)} frames ({', '.join(layers)})"
+    say(f"wrote {out}: {', '.join(kept.scores)}, fitted on {of if samples else f'{len(names)} frames'}")
     return kept
 
 

@@ -67,7 +67,6 @@ METHODS: Registry[Method] = Registry(
         "tta": "segunc.posteriors.tta:METHOD",
         "variational": "segunc.posteriors.variational:METHOD",
         "temperature": "segunc.posteriors.temperature:METHOD",
-        "standardized-max-logit": "segunc.posteriors.max_logit:METHOD",
         "features": "segunc.posteriors.features:METHOD",
         "anomaly": "segunc.posteriors.anomaly:METHOD",
     },

@@ -21,7 +21,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
@@ -59,7 +59,7 @@ class Calibration(Attachment):
 
     file: ClassVar[str] = "calibration.json"
     what: ClassVar[str] = "calibration"
-    outdates: ClassVar[tuple[str, ...]] = ("anomaly.json",)
+    bound_by: ClassVar[tuple[str, ...]] = ("base_sha256", "posterior_sha256")
     temperature: float | None  # T > 0; None of a kind that is no scalar
     fitted_on: Mapping[str, Any]  # the data set, its split, the size that the network saw, and the date
     frames: int
@@ -89,12 +89,6 @@ class Calibration(Attachment):
 
     def __str__(self) -> str:
         return f"{self.calibrator or f'temperature {self.temperature:.4f}'}, of the {self.applies}"
-
-    @classmethod
-    def read(cls, folder: Path, base_sha256: str, posterior_sha256: str | None) -> Self | None:
-        """Return the calibration in the folder of a model with these hashes, None where there is none; see :meth:`content`."""
-        content = cls.content(folder, base_sha256=base_sha256, posterior_sha256=posterior_sha256)
-        return None if content is None else cls(**content)
 
 
 @dataclass(frozen=True)

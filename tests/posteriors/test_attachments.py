@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import torch
 
+from segunc.baselines.max_logit import MaxLogitStatistics
 from segunc.core.errors import InputError
 from segunc.networks import NetworkDescription, build_network, save_network
 from segunc.posteriors.files import Model, copy_model, load_model
 from segunc.posteriors.fitting import Attachment
-from segunc.posteriors.max_logit import MaxLogitStatistics
 from segunc.posteriors.temperature import Calibration
 from tests.records import change_record
 from tests.training.overconfident import save_abnn
@@ -52,19 +52,18 @@ def abnn(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_they_come_back_with_a_copy_of_the_model(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     source: Path = request.getfixturevalue(kind)
     plain = load_model(source)
-    assert (plain.temperature, plain.calibration, plain.max_logit_statistics) == (1.0, None, None)
+    assert (plain.temperature, plain.attachments) == (1.0, {})
     copy_model(source, tmp_path / "copy")
     calibration(plain).write(tmp_path / "copy")
     statistics(plain).write(tmp_path / "copy")
     again = load_model(tmp_path / "copy")
     assert again.temperature == 1.5
-    assert again.calibration == calibration(plain)
-    assert again.max_logit_statistics == statistics(plain)
+    assert again.attachments == {"calibration": calibration(plain), "max_logit_statistics": statistics(plain)}
     assert (again.sha256, again.posterior_sha256) == (plain.sha256, plain.posterior_sha256)
     # The copy is another model: what was fitted on it did not creep into its source, and goes with it further.
-    assert load_model(source).calibration is None
+    assert load_model(source).attachments == {}
     copy_model(tmp_path / "copy", tmp_path / "second")
-    assert load_model(tmp_path / "second").calibration == calibration(plain)
+    assert load_model(tmp_path / "second").attachments == again.attachments
 
 
 def test_those_of_another_base_are_refused(base: Path, tmp_path: Path) -> None:
@@ -82,7 +81,7 @@ def test_a_temperature_of_another_posterior_is_refused_and_statistics_of_the_sam
     # The same members with another alpha: the tensors are the same file, the draws are not.
     wider = save_abnn(base, tmp_path / "wider", alpha=0.3)
     statistics(load_model(abnn)).write(wider)
-    assert load_model(wider).max_logit_statistics is not None
+    assert load_model(wider).attachments.keys() == {"max_logit_statistics"}
     calibration(load_model(abnn)).write(wider)
     with pytest.raises(InputError, match="fitted on a posterior with the hash"):
         load_model(wider)
@@ -183,7 +182,7 @@ def test_one_that_acts_on_the_mean_leaves_the_logits(abnn: Path, tmp_path: Path)
     ):
         of_mean.write(tmp_path)
         model = load_model(tmp_path)
-        assert model.calibration == of_mean
+        assert model.attachments["calibration"] == of_mean
         assert model.temperature == 1.0
         assert model.calibrator == of_mean.calibrator
         assert model.fitted(["entropy"])["calibrator"] == of_mean.calibrator
@@ -202,5 +201,5 @@ def test_a_deterministic_model_does_not_go_into_the_folder_of_a_bayesian_one(
 
 def test_the_hash_of_statistics_is_of_the_numbers_that_decide_the_score(base: Path) -> None:
     found = statistics(load_model(base))
-    assert found.sha256 == replace(found, frames=99).sha256
-    assert found.sha256 != replace(found, std=(1.0, 0.6)).sha256
+    assert found.record() == replace(found, frames=99).record()
+    assert found.record() != replace(found, std=(1.0, 0.6)).record()

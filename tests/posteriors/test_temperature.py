@@ -246,7 +246,7 @@ def test_what_is_written_is_what_the_sampler_applies(
     said: list[str] = []
     record = scale_temperature(camvid[0], config, tmp_path, device="cpu", say=said.append)
     model = load_model(tmp_path)
-    assert model.calibration == record
+    assert model.attachments["calibration"] == record
     assert (record.kind, record.applies, record.temperature) == (kind, "mean", None)
     assert record.penalty == min(list(record.held_out)[1:], key=lambda name: record.held_out[name])
     assert f"{record.held_out[record.penalty]:.4f} on frames held out ({record.penalty})" in said[-1]

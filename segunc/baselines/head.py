@@ -8,17 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from segunc.baselines.scores import CLIPPED_ENERGY, SCALED_ENERGY, VIRTUAL_LOGIT
+from segunc.core.device import Precision, full_float32
 from segunc.core.errors import InputError
 from segunc.networks.network import SegmentationNetwork
-from segunc.sampling.gathering import Sample
-from segunc.scores import CLIPPED_ENERGY, SCALED_ENERGY, VIRTUAL_LOGIT
+from segunc.sampling.density import narrowed
+from segunc.sampling.gathering import FeatureFit, Sample
 from segunc.uncertainty import energy
+
+if TYPE_CHECKING:
+    from segunc.posteriors.features import FeatureBank, FeaturesConfig
 
 OF_HEAD = frozenset({VIRTUAL_LOGIT, CLIPPED_ENERGY, SCALED_ENERGY})
 PLACES = 10_000
@@ -111,26 +116,22 @@ class HeadScores:
 
     Args:
         layer: of the network.
-        tensors: as :meth:`shapes` names them.
+        tensors: as :meth:`HeadFit.shapes` names them.
         percentile: of a place's activations, from which on they count as large for ``scale-energy``.
         gives: names of the evidence that they were fitted for.
     """
 
-    @staticmethod
-    def shapes(needs: Collection[str]) -> dict[str, str]:
-        """Names of the tensors that some evidence needs, with their axes."""
-        found = {"clip": "1"} if CLIPPED_ENERGY in needs else {}
-        if VIRTUAL_LOGIT in needs:
-            # u = -W^+ b, where all logits are nearest to 0; an orthonormal basis of what the training features hardly use
-            found |= {"origin": "D", "residual": "RD", "alpha": "1"}
-        return found
-
     def __init__(
         self, layer: LogitLayer, tensors: Mapping[str, Tensor], percentile: float, gives: Collection[str]
     ) -> None:
-        self.layer, self.tensors, self.percentile, self.gives = layer, tensors, percentile, frozenset(gives)
+        self.layer, self.tensors, self.percentile = layer, tensors, percentile
+        self.gives = OF_HEAD.intersection(gives)
 
-    def __call__(self, images: Tensor, needs: Collection[str], temperature: float = 1.0) -> dict[str, Tensor]:
+    @torch.inference_mode()
+    @full_float32()
+    def __call__(
+        self, images: Tensor, needs: Collection[str], precision: Precision = "float32", temperature: float = 1.0
+    ) -> dict[str, Tensor]:
         """The evidence that is needed, each ``[n, H, W]`` float32, of images ``[n, 3, H, W]`` in 0..1: alpha times the residual's
         length less log-sum-exp of the logits (Wang et al., CVPR 2022); the energy of the logits of clipped (Sun et al., NeurIPS 2021)
         and of scaled activations (Xu et al., ICLR 2024). Logits are divided by ``temperature``, see
@@ -153,7 +154,7 @@ class HeadScores:
         def beside(logits: Tensor) -> Tensor:
             return torch.cat([logits, *(part.to(logits.dtype).expand_as(logits[: len(images)]) for part in residual)])
 
-        with self.layer.changed(forms, beside):
+        with narrowed(images, precision), self.layer.changed(forms, beside):
             parts = self.layer.network(images).float().split(len(images))
         found = {name: energy(logits, temperature) for name, logits in zip(asked, parts, strict=False)}
         if VIRTUAL_LOGIT in found:
@@ -181,21 +182,38 @@ class HeadScores:
         return (given * ratio.exp()).to(given.dtype)
 
 
-class HeadFit:
-    """Gathers what the three need of the training frames, in one pass and constant memory."""
+class HeadFit(FeatureFit):
+    """Gathers what the three need of the training frames."""
 
-    def __init__(self, layer: LogitLayer, needs: Collection[str], seed: int) -> None:
-        self.layer, self.needs, self.sample = layer, needs, Sample(PLACES, seed)
+    prefix = "head."
+
+    @staticmethod
+    def shapes(needs: Collection[str]) -> dict[str, str]:
+        """See :class:`FeatureFit`, as for all methods."""
+        found = {"clip": "1"} if CLIPPED_ENERGY in needs else {}
         if VIRTUAL_LOGIT in needs:
-            self.weight, self.bias = layer.weight()
+            # u = -W^+ b, where all logits are nearest to 0; an orthonormal basis of what the training features hardly use
+            found |= {"origin": "D", "residual": "RD", "alpha": "1"}
+        return found
+
+    @staticmethod
+    def restore(
+        tensors: Mapping[str, Tensor], needs: Collection[str], network: SegmentationNetwork, bank: FeatureBank
+    ) -> HeadScores:
+        return HeadScores(LogitLayer(network), tensors, bank.scale_percentile, needs)
+
+    def __init__(self, network: SegmentationNetwork, needs: Collection[str], settings: FeaturesConfig) -> None:
+        self.layer, self.needs, self.sample = LogitLayer(network), needs, Sample(PLACES, settings.seed)
+        self.percentile = settings.react_percentile
+        if VIRTUAL_LOGIT in needs:
+            self.weight, self.bias = self.layer.weight()
             size = self.weight.shape[1]
             self.count, self.sum, self.products = 0, torch.zeros(size).double(), torch.zeros(size, size).double()
 
-    def add(self, images: Tensor) -> None:
-        """Images ``[n, 3, H, W]`` in 0..1."""
+    def add(self, seen: Tensor, labels: Tensor | None = None) -> None:
         if not {VIRTUAL_LOGIT, CLIPPED_ENERGY}.intersection(self.needs):
             return
-        rows = self.layer.inputs(images).cpu()
+        rows = self.layer.inputs(seen).cpu()
         self.sample.add(rows)
         if VIRTUAL_LOGIT in self.needs:
             wide = rows.double()
@@ -203,12 +221,12 @@ class HeadFit:
             self.sum += wide.sum(0)
             self.products.addmm_(wide.T, wide)
 
-    def tensors(self, percentile: float) -> dict[str, Tensor]:
-        """As :meth:`HeadScores.shapes` names them: the clip is the ``percentile`` of all activations; the principal subspace of vim has
-        half of the dimensions, as its authors take them."""
+    def tensors(self, sample: Tensor | None = None) -> dict[str, Tensor]:
+        """The clip is the percentile ``react_percentile`` of all activations; the principal subspace of vim
+        has half of the dimensions, as its authors take them."""
         found: dict[str, Tensor] = {}
         if CLIPPED_ENERGY in self.needs:
-            found["clip"] = torch.tensor([np.percentile(self.sample.rows.numpy(), percentile)])
+            found["clip"] = torch.tensor([np.percentile(self.sample.rows.numpy(), self.percentile)])
         if VIRTUAL_LOGIT in self.needs:
             origin = -torch.linalg.pinv(self.weight) @ self.bias
             crossed = self.sum.outer(origin) / self.count

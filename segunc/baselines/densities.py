@@ -15,13 +15,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from segunc.baselines.scores import LOG_DENSITY, MAHALANOBIS, RELATIVE_MAHALANOBIS
 from segunc.core.errors import InputError
 from segunc.data.labels import IGNORE
-from segunc.scores import LOG_DENSITY, MAHALANOBIS, RELATIVE_MAHALANOBIS
+from segunc.sampling.gathering import FeatureFit
+
+if TYPE_CHECKING:
+    from segunc.networks.network import SegmentationNetwork
+    from segunc.posteriors.features import FeaturesConfig
 
 LEAST_SHARE = 1e-8
 """Of the largest variance of the shared covariance; directions with less hold the rounding of float32 features."""
@@ -59,27 +65,9 @@ class Gaussians:
     """Gaussians of K classes that occurred, over features ``[M, D]`` of which R directions count.
 
     Args:
-        tensors: as :meth:`shapes` names them.
+        tensors: as :meth:`GaussianFit.shapes` names them.
         gives: names of the evidence that they were fitted for.
     """
-
-    @staticmethod
-    def shapes(needs: Collection[str]) -> dict[str, str]:
-        """Names of the tensors that some evidence needs, with their axes."""
-        found = {
-            "mean": "D",  # of all features with a class
-            "whitening": "RD",
-            "centres": "KR",  # means of the classes, whitened
-            "standard": "32",  # mean and standard deviation of each evidence, in OF_GAUSSIANS
-        }
-        if RELATIVE_MAHALANOBIS in needs:
-            found["background"] = "RR"  # whitens the one Gaussian of all, in whitened coordinates
-        if LOG_DENSITY in needs:
-            found |= {
-                "components": "KRR",
-                "constants": "K",
-            }  # whiten the classes' own; logarithms of weights and normalisers
-        return found
 
     def __init__(self, tensors: Mapping[str, Tensor], gives: Collection[str]) -> None:
         self.tensors, self.gives = tensors, frozenset(gives).intersection(OF_GAUSSIANS)
@@ -158,6 +146,48 @@ class Gaussians:
         constants = dict(zip(OF_GAUSSIANS, self.tensors["standard"], strict=True))
         found = self.raw(features, needs)
         return {name: (values - constants[name][0]) / constants[name][1] for name, values in found.items()}
+
+
+class GaussianFit(FeatureFit):
+    """Gathers what the Gaussians of one map need of the training frames."""
+
+    @staticmethod
+    def shapes(needs: Collection[str]) -> dict[str, str]:
+        """See :class:`FeatureFit`, as for all methods."""
+        found = {
+            "mean": "D",  # of all features with a class
+            "whitening": "RD",
+            "centres": "KR",  # means of the classes, whitened
+            "standard": "32",  # mean and standard deviation of each evidence, in OF_GAUSSIANS
+        }
+        if RELATIVE_MAHALANOBIS in needs:
+            found["background"] = "RR"  # whitens the one Gaussian of all, in whitened coordinates
+        if LOG_DENSITY in needs:
+            found |= {
+                "components": "KRR",
+                "constants": "K",
+            }  # whiten the classes' own; logarithms of weights and normalisers
+        return found
+
+    @staticmethod
+    def restore(tensors: Mapping[str, Tensor], needs: Collection[str], *_: object) -> Gaussians:
+        return Gaussians(tensors, needs)
+
+    def __init__(self, network: SegmentationNetwork, needs: Collection[str], settings: FeaturesConfig) -> None:
+        self.needs, self.classes = needs, network.description.classes
+        self.moments = Moments(len(self.classes), by_class=LOG_DENSITY in needs)
+
+    def add(self, seen: Tensor, labels: Tensor) -> None:
+        self.moments.add(seen, labels)
+
+    def tensors(self, sample: Tensor) -> dict[str, Tensor]:
+        return dict(Gaussians.fit(self.moments, self.needs, sample[:, :-4]).tensors)
+
+    def note(self) -> str:
+        absent = [name for name, count in zip(self.classes, self.moments.counts, strict=True) if not count]
+        return (
+            f"left out of the Gaussians, as no place is mostly of them: {', '.join(sorted(absent))}" if absent else ""
+        )
 
 
 def _whitening(covariance: Tensor) -> Tensor:

@@ -1,0 +1,1 @@
+"""Methods that ABNN is compared with, each found through an entry point."""
