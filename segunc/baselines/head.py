@@ -19,11 +19,12 @@ from segunc.core.device import Precision, full_float32
 from segunc.core.errors import InputError
 from segunc.networks.network import SegmentationNetwork
 from segunc.sampling.density import narrowed
-from segunc.sampling.gathering import FeatureFit, Sample
+from segunc.sampling.gathering import FeatureFit, Sample, Take
 from segunc.uncertainty import energy
 
 if TYPE_CHECKING:
     from segunc.posteriors.features import FeatureBank, FeaturesConfig
+    from segunc.training.progress import Say
 
 OF_HEAD = frozenset({VIRTUAL_LOGIT, CLIPPED_ENERGY, SCALED_ENERGY})
 PLACES = 10_000
@@ -116,10 +117,19 @@ class HeadScores:
 
     Args:
         layer: of the network.
-        tensors: as :meth:`HeadFit.shapes` names them.
+        tensors: as :meth:`shapes` names them.
         percentile: of a place's activations, from which on they count as large for ``scale-energy``.
         gives: names of the evidence that they were fitted for.
     """
+
+    @staticmethod
+    def shapes(needs: Collection[str]) -> dict[str, str]:
+        """Names of the tensors that some evidence needs, with their axes."""
+        found = {"clip": "1"} if CLIPPED_ENERGY in needs else {}
+        if VIRTUAL_LOGIT in needs:
+            # u = -W^+ b, where all logits are nearest to 0; an orthonormal basis of what the training features hardly use
+            found |= {"origin": "D", "residual": "RD", "alpha": "1"}
+        return found
 
     def __init__(
         self, layer: LogitLayer, tensors: Mapping[str, Tensor], percentile: float, gives: Collection[str]
@@ -188,29 +198,18 @@ class HeadFit(FeatureFit):
     prefix = "head."
 
     @staticmethod
-    def shapes(needs: Collection[str]) -> dict[str, str]:
-        """See :class:`FeatureFit`, as for all methods."""
-        found = {"clip": "1"} if CLIPPED_ENERGY in needs else {}
-        if VIRTUAL_LOGIT in needs:
-            # u = -W^+ b, where all logits are nearest to 0; an orthonormal basis of what the training features hardly use
-            found |= {"origin": "D", "residual": "RD", "alpha": "1"}
-        return found
-
-    @staticmethod
-    def restore(
-        tensors: Mapping[str, Tensor], needs: Collection[str], network: SegmentationNetwork, bank: FeatureBank
-    ) -> HeadScores:
-        return HeadScores(LogitLayer(network), tensors, bank.scale_percentile, needs)
+    def restore(take: Take, needs: Collection[str], network: SegmentationNetwork, bank: FeatureBank) -> HeadScores:
+        return HeadScores(LogitLayer(network), take(HeadScores.shapes(needs)), bank.scale_percentile, needs)
 
     def __init__(self, network: SegmentationNetwork, needs: Collection[str], settings: FeaturesConfig) -> None:
-        self.layer, self.needs, self.sample = LogitLayer(network), needs, Sample(PLACES, settings.seed)
-        self.percentile = settings.react_percentile
+        super().__init__(network, needs, settings)
+        self.layer, self.sample = LogitLayer(network), Sample(PLACES, settings.seed)
         if VIRTUAL_LOGIT in needs:
             self.weight, self.bias = self.layer.weight()
             size = self.weight.shape[1]
             self.count, self.sum, self.products = 0, torch.zeros(size).double(), torch.zeros(size, size).double()
 
-    def add(self, seen: Tensor, labels: Tensor | None = None) -> None:
+    def add(self, seen: Tensor, labels: Tensor) -> None:
         if not {VIRTUAL_LOGIT, CLIPPED_ENERGY}.intersection(self.needs):
             return
         rows = self.layer.inputs(seen).cpu()
@@ -221,12 +220,12 @@ class HeadFit(FeatureFit):
             self.sum += wide.sum(0)
             self.products.addmm_(wide.T, wide)
 
-    def tensors(self, sample: Tensor | None = None) -> dict[str, Tensor]:
+    def tensors(self, sample: Tensor, say: Say) -> dict[str, Tensor]:
         """The clip is the percentile ``react_percentile`` of all activations; the principal subspace of vim
         has half of the dimensions, as its authors take them."""
         found: dict[str, Tensor] = {}
         if CLIPPED_ENERGY in self.needs:
-            found["clip"] = torch.tensor([np.percentile(self.sample.rows.numpy(), self.percentile)])
+            found["clip"] = torch.tensor([np.percentile(self.sample.rows.numpy(), self.settings.react_percentile)])
         if VIRTUAL_LOGIT in self.needs:
             origin = -torch.linalg.pinv(self.weight) @ self.bias
             crossed = self.sum.outer(origin) / self.count

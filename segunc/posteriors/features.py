@@ -9,8 +9,9 @@ Frames are not augmented, and are seen at the size at which the network will pre
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, get_args
@@ -25,6 +26,7 @@ from segunc.core.device import flushed_denormals, resolve_device
 from segunc.core.errors import InputError
 from segunc.core.files import write_atomically
 from segunc.data.corruptions import Corruption
+from segunc.maps.nearest import TrainingPlace
 from segunc.networks.build import bounded, weights_bytes
 from segunc.networks.encoders import encoder_normalisation, load_encoder_weights
 from segunc.networks.features import FeatureExtractor, Witness, candidate_layers, deepest_layer
@@ -33,8 +35,8 @@ from segunc.networks.weights import load_state, read_tensors
 from segunc.posteriors.fitting import Attachment, fitted_on, frames_as_seen, load_for_fitting
 from segunc.posteriors.methods import Method
 from segunc.posteriors.pasted import Frames, gather_pixels, mean_precision
-from segunc.sampling.density import FeatureDensity, Neighbours, Origin, unit_features
-from segunc.sampling.gathering import FEATURE_FITS, FeatureFit, Sample, fits_of, places_of
+from segunc.sampling.density import FeatureDensity, Neighbours, unit_features
+from segunc.sampling.gathering import FEATURE_FITS, FeatureFit, Sample, Take, fits_of, places_of
 from segunc.sampling.sampler import Provider
 from segunc.scores import FEATURE_DISTANCE, SCORES, check_scores
 from segunc.training.config import FitConfig, SelectConfig
@@ -117,19 +119,17 @@ class FeatureBank(Attachment):
         if file_sha256(path) != self.tensors_sha256:
             given = f"{path} has changed since {self.file} was written"
             raise InputError(given, "both files of one fit", "fit it again")
-        device, origins = next(network.parameters()).device, list[Origin]()
+        device = next(network.parameters()).device
+
+        def take(prefix: str, names: Iterable[str]) -> dict[str, Tensor]:
+            found = {name: tensors[prefix + name].to(device) for name in names}
+            return of_frames(found, self.frames, frames) if "origins" in found else found
 
         def restored(fit: type[FeatureFit], prefix: str) -> Any:
-            fitted = {name: tensors[prefix + name].to(device) for name in fit.shapes(needs)}
-            if fit is BankFit:
-                fitted = of_frames(fitted, self.frames, frames)
-                if prefix == f"{len(self.layers) - 1}.":
-                    origins.extend(self._origins(fitted["origins"], network.description.classes))
-            return fit.restore(fitted, needs, network, self)
+            return fit.restore(functools.partial(take, prefix), needs, network, self)
 
-        of_maps = [fit for fit in fits_of(needs) if not fit.prefix]
         found: list[Provider] = [restored(fit, fit.prefix) for fit in fits_of(needs) if fit.prefix]
-        if of_maps:
+        if of_maps := [fit for fit in fits_of(needs) if not fit.prefix]:
             seen: nn.Module = network
             if self.encoder != OWN:
                 weights = {k.removeprefix(ENCODER): v for k, v in tensors.items() if k.startswith(ENCODER)}
@@ -140,30 +140,25 @@ class FeatureBank(Attachment):
             extractor = FeatureExtractor(seen, self.layers, self.sizes)
             maps = range(len(self.layers) * len(self.sizes))
             densities = [[restored(fit, f"{index}.") for fit in of_maps] for index in maps]
-            guided = self.upsampling == "guided"
-            found.append(FeatureDensity(extractor, densities, guided=guided, origins=origins))
+            places = take(f"{len(self.layers) - 1}.", BANK)["origins"].tolist() if BankFit in of_maps else []
+            classes = network.description.num_classes
+            known = [
+                TrainingPlace(self.frames[int(frame)], row, column, int(label) if label < classes else None)
+                for frame, row, column, label in places
+            ]
+            found.append(FeatureDensity(extractor, densities, guided=self.upsampling == "guided", origins=known))
         return found
-
-    def _origins(self, places: Tensor, classes: Sequence[str]) -> list[Origin]:
-        names, labels = self.frames, (*classes, *[None] * 256)
-        return [
-            Origin(names[int(frame)], row, column, labels[int(label)]) for frame, row, column, label in places.tolist()
-        ]
 
 
 class BankFit(FeatureFit):
     """Features of the training frames themselves."""
 
-    @staticmethod
-    def shapes(needs: Collection[str]) -> dict[str, str]:
-        return BANK
-
-    def tensors(self, sample: Tensor) -> dict[str, Tensor]:
+    def tensors(self, sample: Tensor, say: Say) -> dict[str, Tensor]:
         return {"bank": sample[:, :-4].half().contiguous(), "origins": sample[:, -4:].contiguous()}
 
     @staticmethod
-    def restore(tensors: Mapping[str, Tensor], *_: object) -> Neighbours:
-        return Neighbours(tensors["bank"])
+    def restore(take: Take, *_: object) -> Neighbours:
+        return Neighbours(take(BANK)["bank"])
 
 
 def of_frames(fitted: dict[str, Tensor], names: Sequence[str], frames: Collection[str] | None) -> dict[str, Tensor]:
@@ -243,9 +238,9 @@ class MapSample:
         for fit in self.fits:
             fit.add(rows, places[:, 2].long())
 
-    def tensors(self) -> dict[str, Tensor]:
+    def tensors(self, say: Say) -> dict[str, Tensor]:
         """What all fits keep."""
-        return {name: values for fit in self.fits for name, values in fit.tensors(self.sample.rows).items()}
+        return {name: values for fit in self.fits for name, values in fit.tensors(self.sample.rows, say).items()}
 
 
 def _opened(network: SegmentationNetwork, settings: FeaturesConfig, say: Say) -> tuple[nn.Module, str]:
@@ -371,7 +366,8 @@ def fit_features(
                     sample.add(maps, torch.from_numpy(labels), extent, len(names) - 1)
             for fit in of_images:
                 fit.add(image, torch.from_numpy(labels))
-    fitted = [sample.tensors() for sample in samples]
+    once = functools.cache(say)  # of many maps there is one thing to tell
+    fitted = [sample.tensors(once) for sample in samples]
     upsampling = settings.upsampling or "bilinear"
     if auto and extractor:
         chosen, upsampling = _choose_layers(model, data, extractor, fitted, names, settings, select, say)
@@ -386,14 +382,11 @@ def fit_features(
         if name not in left_out
     }
     for fit in of_images:
-        tensors |= {fit.prefix + name: v for name, v in fit.tensors(torch.empty(0)).items()}
+        tensors |= {fit.prefix + name: v for name, v in fit.tensors(torch.empty(0), once).items()}
     mean, std = (), ()
     if witness:
         tensors |= {f"{ENCODER}{name}": v.cpu().contiguous() for name, v in witness.state_dict().items()}
         mean, std = (tuple(v.flatten().tolist()) for v in (witness.mean, witness.std))
-    for note in dict.fromkeys(fit.note() for fit in (*of_images, *(fit for sample in samples for fit in sample.fits))):
-        if note:
-            say(note)
     out.mkdir(parents=True, exist_ok=True)
     write_atomically(out / TENSORS, save(tensors))
     kept = FeatureBank(

@@ -24,7 +24,7 @@ from segunc.networks.network import SegmentationNetwork
 from segunc.networks.weights import check_finite, read_tensors
 from segunc.posteriors.decoder_ensemble import DecoderEnsemble
 from segunc.posteriors.ensemble import Ensemble
-from segunc.posteriors.fitting import ATTACHMENTS, Attachment, attached_files, attachments_in
+from segunc.posteriors.fitting import ATTACHMENTS, Attachment, attachments_in
 from segunc.posteriors.mc_dropout import OwnDropout
 from segunc.posteriors.methods import METHODS
 from segunc.posteriors.tta import TestTimeAugmentation
@@ -114,8 +114,9 @@ def default_scores(folder: Path) -> tuple[str, ...]:
 def model_files(folder: Path, *, fitted: bool = True) -> list[Path]:
     """The files that make the model of a folder, which may not be there: those of an ensemble's members included, and, if
     ``fitted``, what was fitted on the model as a whole."""
-    own = [path for name in (WEIGHTS, DESCRIPTION, TENSORS, POSTERIOR) if (path := folder / name).exists()]
-    own += [path for kind in attachments_in(folder) for path in attached_files(folder, kind)] if fitted else []
+    of_whole = [name for kind in attachments_in(folder) for name in (kind.file, *kind.beside)] if fitted else []
+    names = [WEIGHTS, DESCRIPTION, TENSORS, POSTERIOR, *of_whole]
+    own = [folder / name for name in names if (folder / name).exists()]
     members = sorted(folder.glob(f"{MEMBERS}/*/"))
     return own + [path for member in members for path in model_files(member, fitted=False)]
 

@@ -112,9 +112,9 @@ class Attachment:
 
         copy_model(base, out)
         for kind in () if self.of_others else attachments_in(out):
-            for path in attached_files(out, kind) if kind.of_others else ():
-                path.unlink()
-                say(f"removed {path}, which was fitted with a former {self.what}: fit it again")
+            for name in (kind.file, *kind.beside) if kind.of_others else ():
+                (out / name).unlink(missing_ok=True)
+                say(f"removed {out / name}, which was fitted with a former {self.what}: fit it again")
         save_config(config, out, method)
         self.write(out)
 
@@ -157,11 +157,6 @@ def attachments_in(folder: Path) -> list[type[Attachment]]:
     """Return what was fitted on the model in a folder, in the order in which it is loaded; no other module is imported."""
     there = [ATTACHMENTS[name] for name in ATTACHMENTS if (folder / f"{name}.json").exists()]
     return sorted(there, key=lambda kind: kind.of_others)
-
-
-def attached_files(folder: Path, kind: type[Attachment]) -> list[Path]:
-    """Return the files of an attachment that are in a folder."""
-    return [path for name in (kind.file, *kind.beside) if (path := folder / name).exists()]
 
 
 def are_finite(values: Iterable[object]) -> bool:

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from segunc.core.device import Precision, full_float32, to_device
 from segunc.core.errors import InputError
+from segunc.maps.nearest import TrainingPlace
 from segunc.networks.features import FeatureExtractor
 from segunc.scores import EVIDENCE, FEATURE_DISTANCE
 
@@ -24,15 +25,6 @@ BLOCK = {"cpu": 512, "cuda": 8192}
 """Places, and features of a bank, that are multiplied at a time: on a CPU their cosines stay in the cache, however large the bank."""
 GUIDED_VARIANCE = 0.01
 """Of the grey image (0..1) in a window, from which on a guided map follows its edges: epsilon of He et al., 0.1 squared."""
-
-
-class Origin(NamedTuple):
-    """Where in the training frames a feature was seen."""
-
-    frame: str  # name
-    row: float  # of the place's centre, as shares of the frame's height and width
-    column: float
-    label: str | None  # name of the class of most of its labelled pixels
 
 
 class Nearest(NamedTuple):
@@ -105,7 +97,7 @@ class FeatureDensity:
         densities: Sequence[Sequence[Density]],
         *,
         guided: bool = False,
-        origins: Sequence[Origin] = (),
+        origins: Sequence[TrainingPlace] = (),
     ) -> None:
         self.extractor, self.densities = extractor, densities
         self.guided, self.origins = guided, origins

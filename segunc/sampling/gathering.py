@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -15,43 +15,31 @@ from segunc.scores import FEATURE_DISTANCE
 if TYPE_CHECKING:
     from segunc.networks.network import SegmentationNetwork
     from segunc.posteriors.features import FeatureBank, FeaturesConfig
+    from segunc.training.progress import Say
+
+Take = Callable[[Iterable[str]], dict[str, Tensor]]
 
 
 class FeatureFit:
-    """Gathers over the training frames what some evidence of features needs: an entry of :data:`FEATURE_FITS` for each name of it.
-
-    There is one for each map of the encoder, or one for all where it has a prefix and looks at the frames itself.
-    """
+    """Gathers over the training frames what some evidence of features needs, an entry of :data:`FEATURE_FITS` for each name of it. There
+    is one for each map of the encoder, or with a ``prefix`` one for the frames themselves."""
 
     prefix: ClassVar[str] = ""  # of the names of its tensors; those of map 2 begin with ``2.``
 
     def __init__(self, network: SegmentationNetwork, needs: Collection[str], settings: FeaturesConfig) -> None:
         self.network, self.needs, self.settings = network, needs, settings
 
-    @staticmethod
-    def shapes(needs: Collection[str]) -> Mapping[str, str]:
-        """Return the names of the tensors that some evidence needs, with their axes."""
-        raise NotImplementedError
-
     def add(self, seen: Tensor, labels: Tensor) -> None:
-        """Look at unit features ``[M, D]`` of a map, with the train ids of their places int64 ``[M]``; or at images ``[1, 3, h, w]`` in
-        0..1, with train ids uint8 ``[h, w]``."""
+        """Take unit features ``[M, D]`` of a map with the train ids ``[M]`` of their places, or a frame ``[1, 3, h, w]`` with its own."""
 
-    def tensors(self, sample: Tensor) -> dict[str, Tensor]:
-        """Return the tensors. Rows of the sample are features of the map and four numbers of where each was seen, see
-        :data:`segunc.posteriors.features.BANK`; there are none with a prefix."""
+    def tensors(self, sample: Tensor, say: Say) -> dict[str, Tensor]:
+        """Return what is kept. A row of the sample is a feature of the map and, in four numbers, where it was seen."""
         raise NotImplementedError
 
-    def note(self) -> str:
-        """Return what a user should know of what was gathered, or nothing."""
-        return ""
-
     @staticmethod
-    def restore(
-        tensors: Mapping[str, Tensor], needs: Collection[str], network: SegmentationNetwork, bank: FeatureBank
-    ) -> Any:
-        """Return what gives the evidence, of tensors on the network's device: a :class:`segunc.sampling.density.Density` of the map, or
-        with a prefix a :class:`segunc.sampling.sampler.Provider`."""
+    def restore(take: Take, needs: Collection[str], network: SegmentationNetwork, bank: FeatureBank) -> Any:
+        """Return a :class:`segunc.sampling.density.Density` of the map, or with a prefix a :class:`segunc.sampling.sampler.Provider`, of the
+        tensors that ``take`` gives for their names, on the network's device."""
         raise NotImplementedError
 
 

@@ -29,7 +29,7 @@ from segunc.frames.sources import (
 )
 from segunc.maps.folder import OVERLAY
 from segunc.maps.manifest import build_manifest, read_manifest, read_run
-from segunc.maps.nearest import NearestPlaces, TrainingPlace
+from segunc.maps.nearest import NearestPlaces
 from segunc.maps.pipeline import DrawOverlay, FindNearest, Summary, run_pipeline
 from segunc.maps.shards import Shard, all_shards, iterate_records, parse_shard
 from segunc.maps.statistics import Region
@@ -441,15 +441,12 @@ def nearest_finder(job: Job) -> FindNearest:
     if density is None or bank is None:
         given = f"--nearest without a score of nearest features ({', '.join(job.request.scores)})"
         raise InputError(given, "knn, or an anomaly that has it as a part", "add knn to --scores")
-    classes = job.model.network.description.classes
-    number = {None: None} | {name: index for index, name in enumerate(classes)}
-    known = [TrainingPlace(at.frame, at.row, at.column, number[at.label]) for at in density.origins]
 
     def find(frame: Frame, maps: Maps) -> NearestPlaces:
         assert isinstance(maps, HostMaps)
         assert maps.nearest is not None
         rows, distances, extent = maps.nearest
-        return NearestPlaces(bank.fitted_on["dataset"], known, rows.numpy(), distances.numpy(), extent)
+        return NearestPlaces(bank.fitted_on["dataset"], density.origins, rows.numpy(), distances.numpy(), extent)
 
     return find
 

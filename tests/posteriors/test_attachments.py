@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,11 +15,14 @@ from segunc.baselines.max_logit import MaxLogitStatistics
 from segunc.core.errors import InputError
 from segunc.networks import NetworkDescription, build_network, save_network
 from segunc.posteriors.files import Model, copy_model, load_model
-from segunc.posteriors.fitting import Attachment
+from segunc.posteriors.fitting import ATTACHMENTS, Attachment, attachments_in
 from segunc.posteriors.temperature import Calibration
+from segunc.uncertainty import Calibrator
 from tests.records import change_record
 from tests.training.overconfident import save_abnn
 
+EARLIER = Path(__file__).parent / "earlier"
+"""As a version wrote them that named each in its code."""
 SMALL = {"decoder_pyramid_channels": 32, "decoder_segmentation_channels": 32}
 
 
@@ -197,6 +201,31 @@ def test_a_deterministic_model_does_not_go_into_the_folder_of_a_bayesian_one(
         copy_model(base, tmp_path)
     copy_model(tmp_path, tmp_path)
     assert load_model(tmp_path).bayesian
+
+
+def test_those_of_an_earlier_version_are_read_written_and_recorded_to_the_byte(tmp_path: Path) -> None:
+    nothing: Any = None
+    model = Model(nothing, nothing, "base", "posterior", None, {}, EARLIER)
+    for kind in attachments_in(EARLIER):
+        found = model.attachments[Path(kind.file).stem] = kind.load(EARLIER, model)
+        found.write(tmp_path)
+        assert (tmp_path / kind.file).read_bytes() == (EARLIER / kind.file).read_bytes()
+    assert list(model.attachments) == ["calibration", "features", "max_logit_statistics", "anomaly"]
+    calibrator = model.calibrator
+    assert (model.temperature, calibrator) == (1.0, Calibrator((1.0, 0.5), (0.1, -0.1)))
+    assert model.attachments["features"].gives == {"feature distance", "negative log density", "virtual logit"}
+    summed = model.attachments["anomaly"].record()["anomaly"]
+    assert (summed["parts"], summed["weights"]) == (("deterministic-energy", "knn"), (1.0, 2.0))
+    assert summed["scales"] == ({"mean": 0.25, "std": 0.5}, {"levels": (0.0, 0.5, 1.0), "excess": 0.125})
+    assert summed["surprise"] == {"levels": (0.0, 1.0), "excess": 0.5}
+    records = [one.record() for one in model.used(["knn", "standardized-max-logit"])]
+    statistics = "dfdea3efefee66f437cd7a0892d855644ab16a20ca4d7353e0494b2339027df8"
+    assert records == [{"features_sha256": "tensors"}, {"max_logit_statistics_sha256": statistics}]
+    assert [one.file for one in model.used(["anomaly"])] == ["features.json", "anomaly.json"]
+    for name in ("base_sha256", "posterior_sha256", "features_sha256", "temperature", "calibrator_sha256"):
+        other: Any = SimpleNamespace(hashes=model.hashes | {name: 1.5 if name == "temperature" else "other"})
+        with pytest.raises(InputError, match=r"anomaly\.json was fitted on a"):
+            ATTACHMENTS["anomaly"].load(EARLIER, other)
 
 
 def test_the_hash_of_statistics_is_of_the_numbers_that_decide_the_score(base: Path) -> None:

@@ -19,8 +19,8 @@ from segunc.affine.convert import convert
 from segunc.affine.draws import AffineLayout
 from segunc.affine.dropout_sites import convert_dropout
 from segunc.affine.posterior import Deterministic, Trainable
-from segunc.baselines.densities import OF_GAUSSIANS, GaussianFit, Gaussians
-from segunc.baselines.head import OF_HEAD, HeadFit, HeadScores, LogitLayer
+from segunc.baselines.densities import OF_GAUSSIANS, Gaussians
+from segunc.baselines.head import OF_HEAD, HeadScores, LogitLayer
 from segunc.baselines.max_logit import MaxLogitStatistics
 from segunc.core.device import to_device
 from segunc.networks import NetworkDescription, SegmentationNetwork
@@ -132,7 +132,7 @@ def everything(network: SegmentationNetwork, layer: LogitLayer) -> dict[str, Any
     shapes = {"D": 8, "R": 8, "K": 3, "1": 1, "3": 3, "2": 2}
     tensors = [
         {name: torch.rand([shapes[axis] for axis in axes]) for name, axes in made.shapes(EVIDENCE).items()}
-        for made in (GaussianFit, HeadFit)
+        for made in (Gaussians, HeadScores)
     ]
     on_gpu(network)
     gaussians, of_head = map(on_gpu, tensors)

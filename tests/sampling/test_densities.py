@@ -14,7 +14,7 @@ from sklearn.mixture import GaussianMixture
 from torch import Tensor, nn
 
 from segunc.affine.convert import convert
-from segunc.baselines.densities import OF_GAUSSIANS, GaussianFit, Gaussians, Moments
+from segunc.baselines.densities import OF_GAUSSIANS, GaussianFit, Gaussians
 from segunc.baselines.head import HeadFit, HeadScores, LogitLayer
 from segunc.baselines.scores import (
     CLIPPED_ENERGY,
@@ -42,6 +42,12 @@ def random(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
+def moments_of(classes: int, needs: Any = OF_GAUSSIANS) -> GaussianFit:
+    network: Any = SimpleNamespace(description=SimpleNamespace(num_classes=classes))
+    settings: Any = None
+    return GaussianFit(network, needs, settings)
+
+
 @pytest.fixture(scope="module")
 def known() -> tuple[Tensor, Tensor]:
     """Unit features of three classes of their own covariances, id 1 of which never occurs, and some of no class."""
@@ -54,10 +60,10 @@ def known() -> tuple[Tensor, Tensor]:
 @pytest.fixture(scope="module")
 def fitted(known: tuple[Tensor, Tensor]) -> Gaussians:
     """From the stream in three parts."""
-    moments = Moments(4, by_class=True)
+    moments = moments_of(4)
     for rows, labels in zip(known[0].split(250), known[1].split(250), strict=True):
         moments.add(rows, labels)
-    return Gaussians.fit(moments, OF_GAUSSIANS, known[0])
+    return Gaussians.fit(moments, known[0])
 
 
 def by_class(known: tuple[Tensor, Tensor]) -> tuple[list[Any], Any]:
@@ -110,24 +116,24 @@ def test_each_is_standardised_on_the_training_features(known: tuple[Tensor, Tens
 
 
 def test_only_what_is_needed_is_fitted_and_means_the_same(known: tuple[Tensor, Tensor], fitted: Gaussians) -> None:
-    moments = Moments(4, by_class=False)
+    moments = moments_of(4, [MAHALANOBIS])
     moments.add(*known)
     assert moments.products.shape == (1, SIZE, SIZE)
-    alone = Gaussians.fit(moments, [MAHALANOBIS], known[0])
+    alone = Gaussians.fit(moments, known[0])
     assert (alone.gives, fitted.gives) == ({MAHALANOBIS}, set(OF_GAUSSIANS))
-    assert alone.tensors.keys() == GaussianFit.shapes([MAHALANOBIS]).keys()
-    assert fitted.tensors.keys() == GaussianFit.shapes(OF_GAUSSIANS).keys()
+    assert alone.tensors.keys() == Gaussians.shapes([MAHALANOBIS]).keys()
+    assert fitted.tensors.keys() == Gaussians.shapes(OF_GAUSSIANS).keys()
     assert_near(alone(queries(), OF_GAUSSIANS[:1])[MAHALANOBIS], fitted(queries(), OF_GAUSSIANS)[MAHALANOBIS])
 
 
 def test_a_class_of_one_feature_has_a_gaussian_and_dead_channels_are_left_out(known: tuple[Tensor, Tensor]) -> None:
     rows = torch.cat([known[0], torch.zeros(len(known[0]), 2)], 1)
-    moments, plain = (Moments(4, by_class=True) for _ in range(2))
+    moments, plain = (moments_of(4) for _ in range(2))
     labels = known[1].clone()
     labels[-1] = 1
     moments.add(rows, labels)
     plain.add(known[0], labels)
-    found, expected = Gaussians.fit(moments, OF_GAUSSIANS, rows), Gaussians.fit(plain, OF_GAUSSIANS, known[0])
+    found, expected = Gaussians.fit(moments, rows), Gaussians.fit(plain, known[0])
     for name, values in found(torch.cat([queries(), random(50, 2)], 1), OF_GAUSSIANS).items():
         assert_near(values, expected(queries(), OF_GAUSSIANS)[name])
 
@@ -141,10 +147,10 @@ def test_a_class_of_one_feature_has_a_gaussian_and_dead_channels_are_left_out(kn
     ],
 )
 def test_too_little_for_a_covariance_is_one_line(rows: Tensor, labels: list[int], said: str) -> None:
-    moments = Moments(3, by_class=True)
+    moments = moments_of(3)
     moments.add(nn.functional.normalize(rows, dim=1), torch.tensor(labels))
     with pytest.raises(InputError, match=said) as caught:
-        Gaussians.fit(moments, OF_GAUSSIANS, rows)
+        Gaussians.fit(moments, rows)
     assert "\n" not in str(caught.value)
 
 
@@ -202,8 +208,8 @@ def head_scores(found: SegmentationNetwork, images: Tensor, needs: Any, clip: fl
     settings: Any = SimpleNamespace(seed=0, react_percentile=clip)
     fit = HeadFit(found, needs, settings)
     for image in images:
-        fit.add(image[None])
-    tensors = {name: values.to(images.device) for name, values in fit.tensors().items()}
+        fit.add(image[None], torch.zeros(0))
+    tensors = {name: values.to(images.device) for name, values in fit.tensors(torch.zeros(0), print).items()}
     return HeadScores(fit.layer, tensors, 75.0, needs)
 
 
