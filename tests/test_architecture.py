@@ -17,7 +17,7 @@ FLOORS = (
     {"sampling", "maps", "metrics"},
     {"processing", "training"},
     {"posteriors"},
-    {"evaluation", "gallery"},
+    {"baselines", "evaluation", "gallery"},
     {"plots", "exchange", "scale"},
     {"options"},
     {"verbs"},

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -23,12 +22,9 @@ from torch import Tensor
 from segunc.baselines.scores import LOG_DENSITY, MAHALANOBIS, RELATIVE_MAHALANOBIS
 from segunc.core.errors import InputError
 from segunc.data.labels import IGNORE
-from segunc.sampling.gathering import FeatureFit, Take
-
-if TYPE_CHECKING:
-    from segunc.networks.network import SegmentationNetwork
-    from segunc.posteriors.features import FeaturesConfig
-    from segunc.training.progress import Say
+from segunc.networks.network import SegmentationNetwork
+from segunc.posteriors.features import FeatureFit, FeaturesConfig, Take
+from segunc.training.progress import Say
 
 LEAST_SHARE = 1e-8
 """Of the largest variance of the shared covariance; directions with less hold the rounding of float32 features."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,13 +18,11 @@ from segunc.baselines.scores import CLIPPED_ENERGY, SCALED_ENERGY, VIRTUAL_LOGIT
 from segunc.core.device import Precision, full_float32
 from segunc.core.errors import InputError
 from segunc.networks.network import SegmentationNetwork
+from segunc.posteriors.features import FeatureBank, FeatureFit, FeaturesConfig, Take
 from segunc.sampling.density import narrowed
-from segunc.sampling.gathering import FeatureFit, Sample, Take
+from segunc.sampling.gathering import Sample
+from segunc.training.progress import Say
 from segunc.uncertainty import energy
-
-if TYPE_CHECKING:
-    from segunc.posteriors.features import FeatureBank, FeaturesConfig
-    from segunc.training.progress import Say
 
 OF_HEAD = frozenset({VIRTUAL_LOGIT, CLIPPED_ENERGY, SCALED_ENERGY})
 PLACES = 10_000

@@ -25,6 +25,7 @@ from segunc.core.bounds import Bound, NonNegativeInt, PositiveInt, Settings
 from segunc.core.device import flushed_denormals, resolve_device
 from segunc.core.errors import InputError
 from segunc.core.files import write_atomically
+from segunc.core.registry import Registry
 from segunc.data.corruptions import Corruption
 from segunc.maps.nearest import TrainingPlace
 from segunc.networks.build import bounded, weights_bytes
@@ -36,7 +37,7 @@ from segunc.posteriors.fitting import Attachment, fitted_on, frames_as_seen, loa
 from segunc.posteriors.methods import Method
 from segunc.posteriors.pasted import Frames, gather_pixels, mean_precision
 from segunc.sampling.density import FeatureDensity, Neighbours, unit_features
-from segunc.sampling.gathering import FEATURE_FITS, FeatureFit, Sample, Take, fits_of, places_of
+from segunc.sampling.gathering import Sample, places_of
 from segunc.sampling.sampler import Provider
 from segunc.scores import FEATURE_DISTANCE, SCORES, check_scores
 from segunc.training.config import FitConfig, SelectConfig
@@ -57,8 +58,42 @@ BANK = {"bank": "ND", "origins": "N4"}
 height and width, and train id (255 for none)."""
 MOST, LARGEST = 64, 16
 """Of sizes in a record, and a size."""
+Take = Callable[[Iterable[str]], dict[str, Tensor]]
 Upsampling = Literal["bilinear", "guided"]
 Percentile = Annotated[float, Bound(above=0, most=99.9)]
+
+
+class FeatureFit:
+    """Gathers over the training frames what some evidence of features needs, an entry of :data:`FEATURE_FITS` for each name of it. There
+    is one for each map of the encoder, or with a ``prefix`` one for the frames themselves."""
+
+    prefix: ClassVar[str] = ""  # of the names of its tensors; those of map 2 begin with ``2.``
+
+    def __init__(self, network: SegmentationNetwork, needs: Collection[str], settings: FeaturesConfig) -> None:
+        self.network, self.needs, self.settings = network, needs, settings
+
+    def add(self, seen: Tensor, labels: Tensor) -> None:
+        """Take unit features ``[M, D]`` of a map with the train ids ``[M]`` of their places, or a frame ``[1, 3, h, w]`` with its own."""
+
+    def tensors(self, sample: Tensor, say: Say) -> dict[str, Tensor]:
+        """Return what is kept. A row of the sample is a feature of the map and, in four numbers, where it was seen."""
+        raise NotImplementedError
+
+    @staticmethod
+    def restore(take: Take, needs: Collection[str], network: SegmentationNetwork, bank: FeatureBank) -> Any:
+        """Return a :class:`segunc.sampling.density.Density` of the map, or with a prefix a :class:`segunc.sampling.sampler.Provider`, of the
+        tensors that ``take`` gives for their names, on the network's device."""
+        raise NotImplementedError
+
+
+FEATURE_FITS: Registry[type[FeatureFit]] = Registry(
+    "evidence of features", "segunc.feature_fits", {FEATURE_DISTANCE: "segunc.posteriors.features:BankFit"}
+)
+
+
+def fits_of(needs: Collection[str]) -> list[type[FeatureFit]]:
+    """Return those that some evidence needs."""
+    return list(dict.fromkeys(FEATURE_FITS[name] for name in FEATURE_FITS if name in needs))
 
 
 def evidence_of(scores: Collection[str]) -> frozenset[str]:

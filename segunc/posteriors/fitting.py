@@ -89,8 +89,8 @@ class Attachment:
         return frozenset()
 
     def providers(self, model: Model, needs: Collection[str], frames: Collection[str] | None = None) -> Sequence[Any]:
-        """Return what gives the sampler the evidence that is needed (:class:`segunc.sampling.sampler.Provider`), of training frames those of these names alone (None:
-        all). It is one itself unless it has more to read or to make."""
+        """Return what gives the sampler the evidence that is needed, each a :class:`segunc.sampling.sampler.Provider`; of what was seen in
+        training frames that of ``frames`` alone (None: of all). By default it is one itself."""
         return (self,)
 
     def record(self) -> dict[str, Any]:

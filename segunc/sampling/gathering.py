@@ -2,55 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
-from typing import TYPE_CHECKING, Any, ClassVar
-
 import torch
 from torch import Tensor
 
-from segunc.core.registry import Registry
 from segunc.data.labels import IGNORE
-from segunc.scores import FEATURE_DISTANCE
-
-if TYPE_CHECKING:
-    from segunc.networks.network import SegmentationNetwork
-    from segunc.posteriors.features import FeatureBank, FeaturesConfig
-    from segunc.training.progress import Say
-
-Take = Callable[[Iterable[str]], dict[str, Tensor]]
-
-
-class FeatureFit:
-    """Gathers over the training frames what some evidence of features needs, an entry of :data:`FEATURE_FITS` for each name of it. There
-    is one for each map of the encoder, or with a ``prefix`` one for the frames themselves."""
-
-    prefix: ClassVar[str] = ""  # of the names of its tensors; those of map 2 begin with ``2.``
-
-    def __init__(self, network: SegmentationNetwork, needs: Collection[str], settings: FeaturesConfig) -> None:
-        self.network, self.needs, self.settings = network, needs, settings
-
-    def add(self, seen: Tensor, labels: Tensor) -> None:
-        """Take unit features ``[M, D]`` of a map with the train ids ``[M]`` of their places, or a frame ``[1, 3, h, w]`` with its own."""
-
-    def tensors(self, sample: Tensor, say: Say) -> dict[str, Tensor]:
-        """Return what is kept. A row of the sample is a feature of the map and, in four numbers, where it was seen."""
-        raise NotImplementedError
-
-    @staticmethod
-    def restore(take: Take, needs: Collection[str], network: SegmentationNetwork, bank: FeatureBank) -> Any:
-        """Return a :class:`segunc.sampling.density.Density` of the map, or with a prefix a :class:`segunc.sampling.sampler.Provider`, of the
-        tensors that ``take`` gives for their names, on the network's device."""
-        raise NotImplementedError
-
-
-FEATURE_FITS: Registry[type[FeatureFit]] = Registry(
-    "evidence of features", "segunc.feature_fits", {FEATURE_DISTANCE: "segunc.posteriors.features:BankFit"}
-)
-
-
-def fits_of(needs: Collection[str]) -> list[type[FeatureFit]]:
-    """Return those that some evidence needs."""
-    return list(dict.fromkeys(FEATURE_FITS[name] for name in FEATURE_FITS if name in needs))
 
 
 class Sample:

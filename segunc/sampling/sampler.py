@@ -148,7 +148,7 @@ class Sampler:
         there = frozenset[str]().union(*(provider.gives for provider in self.fitted))
         for score in table:
             for need in score.needs if score.sources - {"draws", "base"} else ():
-                if (evidence := EVIDENCE[need]).source not in ("draws", "base") and need not in there:
+                if (evidence := EVIDENCE[need]).without and need not in there:
                     given = f"score {score.name} of a model {evidence.without}"
                     raise InputError(given, "a model that has what it needs", evidence.remedy(score.name))
         self._of_base = [score for score in table if score.sources <= {"base", "constant"}]
