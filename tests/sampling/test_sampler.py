@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn.functional import interpolate
 
 from segunc.affine.draws import AffineLayout
-from segunc.baselines.max_logit import MaxLogitStatistics
+from segunc.baselines.max_logit import MaxLogitStatistics, standardized_max_logit
 from segunc.core.errors import InputError, NotFiniteError
 from segunc.maps.encoding import encode_unit
 from segunc.posteriors.abnn import ABNN
@@ -28,7 +28,6 @@ from segunc.uncertainty import (
     entropy_from_probabilities,
     max_logit,
     max_softmax,
-    standardized_max_logit,
 )
 from tests.affine.networks import Pixelwise, SequenceFirst, randomise, small_network
 from tests.sampling.plain import assert_maps_of_a_plain_loop, assert_mean_of, posterior_of
