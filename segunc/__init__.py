@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from segunc.options import SummaryOptions as SummaryOptions
     from segunc.options import TrainOptions as TrainOptions
     from segunc.posteriors.abnn import ABNN as ABNN
+    from segunc.posteriors.abnn import ABNNPosterior as ABNNPosterior
     from segunc.posteriors.abnn import ABNNTuner as ABNNTuner
     from segunc.posteriors.abnn_task import ABNNCallback as ABNNCallback
     from segunc.posteriors.abnn_task import ABNNTask as ABNNTask
@@ -67,7 +68,7 @@ _NAMES = {
     "segunc.maps.encoding": ["decode_unit", "encode_unit"],
     "segunc.networks": ["NetworkDescription", "SegmentationNetwork", "build_network", "load_network", "save_network"],
     "segunc.options": ["ImportOptions", *(f"{verb.capitalize()}Options" for verb in [*_ALONE, *_MAKING, *_LOOKING])],
-    "segunc.posteriors.abnn": ["ABNN", "ABNNTuner"],
+    "segunc.posteriors.abnn": ["ABNN", "ABNNPosterior", "ABNNTuner"],
     "segunc.posteriors.abnn_task": ["ABNNCallback", "ABNNTask"],
     "segunc.posteriors.files": ["load_model"],
     "segunc.sampling": ["Prediction", "Sampler"],

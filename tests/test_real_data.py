@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from segunc import ABNN, AffineLayout, NetworkDescription, Sampler, build_network, convert
+from segunc import ABNNPosterior, AffineLayout, NetworkDescription, Sampler, build_network, convert
 from segunc.data.datasets import dataset_entry
 from segunc.data.images import load_image
 from segunc.data.labels import label_map
@@ -54,7 +54,7 @@ def test_the_identity_on_a_real_frame(network: SegmentationNetwork, frames: list
 
 
 def test_chunks_and_order_within_one_code(network: SegmentationNetwork, frames: list[np.ndarray]) -> None:
-    posterior = ABNN.around(AffineLayout(network), 0.1, 3)
+    posterior = ABNNPosterior.around(AffineLayout(network), 0.1, 3)
     reference = codes(Sampler(network, posterior, draws=6, chunk=6), frames)
     for chunk in (1, 3):
         for order in ([0, 1, 2], [2, 0, 1]):
@@ -65,7 +65,7 @@ def test_chunks_and_order_within_one_code(network: SegmentationNetwork, frames: 
 
 def test_noise_moves_the_maps(network: SegmentationNetwork, frames: list[np.ndarray]) -> None:
     layout = AffineLayout(network)
-    weak, strong = (Sampler(network, ABNN.around(layout, a), draws=4) for a in (0.02, 0.2))
+    weak, strong = (Sampler(network, ABNNPosterior.around(layout, a), draws=4) for a in (0.02, 0.2))
     epistemic = [
         float(sample_frames(s, frames[:1], size=(192, 256)).scores["epistemic"].mean()) for s in (weak, strong)
     ]

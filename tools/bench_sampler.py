@@ -36,7 +36,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from segunc import ABNN, AffineLayout, NetworkDescription, Sampler, SegmentationNetwork, build_network, convert
+from segunc import ABNNPosterior, AffineLayout, NetworkDescription, Sampler, SegmentationNetwork, build_network, convert
 from segunc.core.device import choose_precision, resolve_device
 from segunc.options import image_size
 from segunc.sampling.engine import Engine, bfloat16_copy
@@ -112,7 +112,7 @@ def job(row: str, arguments: argparse.Namespace) -> tuple[Callable[[], object], 
         return lambda: by_hand(lambda s: network(images), arguments.draws), 1
     convert(network.body)
     layout = AffineLayout(network)
-    posterior = ABNN.around(layout, ALPHA)
+    posterior = ABNNPosterior.around(layout, ALPHA)
     if kind == "loop":
 
         def one(draw: int) -> Tensor:

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 from torch.func import functional_call, vmap
 
-from segunc import ABNN, AffineLayout, NetworkDescription, Sampler, build_network, convert
+from segunc import ABNNPosterior, AffineLayout, NetworkDescription, Sampler, build_network, convert
 from segunc.core.device import Precision
 from segunc.options import image_size
 from tools.measuring import provenance
@@ -42,7 +42,7 @@ def main() -> None:
     plain, network = (build_network(description).eval().to(memory_format=torch.channels_last) for _ in range(2))
     network.load_state_dict(plain.state_dict())
     convert(network)
-    posterior = ABNN.around(layout := AffineLayout(network), 0.1)
+    posterior = ABNNPosterior.around(layout := AffineLayout(network), 0.1)
     draws = posterior.affine(layout, list(range(options.draws)), 0)
     affine, expected = dict[str, Tensor](), torch.empty(0)
     for kind, values in (("weight", draws.weight), ("bias", draws.bias)):

@@ -16,7 +16,7 @@ import sys
 
 import torch
 
-from segunc import ABNN, AffineLayout, NetworkDescription, Sampler, build_network, convert
+from segunc import ABNNPosterior, AffineLayout, NetworkDescription, Sampler, build_network, convert
 from segunc.options import image_size
 
 
@@ -35,7 +35,7 @@ def predict(arguments: argparse.Namespace) -> int:
     posterior = None
     if arguments.draws > 1:
         convert(network.body)
-        posterior = ABNN.around(AffineLayout(network), 0.1)
+        posterior = ABNNPosterior.around(AffineLayout(network), 0.1)
     sampler = Sampler(network, posterior, draws=arguments.draws, precision=arguments.precision)
     sampler(torch.rand(1, 3, *arguments.size))
     return peak_bytes()

@@ -33,7 +33,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from segunc import (
-    ABNN,
+    ABNNPosterior,
     AffineLayout,
     ImportOptions,
     InputError,
@@ -162,7 +162,7 @@ def measure(options: ImportOptions, folder: Path) -> dict[str, Any]:
         return row | {"sites": str(error)}
     row["sites"] = len(report.sites)
     row["alpha 0"], row["batch"] = conversion_differences(network, images)
-    sampler = Sampler(network, ABNN.around(AffineLayout(network), 0.1), draws=4, seed=0, precision="float32")
+    sampler = Sampler(network, ABNNPosterior.around(AffineLayout(network), 0.1), draws=4, seed=0, precision="float32")
     sampler(images[:1])
     times = []
     for _ in range(3):

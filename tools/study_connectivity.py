@@ -45,7 +45,7 @@ from segunc.evaluation.compare import format_number, markdown_table
 from segunc.metrics.segmentation import accuracy, confusion_matrix, mean_iou
 from segunc.networks.files import load_network
 from segunc.plots.charts import PANEL, REFERENCE, Line, add_legend, draw_lines, new_figure, save_figure, styled
-from segunc.posteriors.abnn import ABNN, reestimate
+from segunc.posteriors.abnn import ABNNPosterior, reestimate
 from segunc.posteriors.files import Model
 from segunc.posteriors.fitting import frames_as_seen, load_for_fitting
 from segunc.sampling.runner import draw_logits
@@ -81,7 +81,7 @@ def segments(posterior: Posterior, layout: AffineLayout, draws: int, seed: int, 
     """The lines of a posterior: the base to each of ABNN's members, and all pairs of these; draw 0 to 1, 1 to 2 and so on; draw 0 to
     the next of its member."""
     sets: list[tuple[str, Any, Iterator[tuple[int, int]]]] = []
-    if isinstance(posterior, ABNN):
+    if isinstance(posterior, ABNNPosterior):
         every = range(posterior.members)
         ends = posterior.with_alpha(0.0).affine(layout, every, seed)
         yield from member_lines(ends.weight, ends.bias, layout, t)
@@ -138,7 +138,7 @@ def reestimated(line: Segment, network: nn.Module, batches: Sequence[Tensor]) ->
     found = [
         (gamma * scale, beta + gamma * shift)
         for gamma, beta, own in zip(line.weight, line.bias, line.networks or [network] * len(line.weight), strict=True)
-        for scale, shift in [reestimate(own, ABNN(gamma[None], beta[None], 0.0), 0, batches)]
+        for scale, shift in [reestimate(own, ABNNPosterior(gamma[None], beta[None], 0.0), 0, batches)]
     ]
     weight, bias = (torch.stack(values) for values in zip(*found, strict=True))
     return Segment(f"{line.name}, re-estimated", weight, bias, line.networks)
@@ -174,9 +174,9 @@ def measure(
 def logits_along(line: Segment, network: nn.Module, image: Tensor) -> Iterator[Tensor]:
     """Of one image at each point."""
     if not line.networks:
-        yield from draw_logits(network, ABNN(line.weight, line.bias, 0.0), image, len(line.weight))
+        yield from draw_logits(network, ABNNPosterior(line.weight, line.bias, 0.0), image, len(line.weight))
     for own, weight, bias in zip(line.networks, line.weight, line.bias, strict=False):
-        yield from draw_logits(own, ABNN(weight[None], bias[None], 0.0), image, 1)
+        yield from draw_logits(own, ABNNPosterior(weight[None], bias[None], 0.0), image, 1)
 
 
 def barrier(values: Tensor, t: Tensor) -> float:
@@ -234,7 +234,7 @@ def study(options: argparse.Namespace) -> dict[str, Any]:
         seen = [image for _, image, _ in frames_as_seen(model, data, "train", options.reestimate, "statistics")]
         batches = [torch.cat(seen[i : i + STATISTICS_BATCH]) for i in range(0, len(seen), STATISTICS_BATCH)]
         # A member's own statistics are no part of the line: every point gets its own.
-        raw = member_lines(posterior.gamma, posterior.beta, layout, t) if isinstance(posterior, ABNN) else ()
+        raw = member_lines(posterior.gamma, posterior.beta, layout, t) if isinstance(posterior, ABNNPosterior) else ()
         show = ConsoleProgress(label="re-estimated lines")
         anew = [reestimated(line, model.network, batches) for line in show.follow([*raw, *whole])]
         lines += anew

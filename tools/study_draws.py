@@ -25,7 +25,7 @@ from segunc.core.errors import InputError
 from segunc.core.files import write_json
 from segunc.data.images import load_image
 from segunc.data.layout import list_images
-from segunc.posteriors.abnn import ABNN
+from segunc.posteriors.abnn import ABNNPosterior
 from segunc.posteriors.files import Model, load_model
 from segunc.sampling.frames import sample_frames
 from segunc.sampling.sampler import Sampler
@@ -88,7 +88,7 @@ def main() -> None:
     device = resolve_device(arguments.device)
     model = load_model(arguments.model)
     if arguments.alpha is not None:
-        if not isinstance(model.posterior, ABNN):
+        if not isinstance(model.posterior, ABNNPosterior):
             raise InputError(f"--alpha with a model of method {model.posterior.method}", "an ABNN", "leave it out")
         model = replace(model, posterior=model.posterior.with_alpha(arguments.alpha))
     model.network.to(device).to(memory_format=torch.channels_last)

@@ -35,7 +35,7 @@ from segunc.training.losses import Schedule
 from segunc.training.progress import is_first_process
 
 
-class ABNN:
+class ABNNPosterior:
     """Draw s of member m = s mod M: ``weight = gamma_m (1 + alpha eps)``, ``bias = beta_m``, ``eps ~ N(0, I)``, one a channel.
 
     Members whose running statistics were re-estimated keep the correction as ``rescale`` and ``reshift``:
@@ -74,7 +74,7 @@ class ABNN:
         self.rescale, self.reshift = rescale, reshift
 
     @classmethod
-    def around(cls, layout: AffineLayout, alpha: float, members: int = 1, scope: str = "all") -> ABNN:
+    def around(cls, layout: AffineLayout, alpha: float, members: int = 1, scope: str = "all") -> ABNNPosterior:
         """Members at the trained affine parameters: a Bayesian network without any training."""
         return cls(layout.weight.repeat(members, 1), layout.bias.repeat(members, 1), alpha, scope)
 
@@ -94,9 +94,9 @@ class ABNN:
             gamma = gamma * self.rescale[member].to(layout.device)
         return AffineDraws(gamma, beta)
 
-    def with_alpha(self, alpha: float) -> ABNN:
+    def with_alpha(self, alpha: float) -> ABNNPosterior:
         """The same members with another noise scale; their statistics stay those that were estimated for their own."""
-        return ABNN(self.gamma, self.beta, alpha, self.scope, self.rescale, self.reshift)
+        return ABNNPosterior(self.gamma, self.beta, alpha, self.scope, self.rescale, self.reshift)
 
     def tensors(self) -> dict[str, Tensor]:
         held = {"gamma": self.gamma, "beta": self.beta, "rescale": self.rescale, "reshift": self.reshift}
@@ -129,7 +129,7 @@ USUAL_ALPHA = 0.1
 
 
 @dataclass(frozen=True)
-class AbnnConfig(AffineTrainingConfig):
+class ABNN(AffineTrainingConfig):
     """How ABNN members are made; epochs and steps are those of each member. Training, the selection of alpha and re-estimated statistics
     need data: 0 epochs without a grid of alphas and with frozen statistics need none. By default nothing is trained, because noise alone is
     what the registered study found best (docs/results.md); the publication trains, ``members=3, epochs=2, random_classes=3``.
@@ -191,13 +191,13 @@ class AbnnConfig(AffineTrainingConfig):
         return USUAL_ALPHA if self.alpha is None and not self.alpha_grid else self.alpha
 
 
-class Members(Trainable[ABNN]):
+class Members(Trainable[ABNNPosterior]):
     """M members in training, one after the other, with noise of scale ``alpha``; each weights up some of the C classes, which the
     seed decides."""
 
     emphasis: Tensor
 
-    def __init__(self, layout: AffineLayout, num_classes: int, config: AbnnConfig, alpha: float) -> None:
+    def __init__(self, layout: AffineLayout, num_classes: int, config: ABNN, alpha: float) -> None:
         count = config.random_classes
         if count > num_classes:
             raise InputError(f"{count} random classes of {num_classes}", f"0 to {num_classes}", "lower random_classes")
@@ -217,9 +217,9 @@ class Members(Trainable[ABNN]):
         """``[2, T]`` of a member, the base's outside of the scope."""
         return self.within_scope(torch.stack([self.gamma[member], self.beta[member]]), layout)
 
-    def posterior(self, layout: AffineLayout) -> ABNN:
+    def posterior(self, layout: AffineLayout) -> ABNNPosterior:
         gamma, beta = torch.stack([self.member_affine(layout, m) for m in range(self.members)], 1)
-        return ABNN(gamma, beta, self.alpha, self.scope)
+        return ABNNPosterior(gamma, beta, self.alpha, self.scope)
 
     def regulariser(self, layout: AffineLayout, member: int) -> Tensor:
         return self.prior.energy(self.member_affine(layout, member), layout, self.scope)
@@ -231,7 +231,7 @@ class Members(Trainable[ABNN]):
         return [p for m in range(self.members) if m != member for p in (self.gamma[m], self.beta[m])]
 
 
-class ABNNTuner(AffineTuner[ABNN]):
+class ABNNTuner(AffineTuner[ABNNPosterior]):
     """Fine-tunes M members on one shared, frozen network in a plain loop of torch; only their gamma and beta have gradients.
 
     Member m = step mod M trains at each step, with independent noise for each image of the batch::
@@ -250,7 +250,7 @@ class ABNNTuner(AffineTuner[ABNN]):
             with the random ones.
         members: M.
         alpha: noise scale in training.
-        settings: more of :class:`segunc.posteriors.abnn.AbnnConfig`: ``scope``, ``lr``, ``optimizer``, ``schedule``,
+        settings: more of :class:`segunc.posteriors.abnn.ABNN`: ``scope``, ``lr``, ``optimizer``, ``schedule``,
             ``prior_scale``, ``prior_mean``, ``effective_pixels``, ``random_classes``, ``random_class_weight``, ``dice``, ``seed``.
 
     Raises:
@@ -268,21 +268,21 @@ class ABNNTuner(AffineTuner[ABNN]):
         class_weights: Sequence[float] | None = None,
         **settings: Any,
     ) -> None:
-        config = AbnnConfig(members=members, alpha=alpha, **settings)
+        config = ABNN(members=members, alpha=alpha, **settings)
         make = lambda layout: Members(layout, num_classes, config, alpha)  # noqa: E731
         super().__init__(network, num_classes, make, config, class_weights=class_weights)
 
 
-class Point(Trainable[ABNN]):
+class Point(Trainable[ABNNPosterior]):
     """One gamma and beta for each channel of the scope: an ABNN of one member without noise."""
 
     def __init__(self, layout: AffineLayout, scope: str = "all", prior: Prior | None = None) -> None:
         super().__init__(scope, prior)
         self.affine = nn.Parameter(layout.affine)
 
-    def posterior(self, layout: AffineLayout) -> ABNN:
+    def posterior(self, layout: AffineLayout) -> ABNNPosterior:
         gamma, beta = self.within_scope(self.affine, layout)
-        return ABNN(gamma[None], beta[None], 0.0, self.scope)
+        return ABNNPosterior(gamma[None], beta[None], 0.0, self.scope)
 
     def regulariser(self, layout: AffineLayout, member: int) -> Tensor:
         return self.prior.energy(self.affine, layout, self.scope)
@@ -292,18 +292,18 @@ STATISTICS_BATCHES = 40
 
 
 @finetuning()
-def finetune_abnn(run: FinetuneRun[AbnnConfig]) -> dict[str, Any]:
+def finetune_abnn(run: FinetuneRun[ABNN]) -> dict[str, Any]:
     """Select alpha unless it is given, fine-tune the members, and write the Bayesian model."""
     abnn = run.config.settings
     layout = run.place()
     alpha = abnn.given_alpha
     if alpha is None:
-        candidate = ABNN.around(layout, 0.0, scope=abnn.scope).with_alpha
+        candidate = ABNNPosterior.around(layout, 0.0, scope=abnn.scope).with_alpha
         frames, draws, corruption = abnn.alpha_frames, abnn.alpha_draws, abnn.alpha_corruption
         alpha = run.select(candidate, abnn.alpha_grid, "alpha", frames, draws, corruption)
     run.measured["alpha"] = alpha
     if run.epochs == 0:
-        posterior = ABNN.around(layout, alpha, abnn.members, abnn.scope)
+        posterior = ABNNPosterior.around(layout, alpha, abnn.members, abnn.scope)
         run.say("epochs 0: nothing is trained, the members are the base network with noise")
     else:
         members = Members(layout, len(run.classes), abnn, alpha)
@@ -320,8 +320,8 @@ def finetune_abnn(run: FinetuneRun[AbnnConfig]) -> dict[str, Any]:
 
 
 def with_own_statistics(
-    network: nn.Module, posterior: ABNN, epoch: Callable[[], Iterable[tuple[Tensor, Tensor]]], seed: int
-) -> ABNN:
+    network: nn.Module, posterior: ABNNPosterior, epoch: Callable[[], Iterable[tuple[Tensor, Tensor]]], seed: int
+) -> ABNNPosterior:
     """A posterior of one noise scale with the running statistics of its members under this noise.
 
     Args:
@@ -331,21 +331,21 @@ def with_own_statistics(
     """
     device, plain = (
         next(network.parameters()).device,
-        ABNN(posterior.gamma, posterior.beta, posterior.alpha, posterior.scope),
+        ABNNPosterior(posterior.gamma, posterior.beta, posterior.alpha, posterior.scope),
     )
     pairs = []
     for member in range(plain.members):
         batches = (images.to(device) for images, _ in islice(epoch(), STATISTICS_BATCHES))
         pairs.append(reestimate(network, plain, member, batches, seed))
     rescale, reshift = (torch.stack([p[i].cpu() for p in pairs]) for i in (0, 1))
-    return ABNN(plain.gamma, plain.beta, plain.alpha, plain.scope, rescale, reshift)
+    return ABNNPosterior(plain.gamma, plain.beta, plain.alpha, plain.scope, rescale, reshift)
 
 
 @torch.no_grad()
 def reestimate(
-    network: nn.Module, posterior: ABNN, member: int, batches: Iterable[Tensor], seed: int = 0
+    network: nn.Module, posterior: ABNNPosterior, member: int, batches: Iterable[Tensor], seed: int = 0
 ) -> tuple[Tensor, Tensor]:
-    """``rescale`` and ``reshift`` ``[T]`` of :class:`ABNN`, which replace the base's running statistics by a member's own.
+    """``rescale`` and ``reshift`` ``[T]`` of :class:`ABNNPosterior`, which replace the base's running statistics by a member's own.
 
     A draw of the member meets each batch in a copy of the network whose BatchNorm layers normalise with the batch. Over all draws
     and batches the mean is the mean of the means, and the variance the mean of the variances and the variance of the means (the law of
@@ -439,5 +439,5 @@ def finetune_deterministic(run: FinetuneRun[DeterministicConfig]) -> dict[str, A
     return run.measured
 
 
-METHOD = Method("abnn", AbnnConfig, finetune_abnn, ABNN.from_tensors)
+METHOD = Method("abnn", ABNN, finetune_abnn, ABNNPosterior.from_tensors)
 DETERMINISTIC_METHOD = Method("deterministic", DeterministicConfig, finetune_deterministic)

@@ -20,7 +20,7 @@ from segunc.core.errors import InputError
 from segunc.networks.files import load_network, save_network
 from segunc.networks.network import SegmentationNetwork
 from segunc.networks.weights import load_state
-from segunc.posteriors.abnn import ABNN, AbnnConfig, ABNNTuner
+from segunc.posteriors.abnn import ABNN, ABNNPosterior, ABNNTuner
 from segunc.training.affine_task import AffineTask
 from segunc.training.config import environment
 from segunc.training.losses import diverged, require_finite_state
@@ -40,7 +40,7 @@ OF_CALLBACK = (
 """Settings of a fine-tuning whose loss is not ours."""
 
 
-class ABNNTask(ABNNTuner, AffineTask[ABNN]):
+class ABNNTask(ABNNTuner, AffineTask[ABNNPosterior]):
     """An :class:`ABNNTuner` for a Lightning Trainer: give it to ``fit`` in place of your own module, then ask :meth:`posterior`.
     Batches are ``(image, label)`` pairs or dictionaries with these keys; the arguments are those of the tuner."""
 
@@ -64,7 +64,7 @@ class ABNNCallback(L.Callback):
         members, alpha: M, and the noise scale in training.
         out: where to :meth:`save` when the fit ends, or None.
         base: see :meth:`save`.
-        settings: more of :class:`segunc.posteriors.abnn.AbnnConfig`: ``epochs`` (of each member, 2), ``scope``, ``lr``,
+        settings: more of :class:`segunc.posteriors.abnn.ABNN`: ``epochs`` (of each member, 2), ``scope``, ``lr``,
             ``optimizer``, ``schedule``, ``prior_scale``, ``prior_mean``, ``effective_pixels``, ``seed``.
 
     Raises:
@@ -91,7 +91,7 @@ class ABNNCallback(L.Callback):
             base,
             {"members": members, "alpha": alpha, "epochs": 2, **settings},
         )
-        config = AbnnConfig(**self.settings)
+        config = ABNN(**self.settings)
         if not config.epochs:
             raise InputError("ABNNCallback with epochs 0", "at least 1", "ABNN.around gives members without training")
         self.epochs, self.scope, self.seed = members * config.epochs, config.scope, config.seed
@@ -208,7 +208,7 @@ class ABNNCallback(L.Callback):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self._restored = state_dict
 
-    def posterior(self) -> ABNN:
+    def posterior(self) -> ABNNPosterior:
         """The members as they are trained, on the CPU.
 
         Raises:

@@ -25,7 +25,7 @@ from segunc.maps.statistics import maps_folders
 from segunc.maps.sums import REPAIR
 from segunc.networks.network import inference_size
 from segunc.options import DoctorOptions, PathLike
-from segunc.posteriors.abnn import ABNN
+from segunc.posteriors.abnn import ABNNPosterior
 from segunc.posteriors.files import Model, load_model
 from segunc.sampling.frames import network_input
 from segunc.sampling.sampler import Sampler
@@ -109,9 +109,9 @@ def conversion_differences(network: nn.Module, images: Tensor, alpha: float = 0.
     twice = images.repeat(2, 1, 1, 1)
     expected = plain(twice)
     size = expected.abs().max().clamp_min(1e-12)
-    with layout.active(ABNN.around(layout, 0.0).affine(layout, [0], 0)):
+    with layout.active(ABNNPosterior.around(layout, 0.0).affine(layout, [0], 0)):
         identity = (network(twice) - expected).abs().max() / size
-    noisy = ABNN.around(layout, alpha)
+    noisy = ABNNPosterior.around(layout, alpha)
     single = []
     for draw in (0, 1):
         with layout.active(noisy.affine(layout, [draw], 0)):

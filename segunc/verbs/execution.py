@@ -23,7 +23,7 @@ from segunc.frames.sources import FrameSource
 from segunc.networks.description import NetworkDescription
 from segunc.networks.network import SegmentationNetwork, inference_size
 from segunc.options import SamplingOptions
-from segunc.posteriors.abnn import ABNN
+from segunc.posteriors.abnn import ABNNPosterior
 from segunc.posteriors.files import Model
 from segunc.processing.means import Tiling
 from segunc.sampling.compilation import Decision, Workload, decide
@@ -47,7 +47,7 @@ def make_sampler(model: Model, options: SamplingOptions, scores: Sequence[str] =
         _check_scope(options.scope, model)
     posterior = model.posterior
     if options.alpha is not None:
-        if not isinstance(posterior, ABNN):
+        if not isinstance(posterior, ABNNPosterior):
             given = f"--alpha with a model of the method {posterior.method}"
             raise InputError(given, "an ABNN", "leave --alpha out")
         posterior = posterior.with_alpha(options.alpha)

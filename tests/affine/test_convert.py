@@ -14,7 +14,7 @@ from segunc.affine.convert import convert, is_converted, revert
 from segunc.affine.draws import AffineLayout
 from segunc.affine.sites import StochasticSite
 from segunc.core.errors import InputError
-from segunc.posteriors.abnn import ABNN
+from segunc.posteriors.abnn import ABNNPosterior
 from segunc.verbs.doctor import IDENTITY_BOUND, conversion_differences
 from tests.affine.networks import LAYERS, Pixelwise, SequenceFirst, randomise, small_network
 from tools.identity_table import Plain, TorchvisionDeepLab, build, cells, measure
@@ -166,7 +166,7 @@ def test_a_layer_may_be_called_by_keyword_but_not_with_more_than_its_input() -> 
     convert(network)
     torch.testing.assert_close(norm(input=x), expected)
     layout = AffineLayout(network)
-    with layout.active(ABNN.around(layout, 0.0).affine(layout, [0], 0)):
+    with layout.active(ABNNPosterior.around(layout, 0.0).affine(layout, [0], 0)):
         torch.testing.assert_close(norm(input=x), expected)
         torch.testing.assert_close(norm(x, None), expected)
         with pytest.raises(InputError, match="further arguments"):

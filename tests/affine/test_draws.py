@@ -9,7 +9,7 @@ from torch import nn
 from segunc.affine.draws import AffineDraws, AffineLayout, in_scope
 from segunc.affine.noise import draw_noise
 from segunc.core.errors import InputError
-from segunc.posteriors.abnn import ABNN, reestimate
+from segunc.posteriors.abnn import ABNNPosterior, reestimate
 from tests.affine.networks import layout_of, small_network, with_affine
 
 
@@ -21,7 +21,7 @@ def converted(seed: int = 0) -> tuple[nn.Module, AffineLayout]:
 def test_the_formula() -> None:
     _, layout = converted()
     gamma, beta = torch.rand(2, layout.total), torch.rand(2, layout.total)
-    draws = ABNN(gamma, beta, 0.3).affine(layout, [0, 1, 2, 3], seed=7)
+    draws = ABNNPosterior(gamma, beta, 0.3).affine(layout, [0, 1, 2, 3], seed=7)
     noise = draw_noise(7, range(4), layout.total)
     for s in range(4):
         assert torch.allclose(draws.weight[s], gamma[s % 2] * (1 + 0.3 * noise[s]))
@@ -30,7 +30,7 @@ def test_the_formula() -> None:
 
 def test_a_draw_is_a_network_with_that_affine() -> None:
     network, layout = converted()
-    draws = ABNN.around(layout, 0.5).affine(layout, [0], seed=1)
+    draws = ABNNPosterior.around(layout, 0.5).affine(layout, [0], seed=1)
     x = torch.randn(2, 3, 8, 8)
     with torch.no_grad(), layout.active(draws):
         drawn = network(x)
@@ -42,7 +42,7 @@ def test_draws_end_with_their_context() -> None:
     network, layout = converted()
     x = torch.randn(1, 3, 8, 8)
     before = network(x)
-    draws = ABNN.around(layout, 0.5).affine(layout, [0], seed=1)
+    draws = ABNNPosterior.around(layout, 0.5).affine(layout, [0], seed=1)
     with pytest.raises(RuntimeError), layout.active(draws):
         raise RuntimeError
     assert torch.equal(network(x), before)
@@ -59,14 +59,14 @@ def test_draws_of_another_network_are_refused() -> None:
 
 def test_a_batch_that_the_draws_do_not_divide_is_refused() -> None:
     network, layout = converted()
-    draws = ABNN.around(layout, 0.1).affine(layout, [0, 1], 0)
+    draws = ABNNPosterior.around(layout, 0.1).affine(layout, [0, 1], 0)
     with layout.active(draws), pytest.raises(InputError, match="2 draws"):
         network(torch.randn(3, 3, 8, 8))
 
 
 def test_nothing_depends_on_training_mode() -> None:
     network, layout = converted()
-    draws = ABNN.around(layout, 0.2).affine(layout, [0, 1], 0)
+    draws = ABNNPosterior.around(layout, 0.2).affine(layout, [0, 1], 0)
     x = torch.randn(2, 3, 8, 8)
     statistics = network.encoder[1].running_mean.clone()
     with torch.no_grad(), layout.active(draws):
@@ -111,11 +111,11 @@ def test_bad_scopes(scope: str, said: str) -> None:
 @pytest.mark.parametrize("alpha", [0.0, 0.5])
 def test_reestimated_statistics_are_those_of_all_draws_and_fold_into_the_affine(alpha: float) -> None:
     network, layout = converted()
-    posterior = ABNN(layout.weight[None] * 1.3, layout.bias[None] + 0.2, alpha)
+    posterior = ABNNPosterior(layout.weight[None] * 1.3, layout.bias[None] + 0.2, alpha)
     generator = torch.Generator().manual_seed(0)
     batches = [torch.randn(4, 3, 16, 16, generator=generator) * (1 + i) + i for i in range(3)]
     rescale, reshift = reestimate(network, posterior, 0, batches, seed=5)
-    member = ABNN(posterior.gamma, posterior.beta, 0.0, rescale=rescale[None], reshift=reshift[None])
+    member = ABNNPosterior(posterior.gamma, posterior.beta, 0.0, rescale=rescale[None], reshift=reshift[None])
     x = torch.randn(2, 3, 16, 16)
     with torch.no_grad(), layout.active(member.affine(layout, [0], 0)):
         folded = network(x)
@@ -139,7 +139,7 @@ def test_reestimated_statistics_are_those_of_all_draws_and_fold_into_the_affine(
 
 def test_statistics_outside_of_the_scope_stay_those_of_the_base() -> None:
     network, layout = converted()
-    posterior = ABNN.around(layout, 0.5, scope="decoder")
+    posterior = ABNNPosterior.around(layout, 0.5, scope="decoder")
     rescale, reshift = reestimate(network, posterior, 0, [torch.randn(4, 3, 16, 16) * 3])
     inside = layout.mask("decoder")
     assert torch.equal(rescale[~inside], torch.ones_like(rescale[~inside]))

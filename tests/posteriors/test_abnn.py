@@ -15,7 +15,7 @@ from segunc.affine.draws import AffineLayout
 from segunc.affine.noise import draw_noise, mix_seed
 from segunc.core.errors import InputError
 from segunc.networks import NetworkDescription, build_network
-from segunc.posteriors.abnn import ABNN, AbnnConfig, ABNNTuner, reestimate, with_own_statistics
+from segunc.posteriors.abnn import ABNN, ABNNPosterior, ABNNTuner, reestimate, with_own_statistics
 from segunc.posteriors.abnn_task import ABNNTask
 from segunc.sampling.sampler import Sampler
 from segunc.training.selection import select, validation_nll
@@ -27,13 +27,13 @@ def test_the_loss_falls(tmp_path: Path) -> None:
     network = small_network()
     task = ABNNTask(network, 4, members=1, alpha=0.05, random_classes=0, lr=0.05)
 
-    def loss(posterior: ABNN) -> float:
+    def loss(posterior: ABNNPosterior) -> float:
         layout = AffineLayout(network)
         images, labels = loader(16).dataset.tensors  # type: ignore[attr-defined]
         with torch.no_grad(), layout.active(posterior.affine(layout, [0], 0)):
             return float(torch.nn.functional.cross_entropy(network(images), labels))
 
-    before = loss(ABNN.around(AffineLayout(network), 0.0))
+    before = loss(ABNNPosterior.around(AffineLayout(network), 0.0))
     fit(task, tmp_path, 10)
     assert loss(task.posterior().with_alpha(0.0)) < before - 0.02
 
@@ -91,7 +91,7 @@ def test_alpha_is_the_one_with_the_lowest_nll() -> None:
         p = (network(image[None])[0] / 4).softmax(0).flatten(1).T
     label = torch.multinomial(p, 1, generator=torch.Generator().manual_seed(0)).view(24, 24)
     network.head.weight.data *= 20
-    posterior = ABNN.around(layout_of(network), 0.0)
+    posterior = ABNNPosterior.around(layout_of(network), 0.0)
     frames = [{"image": image, "label": label}]
 
     def validation(alpha: float) -> float:
@@ -116,7 +116,7 @@ def test_members_that_differ_in_the_decoder_alone_share_the_encoder() -> None:
     beta = torch.where(inside, layout.bias + torch.tensor([[0.1], [-0.1]]), layout.bias)
     images = torch.rand(1, 3, 64, 96, generator=torch.Generator().manual_seed(0))
     batches = [(torch.cat([images, images.flip(-1)]), images)]
-    posterior = with_own_statistics(network, ABNN(gamma, beta, 0.2, "decoder"), lambda: batches, 0)
+    posterior = with_own_statistics(network, ABNNPosterior(gamma, beta, 0.2, "decoder"), lambda: batches, 0)
     sampler = Sampler(network, posterior, draws=6)
     assert float(sampler(images).scores["epistemic"].max()) > 1e-6
     counts = []
@@ -140,7 +140,7 @@ def test_members_that_differ_in_the_decoder_alone_share_the_encoder() -> None:
     ],
 )
 def test_trained_members_keep_the_statistics_that_they_were_trained_with(settings: dict[str, Any], again: bool) -> None:
-    assert AbnnConfig(**settings).reestimates == again
+    assert ABNN(**settings).reestimates == again
 
 
 class Pooled(torch.nn.Module):
@@ -164,7 +164,7 @@ def test_statistics_of_batches_of_one_are_those_of_all_frames(sizes: list[int]) 
     mean = torch.stack([values.mean(0) for values in pooled]).mean(0)
     square = torch.stack([values.square().mean(0) for values in pooled]).mean(0)
     convert(network)
-    posterior = ABNN.around(AffineLayout(network), 0.0)
+    posterior = ABNNPosterior.around(AffineLayout(network), 0.0)
     rescale, reshift = reestimate(network, posterior, 0, batches)
     deviation = (square - mean.square() + 1e-5).sqrt()
     torch.testing.assert_close(rescale, (1 + 1e-5) ** 0.5 / deviation, rtol=1e-3, atol=0)

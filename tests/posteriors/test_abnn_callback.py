@@ -19,7 +19,7 @@ from segunc.affine.convert import revert
 from segunc.affine.draws import AffineLayout
 from segunc.core.errors import InputError, PartialFailure
 from segunc.networks import NetworkDescription, SegmentationNetwork, build_network, save_network
-from segunc.posteriors.abnn import ABNN, ABNNTuner
+from segunc.posteriors.abnn import ABNNPosterior, ABNNTuner
 from segunc.posteriors.abnn_task import ABNNCallback, ABNNTask
 from segunc.posteriors.files import load_model
 from segunc.sampling.sampler import Sampler
@@ -54,7 +54,9 @@ class Script(L.LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": torch.optim.lr_scheduler.StepLR(optimizer, 1)}
 
 
-def tune(module: L.LightningModule, epochs: int, *more: L.Callback, resume: Path | None = None, **trainer: Any) -> ABNN:
+def tune(
+    module: L.LightningModule, epochs: int, *more: L.Callback, resume: Path | None = None, **trainer: Any
+) -> ABNNPosterior:
     """The posterior of a fit whose first callback, of several perhaps, is ours."""
     quiet = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
     runner = L.Trainer(max_epochs=epochs, accelerator="cpu", callbacks=[*more], **{**quiet, **trainer})
@@ -67,7 +69,7 @@ def ours(**settings: Any) -> ABNNCallback:
     return ABNNCallback(**{"network": "wrapped.net", **SETTINGS, **settings})
 
 
-def assert_same(one: ABNN, other: ABNN, atol: float = 1e-6) -> None:
+def assert_same(one: ABNNPosterior, other: ABNNPosterior, atol: float = 1e-6) -> None:
     base = layout_of(small_network())
     assert float((one.gamma - base.weight).abs().amax(1).min()) > 1e-3, "every member moved"
     assert float((one.gamma[0] - one.gamma[1]).abs().max()) > 1e-4, "each its own way"

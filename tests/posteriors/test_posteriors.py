@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from segunc.affine.noise import draw_noise
 from segunc.affine.posterior import Posterior, Prior
 from segunc.core.errors import InputError
-from segunc.posteriors.abnn import ABNN
+from segunc.posteriors.abnn import ABNNPosterior
 from segunc.posteriors.chains import HMC, SGHMC, SGLD
 from segunc.posteriors.files import restore_posterior
 from segunc.posteriors.laplace import Laplace
@@ -49,7 +49,7 @@ def full_of(blocks: Tensor) -> Tensor:
 
 
 MAKE: dict[str, Callable[[str], Posterior]] = {
-    "abnn": lambda scope: ABNN.around(LAYOUT, 0.2, 3, scope=scope),
+    "abnn": lambda scope: ABNNPosterior.around(LAYOUT, 0.2, 3, scope=scope),
     "variational": lambda scope: MeanField(MEAN, 0.1 * rand(2, 16), scope),
     "swag": lambda scope: Swag(MEAN, 0.01 * rand(2, 16), 0.1 * rand(5, 2, 16), 1.5, scope),
     "laplace": lambda scope: Laplace(MEAN, block_fisher(), prior=Prior(0.1, 50.0, temperature=0.5), scope=scope),
@@ -181,7 +181,7 @@ def test_what_a_smaller_p_drops_a_larger_one_drops_too(one: float, other: float)
 
 
 def test_p_0_and_alpha_0_are_the_network_itself() -> None:
-    for posterior in (ChannelDropout(MEAN, 0.0), ABNN.around(LAYOUT, 0.0)):
+    for posterior in (ChannelDropout(MEAN, 0.0), ABNNPosterior.around(LAYOUT, 0.0)):
         draws = posterior.affine(LAYOUT, [0, 1], 0)
         assert torch.equal(draws.weight, LAYOUT.weight.expand(2, -1))
         assert torch.equal(draws.bias, LAYOUT.bias.expand(2, -1))
@@ -204,9 +204,9 @@ def recorded(method: str, **record: str) -> Posterior:
         (lambda: Prior(0.0), "prior_scale 0"),
         (lambda: Prior(effective_pixels=float("nan")), "effective_pixels nan"),
         (lambda: Prior(temperature=-1.0), "temperature -1"),
-        (lambda: ABNN(MEAN, MEAN, -0.1), "alpha -0.1"),
-        (lambda: ABNN(MEAN, MEAN, float("nan")), "alpha nan"),
-        (lambda: ABNN(MEAN, MEAN[:1], 0.1), r"both \[M, T\]"),
+        (lambda: ABNNPosterior(MEAN, MEAN, -0.1), "alpha -0.1"),
+        (lambda: ABNNPosterior(MEAN, MEAN, float("nan")), "alpha nan"),
+        (lambda: ABNNPosterior(MEAN, MEAN[:1], 0.1), r"both \[M, T\]"),
         (lambda: Laplace(MEAN, rand(3, 16), "dense"), "structure 'dense'"),  # type: ignore[arg-type]
         (lambda: ChannelDropout(MEAN, 1.0), "p 1.0"),
         (lambda: ChannelDropout(MEAN, float("nan")), "p nan"),

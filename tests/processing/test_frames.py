@@ -16,7 +16,7 @@ from segunc.frames.sources import Frame
 from segunc.maps.store import Maps
 from segunc.networks import NetworkDescription, SegmentationNetwork
 from segunc.networks.features import FeatureExtractor
-from segunc.posteriors.abnn import ABNN
+from segunc.posteriors.abnn import ABNNPosterior
 from segunc.processing.frames import FrameProcess, HostMaps, frame_seed
 from segunc.processing.means import Tiling
 from segunc.processing.smoothing import Smoother
@@ -33,7 +33,7 @@ def sampler(seed: int = 0, *, inference_size: tuple[int, int] | None = None) -> 
     description = NetworkDescription("body", "none", ("road", "car", "sky"), inference_size=inference_size)
     network = SegmentationNetwork(body, description, stride=1).eval()
     convert(network)
-    return Sampler(network, ABNN.around(AffineLayout(network), 0.5), draws=4, seed=seed)
+    return Sampler(network, ABNNPosterior.around(AffineLayout(network), 0.5), draws=4, seed=seed)
 
 
 def frames(count: int = 3, size: tuple[int, int] = (40, 56)) -> list[Frame]:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from segunc.affine.convert import convert
 from segunc.affine.draws import AffineLayout
 from segunc.core.errors import InputError
-from segunc.posteriors.abnn import ABNN
+from segunc.posteriors.abnn import ABNNPosterior
 from segunc.processing.means import STRIDE, FrameMeans, Tiling, finish_maps, sample_means, spans
 from segunc.sampling import Sampler
 from segunc.scores import DEFAULT_SCORES
@@ -35,7 +35,10 @@ def sampler() -> Sampler:
     ).eval()  # fmt: skip
     convert(network)
     return Sampler(
-        network, ABNN.around(AffineLayout(network), 0.5), draws=3, scores=("aleatoric", "deterministic-max-logit")
+        network,
+        ABNNPosterior.around(AffineLayout(network), 0.5),
+        draws=3,
+        scores=("aleatoric", "deterministic-max-logit"),
     )
 
 
@@ -92,7 +95,7 @@ def test_means_give_the_samplers_own_maps() -> None:
     """At another size too: entropies are resized as maps, msp comes from resized probabilities."""
     image = torch.rand(1, 3, 40, 56, generator=torch.Generator().manual_seed(2))
     network = sampler().network
-    own = Sampler(network, ABNN.around(AffineLayout(network), 0.5), draws=3)
+    own = Sampler(network, ABNNPosterior.around(AffineLayout(network), 0.5), draws=3)
     for size in ((40, 56), (61, 90)):
         expected = own(image, size=size)
         found = finish_maps(sample_means(own, image), size, own.scores)
@@ -109,8 +112,8 @@ def test_what_is_blended_is_calibrated_once_and_after_that(calibrator: Calibrato
     image = torch.rand(1, 3, 40, 56, generator=torch.Generator().manual_seed(2))
     network = sampler().network
     given = {"draws": 3, "scores": [*DEFAULT_SCORES, "variance"]}
-    raw = Sampler(network, ABNN.around(AffineLayout(network), 0.5), **given)
-    own = Sampler(network, ABNN.around(AffineLayout(network), 0.5), calibrator=calibrator, **given)
+    raw = Sampler(network, ABNNPosterior.around(AffineLayout(network), 0.5), **given)
+    own = Sampler(network, ABNNPosterior.around(AffineLayout(network), 0.5), calibrator=calibrator, **given)
     for size in ((40, 56), (61, 90)):
         expected = own(image, size=size)
         found = finish_maps(sample_means(own, image), size, own.scores, calibrator)

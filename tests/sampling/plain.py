@@ -10,15 +10,15 @@ from torch import Tensor, nn
 
 from segunc.affine.convert import convert
 from segunc.affine.draws import AffineLayout
-from segunc.posteriors.abnn import ABNN
+from segunc.posteriors.abnn import ABNNPosterior
 from segunc.sampling import Prediction, Sampler
 from tests.scores.stacked import decompose_draws
 
 
-def posterior_of(network: nn.Module, alpha: float = 0.3, members: int = 2) -> ABNN:
+def posterior_of(network: nn.Module, alpha: float = 0.3, members: int = 2) -> ABNNPosterior:
     """A posterior around a network, which is converted."""
     convert(network)
-    return ABNN.around(AffineLayout(network), alpha, members)
+    return ABNNPosterior.around(AffineLayout(network), alpha, members)
 
 
 def assert_mean_of(result: Prediction, draws: Sequence[Tensor], atol: float = 2e-6) -> None:
@@ -37,7 +37,7 @@ def assert_maps_of_a_plain_loop(
     sampler: Sampler, images: Tensor, atol: float = 1e-5, scope: str | None = None, seed: int | None = None
 ) -> Prediction:
     posterior, layout = sampler.posterior, AffineLayout(sampler.network)
-    assert isinstance(posterior, ABNN)
+    assert isinstance(posterior, ABNNPosterior)
     noise = sampler.noise if seed is None else replace(sampler.noise, seed=seed)
     draws = []
     with torch.no_grad():

@@ -25,7 +25,7 @@ from segunc.baselines.max_logit import MaxLogitStatistics
 from segunc.core.device import to_device
 from segunc.networks import NetworkDescription, SegmentationNetwork
 from segunc.networks.features import FeatureExtractor
-from segunc.posteriors.abnn import ABNN, AbnnConfig, DeterministicConfig, Members, Point, reestimate
+from segunc.posteriors.abnn import ABNN, ABNNPosterior, DeterministicConfig, Members, Point, reestimate
 from segunc.posteriors.anomaly import ScoreSum, Standard, Surprise
 from segunc.posteriors.decoder_ensemble import DecoderEnsemble, decoder_state
 from segunc.posteriors.ensemble import Ensemble
@@ -122,9 +122,9 @@ def network(seed: int = 0) -> SegmentationNetwork:
     return made
 
 
-def abnn(network: nn.Module, members: int = 2) -> ABNN:
+def abnn(network: nn.Module, members: int = 2) -> ABNNPosterior:
     convert(network)
-    return ABNN.around(AffineLayout(network), 0.3, members)
+    return ABNNPosterior.around(AffineLayout(network), 0.3, members)
 
 
 def everything(network: SegmentationNetwork, layer: LogitLayer) -> dict[str, Any]:
@@ -324,8 +324,8 @@ def test_what_the_triton_kernel_is_given_lies_on_the_device_and_is_queued(monkey
         assert waits.taken() == {}
 
 
-def abnn_config(**more: Any) -> AbnnConfig:
-    return AbnnConfig(members=2, random_classes=2, dice=0.5, **more)
+def abnn_config(**more: Any) -> ABNN:
+    return ABNN(members=2, random_classes=2, dice=0.5, **more)
 
 
 TRAINED: dict[str, tuple[AffineTrainingConfig, Callable[[AffineLayout], Trainable[Any]]]] = {

@@ -17,7 +17,7 @@ from segunc.affine.convert import convert
 from segunc.affine.draws import AffineLayout
 from segunc.core.device import flushed_denormals
 from segunc.networks import NetworkDescription, SegmentationNetwork, build_network
-from segunc.posteriors.abnn import ABNN
+from segunc.posteriors.abnn import ABNNPosterior
 from segunc.sampling import Prediction, Sampler
 from segunc.sampling.engine import Engine
 from segunc.sampling.prefix import Prefix
@@ -129,12 +129,12 @@ def test_what_is_common_runs_once(scope: str, rows: list[int]) -> None:
     assert_maps_of_a_plain_loop(sampler, IMAGES, scope=scope)
 
 
-def members_apart(network: nn.Module, members: int) -> ABNN:
+def members_apart(network: nn.Module, members: int) -> ABNNPosterior:
     """A posterior whose members have an affine of their own at every site."""
     convert(network)
     layout = AffineLayout(network)
     other = 0.2 * torch.randn(2, members, layout.total, generator=torch.Generator().manual_seed(0))
-    return ABNN(layout.weight + other[0], layout.bias + other[1], 0.3)
+    return ABNNPosterior(layout.weight + other[0], layout.bias + other[1], 0.3)
 
 
 @pytest.mark.parametrize("members", [1, 3])
@@ -218,7 +218,7 @@ def assert_near(rounded: Prediction, exact: Prediction) -> None:
         assert float(gap.max()) <= BFLOAT16_LARGEST, name
 
 
-def rounding(network: nn.Module, posterior: ABNN, images: Tensor) -> float:
+def rounding(network: nn.Module, posterior: ABNNPosterior, images: Tensor) -> float:
     """By how much the probabilities of three plain draws in float32 miss float64, at least EXACT by the half: another order of the
     sums misses it by as much, and how much that is depends on the CPU."""
     wide = (copy.deepcopy(network).double(), images.double())
@@ -232,10 +232,10 @@ def rounding(network: nn.Module, posterior: ABNN, images: Tensor) -> float:
 def test_every_smp_architecture_equals_a_plain_loop(architecture: str) -> None:
     network, images = network_of(architecture, 5), odd_images(1, architecture)
     layout = AffineLayout(network)
-    posterior = ABNN.around(layout, 0.1)
+    posterior = ABNNPosterior.around(layout, 0.1)
     bound = 2 * rounding(network, posterior, images)
     exact = assert_maps_of_a_plain_loop(Sampler(network, posterior, draws=3, chunk=2), images, bound)
-    trained = ABNN(layout.weight[None] * 1.1, layout.bias[None] + 0.1, 0.1)
+    trained = ABNNPosterior(layout.weight[None] * 1.1, layout.bias[None] + 0.1, 0.1)
     decoder = Sampler(network, trained, draws=3, chunk=2, scope="decoder")
     assert_maps_of_a_plain_loop(decoder, images, 2 * rounding(network, trained, images), "decoder")
     half = Sampler(network, posterior, draws=3, chunk=2, precision="bfloat16")
@@ -251,7 +251,7 @@ def test_every_smp_architecture_equals_a_plain_loop(architecture: str) -> None:
 )
 def test_numbers_of_classes(architecture: str, classes: int, draws: int) -> None:
     network, images = network_of(architecture, classes), odd_images(2)
-    posterior = ABNN.around(AffineLayout(network), 0.1)
+    posterior = ABNNPosterior.around(AffineLayout(network), 0.1)
     exact = assert_maps_of_a_plain_loop(Sampler(network, posterior, draws=draws), images, EXACT)
     if draws == 1:
         assert not exact.scores["epistemic"].any(), "one draw has nothing to disagree with"

@@ -17,7 +17,7 @@ from segunc.affine.draws import AffineLayout
 from segunc.baselines.max_logit import MaxLogitStatistics, standardized_max_logit
 from segunc.core.errors import InputError, NotFiniteError
 from segunc.maps.encoding import encode_unit
-from segunc.posteriors.abnn import ABNN
+from segunc.posteriors.abnn import ABNNPosterior
 from segunc.posteriors.anomaly import ScoreSum, Standard, Surprise
 from segunc.sampling import Prediction, Sampler
 from segunc.sampling.runner import draw_logits
@@ -38,7 +38,7 @@ SHARES = ("msp", "entropy", "aleatoric", "epistemic")
 STATISTICS = MaxLogitStatistics((1.0, 2.0, 0.5, 1.5), (0.5, 1.0, 0.25, 2.0), (9, 9, 9, 9), {}, 1, "")
 
 
-def model(alpha: float = 0.4, members: int = 2) -> tuple[nn.Module, ABNN]:
+def model(alpha: float = 0.4, members: int = 2) -> tuple[nn.Module, ABNNPosterior]:
     network = small_network()
     return network, posterior_of(network, alpha, members)
 
@@ -309,6 +309,6 @@ def test_cuda_equals_cpu() -> None:
     network, posterior = model(0.3)
     cpu = Sampler(network, posterior, draws=6)(IMAGES)
     network.cuda()
-    gpu = Sampler(network, ABNN.around(AffineLayout(network), 0.3, 2), draws=6)(IMAGES)
+    gpu = Sampler(network, ABNNPosterior.around(AffineLayout(network), 0.3, 2), draws=6)(IMAGES)
     for name, values in cpu.scores.items():
         torch.testing.assert_close(gpu.scores[name].cpu(), values, atol=1e-4, rtol=1e-3)

@@ -13,7 +13,7 @@ from segunc.affine.convert import convert
 from segunc.affine.draws import AffineLayout
 from segunc.core.errors import InputError, NotFiniteError
 from segunc.networks import NetworkDescription, SegmentationNetwork
-from segunc.posteriors.abnn import ABNN, ABNNTuner
+from segunc.posteriors.abnn import ABNNPosterior, ABNNTuner
 from segunc.sampling import Sampler
 from tests.affine.networks import randomise
 from tests.sampling.plain import assert_maps_of_a_plain_loop, posterior_of
@@ -70,7 +70,7 @@ def test_an_end_that_the_first_frame_does_not_show(end: str) -> None:
     with torch.no_grad():
         expected = [network(frame).softmax(1) for frame in (QUIET, LOUD)]
     convert(network)
-    sampler = Sampler(network, ABNN.around(AffineLayout(network), 0.0), draws=1)
+    sampler = Sampler(network, ABNNPosterior.around(AffineLayout(network), 0.0), draws=1)
     for frame, probabilities in zip((QUIET, LOUD), expected, strict=True):
         result = sampler(frame, keep_probabilities=True).probabilities
         torch.testing.assert_close(result, probabilities, atol=1e-5, rtol=0)
@@ -91,7 +91,7 @@ def test_a_branch_is_taken_for_each_frame_of_a_batch() -> None:
         expected = torch.cat([network(frame[None]).softmax(1) for frame in frames])
         assert not torch.allclose(network(frames).softmax(1), expected, atol=0.1)
     convert(network)
-    sampler = Sampler(network, ABNN.around(AffineLayout(network), 0.0), draws=1)
+    sampler = Sampler(network, ABNNPosterior.around(AffineLayout(network), 0.0), draws=1)
     for _ in range(2):
         found = sampler(frames, keep_probabilities=True).probabilities
         torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)

@@ -14,7 +14,7 @@ from segunc.affine.draws import AffineLayout
 from segunc.core.errors import InputError
 from segunc.data.module import SegmentationDataModule
 from segunc.networks.files import load_network, save_network
-from segunc.posteriors.abnn import ABNN
+from segunc.posteriors.abnn import ABNNPosterior
 from segunc.posteriors.files import load_model
 from segunc.sampling.sampler import Sampler
 from segunc.training.selection import validation_nll
@@ -70,7 +70,7 @@ def test_the_ends_have_the_loss_of_the_members(
     posterior = model.posterior
     data = SegmentationDataModule("toy", str(finetuned.data)).dataset("test")
     for member, place in ((0, 1), (1, 5)):
-        one = ABNN(posterior.gamma[[member]], posterior.beta[[member]], 0.0)
+        one = ABNNPosterior(posterior.gamma[[member]], posterior.beta[[member]], 0.0)
         nll = validation_nll(Sampler(model.network, one, draws=1), data, range(len(data)))
         assert between["nll"][place] == pytest.approx(nll, rel=1e-4)
         assert between["nll_ends"][member] == between["nll"][place]

@@ -20,7 +20,7 @@ from segunc.affine.draws import AffineLayout
 from segunc.affine.files import save_posterior
 from segunc.affine.posterior import Posterior
 from segunc.networks.files import load_network, save_network
-from segunc.posteriors.abnn import ABNN
+from segunc.posteriors.abnn import ABNNPosterior
 from segunc.posteriors.chains import HMC
 from tests.conftest import Job
 from tests.study.conftest import Run
@@ -51,7 +51,7 @@ def test_posteriors_are_compared_with_a_reference_of_their_base(
 ) -> None:
     reference = keep(two_chains, trained.base, tmp_path / "hmc")
     near, far = (
-        keep(lambda layout, a=alpha: ABNN.around(layout, alpha=a), trained.base, tmp_path / f"alpha-{alpha}")
+        keep(lambda layout, a=alpha: ABNNPosterior.around(layout, alpha=a), trained.base, tmp_path / f"alpha-{alpha}")
         for alpha in (0.1, 1.0)
     )
     words = ("--reference", reference, "--data", trained.data, "--draws", 8, "--out", tmp_path / "study")
@@ -71,7 +71,7 @@ def test_posteriors_are_compared_with_a_reference_of_their_base(
     with torch.no_grad():
         next(network.parameters()).mul_(2)
     save_network(network, tmp_path / "other")
-    other = keep(lambda layout: ABNN.around(layout, alpha=0.1), tmp_path / "other", tmp_path / "of-other")
+    other = keep(lambda layout: ABNNPosterior.around(layout, alpha=0.1), tmp_path / "other", tmp_path / "of-other")
     assert run(study_posterior, "--models", other, *words) == 2
     assert "has another base" in capsys.readouterr().err
 

@@ -11,7 +11,7 @@ import yaml
 from safetensors.torch import load_file
 
 from segunc.maps.manifest import read_manifest
-from segunc.posteriors.abnn import AbnnConfig
+from segunc.posteriors.abnn import ABNN
 from segunc.posteriors.files import load_model
 from segunc.training.config import FinetuneConfig, TrainConfig, parse_config
 from tests.conftest import Job
@@ -56,7 +56,7 @@ def test_finetuning_leaves_a_bayesian_model_bound_to_its_base(finetuned: Job) ->
     assert model.record["alpha"] == float(best[0])
     tensors = load_file(finetuned.abnn / "posterior.safetensors")
     assert not np.allclose(tensors["gamma"][0].numpy(), tensors["gamma"][1].numpy())  # each member went its own way
-    assert parse_config(FinetuneConfig, finetuned.abnn / "finetune.yaml", [], AbnnConfig).settings.members == 2
+    assert parse_config(FinetuneConfig, finetuned.abnn / "finetune.yaml", [], ABNN).settings.members == 2
 
 
 def test_epochs_0_trains_nothing_and_only_selects_alpha(trained: Job, tmp_path: Path) -> None:

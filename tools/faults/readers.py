@@ -44,7 +44,7 @@ from segunc.maps.shards import Shard
 from segunc.maps.store import MapsWriter
 from segunc.networks.weights import read_state
 from segunc.options import CompareOptions, EvaluateOptions, ReviewOptions, class_pairs, frame_groups
-from segunc.posteriors.abnn import METHOD as ABNN
+from segunc.posteriors.abnn import METHOD as ABNNPosterior
 from segunc.posteriors.files import load_model, model_files
 from segunc.processing.smoothing import Smoother
 from segunc.training.base import make_trainer, trainer_settings
@@ -389,7 +389,7 @@ def read_configuration(root: Path, file: Path) -> Any:
         if file.name == "train.yaml":
             config: Any = parse_config(TrainConfig, file, [])
         else:
-            config = parse_config(FinetuneConfig, file, [], ABNN.config)
+            config = parse_config(FinetuneConfig, file, [], ABNNPosterior.config)
         open_data(config.data, 9)
         with tempfile.TemporaryDirectory() as out:
             settings = trainer_settings(dict(config.trainer), Path(out), "cpu", torch.nn.Linear(1, 1))
