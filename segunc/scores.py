@@ -17,49 +17,56 @@ from segunc.core.registry import Registry
 if TYPE_CHECKING:
     from torch import Tensor
 
-MAX_LOGIT_STATISTICS = "max-logit statistics"
 FEATURE_DISTANCE = "feature distance"
-MAHALANOBIS, RELATIVE_MAHALANOBIS, LOG_DENSITY = (
-    "mahalanobis distance",
-    "relative mahalanobis distance",
-    "negative log density",
-)
-VIRTUAL_LOGIT, CLIPPED_ENERGY, SCALED_ENERGY = "virtual logit", "clipped energy", "scaled energy"
 SUM = "sum of scores"
-EVIDENCE = {
-    "probabilities": "[n, C, H, W] mean over the draws of p, calibrated where the model has a calibrator of the mean",
-    "calibrated entropy": "[n, H, W] entropy of these probabilities, share of ln C",
-    "total entropy": "[n, H, W] entropy of the mean p of the draws as they are, share of ln C",
-    "expected entropy": "[n, H, W] mean over the draws of the entropy of p, share of ln C",
-    "variance": "[n, H, W] variance of p_c over the draws, mean over the classes",
-    "votes": "[n, C, H, W] share of the draws whose most probable class it is",
-    "mean max logit": "[n, H, W] mean over the draws of the negative maximum of their scores (see base scores)",
-    "mean energy": "[n, H, W] mean over the draws of -T log-sum-exp of their scores / T",
-    "energy spread": "[n, H, W] standard deviation of that energy over the draws, divisor S",
-    "logit variance": "[n, H, W] variance of the scores over the draws, divisor S, mean over the classes",
-    "covariance": "[n, H, W] sum over the classes of cov(p_c, ln p_c) over the draws, divisor S - 1, in nats",
-    "base logits": "[n, C, H, W] of the base network, float32",
-    "base scores": "[n, C, H, W] the same, but of mask classification the scores whose logarithms its logits are",
-    "temperature": "T > 0 of the model, a number",
-    MAX_LOGIT_STATISTICS: "of the training set, see segunc.uncertainty.ClassMaxLogits",
-    FEATURE_DISTANCE: "[n, H, W] of features to the nearest of the training set, 0..2, see segunc.sampling.density",
-    MAHALANOBIS: "[n, H, W] of features to the nearest class of the training set, standardised, see segunc.sampling.gaussians",
-    RELATIVE_MAHALANOBIS: "[n, H, W] the same less that to one Gaussian of all classes, standardised",
-    LOG_DENSITY: "[n, H, W] of features, minus that of a Gaussian mixture of the training set, standardised",
-    VIRTUAL_LOGIT: "[n, H, W] of the residual of the last layer's input, less log-sum-exp, see segunc.sampling.head",
-    CLIPPED_ENERGY: "[n, H, W] -T log-sum-exp of the logits / T of clipped activations",
-    SCALED_ENERGY: "[n, H, W] the same of scaled activations",
-    SUM: "[n, H, W] of other scores of the frame, at its own size, see segunc.posteriors.anomaly",
-}
-"""What formulas are given, at the size of the network's output."""
+Source = Literal["draws", "base", "constant", "frame", "scores"]
+"""Where the sampler has evidence from: sums over the draws, the base network, or what was fitted on the model. The last is a constant, or
+maps that are made of the frame beside the network, or of the maps of other scores at the frame's own size."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """One thing that formulas are given, at the size of the network's output."""
+
+    meaning: str  # with its shape
+    source: Source
+    without: str = ""  # of what was fitted: what messages say of a model that lacks it
+    method: str = ""  # of what was fitted: by which ``segunc finetune --method`` makes it for the score ``{score}``
+
+    def remedy(self, score: str) -> str:
+        """How a model comes to have what a score needs."""
+        return f"make one: segunc finetune --method {self.method.format(score=score)}"
+
+
+def of_features(meaning: str) -> Evidence:
+    """Return evidence that the method ``features`` fits."""
+    without = "without features of its training set that were fitted for it"
+    return Evidence(f"[n, H, W] {meaning}", "frame", without, "features --features.scores [{score}]")
+
+
+# fmt: off
+EVIDENCE: Registry[Evidence] = Registry("evidence", "segunc.evidence", {
+    "probabilities": Evidence("[n, C, H, W] mean over the draws of p, calibrated where the model has a calibrator of the mean", "draws"),
+    "calibrated entropy": Evidence("[n, H, W] entropy of these probabilities, share of ln C", "draws"),
+    "total entropy": Evidence("[n, H, W] entropy of the mean p of the draws as they are, share of ln C", "draws"),
+    "expected entropy": Evidence("[n, H, W] mean over the draws of the entropy of p, share of ln C", "draws"),
+    "variance": Evidence("[n, H, W] variance of p_c over the draws, mean over the classes", "draws"),
+    "votes": Evidence("[n, C, H, W] share of the draws whose most probable class it is", "draws"),
+    "mean max logit": Evidence("[n, H, W] mean over the draws of the negative maximum of their scores (see base scores)", "draws"),
+    "mean energy": Evidence("[n, H, W] mean over the draws of -T log-sum-exp of their scores / T", "draws"),
+    "energy spread": Evidence("[n, H, W] standard deviation of that energy over the draws, divisor S", "draws"),
+    "logit variance": Evidence("[n, H, W] variance of the scores over the draws, divisor S, mean over the classes", "draws"),
+    "covariance": Evidence("[n, H, W] sum over the classes of cov(p_c, ln p_c) over the draws, divisor S - 1, in nats", "draws"),
+    "base logits": Evidence("[n, C, H, W] of the base network, float32", "base"),
+    "base scores": Evidence("[n, C, H, W] the same, but of mask classification the scores whose logarithms its logits are", "base"),
+    "temperature": Evidence("T > 0 of the model, a number", "base"),
+    FEATURE_DISTANCE: of_features("of features to the nearest of the training set, 0..2, see segunc.sampling.density"),
+    SUM: Evidence("[n, H, W] of other scores, see segunc.posteriors.anomaly", "scores",
+                  "that does not say what it is a sum of", "anomaly"),
+})
+# fmt: on
 MEANS = frozenset({"probabilities", "calibrated entropy", "total entropy", "expected entropy"})
 """Evidence that can be blended over tiles and averaged along a video; scores that need nothing else follow from it."""
-FEATURES = frozenset(
-    {FEATURE_DISTANCE, MAHALANOBIS, RELATIVE_MAHALANOBIS, LOG_DENSITY, VIRTUAL_LOGIT, CLIPPED_ENERGY, SCALED_ENERGY}
-)
-"""Evidence that no draw gives, of features that were fitted on the model."""
-BASE = frozenset({"base logits", "base scores", "temperature", MAX_LOGIT_STATISTICS})
-"""Evidence of the base network alone; the maps of scores that need nothing else are always resized as maps."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +109,14 @@ class Score:
             raise InputError(given, "bounds within 0..1", "float16")
         if not self.needs or (self.formula is None and len(self.needs) > 1):
             raise InputError(f"score '{self.name}' of {self.needs} without a formula", "what to make of them")
+
+    @property
+    def sources(self) -> frozenset[Source]:
+        """Of what it needs; the maps of a score of the base network and constants alone are always resized as maps. InputError for
+        evidence that nobody registers."""
+        if unknown := [name for name in self.needs if name not in EVIDENCE]:
+            raise InputError(f"score {self.name} needs '{unknown[0]}'", f"some of {', '.join(EVIDENCE)}")
+        return frozenset(EVIDENCE[name].source for name in self.needs)
 
     def __call__(self, evidence: Mapping[str, Any]) -> Tensor:
         """Its values ``[n, H, W]``, of any floating type."""
@@ -165,24 +180,9 @@ _TABLE = (
           ("base scores",), "segunc.uncertainty:rejected_by_all"),
     Score("knn", "how far features are from all those of the training frames", "Sun et al. 2022, arXiv 2204.06507",
           "1 - cosine with the nearest", 0, 2, "float16", (FEATURE_DISTANCE,), colours=(0, 0.8)),
-    Score("mahalanobis", "how far features are from all classes of the training frames", "Lee et al. 2018, arXiv 1807.03888",
-          "standard deviations over training features", None, None, "float16", (MAHALANOBIS,)),
-    Score("relative-mahalanobis", "the same, less how far they are from all training features", "Ren et al. 2021, arXiv 2106.09022",
-          "standard deviations over training features", None, None, "float16", (RELATIVE_MAHALANOBIS,)),
-    Score("gmm", "how rare features are, by one Gaussian a class", "Mukhoti et al. 2023, arXiv 2102.11582",
-          "standard deviations over training features", None, None, "float16", (LOG_DENSITY,)),
-    Score("vim", "how much of the last features the training frames do not use", "Wang et al. 2022, arXiv 2203.10807",
-          "virtual logit - log-sum-exp of the logits", None, None, "float16", (VIRTUAL_LOGIT,)),
-    Score("react-energy", "free energy of the base network with clipped activations", "Sun et al. 2021, arXiv 2111.12797",
-          "-T log-sum-exp of the logits / T", None, None, "float16", (CLIPPED_ENERGY,)),
-    Score("scale-energy", "free energy of the base network with scaled activations", "Xu et al. 2024, arXiv 2310.00227",
-          "-T log-sum-exp of the logits / T", None, None, "float16", (SCALED_ENERGY,)),
     Score("anomaly", "how unlike all that is known", "a sum of scores that was fitted on the model, see segunc.posteriors.anomaly",
           "-log10 of the share of pixels of known scenes that score as high", 0, None, "float16", (SUM,),
           colours=(0, 6), threshold=3),
-    Score("standardized-max-logit", "how low the largest logit is for its class", "Jung et al. 2021, arXiv 2107.11264",
-          "negative max logit in standard deviations of its class", None, None, "float16",
-          ("base logits", MAX_LOGIT_STATISTICS), "segunc.uncertainty:standardized_max_logit"),
 )
 # fmt: on
 SCORES: Registry[Score] = Registry("score", "segunc.scores", {score.name: score for score in _TABLE})
@@ -196,6 +196,15 @@ def first_shown(names: Iterable[str]) -> str:
     ``entropy``, else the first; empty where there is none."""
     there = tuple(names)
     return next((name for name in (*SHOWN_FIRST, *there) if name in there), "")
+
+
+def with_parts(names: Iterable[str], fitted: Iterable[Any]) -> tuple[str, ...]:
+    """Return the names of scores and, behind them, the parts of those that are sums; what was fitted on a model says what it ``gives``
+    and, if that is a sum, its ``parts``."""
+    scores = tuple(names)
+    needs = {need for name in scores for need in SCORES[name].needs}
+    parts = [part for one in fitted if needs & one.gives for part in getattr(one, "parts", ())]
+    return tuple(dict.fromkeys([*scores, *parts]))
 
 
 SPREADS = frozenset(

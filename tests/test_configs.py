@@ -144,7 +144,7 @@ def test_a_configuration_for_finished_models_runs(path: Path, overconfident: Job
         assert model.posterior.members == 6
         return
     if method == "anomaly":
-        assert {*model.anomaly.parts} <= {"deterministic-energy", "entropy"}
+        assert {*model.attachments["anomaly"].parts} <= {"deterministic-energy", "entropy"}
         return
-    made = {"temperature": model.calibration, "features": model.features}.get(str(method), model.max_logit_statistics)
-    assert made is not None
+    names = {"temperature": "calibration", "features": "features"}
+    assert names.get(str(method), "max_logit_statistics") in model.attachments

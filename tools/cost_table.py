@@ -40,7 +40,7 @@ from segunc.posteriors.files import load_model
 from segunc.sampling.density import FeatureDensity, Neighbours, unit_features
 from segunc.sampling.engine import Engine
 from segunc.sampling.sampler import Sampler
-from segunc.scores import BASE, FEATURES, MAX_LOGIT_STATISTICS, SCORES, SUM
+from segunc.scores import EVIDENCE, FEATURE_DISTANCE, SCORES, with_parts
 from segunc.verbs.predict import read_options
 from tools.bench_predict import Bench
 from tools.measuring import in_own_process, peak_bytes, provenance
@@ -73,30 +73,26 @@ class Costs:
     @functools.cached_property
     def density(self) -> FeatureDensity | None:
         """Of the model's features of layers; a process that measures the memory of something else does without it."""
-        stored = self.model.features
-        return stored.density(self.model.network) if stored and stored.bank.layers else None
+        stored = self.model.attachments.get("features")
+        found = stored.providers(self.model, stored.gives) if stored else ()
+        return next((one for one in found if isinstance(one, FeatureDensity)), None)
 
     def needs(self, score: str) -> frozenset[str] | None:
         """The evidence of a score, with that of its parts; None where the model lacks some."""
-        model, names = self.model, [score]
-        if SUM in SCORES[score].needs:
-            names = [*names, *model.anomaly.parts] if model.anomaly else []
-        needs = frozenset(need for name in names for need in SCORES[name].needs)
-        fitted = {
-            need for name in (model.features.bank.scores if model.features else ()) for need in SCORES[name].needs
-        }
-        lacking = FEATURES & needs - fitted or (MAX_LOGIT_STATISTICS in needs and model.max_logit_statistics is None)
-        return None if lacking or not needs else needs
+        attachments = self.model.attachments.values()
+        there = {name for name, evidence in EVIDENCE.items() if evidence.source in ("draws", "base")}
+        needs = frozenset(need for name in with_parts([score], attachments) for need in SCORES[name].needs)
+        return needs if needs <= there.union(*(one.gives for one in attachments)) else None
 
     def draws(self, score: str) -> int:
         """Passes with noise that a score needs."""
-        of_base = (self.needs(score) or frozenset()) <= BASE | FEATURES | {SUM}
-        return self.arguments.draws if self.model.bayesian and not of_base else 0
+        of_draws = any(EVIDENCE[need].source == "draws" for need in self.needs(score) or ())
+        return self.arguments.draws if self.model.bayesian and of_draws else 0
 
     def rows(self) -> list[str]:
         """Names of all rows."""
         found = [PASS, *(f"score {name}" for name in SCORES if self.needs(name))]
-        for size in SIZES if self.density and self.density.extractor else ():
+        for size in SIZES if self.density else ():
             found += [f"witness {size}", *(f"search {size} {count}" for count in self.arguments.banks)]
         return found + [f"{what} {name}" for name in self.arguments.encoders for what in ("encoder", "places")]
 
@@ -119,7 +115,6 @@ class Costs:
             extractor, count = FeatureExtractor(witness, [witness.deepest]), str(ENCODER_BANK)
         else:
             assert self.density is not None
-            assert self.density.extractor is not None
             size, _, count = rest.partition(" ")
             extractor = FeatureExtractor(self.density.extractor.network, self.density.extractor.layers, [float(size)])
         if kind in ("witness", "encoder"):
@@ -172,14 +167,14 @@ def video(arguments: argparse.Namespace, device: torch.device) -> dict[str, floa
             benches.append(Bench(stack.enter_context(read_options(options).open())))
         without, both = benches
         sampler, inputs = both.sampler, [images for images, _ in both.inputs()]
-        density = sampler.density
+        density = sampler.provider(FEATURE_DISTANCE)
         assert isinstance(density, FeatureDensity)
 
         def witness() -> float:
             _wait(device)
             start = time.perf_counter()
             for images in inputs:
-                density(images, FEATURES, sampler.precision)
+                density(images, density.gives, sampler.precision)
             _wait(device)
             return sum(map(len, inputs)) / (time.perf_counter() - start)
 
@@ -281,7 +276,7 @@ def measure(costs: Costs) -> dict[str, Any]:
     return {
         "about": provenance(costs.device) | {
             "size": list(arguments.size), "draws": arguments.draws, "precision": costs.precision,
-            "features": list(costs.density.extractor.layers) if costs.density and costs.density.extractor else [],
+            "features": list(costs.density.extractor.layers) if costs.density else [],
         },
         "rows": rows,
         "video": video(arguments, costs.device) if arguments.video else {},

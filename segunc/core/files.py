@@ -316,6 +316,15 @@ def write_record(path: Path, content: Mapping[str, Any]) -> None:
     write_json(path, {**plain, _SEAL: json_sha256(plain)})
 
 
+def is_record(path: Path) -> bool:
+    """Whether a file is what :func:`write_record` wrote of a fit on a network, changed or not."""
+    try:
+        content = parse_json(read_bytes(path))
+    except (OSError, ValueError):
+        return False
+    return isinstance(content, dict) and {"base_sha256", _SEAL} <= content.keys()
+
+
 def read_record(path: Path, what: str) -> dict[str, Any]:
     """Return what :func:`write_record` wrote, with its format; InputError where anything in it has changed since."""
     content = read_json(path, what)

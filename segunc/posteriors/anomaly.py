@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple, Self, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self, get_args
 
 import numpy as np
 import torch
@@ -26,9 +26,12 @@ from segunc.posteriors.fitting import Attachment, fitted_on, load_for_fitting
 from segunc.posteriors.methods import Method
 from segunc.posteriors.pasted import Frames, Pixels, gather_pixels, mean_precision
 from segunc.sampling.sampler import Sampler
-from segunc.scores import FEATURES, SCORES, SUM, check_scores
+from segunc.scores import SCORES, SUM, check_scores
 from segunc.training.config import FitConfig, SelectConfig
 from segunc.training.progress import Say, say
+
+if TYPE_CHECKING:
+    from segunc.posteriors.files import Model
 
 STEPS, DECADES = 8, 3
 """Levels of a surprise: of each power of ten of the share of pixels, and how many powers; beyond them the tail is a straight line."""
@@ -97,6 +100,8 @@ class ScoreSum(Attachment):
 
     file: ClassVar[str] = "anomaly.json"
     what: ClassVar[str] = "sum of scores"
+    bound_by: ClassVar[tuple[str, ...]] = ("base_sha256", "posterior_sha256", "temperature", "calibrator_sha256")
+    of_others: ClassVar[bool] = True
 
     parts: tuple[str, ...]  # names of scores
     weights: tuple[float, ...]
@@ -112,25 +117,22 @@ class ScoreSum(Attachment):
     features_sha256: str | None  # of what is behind scores of features, None where no part needs one
     calibrator_sha256: str | None = None  # of the mean over the draws, None where it was not calibrated
 
-    def __call__(self, maps: Mapping[str, Tensor]) -> Tensor:
+    gives = frozenset({SUM})
+
+    def __call__(self, maps: Mapping[str, Tensor], *_: object) -> dict[str, Tensor]:
         """The surprise ``[n, H, W]`` of the sum of maps ``[n, H, W]`` by name."""
         values = torch.stack([maps[name].float() for name in self.parts])
-        return self.surprise(weighted_sum(values, self.weights, self.scales))
+        return {SUM: self.surprise(weighted_sum(values, self.weights, self.scales))}
 
-    def numbers(self) -> dict[str, Any]:
-        """What decides its values."""
+    def record(self) -> dict[str, Any]:
         whole = asdict(self)
-        return {name: whole[name] for name in ("parts", "weights", "scales", "surprise")}
+        return {"anomaly": {name: whole[name] for name in ("parts", "weights", "scales", "surprise")}}
 
     @classmethod
-    def read(cls, folder: Path, temperature: float, features: str | None, **hashes: str | None) -> Self | None:
-        """The sum in the folder of a model of these hashes and this temperature, None where there is none; InputError where it is
-        damaged, or was fitted on another model or bank."""
-        content = cls.content(folder, temperature=temperature, **hashes)
-        if content is None:
-            return None
+    def load(cls, folder: Path, model: Model) -> Self:
+        content = cls.content(folder, **{name: model.hashes[name] for name in cls.bound_by})
         if content["features_sha256"] is not None:
-            cls.content(folder, features_sha256=features)
+            cls.content(folder, features_sha256=model.hashes["features_sha256"])
         scales = tuple(map(_scale, content["scales"]))
         surprise = Surprise(tuple(content["surprise"]["levels"]), content["surprise"]["excess"])
         return cls(**content | {"parts": _checked(content["parts"]), "scales": scales, "surprise": surprise})
@@ -144,7 +146,7 @@ def _scale(numbers: Mapping[str, Any]) -> Standard | Surprise:
 def _checked(parts: Sequence[str]) -> tuple[str, ...]:
     names = check_scores(parts)
     for name in names:
-        if SUM in SCORES[name].needs:
+        if "scores" in SCORES[name].sources:
             raise InputError(f"a sum with the part '{name}'", "scores that are no sums", "leave it out")
     return names
 
@@ -256,13 +258,12 @@ def fit_sum(
     known = of_known[list(chosen.places)]
     parts = tuple(names[place] for place in chosen.places)
     scales = tuple(SCALES[chosen.normalisation].of(values) for values in known)
-    by_features = any(FEATURES.intersection(SCORES[name].needs) for name in parts)
-    bank = model.features.bank.tensors_sha256 if model.features and by_features else None
-    total = ScoreSum(
-        parts, chosen.weights, scales, Surprise.of(weighted_sum(known, chosen.weights, scales)), found,
-        fitted_on(config, "val"), frames, draws, model.temperature, model.sha256, model.posterior_sha256, bank,
-        model.calibrator.sha256 if model.calibrator else None,
-    )  # fmt: skip
+    hashes = model.hashes
+    if model.attachments.get("features") not in model.used(parts):
+        hashes["features_sha256"] = None
+    surprise = Surprise.of(weighted_sum(known, chosen.weights, scales))
+    fit: dict[str, Any] = {"fitted_on": fitted_on(config, "val"), "frames": frames, "draws": draws, **hashes}
+    total = ScoreSum(parts, chosen.weights, scales, surprise, found, **fit)
     total.attach(base, config, out, METHOD.name, say)
     of = f", average precision {found[chosen.words(names)]:.3f} on pasted anomalies" if found else ""
     say(f"wrote {out}: anomaly is {chosen.words(names)} on {frames} frames{of}")

@@ -9,11 +9,12 @@ Frames are not augmented, and are seen at the size at which the network will pre
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, get_args
 
 import torch
 from safetensors.torch import save
@@ -24,7 +25,9 @@ from segunc.core.bounds import Bound, NonNegativeInt, PositiveInt, Settings
 from segunc.core.device import flushed_denormals, resolve_device
 from segunc.core.errors import InputError
 from segunc.core.files import write_atomically
+from segunc.core.registry import Registry
 from segunc.data.corruptions import Corruption
+from segunc.maps.nearest import TrainingPlace
 from segunc.networks.build import bounded, weights_bytes
 from segunc.networks.encoders import encoder_normalisation, load_encoder_weights
 from segunc.networks.features import FeatureExtractor, Witness, candidate_layers, deepest_layer
@@ -33,11 +36,10 @@ from segunc.networks.weights import load_state, read_tensors
 from segunc.posteriors.fitting import Attachment, fitted_on, frames_as_seen, load_for_fitting
 from segunc.posteriors.methods import Method
 from segunc.posteriors.pasted import Frames, gather_pixels, mean_precision
-from segunc.sampling.density import Density, FeatureDensity, Neighbours, Origin, unit_features
+from segunc.sampling.density import FeatureDensity, Neighbours, unit_features
 from segunc.sampling.gathering import Sample, places_of
-from segunc.sampling.gaussians import OF_GAUSSIANS, Gaussians, Moments
-from segunc.sampling.head import OF_HEAD, HeadFit, HeadScores, LogitLayer
-from segunc.scores import FEATURE_DISTANCE, FEATURES, LOG_DENSITY, SCORES, check_scores
+from segunc.sampling.sampler import Provider
+from segunc.scores import FEATURE_DISTANCE, SCORES, check_scores
 from segunc.training.config import FitConfig, SelectConfig
 from segunc.training.progress import Say, say
 
@@ -49,25 +51,59 @@ OWN, AUTO = "own", "auto"
 MOST_LAYERS = 3
 """That are chosen."""
 TENSORS = "features.safetensors"
-ENCODER, HEAD = "witness.", "head."
-"""Beginnings of names of tensors: of the second encoder's weights, and of :meth:`HeadScores.shapes`. Those of map 2 begin with ``2.``."""
+ENCODER = "witness."
+"""How names of the second encoder's weights begin."""
 BANK = {"bank": "ND", "origins": "N4"}
 """Tensors of a map for ``knn``: features of length 1 but for rounding, and for each the frame's number, row and column as shares of its
 height and width, and train id (255 for none)."""
 MOST, LARGEST = 64, 16
 """Of sizes in a record, and a size."""
+Take = Callable[[Iterable[str]], dict[str, Tensor]]
 Upsampling = Literal["bilinear", "guided"]
 Percentile = Annotated[float, Bound(above=0, most=99.9)]
+
+
+class FeatureFit:
+    """Gathers over the training frames what some evidence of features needs, an entry of :data:`FEATURE_FITS` for each name of it. There
+    is one for each map of the encoder, or with a ``prefix`` one for the frames themselves."""
+
+    prefix: ClassVar[str] = ""  # of the names of its tensors; those of map 2 begin with ``2.``
+
+    def __init__(self, network: SegmentationNetwork, needs: Collection[str], settings: FeaturesConfig) -> None:
+        self.network, self.needs, self.settings = network, needs, settings
+
+    def add(self, seen: Tensor, labels: Tensor) -> None:
+        """Take unit features ``[M, D]`` of a map with the train ids ``[M]`` of their places, or a frame ``[1, 3, h, w]`` with its own."""
+
+    def tensors(self, sample: Tensor, say: Say) -> dict[str, Tensor]:
+        """Return what is kept. A row of the sample is a feature of the map and, in four numbers, where it was seen."""
+        raise NotImplementedError
+
+    @staticmethod
+    def restore(take: Take, needs: Collection[str], network: SegmentationNetwork, bank: FeatureBank) -> Any:
+        """Return a :class:`segunc.sampling.density.Density` of the map, or with a prefix a :class:`segunc.sampling.sampler.Provider`, of the
+        tensors that ``take`` gives for their names, on the network's device."""
+        raise NotImplementedError
+
+
+FEATURE_FITS: Registry[type[FeatureFit]] = Registry(
+    "evidence of features", "segunc.feature_fits", {FEATURE_DISTANCE: "segunc.posteriors.features:BankFit"}
+)
+
+
+def fits_of(needs: Collection[str]) -> list[type[FeatureFit]]:
+    """Return those that some evidence needs."""
+    return list(dict.fromkeys(FEATURE_FITS[name] for name in FEATURE_FITS if name in needs))
 
 
 def evidence_of(scores: Collection[str]) -> frozenset[str]:
     """What scores of features need of them; InputError for a score that needs nothing of features."""
     names = check_scores(scores)
     for name in names:
-        if not FEATURES.intersection(SCORES[name].needs):
-            known = [other for other, score in SCORES.items() if FEATURES.intersection(score.needs)]
+        if FEATURE_FITS.keys().isdisjoint(SCORES[name].needs):
+            known = [other for other, score in SCORES.items() if not FEATURE_FITS.keys().isdisjoint(score.needs)]
             raise InputError(f"features.scores with '{name}'", f"some of {', '.join(known)}", "leave it out")
-    return FEATURES.intersection(need for name in names for need in SCORES[name].needs)
+    return frozenset(FEATURE_FITS).intersection(need for name in names for need in SCORES[name].needs)
 
 
 @dataclass(frozen=True)
@@ -76,7 +112,7 @@ class FeatureBank(Attachment):
 
     file: ClassVar[str] = "features.json"
     what: ClassVar[str] = "feature bank"
-    outdates: ClassVar[tuple[str, ...]] = ("anomaly.json",)
+    beside: ClassVar[tuple[str, ...]] = (TENSORS,)
 
     scores: tuple[str, ...]  # for which features were fitted
     encoder: str  # own, or timm's name of a second encoder
@@ -91,59 +127,73 @@ class FeatureBank(Attachment):
     base_sha256: str
     tensors_sha256: str  # of all that was fitted and of the second encoder's weights, in the file beside this
 
+    @property
+    def gives(self) -> frozenset[str]:
+        """Of scores whose package is there."""
+        needs = {need for name in self.scores if name in SCORES for need in SCORES[name].needs}
+        return frozenset(name for name in needs if name in FEATURE_FITS)
 
-class StoredFeatures(NamedTuple):
-    """The features of a model folder, whose tensors are read when they are needed."""
+    def record(self) -> dict[str, Any]:
+        return {"features_sha256": self.tensors_sha256}
 
-    bank: FeatureBank
-    folder: Path
+    @classmethod
+    def load(cls, folder: Path, model: Model) -> Self:
+        found = super().load(folder, model)
+        if len(found.sizes) > MOST or max(found.sizes) > LARGEST:  # a few bytes would take any memory
+            given = f"{folder / cls.file}: {len(found.sizes)} sizes up to {max(found.sizes):g}"
+            raise InputError(given, f"at most {MOST} of up to {LARGEST}", "fit it again")
+        return found
 
-    def density(
-        self, network: SegmentationNetwork, needs: Collection[str] = FEATURES, frames: Collection[str] | None = None
-    ) -> FeatureDensity:
-        """Ready for the sampler, on the network's device, for those kinds of evidence that are needed of those that were fitted; of a
-        bank the features of ``frames`` alone (None: of all). InputError where the tensors are damaged or of another bank, or no
-        feature is of these frames."""
-        bank, path = self.bank, self.folder / TENSORS
+    def providers(
+        self, model: Model, needs: Collection[str], frames: Collection[str] | None = None
+    ) -> Sequence[Provider]:
+        """Ready on the network's device, for those kinds of evidence that are needed of those that were fitted; of a bank the features of
+        ``frames`` alone (None: of all). InputError where the tensors are damaged or of another bank, or no feature is of these frames."""
+        path, network, needs = model.folder / TENSORS, model.network, self.gives.intersection(needs)
         tensors = read_tensors(path, "the tensors of the bank", "fit it again")
-        if file_sha256(path) != bank.tensors_sha256:
-            given = f"{path} has changed since {bank.file} was written"
+        if file_sha256(path) != self.tensors_sha256:
+            given = f"{path} has changed since {self.file} was written"
             raise InputError(given, "both files of one fit", "fit it again")
-        needs, device = evidence_of(bank.scores).intersection(needs), next(network.parameters()).device
+        device = next(network.parameters()).device
 
-        def fitted_of(prefix: str, names: Iterable[str]) -> dict[str, Tensor]:
-            return {name: tensors[prefix + name].to(device) for name in names}
+        def take(prefix: str, names: Iterable[str]) -> dict[str, Tensor]:
+            found = {name: tensors[prefix + name].to(device) for name in names}
+            return of_frames(found, self.frames, frames) if "origins" in found else found
 
-        head = extractor = None
-        densities, origins = list[list[Density]](), list[Origin]()
-        if needs & OF_HEAD:
-            fitted = fitted_of(HEAD, HeadScores.shapes(needs))
-            head = HeadScores(LogitLayer(network), fitted, bank.scale_percentile, needs & OF_HEAD)
-        if needs - OF_HEAD:
+        def restored(fit: type[FeatureFit], prefix: str) -> Any:
+            return fit.restore(functools.partial(take, prefix), needs, network, self)
+
+        found: list[Provider] = [restored(fit, fit.prefix) for fit in fits_of(needs) if fit.prefix]
+        if of_maps := [fit for fit in fits_of(needs) if not fit.prefix]:
             seen: nn.Module = network
-            if bank.encoder != OWN:
+            if self.encoder != OWN:
                 weights = {k.removeprefix(ENCODER): v for k, v in tensors.items() if k.startswith(ENCODER)}
                 with bounded({}, weights_bytes(weights)):
-                    witness = Witness(bank.encoder, bank.mean, bank.std)
+                    witness = Witness(self.encoder, self.mean, self.std)
                 load_state(witness, weights, str(path))
-                seen = witness.folded(bank.layers).to(device)
-            extractor = FeatureExtractor(seen, bank.layers, bank.sizes)
-            densities = [[] for _ in range(len(bank.layers) * len(bank.sizes))]
-        for index, of_map in enumerate(densities):
-            if FEATURE_DISTANCE in needs:
-                fitted = of_frames(fitted_of(f"{index}.", BANK), bank.frames, frames)
-                of_map.append(Neighbours(fitted["bank"]))
-                if index == len(bank.layers) - 1:
-                    origins = self._origins(fitted["origins"], network.description.classes)
-            if needs.intersection(OF_GAUSSIANS):
-                of_map.append(Gaussians(fitted_of(f"{index}.", Gaussians.shapes(needs)), needs))
-        return FeatureDensity(extractor, densities, head, guided=bank.upsampling == "guided", origins=origins)
+                seen = witness.folded(self.layers).to(device)
+            extractor = FeatureExtractor(seen, self.layers, self.sizes)
+            maps = range(len(self.layers) * len(self.sizes))
+            densities = [[restored(fit, f"{index}.") for fit in of_maps] for index in maps]
+            places = take(f"{len(self.layers) - 1}.", BANK)["origins"].tolist() if BankFit in of_maps else []
+            classes = network.description.num_classes
+            known = [
+                TrainingPlace(self.frames[int(frame)], row, column, int(label) if label < classes else None)
+                for frame, row, column, label in places
+            ]
+            found.append(FeatureDensity(extractor, densities, guided=self.upsampling == "guided", origins=known))
+        return found
 
-    def _origins(self, places: Tensor, classes: Sequence[str]) -> list[Origin]:
-        names, labels = self.bank.frames, (*classes, *[None] * 256)
-        return [
-            Origin(names[int(frame)], row, column, labels[int(label)]) for frame, row, column, label in places.tolist()
-        ]
+
+class BankFit(FeatureFit):
+    """Features of the training frames themselves."""
+
+    def tensors(self, sample: Tensor, say: Say) -> dict[str, Tensor]:
+        return {"bank": sample[:, :-4].half().contiguous(), "origins": sample[:, -4:].contiguous()}
+
+    @staticmethod
+    def restore(take: Take, *_: object) -> Neighbours:
+        return Neighbours(take(BANK)["bank"])
 
 
 def of_frames(fitted: dict[str, Tensor], names: Sequence[str], frames: Collection[str] | None) -> dict[str, Tensor]:
@@ -156,18 +206,6 @@ def of_frames(fitted: dict[str, Tensor], names: Sequence[str], frames: Collectio
         given = f"a bank of {len(names)} frames, none of which is trained on where their sequence is held out"
         raise InputError(given, "the data set that the bank was fitted on", "fit it again")
     return {name: tensor[kept] for name, tensor in fitted.items()}
-
-
-def read_features(folder: Path, base_sha256: str) -> StoredFeatures | None:
-    """Return what is in the folder of a model with this hash, None where there is nothing; see :meth:`Attachment.content`."""
-    content = FeatureBank.content(folder, base_sha256=base_sha256)
-    if content is None:
-        return None
-    sizes = content["sizes"]
-    if len(sizes) > MOST or max(sizes) > LARGEST:  # a few bytes would take any memory
-        given = f"{folder / FeatureBank.file}: {len(sizes)} sizes up to {max(sizes):g}"
-        raise InputError(given, f"at most {MOST} of up to {LARGEST}", "fit it again")
-    return StoredFeatures(FeatureBank(**content), folder)
 
 
 @dataclass(frozen=True)
@@ -220,13 +258,11 @@ class FeaturesConfig(Settings):
         return [Corruption.parse(text) for text in self.corruptions]
 
 
-class MapFit:
-    """Gathers what the densities of one map need of the training frames."""
+class MapSample:
+    """A sample of the features of one map of the training frames, and what fits make of all of them."""
 
-    def __init__(self, settings: FeaturesConfig, needs: frozenset[str], classes: int) -> None:
-        self.needs, self.seen = needs, 0
-        self.sample = Sample(settings.bank, settings.seed)
-        self.moments = Moments(classes, by_class=LOG_DENSITY in needs) if needs.intersection(OF_GAUSSIANS) else None
+    def __init__(self, settings: FeaturesConfig, fits: Sequence[FeatureFit]) -> None:
+        self.fits, self.seen, self.sample = fits, 0, Sample(settings.bank, settings.seed)
 
     def add(self, maps: Tensor, labels: Tensor, extent: tuple[int, int], frame: int) -> None:
         """The map ``[1, D, h, w]`` of a frame, with its train ids ``[H, W]``, see :func:`segunc.sampling.gathering.places_of`."""
@@ -234,17 +270,12 @@ class MapFit:
         places = places_of(labels, (maps.shape[2], maps.shape[3]), extent)
         self.sample.add(torch.cat([rows, torch.full((len(rows), 1), frame), places], 1))
         self.seen += len(rows)
-        if self.moments is not None:
-            self.moments.add(rows, places[:, 2].long())
+        for fit in self.fits:
+            fit.add(rows, places[:, 2].long())
 
-    def tensors(self) -> dict[str, Tensor]:
-        """As :data:`BANK` and :meth:`Gaussians.shapes` name them."""
-        rows, found = self.sample.rows, dict[str, Tensor]()
-        if self.moments is not None:
-            found |= Gaussians.fit(self.moments, self.needs, rows[:, :-4]).tensors
-        if FEATURE_DISTANCE in self.needs:
-            found |= {"bank": rows[:, :-4].half().contiguous(), "origins": rows[:, -4:].contiguous()}
-        return found
+    def tensors(self, say: Say) -> dict[str, Tensor]:
+        """What all fits keep."""
+        return {name: values for fit in self.fits for name, values in fit.tensors(self.sample.rows, say).items()}
 
 
 def _opened(network: SegmentationNetwork, settings: FeaturesConfig, say: Say) -> tuple[nn.Module, str]:
@@ -333,10 +364,10 @@ def fit_features(
     if auto and select.anomalies == "none":
         raise InputError("features.layers auto with select.anomalies none", "cut-paste", "or name the layers")
     model, data = load_for_fitting(base, config, resolve_device(device))
-    network, classes = model.network, model.network.description.classes
-    head = HeadFit(LogitLayer(network), needs, settings.seed) if needs & OF_HEAD else None
-    layers, extractor, witness, fits = tuple[str, ...](), None, None, list[MapFit]()
-    if needs - OF_HEAD:
+    network = model.network
+    of_images = [fit(network, needs, settings) for fit in fits_of(needs) if fit.prefix]
+    layers, extractor, witness, samples = tuple[str, ...](), None, None, list[MapSample]()
+    if any(not fit.prefix for fit in fits_of(needs)):
         looked_at, deepest = _opened(network, settings, say)
         witness = looked_at if isinstance(looked_at, Witness) else None
         if auto:
@@ -349,7 +380,11 @@ def fit_features(
             layers = tuple(settings.layers or [deepest])
         extractor = FeatureExtractor(looked_at, layers, settings.sizes)
         gathered = needs | {FEATURE_DISTANCE} if auto else needs
-        fits = [MapFit(settings, gathered, len(classes)) for _ in range(len(layers) * len(settings.sizes))]
+        of_maps = [fit for fit in fits_of(gathered) if not fit.prefix]
+        samples = [
+            MapSample(settings, [fit(network, gathered, settings) for fit in of_maps])
+            for _ in range(len(layers) * len(settings.sizes))
+        ]
     elif settings.encoder != OWN or settings.layers:
         given = f"features.encoder or features.layers for {', '.join(settings.scores)} alone"
         raise InputError(
@@ -362,31 +397,31 @@ def fit_features(
             if known[index].name not in names[-1:]:
                 names.append(known[index].name)
             if extractor:
-                for fit, maps, extent in zip(fits, extractor(image), extractor.extents(image), strict=True):
-                    fit.add(maps, torch.from_numpy(labels), extent, len(names) - 1)
-            if head:
-                head.add(image)
-    of_maps = [fit.tensors() for fit in fits]
+                for sample, maps, extent in zip(samples, extractor(image), extractor.extents(image), strict=True):
+                    sample.add(maps, torch.from_numpy(labels), extent, len(names) - 1)
+            for fit in of_images:
+                fit.add(image, torch.from_numpy(labels))
+    once = functools.cache(say)  # of many maps there is one thing to tell
+    fitted = [sample.tensors(once) for sample in samples]
     upsampling = settings.upsampling or "bilinear"
     if auto and extractor:
-        chosen, upsampling = _choose_layers(model, data, extractor, of_maps, names, settings, select, say)
+        chosen, upsampling = _choose_layers(model, data, extractor, fitted, names, settings, select, say)
         count = len(layers)
         layers = tuple(layers[place] for place in chosen)
-        of_maps = [of_maps[size * count + place] for size in range(len(settings.sizes)) for place in chosen]
-    kinds = {"bank", "origins"} if FEATURE_DISTANCE not in needs else set()
+        fitted = [fitted[size * count + place] for size in range(len(settings.sizes)) for place in chosen]
+    left_out = () if FEATURE_DISTANCE in needs else BANK
     tensors = {
-        f"{index}.{name}": v for index, fitted in enumerate(of_maps) for name, v in fitted.items() if name not in kinds
+        f"{index}.{name}": v
+        for index, of_map in enumerate(fitted)
+        for name, v in of_map.items()
+        if name not in left_out
     }
-    if head:
-        tensors |= {f"{HEAD}{name}": v for name, v in head.tensors(settings.react_percentile).items()}
+    for fit in of_images:
+        tensors |= {fit.prefix + name: v for name, v in fit.tensors(torch.empty(0), once).items()}
     mean, std = (), ()
     if witness:
         tensors |= {f"{ENCODER}{name}": v.cpu().contiguous() for name, v in witness.state_dict().items()}
         mean, std = (tuple(v.flatten().tolist()) for v in (witness.mean, witness.std))
-    if absent := {
-        name for fit in fits if fit.moments for name, n in zip(classes, fit.moments.counts, strict=True) if not n
-    }:
-        say(f"left out of the Gaussians, as no place is mostly of them: {', '.join(sorted(absent))}")
     out.mkdir(parents=True, exist_ok=True)
     write_atomically(out / TENSORS, save(tensors))
     kept = FeatureBank(
@@ -395,8 +430,8 @@ def fit_features(
         file_sha256(out / TENSORS),
     )  # fmt: skip
     kept.attach(base, config, out, METHOD.name, say)
-    of = f"{sum(fit.seen for fit in fits):,} features of {len(names)} frames ({', '.join(layers)})"
-    say(f"wrote {out}: {', '.join(kept.scores)}, fitted on {of if fits else f'{len(names)} frames'}")
+    of = f"{sum(sample.seen for sample in samples):,} features of {len(names)} frames ({', '.join(layers)})"
+    say(f"wrote {out}: {', '.join(kept.scores)}, fitted on {of if samples else f'{len(names)} frames'}")
     return kept
 
 

@@ -20,20 +20,16 @@ from segunc.affine.draws import AffineLayout
 from segunc.affine.files import TENSORS, file_sha256, save_posterior
 from segunc.affine.posterior import Deterministic, Posterior, PreparesNetwork
 from segunc.core.errors import InputError, one_line
-from segunc.core.files import link_or_copy, read_record
+from segunc.core.files import is_record, link_or_copy, read_record
 from segunc.data.images import Image
 from segunc.networks.files import DESCRIPTION, POSTERIOR, WEIGHTS, load_network, save_network
 from segunc.networks.network import SegmentationNetwork
 from segunc.networks.weights import check_finite, read_tensors
-from segunc.posteriors.anomaly import ScoreSum
-from segunc.posteriors.features import TENSORS as BANKS
-from segunc.posteriors.features import FeatureBank, StoredFeatures, read_features
-from segunc.posteriors.max_logit import MaxLogitStatistics
+from segunc.posteriors.fitting import ATTACHMENTS, Attachment, attachments_in
 from segunc.posteriors.methods import METHODS
-from segunc.posteriors.temperature import Calibration
 from segunc.sampling.frames import sample_frames
 from segunc.sampling.sampler import Sampler
-from segunc.scores import DEFAULT_SCORES, FEATURES, SCORES, SUM, check_scores
+from segunc.scores import DEFAULT_SCORES, SCORES, check_scores, with_parts
 from segunc.uncertainty import Calibrator
 
 MEMBERS = "members"
@@ -70,10 +66,8 @@ class Model:
     posterior_sha256: str | None  # of tensors, settings and members' networks; None for a deterministic network
     report: ConversionReport | None  # what the conversion did; None for a deterministic network
     record: Mapping[str, Any]  # the content of ``posterior.json``, empty for a deterministic network
-    calibration: Calibration | None = None  # that was fitted on this model
-    max_logit_statistics: MaxLogitStatistics | None = None  # of the base network on its training set
-    features: StoredFeatures | None = None  # of the training set, by the base network or a second encoder
-    anomaly: ScoreSum | None = None  # which scores are its score anomaly
+    folder: Path | None = None  # that it was loaded from
+    attachments: dict[str, Any] = field(default_factory=dict)  # what was fitted on it, by the names of ATTACHMENTS
     _samplers: dict[Any, Sampler] = field(default_factory=dict, repr=False)  # of the last call
 
     @property
@@ -83,13 +77,26 @@ class Model:
     @property
     def temperature(self) -> float:
         """T, by which logits are divided before the softmax; 1 for a model that was not calibrated, or whose mean is."""
-        found = self.calibration
+        found = self.attachments.get("calibration")
         return found.temperature or 1.0 if found and found.applies == "logits" else 1.0
 
     @property
     def calibrator(self) -> Calibrator | None:
         """Of the mean over the draws; None for a model that was not calibrated, or whose logits are."""
-        return None if self.calibration is None else self.calibration.calibrator
+        found = self.attachments.get("calibration")
+        return None if found is None else found.calibrator
+
+    @property
+    def hashes(self) -> dict[str, Any]:
+        """What can bind a record to it, by the names of :data:`segunc.posteriors.fitting.BOUND_TO`."""
+        features = self.attachments.get("features")
+        return {
+            "base_sha256": self.sha256,
+            "posterior_sha256": self.posterior_sha256,
+            "features_sha256": features and features.tensors_sha256,
+            "temperature": self.temperature,
+            "calibrator_sha256": self.calibrator and self.calibrator.sha256,
+        }
 
     @property
     def networks(self) -> list[SegmentationNetwork]:
@@ -98,20 +105,22 @@ class Model:
         found = {id(network): network for network in (self.network, *members)}
         return [network for network in found.values() if isinstance(network, SegmentationNetwork)]
 
-    def fitted(self, scores: Iterable[str], frames: Collection[str] | None = None) -> dict[str, Any]:
+    def needs(self, scores: Iterable[str]) -> frozenset[str]:
+        """The evidence that scores need, with that of the parts of sums."""
+        names = with_parts(check_scores(scores), self.attachments.values())
+        return frozenset(need for name in names for need in SCORES[name].needs)
+
+    def used(self, scores: Iterable[str]) -> list[Attachment]:
+        """What was fitted on it and gives some of this evidence."""
+        needs = self.needs(scores)
+        return [attachment for attachment in self.attachments.values() if attachment.gives & needs]
+
+    def fitted(self, scores: Sequence[str], frames: Collection[str] | None = None) -> dict[str, Any]:
         """What was fitted on it, as the sampler takes it for some scores; features are read only where one needs them, and of a bank
         those of ``frames`` (None: of all)."""
-        needed = {need for name in check_scores(scores) for need in SCORES[name].needs}
-        if self.anomaly and SUM in needed:
-            needed |= {need for name in self.anomaly.parts for need in SCORES[name].needs}
-        features = self.features if FEATURES & needed else None
-        return {
-            "temperature": self.temperature,
-            "calibrator": self.calibrator,
-            "max_logit_statistics": self.max_logit_statistics,
-            "density": features.density(self.network, needed, frames) if features else None,
-            "total": self.anomaly,
-        }
+        needs = self.needs(scores)
+        providers = [one for attachment in self.used(scores) for one in attachment.providers(self, needs, frames)]
+        return {"temperature": self.temperature, "calibrator": self.calibrator, "fitted": providers}
 
     def place(self, device: torch.device) -> None:
         """Put all networks on a device, channels last."""
@@ -143,16 +152,15 @@ class Model:
         return ImageMaps(found.prediction[0].cpu().numpy(), maps)
 
     def save(self, folder: Path | str) -> None:
-        """Write the model folder of a network, or of a posterior that was fitted on it, for all verbs.
+        """Write the model folder for all verbs: of a model that was loaded, what it was loaded from.
 
         Raises:
-            InputError: a network that no folder could build again, see :func:`segunc.wrap`, or a model of several networks.
+            InputError: a network that no folder could build again, see :func:`segunc.wrap`.
         """
         folder = Path(folder)
-        if not isinstance(self.posterior, Deterministic) and (
-            self.report is None or not isinstance(self.posterior, Posterior)
-        ):
-            raise InputError("a model of several networks", "one network", "copy its folder")
+        if self.folder is not None:
+            copy_model(self.folder, folder)
+            return
         self.sha256 = save_network(self.network, folder)
         if isinstance(self.posterior, Posterior) and self.report is not None:
             layout, made = AffineLayout(self.network.cpu()), self.record
@@ -163,13 +171,13 @@ class Model:
 
 def default_scores(folder: Path) -> tuple[str, ...]:
     """Written of the model in a folder where nobody names any: those that every model has and its sum of scores, if it has one."""
-    return (*DEFAULT_SCORES, *(["anomaly"] if (folder / ScoreSum.file).exists() else []))
+    return (*DEFAULT_SCORES, *(["anomaly"] if (folder / "anomaly.json").exists() else []))
 
 
 def model_files(folder: Path, *, fitted: bool = True) -> list[Path]:
     """The files that make the model of a folder, which may not be there: those of an ensemble's members included, and, if
     ``fitted``, what was fitted on the model as a whole."""
-    of_whole = [Calibration.file, MaxLogitStatistics.file, FeatureBank.file, BANKS, ScoreSum.file] if fitted else []
+    of_whole = [name for kind in attachments_in(folder) for name in (kind.file, *kind.beside)] if fitted else []
     names = [WEIGHTS, DESCRIPTION, TENSORS, POSTERIOR, *of_whole]
     own = [folder / name for name in names if (folder / name).exists()]
     members = sorted(folder.glob(f"{MEMBERS}/*/"))
@@ -194,18 +202,18 @@ def load_model(folder: Path | str) -> Model:
     """A model folder of either kind: deterministic, or Bayesian with its network converted.
 
     Raises:
-        InputError: a missing or damaged file, a posterior that belongs to another base network, or a calibration or
-            statistics that belong to another model.
+        InputError: a missing or damaged file, a posterior that belongs to another base network, or what was fitted on another
+            model, or is of a kind that nothing here knows.
     """
     folder = Path(folder)
     model = load_posterior(folder)
-    model.calibration = Calibration.read(folder, model.sha256, model.posterior_sha256)
-    model.max_logit_statistics = MaxLogitStatistics.read(folder, model.sha256)
-    model.features = read_features(folder, model.sha256)
-    bank = model.features and model.features.bank.tensors_sha256
-    hashes = {"base_sha256": model.sha256, "posterior_sha256": model.posterior_sha256}
-    hashes["calibrator_sha256"] = model.calibrator.sha256 if model.calibrator else None
-    model.anomaly = ScoreSum.read(folder, model.temperature, bank, **hashes)
+    model.folder = folder
+    for path in sorted(folder.glob("*.json")):
+        if path.stem not in ATTACHMENTS and path.name != POSTERIOR and is_record(path):
+            given = f"{path} was fitted on this model by a package that is not installed"
+            raise InputError(given, f"one of {', '.join(ATTACHMENTS)}", "install the package, or remove the file")
+    for kind in attachments_in(folder):
+        model.attachments[Path(kind.file).stem] = kind.load(folder, model)
     return model
 
 

@@ -64,7 +64,6 @@ METHODS: Registry[Method] = Registry(
         "mc-dropout": "segunc.posteriors.mc_dropout:METHOD",
         "tta": "segunc.posteriors.tta:METHOD",
         "temperature": "segunc.posteriors.temperature:METHOD",
-        "standardized-max-logit": "segunc.posteriors.max_logit:METHOD",
         "features": "segunc.posteriors.features:METHOD",
         "anomaly": "segunc.posteriors.anomaly:METHOD",
     },

@@ -5,13 +5,7 @@ Pool, then calibrate (Rahaman & Thiery, NeurIPS 2021, arXiv 2007.08792): a Bayes
 draws: those of a random sample of labelled pixels of each frame, chosen by (seed, frame) alone. A frame's pixels are weighted by how
 many labelled ones they stand for, so the NLL is an unbiased estimate of the mean over all labelled pixels of the frames.
 
-What is fitted minimises the NLL plus a penalty (ODIR of Kull et al., NeurIPS 2019, arXiv 1910.12656, and one term more)::
-
-    mu (mean_i b_i^2 + mean_i (w_ii - 1/T)^2) + lambda mean_{i != j} w_ij^2
-
-T is the best temperature, on which a strong penalty falls back. ODIR leaves the diagonal free: a class without a pixel in the sample
-would go to infinity there, and a class of few pixels far. With mu above 0 there is one minimum, and a class without pixels stays near
-its temperature.
+What is fitted minimises the NLL, with a penalty where it has more numbers than the temperature.
 """
 
 from __future__ import annotations
@@ -21,7 +15,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -32,6 +26,7 @@ from segunc.affine.noise import mix_seed
 from segunc.core.bounds import NonNegativeInt, PositiveFloat, PositiveInt, Settings
 from segunc.core.device import flushed_denormals, resolve_device
 from segunc.core.errors import InputError
+from segunc.core.registry import Registry
 from segunc.data.labels import IGNORE
 from segunc.posteriors.fitting import Attachment, fitted_on, frames_as_seen, load_for_fitting
 from segunc.posteriors.methods import Method
@@ -47,7 +42,6 @@ if TYPE_CHECKING:
 LOWEST, HIGHEST = 0.05, 20.0
 """Temperatures between which the best is sought; networks in use lie in 0.5 to 5."""
 GRID = 13
-Kind = Literal["scalar", "vector", "dirichlet"]
 ALONE = "temperature alone"  # in the place of a penalty
 Strengths = tuple[float, ...]
 """Of the penalty: none (a temperature), mu (vector scaling), or mu and lambda (Dirichlet calibration)."""
@@ -59,7 +53,7 @@ class Calibration(Attachment):
 
     file: ClassVar[str] = "calibration.json"
     what: ClassVar[str] = "calibration"
-    outdates: ClassVar[tuple[str, ...]] = ("anomaly.json",)
+    bound_by: ClassVar[tuple[str, ...]] = ("base_sha256", "posterior_sha256")
     temperature: float | None  # T > 0; None of a kind that is no scalar
     fitted_on: Mapping[str, Any]  # the data set, its split, the size that the network saw, and the date
     frames: int
@@ -70,7 +64,7 @@ class Calibration(Attachment):
     draws: int  # S, 1 for a deterministic network
     base_sha256: str
     posterior_sha256: str | None  # None for a deterministic network
-    kind: Kind = "scalar"
+    kind: str = "scalar"
     # To the logits of every draw and of the base network (of earlier versions, and of a deterministic network, where a temperature
     # of the two is the same), or to the mean over the draws.
     applies: Literal["logits", "mean"] = "logits"
@@ -89,12 +83,6 @@ class Calibration(Attachment):
 
     def __str__(self) -> str:
         return f"{self.calibrator or f'temperature {self.temperature:.4f}'}, of the {self.applies}"
-
-    @classmethod
-    def read(cls, folder: Path, base_sha256: str, posterior_sha256: str | None) -> Self | None:
-        """Return the calibration in the folder of a model with these hashes, None where there is none; see :meth:`content`."""
-        content = cls.content(folder, base_sha256=base_sha256, posterior_sha256=posterior_sha256)
-        return None if content is None else cls(**content)
 
 
 @dataclass(frozen=True)
@@ -115,7 +103,7 @@ class TemperatureConfig(Settings):
     """
 
     section = "temperature"
-    kind: Kind = "scalar"
+    kind: str = "scalar"
     split: str = "val"
     frames: NonNegativeInt = 100
     pixels: PositiveInt = 500
@@ -124,9 +112,13 @@ class TemperatureConfig(Settings):
     penalties: list[PositiveFloat] = field(default_factory=lambda: [0.1, 10.0, 1000.0])
     seed: NonNegativeInt = 0
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.strengths()
+
     def strengths(self) -> list[Strengths]:
         """Of all penalties that are fitted: the temperature's, then those to choose from."""
-        count = get_args(Kind).index(self.kind)
+        count = KINDS[self.kind].strengths
         return [(), *(itertools.product(sorted(self.penalties, reverse=True), repeat=count) if count else ())]
 
 
@@ -206,30 +198,27 @@ def fit_temperature(sample: PixelSample) -> float:
     return min(max(math.exp(log_temperature.item()), LOWEST), HIGHEST)
 
 
-def fit_penalised(sample: PixelSample, temperature: float, strengths: Strengths) -> Fit:
-    """W and b of the lowest mean NLL with the penalty of the module, from ``W = I / T``, which they are where it has no strengths."""
-    slope = torch.tensor(1 / temperature, dtype=torch.float64)
-    if not strengths:
-        return slope, IDENTITY[1]
-    classes = sample.logs.shape[1]
-    matrix = len(strengths) > 1
-    weight = (torch.diag(slope.expand(classes)) if matrix else slope.repeat(classes)).requires_grad_()
-    bias = torch.zeros(classes, dtype=torch.float64, requires_grad=True)
-
-    def loss() -> Tensor:
-        diagonal = weight.diagonal() if matrix else weight
-        value = mean_nll(sample, (weight, bias))
-        value = value + strengths[0] * (bias.square().mean() + (diagonal - slope).square().mean())
-        if matrix:
-            others = (weight - diagonal.diag()).square().sum()
-            value = value + strengths[1] * others / max(1, classes * (classes - 1))
-        return value
-
-    minimise(loss, weight, bias, tolerance=1e-5)  # beyond it the NLL changes in its sixth digit, at twice the time
-    return weight.detach(), bias.detach()
+def fit_scalar(sample: PixelSample, temperature: float, strengths: Strengths = ()) -> Fit:
+    """``W = I / T`` of the best temperature."""
+    return torch.tensor(1 / temperature, dtype=torch.float64), IDENTITY[1]
 
 
-def held_out_nll(sample: PixelSample, strengths: Sequence[Strengths], folds: int) -> dict[Strengths, float]:
+class Kind(NamedTuple):
+    """A form of W and b, an entry of :data:`KINDS`."""
+
+    strengths: int  # how many numbers its penalty has, 1 and more but for the scalar
+    fit: Callable[
+        [PixelSample, float, Strengths], Fit
+    ]  # of the best temperature and the strengths; of none ``W = I / T``
+
+
+SCALAR = Kind(0, fit_scalar)
+KINDS: Registry[Kind] = Registry("kind of calibration", "segunc.calibrators", {"scalar": SCALAR})
+
+
+def held_out_nll(
+    sample: PixelSample, strengths: Sequence[Strengths], folds: int, kind: Kind = SCALAR
+) -> dict[Strengths, float]:
     """The mean NLL of each penalty on blocks of successive frames, each fitted on all others; empty with a single frame or fold."""
     frames = int(sample.frames[-1]) + 1
     blocks = torch.arange(frames).tensor_split(min(folds, frames))
@@ -240,7 +229,7 @@ def held_out_nll(sample: PixelSample, strengths: Sequence[Strengths], folds: int
         share = float(out.weights.sum() / sample.weights.sum())
         temperature = fit_temperature(rest)
         for strength in found:
-            found[strength] += share * float(mean_nll(out, fit_penalised(rest, temperature, strength)))
+            found[strength] += share * float(mean_nll(out, kind.fit(rest, temperature, strength)))
     return found
 
 
@@ -277,7 +266,8 @@ def scale_temperature(
     model, data = load_for_fitting(base, config, resolve_device(device))
     sample = sample_pixels(model, data, settings)
     # A temperature of the one draw's logits is one of its mean, but for what float32 makes of small p.
-    of_logits = settings.kind == "scalar" and not model.bayesian
+    kind = KINDS[settings.kind]
+    of_logits = kind is SCALAR and not model.bayesian
     if not of_logits:
         sample = sample._replace(logs=sample.logs.clamp_min(math.log(torch.finfo(torch.float32).tiny)))
     frames, pixels = int(sample.frames[-1]) + 1, len(sample.labels)
@@ -285,14 +275,14 @@ def scale_temperature(
     say(f"mean of {draws} draws at {pixels:,} pixels of {frames} frames")
     check_temperature(temperature := fit_temperature(sample))
     strengths = settings.strengths()
-    held_out = held_out_nll(sample, strengths, settings.folds)
-    if settings.kind != "scalar" and not (held_out and settings.penalties):
+    held_out = held_out_nll(sample, strengths, settings.folds, kind)
+    if kind is not SCALAR and not (held_out and settings.penalties):
         given = f"temperature.kind {settings.kind} with {len(settings.penalties)} penalties and {min(settings.folds, frames)} folds"
         raise InputError(given, "a penalty, and two folds of frames or more", "choose scalar, or give more")
     chosen = min(strengths[1:], key=lambda each: held_out[each], default=())
-    weight, bias = fit = fit_penalised(sample, temperature, chosen)
+    weight, bias = fit = kind.fit(sample, temperature, chosen)
     calibration = Calibration(
-        temperature=temperature if settings.kind == "scalar" else None,
+        temperature=temperature if kind is SCALAR else None,
         fitted_on=fitted_on(config, settings.split),
         frames=frames,
         pixels=pixels,

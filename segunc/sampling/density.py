@@ -17,23 +17,14 @@ from torch import Tensor
 
 from segunc.core.device import Precision, full_float32, to_device
 from segunc.core.errors import InputError
+from segunc.maps.nearest import TrainingPlace
 from segunc.networks.features import FeatureExtractor
-from segunc.sampling.head import HeadScores
-from segunc.scores import FEATURE_DISTANCE, FEATURES
+from segunc.scores import EVIDENCE, FEATURE_DISTANCE
 
 BLOCK = {"cpu": 512, "cuda": 8192}
 """Places, and features of a bank, that are multiplied at a time: on a CPU their cosines stay in the cache, however large the bank."""
 GUIDED_VARIANCE = 0.01
 """Of the grey image (0..1) in a window, from which on a guided map follows its edges: epsilon of He et al., 0.1 squared."""
-
-
-class Origin(NamedTuple):
-    """Where in the training frames a feature was seen."""
-
-    frame: str  # name
-    row: float  # of the place's centre, as shares of the frame's height and width
-    column: float
-    label: str | None  # name of the class of most of its labelled pixels
 
 
 class Nearest(NamedTuple):
@@ -68,7 +59,7 @@ class Neighbours:
         # A GPU multiplies halves faster than it reads them.
         self.bank = F.normalize(bank.float(), dim=1).to(torch.float16 if bank.is_cuda else torch.float32)
 
-    def __call__(self, features: Tensor, needs: Collection[str] = FEATURES) -> dict[str, Tensor]:
+    def __call__(self, features: Tensor, needs: Collection[str] = gives) -> dict[str, Tensor]:
         """``1 - cosine`` ``[M]`` float32 of unit features ``[M, D]`` with the nearest."""
         parts = [torch.stack([block.amax(1) for block in blocks]).amax(0) for blocks in self._cosines(features)]
         return {FEATURE_DISTANCE: _distance(torch.cat(parts))}
@@ -94,30 +85,27 @@ class FeatureDensity:
     """What features say of frames.
 
     Args:
-        extractor: of the maps, on its device; None where only ``head`` is asked.
+        extractor: of the maps, on its device.
         densities: for each of its maps.
-        head: of the network itself.
         guided: whether upsampled maps follow the edges of the image, see :func:`guided_filter`; the windows reach half the stride.
         origins: of the rows of the bank of the last layer at the first size.
     """
 
     def __init__(
         self,
-        extractor: FeatureExtractor | None,
-        densities: Sequence[Sequence[Density]] = (),
-        head: HeadScores | None = None,
+        extractor: FeatureExtractor,
+        densities: Sequence[Sequence[Density]],
         *,
         guided: bool = False,
-        origins: Sequence[Origin] = (),
+        origins: Sequence[TrainingPlace] = (),
     ) -> None:
-        self.extractor, self.densities, self.head = extractor, densities, head
+        self.extractor, self.densities = extractor, densities
         self.guided, self.origins = guided, origins
 
     @property
     def gives(self) -> frozenset[str]:
         """Names of the evidence that was fitted."""
-        made = [density.gives for densities in self.densities[:1] for density in densities]
-        return frozenset().union(*made, self.head.gives if self.head else ())
+        return frozenset[str]().union(*(density.gives for density in self.densities[0]))
 
     @torch.inference_mode()
     @full_float32()
@@ -125,17 +113,13 @@ class FeatureDensity:
         self, images: Tensor, needs: Collection[str], precision: Precision = "float32", temperature: float = 1.0
     ) -> dict[str, Tensor]:
         """The evidence that is needed, of that which was fitted, by name, each ``[n, H, W]`` float32, of images ``[n, 3, H, W]`` in
-        0..1; ``temperature`` is that of energies."""
+        0..1."""
         asked, found = self.gives.intersection(needs), dict[str, Tensor]()
-        of_head = self.head.gives if self.head else frozenset()
-        # On many CPUs depthwise convolutions are slower in bfloat16.
-        narrow = precision == "bfloat16" and images.is_cuda
-        with torch.autocast(images.device.type, torch.bfloat16, enabled=narrow):
-            maps = self.extractor(images) if self.extractor and asked - of_head else []
-            extents = self.extractor.extents(images) if self.extractor and maps else []
-            if self.head and asked & of_head:
-                found = self.head(images, asked, temperature)
-        for features, densities, extent in zip(maps, self.densities if maps else (), extents, strict=True):
+        if not asked:
+            return found
+        with narrowed(images, precision):
+            maps, extents = self.extractor(images), self.extractor.extents(images)
+        for features, densities, extent in zip(maps, self.densities, extents, strict=True):
             for density in densities:
                 if density.gives & asked:
                     for name, values in self.of_map(density, features, extent, images, asked).items():
@@ -164,24 +148,25 @@ class FeatureDensity:
     def nearest(self, images: Tensor) -> Nearest:
         """For each place of the last layer's map at the first size the row of :attr:`origins` whose feature is nearest; images
         ``[n, 3, H, W]`` in 0..1. InputError where no bank was fitted."""
-        if self.extractor:
-            last = len(self.extractor.layers) - 1
-            for bank in self.densities[last]:
-                if isinstance(bank, Neighbours):
-                    single = FeatureExtractor(
-                        self.extractor.network, self.extractor.layers[last:], self.extractor.sizes[:1]
-                    )
-                    (maps,), ((height, width),) = single(images), single.extents(images)
-                    rows, distances = bank.nearest(unit_features(maps))
-                    shape = (len(maps), *maps.shape[2:])
-                    extent = (height / images.shape[2], width / images.shape[3])
-                    return Nearest(rows.view(shape), distances.view(shape), extent)
-        raise InputError("nearest features of a model without a bank", "a model with one", fit_remedy("knn"))
+        last = len(self.extractor.layers) - 1
+        for bank in self.densities[last]:
+            if isinstance(bank, Neighbours):
+                single = FeatureExtractor(
+                    self.extractor.network, self.extractor.layers[last:], self.extractor.sizes[:1]
+                )
+                (maps,), ((height, width),) = single(images), single.extents(images)
+                rows, distances = bank.nearest(unit_features(maps))
+                shape = (len(maps), *maps.shape[2:])
+                extent = (height / images.shape[2], width / images.shape[3])
+                return Nearest(rows.view(shape), distances.view(shape), extent)
+        remedy = EVIDENCE[FEATURE_DISTANCE].remedy("knn")
+        raise InputError("nearest features of a model without a bank", "a model with one", remedy)
 
 
-def fit_remedy(score: str) -> str:
-    """How a model comes to have what a score of features needs."""
-    return f"make one: segunc finetune --method features --features.scores [{score}]"
+def narrowed(images: Tensor, precision: Precision) -> torch.autocast:
+    """Run what features are taken of in bfloat16 where that was asked for, on a GPU alone: on many CPUs depthwise convolutions are
+    slower in it."""
+    return torch.autocast(images.device.type, torch.bfloat16, enabled=precision == "bfloat16" and images.is_cuda)
 
 
 def _distance(cosine: Tensor) -> Tensor:

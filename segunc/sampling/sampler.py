@@ -7,9 +7,10 @@ It deals draws to branches (:mod:`segunc.sampling.runner`), takes their logits, 
 from __future__ import annotations
 
 import copy
+import functools
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -25,23 +26,14 @@ from segunc.core.errors import InputError, is_out_of_memory
 from segunc.data.images import Image
 from segunc.networks.network import SegmentationNetwork, inference_size
 from segunc.networks.values import check_images, check_logits
-from segunc.sampling.density import FeatureDensity, beside, fit_remedy
+from segunc.sampling.density import beside
 from segunc.sampling.engine import Engine, check_common, is_rounding, own_tensors, require_finite
 from segunc.sampling.frames import Prediction, calibrate, finish_frame, network_input
 from segunc.sampling.prefix import Prefix
 from segunc.sampling.runner import BranchRunner, Pass
 from segunc.sampling.tail import DrawAccumulator, PendingDraws, base_evidence, base_maps, choose_backend
-from segunc.scores import (
-    BASE,
-    DEFAULT_SCORES,
-    EVIDENCE,
-    FEATURES,
-    MAX_LOGIT_STATISTICS,
-    SCORES,
-    SUM,
-    check_scores,
-)
-from segunc.uncertainty import Calibrator, ClassMaxLogits
+from segunc.scores import DEFAULT_SCORES, EVIDENCE, SCORES, Source, check_scores, with_parts
+from segunc.uncertainty import Calibrator
 
 CHUNK_PIXELS = 1 << 19
 """Pixels of a batch on a CPU: with more, activations leave the cache between layers and every pass gets slower."""
@@ -65,12 +57,14 @@ def frames_at_once(device: torch.device, size: tuple[int, int], draws: int) -> i
     return max(1, min(MOST_FRAMES, CUDA_BATCH_PIXELS // (draws * size[0] * size[1])))
 
 
-class ScoreTotal(Protocol):
-    """A sum of scores by their names."""
+class Provider(Protocol):
+    """Gives evidence that was fitted on a model. A sum of scores also names these, as its ``parts``."""
 
     @property
-    def parts(self) -> Sequence[str]: ...
-    def __call__(self, maps: Mapping[str, Tensor]) -> Tensor: ...
+    def gives(self) -> frozenset[str]: ...
+    def __call__(self, given: Any, needs: Collection[str], precision: Precision, temperature: float) -> dict[str, Any]:
+        """Return what is needed of it, by the names of :data:`segunc.scores.EVIDENCE`: for the images ``[n, 3, H, W]`` in 0..1 maps
+        ``[n, H, W]``, or a constant; or for the maps of its parts ``[n, H, W]``, by name, maps of their size."""
 
 
 @dataclass
@@ -112,15 +106,14 @@ class Sampler:
             the prediction, which a calibrator of more than one number may change; aleatoric and epistemic are of the draws
             as they are, so that entropy is no longer their sum, and the base network's scores, and those of logits, of
             logits as they are.
-        max_logit_statistics: of the training set, for standardized-max-logit.
-        density: of features, for knn and other scores of features; it runs once for each frame, whatever the draws.
-        total: of other scores, for anomaly; its parts are made, too.
+        fitted: what gives evidence that was fitted on the model, see :meth:`segunc.posteriors.files.Model.fitted`. Maps of a frame are
+            made once, whatever the draws; of a sum of scores the parts are made, too.
         compiled: run whole chunks of draws through torch.compile, which takes ten seconds and more for each size of
             frame and a C++ compiler (CPU) or Triton (CUDA); where it fails, draws run as they are.
 
     Raises:
         InputError: fewer draws than members, a chunk below 1, an unconverted network with a posterior, an unknown
-            score, a score without its statistics, or a temperature that is not positive.
+            score, a score of what was not fitted, or a temperature that is not positive.
     """
 
     def __init__(
@@ -137,9 +130,7 @@ class Sampler:
         scores: Sequence[str] = DEFAULT_SCORES,
         temperature: float = 1.0,
         calibrator: Calibrator | None = None,
-        max_logit_statistics: ClassMaxLogits | None = None,
-        density: FeatureDensity | None = None,
-        total: ScoreTotal | None = None,
+        fitted: Sequence[Provider] = (),
         compiled: bool = False,
     ) -> None:
         self.network = network.eval()
@@ -154,30 +145,22 @@ class Sampler:
         if chunk is not None and chunk < 1:
             raise InputError(f"chunk {chunk}", "at least 1", "leave it out to have it chosen by memory")
         self.scores = check_scores(scores)
-        self._sums = [SCORES[name] for name in self.scores if SUM in SCORES[name].needs]
-        if self._sums and total is None:
-            given = f"score {self._sums[0].name} of a model that does not say what it is a sum of"
-            raise InputError(given, "a model that does", "make one: segunc finetune --method anomaly")
-        self._total = total
-        parts = total.parts if total is not None and self._sums else ()
-        table = [score for name in dict.fromkeys([*self.scores, *parts]) if (score := SCORES[name]) not in self._sums]
+        self.fitted = tuple(fitted)
+        table = [SCORES[name] for name in with_parts(self.scores, self.fitted)]
+        there = frozenset[str]().union(*(provider.gives for provider in self.fitted))
         for score in table:
-            if MAX_LOGIT_STATISTICS in score.needs and max_logit_statistics is None:
-                given = f"score {score.name} of a model without statistics of its training set"
-                remedy = "make one: segunc finetune --method standardized-max-logit"
-                raise InputError(given, "a model with them", remedy)
-            if FEATURES.intersection(score.needs) - (density.gives if density else frozenset()):
-                given = f"score {score.name} of a model without features of its training set that were fitted for it"
-                raise InputError(given, "a model with them", fit_remedy(score.name))
-            if lacking := [name for name in score.needs if name not in EVIDENCE]:
-                raise InputError(f"score {score.name} needs '{lacking[0]}'", f"some of {', '.join(EVIDENCE)}")
-        self._of_base = [score for score in table if BASE.issuperset(score.needs)]
-        self._of_draws = [score for score in table if not BASE.issuperset(score.needs)]
-        self._needs = {name for score in self._of_draws for name in score.needs}
+            for need in score.needs if score.sources - {"draws", "base"} else ():
+                if (evidence := EVIDENCE[need]).without and need not in there:
+                    given = f"score {score.name} of a model {evidence.without}"
+                    raise InputError(given, "a model that has what it needs", evidence.remedy(score.name))
+        self._of_base = [score for score in table if score.sources <= {"base", "constant"}]
+        self._sums = [score for score in table if "scores" in score.sources]
+        self._of_draws = [score for score in table if score not in self._of_base and score not in self._sums]
+        self._needs = {name for score in table for name in score.needs}
+        self._both = any("base" in score.sources for score in self._of_draws)
         if not (temperature > 0 and math.isfinite(temperature)):
             raise InputError(f"temperature {temperature}", "a positive number", "1 changes nothing")
         self.temperature, self.calibrator = temperature, calibrator
-        self.max_logit_statistics, self.density = max_logit_statistics, density
         self.seed, self.scope, self.chunk, self.precision = seed, scope, chunk, precision
         self.noise = NoiseSource(seed, scheme, self.draws)
         self.compiled = compiled
@@ -219,9 +202,7 @@ class Sampler:
         check_images(images, self.network)
         images = to_device(images, self.device).contiguous(memory_format=torch.channels_last)
         self._prepare(images, self.noise if seed is None else replace(self.noise, seed=seed))
-        density, needs = self.density, FEATURES & self._needs
-        asked = (images, needs, self.precision, self.temperature)
-        of_features = beside(lambda: density(*asked) if density and needs else {}, images)
+        of_frames = beside(lambda: self._evidence("frame", images), images)
         first = self._runners[0]
         plain = first if first.branch.transform.identity else first.untransformed()
         if first.branch.network is not self.network:  # whose posterior draws other networks only
@@ -233,12 +214,14 @@ class Sampler:
         if self.report.upsampled is None and (note := check_logits(self.network, base, images)):
             self.report.messages.append(note)
         self.report.upsampled = found.ending is not None
-        fitted = (self.temperature, self.max_logit_statistics, getattr(self.network, "logarithms", False))
-        ready = [base_maps(self._of_base, z, upsampling, self._backend, *fitted) for z in base]
+        constants = self._evidence("constant", images)
+        given: dict[str, Any] = {"temperature": self.temperature}
+        given["logarithms"] = getattr(self.network, "logarithms", False)
+        maps_of = functools.partial(base_maps, self._of_base, constants=constants, **given)
+        ready = [maps_of(z, upsampling, self._backend) for z in base]
         # Volumes at full resolution, which only a score of both draws and base network needs.
-        both = [base_evidence(z, upsampling, *fitted) if BASE & self._needs else {} for z in base]
+        both = [base_evidence(z, upsampling, **given) if self._both else {} for z in base]
         shape = (base.shape[1], upsampling.kept, base.device, self._backend)
-        given: dict[str, Any] = {"temperature": self.temperature, "logarithms": fitted[2]}
         sums = [DrawAccumulator(*shape, needs=self._needs, **given) for _ in images]
         pending = PendingDraws(sums)
         left = [runner.draws for runner in self._runners]
@@ -256,26 +239,39 @@ class Sampler:
             probabilities = torch.cat([one.probabilities for one in alone if one.probabilities is not None])
             prediction = torch.cat([one.prediction for one in alone])
             return Prediction(prediction, scores, probabilities if keep_probabilities else None)
-        frames, evidence_of_features = [], of_features()
+        frames, fitted = [], of_frames()
         for number, (of_frame, maps, extra) in enumerate(zip(sums, ready, both, strict=True)):
             prediction, evidence = of_frame.finish()
             raw = evidence["probabilities"]
             most_probable = None if self.calibrator is not None and not self.calibrator.scalar else prediction
             if self.calibrator is not None:
                 evidence = calibrate(evidence, self.calibrator)
-            evidence |= extra | {name: values[number, None] for name, values in evidence_of_features.items()}
+            evidence |= extra | constants | {name: values[number, None] for name, values in fitted.items()}
             frame = finish_frame(self._of_draws, evidence, size, most_probable, maps, keep=keep_probabilities)
             frames.append(frame if calibrated else replace(frame, probabilities=raw[0]))
         kept = [frame.probabilities for frame in frames if frame.probabilities is not None]
         maps = {name: torch.stack([frame.scores[name] for frame in frames]) for name in frames[0].scores}
-        if self._total is not None and self._sums:
-            evidence = {SUM: self._total(maps)}
+        if self._sums:
+            evidence = self._evidence("scores", maps)
             maps |= {score.name: score(evidence) for score in self._sums}
         return Prediction(
             torch.stack([frame.prediction for frame in frames]),
             {name: maps[name] for name in self.scores},
             torch.stack(kept) if keep_probabilities else None,
         )
+
+    def provider(self, need: str) -> Any:
+        """What gives some evidence that was fitted on the model; None where nothing does."""
+        return next((provider for provider in self.fitted if need in provider.gives), None)
+
+    def _evidence(self, source: Source, given: Any) -> dict[str, Any]:
+        """What is needed of one source of that which was fitted on the model, for images or maps."""
+        needs = {name for name in self._needs if EVIDENCE[name].source == source}
+        found: dict[str, Any] = {}
+        for provider in self.fitted:
+            if asked := needs & provider.gives:
+                found |= provider(given, asked, self.precision, self.temperature)
+        return found
 
     def with_execution(self, *, chunk: int | None, group: int | None, compiled: bool) -> Sampler:
         """The same draws of the same networks, computed in another way; what was found out about them is shared.

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -25,8 +26,8 @@ from segunc.core.errors import InputError
 from segunc.sampling.ending import Upsampling
 from segunc.sampling.logit_sums import OF_LOGITS, LogitSums
 from segunc.sampling.tail_native import native_tail
-from segunc.scores import MAX_LOGIT_STATISTICS, Score
-from segunc.uncertainty import ClassMaxLogits, entropy_share, per_ln
+from segunc.scores import Score
+from segunc.uncertainty import entropy_share, per_ln
 
 Backend = Literal["reference", "native", "triton"]
 DISAGREEMENT = ("variance", "votes", "covariance")
@@ -203,21 +204,11 @@ class DisagreementSums:
 
 
 def base_evidence(
-    logits: Tensor,
-    upsampling: Upsampling,
-    temperature: float,
-    statistics: ClassMaxLogits | None,
-    logarithms: bool = False,
+    logits: Tensor, upsampling: Upsampling, temperature: float, logarithms: bool = False
 ) -> dict[str, Any]:
-    """:data:`segunc.scores.BASE` of one frame from its logits ``[C, h, w]``, which may be the logarithms of scores."""
+    """What the base network gives of one frame, from its logits ``[C, h, w]``, which may be the logarithms of scores."""
     full = upsampling.apply(logits[None].float())
-    scores = full.exp() if logarithms else full
-    return {
-        "base logits": full,
-        "base scores": scores,
-        "temperature": temperature,
-        MAX_LOGIT_STATISTICS: statistics,
-    }
+    return {"base logits": full, "base scores": full.exp() if logarithms else full, "temperature": temperature}
 
 
 def base_maps(
@@ -226,15 +217,15 @@ def base_maps(
     upsampling: Upsampling,
     backend: Backend,
     temperature: float = 1.0,
-    statistics: ClassMaxLogits | None = None,
     logarithms: bool = False,
+    constants: Mapping[str, Any] = MappingProxyType({}),
 ) -> dict[str, Tensor]:
-    """Scores of one deterministic pass from its logits ``[C, h, w]``, each ``[H, W]`` float32. Where one of them needs
-    the logits at full resolution, all are made from these."""
+    """Scores of one deterministic pass from its logits ``[C, h, w]`` and constants that were fitted on the model, each ``[H, W]`` float32.
+    Where one of them needs the logits at full resolution, all are made from these."""
     if not scores:
         return {}
     if backend != "native" or logarithms or any(score.name not in NATIVE_BASE for score in scores):
-        evidence = base_evidence(logits, upsampling, temperature, statistics, logarithms)
+        evidence = base_evidence(logits, upsampling, temperature, logarithms) | dict(constants)
         return {score.name: score(evidence)[0].float() for score in scores}
     entropy = torch.zeros(upsampling.kept, dtype=torch.float64)
     sums = LogitSums(("mean energy",), len(logits), upsampling.kept, logits.device)

@@ -186,7 +186,7 @@ def doctor(options: DoctorOptions) -> DoctorResult:
             f"{options.model}: {description.architecture} {description.encoder}, {description.num_classes} classes, "
             f"{model.posterior.method}",
             f"base network sha256 {model.sha256}",
-            f"calibration: {model.calibration or 'none'}",
+            f"calibration: {model.attachments.get('calibration', 'none')}",
         ]
         if not model.bayesian:
             why = "the model is deterministic: one draw, so its epistemic uncertainty is zero everywhere; fine-tune it first"

@@ -22,7 +22,7 @@ from segunc.frames.source import Frame, FrameSource, Selection, parse_time
 from segunc.frames.sources import ImageSource, Input, open_source, plan_inputs
 from segunc.maps.folder import OVERLAY
 from segunc.maps.manifest import build_manifest, read_manifest, read_run
-from segunc.maps.nearest import NearestPlaces, TrainingPlace
+from segunc.maps.nearest import NearestPlaces
 from segunc.maps.pipeline import DrawOverlay, FindNearest, Summary, run_pipeline
 from segunc.maps.shards import Shard, all_shards, iterate_records, parse_shard
 from segunc.maps.statistics import Region
@@ -33,7 +33,7 @@ from segunc.processing.frames import FrameProcess, HostMaps
 from segunc.processing.means import NEEDED, Tiling
 from segunc.processing.smoothing import Smoother, check_time_constant
 from segunc.sampling.sampler import Sampler
-from segunc.scores import FEATURE_DISTANCE, MAX_LOGIT_STATISTICS, SCORES, check_scores, first_shown
+from segunc.scores import FEATURE_DISTANCE, SCORES, check_scores, first_shown
 from segunc.verbs.execution import (
     Asked,
     Execution,
@@ -339,7 +339,7 @@ def predict_shard(job: Job, place: int, shard: Shard, execution: Execution) -> S
         tiling=tiling,
         smoother=smoother,
         redraw=request.redraw,
-        nearest=sampler.density if request.nearest else None,
+        nearest=sampler.provider(FEATURE_DISTANCE) if request.nearest else None,
     )
     with ConsoleProgress(label=given.label) as show:
         return run_pipeline(
@@ -364,16 +364,15 @@ def writer_threads(device: torch.device) -> int:
 def run_manifest(job: Job, place: int, execution: Execution) -> dict[str, Any]:
     """The manifest of an input's maps."""
     request, model, sampler = job.request, job.model, job.sampler
-    description, statistics, tiling = model.network.description, model.max_logit_statistics, request.asked.tiling
-    by_statistics = any(MAX_LOGIT_STATISTICS in SCORES[score].needs for score in request.scores)
+    description, tiling = model.network.description, request.asked.tiling
+    calibration = model.attachments.get("calibration")
     settings = {
         **job.sources[place].identity(),
         "base_sha256": model.sha256,
         "posterior_sha256": model.posterior_sha256,
         **calibration_record(sampler),
-        "max_logit_statistics_sha256": statistics.sha256 if statistics and by_statistics else None,
-        **({"anomaly": model.anomaly.numbers()} if model.anomaly and "anomaly" in request.scores else {}),
-        **({"features_sha256": model.features.bank.tensors_sha256} if sampler.density and model.features else {}),
+        "max_logit_statistics_sha256": None,  # of earlier versions, which recorded their absence
+        **{key: value for one in model.used(request.scores) for key, value in one.record().items()},
         "draws": sampler.draws,
         "seed": sampler.seed,
         "scheme": sampler.noise.scheme,
@@ -411,7 +410,7 @@ def run_manifest(job: Job, place: int, execution: Execution) -> dict[str, Any]:
             "members": model.posterior.members,
             "parameters": model.posterior.settings(),
             "provenance": model.record.get("provenance"),
-            "calibration": None if model.calibration is None else asdict(model.calibration),
+            "calibration": calibration and asdict(calibration),
         },
         component_thresholds=dict(request.thresholds),
     ) | {"compilation": execution.compilation.reason, "command": dict(request.command)}
@@ -439,19 +438,16 @@ def overlay_drawer(score: str, manifest: dict[str, Any], captions: bool = True) 
 
 def nearest_finder(job: Job) -> FindNearest:
     """Says of a frame what of the training frames each place is most like, where scores of features are written."""
-    density, features = job.sampler.density, job.model.features
-    if features is None or density is None or FEATURE_DISTANCE not in density.gives:
+    density, bank = job.sampler.provider(FEATURE_DISTANCE), job.model.attachments.get("features")
+    if density is None or bank is None:
         given = f"--nearest without a score of nearest features ({', '.join(job.request.scores)})"
         raise InputError(given, "knn, or an anomaly that has it as a part", "add knn to --scores")
-    classes = job.model.network.description.classes
-    number = {None: None} | {name: index for index, name in enumerate(classes)}
-    known = [TrainingPlace(at.frame, at.row, at.column, number[at.label]) for at in density.origins]
 
     def find(frame: Frame, maps: Maps) -> NearestPlaces:
         assert isinstance(maps, HostMaps)
         assert maps.nearest is not None
         rows, distances, extent = maps.nearest
-        return NearestPlaces(features.bank.fitted_on["dataset"], known, rows.numpy(), distances.numpy(), extent)
+        return NearestPlaces(bank.fitted_on["dataset"], density.origins, rows.numpy(), distances.numpy(), extent)
 
     return find
 

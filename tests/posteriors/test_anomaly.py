@@ -26,6 +26,7 @@ from segunc.posteriors.anomaly import (
     weighted_sum,
 )
 from segunc.posteriors.pasted import Pixels, gather_pixels, mean_precision
+from segunc.scores import SUM
 from segunc.training.config import SelectConfig
 from segunc.training.selection import SelectionFrame
 from tests.records import change_record
@@ -195,6 +196,11 @@ def test_frames_without_what_selection_needs_are_one_line(monkeypatch: pytest.Mo
         gathered(monkeypatch, 255, 1)
 
 
+def model(temperature: float = 1.0, bank: str | None = "bank") -> Any:
+    hashes = {"base_sha256": "base", "posterior_sha256": None, "calibrator_sha256": None}
+    return SimpleNamespace(hashes=hashes | {"temperature": temperature, "features_sha256": bank})
+
+
 def total() -> ScoreSum:
     values = torch.stack([known(seed=0), known(seed=1)])
     scales = (Standard.of(values[0]), Surprise.of(values[1]))
@@ -206,19 +212,18 @@ def total() -> ScoreSum:
 def test_a_sum_comes_back_and_tells_a_surprise(tmp_path: Path) -> None:
     written = total()
     written.write(tmp_path)
-    hashes = {"base_sha256": "base", "posterior_sha256": None}
-    again = ScoreSum.read(tmp_path, 1.0, "bank", **hashes)
+    again = ScoreSum.load(tmp_path, model())
     assert again == written
     maps = {"deterministic-energy": known(600, 5).view(1, 20, 30), "knn": known(600, 6).view(1, 20, 30)}
     terms = [
         (maps["deterministic-energy"] - written.scales[0].mean) / written.scales[0].std,
         2 * written.scales[1](maps["knn"]),
     ]
-    torch.testing.assert_close(again(maps), written.surprise(terms[0] + terms[1]))
+    torch.testing.assert_close(again(maps), {SUM: written.surprise(terms[0] + terms[1])})
     with pytest.raises(InputError, match=r"fitted on a model of temperature 1\.0, the one here has 1\.5"):
-        ScoreSum.read(tmp_path, 1.5, "bank", **hashes)
+        ScoreSum.load(tmp_path, model(1.5))
     with pytest.raises(InputError, match="feature bank with the hash bank, the one here has None"):
-        ScoreSum.read(tmp_path, 1.0, None, **hashes)
+        ScoreSum.load(tmp_path, model(bank=None))
 
 
 @pytest.mark.parametrize("parts", [["knn", "nothing"], ["anomaly", "knn"]])
@@ -226,4 +231,4 @@ def test_a_sum_of_what_is_no_part_is_one_line(tmp_path: Path, parts: list[str]) 
     total().write(tmp_path)
     change_record(tmp_path / ScoreSum.file, parts=parts)
     with pytest.raises(InputError, match=parts[-2] if parts[0] == "anomaly" else "nothing"):
-        ScoreSum.read(tmp_path, 1.0, "bank", base_sha256="base", posterior_sha256=None)
+        ScoreSum.load(tmp_path, model())

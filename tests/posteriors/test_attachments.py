@@ -5,20 +5,24 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
+from segunc.baselines.max_logit import MaxLogitStatistics
 from segunc.core.errors import InputError
 from segunc.networks import NetworkDescription, build_network, save_network
 from segunc.posteriors.files import Model, copy_model, load_model
-from segunc.posteriors.fitting import Attachment
-from segunc.posteriors.max_logit import MaxLogitStatistics
+from segunc.posteriors.fitting import ATTACHMENTS, Attachment, attachments_in
 from segunc.posteriors.temperature import Calibration
+from segunc.uncertainty import Calibrator
 from tests.records import change_record
 from tests.training.overconfident import save_abnn
 
+EARLIER = Path(__file__).parent / "earlier"
+"""As a version wrote them that named each in its code."""
 SMALL = {"decoder_pyramid_channels": 32, "decoder_segmentation_channels": 32}
 
 
@@ -52,19 +56,18 @@ def abnn(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_they_come_back_with_a_copy_of_the_model(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     source: Path = request.getfixturevalue(kind)
     plain = load_model(source)
-    assert (plain.temperature, plain.calibration, plain.max_logit_statistics) == (1.0, None, None)
+    assert (plain.temperature, plain.attachments) == (1.0, {})
     copy_model(source, tmp_path / "copy")
     calibration(plain).write(tmp_path / "copy")
     statistics(plain).write(tmp_path / "copy")
     again = load_model(tmp_path / "copy")
     assert again.temperature == 1.5
-    assert again.calibration == calibration(plain)
-    assert again.max_logit_statistics == statistics(plain)
+    assert again.attachments == {"calibration": calibration(plain), "max_logit_statistics": statistics(plain)}
     assert (again.sha256, again.posterior_sha256) == (plain.sha256, plain.posterior_sha256)
     # The copy is another model: what was fitted on it did not creep into its source, and goes with it further.
-    assert load_model(source).calibration is None
+    assert load_model(source).attachments == {}
     copy_model(tmp_path / "copy", tmp_path / "second")
-    assert load_model(tmp_path / "second").calibration == calibration(plain)
+    assert load_model(tmp_path / "second").attachments == again.attachments
 
 
 def test_those_of_another_base_are_refused(base: Path, tmp_path: Path) -> None:
@@ -82,7 +85,7 @@ def test_a_temperature_of_another_posterior_is_refused_and_statistics_of_the_sam
     # The same members with another alpha: the tensors are the same file, the draws are not.
     wider = save_abnn(base, tmp_path / "wider", alpha=0.3)
     statistics(load_model(abnn)).write(wider)
-    assert load_model(wider).max_logit_statistics is not None
+    assert load_model(wider).attachments.keys() == {"max_logit_statistics"}
     calibration(load_model(abnn)).write(wider)
     with pytest.raises(InputError, match="fitted on a posterior with the hash"):
         load_model(wider)
@@ -183,7 +186,7 @@ def test_one_that_acts_on_the_mean_leaves_the_logits(abnn: Path, tmp_path: Path)
     ):
         of_mean.write(tmp_path)
         model = load_model(tmp_path)
-        assert model.calibration == of_mean
+        assert model.attachments["calibration"] == of_mean
         assert model.temperature == 1.0
         assert model.calibrator == of_mean.calibrator
         assert model.fitted(["entropy"])["calibrator"] == of_mean.calibrator
@@ -200,7 +203,32 @@ def test_a_deterministic_model_does_not_go_into_the_folder_of_a_bayesian_one(
     assert load_model(tmp_path).bayesian
 
 
+def test_those_of_an_earlier_version_are_read_written_and_recorded_to_the_byte(tmp_path: Path) -> None:
+    nothing: Any = None
+    model = Model(nothing, nothing, "base", "posterior", None, {}, EARLIER)
+    for kind in attachments_in(EARLIER):
+        found = model.attachments[Path(kind.file).stem] = kind.load(EARLIER, model)
+        found.write(tmp_path)
+        assert (tmp_path / kind.file).read_bytes() == (EARLIER / kind.file).read_bytes()
+    assert list(model.attachments) == ["calibration", "features", "max_logit_statistics", "anomaly"]
+    calibrator = model.calibrator
+    assert (model.temperature, calibrator) == (1.0, Calibrator((1.0, 0.5), (0.1, -0.1)))
+    assert model.attachments["features"].gives == {"feature distance", "negative log density", "virtual logit"}
+    summed = model.attachments["anomaly"].record()["anomaly"]
+    assert (summed["parts"], summed["weights"]) == (("deterministic-energy", "knn"), (1.0, 2.0))
+    assert summed["scales"] == ({"mean": 0.25, "std": 0.5}, {"levels": (0.0, 0.5, 1.0), "excess": 0.125})
+    assert summed["surprise"] == {"levels": (0.0, 1.0), "excess": 0.5}
+    records = [one.record() for one in model.used(["knn", "standardized-max-logit"])]
+    statistics = "dfdea3efefee66f437cd7a0892d855644ab16a20ca4d7353e0494b2339027df8"
+    assert records == [{"features_sha256": "tensors"}, {"max_logit_statistics_sha256": statistics}]
+    assert [one.file for one in model.used(["anomaly"])] == ["features.json", "anomaly.json"]
+    for name in ("base_sha256", "posterior_sha256", "features_sha256", "temperature", "calibrator_sha256"):
+        other: Any = SimpleNamespace(hashes=model.hashes | {name: 1.5 if name == "temperature" else "other"})
+        with pytest.raises(InputError, match=r"anomaly\.json was fitted on a"):
+            ATTACHMENTS["anomaly"].load(EARLIER, other)
+
+
 def test_the_hash_of_statistics_is_of_the_numbers_that_decide_the_score(base: Path) -> None:
     found = statistics(load_model(base))
-    assert found.sha256 == replace(found, frames=99).sha256
-    assert found.sha256 != replace(found, std=(1.0, 0.6)).sha256
+    assert found.record() == replace(found, frames=99).record()
+    assert found.record() != replace(found, std=(1.0, 0.6)).record()

@@ -31,11 +31,9 @@ from segunc.networks.network import SegmentationNetwork
 from segunc.posteriors.features import (
     FeatureBank,
     FeaturesConfig,
-    StoredFeatures,
     _choose_layers,
     _opened,
     fit_features,
-    read_features,
 )
 from segunc.posteriors.files import copy_model, load_model
 from segunc.posteriors.pasted import Pixels, gather_pixels
@@ -43,7 +41,7 @@ from segunc.sampling.density import BLOCK, FeatureDensity, Neighbours, unit_feat
 from segunc.sampling.frames import network_input
 from segunc.sampling.gathering import Sample, places_of
 from segunc.sampling.sampler import Sampler
-from segunc.scores import FEATURE_DISTANCE, FEATURES, SCORES
+from segunc.scores import EVIDENCE, FEATURE_DISTANCE, SCORES
 from segunc.toyroads.canvas import PERSON
 from segunc.training.config import FitConfig, SelectConfig
 from segunc.training.selection import SelectionFrame
@@ -51,6 +49,7 @@ from tests.conftest import Job
 from tests.records import change_record
 
 HALF = (0.5, 0.5, 0.5)
+FEATURES = frozenset(name for name, evidence in EVIDENCE.items() if evidence.source == "frame")
 
 
 def random(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -190,6 +189,11 @@ def small(base: Job, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+def density_of(model: Any, needs: Any = FEATURES, frames: Any = None) -> Any:
+    """Of the features of layers."""
+    return model.attachments["features"].providers(model, needs, frames)[-1]
+
+
 def fitted(base: Job, out: Path, select: SelectConfig | None = None, **options: Any) -> Any:
     config = FitConfig(FeaturesConfig(frames=3, **options), {"dataset": "toy", "root": str(base.data)}, select)
     fit_features(base.base, config, out, device="cpu")
@@ -201,7 +205,7 @@ def test_what_was_seen_is_near_and_noise_is_far(base: Job, weights: Path, tmp_pa
     own = {"layers": ["body.encoder.features.3"]}  # deeper ones of so small a network say the same everywhere
     given = own if encoder == "own" else {"encoder": encoder, "weights": str(weights), "sizes": [1.0, 0.5]}
     model = fitted(base, tmp_path / "model", bank=10_000, **given)
-    density = model.features.density(model.network)
+    density = density_of(model)
     first = sorted(base.data.glob("leftImg8bit/train/*/*.png"))[0]
     seen = network_input([load_image(first)], (64, 128))
     other = torch.rand(seen.shape, generator=torch.Generator().manual_seed(0))
@@ -214,14 +218,14 @@ def test_what_was_seen_is_near_and_noise_is_far(base: Job, weights: Path, tmp_pa
 def test_the_bank_says_where_each_feature_was_seen(base: Job, tmp_path: Path) -> None:
     layer = "body.encoder.features.3"
     model = fitted(base, tmp_path / "model", bank=300, layers=["body.encoder.features.5", layer])
-    density, frames = model.features.density(model.network), {}
+    density, frames = density_of(model), {}
     for path in base.data.glob("leftImg8bit/train/*/*.png"):
         (maps,) = FeatureExtractor(model.network, [layer])(network_input([load_image(path)], (64, 128)))
         frames[f"{path.parent.name}/{path.stem}"] = unit_features(maps).detach().view(*maps.shape[2:], -1)
     bank = density.densities[1][0].bank
     assert len(density.origins) == len(bank) == 300
-    assert {origin.frame for origin in density.origins} == {*model.features.bank.frames}
-    assert {origin.label for origin in density.origins} <= {*model.network.description.classes, None}
+    assert {origin.frame for origin in density.origins} == {*model.attachments["features"].frames}
+    assert {origin.label for origin in density.origins} <= {*range(model.network.description.num_classes), None}
     for feature, origin in zip(bank, density.origins, strict=True):
         height, width, _ = frames[origin.frame].shape
         seen = frames[origin.frame][int(origin.row * height), int(origin.column * width)]
@@ -255,7 +259,7 @@ def test_layers_and_upsampling_are_chosen_by_what_finds_pasted_anomalies(
     monkeypatch.setattr("segunc.posteriors.features.gather_pixels", planted)
     sizes = {"sizes": [1.0, 2.0]}
     model = fitted(base, tmp_path / "auto", select=PASTED, layers="auto", **sizes)
-    bank = model.features.bank
+    bank = model.attachments["features"]
     candidates = candidate_layers(model.network, ("body.encoder", "body.decoder"), torch.zeros(1, 3, 256, 256))
     assert bank.layers == (candidates[0], candidates[2])
     assert bank.upsampling == "guided"
@@ -264,7 +268,7 @@ def test_layers_and_upsampling_are_chosen_by_what_finds_pasted_anomalies(
     # What is kept is what these layers would have by their names.
     named = fitted(base, tmp_path / "named", layers=list(bank.layers), upsampling="guided", **sizes)
     image = torch.rand(1, 3, 64, 128, generator=torch.Generator().manual_seed(0))
-    both = [one.features.density(one.network)(image, FEATURES)[FEATURE_DISTANCE] for one in (model, named)]
+    both = [density_of(one)(image, FEATURES)[FEATURE_DISTANCE] for one in (model, named)]
     torch.testing.assert_close(*both)
 
 
@@ -308,23 +312,23 @@ def test_a_layer_that_sees_what_was_pasted_is_chosen(base: Job, monkeypatch: pyt
 
 def test_only_the_frames_that_are_trained_on_count(base: Job, tmp_path: Path) -> None:
     model = fitted(base, tmp_path / "model", layers=["body.encoder.features.3"])
-    names = model.features.bank.frames
-    density = model.features.density(model.network, FEATURES, {names[0], names[2]})
+    names = model.attachments["features"].frames
+    density = density_of(model, FEATURES, {names[0], names[2]})
     assert {origin.frame for origin in density.origins} == {names[0], names[2]}
     assert len(density.densities[0][0].bank) == len(density.origins)
     with pytest.raises(InputError, match="none of which is trained on"):
-        model.features.density(model.network, FEATURES, {"another"})
+        density_of(model, FEATURES, {"another"})
 
 
 def test_what_frames_look_like_under_corruptions_is_known(base: Job, tmp_path: Path) -> None:
     layers = ["body.encoder.features.3"]
     clean = fitted(base, tmp_path / "clean", layers=layers)
     both = fitted(base, tmp_path / "both", layers=layers, corruptions=["noise:4", "jpeg:5"])
-    assert both.features.bank.frames == clean.features.bank.frames
+    assert both.attachments["features"].frames == clean.attachments["features"].frames
     samples = SegmentationDataModule("toy", str(base.data)).dataset("train").samples
-    sample = next(one for one in samples if one.name == clean.features.bank.frames[0])
+    sample = next(one for one in samples if one.name == clean.attachments["features"].frames[0])
     noisy = network_input([Corruption.parse("noise:4")(load_image(sample.image), sample.name)], (64, 128))
-    densities = [model.features.density(model.network) for model in (clean, both)]
+    densities = [density_of(model) for model in (clean, both)]
     assert len(densities[1].origins) == 3 * len(densities[0].origins)
     far, near = (density(noisy, FEATURES)[FEATURE_DISTANCE].mean() for density in densities)
     assert far > 0.1
@@ -376,27 +380,30 @@ def test_every_score_of_features_is_fitted_in_one_pass_and_loaded_alone(base: Jo
         cv2.imwrite(str(path), np.where(labels == PERSON, 0, labels))
     config = FitConfig(settings, {"dataset": "toy", "root": str(data)})
     fit_features(base.base, config, tmp_path / "model", device="cpu", say=said.append)
-    features = load_model(tmp_path / "model").features
-    network = load_model(tmp_path / "model").network
+    model = load_model(tmp_path / "model")
+    features = model.attachments["features"]
     images = torch.rand(2, 3, 64, 128, generator=torch.Generator().manual_seed(0))
-    whole = features.density(network)
-    found = whole(images, FEATURES)
-    assert whole.gives == found.keys() == {need for name in scores for need in SCORES[name].needs}
+    of_head, whole = features.providers(model, FEATURES)
+    found = of_head(images, FEATURES) | whole(images, FEATURES)
+    gives = of_head.gives | whole.gives
+    assert features.gives == gives == found.keys() == {need for name in scores for need in SCORES[name].needs}
     for name in scores:
         (need,) = SCORES[name].needs
-        alone = features.density(network, [need])
+        (alone,) = features.providers(model, [need])
         assert alone.gives >= {need}
         torch.testing.assert_close(alone(images, [need])[need], found[need])
-    assert "mahalanobis" not in features.bank.scores
+    assert "mahalanobis" not in features.scores
     assert len(whole.origins) == 50
     assert any("left out of the Gaussians" in line and "person" in line for line in said)
 
 
 def test_a_network_of_its_last_layer_alone_needs_no_encoder(base: Job, tmp_path: Path) -> None:
     model = fitted(base, tmp_path / "model", scores=["scale-energy"])
-    assert (model.features.bank.layers, model.features.density(model.network).extractor) == ((), None)
+    (provider,) = model.fitted(["scale-energy"])["fitted"]
+    assert (model.attachments["features"].layers, provider.gives) == ((), {"scaled energy"})
+    without = FeatureDensity(FeatureExtractor(model.network, ["body.encoder.features.3"]), [[]])
     with pytest.raises(InputError, match=r"nearest features of a model without a bank.*--features\.scores \[knn\]"):
-        model.features.density(model.network).nearest(torch.rand(1, 3, 64, 128))
+        without.nearest(torch.rand(1, 3, 64, 128))
     with pytest.raises(InputError, match="score knn of a model without features"):
         Sampler(model.network, scores=["knn"], **model.fitted(["knn"]))
 
@@ -406,14 +413,15 @@ def test_damage_is_one_line(base: Job, weights: Path, tmp_path: Path) -> None:
     place = tmp_path / "model" / "features.safetensors"
     place.write_bytes(place.read_bytes()[:-4] + b"abcd")
     with pytest.raises(InputError, match=r"has changed since features\.json was written"):
-        model.features.density(model.network)
+        density_of(model)
     digest = file_sha256(place)
-    other = replace(model.features.bank, tensors_sha256=digest, encoder="test_efficientnet", mean=HALF, std=HALF)
+    changed = {"tensors_sha256": digest, "encoder": "test_efficientnet", "mean": HALF, "std": HALF}
+    other = replace(model.attachments["features"], **changed)
     with pytest.raises(InputError, match="do not fit the network"):
-        StoredFeatures(other, tmp_path / "model").density(model.network)
+        other.providers(model, FEATURES)
     place.unlink()
     with pytest.raises(InputError, match="cannot be read"):
-        model.features.density(model.network)
+        density_of(model)
     change_record(tmp_path / "model" / "features.json", base_sha256="0" * 64)
     with pytest.raises(InputError, match="was fitted on a base network with the hash 000000000000"):
         load_model(tmp_path / "model")
@@ -424,17 +432,17 @@ def test_a_copy_of_the_model_has_its_bank(base: Job, tmp_path: Path) -> None:
     copy_model(tmp_path / "model", tmp_path / "copy")
     shutil.rmtree(tmp_path / "model")
     again = load_model(tmp_path / "copy")
-    assert again.features.bank == first.features.bank
-    assert isinstance(again.features.density(again.network), FeatureDensity)
+    assert again.attachments["features"] == first.attachments["features"]
+    assert isinstance(density_of(again), FeatureDensity)
     assert FeatureBank.file in {path.name for path in (tmp_path / "copy").iterdir()}
 
 
 @pytest.mark.parametrize("sizes", [[1e300], [1.0] * 1000])
 def test_sizes_that_would_take_any_memory_are_refused(small: Path, tmp_path: Path, sizes: list[float]) -> None:
     copy_model(small, tmp_path)
-    content = change_record(tmp_path / "features.json", sizes=sizes)
+    change_record(tmp_path / "features.json", sizes=sizes)
     with pytest.raises(InputError, match=r"features\.json: 1\d* sizes"):
-        read_features(tmp_path, content["base_sha256"])
+        load_model(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -447,7 +455,7 @@ def test_sizes_that_would_take_any_memory_are_refused(small: Path, tmp_path: Pat
         ({"encoder": "resnet18", "weights": "WEIGHTS"}, "do not fit"),
         ({"layers": ["body.segmentation_head.2"], "sizes": [0.0]}, "sizes 0"),
         ({"sizes": [1e300]}, "sizes 1e"),
-        ({"scores": ["entropy"]}, r"features\.scores with 'entropy'; expected some of knn, mahalanobis"),
+        ({"scores": ["entropy"]}, r"features\.scores with 'entropy'; expected some of knn, gmm"),
         ({"scores": ["scale-energy"], "layers": ["body.encoder"]}, r"features\.layers for scale-energy alone"),
         ({"scores": ["gmm"]}, "features with a class for a covariance of 1280 numbers"),
     ],

@@ -8,8 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from segunc.baselines.max_logit import FEWEST_PIXELS, ClassMoments, usable_statistics
 from segunc.core.errors import InputError
-from segunc.posteriors.max_logit import FEWEST_PIXELS, ClassMoments, usable_statistics
 
 
 @settings(max_examples=40, deadline=None)

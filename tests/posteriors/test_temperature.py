@@ -15,6 +15,7 @@ from scipy.optimize import minimize, minimize_scalar
 from scipy.special import log_softmax
 from torch import Tensor
 
+from segunc.baselines.calibrators import DIRICHLET, fit_penalised
 from segunc.core.errors import InputError
 from segunc.data.labels import label_map
 from segunc.data.module import SegmentationDataModule
@@ -27,7 +28,6 @@ from segunc.posteriors.temperature import (
     PixelSample,
     TemperatureConfig,
     check_temperature,
-    fit_penalised,
     fit_temperature,
     held_out_nll,
     mean_nll,
@@ -132,14 +132,14 @@ def test_a_known_distortion_comes_back_and_frames_held_out_say_so() -> None:
     # A row and a constant added to all of W and b change nothing.
     torch.testing.assert_close(weight - weight.mean(0), true[0] - true[0].mean(0), rtol=0, atol=0.05)
     torch.testing.assert_close(bias - bias.mean(), true[1] - true[1].mean(), rtol=0, atol=0.15)
-    found = held_out_nll(sample, [(), (0.1,), (0.1, 0.1)], folds=2)
+    found = held_out_nll(sample, [(), (0.1,), (0.1, 0.1)], folds=2, kind=DIRICHLET)
     assert found[(0.1, 0.1)] < found[(0.1,)] - 0.005 < found[()] - 0.02
     assert found[(0.1, 0.1)] == pytest.approx(float(mean_nll(sample, true)), abs=0.02)
 
 
 def test_noise_asks_for_a_strong_penalty_which_falls_back_on_the_temperature() -> None:
     sample = synthetic(300, 5, scalar(2.0), seed=4)
-    found = held_out_nll(sample, [(), (1e4, 1e4), (1e-3, 1e-3)], folds=3)
+    found = held_out_nll(sample, [(), (1e4, 1e4), (1e-3, 1e-3)], folds=3, kind=DIRICHLET)
     assert found[(1e4, 1e4)] < found[(1e-3, 1e-3)] - 0.01
     assert found[(1e4, 1e4)] == pytest.approx(found[()], abs=2e-3)
 
@@ -246,7 +246,7 @@ def test_what_is_written_is_what_the_sampler_applies(
     said: list[str] = []
     record = scale_temperature(camvid[0], config, tmp_path, device="cpu", say=said.append)
     model = load_model(tmp_path)
-    assert model.calibration == record
+    assert model.attachments["calibration"] == record
     assert (record.kind, record.applies, record.temperature) == (kind, "mean", None)
     assert record.penalty == min(list(record.held_out)[1:], key=lambda name: record.held_out[name])
     assert f"{record.held_out[record.penalty]:.4f} on frames held out ({record.penalty})" in said[-1]

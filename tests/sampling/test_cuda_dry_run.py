@@ -18,6 +18,9 @@ from segunc.affine.branches import Branch
 from segunc.affine.convert import convert
 from segunc.affine.draws import AffineLayout
 from segunc.affine.posterior import Deterministic, Trainable
+from segunc.baselines.densities import OF_GAUSSIANS, Gaussians
+from segunc.baselines.head import OF_HEAD, HeadScores, LogitLayer
+from segunc.baselines.max_logit import MaxLogitStatistics
 from segunc.baselines.own_dropout import OwnDropout, convert_dropout
 from segunc.baselines.swag import SwagConfig, Trajectory
 from segunc.baselines.variational import MeanFieldTraining, VariationalConfig
@@ -28,7 +31,6 @@ from segunc.posteriors.abnn import ABNN, ABNNPosterior, DeterministicConfig, Mem
 from segunc.posteriors.anomaly import ScoreSum, Standard, Surprise
 from segunc.posteriors.decoder_ensemble import DecoderEnsemble, decoder_state
 from segunc.posteriors.ensemble import Ensemble
-from segunc.posteriors.max_logit import MaxLogitStatistics
 from segunc.posteriors.mc_dropout import ChannelDropout
 from segunc.posteriors.tta import TestTimeAugmentation
 from segunc.processing.frames import FrameProcess, HostMaps
@@ -38,10 +40,8 @@ from segunc.sampling import Sampler
 from segunc.sampling import sampler as sampler_module
 from segunc.sampling.density import FeatureDensity, Neighbours
 from segunc.sampling.ending import Upsampling
-from segunc.sampling.gaussians import OF_GAUSSIANS, Gaussians
-from segunc.sampling.head import OF_HEAD, HeadScores, LogitLayer
 from segunc.sampling.logit_sums import OF_LOGITS, LogitSums
-from segunc.scores import FEATURES, MEANS, SCORES
+from segunc.scores import EVIDENCE, MEANS, SCORES
 from segunc.training.affine_tuner import AffineTuner
 from segunc.training.config import AffineTrainingConfig
 from segunc.uncertainty import Calibrator
@@ -131,21 +131,22 @@ def everything(network: SegmentationNetwork, layer: LogitLayer) -> dict[str, Any
     """What is fitted on a model, as it lies on a GPU; the network goes there."""
     shapes = {"D": 8, "R": 8, "K": 3, "1": 1, "3": 3, "2": 2}
     tensors = [
-        {name: torch.rand([shapes[axis] for axis in axes]) for name, axes in made.shapes(FEATURES).items()}
+        {name: torch.rand([shapes[axis] for axis in axes]) for name, axes in made.shapes(EVIDENCE).items()}
         for made in (Gaussians, HeadScores)
     ]
     on_gpu(network)
     gaussians, of_head = map(on_gpu, tensors)
     densities = [[Neighbours(on_gpu(torch.rand(20, 8))), Gaussians(gaussians, OF_GAUSSIANS)]] * 2
     extractor = FeatureExtractor(network, ["body.encoder"], [1.0, 0.5])
-    density = FeatureDensity(extractor, densities, HeadScores(layer, of_head, 75.0, OF_HEAD), guided=True)
+    density = FeatureDensity(extractor, densities, guided=True)
     surprise = Surprise((0.0, 0.5, 1.0), 0.1)
     total = ScoreSum(
         ("entropy", "knn"), (1.0, 2.0), (Standard(0.5, 0.25), surprise), surprise, {}, {}, 1, 4, 1.0, "", None, None
     )
     statistics = MaxLogitStatistics((1.0,) * CLASSES, (0.5,) * CLASSES, (9,) * CLASSES, {}, 1, "")
     calibrator = Calibrator(tuple(range(1, CLASSES**2 + 1)), (0.1,) * CLASSES)
-    return {"density": density, "total": total, "max_logit_statistics": statistics, "calibrator": calibrator}
+    scores_of_head = HeadScores(layer, of_head, 75.0, OF_HEAD)
+    return {"fitted": [density, scores_of_head, total, statistics], "calibrator": calibrator}
 
 
 @pytest.fixture(autouse=True)
@@ -225,7 +226,7 @@ def test_every_score(precision: Any) -> None:
     with fake_gpu() as waits:
         fitted = everything(own, layer)
         sampler = Sampler(own, posterior, draws=6, scores=list(SCORES), precision=precision, temperature=1.3, **fitted)
-        process = FrameProcess(sampler, list(SCORES), size=(36, 48), nearest=fitted["density"])
+        process = FrameProcess(sampler, list(SCORES), size=(36, 48), nearest=fitted["fitted"][0])
         waits.taken()
         assert_waits(process, waits)
         report = sampler.report

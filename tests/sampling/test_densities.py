@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,32 +14,38 @@ from sklearn.mixture import GaussianMixture
 from torch import Tensor, nn
 
 from segunc.affine.convert import convert
+from segunc.baselines.densities import OF_GAUSSIANS, GaussianFit, Gaussians
+from segunc.baselines.head import HeadFit, HeadScores, LogitLayer
+from segunc.baselines.scores import (
+    CLIPPED_ENERGY,
+    LOG_DENSITY,
+    MAHALANOBIS,
+    RELATIVE_MAHALANOBIS,
+    SCALED_ENERGY,
+    VIRTUAL_LOGIT,
+)
 from segunc.core.errors import InputError
 from segunc.networks.description import NetworkDescription
 from segunc.networks.features import FeatureExtractor, Witness
 from segunc.networks.network import SegmentationNetwork
 from segunc.sampling.density import FeatureDensity, Neighbours, beside, guided_filter, unit_features
-from segunc.sampling.gaussians import OF_GAUSSIANS, Gaussians, Moments
-from segunc.sampling.head import OF_HEAD, HeadFit, HeadScores, LogitLayer
 from segunc.sampling.sampler import Sampler
-from segunc.scores import (
-    CLIPPED_ENERGY,
-    FEATURES,
-    LOG_DENSITY,
-    MAHALANOBIS,
-    RELATIVE_MAHALANOBIS,
-    SCALED_ENERGY,
-    SCORES,
-    VIRTUAL_LOGIT,
-)
+from segunc.scores import EVIDENCE, SCORES
 from segunc.uncertainty import energy
 from tests.sampling.plain import posterior_of
 
+FEATURES = frozenset(name for name, evidence in EVIDENCE.items() if evidence.source == "frame")
 CLASSES, SIZE, HALF = 3, 6, (0.5, 0.5, 0.5)
 
 
 def random(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def moments_of(classes: int, needs: Any = OF_GAUSSIANS) -> GaussianFit:
+    network: Any = SimpleNamespace(description=SimpleNamespace(num_classes=classes))
+    settings: Any = None
+    return GaussianFit(network, needs, settings)
 
 
 @pytest.fixture(scope="module")
@@ -53,10 +60,10 @@ def known() -> tuple[Tensor, Tensor]:
 @pytest.fixture(scope="module")
 def fitted(known: tuple[Tensor, Tensor]) -> Gaussians:
     """From the stream in three parts."""
-    moments = Moments(4, by_class=True)
+    moments = moments_of(4)
     for rows, labels in zip(known[0].split(250), known[1].split(250), strict=True):
         moments.add(rows, labels)
-    return Gaussians.fit(moments, OF_GAUSSIANS, known[0])
+    return Gaussians.fit(moments, known[0])
 
 
 def by_class(known: tuple[Tensor, Tensor]) -> tuple[list[Any], Any]:
@@ -109,24 +116,24 @@ def test_each_is_standardised_on_the_training_features(known: tuple[Tensor, Tens
 
 
 def test_only_what_is_needed_is_fitted_and_means_the_same(known: tuple[Tensor, Tensor], fitted: Gaussians) -> None:
-    moments = Moments(4, by_class=False)
+    moments = moments_of(4, [MAHALANOBIS])
     moments.add(*known)
     assert moments.products.shape == (1, SIZE, SIZE)
-    alone = Gaussians.fit(moments, [MAHALANOBIS], known[0])
+    alone = Gaussians.fit(moments, known[0])
     assert (alone.gives, fitted.gives) == ({MAHALANOBIS}, set(OF_GAUSSIANS))
-    assert alone.tensors.keys() == alone.shapes([MAHALANOBIS]).keys()
-    assert fitted.tensors.keys() == fitted.shapes(OF_GAUSSIANS).keys()
+    assert alone.tensors.keys() == Gaussians.shapes([MAHALANOBIS]).keys()
+    assert fitted.tensors.keys() == Gaussians.shapes(OF_GAUSSIANS).keys()
     assert_near(alone(queries(), OF_GAUSSIANS[:1])[MAHALANOBIS], fitted(queries(), OF_GAUSSIANS)[MAHALANOBIS])
 
 
 def test_a_class_of_one_feature_has_a_gaussian_and_dead_channels_are_left_out(known: tuple[Tensor, Tensor]) -> None:
     rows = torch.cat([known[0], torch.zeros(len(known[0]), 2)], 1)
-    moments, plain = (Moments(4, by_class=True) for _ in range(2))
+    moments, plain = (moments_of(4) for _ in range(2))
     labels = known[1].clone()
     labels[-1] = 1
     moments.add(rows, labels)
     plain.add(known[0], labels)
-    found, expected = Gaussians.fit(moments, OF_GAUSSIANS, rows), Gaussians.fit(plain, OF_GAUSSIANS, known[0])
+    found, expected = Gaussians.fit(moments, rows), Gaussians.fit(plain, known[0])
     for name, values in found(torch.cat([queries(), random(50, 2)], 1), OF_GAUSSIANS).items():
         assert_near(values, expected(queries(), OF_GAUSSIANS)[name])
 
@@ -140,10 +147,10 @@ def test_a_class_of_one_feature_has_a_gaussian_and_dead_channels_are_left_out(kn
     ],
 )
 def test_too_little_for_a_covariance_is_one_line(rows: Tensor, labels: list[int], said: str) -> None:
-    moments = Moments(3, by_class=True)
+    moments = moments_of(3)
     moments.add(nn.functional.normalize(rows, dim=1), torch.tensor(labels))
     with pytest.raises(InputError, match=said) as caught:
-        Gaussians.fit(moments, OF_GAUSSIANS, rows)
+        Gaussians.fit(moments, rows)
     assert "\n" not in str(caught.value)
 
 
@@ -198,11 +205,12 @@ def network(head: nn.Module | None = None) -> SegmentationNetwork:
 
 
 def head_scores(found: SegmentationNetwork, images: Tensor, needs: Any, clip: float = 90.0) -> HeadScores:
-    fit = HeadFit(LogitLayer(found), needs, 0)
+    settings: Any = SimpleNamespace(seed=0, react_percentile=clip)
+    fit = HeadFit(found, needs, settings)
     for image in images:
-        fit.add(image[None])
-    tensors = {name: values.to(images.device) for name, values in fit.tensors(clip).items()}
-    return HeadScores(fit.layer, tensors, 75.0, OF_HEAD.intersection(needs))
+        fit.add(image[None], torch.zeros(0))
+    tensors = {name: values.to(images.device) for name, values in fit.tensors(torch.zeros(0), print).items()}
+    return HeadScores(fit.layer, tensors, 75.0, needs)
 
 
 @pytest.fixture(scope="module")
@@ -234,7 +242,7 @@ def test_vim_is_the_formula_with_the_residual_of_scikit_learn(
     residual = torch.from_numpy(lengths).view(5, 1, 5, 6) * alpha
     expected = nn.functional.interpolate(residual, (20, 24), mode="bilinear", align_corners=True)[:, 0, :18, :23]
     for temperature in (1.0, 2.0):
-        found = scores(images, FEATURES, temperature)[VIRTUAL_LOGIT]
+        found = scores(images, FEATURES, temperature=temperature)[VIRTUAL_LOGIT]
         assert_near(found, expected + energy(own(images), temperature))
 
 
@@ -248,7 +256,7 @@ def test_clipped_and_scaled_energies_are_the_formulas(images: Tensor, kernel: in
     clipped = maps.clamp(max=float(np.percentile(maps.numpy(), 90)))
     largest = maps.sort(1).values[:, -2:].sum(1, keepdim=True)  # 8 channels, the 75th percentile
     scaled = maps * (maps.sum(1, keepdim=True) / largest.clamp_min(1e-30)).exp()
-    found = scores(images, FEATURES, 1.5)
+    found = scores(images, FEATURES, temperature=1.5)
     for name, given in ((CLIPPED_ENERGY, clipped), (SCALED_ENERGY, scaled)):
         logits = nn.functional.interpolate(own.body.head(given), scale_factor=4, mode="bilinear", align_corners=True)
         assert_near(found[name], energy(logits[..., :18, :23], 1.5))
@@ -260,7 +268,7 @@ def test_clipped_and_scaled_energies_are_the_formulas(images: Tensor, kernel: in
 def test_networks_without_such_a_layer_are_refused_in_one_line() -> None:
     wide = network(nn.Conv2d(8, CLASSES, 3, padding=1))
     with pytest.raises(InputError, match="3 x 3 places for the score vim"):
-        HeadFit(LogitLayer(wide), [VIRTUAL_LOGIT], 0)
+        head_scores(wide, torch.zeros(1, 3, 8, 8), [VIRTUAL_LOGIT])
     with pytest.raises(InputError, match="without a layer that makes its logits"):
         LogitLayer(network(nn.ConvTranspose2d(8, CLASSES, 1)))
     masks = network()
@@ -274,19 +282,31 @@ def test_networks_without_such_a_layer_are_refused_in_one_line() -> None:
 
 
 def density(own: SegmentationNetwork, images: Tensor, **options: Any) -> FeatureDensity:
+    """Of the features of a layer."""
     extractor = FeatureExtractor(own, ["body.encoder"], [1.0, 0.5])
     with torch.no_grad():
         banks = [Neighbours(unit_features(maps)[::3].half()) for maps in extractor(images)]
-    return FeatureDensity(extractor, [[bank] for bank in banks], head_scores(own, images, FEATURES), **options)
+    return FeatureDensity(extractor, [[bank] for bank in banks], **options)
+
+
+def providers(own: SegmentationNetwork, images: Tensor) -> list[Any]:
+    """The features of a layer, and what goes into the last one."""
+    return [density(own, images), head_scores(own, images, FEATURES)]
+
+
+def evidence_of(fitted: list[Any], images: Tensor, needs: Any = FEATURES, **given: Any) -> dict[str, Tensor]:
+    return {name: values for one in fitted for name, values in one(images, needs, **given).items()}
 
 
 def test_the_evidence_that_is_needed_is_at_the_size_of_the_frame(images: Tensor) -> None:
     own = network()
-    plain = density(own, images)
-    assert plain.gives == {"feature distance", VIRTUAL_LOGIT, CLIPPED_ENERGY, SCALED_ENERGY}
+    plain, of_head = fitted = providers(own, images)
+    assert (plain.gives, of_head.gives) == ({"feature distance"}, {VIRTUAL_LOGIT, CLIPPED_ENERGY, SCALED_ENERGY})
     assert plain(images, []) == {}
-    found = plain(images, FEATURES)
-    assert {name: values.shape for name, values in found.items()} == dict.fromkeys(plain.gives, (5, 18, 23))
+    found = evidence_of(fitted, images)
+    assert {name: values.shape for name, values in found.items()} == dict.fromkeys(
+        plain.gives | of_head.gives, (5, 18, 23)
+    )
     alone = plain(images, ["feature distance"])
     assert alone.keys() == {"feature distance"}
     torch.testing.assert_close(alone["feature distance"], found["feature distance"])
@@ -297,23 +317,23 @@ def test_the_evidence_that_is_needed_is_at_the_size_of_the_frame(images: Tensor)
 
 
 def test_a_converted_network_has_the_features_of_the_one_that_it_was(images: Tensor) -> None:
-    expected = density(network(), images)(images, FEATURES)
+    expected = evidence_of(providers(network(), images), images)
     converted = network()
     convert(converted.body)
-    for name, values in density(converted, images)(images, FEATURES).items():
+    for name, values in evidence_of(providers(converted, images), images).items():
         torch.testing.assert_close(values, expected[name], msg=name)
 
 
 def test_the_draws_have_no_part_in_what_the_features_say(images: Tensor) -> None:
-    expected = density(network(), images)(images, FEATURES, temperature=2.0)
+    expected = evidence_of(providers(network(), images), images, temperature=2.0)
     own = network()
-    given: Any = {"posterior": posterior_of(own, 0.5, 1), "density": density(own, images), "temperature": 2.0}
+    given: Any = {"posterior": posterior_of(own, 0.5, 1), "fitted": providers(own, images), "temperature": 2.0}
     sampler = Sampler(own, draws=3, scores=["knn", "scale-energy", "entropy"], **given)
     for _ in range(2):
         found = sampler(images).scores
         torch.testing.assert_close(found["knn"], expected["feature distance"])
         torch.testing.assert_close(found["scale-energy"], expected[SCALED_ENERGY])
-    other = Sampler(network(), scores=["knn"], density=density(network(), images))(images[:1], size=(36, 46))
+    other = Sampler(network(), scores=["knn"], fitted=[density(network(), images)])(images[:1], size=(36, 46))
     assert other.scores["knn"].shape == (1, 36, 46)
 
 
@@ -333,14 +353,14 @@ def test_maps_without_a_place_or_of_other_features_are_one_line(images: Tensor) 
 def test_on_a_gpu_the_density_runs_beside_the_network_and_gives_the_same() -> None:
     own = network().cuda()
     images = torch.rand(2, 3, 512, 768, device="cuda")
-    fitted = density(own, images)
-    expected = fitted(images, FEATURES)
+    fitted = providers(own, images)
+    expected = evidence_of(fitted, images)
     scores = ["knn", "vim", "react-energy", "scale-energy", "entropy"]
-    sampler = Sampler(own, scores=scores, density=fitted)
+    sampler = Sampler(own, scores=scores, fitted=fitted)
     for _ in range(20):
         found = sampler(images.clone()).scores
         for name in scores[:-1]:
             (need,) = SCORES[name].needs
             torch.testing.assert_close(found[name], expected[need], rtol=1e-4, atol=1e-4)
-    finished = beside(lambda: fitted(images, FEATURES), images)
+    finished = beside(lambda: evidence_of(fitted, images), images)
     assert finished().keys() == expected.keys()

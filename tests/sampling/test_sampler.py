@@ -14,21 +14,20 @@ from torch import nn
 from torch.nn.functional import interpolate
 
 from segunc.affine.draws import AffineLayout
+from segunc.baselines.max_logit import MaxLogitStatistics, standardized_max_logit
 from segunc.core.errors import InputError, NotFiniteError
 from segunc.maps.encoding import encode_unit
 from segunc.posteriors.abnn import ABNNPosterior
 from segunc.posteriors.anomaly import ScoreSum, Standard, Surprise
-from segunc.posteriors.max_logit import MaxLogitStatistics
 from segunc.sampling import Prediction, Sampler
 from segunc.sampling.runner import draw_logits
-from segunc.scores import DEFAULT_SCORES, FEATURES, SCORES
+from segunc.scores import DEFAULT_SCORES, EVIDENCE, SCORES
 from segunc.uncertainty import (
     Calibrator,
     energy,
     entropy_from_probabilities,
     max_logit,
     max_softmax,
-    standardized_max_logit,
 )
 from tests.affine.networks import Pixelwise, SequenceFirst, randomise, small_network
 from tests.sampling.plain import assert_maps_of_a_plain_loop, assert_mean_of, posterior_of
@@ -92,11 +91,7 @@ def test_a_calibrator_acts_on_the_mean_and_not_on_the_draws(
     calibrator: Calibrator, size: tuple[int, int] | None
 ) -> None:
     network, posterior = model()
-    names = [
-        name
-        for name, score in SCORES.items()
-        if not {*FEATURES, "max-logit statistics", "sum of scores"} & {*score.needs}
-    ]
+    names = [name for name, score in SCORES.items() if score.sources <= {"draws", "base"}]
     plain, found = (
         Sampler(network, posterior, draws=6, seed=3, scores=names, calibrator=c)(
             IMAGES, size=size, keep_probabilities=True
@@ -223,7 +218,7 @@ def test_unreached_sites_are_reported() -> None:
 
 
 class OfFeatures:
-    gives = FEATURES
+    gives = frozenset(name for name, evidence in EVIDENCE.items() if evidence.source == "frame")
 
     def __call__(self, images: torch.Tensor, needs: Any, *_: Any) -> dict[str, torch.Tensor]:
         return {name: images.mean(1) for name in needs}
@@ -233,8 +228,8 @@ def test_every_score_at_the_frames_own_size_is_in_its_range_and_consistent() -> 
     scales = (Standard(0.1, 0.5), Standard(0.2, 0.25))
     surprise = Surprise((-1.0, 0.0, 4.0), 0.5)
     total = ScoreSum(("entropy", "knn"), (1.0, 2.0), scales, surprise, {}, {}, 1, 4, 1.0, "", None, None)
-    fitted: Any = {"max_logit_statistics": STATISTICS, "density": OfFeatures(), "total": total}
-    sampler = Sampler(*model(), draws=4, scores=SCORES, **fitted)
+    fitted: Any = [STATISTICS, OfFeatures(), total]
+    sampler = Sampler(*model(), draws=4, scores=SCORES, fitted=fitted)
     result = sampler(IMAGES, size=(37, 51), keep_probabilities=True)
     found = result.scores
     assert list(found) == list(SCORES)
@@ -247,7 +242,7 @@ def test_every_score_at_the_frames_own_size_is_in_its_range_and_consistent() -> 
     torch.testing.assert_close(result.probabilities.sum(1), torch.ones(3, 37, 51))
     expected = surprise((found["entropy"] - 0.1) / 0.5 + 2 * (found["knn"] - 0.2) / 0.25)
     torch.testing.assert_close(found["anomaly"], expected)
-    alone = Sampler(*model(), draws=4, scores=["anomaly"], **fitted)(IMAGES, size=(37, 51)).scores
+    alone = Sampler(*model(), draws=4, scores=["anomaly"], fitted=fitted)(IMAGES, size=(37, 51)).scores
     assert list(alone) == ["anomaly"]
     torch.testing.assert_close(alone["anomaly"], expected)
     torch.testing.assert_close(found["msp"], 1 - result.probabilities.amax(1))
@@ -255,7 +250,7 @@ def test_every_score_at_the_frames_own_size_is_in_its_range_and_consistent() -> 
 
 
 def test_the_standardized_max_logit_is_that_of_the_base_network() -> None:
-    sampler = Sampler(*model(), draws=2, scores=["standardized-max-logit"], max_logit_statistics=STATISTICS)
+    sampler = Sampler(*model(), draws=2, scores=["standardized-max-logit"], fitted=[STATISTICS])
     with torch.no_grad():
         expected = standardized_max_logit(small_network()(IMAGES), STATISTICS)
     torch.testing.assert_close(sampler(IMAGES).scores["standardized-max-logit"], expected, rtol=1e-4, atol=1e-4)

@@ -12,14 +12,14 @@ import pytest
 import torch
 from torch import Tensor
 
+from segunc.baselines.max_logit import MaxLogitStatistics
 from segunc.core.errors import InputError
 from segunc.gallery.colormap import display_range
 from segunc.maps.encoding import decode_unit, encode_score
 from segunc.maps.manifest import build_manifest
-from segunc.posteriors.max_logit import MaxLogitStatistics
 from segunc.sampling.ending import Upsampling
 from segunc.sampling.tail import DrawAccumulator
-from segunc.scores import BASE, DEFAULT_SCORES, EVIDENCE, FEATURES, MEANS, SCORES, SUM, check_scores
+from segunc.scores import DEFAULT_SCORES, EVIDENCE, MEANS, SCORES, SUM, check_scores
 from tests.scores.stacked import decompose_draws, draw_variance, expected_pairwise_kl, variation_ratio
 
 T = 1.4
@@ -38,7 +38,7 @@ def evidence() -> dict[str, object]:
         found
         | base
         | {"temperature": T, "max-logit statistics": STATISTICS, SUM: 3 * distances}
-        | dict.fromkeys(FEATURES, distances)
+        | {name: distances for name, one in EVIDENCE.items() if one.source == "frame"}
     )
 
 
@@ -70,8 +70,8 @@ def closed_forms() -> dict[str, Tensor]:
 
 def test_evidence_is_all_that_the_table_asks_for() -> None:
     assert set(evidence()) == set(EVIDENCE) == {need for score in SCORES.values() for need in score.needs}
-    assert EVIDENCE.keys() >= MEANS | BASE
-    elsewhere = {name for name, score in SCORES.items() if {SUM, *FEATURES}.intersection(score.needs)}
+    assert {EVIDENCE[name].source for name in MEANS} == {"draws"}
+    elsewhere = {name for name, score in SCORES.items() if score.sources & {"scores", "frame"}}
     assert SCORES.keys() - closed_forms().keys() == {"standardized-max-logit", *elsewhere}, (
         "in test_standardized.py, test_densities.py and test_features.py"
     )

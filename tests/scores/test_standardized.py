@@ -10,9 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import ndimage
 
+from segunc.baselines.max_logit import (
+    MaxLogitStatistics,
+    find_boundaries,
+    smooth,
+    standardized_max_logit,
+    suppress_boundaries,
+)
 from segunc.core.errors import InputError
-from segunc.posteriors.max_logit import MaxLogitStatistics
-from segunc.uncertainty import find_boundaries, smooth, standardized_max_logit, suppress_boundaries
 
 Array = npt.NDArray[np.float64]
 CROSS = ndimage.generate_binary_structure(2, 1)

@@ -17,12 +17,12 @@ from segunc.maps.reader import MapsReader
 from segunc.posteriors.files import load_model
 from segunc.sampling.density import Neighbours, unit_features
 from segunc.sampling.frames import network_input
-from segunc.scores import DEFAULT_SCORES, FEATURES, SCORES
+from segunc.scores import DEFAULT_SCORES, SCORES, SUM
 from tests.conftest import Job
 from tests.training.overconfident import CONFIDENCE
 from tests.verbs.processes import FAST, refuse, succeed
 
-OF_FEATURES = [name for name, score in SCORES.items() if FEATURES.intersection(score.needs)]
+OF_FEATURES = [name for name, score in SCORES.items() if "frame" in score.sources]
 
 
 @pytest.fixture(scope="module")
@@ -70,15 +70,16 @@ def test_the_model_is_the_same_with_what_was_fitted_beside_it(
 ) -> None:
     before, after = load_model(overconfident.abnn), load_model(fitted)
     assert (after.sha256, after.posterior_sha256) == (before.sha256, before.posterior_sha256)
-    assert before.calibration is None
-    found = after.calibration
+    assert before.attachments == {}
+    found = after.attachments["calibration"]
     assert found.temperature == pytest.approx(CONFIDENCE, rel=0.3)
     assert (found.applies, after.temperature, after.calibrator.weight) == ("mean", 1.0, (1 / found.temperature,))
     assert found.nll_after < found.nll_before
     assert (found.frames, found.pixels, found.draws) == (4, 800, 4)
     assert found.fitted_on["dataset"] == "toy"
-    assert sum(after.max_logit_statistics.pixels) == 4 * 64 * 128
-    assert (after.features.bank.encoder, len(after.features.bank.frames)) == ("own", 4)
+    assert sum(after.attachments["max_logit_statistics"].pixels) == 4 * 64 * 128
+    bank = after.attachments["features"]
+    assert (bank.encoder, len(bank.frames)) == ("own", 4)
     assert {path.name for path in fitted.glob("*.yaml")} == {f"{method}.yaml" for method in configs}
 
 
@@ -88,7 +89,7 @@ def test_a_deterministic_model_is_calibrated_too_and_lowers_its_validation_nll(
     fit("temperature", overconfident.base, tmp_path / "model", configs)
     model = load_model(tmp_path / "model")
     assert not model.bayesian
-    assert model.calibration.draws == 1
+    assert model.attachments["calibration"].draws == 1
     measured = []
     for folder in (overconfident.base, tmp_path / "model"):
         words = ("--root", overconfident.data, "--out", tmp_path / "m.json", FAST)
@@ -98,7 +99,7 @@ def test_a_deterministic_model_is_calibrated_too_and_lowers_its_validation_nll(
     assert measured[1][0] < measured[0][0]
     assert measured[1][1] == measured[0][1]  # one temperature for all classes moves no maximum
     assert (measured[0][2], measured[1][2]) == (1.0, model.temperature)
-    assert model.temperature == model.calibration.temperature != 1.0
+    assert model.temperature == model.attachments["calibration"].temperature != 1.0
     assert model.calibrator is None
 
 
@@ -140,7 +141,7 @@ def test_what_was_near_is_written_and_shown(overconfident: Job, fitted: Path, tm
     succeed("predict --draws 2 --shard 1/2 --model", fitted, *words)
     succeed("predict --draws 2 --shard 2/2 --model", fitted, *words)
     model, reader = load_model(fitted), MapsReader(out)
-    density = model.features.density(model.network)
+    (density,) = model.fitted(["knn"])["fitted"]
     (bank,) = (one.bank for one in density.densities[-1] if isinstance(one, Neighbours))
     known = {(o.frame, round(o.row, 4), round(o.column, 4)): number for number, o in enumerate(density.origins)}
     assert reader.manifest["run"]["nearest"] is True
@@ -155,8 +156,7 @@ def test_what_was_near_is_written_and_shown(overconfident: Job, fitted: Path, tm
             *at, label = found.known[place]
             number = known[tuple(at)]
             assert float(1 - feature.detach() @ bank[number]) == pytest.approx(distance, abs=1e-3)
-            expected = density.origins[number].label
-            assert label == (expected and model.network.description.classes.index(expected))
+            assert label == density.origins[number].label
     succeed("review --maps", out, "--out", tmp_path / "page")
     assert "nearest/places" in (tmp_path / "page" / "data" / "frames.js").read_text()
     succeed("overlay --panel --maps", out, "--out", tmp_path / "panels")
@@ -178,7 +178,7 @@ def test_what_was_near_needs_whole_frames_and_features(
 
 
 def test_the_anomaly_score_is_the_surprise_of_the_sum_of_its_parts(fitted: Path, maps: Path, tmp_path: Path) -> None:
-    total, reader = load_model(fitted).anomaly, MapsReader(maps)
+    total, reader = load_model(fitted).attachments["anomaly"], MapsReader(maps)
     assert (total.parts, total.weights, total.frames) == (("deterministic-energy", "knn"), (2.0, 1.0), 4)
     for frame in reader.frames:
         stored = {name: reader.read(frame, name) for name in total.parts}
@@ -188,7 +188,7 @@ def test_the_anomaly_score_is_the_surprise_of_the_sum_of_its_parts(fitted: Path,
             for name, values in stored.items()
         }
         bounds = [
-            total({n: torch.from_numpy(v + sign * step[n]) for n, v in stored.items()}).numpy() for sign in (-1, 1)
+            total({n: torch.from_numpy(v + sign * step[n]) for n, v in stored.items()})[SUM].numpy() for sign in (-1, 1)
         ]
         found = reader.read(frame, "anomaly")
         assert (bounds[0] - 2e-3 <= found).all()
@@ -208,7 +208,7 @@ def test_pasted_anomalies_choose_the_sum(fitted: Path, configs: dict[str, Path],
         f"{data}\nanomaly: {{parts: {parts}, draws: 2}}\nselect: {{anomalies: cut-paste, corruptions: [fog:1], frames: 3}}\n"
     )
     said = fit("anomaly", fitted, out, {"anomaly": config})
-    total = load_model(out).anomaly
+    total = load_model(out).attachments["anomaly"]
     assert "on pasted anomalies" in said
     assert total.frames == 6
     assert set(total.parts) <= {"deterministic-energy", "knn", "deterministic-entropy"}
@@ -250,7 +250,7 @@ def test_a_new_bank_or_temperature_takes_away_the_sum_that_it_outdates(
         out = Path(shutil.copytree(fitted, tmp_path / method))
         said = fit(method, out, out, configs)
         assert "anomaly.json, which was fitted with a former" in said
-        assert load_model(out).anomaly is None
+        assert "anomaly" not in load_model(out).attachments
         assert (fitted / "anomaly.json").exists()
 
 

@@ -357,8 +357,7 @@ def read_model(root: Path, file: Path) -> Any:
     of_network = {**model.network.description.to_json(), "provenance": None}  # which decides nothing, and no hash binds
     settings = (model.posterior.method, model.posterior.settings(), model.posterior.members)
     draws = {name: tensor.numpy() for name, tensor in model.posterior.tensors().items()} if model.bayesian else {}
-    attached = [model.calibration, model.max_logit_statistics, model.features and model.features.bank, model.anomaly]
-    return of_network, settings, draws, model.sha256, model.temperature, list(map(repr, attached))
+    return of_network, settings, draws, model.sha256, model.temperature, repr(model.attachments)
 
 
 def checkpoints(world: World, folder: Path) -> list[Path]:

@@ -6,20 +6,21 @@ Frames are not augmented, and the network sees them at the size at which it will
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from segunc.affine.posterior import Deterministic
+from segunc.baselines.scores import MAX_LOGIT_STATISTICS
 from segunc.core.bounds import NonNegativeInt, Settings
-from segunc.core.device import flushed_denormals, resolve_device
+from segunc.core.device import flushed_denormals, resolve_device, to_device
 from segunc.core.errors import InputError
+from segunc.core.files import json_sha256
 from segunc.posteriors.fitting import Attachment, fitted_on, frames_as_seen, load_for_fitting
 from segunc.posteriors.methods import Method
 from segunc.sampling.runner import draw_logits
@@ -28,6 +29,10 @@ from segunc.training.progress import Say, say
 
 FEWEST_PIXELS = 100
 """A class predicted for fewer pixels has no standard deviation worth dividing by."""
+BOUNDARY_WIDTHS = (3, 2, 1, 0)
+"""By how many pixels (L1 distance) the border is widened in each pass of the suppression."""
+KERNEL, SIGMA, DILATION = 7, 1.0, 6
+"""Taps of the smoothing in each direction, their Gaussian's standard deviation in taps, and their step in pixels."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +44,6 @@ class MaxLogitStatistics(Attachment):
 
     file: ClassVar[str] = "max_logit_statistics.json"
     what: ClassVar[str] = "max-logit statistics"
-    outdates: ClassVar[tuple[str, ...]] = ("anomaly.json",)
 
     mean: tuple[float, ...]  # one number a class
     std: tuple[float, ...]  # above 0
@@ -48,16 +52,83 @@ class MaxLogitStatistics(Attachment):
     frames: int
     base_sha256: str
 
-    @property
-    def sha256(self) -> str:
-        """Over the numbers that decide the score."""
-        return hashlib.sha256(json.dumps([self.mean, self.std]).encode()).hexdigest()
+    gives = frozenset({MAX_LOGIT_STATISTICS})
 
-    @classmethod
-    def read(cls, folder: Path, base_sha256: str) -> Self | None:
-        """Return the statistics in the folder of a model with this hash, None where there are none; see :meth:`content`."""
-        content = cls.content(folder, base_sha256=base_sha256)
-        return None if content is None else cls(**content)
+    def record(self) -> dict[str, Any]:
+        return {"max_logit_statistics_sha256": json_sha256([self.mean, self.std])}
+
+    def __call__(self, *_: object) -> dict[str, Any]:
+        """Themselves, as the constant that they are."""
+        return {MAX_LOGIT_STATISTICS: self}
+
+
+def standardized_max_logit(logits: Tensor, statistics: MaxLogitStatistics) -> Tensor:
+    """The anomaly score ``-(max_c z_c - mean_c) / std_c``, c the predicted class, suppressed at borders and smoothed.
+
+    Jung et al., ICCV 2021, arXiv 2107.11264. The max logit of a class has its own scale (12 may be low for road and high for
+    pole), which its mean and standard deviation over the training set take out. Around the borders between predicted classes it
+    is low for reasons that have nothing to do with anomalies, so values there are replaced by those beside them, from the outer
+    edge of a band inwards; a sparse Gaussian then levels single pixels. Border and padding are those of the authors' published
+    code, at the size of the logits ``[n, C, H, W]``, of any floating type. Float32 ``[n, H, W]``, unbounded, in standard
+    deviations.
+
+    Raises:
+        InputError: statistics of another number of classes.
+    """
+    if len(statistics.mean) != logits.shape[1]:
+        given = f"max-logit statistics of {len(statistics.mean)} classes for logits of {logits.shape[1]}"
+        raise InputError(given, "statistics of this network", "fit them again")
+    largest, predicted = logits.max(1)
+    mean, deviation = (to_device(torch.tensor(v), logits.device) for v in (statistics.mean, statistics.std))
+    score = (mean[predicted] - largest.float()) / deviation[predicted]
+    return smooth(suppress_boundaries(score, predicted))
+
+
+def find_boundaries(predicted: Tensor) -> Tensor:
+    """Where predicted class ids ``[n, H, W]`` meet: bool ``[n, H, W]``, a pixel whose largest id among itself and its four
+    neighbours is not the smallest among its eight neighbours and itself; the frame's edge is no border."""
+    ids = predicted.float()
+    return _dilate(ids) != -F.max_pool2d(-ids, 3, stride=1, padding=1)
+
+
+def suppress_boundaries(score: Tensor, predicted: Tensor) -> Tensor:
+    """Replace values (float32 ``[n, H, W]``) near borders of class ids, pass by pass from a wide band to the border itself.
+
+    In each pass a pixel of the band becomes the mean of those of its 3 x 3 neighbours that are outside of the band
+    (values and band are repeated beyond the frame's edge); one without such a neighbour keeps its value.
+    """
+    bands = [find_boundaries(predicted).float()]
+    for _ in range(max(BOUNDARY_WIDTHS)):
+        bands.append(_dilate(bands[-1]))
+    for width in BOUNDARY_WIDTHS:
+        outside = 1.0 - bands[width]
+        count = _neighbourhood_sum(outside)
+        mean = _neighbourhood_sum(score * outside) / count
+        score = torch.where((bands[width] > 0) & (count > 0), mean, score)
+    return score
+
+
+def smooth(score: Tensor) -> Tensor:
+    """A Gaussian of 7 x 7 taps, six pixels apart, over ``[n, H, W]``; the edge values are repeated outwards."""
+    taps = torch.arange(KERNEL, dtype=torch.float64) - KERNEL // 2
+    weights = torch.exp(-taps.square() / (2 * SIGMA**2))
+    # The two-dimensional kernel is the product of two of one dimension, each of which sums to 1.
+    kernel = to_device((weights / weights.sum()).to(score.dtype), score.device)
+    reach = KERNEL // 2 * DILATION
+    padded = F.pad(score[:, None], (reach, reach, reach, reach), mode="replicate")
+    rows = F.conv2d(padded, kernel.view(1, 1, KERNEL, 1), dilation=(DILATION, 1))
+    return F.conv2d(rows, kernel.view(1, 1, 1, KERNEL), dilation=(1, DILATION))[:, 0]
+
+
+def _dilate(values: Tensor) -> Tensor:
+    """The largest value among a pixel and its four neighbours inside of the frame."""
+    vertical = F.max_pool2d(values, (3, 1), stride=1, padding=(1, 0))
+    return torch.maximum(vertical, F.max_pool2d(values, (1, 3), stride=1, padding=(0, 1)))
+
+
+def _neighbourhood_sum(values: Tensor) -> Tensor:
+    padded = F.pad(values[:, None], (1, 1, 1, 1), mode="replicate")
+    return F.avg_pool2d(padded, 3, stride=1, divisor_override=1)[:, 0]
 
 
 @dataclass(frozen=True)

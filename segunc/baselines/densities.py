@@ -19,9 +19,12 @@ from collections.abc import Collection, Mapping
 import torch
 from torch import Tensor
 
+from segunc.baselines.scores import LOG_DENSITY, MAHALANOBIS, RELATIVE_MAHALANOBIS
 from segunc.core.errors import InputError
 from segunc.data.labels import IGNORE
-from segunc.scores import LOG_DENSITY, MAHALANOBIS, RELATIVE_MAHALANOBIS
+from segunc.networks.network import SegmentationNetwork
+from segunc.posteriors.features import FeatureFit, FeaturesConfig, Take
+from segunc.training.progress import Say
 
 LEAST_SHARE = 1e-8
 """Of the largest variance of the shared covariance; directions with less hold the rounding of float32 features."""
@@ -29,30 +32,40 @@ OF_GAUSSIANS = (MAHALANOBIS, RELATIVE_MAHALANOBIS, LOG_DENSITY)
 """The rows of the constants."""
 
 
-class Moments:
+class GaussianFit(FeatureFit):
     """Counts ``[K]``, sums ``[K, D]`` and sums of products of the features of K classes, in float64: the products ``[K, D, D]``, or
-    ``[1, D, D]`` of all together, unless ``by_class``."""
+    ``[1, D, D]`` of all together unless the log density is needed."""
 
-    def __init__(self, classes: int, *, by_class: bool) -> None:
-        self.by_class = by_class
-        self.counts = torch.zeros(classes, dtype=torch.float64)
-        self.sums, self.products = torch.zeros(classes, 0), torch.zeros(0)
+    def __init__(self, network: SegmentationNetwork, needs: Collection[str], settings: FeaturesConfig) -> None:
+        super().__init__(network, needs, settings)
+        self.counts = torch.zeros(network.description.num_classes, dtype=torch.float64)
+        self.sums, self.products = torch.zeros(len(self.counts), 0), torch.zeros(0)
 
-    def add(self, features: Tensor, labels: Tensor) -> None:
-        """Features ``[M, D]`` with train ids int64 ``[M]``; those with the id 255 are not counted."""
-        rows, labels = features[labels != IGNORE].double(), labels[labels != IGNORE]
-        classes, size = len(self.counts), features.shape[1]
+    def add(self, seen: Tensor, labels: Tensor) -> None:
+        """Features with the id 255 are not counted."""
+        rows, labels = seen[labels != IGNORE].double(), labels[labels != IGNORE]
+        classes, size, by_class = len(self.counts), seen.shape[1], LOG_DENSITY in self.needs
         if not self.products.numel():
             self.sums = rows.new_zeros(classes, size)
-            self.products = rows.new_zeros(classes if self.by_class else 1, size, size)
+            self.products = rows.new_zeros(classes if by_class else 1, size, size)
         self.counts += torch.bincount(labels, minlength=classes)
         self.sums.index_add_(0, labels, rows)
-        if not self.by_class:
+        if not by_class:
             self.products[0].addmm_(rows.T, rows)
             return
         for label in torch.bincount(labels).nonzero().flatten():
             part = rows[labels == label]
             self.products[label].addmm_(part.T, part)
+
+    def tensors(self, sample: Tensor, say: Say) -> dict[str, Tensor]:
+        counts = zip(self.network.description.classes, self.counts, strict=True)
+        if absent := sorted(name for name, count in counts if not count):
+            say(f"left out of the Gaussians, as no place is mostly of them: {', '.join(absent)}")
+        return dict(Gaussians.fit(self, sample[:, :-4]).tensors)
+
+    @staticmethod
+    def restore(take: Take, needs: Collection[str], *_: object) -> Gaussians:
+        return Gaussians(take(Gaussians.shapes(needs)), needs)
 
 
 class Gaussians:
@@ -74,11 +87,8 @@ class Gaussians:
         }
         if RELATIVE_MAHALANOBIS in needs:
             found["background"] = "RR"  # whitens the one Gaussian of all, in whitened coordinates
-        if LOG_DENSITY in needs:
-            found |= {
-                "components": "KRR",
-                "constants": "K",
-            }  # whiten the classes' own; logarithms of weights and normalisers
+        if LOG_DENSITY in needs:  # what whitens the classes' own; logarithms of weights and normalisers
+            found |= {"components": "KRR", "constants": "K"}
         return found
 
     def __init__(self, tensors: Mapping[str, Tensor], gives: Collection[str]) -> None:
@@ -89,9 +99,8 @@ class Gaussians:
         return len(self.tensors["mean"])
 
     @classmethod
-    def fit(cls, moments: Moments, needs: Collection[str], sample: Tensor) -> Gaussians:
-        """Those that some evidence needs, from moments by class where the log density is among them, standardised on a sample ``[M, D]``
-        of the training features.
+    def fit(cls, moments: GaussianFit, sample: Tensor) -> Gaussians:
+        """Those that some evidence needs, standardised on a sample ``[M, D]`` of the training features.
 
         Class covariances are drawn towards the shared one as if D more features with it had been seen, D the number of directions:
         (n_k S_k + D S) / (n_k + D), so that a class with fewer features than directions has one, too.
@@ -99,7 +108,7 @@ class Gaussians:
         Raises:
             InputError: fewer features than a covariance needs, or features that are the same everywhere.
         """
-        present = moments.counts > 0
+        needs, present = moments.needs, moments.counts > 0
         counts, sums = moments.counts[present], moments.sums[present]
         total, classes, size = counts.sum(), int(present.sum()), moments.sums.shape[1]
         if total < classes + size or not size:

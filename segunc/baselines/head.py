@@ -14,10 +14,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from segunc.baselines.scores import CLIPPED_ENERGY, SCALED_ENERGY, VIRTUAL_LOGIT
+from segunc.core.device import Precision, full_float32
 from segunc.core.errors import InputError
 from segunc.networks.network import SegmentationNetwork
+from segunc.posteriors.features import FeatureBank, FeatureFit, FeaturesConfig, Take
+from segunc.sampling.density import narrowed
 from segunc.sampling.gathering import Sample
-from segunc.scores import CLIPPED_ENERGY, SCALED_ENERGY, VIRTUAL_LOGIT
+from segunc.training.progress import Say
 from segunc.uncertainty import energy
 
 OF_HEAD = frozenset({VIRTUAL_LOGIT, CLIPPED_ENERGY, SCALED_ENERGY})
@@ -128,9 +132,14 @@ class HeadScores:
     def __init__(
         self, layer: LogitLayer, tensors: Mapping[str, Tensor], percentile: float, gives: Collection[str]
     ) -> None:
-        self.layer, self.tensors, self.percentile, self.gives = layer, tensors, percentile, frozenset(gives)
+        self.layer, self.tensors, self.percentile = layer, tensors, percentile
+        self.gives = OF_HEAD.intersection(gives)
 
-    def __call__(self, images: Tensor, needs: Collection[str], temperature: float = 1.0) -> dict[str, Tensor]:
+    @torch.inference_mode()
+    @full_float32()
+    def __call__(
+        self, images: Tensor, needs: Collection[str], precision: Precision = "float32", temperature: float = 1.0
+    ) -> dict[str, Tensor]:
         """The evidence that is needed, each ``[n, H, W]`` float32, of images ``[n, 3, H, W]`` in 0..1: alpha times the residual's
         length less log-sum-exp of the logits (Wang et al., CVPR 2022); the energy of the logits of clipped (Sun et al., NeurIPS 2021)
         and of scaled activations (Xu et al., ICLR 2024). Logits are divided by ``temperature``, see
@@ -153,7 +162,7 @@ class HeadScores:
         def beside(logits: Tensor) -> Tensor:
             return torch.cat([logits, *(part.to(logits.dtype).expand_as(logits[: len(images)]) for part in residual)])
 
-        with self.layer.changed(forms, beside):
+        with narrowed(images, precision), self.layer.changed(forms, beside):
             parts = self.layer.network(images).float().split(len(images))
         found = {name: energy(logits, temperature) for name, logits in zip(asked, parts, strict=False)}
         if VIRTUAL_LOGIT in found:
@@ -181,21 +190,27 @@ class HeadScores:
         return (given * ratio.exp()).to(given.dtype)
 
 
-class HeadFit:
-    """Gathers what the three need of the training frames, in one pass and constant memory."""
+class HeadFit(FeatureFit):
+    """Gathers what the three need of the training frames."""
 
-    def __init__(self, layer: LogitLayer, needs: Collection[str], seed: int) -> None:
-        self.layer, self.needs, self.sample = layer, needs, Sample(PLACES, seed)
+    prefix = "head."
+
+    @staticmethod
+    def restore(take: Take, needs: Collection[str], network: SegmentationNetwork, bank: FeatureBank) -> HeadScores:
+        return HeadScores(LogitLayer(network), take(HeadScores.shapes(needs)), bank.scale_percentile, needs)
+
+    def __init__(self, network: SegmentationNetwork, needs: Collection[str], settings: FeaturesConfig) -> None:
+        super().__init__(network, needs, settings)
+        self.layer, self.sample = LogitLayer(network), Sample(PLACES, settings.seed)
         if VIRTUAL_LOGIT in needs:
-            self.weight, self.bias = layer.weight()
+            self.weight, self.bias = self.layer.weight()
             size = self.weight.shape[1]
             self.count, self.sum, self.products = 0, torch.zeros(size).double(), torch.zeros(size, size).double()
 
-    def add(self, images: Tensor) -> None:
-        """Images ``[n, 3, H, W]`` in 0..1."""
+    def add(self, seen: Tensor, labels: Tensor) -> None:
         if not {VIRTUAL_LOGIT, CLIPPED_ENERGY}.intersection(self.needs):
             return
-        rows = self.layer.inputs(images).cpu()
+        rows = self.layer.inputs(seen).cpu()
         self.sample.add(rows)
         if VIRTUAL_LOGIT in self.needs:
             wide = rows.double()
@@ -203,12 +218,12 @@ class HeadFit:
             self.sum += wide.sum(0)
             self.products.addmm_(wide.T, wide)
 
-    def tensors(self, percentile: float) -> dict[str, Tensor]:
-        """As :meth:`HeadScores.shapes` names them: the clip is the ``percentile`` of all activations; the principal subspace of vim has
-        half of the dimensions, as its authors take them."""
+    def tensors(self, sample: Tensor, say: Say) -> dict[str, Tensor]:
+        """The clip is the percentile ``react_percentile`` of all activations; the principal subspace of vim
+        has half of the dimensions, as its authors take them."""
         found: dict[str, Tensor] = {}
         if CLIPPED_ENERGY in self.needs:
-            found["clip"] = torch.tensor([np.percentile(self.sample.rows.numpy(), percentile)])
+            found["clip"] = torch.tensor([np.percentile(self.sample.rows.numpy(), self.settings.react_percentile)])
         if VIRTUAL_LOGIT in self.needs:
             origin = -torch.linalg.pinv(self.weight) @ self.bias
             crossed = self.sum.outer(origin) / self.count
