@@ -29,8 +29,10 @@ from segunc.core.errors import InputError
 from segunc.core.files import check_place, read_rows
 
 Value = TypeVar("Value")
-Asked, More = ParamSpec("Asked"), ParamSpec("More")
-Given, Result = TypeVar("Given", contravariant=True), TypeVar("Result", covariant=True)
+Asked = ParamSpec("Asked")
+More = ParamSpec("More")
+Given = TypeVar("Given", contravariant=True)
+Result = TypeVar("Result", covariant=True)
 PathLike = str | Path
 Size = tuple[Side, Side]  # (height, width)
 
@@ -42,7 +44,6 @@ class Verb(Protocol[Asked, Given, More, Result]):
     def __call__(self, options: Given, /, *more: More.args, **further: More.kwargs) -> Result: ...
     @overload
     def __call__(self, *asked: Asked.args, **further: Asked.kwargs) -> Result: ...
-    def __call__(self, *asked: Any, **further: Any) -> Result: ...
 
 
 def takes(
@@ -52,12 +53,12 @@ def takes(
 
     def decorate(function: Callable[Concatenate[Given, More], Result]) -> Verb[Asked, Given, More, Result]:
         @wraps(function)
-        def verb(*asked: Any, **further: Any) -> Result:
+        def verb(*asked: Any, **further: Any) -> Any:
             if asked and isinstance(asked[0], cast(type, options)):
                 return function(*asked, **further)
-            return function(options(*asked, **further))
+            return cast(Any, function)(options(*asked, **further))
 
-        return cast(Any, verb)
+        return cast(Verb[Asked, Given, More, Result], verb)
 
     return decorate
 

@@ -219,7 +219,7 @@ class ABNN(AffineTrainingConfig):
         step = 0
         while step < steps:
             for images, labels in map(unpack_batch, train):
-                tuner.loss(images.to(target), labels.to(target), step).backward()
+                tuner.loss(images.to(target), labels.to(target), step).backward()  # type: ignore[no-untyped-call]
                 optimizer.step()
                 optimizer.zero_grad()
                 schedule.step()

@@ -27,8 +27,7 @@ from segunc.networks.network import SegmentationNetwork
 from segunc.networks.weights import check_finite, read_tensors
 from segunc.posteriors.fitting import ATTACHMENTS, Attachment, attachments_in
 from segunc.posteriors.methods import METHODS
-from segunc.sampling.frames import sample_frames
-from segunc.sampling.sampler import Sampler
+from segunc.sampling.sampler import Sampler, sample_frames
 from segunc.scores import DEFAULT_SCORES, SCORES, check_scores, with_parts
 from segunc.uncertainty import Calibrator
 
