@@ -21,7 +21,7 @@ NAMES = ("hmc", "laplace", "sghmc", "sgld", "swag", "variational", "own")
 def test_each_baseline_is_found_under_its_name() -> None:
     modules = {name: METHODS[name].fit.__module__.removeprefix("segunc.baselines.") for name in METHODS}
     expected = {"hmc": "chains", "laplace": "laplace", "sghmc": "chains", "sgld": "chains", "swag": "swag"}
-    expected |= {"variational": "variational"}
+    expected |= {"variational": "variational", "standardized-max-logit": "max_logit"}
     assert {name: module for name, module in modules.items() if not module.startswith("segunc.")} == expected
     assert DROPOUTS["own"].__module__ == "segunc.baselines.own_dropout"
 

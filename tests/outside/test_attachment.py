@@ -34,7 +34,7 @@ def outside() -> Iterator[ModuleType]:
     sys.modules.pop("tests.outside.attachment", None)
     with pytest.MonkeyPatch.context() as patch:
         for table in TABLES:
-            patch.setattr(table, "_entries", dict(table._entries))  # type: ignore[attr-defined]
+            patch.setattr(table, "_entries", {name: table._entries[name] for name in table})  # type: ignore[attr-defined]
         yield importlib.import_module("tests.outside.attachment")
 
 

@@ -25,7 +25,7 @@ from tests.conftest import Job
 @pytest.fixture
 def outside(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The other package imported, and forgotten after the test."""
-    monkeypatch.setattr(METHODS, "_entries", dict(METHODS._entries))
+    monkeypatch.setattr(METHODS, "_entries", {name: METHODS._entries[name] for name in METHODS})
     monkeypatch.delitem(sys.modules, "tests.outside.posterior", raising=False)
     return importlib.import_module("tests.outside.posterior")
 
