@@ -78,8 +78,8 @@ class DropoutReport:
 
 def dropout_layers(network: nn.Module) -> DropoutReport:
     """Return the dropout layers of a network with p above 0, converted or not."""
-    layers = {n: m for n, m in network.named_modules() if isinstance(m, (*KINDS, _DropoutNd)) and m.p > 0}
-    sites = {name: float(layer.p) for name, layer in layers.items() if isinstance(layer, KINDS)}
+    layers = {n: m for n, m in network.named_modules() if isinstance(m, _DropoutNd) and m.p > 0}
+    sites = {name: float(layers[name].p) for name, layer in layers.items() if isinstance(layer, KINDS)}
     return DropoutReport(sites, {name: type(layers[name]).__name__ for name in layers if name not in sites})
 
 

@@ -114,7 +114,7 @@ def higher_is_better(path: NumberPath) -> bool | None:
     known = {metric.key: metric for _, metrics in own_last for metric in metrics}
     # An IoU of a class and an F1 at a threshold are named by the class and the threshold.
     metric = known.get(".".join((*path[-2:-1], "*"))) or known.get(path[-1])
-    return metric and metric.higher_is_better
+    return metric.higher_is_better if metric else None
 
 
 def differing_counts(first: EvaluationResult, second: EvaluationResult, section: str) -> list[str]:

@@ -144,7 +144,8 @@ class ArrayPart(Part[Counts]):
 class AnomalyPart(Part[State]):
     """The numbers of a score by one protocol of the anomaly labels."""
 
-    needs, lacks, metrics = "anomaly", NO_ANOMALY_LABEL, DETECTION
+    needs, lacks = "anomaly", NO_ANOMALY_LABEL
+    metrics: Sequence[Metric] = DETECTION
     protocol: ClassVar[AnomalyProtocol]
 
     def __init__(self, score: str) -> None:

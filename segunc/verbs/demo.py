@@ -98,9 +98,7 @@ def demo(options: DemoOptions, step: Step | None = None, say: Callable[[str], No
 
 
 def _call(title: str, verb: str, options: Any) -> None:
-    verbs: dict[str, Callable[[Any], Any]] = {
-        f.__name__: f for f in (doctor, evaluate, finetune, predict, review, train)
-    }
-    result = verbs[verb](options)
+    verbs: tuple[Any, ...] = (doctor, evaluate, finetune, predict, review, train)
+    result = next(function for function in verbs if function.__name__ == verb)(options)
     if failure := getattr(result, "failure", ""):
         raise PartialFailure(f"{title}: {failure}")

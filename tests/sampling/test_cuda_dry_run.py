@@ -92,11 +92,11 @@ TRAINING: dict[Place, str] = {
     ("training/losses.py", "dice_loss"): "classes that are present",
     ("training/affine_tuner.py", "AffineTuner.terms"): "a loss that is not finite ends the training before it harms",
     ("posteriors/abnn.py", "ABNN.affine"): "the noise of the step, made on the CPU: the same on every device",
-    ("posteriors/variational.py", "MeanField.affine"): "likewise",
+    ("baselines/variational.py", "MeanField.affine"): "likewise",
     ("affine/posterior.py", "Prior.energy"): "which parameters lie in the scope",
-    ("posteriors/variational.py", "MeanField.__init__"): "whether a deviation is negative",
-    ("posteriors/variational.py", "MeanFieldTraining.regulariser"): "how many parameters lie in the scope",
-    ("posteriors/swag.py", "Trajectory.after_step"): "whether this step's snapshot was taken",
+    ("baselines/variational.py", "MeanField.__init__"): "whether a deviation is negative",
+    ("baselines/variational.py", "MeanFieldTraining.regulariser"): "how many parameters lie in the scope",
+    ("baselines/swag.py", "Trajectory.after_step"): "whether this step's snapshot was taken",
 }
 """Where it may wait in a step of a fine-tuning."""
 
