@@ -206,10 +206,8 @@ def fit_scalar(sample: PixelSample, temperature: float, strengths: Strengths = (
 class Kind(NamedTuple):
     """A form of W and b, an entry of :data:`KINDS`."""
 
-    strengths: int  # how many numbers its penalty has, 1 and more but for the scalar
-    fit: Callable[
-        [PixelSample, float, Strengths], Fit
-    ]  # of the best temperature and the strengths; of none ``W = I / T``
+    strengths: int  # how many numbers its penalty has: none of the scalar
+    fit: Callable[[PixelSample, float, Strengths], Fit]  # of the best temperature; without strengths ``W = I / T``
 
 
 SCALAR = Kind(0, fit_scalar)

@@ -7,7 +7,6 @@ It deals draws to branches (:mod:`segunc.sampling.runner`), takes their logits, 
 from __future__ import annotations
 
 import copy
-import functools
 import math
 from collections import defaultdict
 from collections.abc import Collection, Sequence
@@ -62,7 +61,9 @@ class Provider(Protocol):
 
     @property
     def gives(self) -> frozenset[str]: ...
-    def __call__(self, given: Any, needs: Collection[str], precision: Precision, temperature: float) -> dict[str, Any]:
+    def __call__(
+        self, given: Any, needs: Collection[str], precision: Precision, temperature: float, /
+    ) -> dict[str, Any]:
         """Return what is needed of it, by the names of :data:`segunc.scores.EVIDENCE`: for the images ``[n, 3, H, W]`` in 0..1 maps
         ``[n, H, W]``, or a constant; or for the maps of its parts ``[n, H, W]``, by name, maps of their size."""
 
@@ -217,8 +218,8 @@ class Sampler:
         constants = self._evidence("constant", images)
         given: dict[str, Any] = {"temperature": self.temperature}
         given["logarithms"] = getattr(self.network, "logarithms", False)
-        maps_of = functools.partial(base_maps, self._of_base, constants=constants, **given)
-        ready = [maps_of(z, upsampling, self._backend) for z in base]
+        at = (upsampling, self._backend)
+        ready = [base_maps(self._of_base, z, *at, constants=constants, **given) for z in base]
         # Volumes at full resolution, which only a score of both draws and base network needs.
         both = [base_evidence(z, upsampling, **given) if self._both else {} for z in base]
         shape = (base.shape[1], upsampling.kept, base.device, self._backend)

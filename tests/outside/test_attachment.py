@@ -24,6 +24,7 @@ from segunc.sampling.frames import network_input
 from segunc.scores import EVIDENCE, SCORES
 from tests.conftest import Job
 from tests.records import change_record
+from tests.training.overconfident import save_abnn
 
 TABLES = (ATTACHMENTS, EVIDENCE, METHODS, SCORES)
 
@@ -46,12 +47,13 @@ def run(*words: object) -> int:
 def fitted(outside: ModuleType, trained: Job, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("outside")
     (folder / "shares.yaml").write_text(f"data: {{dataset: toy, root: {trained.data}}}\nclass_shares: {{frames: 4}}\n")
-    words = ("--base", trained.base, "--config", folder / "shares.yaml", "--out", folder / "model", "--device", "cpu")
+    base = save_abnn(trained.base, folder / "abnn")
+    words = ("--base", base, "--config", folder / "shares.yaml", "--out", folder / "model", "--device", "cpu")
     assert run("finetune", "--method", "class-shares", *words) == 0
     return folder / "model"
 
 
-FAST = ("--precision", "float32", "--device", "cpu", "--threads", 1)
+FAST = ("--draws", 2, "--precision", "float32", "--device", "cpu", "--threads", 1)
 
 
 def test_it_goes_through_load_predict_evaluate_and_doctor(
@@ -76,7 +78,7 @@ def test_it_goes_through_load_predict_evaluate_and_doctor(
     data = ("--dataset", "toy-anomaly", "--root", trained.data, "--split", "anomaly", "--replicates", 0)
     assert run("evaluate", "--model", fitted, *data, *scores, "--out", result, *FAST) == 0
     assert 0 < json.loads(result.read_text())["scores"]["rarity"]["pooled"]["auroc"] < 1
-    assert run("doctor", "--model", fitted, "--size", "64x128", "--device", "cpu") == 0
+    assert run("doctor", "--model", fitted, "--draws", 2, "--size", "64x128", "--device", "cpu") == 0
     capsys.readouterr()
     without = ("--input", trained.frames, "--out", tmp_path / "more", *scores, *FAST)
     assert run("predict", "--model", trained.base, *without) == 2
@@ -87,7 +89,7 @@ def test_it_goes_through_load_predict_evaluate_and_doctor(
 
 def test_a_new_one_takes_away_the_sum_and_another_base_is_refused(fitted: Path, trained: Job, tmp_path: Path) -> None:
     config = tmp_path / "sum.yaml"
-    parts = "anomaly: {parts: [deterministic-energy, rarity], draws: 1}"
+    parts = "anomaly: {parts: [deterministic-energy, rarity], draws: 2}"
     config.write_text(f"data: {{dataset: toy, root: {trained.data}}}\n{parts}\n")
     words = ("--base", fitted, "--config", config, "--out", tmp_path / "model", "--device", "cpu")
     assert run("finetune", "--method", "anomaly", *words) == 0
