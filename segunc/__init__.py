@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     from segunc.posteriors.abnn import ABNNTuner as ABNNTuner
     from segunc.posteriors.abnn_task import ABNNCallback as ABNNCallback
     from segunc.posteriors.abnn_task import ABNNTask as ABNNTask
-    from segunc.posteriors.files import ImageMaps as ImageMaps
-    from segunc.posteriors.files import Model as Model
     from segunc.posteriors.files import load_model as load_model
+    from segunc.posteriors.model import ImageMaps as ImageMaps
+    from segunc.posteriors.model import Model as Model
     from segunc.posteriors.typed import load as load
     from segunc.posteriors.typed import stochastic as stochastic
     from segunc.posteriors.typed import wrap as wrap
@@ -75,7 +75,8 @@ _NAMES = {
     "segunc.options": ["ImportOptions", *(f"{verb.capitalize()}Options" for verb in [*_ALONE, *_MAKING, *_LOOKING])],
     "segunc.posteriors.abnn": ["ABNN", "ABNNPosterior", "ABNNTuner"],
     "segunc.posteriors.abnn_task": ["ABNNCallback", "ABNNTask"],
-    "segunc.posteriors.files": ["ImageMaps", "Model", "load_model"],
+    "segunc.posteriors.files": ["load_model"],
+    "segunc.posteriors.model": ["ImageMaps", "Model"],
     "segunc.posteriors.typed": ["load", "stochastic", "wrap"],
     "segunc.sampling": ["Prediction", "Sampler"],
     "segunc.training.data": ["OwnData"],

@@ -42,10 +42,6 @@ configuration holds and who needs data, an end by Ctrl-C: 400. Checksums of maps
 claims is bounded before it is believed, models bound by hashes, frames that fail alone: 600. A feature pays for its lines."""
 
 
-FITTED = {f"posteriors.{name}" for name in ("anomaly", "features", "max_logit", "temperature")}
-"""What is fitted on a model, which ``posteriors.files`` still imports by name; their fits load a model."""
-
-
 @cache
 def modules() -> dict[str, Path]:
     names = {}
@@ -82,7 +78,7 @@ import segunc.core.files as files
 from segunc import options
 from segunc.data.images import Image
 if TYPE_CHECKING:
-    from segunc.posteriors.files import Model
+    from segunc.posteriors.model import Model
 
 def work():
     from segunc.verbs import predict
@@ -109,8 +105,7 @@ def test_every_room_has_a_floor_and_no_arrow_goes_up() -> None:
 
 def test_no_circle() -> None:
     """Neither of files nor of rooms."""
-    files = {**arrows(), "posteriors.files": arrows()["posteriors.files"] - FITTED}
-    assert circles(files) == []
+    assert circles(arrows()) == []
     rooms: dict[str, set[str]] = {}
     for module, targets in arrows().items():
         rooms.setdefault(room(module), set()).update({room(target) for target in targets} - {room(module)})

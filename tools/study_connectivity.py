@@ -46,8 +46,8 @@ from segunc.metrics.segmentation import accuracy, confusion_matrix, mean_iou
 from segunc.networks.files import load_network
 from segunc.plots.charts import PANEL, REFERENCE, Line, add_legend, draw_lines, new_figure, save_figure, styled
 from segunc.posteriors.abnn import ABNNPosterior, reestimate
-from segunc.posteriors.files import Model
 from segunc.posteriors.fitting import frames_as_seen, load_for_fitting
+from segunc.posteriors.model import Model
 from segunc.sampling.runner import draw_logits
 from segunc.training.config import FitConfig
 from tools.measuring import provenance

@@ -26,7 +26,8 @@ from segunc.core.files import write_json
 from segunc.data.images import load_image
 from segunc.data.layout import list_images
 from segunc.posteriors.abnn import ABNNPosterior
-from segunc.posteriors.files import Model, load_model
+from segunc.posteriors.files import load_model
+from segunc.posteriors.model import Model
 from segunc.sampling.sampler import Sampler, sample_frames
 from segunc.training.data import spaced
 from tools.measuring import provenance

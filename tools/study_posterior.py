@@ -29,8 +29,9 @@ from segunc.core.errors import InputError
 from segunc.core.files import write_json
 from segunc.data.labels import IGNORE
 from segunc.data.module import SegmentationDataModule
-from segunc.posteriors.files import Model, load_model
+from segunc.posteriors.files import load_model
 from segunc.posteriors.methods import METHODS
+from segunc.posteriors.model import Model
 from segunc.sampling.sampler import Sampler
 from segunc.toyroads import ToyConfig, generate_toy
 from segunc.training.base import train_network

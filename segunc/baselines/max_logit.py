@@ -21,8 +21,9 @@ from segunc.core.bounds import NonNegativeInt, Settings
 from segunc.core.device import flushed_denormals, resolve_device, to_device
 from segunc.core.errors import InputError
 from segunc.core.files import json_sha256
-from segunc.posteriors.fitting import Attachment, fitted_on, frames_as_seen, load_for_fitting
+from segunc.posteriors.fitting import fitted_on, frames_as_seen, load_for_fitting
 from segunc.posteriors.methods import Method
+from segunc.posteriors.model import Attachment
 from segunc.sampling.runner import draw_logits
 from segunc.training.config import FitConfig
 from segunc.training.progress import Say, say

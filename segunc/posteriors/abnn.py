@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
+from typing import Any, ClassVar, Literal, Self, cast
 
 import numpy as np
 import torch
@@ -29,15 +29,13 @@ from segunc.core.errors import InputError, one_line
 from segunc.networks.files import POSTERIOR, save_network
 from segunc.posteriors.fitting import finetuning
 from segunc.posteriors.methods import Method
+from segunc.posteriors.model import Model
 from segunc.training.affine_tuner import AffineTuner
 from segunc.training.config import AffineTrainingConfig, FinetuneConfig
 from segunc.training.data import unpack_batch
 from segunc.training.finetune_run import FinetuneRun
 from segunc.training.losses import Schedule
 from segunc.training.progress import is_first_process
-
-if TYPE_CHECKING:
-    from segunc.posteriors.files import Model
 
 
 class ABNNPosterior(Posterior):
@@ -194,8 +192,6 @@ class ABNN(AffineTrainingConfig):
                 of a validation set, which :func:`segunc.finetune` has.
             PartialFailure: the loss becomes NaN or infinite.
         """
-        from segunc.posteriors.files import Model
-
         if base.bayesian:
             raise InputError("a base that is Bayesian already", "a deterministic network", "segunc.load of its base")
         if self.given_alpha is None or (train is None and self.statistics == "reestimated"):

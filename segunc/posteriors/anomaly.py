@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self, get_args
+from typing import Any, ClassVar, Literal, NamedTuple, Self, get_args
 
 import numpy as np
 import torch
@@ -22,16 +22,14 @@ from torch import Tensor
 from segunc.core.bounds import NonNegativeInt, PositiveFloat, PositiveInt, Settings
 from segunc.core.device import flushed_denormals, resolve_device, to_device
 from segunc.core.errors import InputError
-from segunc.posteriors.fitting import Attachment, fitted_on, load_for_fitting
+from segunc.posteriors.fitting import fitted_on, load_for_fitting
 from segunc.posteriors.methods import Method
+from segunc.posteriors.model import Attachment, Model
 from segunc.posteriors.pasted import Frames, Pixels, gather_pixels, mean_precision
 from segunc.sampling.sampler import Sampler
 from segunc.scores import SCORES, SUM, check_scores
 from segunc.training.config import FitConfig, SelectConfig
 from segunc.training.progress import Say, say
-
-if TYPE_CHECKING:
-    from segunc.posteriors.files import Model
 
 STEPS, DECADES = 8, 3
 """Levels of a surprise: of each power of ten of the share of pixels, and how many powers; beyond them the tail is a straight line."""

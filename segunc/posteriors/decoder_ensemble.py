@@ -25,9 +25,10 @@ from segunc.networks.files import load_network
 from segunc.networks.network import SegmentationNetwork
 from segunc.networks.weights import load_state
 from segunc.posteriors.ensemble import Ensemble
-from segunc.posteriors.files import Model, load_base, posterior_hash
+from segunc.posteriors.files import load_base, posterior_hash
 from segunc.posteriors.fitting import finetuning
 from segunc.posteriors.methods import Method
+from segunc.posteriors.model import Model
 from segunc.training.config import FinetuneConfig, OptimisationConfig
 from segunc.training.data import OwnData
 from segunc.training.finetune_run import FinetuneRun

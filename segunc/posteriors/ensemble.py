@@ -16,8 +16,9 @@ from segunc.affine.posterior import Posterior
 from segunc.core.errors import InputError
 from segunc.core.files import inside, link_or_copy, write_record
 from segunc.networks.files import DESCRIPTION, POSTERIOR
-from segunc.posteriors.files import MEMBERS, Model, load_model, load_posterior, model_files, posterior_hash
+from segunc.posteriors.files import load_model, load_posterior, posterior_hash
 from segunc.posteriors.methods import Method
+from segunc.posteriors.model import MEMBERS, Model, model_files
 from segunc.training.config import now
 from segunc.training.progress import Say, claim_checkpoints, is_first_process, say
 

@@ -33,8 +33,9 @@ from segunc.networks.encoders import encoder_normalisation, load_encoder_weights
 from segunc.networks.features import FeatureExtractor, Witness, candidate_layers, deepest_layer
 from segunc.networks.network import SegmentationNetwork
 from segunc.networks.weights import load_state, read_tensors
-from segunc.posteriors.fitting import Attachment, fitted_on, frames_as_seen, load_for_fitting
+from segunc.posteriors.fitting import fitted_on, frames_as_seen, load_for_fitting
 from segunc.posteriors.methods import Method
+from segunc.posteriors.model import Attachment, Model
 from segunc.posteriors.pasted import Frames, gather_pixels, mean_precision
 from segunc.sampling.density import FeatureDensity, Neighbours, unit_features
 from segunc.sampling.gathering import Sample, places_of
@@ -45,7 +46,6 @@ from segunc.training.progress import Say, say
 
 if TYPE_CHECKING:
     from segunc.data.module import SegmentationDataModule
-    from segunc.posteriors.files import Model
 
 OWN, AUTO = "own", "auto"
 MOST_LAYERS = 3
@@ -149,6 +149,7 @@ class FeatureBank(Attachment):
     ) -> Sequence[Provider]:
         """Ready on the network's device, for those kinds of evidence that are needed of those that were fitted; of a bank the features of
         ``frames`` alone (None: of all). InputError where the tensors are damaged or of another bank, or no feature is of these frames."""
+        assert model.folder is not None  # from which this was loaded, too
         path, network, needs = model.folder / TENSORS, model.network, self.gives.intersection(needs)
         tensors = read_tensors(path, "the tensors of the bank", "fit it again")
         if file_sha256(path) != self.tensors_sha256:

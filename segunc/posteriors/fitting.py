@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,32 +14,22 @@ import torch
 from torch import Tensor
 
 from segunc.core.device import flushed_denormals
-from segunc.core.errors import InputError
-from segunc.core.files import json_sha256, read_record, write_record
 from segunc.core.progress import ConsoleProgress
-from segunc.core.registry import Registry
 from segunc.data.corruptions import Corruption
 from segunc.data.images import Image, resize_nearest
 from segunc.networks.network import inference_size
+from segunc.posteriors.files import load_model
+from segunc.posteriors.model import Model
 from segunc.sampling.frames import network_input
-from segunc.training.config import FinetuneConfig, FitConfig, now, save_config
+from segunc.training.config import FinetuneConfig, FitConfig, now
 from segunc.training.data import open_data, spaced
 from segunc.training.finetune_run import FinetuneRun
 from segunc.training.progress import Say, no_half_folder, say
 
 if TYPE_CHECKING:
     from segunc.data.module import SegmentationDataModule
-    from segunc.posteriors.files import Model
 
 Check = Callable[[Path, FinetuneConfig[Any], Path], None]
-BOUND_TO = {
-    "base_sha256": "base network with the hash",
-    "posterior_sha256": "posterior with the hash",
-    "features_sha256": "feature bank with the hash",
-    "temperature": "model of temperature",
-    "calibrator_sha256": "calibrator of the mean with the hash",
-}
-"""Fields of a record by which it is bound to a model, and how messages name them."""
 
 
 def finetuning(
@@ -72,93 +61,6 @@ def finetuning(
     return fit_of
 
 
-@dataclass(frozen=True)
-class Attachment:
-    """What is fitted on a finished model and stored beside it as a small JSON file, bound to the model by hashes: an entry of
-    :data:`ATTACHMENTS` under the name of this file without its suffix."""
-
-    file: ClassVar[str]
-    beside: ClassVar[tuple[str, ...]] = ()  # further files of it
-    what: ClassVar[str]  # it is, in messages
-    bound_by: ClassVar[tuple[str, ...]] = ("base_sha256",)  # fields, see :attr:`segunc.posteriors.files.Model.hashes`
-    of_others: ClassVar[bool] = False  # fitted after all others: loaded after them, and outdated by a new one of them
-
-    @property
-    def gives(self) -> frozenset[str]:
-        """Names of the evidence that it has for scores."""
-        return frozenset()
-
-    def providers(self, model: Model, needs: Collection[str], frames: Collection[str] | None = None) -> Sequence[Any]:
-        """Return what gives the sampler the evidence that is needed, each a :class:`segunc.sampling.sampler.Provider`; of what was seen in
-        training frames that of ``frames`` alone (None: of all). By default it is one itself."""
-        return (self,)
-
-    def record(self) -> dict[str, Any]:
-        """Return what decides its evidence, for the manifest of maps that need it."""
-        return {f"{Path(self.file).stem}_sha256": json_sha256(asdict(self))}
-
-    @classmethod
-    def load(cls, folder: Path, model: Model) -> Self:
-        """Return it from the folder of a model that has all that it is fitted after; InputError as of :meth:`content`."""
-        return cls(**cls.content(folder, **{name: model.hashes[name] for name in cls.bound_by}))
-
-    def write(self, folder: Path) -> None:
-        """Into a model folder."""
-        write_record(folder / self.file, asdict(self))
-
-    def attach(self, base: Path, config: FitConfig[Any], out: Path, method: str, say: Say) -> None:
-        """Write the model that it was fitted on, its configuration and the record."""
-        from segunc.posteriors.files import copy_model
-
-        copy_model(base, out)
-        for kind in () if self.of_others else attachments_in(out):
-            for name in (kind.file, *kind.beside) if kind.of_others else ():
-                (out / name).unlink(missing_ok=True)
-                say(f"removed {out / name}, which was fitted with a former {self.what}: fit it again")
-        save_config(config, out, method)
-        self.write(out)
-
-    @classmethod
-    def content(cls, folder: Path, **hashes: str | float | None) -> dict[str, Any]:
-        """Return the fields of the record in the folder of a model with these hashes, lists as tuples.
-
-        Raises:
-            InputError: the record was changed, fields lack or are too many, or it was fitted on another model.
-        """
-        path = folder / cls.file
-        content = read_record(path, f"the {cls.what}")
-        del content["format"]
-        if differing := {field.name for field in fields(cls)} ^ set(content):
-            lacking = ", ".join(sorted(differing))
-            raise InputError(f"{path} lacks or has too much: {lacking}", f"the fields of {cls.what}", "fit it again")
-        for name, actual in hashes.items():
-            if content[name] != actual:
-                raise InputError(
-                    f"{path} was fitted on a {BOUND_TO[name]} {str(content[name])[:12]}, the one here has "
-                    f"{str(actual)[:12]}",
-                    "a file beside the model that it was fitted on",
-                    "fit it again on this model, or remove the file",
-                )
-        return {name: tuple(value) if isinstance(value, list) else value for name, value in content.items()}
-
-
-ATTACHMENTS: Registry[type[Attachment]] = Registry(
-    "attachment",
-    "segunc.attachments",
-    {
-        "calibration": "segunc.posteriors.temperature:Calibration",
-        "features": "segunc.posteriors.features:FeatureBank",
-        "anomaly": "segunc.posteriors.anomaly:ScoreSum",
-    },
-)
-
-
-def attachments_in(folder: Path) -> list[type[Attachment]]:
-    """Return what was fitted on the model in a folder, in the order in which it is loaded; no other module is imported."""
-    there = [ATTACHMENTS[name] for name in ATTACHMENTS if (folder / f"{name}.json").exists()]
-    return sorted(there, key=lambda kind: kind.of_others)
-
-
 def are_finite(values: Iterable[object]) -> bool:
     """Whether all values from a JSON file are finite numbers."""
     return all(isinstance(v, int | float) and not isinstance(v, bool) and math.isfinite(v) for v in values)
@@ -166,8 +68,6 @@ def are_finite(values: Iterable[object]) -> bool:
 
 def load_for_fitting(base: Path, config: FitConfig[Any], device: torch.device) -> tuple[Model, SegmentationDataModule]:
     """A model of either kind on its device, and the data set of its classes that something is to be fitted on."""
-    from segunc.posteriors.files import load_model
-
     model = load_model(base)
     data = open_data(config.data, model.network.description.num_classes)
     model.place(device)

@@ -40,7 +40,7 @@ class Method:
     fit: Callable[..., Any]  # see :func:`segunc.posteriors.fitting.finetuning`
     # The stored posterior of its tensors and its record (``posterior.json``), None where :attr:`load` does it or none is stored. A KeyError means that the record or the tensors lack something.
     restore: Callable[[Mapping[str, Tensor], Mapping[str, Any]], Posterior] | None = None
-    # The :class:`segunc.posteriors.files.Model` in a folder by its record, where it is not one posterior over the converted network there.
+    # The :class:`segunc.posteriors.model.Model` in a folder by its record, where it is not one posterior over the converted network there.
     load: Callable[[Path, Mapping[str, Any]], Any] | None = None
     finished: bool = False  # made of a finished model of any kind; the others make one from a deterministic base
     data: bool = True  # looks at data; without, a configuration need not be given

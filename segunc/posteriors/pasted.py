@@ -15,12 +15,12 @@ from segunc.core.errors import InputError
 from segunc.data.labels import IGNORE
 from segunc.metrics.counting import average_precision, count_scores, detection_curve
 from segunc.posteriors.fitting import as_seen
+from segunc.posteriors.model import Model
 from segunc.training.config import SelectConfig
 from segunc.training.selection import selection_frames
 
 if TYPE_CHECKING:
     from segunc.data.module import SegmentationDataModule
-    from segunc.posteriors.files import Model
 
 Frames = Collection[str] | None
 """Names of the frames that a fold trains on; None for all."""

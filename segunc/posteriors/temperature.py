@@ -28,8 +28,9 @@ from segunc.core.device import flushed_denormals, resolve_device
 from segunc.core.errors import InputError
 from segunc.core.registry import Registry
 from segunc.data.labels import IGNORE
-from segunc.posteriors.fitting import Attachment, fitted_on, frames_as_seen, load_for_fitting
+from segunc.posteriors.fitting import fitted_on, frames_as_seen, load_for_fitting
 from segunc.posteriors.methods import Method
+from segunc.posteriors.model import Attachment, Model
 from segunc.sampling.runner import draw_logits
 from segunc.training.config import FitConfig
 from segunc.training.progress import Say, say
@@ -37,7 +38,6 @@ from segunc.uncertainty import Calibrator, calibrated
 
 if TYPE_CHECKING:
     from segunc.data.module import SegmentationDataModule
-    from segunc.posteriors.files import Model
 
 LOWEST, HIGHEST = 0.05, 20.0
 """Temperatures between which the best is sought; networks in use lie in 0.5 to 5."""

@@ -15,8 +15,9 @@ from segunc.core.bounds import PositiveFloat, Settings
 from segunc.core.errors import InputError
 from segunc.core.files import read_json, read_record, write_record
 from segunc.networks.files import POSTERIOR
-from segunc.posteriors.files import Model, check_base, copy_model, load_model, load_recorded, posterior_hash
+from segunc.posteriors.files import check_base, load_model, load_recorded, posterior_hash
 from segunc.posteriors.methods import Method
+from segunc.posteriors.model import Model, copy_model
 from segunc.training.config import now
 from segunc.training.progress import Say, say
 

@@ -19,7 +19,8 @@ from segunc.networks.network import SegmentationNetwork
 from segunc.networks.sizes import settle_size
 from segunc.networks.sources import check_network
 from segunc.posteriors.abnn import ABNNPosterior
-from segunc.posteriors.files import Model, load_model
+from segunc.posteriors.files import load_model
+from segunc.posteriors.model import Model
 from segunc.sampling.sampler import Sampler
 from segunc.scores import DEFAULT_SCORES
 

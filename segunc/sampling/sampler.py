@@ -107,7 +107,7 @@ class Sampler:
             the prediction, which a calibrator of more than one number may change; aleatoric and epistemic are of the draws
             as they are, so that entropy is no longer their sum, and the base network's scores, and those of logits, of
             logits as they are.
-        fitted: what gives evidence that was fitted on the model, see :meth:`segunc.posteriors.files.Model.fitted`. Maps of a frame are
+        fitted: what gives evidence that was fitted on the model, see :meth:`segunc.posteriors.model.Model.fitted`. Maps of a frame are
             made once, whatever the draws; of a sum of scores the parts are made, too.
         compiled: run whole chunks of draws through torch.compile, which takes ten seconds and more for each size of
             frame and a C++ compiler (CPU) or Triton (CUDA); where it fails, draws run as they are.

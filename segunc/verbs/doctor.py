@@ -26,7 +26,8 @@ from segunc.maps.sums import REPAIR
 from segunc.networks.network import inference_size
 from segunc.options import DoctorOptions, PathLike, takes
 from segunc.posteriors.abnn import ABNNPosterior
-from segunc.posteriors.files import Model, load_model
+from segunc.posteriors.files import load_model
+from segunc.posteriors.model import Model
 from segunc.sampling.frames import network_input
 from segunc.sampling.sampler import Sampler
 from segunc.verbs.execution import make_sampler

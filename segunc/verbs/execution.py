@@ -24,7 +24,7 @@ from segunc.networks.description import NetworkDescription
 from segunc.networks.network import SegmentationNetwork, inference_size
 from segunc.options import SamplingOptions
 from segunc.posteriors.abnn import ABNNPosterior
-from segunc.posteriors.files import Model
+from segunc.posteriors.model import Model
 from segunc.processing.means import Tiling
 from segunc.sampling.compilation import Decision, Workload, decide
 from segunc.sampling.sampler import Sampler, frames_at_once

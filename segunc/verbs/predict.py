@@ -28,7 +28,8 @@ from segunc.maps.shards import Shard, all_shards, iterate_records, parse_shard
 from segunc.maps.statistics import Region
 from segunc.maps.store import Maps, MapsWriter
 from segunc.options import PredictOptions, SamplingOptions, several, takes
-from segunc.posteriors.files import Model, default_scores, load_model
+from segunc.posteriors.files import load_model
+from segunc.posteriors.model import Model, default_scores
 from segunc.processing.frames import FrameProcess, HostMaps
 from segunc.processing.means import NEEDED, Tiling
 from segunc.processing.smoothing import Smoother, check_time_constant

@@ -17,9 +17,9 @@ from segunc.cli.main import main
 from segunc.core.errors import InputError
 from segunc.data.images import load_image
 from segunc.maps.reader import MapsReader
-from segunc.posteriors.files import copy_model, load_model, model_files
-from segunc.posteriors.fitting import ATTACHMENTS
+from segunc.posteriors.files import load_model
 from segunc.posteriors.methods import METHODS
+from segunc.posteriors.model import ATTACHMENTS, copy_model, model_files
 from segunc.sampling.frames import network_input
 from segunc.scores import EVIDENCE, SCORES
 from tests.conftest import Job

@@ -14,8 +14,8 @@ import torch
 from segunc.baselines.max_logit import MaxLogitStatistics
 from segunc.core.errors import InputError
 from segunc.networks import NetworkDescription, build_network, save_network
-from segunc.posteriors.files import Model, copy_model, load_model
-from segunc.posteriors.fitting import ATTACHMENTS, Attachment, attachments_in
+from segunc.posteriors.files import load_model
+from segunc.posteriors.model import ATTACHMENTS, Attachment, Model, attachments_in, copy_model
 from segunc.posteriors.temperature import Calibration
 from segunc.uncertainty import Calibrator
 from tests.records import change_record

@@ -35,7 +35,8 @@ from segunc.posteriors.features import (
     _opened,
     fit_features,
 )
-from segunc.posteriors.files import copy_model, load_model
+from segunc.posteriors.files import load_model
+from segunc.posteriors.model import copy_model
 from segunc.posteriors.pasted import Pixels, gather_pixels
 from segunc.sampling.density import BLOCK, FeatureDensity, Neighbours, unit_features
 from segunc.sampling.frames import network_input

@@ -45,7 +45,8 @@ from segunc.maps.store import MapsWriter
 from segunc.networks.weights import read_state
 from segunc.options import CompareOptions, EvaluateOptions, ReviewOptions, class_pairs, frame_groups
 from segunc.posteriors.abnn import METHOD as ABNNPosterior
-from segunc.posteriors.files import load_model, model_files
+from segunc.posteriors.files import load_model
+from segunc.posteriors.model import model_files
 from segunc.processing.smoothing import Smoother
 from segunc.training.base import make_trainer, trainer_settings
 from segunc.training.config import FinetuneConfig, TrainConfig, parse_config

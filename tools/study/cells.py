@@ -17,8 +17,8 @@ from segunc.core.files import read_json, write_atomically, write_json
 from segunc.maps.manifest import tool_commit
 from segunc.networks.files import DESCRIPTION, WEIGHTS
 from segunc.options import FinetuneOptions
-from segunc.posteriors.files import model_files
 from segunc.posteriors.methods import METHODS
+from segunc.posteriors.model import model_files
 from segunc.training.progress import CHECKPOINTS, LAST
 from segunc.verbs.evaluate import evaluate
 from segunc.verbs.training import finetune

@@ -17,8 +17,8 @@ import yaml
 
 from segunc.core.errors import InputError
 from segunc.options import EvaluateOptions
-from segunc.posteriors.files import model_files
 from segunc.posteriors.methods import METHODS
+from segunc.posteriors.model import model_files
 from segunc.training.config import Config, FinetuneConfig, FitConfig, parse_config
 
 VARIABLE = re.compile(r"\$\{?(\w+)")
