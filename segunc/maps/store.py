@@ -168,8 +168,8 @@ class MapsWriter:
             described = self.manifest["maps"][score]
             if described.get("value") in COMPACT_VALUES.values():
                 values = encode_compact(values)
-            floats, folder = values.dtype == np.float16, described.get("folder", score)
-            files[score] = f"{folder}/{name}.{'npy' if floats else 'png'}"
+            floats = values.dtype == np.float16
+            files[score] = f"{score}/{name}.{'npy' if floats else 'png'}"
             sums[score] = write_map(self.out, files[score], encode_npy(values) if floats else encode_png(values))
         if overlay is not None:
             files[OVERLAY] = f"{OVERLAY}/{name}.jpg"
