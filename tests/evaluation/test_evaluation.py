@@ -287,9 +287,7 @@ def test_components_without_a_threshold_are_null_with_the_reason(folder, run):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"protocols": ("board",)}, "one of pooled, per-image, smiyc"),
         ({"tracks": ("board",)}, "one of smiyc-anomaly, smiyc-obstacle"),
-        ({"mode": "strict"}, "smiyc or inclusive"),
         ({"resample": r"oslo_\d"}, "finds nothing in the frame name bergen/frame_0"),
         (
             {"scores": ["sharpness"]},
