@@ -98,9 +98,6 @@ class MapsReader:
             expected = f"files SCORE/FRAME or FRAME with one of {', '.join(SUFFIXES)}"
             raise InputError(f"maps folder {folder} holds no finished map{aside}", expected, remedy)
 
-    def __len__(self) -> int:
-        return len(self.frames)
-
     def has(self, name: str, score: str) -> bool:
         """Whether a frame has a map of a score (or ``prediction``)."""
         return self._file_of(name, score) is not None

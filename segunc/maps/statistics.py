@@ -58,11 +58,6 @@ class Region:
         self.sha256 = hashlib.sha256(repr(self.kept.shape).encode() + np.packbits(self.kept).tobytes()).hexdigest()
         self._resized: dict[tuple[int, int], Mask] = {}
 
-    @property
-    def picture(self) -> npt.NDArray[np.uint8]:
-        """0 and 255, ``[H, W]``."""
-        return self.kept.astype(np.uint8) * np.uint8(255)
-
     def at(self, height: int, width: int) -> Mask:
         """The region at a frame's size, bool ``[height, width]``; InputError for frames of another shape than the mask's, or so
         small that nothing of the region is left."""

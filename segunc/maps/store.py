@@ -225,7 +225,7 @@ class MapsWriter:
         if self._region is not None:
             described = {"file": MASK_NAME, "sha256": self._region.sha256, "kept": float(self._region.kept.mean())}
             self.manifest["mask"] = described | {"outside": "stored as 0, in no statistic"}
-            write_map(self.out, MASK_NAME, encode_png(self._region.picture))
+            write_map(self.out, MASK_NAME, encode_png(np.where(self._region.kept, 255, 0).astype(np.uint8)))
         state = before or {}
         if not self.shard.whole:
             self.manifest["shards"] = self.shard.count
