@@ -81,7 +81,7 @@ def main() -> None:
     arguments = parser.parse_args()
     cv2.setNumThreads(1)
     reader = MapsReader(arguments.maps)
-    chosen = reader.frames[:: max(1, len(reader) // arguments.frames)][: arguments.frames]
+    chosen = reader.frames[:: max(1, len(reader.frames) // arguments.frames)][: arguments.frames]
     names = ["prediction", *reader.scores]
     maps = [reader.prediction(f) if n == "prediction" else reader.read_stored(f, n) for f in chosen for n in names]
     pixels = sum(values.size for values in maps) / len(names) / len(chosen)

@@ -277,16 +277,14 @@ def other_network(folder: Path, device: torch.device) -> nn.Module:
 def series_figure(panels: Sequence[tuple[str, Sequence[Line]]], x_label: str, marks: Sequence[float] = ()) -> Figure:
     """Panels of lines over one horizontal axis, which is marked by dotted lines: from the top, the label of the vertical axis and
     the lines; all with the same names in the same order."""
-    names = [line.name for line in panels[0][1]]
-    figure, every = new_figure(names, "", len(panels), 0.75 * PANEL * len(panels), share_x=True)
-    handles: list[Any] = []
+    figure, every = new_figure(len(panels), 0.75 * PANEL * len(panels), share_x=True)
     for axes, (label, lines) in zip(every, panels, strict=True):
-        handles = draw_lines(axes, lines, marker="o", markersize=2.2)
+        draw_lines(axes, lines, marker="o", markersize=2.2)
         for mark in marks:
             axes.axvline(mark, **REFERENCE)
         axes.set_ylabel(label)
     every[-1].set_xlabel(x_label)
-    add_legend(figure, handles, names)
+    add_legend(figure)
     return figure
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
+from scipy.special import ndtri
 
 from segunc.core.errors import InputError
 
@@ -105,8 +105,7 @@ def _normal_scores(chains: Array) -> Array:
     """Average ranks of all draws, as quantiles of the standard normal (Blom's offset 3/8)."""
     _, inverse, counts = np.unique(chains, return_inverse=True, return_counts=True)
     ranks = (np.cumsum(counts) - (counts - 1) / 2)[inverse].reshape(chains.shape)
-    quantiles = torch.special.ndtri(torch.from_numpy((ranks - 0.375) / (chains.size + 0.25)))
-    return np.asarray(quantiles.numpy(), np.float64)
+    return np.asarray(ndtri((ranks - 0.375) / (chains.size + 0.25)), np.float64)
 
 
 def _rhat(chains: Array) -> float:

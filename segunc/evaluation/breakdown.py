@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from segunc.core.errors import InputError
 from segunc.evaluation import parts
 from segunc.evaluation.labelled_frame import LabelledFrame
-from segunc.evaluation.parts import COARSE_KEYS, NO_ANOMALY_LABEL, ArrayPart, Forms, Numbers, Part, State
+from segunc.evaluation.parts import COARSE_KEYS, NO_ANOMALY_LABEL, ArrayPart, Forms, Numbers, Part
 from segunc.evaluation.resampling import NumberPath
 from segunc.metrics.counting import NO_NORMAL, Counts
 from segunc.metrics.objects import NO_OBJECT, OBJECT_NUMBERS, ObjectBins, object_counts, object_numbers
@@ -53,32 +55,13 @@ class ByObject(ArrayPart):
         return NO_OBJECT if counts[0].any() else NO_NORMAL
 
 
-class Grouped(Part[State]):
-    """Another part over the frames of one group alone."""
+@dataclass(frozen=True)
+class Grouped:
+    """A part that counts the frames of one group alone."""
 
-    def __init__(self, part: Part[State], group: str, members: Collection[str]) -> None:
-        self.part, self.group, self.members = part, group, members
-        self.section = (*part.section[:2], "groups", group, *part.section[2:])
-        self.names, self.point, self.batch, self.rows = part.names, part.point, part.batch, part.rows
-        self.needs, self.lacks = part.needs, part.lacks
-
-    def count(self, frame: LabelledFrame) -> State | None:
-        return self.part.count(frame) if frame.name in self.members else None
-
-    def numbers(self, counts: State, forms: Forms) -> Numbers:
-        return self.part.numbers(counts, forms)
-
-    def why(self, counts: State, name: NumberPath) -> str:
-        return self.part.why(counts, name)
-
-    def combine(self, counts: Sequence[State]) -> State:
-        return self.part.combine(counts)
-
-    def coarsen(self, counts: State) -> Counts:
-        return self.part.coarsen(counts)
-
-    def refine(self, coarse: Counts) -> State:
-        return self.part.refine(coarse)
+    part: Part[Any]
+    group: str
+    members: Collection[str]
 
 
 def group_frames(how: str | Mapping[str, str], frames: Collection[str]) -> dict[str, set[str]]:

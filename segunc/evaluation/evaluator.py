@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, TypeVar, get_args
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,7 @@ from segunc.data.labels import IGNORE, LabelMap
 from segunc.evaluation.breakdown import ByObject, Grouped, group_frames
 from segunc.evaluation.flagged import SMALLEST_REGION, FalseAlarms, Hits, Threshold
 from segunc.evaluation.labelled_frame import CONFIDENCE, Array, Form, LabelledFrame
-from segunc.evaluation.parts import PARTS, PROTOCOLS, AnomalyProtocol, Components, Forms, Part, Pooled, Selective
+from segunc.evaluation.parts import PARTS, AnomalyProtocol, Components, Forms, Part, Pooled, Selective
 from segunc.evaluation.resampling import NumberPath, Replicates, Resampling, resampled_units
 from segunc.metrics.bins import BinFinder, ScoreBins
 from segunc.metrics.components import TRACKS, Mode
@@ -41,15 +41,23 @@ _COUNTS = (
 
 
 class Tally(Generic[State]):
-    """The summed counts of a part, and those of each resampled unit, packed and in a coarser form because there are many."""
+    """The summed counts of a part, over all frames or those of a group, and those of each resampled unit, packed and in a coarser form
+    because there are many. ``section`` is their place in ``metrics.json``."""
 
-    def __init__(self, part: Part[State], resampling: Resampling) -> None:
-        self.part, self.resampling = part, resampling
-        self.frames = 0
+    def __init__(self, part: Part[State] | Grouped, resampling: Resampling) -> None:
+        self.group = part if isinstance(part, Grouped) else None
+        self.part: Part[State] = part.part if isinstance(part, Grouped) else part
+        score, below = self.part.section[:2], self.part.section[2:]
+        self.section = self.part.section if self.group is None else (*score, "groups", self.group.group, *below)
+        self.resampling, self.frames = resampling, 0
         self._counts: list[State] = []
         self._units: list[tuple[str, bytes]] = []  # coarse counts int64, flat
         self._unit: str | None = None
         self._pending: Counts | None = None
+
+    def count(self, frame: LabelledFrame) -> State | None:
+        """The counts of a frame; None where it lacks what the part needs, or is of another group."""
+        return self.part.count(frame) if self.group is None or frame.name in self.group.members else None
 
     def add(self, counts: State, unit: str) -> None:
         self.frames += 1
@@ -119,11 +127,14 @@ class Gatherer:
     """
 
     def __init__(
-        self, parts: Sequence[Part[Any]], resampling: Resampling, unit: Callable[[str], str] | None = None
+        self,
+        parts: Sequence[Part[Any] | Grouped],
+        resampling: Resampling,
+        unit: Callable[[str], str] | None = None,
     ) -> None:
         self.resampling = resampling
         self.unit = unit or (lambda name: name)
-        self.tallies = [Tally(part, resampling) for part in parts]
+        self.tallies: list[Tally[Any]] = [Tally(part, resampling) for part in parts]
         self.forms: dict[str, Form] = {}
         self.units: set[str] = set()
         self._replicates: Replicates | None = None
@@ -135,7 +146,7 @@ class Gatherer:
             form = frame.form(name)
             if forms.setdefault(name, form) != form:
                 raise InputError(f"the map '{name}' is stored as {form}", f"{forms[name]}, as in the frames before it")
-        counts = [tally.part.count(frame) for tally in self.tallies]
+        counts = [tally.count(frame) for tally in self.tallies]
         unit = self.unit(frame.name)
         self.forms, self._replicates = forms, None
         self.units.add(unit)
@@ -143,24 +154,24 @@ class Gatherer:
             if part_counts is not None:
                 tally.add(part_counts, unit)
 
-    def incomplete(self, part: Part[Any], counted: int) -> str | None:
-        """Why a part that so many frames were counted by has no numbers, whatever its counts are; None where it has."""
+    def incomplete(self, tally: Tally[Any]) -> str | None:
+        """Why a part has no numbers, whatever its counts are; None where it has."""
         return None
 
     def counts(self, kind: type[Part[Any]]) -> dict[str, Any]:
         """Score -> the summed counts of its part of a kind, None where no frame was counted; of a part without one ``""``."""
-        return {getattr(t.part, "score", ""): t.total for t in self.tallies if isinstance(t.part, kind)}
+        return {getattr(t.part, "score", ""): t.total for t in self.tallies if isinstance(t.part, kind) and not t.group}
 
     def place_numbers(self, result: Result, reasons: dict[str, str]) -> None:
         """Put every number into a result, None with its reason (by dotted path) where there is none."""
         for tally in self.tallies:
             part, total = tally.part, tally.total
-            why = self.incomplete(part, tally.frames)
+            why = self.incomplete(tally)
             numbers = dict.fromkeys(part.names)
             if total is not None and not why:
                 numbers |= part.numbers(total, self.forms)
             for name in part.names:
-                path = (*part.section, *name)
+                path = (*tally.section, *name)
                 place = result
                 for key in path[:-1]:
                     place = place.setdefault(key, {})
@@ -174,10 +185,10 @@ class Gatherer:
             return self._replicates
         rows: dict[str, npt.NDArray[np.float64]] = {}
         for tally in self.tallies:
-            if not self.incomplete(tally.part, tally.frames):
+            if not self.incomplete(tally):
                 for name, row in tally.replicate_numbers(self.forms).items():
                     if name not in tally.part.point:
-                        rows[".".join((*tally.part.section, *name))] = row
+                        rows[".".join((*tally.section, *name))] = row
         values = np.stack([*rows.values()]) if rows else np.zeros((0, self.resampling.replicates))
         self._replicates = Replicates(tuple(rows), values, self.resampling.seed, tuple(sorted(self.units)))
         return self._replicates
@@ -188,8 +199,8 @@ class Evaluator(Gatherer):
 
     Every frame with an anomaly label must bring all the scores; ``classes`` are the label map (a mapping where the network has other
     classes) or the class names by train id, None where no class labels are evaluated, and ``protocols`` none where no anomaly labels
-    are. ``unit_codes`` as of :class:`LabelledFrame`, and so ``bins``, set before the first frame (:meth:`find_bins`); ``further`` parts count beside those of :data:`PARTS`. InputError: a name comes
-    twice, a protocol is unknown, or there is nothing to evaluate.
+    are. ``unit_codes`` as of :class:`LabelledFrame`, and so ``bins``, set before the first frame (:meth:`find_bins`); ``further`` parts count beside those of :data:`PARTS`. InputError where there is
+    nothing to evaluate.
     """
 
     def __init__(
@@ -201,17 +212,11 @@ class Evaluator(Gatherer):
         unit_codes: Collection[str] | None = None,
         resampling: Resampling = NO_INTERVALS,
         unit: Callable[[str], str] | None = None,
-        further: Sequence[Part[Any]] = (),
+        further: Sequence[Part[Any] | Grouped] = (),
     ) -> None:
         self.score_names = tuple(score_names)
         self.classes = tuple(classes.classes if isinstance(classes, LabelMap) else classes or ())
         self.mapping = classes if isinstance(classes, ClassMapping) else None
-        for kind, names in (("score", self.score_names), ("class", self.classes)):
-            if len(set(names)) != len(names):
-                raise InputError(f"the {kind} names {', '.join(names)}", "each name once", "rename one of them")
-        unknown = [name for name in protocols if name not in PROTOCOLS]
-        if unknown:
-            raise InputError(f"protocol '{unknown[0]}'", f"one of {', '.join(PROTOCOLS)}", "check the spelling")
         if not (self.score_names and protocols) and not self.classes:
             raise InputError("neither scores nor classes to evaluate", "at least one of them")
         self.protocols, self.unit_codes, self.bins = tuple(protocols), unit_codes, dict[str, ScoreBins]()
@@ -282,9 +287,10 @@ class Evaluator(Gatherer):
     def _merged_pixels(self) -> dict[str, int]:
         """Pixels that share a bin with another kind of pixels of another score, by score."""
         found = Counter[str]()
-        for tally in self.tallies:
-            if isinstance(tally.part, Pooled | Selective) and tally.part.score in self.bins and tally.total is not None:
-                found[tally.part.score] += self.bins[tally.part.score].merged(tally.total)
+        for kind in (Pooled, Selective):
+            for score, counts in self.counts(kind).items():
+                if score in self.bins and counts is not None:
+                    found[score] += self.bins[score].merged(counts)
         return dict(+found)
 
     def leave_out(self, frame: str, reason: str) -> None:
@@ -314,19 +320,20 @@ class Evaluator(Gatherer):
         if merged := self._merged_pixels():
             result["counts"]["merged_pixels"] = merged
         for tally in self.tallies:
-            if isinstance(tally.part, Grouped):
+            if tally.group is not None:
                 normal, anomalous = (0, 0) if tally.total is None else tally.total.sum(1).tolist()
                 counted = {"anomaly_frames": tally.frames, "normal_pixels": normal, "anomaly_pixels": anomalous}
-                result["counts"].setdefault("groups", {})[tally.part.group] = counted
+                result["counts"].setdefault("groups", {})[tally.group.group] = counted
         result["forms"] = {name: str(self.forms[name]) for name in self.score_names if name in self.forms}
         result["left_out"] = list(self._left_out)
         return result
 
-    def incomplete(self, part: Part[Any], counted: int) -> str | None:
+    def incomplete(self, tally: Tally[Any]) -> str | None:
+        part, counted = tally.part, tally.frames
         if part.needs == "class" and not self.classes:
             return "no class labels were given"
         labelled = self._counts["anomaly_frames" if part.needs == "anomaly" else "labelled_frames"]
-        if 0 < counted < labelled and not isinstance(part, Grouped):
+        if 0 < counted < labelled and tally.group is None:
             return f"only {counted} of {labelled} frames with a label hold what it needs"
         ignored = self._counts["ignored_pixels"]
         if part.needs == "anomaly" and labelled and not self._counts["anomaly_pixels"] and ignored:
@@ -362,7 +369,7 @@ def place_intervals(result: Result, replicates: Replicates) -> None:
 
 @dataclass(frozen=True)
 class EvaluationOptions:
-    """What is made of the counts; InputError for an unknown track or mode, or regions of no pixel.
+    """What is made of the counts; InputError for an unknown track, or regions of no pixel.
 
     Component tracks need a second pass; their threshold is that of the protocol ``smiyc``, which is evaluated too.
     """
@@ -383,8 +390,6 @@ class EvaluationOptions:
         for name in self.tracks:
             if name not in TRACKS:
                 raise InputError(f"component track '{name}'", f"one of {', '.join(TRACKS)}", "check the spelling")
-        if self.mode not in get_args(Mode):
-            raise InputError(f"component mode '{self.mode}'", " or ".join(get_args(Mode)), "check the spelling")
         if self.smallest_region < 1:
             raise InputError(f"--flag-region {self.smallest_region}", "at least 1 pixel", "1 counts every region")
 
@@ -416,7 +421,7 @@ class EvaluationOptions:
             scores, classes, protocols=protocols, resampling=self.resampling, unit=unit, further=further, **given
         )
 
-    def _breakdown(self, scores: Sequence[str], frames: Collection[str]) -> list[Part[Any]]:
+    def _breakdown(self, scores: Sequence[str], frames: Collection[str]) -> list[Part[Any] | Grouped]:
         groups = {} if self.groups is None else group_frames(self.groups, frames)
         parts: list[Part[Any]] = [ByObject(score, bins) for score in scores for bins in self.by]
         return [*parts, *(Grouped(Pooled(score), *group) for score in scores for group in groups.items())]
@@ -456,10 +461,10 @@ def finish(
     thresholds = {name: result["scores"][name]["smiyc"]["threshold"] for name in evaluator.score_names}
     known = {name: threshold for name, threshold in thresholds.items() if threshold is not None}
     sizes = next((bins for bins in options.by if bins.kind == "size"), None)
-    grouped = {t.part.group: t.part.members for t in evaluator.tallies if isinstance(t.part, Grouped)}
-    parts: list[Part[Any]] = []
+    groups = {t.group.group: t.group.members for t in evaluator.tallies if t.group is not None}
+    parts: list[Part[Any] | Grouped] = []
     for given in ((name, track, known[name], options.mode) for name in known for track in options.tracks):
-        parts += [Components(*given, sizes), *(Grouped(Components(*given), *group) for group in grouped.items())]
+        parts += [Components(*given, sizes), *(Grouped(Components(*given), *group) for group in groups.items())]
     second = Gatherer(parts, options.resampling, evaluator.unit)
     for frame in again() if parts else ():
         second.add(frame)

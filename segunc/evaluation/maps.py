@@ -41,42 +41,29 @@ def evaluate_maps(
         labels: masks of class ids, likewise, whose values ``label_map`` explains.
         on_frame: called after each frame with the number of frames done and their total; a frame that is read again counts again.
 
-    InputError: there are no maps or no labels, a score is unknown, or the label map does not fit the maps' classes. PartialFailure:
+    InputError: there are no maps, a score is unknown, or the label map does not fit the maps' classes. PartialFailure:
     no label belongs to a frame, or not one frame could be counted.
     """
-    options = options or EvaluationOptions()
-    if anomaly_labels is None and labels is None:
-        raise InputError("no labels are given", "anomaly labels, class labels, or both")
-    if labels is not None and label_map is None:
-        raise InputError("class labels are given without a label map", "the label map that explains their values")
-    classes = label_map if labels is not None else None
-    reader = MapsReader(maps)
-    if classes is not None and options.map_classes:
-        if reader.class_names is None:
-            remedy = "renumber the predictions by the label map and leave --map-classes out"
-            raise InputError(f"{maps} does not name the network's classes", "maps with a manifest of segunc", remedy)
-        classes = ClassMapping.of(classes, reader.class_names, options.map_classes)
-    elif classes is not None:
-        check_classes(reader, classes)
-    found = find_review_labels(reader, reader.frames, anomaly_labels, anomaly_encoding, labels, classes)
-    anomaly_files, class_files = found.anomaly_files, found.class_files
-    check_masks(anomaly_files.values(), anomaly_encoding)
+    options, reader = options or EvaluationOptions(), MapsReader(maps)
+    classes = None if labels is None else _classes_of(reader, label_map, options)
+    label_files = find_review_labels(reader, reader.frames, anomaly_labels, anomaly_encoding, labels, classes)
+    check_masks(label_files.anomaly_files.values(), anomaly_encoding)
     chosen = choose_scores(reader, options.scores)
     codes = {name for name in reader.scores if reader.form(name) == "unit-code"}
-    marked = None if anomaly_labels is None else anomaly_files
-    given_of: dict[str, Any] = {"time_of": lambda frame: reader.records.get(frame, {}).get("time"), "unit_codes": codes}
-    evaluator = options.evaluator(chosen, classes, reader.frames, anomalies=marked, **given_of)
-    inputs = _FrameInputs(reader, chosen, found)
+    marked = None if anomaly_labels is None else label_files.anomaly_files
+    times: dict[str, Any] = {"time_of": lambda frame: reader.records.get(frame, {}).get("time")}
+    evaluator = options.evaluator(chosen, classes, reader.frames, anomalies=marked, **times, unit_codes=codes)
+    inputs = _FrameInputs(reader, chosen, label_files)
     floats = inputs.possible_floats()
-    total = (2 if floats else 1) * len(reader.frames) + (len(anomaly_files) if options.tracks else 0)
+    total = (2 if floats else 1) * len(reader.frames) + (len(label_files.anomaly_files) if options.tracks else 0)
     show, step = on_frame or (lambda done, total: None), itertools.count(1)
 
     def first_look() -> Iterator[LabelledFrame]:
         for frame in reader.frames:
             with suppress(InputError):  # said when the frame is counted
-                given = inputs.read(frame, floats)
-                given["stored"] = {name: values for name, values in given["stored"].items() if values.dtype.kind == "f"}
-                yield LabelledFrame(frame, **given, unit_codes=codes, mapping=evaluator.mapping)
+                arrays = inputs.read(frame, floats)
+                arrays["stored"] = {name: kept for name, kept in arrays["stored"].items() if kept.dtype.kind == "f"}
+                yield LabelledFrame(frame, **arrays, unit_codes=codes, mapping=evaluator.mapping)
             show(next(step), total)
 
     if floats:
@@ -84,11 +71,11 @@ def evaluate_maps(
     counted = []
     for frame in reader.frames:
         try:
-            given = inputs.read(frame)
+            arrays = inputs.read(frame)
         except InputError as error:
             evaluator.leave_out(frame, str(error))
         else:
-            if evaluator.update(frame, **given) and given["anomaly"] is not None:
+            if evaluator.update(frame, **arrays) and arrays["anomaly"] is not None:
                 counted.append(frame)
         show(next(step), total)
     known = set(reader.frames)
@@ -96,21 +83,38 @@ def evaluate_maps(
         if failure["name"] not in known:
             evaluator.leave_out(failure["name"], f"failed when it was predicted: {failure['reason']}")
     result = evaluator.result()
-    for kind, given_labels, files in (("anomaly", anomaly_labels, anomaly_files), ("class", labels, class_files)):
-        if given_labels is not None:
+    for kind, source, files in (
+        ("anomaly", anomaly_labels, label_files.anomaly_files),
+        ("class", labels, label_files.class_files),
+    ):
+        if source is not None:
             result["counts"][f"frames_without_{kind}_label"] = len(known - files.keys())
             # Many labels that no frame claims mean that the maps cover only a part of the set.
-            result["counts"][f"{kind}_labels_without_frame"] = len(set(every_label(given_labels)) - set(files.values()))
+            result["counts"][f"{kind}_labels_without_frame"] = len(set(every_label(source)) - set(files.values()))
     if reader.unfinished:
         result["unfinished"] = reader.unfinished
 
     def again() -> Iterable[LabelledFrame]:
         for frame in counted:
-            given = inputs.read(frame)
-            yield LabelledFrame(frame, given["stored"], anomaly=given["anomaly"], unit_codes=codes)
+            arrays = inputs.read(frame)
+            yield LabelledFrame(frame, arrays["stored"], anomaly=arrays["anomaly"], unit_codes=codes)
             show(next(step), total)
 
     return finish(evaluator, result, options, again)
+
+
+def _classes_of(reader: MapsReader, label_map: LabelMap | None, options: EvaluationOptions) -> LabelMap | None:
+    """The label map of the labels, or a mapping to it where the network has other classes; InputError where it does not fit the maps."""
+    if label_map is None or not options.map_classes:
+        if label_map is not None:
+            check_classes(reader, label_map)
+        return label_map
+    if reader.class_names is None:
+        remedy = "renumber the predictions by the label map and leave --map-classes out"
+        raise InputError(
+            f"{reader.folder} does not name the network's classes", "maps with a manifest of segunc", remedy
+        )
+    return ClassMapping.of(label_map, reader.class_names, options.map_classes)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import reduce
 from operator import getitem
 from typing import Any
@@ -19,7 +19,7 @@ _PIXELS, _COMPONENTS = titles(parts.DETECTION), titles(parts.Components.metrics)
 _CALIBRATION = titles((*parts.ConfidenceCalibration.metrics, *parts.ProbabilityCalibration.metrics))
 _SELECTIVE = titles((*parts.Selective.metrics, *parts.Patches.metrics))
 _OBJECTS, _FLAGGED, _VERDICTS = titles(ByObject.metrics), titles(flagged.METRICS), titles(judged.METRICS)
-_MISSING = "-"
+_SAME, _MISSING = "over the same pixels", "-"
 
 
 def format_metrics(result: Mapping[str, Any]) -> str:
@@ -27,38 +27,35 @@ def format_metrics(result: Mapping[str, Any]) -> str:
     if "verdicts" in result:
         return _verdicts(result)
     parts = [
-        *(_protocol(result, protocol) for protocol in ("pooled", "per-image", "smiyc")),
+        *_protocols(result),
         _objects(result, "size", "size in pixels or % of the frame"),
-        *(_objects(result, "distance", "place in the frame"), _groups(result)),
-        *(*_components(result), *_classes(result), _selective(result), *_flagged(result)),
+        _objects(result, "distance", "place in the frame"),
+        _groups(result),
+        *_components(result),
+        *_classes(result),
+        _columns(f"Selective prediction and failure detection, {_SAME}", result["selective"], _SELECTIVE),
+        *_flagged(result),
         *(_intervals(result), _missing(result), _left_out(result)),
     ]
     return "\n\n".join(part for part in parts if part)
 
 
-def _protocol(result: Mapping[str, Any], protocol: str) -> str:
-    counts = result["counts"]
-    rows = {name: values[protocol] for name, values in result["scores"].items() if protocol in values}
-    if not rows:
-        return ""
-    pixels = counts["pixels"]
-    if protocol == "per-image":
-        title = f"Anomaly scores, per-image: mean over {_frames(counts['anomaly_frames_with_both_classes'])} with both classes"
-    else:
-        title = f"Anomaly scores, {protocol}: {pixels:,} pixels of {_frames(counts['anomaly_frames'])}"
-    if pixels and protocol == "pooled":
-        title += f"; share of anomaly pixels {counts['anomaly_pixels'] / pixels:.4f}"
-    return f"{title}\n{_columns(rows.items(), _PIXELS)}"
+def _protocols(result: Mapping[str, Any]) -> Iterator[str]:
+    counts, scores = result["counts"], result["scores"]
+    pixels = f"{counts['pixels']:,} pixels of {_frames(counts['anomaly_frames'])}"
+    share = counts["anomaly_pixels"] / max(counts["pixels"], 1)
+    both = f"mean over {_frames(counts['anomaly_frames_with_both_classes'])} with both classes"
+    of = {"pooled": f"{pixels}; share of anomaly pixels {share:.4f}", "per-image": both, "smiyc": pixels}
+    for protocol, what in of.items():
+        rows = {name: values[protocol] for name, values in scores.items() if protocol in values}
+        yield _columns(f"Anomaly scores, {protocol}: {what}", rows, _PIXELS)
 
 
-def _components(result: Mapping[str, Any]) -> list[str]:
-    tracks = dict.fromkeys(track for values in result["scores"].values() for track in values.get("components", {}))
-    tables = []
-    for track in tracks:
+def _components(result: Mapping[str, Any]) -> Iterator[str]:
+    for track in dict.fromkeys(track for values in result["scores"].values() for track in values.get("components", {})):
         rows = {name: values["components"][track] or {} for name, values in result["scores"].items()}
         title = f"Components, {track}, mode {result['component_mode']}, at the best-F1 threshold of smiyc"
-        tables.append(f"{title}\n{_columns(rows.items(), _COMPONENTS)}")
-    return tables
+        yield _columns(title, rows, _COMPONENTS)
 
 
 def _objects(result: Mapping[str, Any], kind: str, what: str) -> str:
@@ -108,21 +105,18 @@ def _share(anomalous: int, normal: int) -> str:
     return f"{anomalous:,} anomaly pixels, a share of {anomalous / max(anomalous + normal, 1):.2g}"
 
 
-def _flagged(result: Mapping[str, Any]) -> list[str]:
+def _flagged(result: Mapping[str, Any]) -> Iterator[str]:
     rows: Mapping[str, Any] = result.get("flagged", {})
-    if not rows:
-        return []
     corruption = result.get("run", {}).get("corruption")
     of = f", images corrupted by {corruption}" if corruption else ""
-    tables = [f"Flagged pixels, at or above a threshold{of}\n{_columns(rows.items(), _FLAGGED)}"]
+    text = _columns(f"Flagged pixels, at or above a threshold{of}", rows, _FLAGGED)
     if by_class := {name: values["by_class"] for name, values in rows.items() if "by_class" in values}:
-        tables[0] += (
-            f"\n  share: of known pixels; regions: flagged ones of at least {result['flagged_regions_from']} pixels"
-        )
+        smallest = result["flagged_regions_from"]
+        text += f"\n  share: of known pixels; regions: flagged ones of at least {smallest} pixels"
         table = [["class", *by_class]]
         table += [[c, *(_number(v[c]) for v in by_class.values())] for c in next(iter(by_class.values()))]
-        tables.append(f"Flagged share of the pixels of each class{of}\n{_table(table)}")
-    return tables
+        text += f"\n\nFlagged share of the pixels of each class{of}\n{_table(table)}"
+    yield text
 
 
 def _classes(result: Mapping[str, Any]) -> list[str]:
@@ -134,15 +128,8 @@ def _classes(result: Mapping[str, Any]) -> list[str]:
     rows = [["class", "IoU"], *([name, _number(iou)] for name, iou in values["per_class"].items())]
     rows += [["mean IoU", _number(values["miou"])], ["pixel accuracy", _number(values["accuracy"])]]
     errors = [[*_CALIBRATION.values()], [_number(result["calibration"].get(key)) for key in _CALIBRATION]]
-    calibration = f"Calibration, over the same pixels\n{_table(errors)}"
+    calibration = f"Calibration, {_SAME}\n{_table(errors)}"
     return [f"{title}\n{_table(rows, rule_before_last=2)}", calibration]
-
-
-def _selective(result: Mapping[str, Any]) -> str:
-    if not result["selective"]:
-        return ""
-    title = "Selective prediction and failure detection, over the same pixels"
-    return f"{title}\n{_columns(result['selective'].items(), _SELECTIVE)}"
 
 
 def _verdicts(result: Mapping[str, Any]) -> str:
@@ -177,43 +164,32 @@ def _intervals(result: Mapping[str, Any]) -> str:
     for name in result["scores"]:
         shown += [(("scores", name, "pooled", key), f"{name} {_PIXELS[key]}") for key in ("auroc", "aupr", "fpr95")]
     shown += [(("flagged", name, "share"), f"{name} flagged") for name in result.get("flagged", {})]
-    bootstrap = result.get("bootstrap", {})
+    bootstrap, intervals = result.get("bootstrap", {}), result["intervals"]
     effective, without = bootstrap.get("effective_units", {}), bootstrap.get("no_interval", {})
-    paths = [
-        (".".join(path), f"{reduce(getitem, path, result):.4f}", what)
-        for path, what in shown
-        if _is_there(path, result)
-    ]
-    rows = [
-        [what, value, "[{:.4f}, {:.4f}]".format(*result["intervals"][path]), f"{effective.get(path, _MISSING)}"]
-        for path, value, what in paths
-        if path in result["intervals"]
-    ]
-    units = result["counts"]["resampled_units"]
-    of = f"{bootstrap.get('replicates', '')} replicates over {units} resampled units".strip()
-    parts = []
-    if rows:
-        table = _table([["number", "value", "interval", "effective units"], *rows])
-        parts.append(f"95 % intervals (Poisson bootstrap, {of})\n{table}")
-    whys = dict.fromkeys(without[path] for path, _, _ in paths if path in without)
-    lines = [f"  {first_of([what for path, _, what in paths if without.get(path) == why])}: {why}" for why in whys]
+    rows, whys = [["number", "value", "interval", "effective units"]], dict[str, list[str]]()
+    for path, what in shown:
+        dotted = ".".join(path)
+        if dotted in intervals:
+            value, bounds = reduce(getitem, path, result), "[{:.4f}, {:.4f}]".format(*intervals[dotted])
+            rows.append([what, f"{value:.4f}", bounds, f"{effective.get(dotted, _MISSING)}"])
+        elif dotted in without:
+            whys.setdefault(without[dotted], []).append(what)
+    of = f"{bootstrap.get('replicates', '')} replicates over {result['counts']['resampled_units']} resampled units".strip()
+    parts = [f"95 % intervals (Poisson bootstrap, {of})\n{_table(rows)}"] if rows[1:] else []
+    lines = [f"  {first_of(names)}: {why}" for why, names in whys.items()]
     return "\n".join([*parts, *(["No interval", *lines] if lines else [])])
 
 
-def _is_there(path: Sequence[str], result: Mapping[str, Any]) -> bool:
-    dotted = ".".join(path)
-    return dotted in result["intervals"] or dotted in result.get("bootstrap", {}).get("no_interval", {})
+def _columns(title: str, rows: Mapping[str, Mapping[str, Any]], columns: Mapping[str, str]) -> str:
+    """A title and a row for each score; columns that no row has are left out. Empty without a row."""
+    return f"{title}\n{_table(_cells(rows.items(), columns))}" if rows else ""
 
 
-def _columns(rows: Collection[tuple[str, Mapping[str, Any]]], columns: Mapping[str, str]) -> str:
-    """A row for each score; columns that no row has are left out."""
+def _cells(rows: Collection[tuple[str, Mapping[str, Any]]], columns: Mapping[str, str]) -> list[list[str]]:
     present = {key: title for key, title in columns.items() if any(key in values for _, values in rows)}
-    table = [["score", *present.values()]]
-    table += [
-        [name, *(_number(values.get(key), ".4g" if key == "threshold" else ".4f") for key in present)]
-        for name, values in rows
-    ]
-    return _table(table)
+    forms = {key: ".4g" if key == "threshold" else ".4f" for key in present}
+    cells = [[name, *(_number(values.get(key), form) for key, form in forms.items())] for name, values in rows]
+    return [["score", *present.values()], *cells]
 
 
 def _blocks(title: str, blocks: Mapping[str, Mapping[str, Mapping[str, Any]]], columns: Mapping[str, str]) -> str:
@@ -221,7 +197,7 @@ def _blocks(title: str, blocks: Mapping[str, Mapping[str, Mapping[str, Any]]], c
     if not blocks:
         return ""
     rows = [(f"  {name}", values) for block in blocks.values() for name, values in block.items()]
-    lines, place = _columns(rows, columns).splitlines(), 2
+    lines, place = _table(_cells(rows, columns)).splitlines(), 2
     for head, block in blocks.items():
         lines.insert(place, f"  {head}")
         place += len(block) + 1

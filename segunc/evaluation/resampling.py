@@ -10,23 +10,7 @@ The interval is the percentile interval at the level that a Student t with nu de
 nothing of the t). With few units of very different weight n - 1 are too many degrees of freedom: nu is that of
 :attr:`Chance.effective`.
 
-Chosen by ``tools/simulate_intervals.py`` (mean coverage of five numbers / of their paired differences, of .95, over 1000 sets of n units
-of heavy-tailed size; no cell is off by more than .013 by chance; width over that of percentiles):
-
-====================  ===========  ===========  ===========  ==========
-method                n = 15       n = 17       n = 30       width
-====================  ===========  ===========  ===========  ==========
-this                  .928 / .954  .927 / .950  .936 / .948  1.18-1.25
-percentile            .881 / .895  .877 / .904  .903 / .909  1
-the same, t of n - 1  .911 / .937  .908 / .934  .918 / .927  1.06-1.14
-BCa                   .852 / .851  .854 / .867  .885 / .883  1.00
-BCa, t of n - 1       .887 / .894  .888 / .905  .903 / .901  1.07-1.14
-t, logit or log       .901 / .916  .897 / .923  .913 / .919  1.09-1.17
-the same, nu          .915 / .934  .914 / .938  .931 / .940  1.19-1.26
-bootstrap-t           .869 / .855  .879 / .872  .894 / .879  1.14-1.24
-====================  ===========  ===========  ===========  ==========
-
-The weakest number is FPR95, .865 / .870 / .889, which few large anomalies decide (percentile: .791 / .794 / .845).
+How often these intervals and those of other methods cover the truth: ``docs/checks.md``, by ``tools/simulate_intervals.py``.
 """
 
 from __future__ import annotations
@@ -52,9 +36,7 @@ MOST_UNDEFINED = 0.05  # share of replicates without a number (no anomaly was dr
 FEWEST = 40  # replicates below which the 2.5 and 97.5 percentiles would be extrapolated: 1 / 0.025
 MOST = 20_000  # the weights of 10,000 units are gigabytes beyond
 MOST_BYTES = 2**28  # of what is read: 3000 numbers in as many replicates take 240 MB
-FEWEST_UNITS = (
-    15  # a rule and no limit of the method: fewer frames or blocks are seldom a sample of what they stand for
-)
+FEWEST_UNITS = 15  # a rule, no limit of the method: fewer frames or blocks are seldom a sample of what they stand for
 NumberPath = tuple[str, ...]  # of a number in a result: ("scores", "entropy", "pooled", "auroc"); dotted in a file
 Floats = npt.NDArray[np.float64]
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -14,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from segunc.core.errors import InputError
-from segunc.core.files import read_json, write_file, write_json
+from segunc.core.files import check_place, read_json, write_file, write_json
 from segunc.data.labels import label_map
 from segunc.maps.encoding import encode_npy
 from segunc.maps.folder import PREDICTION
@@ -104,18 +103,6 @@ class ExportResult:
     flushed: int = 0  # pixels other than 0 that became 0, being nearer to it than the stored type can tell
     notes: list[str] = field(default_factory=list)  # what a user should know
 
-    @contextmanager
-    def counting(self, frame: str, on_frame: Callable[[int, int], None] | None) -> Iterator[None]:
-        """Count the frame that is written inside; one that is refused is noted, and stops no other."""
-        try:
-            yield
-        except InputError as error:
-            self.failed[frame] = str(error)
-        else:
-            self.written += 1
-        if on_frame is not None:
-            on_frame(self.written + len(self.failed), self.total)
-
     @property
     def failure(self) -> str:
         """One line where frames failed, naming the first; empty where none did."""
@@ -144,26 +131,15 @@ def export_maps(
     kill starts over and loses nothing. ``export.json`` beside the files records what they were made of; files of
     another score, of other maps or of other frames are never mixed with them.
 
-    Args:
-        maps: a maps folder, of this tool or any other.
-        to: ``smiyc`` (``anomaly_p/METHOD/DATASET/FRAME.hdf5``, data set ``value``, float16, gzip) or ``fishyscapes``
-            (``DDDD_anomaly.npy``, float32, and ``DDDD_segmentation.npy``, int32 train ids of Cityscapes, of frame ``DDDD_*``;
-            frames without such a number keep their names).
-        method, dataset: names of the method and, as the benchmark's (``AnomalyTrack-all``), of the data set; required for
-            ``smiyc``.
-        anomaly_only: leave out the class ids, where the format has them.
-        overwrite: remove the files of an earlier export at the same place first.
+    The arguments are those of :class:`segunc.options.ExportOptions`; :data:`FORMATS` says what the benchmarks take.
 
     Raises:
         InputError: nothing to export, an unknown score or format, a name that is no folder name, two frames of one
             name, no predictions or classes that are none of Cityscapes', files of another export at the same place, or
             not one frame could be exported.
     """
-    target = FORMATS.get(to)
-    if target is None:
-        raise InputError(f"the format '{to}'", f"one of {', '.join(FORMATS)}", "check the spelling")
+    target, reader = FORMATS[to], MapsReader(maps)
     _check_names(target, to, method, dataset)
-    reader = MapsReader(maps)
     if reader.manifest is None and out.resolve().is_relative_to(maps.resolve()):
         # Its files would be maps of the folder that they were made of.
         raise InputError(f"output {out} lies inside {maps}", "a folder outside the maps", "give another --out")
@@ -171,53 +147,68 @@ def export_maps(
     train_ids = _train_ids(reader) if target.classes and not anomaly_only else None
     stems = _stems(reader.frames, target)
     endings = [target.ending] if train_ids is None else [target.ending, target.classes]
-    files = {f"{stem}{ending}" for stem in stems.values() for ending in endings}
     place = PurePosixPath(target.folder.format(method=method, dataset=dataset)).as_posix()
-    folder = out / place
+    result = ExportResult(out / place, total=len(stems))
     # The maps of this tool are told by their run, so their folder may move.
     source = {"run": reader.manifest.get("run", {})} if reader.manifest else {"maps": str(reader.folder.resolve())}
     described = {"to": to, "score": score, "form": reader.form(score), "method": method, "dataset": dataset}
     settings = described | {"source": source} | ({} if train_ids is None else {"segmentation": True})
     record = _read_record(out / RECORD_NAME)
-    _make_room(folder, record["exports"].get(place, {}), settings, files, overwrite=overwrite)
+    files = {f"{stem}{ending}" for stem in stems.values() for ending in endings}
+    _make_room(result.folder, record["exports"].get(place), settings, files, overwrite=overwrite)
     tool = {"name": "segunc", "version": tool_version(), "commit": tool_commit()}
-    entry: dict[str, Any] = {"tool": tool, "settings": settings, "files": sorted(files), "status": "running"}
+    entry = {"tool": tool, "settings": settings, "files": sorted(files), "status": "running"}
     record["exports"][place] = entry
     write_json(out / RECORD_NAME, record)
-    summary = ExportResult(folder, total=len(stems))
     for frame, stem in stems.items():
-        with summary.counting(frame, on_frame):
-            stored = reader.read_stored(frame, score)
-            # Floats keep their width, so that what does not fit can be told from what is infinite.
-            floats = np.issubdtype(stored.dtype, np.floating)
-            values = stored if floats else decode_stored(stored, reader.form(score))
-            narrowed = narrow(values, target.dtype)
-            if train_ids is not None:
-                classes = _board_classes(reader.prediction(frame), train_ids, narrowed.shape, frame)
-                write_file(folder / f"{stem}{target.classes}", encode_npy(classes))
-            write_file(folder / f"{stem}{target.ending}", target.encode(narrowed))
-            summary.flushed += int(np.count_nonzero(values)) - int(np.count_nonzero(narrowed))
-    failed = [{"name": name, "reason": reason} for name, reason in summary.failed.items()]
-    entry |= {"status": "finished", "written": summary.written, "failed": failed}
+        try:
+            result.flushed += _write_frame(reader, frame, score, target, train_ids, result.folder / stem)
+            result.written += 1
+        except InputError as error:
+            result.failed[frame] = str(error)
+        if on_frame is not None:
+            on_frame(result.written + len(result.failed), result.total)
+    failed = [{"name": name, "reason": reason} for name, reason in result.failed.items()]
+    entry |= {"status": "finished", "written": result.written, "failed": failed}
     write_json(out / RECORD_NAME, record)
-    if summary.written == 0:
-        frame, reason = next(iter(summary.failed.items()))
+    if result.written == 0:
+        frame, reason = next(iter(result.failed.items()))
         raise InputError(f"none of {len(stems)} frames could be exported (first {frame}: {reason})", "readable maps")
-    if reader.unfinished:
-        summary.notes.append(f"{reader.unfinished}; only finished frames were exported")
-    if train_ids is not None and not reader.class_names:
-        summary.notes.append("the maps do not name their classes; their ids were taken for train ids of Cityscapes")
-    odd = [stem for stem in stems.values() if not stem.partition("_")[0].isdigit()] if target.classes else []
+    unnamed_classes = train_ids is not None and not reader.class_names
+    result.notes += _notes(target, reader.unfinished, stems.values(), result.flushed, unnamed_classes=unnamed_classes)
+    return result
+
+
+def _write_frame(
+    reader: MapsReader, frame: str, score: str, target: BenchmarkFormat, train_ids: Array | None, path: Path
+) -> int:
+    """Write the files of a frame, whose names begin with ``path``, and return how many values became 0."""
+    stored = reader.read_stored(frame, score)
+    # Floats keep their width, so that what does not fit can be told from what is infinite.
+    values = stored if stored.dtype.kind == "f" else decode_stored(stored, reader.form(score))
+    narrowed = narrow(values, target.dtype)
+    if train_ids is not None:
+        classes = _board_classes(reader.prediction(frame), train_ids, narrowed.shape, frame)
+        write_file(path.with_name(f"{path.name}{target.classes}"), encode_npy(classes))
+    write_file(path.with_name(f"{path.name}{target.ending}"), target.encode(narrowed))
+    return int(np.count_nonzero(values)) - int(np.count_nonzero(narrowed))
+
+
+def _notes(
+    target: BenchmarkFormat, unfinished: str | None, stems: Collection[str], flushed: int, *, unnamed_classes: bool
+) -> Iterator[str]:
+    if unfinished:
+        yield f"{unfinished}; only finished frames were exported"
+    if unnamed_classes:
+        yield "the maps do not name their classes; their ids were taken for train ids of Cityscapes"
+    odd = [stem for stem in stems if not stem.partition("_")[0].isdigit()] if target.classes else []
     if odd:
         why = "the board's images are named DDDD_*.png, and it reads no file without a number"
-        summary.notes.append(f"{len(odd)} frames have no number, {odd[0]} for instance: {why}")
-    if summary.flushed:
+        yield f"{len(odd)} frames have no number, {odd[0]} for instance: {why}"
+    if flushed:
         smallest = float(np.finfo(target.dtype).smallest_subnormal)
-        summary.notes.append(
-            f"{summary.flushed} pixels became 0: they are nearer to it than {target.dtype.__name__} can tell "
-            f"({smallest:.1g}); scale the score by a constant factor if their order counts"
-        )
-    return summary
+        nearer = f"nearer to it than {target.dtype.__name__} can tell ({smallest:.1g})"
+        yield f"{flushed} pixels became 0: they are {nearer}; scale the score by a constant factor if their order counts"
 
 
 def _check_names(target: BenchmarkFormat, to: str, method: str, dataset: str) -> None:
@@ -268,31 +259,26 @@ def _stems(frames: Sequence[str], target: BenchmarkFormat) -> dict[str, str]:
 
 def _read_record(path: Path) -> dict[str, Any]:
     """``export.json``: the exports of an output folder, each with what it was made of."""
-    if not path.exists():
-        return {"format": FORMAT, "exports": {}}
-    content = read_json(path, "a record of exports written by segunc")
-    if content.get("format") != FORMAT or not isinstance(content.get("exports"), dict):
+    content = read_json(path, "a record of exports written by segunc") if path.exists() else {"format": FORMAT}
+    if content.get("format") != FORMAT:
         raise InputError(f"{path} is no record of exports", f'"format": "{FORMAT}"', "give another --out")
-    return content
+    return {"exports": {}} | content
 
 
 def _make_room(
-    folder: Path, before: Mapping[str, Any], settings: Mapping[str, Any], names: set[str], *, overwrite: bool
+    folder: Path, before: Mapping[str, Any] | None, settings: Mapping[str, Any], names: set[str], *, overwrite: bool
 ) -> None:
-    """Make the folder, and refuse or remove what another export left there; a file that no record claims stays."""
+    """Refuse or remove what another export left in the folder; InputError where a file is there that no record claims."""
+    known = set(before["files"]) if before else set()
     if before and not overwrite:
-        refuse_other_run(folder, before.get("settings", {}), settings)
+        refuse_other_run(folder, before["settings"], settings)
     present = {path.name for path in folder.iterdir() if path.suffix in _ENDINGS} if folder.is_dir() else set()
-    ours = present.intersection(before.get("files", []))
-    for name in ours if overwrite else ():
+    for name in present & known if overwrite else ():
         (folder / name).unlink()
-    strangers = present - (ours if overwrite else names & ours)
-    if strangers:
+    if strangers := present - (known if overwrite else names & known):
         given = f"{folder} holds files that are not of this export, {min(strangers)} for instance"
-        remedy = "give another --out, or --overwrite to remove an earlier export"
-        raise InputError(given, "an empty or new folder", remedy)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        given = f"output {folder} cannot be made ({error.strerror})"
-        raise InputError(given, "a folder that can be written", "give another --out") from error
+        raise InputError(
+            given, "an empty or new folder", "give another --out, or --overwrite to remove an earlier export"
+        )
+    check_place(folder, folder=True)
+    folder.mkdir(parents=True, exist_ok=True)

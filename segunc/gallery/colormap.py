@@ -15,9 +15,6 @@ from segunc.data.images import Image
 from segunc.maps.reader import MapsReader
 from segunc.scores import SCORES, Score
 
-COLOUR_MAP = "plasma"
-"""A table of matplotlib (CC0) as OpenCV carries it: its lightness rises evenly, so it is read in order by colour-blind eyes
-and in grey print too. Its upper end is a saturated yellow; that of magma and inferno is near the white of lane markings."""
 _LOOKS = 32  # frames that the range of an unbounded score is taken from, evenly spaced over the set
 
 
@@ -61,7 +58,11 @@ def display_range(score: str, given: tuple[float, float] | None = None) -> Displ
 
 @cache
 def colour_table() -> Image:
-    """The colours of all scores from the lowest value to the highest, RGB uint8 ``[256, 3]``; read-only."""
+    """The colours of all scores from the lowest value to the highest, RGB uint8 ``[256, 3]``; read-only.
+
+    Plasma is a table of matplotlib (CC0): its lightness rises evenly, so it is read in order by colour-blind eyes and in grey print too.
+    Its upper end is a saturated yellow; that of magma and inferno is near the white of lane markings.
+    """
     ramp = np.arange(256, dtype=np.uint8)[:, None]
     table = np.ascontiguousarray(cv2.applyColorMap(ramp, cv2.COLORMAP_PLASMA)[:, 0, ::-1], np.uint8)
     table.flags.writeable = False

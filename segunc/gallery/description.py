@@ -47,7 +47,7 @@ def describe_model(reader: MapsReader) -> dict[str, Any]:
     run, model, tool = manifest.get("run", {}), manifest.get("model", {}), manifest.get("tool", {})
     if "scope" in run and run["scope"] is None:
         run = {**run, "scope": "every stochastic site of the posterior"}
-    recorded = model.get("parameters") or {key: model[key] for key in ("alpha",) if model.get(key) is not None}
+    recorded = model.get("parameters") or {}
     made_with = (model.get("provenance") or {}).get("settings") or {}
     # What the posterior itself records is what holds; a setting of its making may have been selected since.
     made_with = {key: value for key, value in made_with.items() if key not in recorded}

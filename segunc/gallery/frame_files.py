@@ -30,6 +30,7 @@ from segunc.maps.folder import PREDICTION
 from segunc.maps.labelled import Label, ReviewLabels
 from segunc.maps.reader import MapsReader
 from segunc.maps.score_files import Form, decode_stored
+from segunc.maps.shards import STATISTICS as RECORDED
 from segunc.scores import first_shown
 
 FRAMES, THUMBNAILS = "frames", "thumbnails"
@@ -103,11 +104,7 @@ def frame_statistics(values: Values) -> dict[str, float]:
 
 def recorded_statistics(record: Mapping[str, Any], score: str) -> dict[str, float]:
     """Every statistic of a score that a line of ``frames.jsonl`` holds as ``{statistic: {score: number}}``."""
-    return {
-        name: float(entry[score])
-        for name, entry in record.items()
-        if isinstance(entry, dict) and isinstance(entry.get(score), int | float) and math.isfinite(entry[score])
-    }
+    return {name: record[name][score] for name in RECORDED if score in record.get(name, {})}
 
 
 def labelled_objects(anomaly: Label) -> list[Pixels]:
@@ -236,12 +233,9 @@ class FrameFiles:
                 codes, ends = condense(values, self.longest)
                 self._write_chunk(row, f"{prefix}{score}", codes, "range", ends, values.shape)
             found = recorded_statistics(reader.records.get(row.name, {}), score)
-            if not set(STATISTICS) <= set(found):
-                computed = frame_statistics(values)
-                found = computed | found if computed else {}
-                if not computed:
-                    row.problems.append(f"{score} holds NaN or infinite values, so it has no statistics")
-            statistics[score] = found
+            statistics[score] = found or frame_statistics(values)
+            if not statistics[score]:
+                row.problems.append(f"{score} holds NaN or infinite values, so it has no statistics")
             yield score, values
 
     def _write_label(self, row: FrameRow, content: str, kind: str, label: Label) -> bool:

@@ -15,8 +15,9 @@ from segunc.core.files import expected_space, inside, parse_json, read_bytes, re
 from segunc.data.entry import BINARY, AnomalyEncoding
 from segunc.data.images import difference_hash
 from segunc.data.labels import LabelMap
+from segunc.frames.sources import FrameSource
 from segunc.gallery import frame_files as files
-from segunc.gallery.colormap import colour_table, page_ranges
+from segunc.gallery.colormap import DisplayRange, colour_table, page_ranges
 from segunc.gallery.description import describe_classes, describe_model, metrics_tables, run_id
 from segunc.gallery.overlay import score_unit
 from segunc.gallery.video import shown_spans
@@ -60,19 +61,9 @@ def write_review(
 
     An earlier page in ``out`` is replaced; its imported verdicts stay while the run is the same.
 
-    Args:
-        maps: the maps folder, of this tool or any other, finished or not; or the folder of several, of one model.
-        labels: class labels, for ground truth and errors; need ``label_map``.
-        compare: maps of a second model on the same frames.
-        images: the source images; where not given, the recorded ones, see :func:`segunc.maps.labelled.open_images`.
-        scores: to carry; None is those of :func:`shown_first`, ``["all"]`` all.
-        exact: carry maps as they are stored; else condensed, at most :data:`segunc.gallery.frame_files.LONGEST_SIDE` pixels or the
-            network's input on the longer side, in 255 steps of each map's own range.
-        limit: carry only the frames with the highest mean of :func:`segunc.scores.first_shown`, as many as this.
-        apart: seconds between two moments; the gallery shows one frame of each, see :class:`segunc.maps.statistics.Neighbours`.
-        fps: frames a second of images that are a video, in the order of their names.
-        on_frame: called after each frame with the number of frames done and their total.
-        on_space: called after the first one with a line on the bytes that all take.
+    The arguments are those of :class:`segunc.options.ReviewOptions`, but for the labels (``labels`` need ``label_map``), ``on_frame``, which
+    is called after each frame with the number of frames done and their total, and ``on_space``, called after the first one with a line on
+    the bytes that all take. ``scores`` None are those of :func:`shown_first`, ``["all"]`` all.
 
     InputError: no maps, an unknown score, a page that the disk has no room for, no compared map of any frame, no such images, a damaged metrics file, or an output folder that
     holds something else. PartialFailure: no label of any frame. ``review.json`` lists notices and the problems of frames.
@@ -81,9 +72,6 @@ def write_review(
     all_scores = labelled.choose_scores(reader, None if scores == ["all"] else scores)
     chosen = shown_first(all_scores) if scores is None else all_scores
     ranges = page_ranges(reader)
-    if not apart >= 0 or (fps is not None and not fps > 0):
-        asked = f"moments {apart:g} s apart" if fps is None else f"moments {apart:g} s apart, {fps:g} frames a second"
-        raise InputError(asked, "0 s or more, and more than 0 frames a second", "check --apart and --fps")
     rows = _choose_frames(reader, limit)
     names = [row.name for row in rows]
     found = labelled.find_review_labels(reader, names, anomaly_labels, anomaly_encoding, labels, label_map)
@@ -92,41 +80,24 @@ def write_review(
         if model is not None and labels is not None and label_map is not None:
             check_classes(model, label_map)
     notices = list(_notices(reader, other, found, names))
-    try:
-        tables = metrics_tables(
-            read_json(metrics, "a metrics.json of `segunc evaluate`") if metrics is not None else None
-        )
-    except (AttributeError, TypeError) as wrong:
-        raise InputError(f"{metrics} holds no numbers of scores ({wrong})", "a result of segunc evaluate") from wrong
+    tables = _read_metrics(metrics)
     source, missing = labelled.open_images(reader, images, names)
     commit = tool_commit()
     run, tool = run_id(reader), f"segunc {tool_version()}" + (f" {commit[:12]}" if commit else "")
-    given = {"maps": maps, "labels": labels, "anomaly_labels": anomaly_labels, "compare": compare, "metrics": metrics}
+    paths = {"maps": maps, "labels": labels, "anomaly_labels": anomaly_labels, "compare": compare, "metrics": metrics}
     head = {
         "format": PAGE_FORMAT,
         "format_version": 1,
         "run": run,
         "tool": tool,
-        **{name: None if isinstance(path, Mapping) or not path else str(path) for name, path in given.items()},
+        **{name: None if isinstance(path, Mapping) or not path else str(path) for name, path in paths.items()},
         "scores": chosen,
         "frames": len(rows),
     }
     _prepare(out, reader, head)
     longest = None if exact else _longest_side(reader)
     writer = files.FrameFiles(out, reader, chosen, ranges, found, other, longest)
-    by_name = {row.name: row for row in rows}
-    for done, (name, image, error) in enumerate(labelled.with_images(names, source), start=1):
-        row = by_name[name]
-        if error is not None:
-            row.problems.append(error)
-        row.look = recorded_look(reader.records.get(name, {})) or (0 if image is None else difference_hash(image))
-        writer.write(row, image)
-        if done == 1:
-            line = expected_space(out, "files of the page", writer.size(row), len(rows), len(rows) - 1, _SMALLER)
-            if on_space is not None:
-                on_space(line)
-        if on_frame is not None:
-            on_frame(done, len(rows))
+    _write_frames(writer, rows, source, on_frame, on_space)
     without = sum(files.IMAGE not in row.contents for row in rows)
     if missing or without:
         said = f"{without} of {len(rows)} frames have no image in the source; their maps are shown alone."
@@ -134,28 +105,12 @@ def write_review(
     if video := next((name for name in _VIDEOS if (maps / name).is_file()), None):
         shutil.copyfile(inside(maps, video), out / video)
     spans = [] if video is None else shown_spans(out / video)
-    about = describe_model(reader)
-    carried = (
-        "whole"
-        if exact
-        else f"means of pixels, at most {longest} on a side, in 255 steps of each map's range (review --exact: whole)"
-    )
-    about["facts"].append(("Maps on this page", carried))
-    if lost := [score for score in reader.scores if score not in chosen]:
-        about["facts"].append(("Scores left out (review --scores all)", ", ".join(lost)))
     page = {
         "run": run,
-        **about,
+        **_about(reader, chosen, longest),
         "compared": describe_model(other) if other is not None else None,
         "written": tool,
-        "scores": {
-            score: {
-                "unit": score_unit(reader.manifest, score),
-                **{"low": one.low, "high": one.high, "ticks": one.ticks},
-                "region_from": (reader.manifest or {}).get("maps", {}).get(score, {}).get("component_threshold"),
-            }
-            for score, one in ((score, ranges[score]) for score in chosen)
-        },
+        "scores": {score: _about_score(reader, score, ranges[score]) for score in chosen},
         "ranking": first_shown(chosen) or None,
         "colours": [int(red) << 16 | int(green) << 8 | int(blue) for red, green, blue in colour_table()],
         "classes": describe_classes(reader, label_map),
@@ -180,6 +135,53 @@ def write_review(
     return _write_assets(out, str(page["title"]))  # last, so that a page that opens is whole
 
 
+def _read_metrics(metrics: Path | None) -> list[dict[str, Any]]:
+    try:
+        return metrics_tables(read_json(metrics, "a metrics.json of `segunc evaluate`") if metrics else None)
+    except (AttributeError, TypeError) as wrong:
+        raise InputError(f"{metrics} holds no numbers of scores ({wrong})", "a result of segunc evaluate") from wrong
+
+
+def _write_frames(
+    writer: files.FrameFiles,
+    rows: Sequence[files.FrameRow],
+    source: FrameSource | labelled.JoinedSources | None,
+    on_frame: Callable[[int, int], None] | None,
+    on_space: Callable[[str], None] | None,
+) -> None:
+    """Write the files of all frames and fill in their rows; InputError where the disk has no room for them."""
+    by_name, total = {row.name: row for row in rows}, len(rows)
+    for done, (name, image, error) in enumerate(labelled.with_images(list(by_name), source), start=1):
+        row = by_name[name]
+        if error is not None:
+            row.problems.append(error)
+        look = recorded_look(writer.reader.records.get(name, {}))
+        row.look = look or (0 if image is None else difference_hash(image))
+        writer.write(row, image)
+        if done == 1:
+            line = expected_space(writer.out, "files of the page", writer.size(row), total, total - 1, _SMALLER)
+            if on_space is not None:
+                on_space(line)
+        if on_frame is not None:
+            on_frame(done, total)
+
+
+def _about(reader: MapsReader, chosen: Sequence[str], longest: int | None) -> dict[str, Any]:
+    """What the page says of the model, and of what it carries of the maps."""
+    about = describe_model(reader)
+    means = f"means of pixels, at most {longest} on a side, in 255 steps of each map's range (review --exact: whole)"
+    about["facts"].append(("Maps on this page", "whole" if longest is None else means))
+    if lost := [score for score in reader.scores if score not in chosen]:
+        about["facts"].append(("Scores left out (review --scores all)", ", ".join(lost)))
+    return about
+
+
+def _about_score(reader: MapsReader, score: str, shown: DisplayRange) -> dict[str, Any]:
+    region_from = (reader.manifest or {}).get("maps", {}).get(score, {}).get("component_threshold")
+    ends = {"low": shown.low, "high": shown.high, "ticks": shown.ticks}
+    return {"unit": score_unit(reader.manifest, score), **ends, "region_from": region_from}
+
+
 def shown_first(scores: Sequence[str]) -> list[str]:
     """What a page carries unless it is asked for more: the score that is shown first, entropy and epistemic, where they are there."""
     wanted = {first_shown(scores), "entropy", "epistemic"}
@@ -189,8 +191,7 @@ def shown_first(scores: Sequence[str]) -> list[str]:
 def _longest_side(reader: MapsReader) -> int:
     """Of condensed maps: no more than the network has seen."""
     size = (reader.manifest or {}).get("run", {}).get("size")
-    known = isinstance(size, list) and size and all(isinstance(side, int) and side > 0 for side in size)
-    return min(files.LONGEST_SIDE, max(size)) if known else files.LONGEST_SIDE
+    return min(files.LONGEST_SIDE, max(size)) if size else files.LONGEST_SIDE
 
 
 def _notices(
@@ -228,8 +229,6 @@ def _choose_frames(reader: MapsReader, limit: int | None) -> list[files.FrameRow
     rows = [files.FrameRow(name, place) for place, name in enumerate(reader.frames)]
     if limit is None:
         return rows
-    if limit < 1:
-        raise InputError(f"a limit of {limit} frames", "at least 1", "give another --limit")
     score = first_shown(reader.scores)
 
     def mean(row: files.FrameRow) -> float:

@@ -49,7 +49,7 @@ class WrittenPictures:
 
     pictures: dict[str, list[Path]]  # folder below the output -> its pictures in the order of the frames
     notes: list[str]  # lines for the user
-    times: dict[Path, float | None] = field(default_factory=dict)  # picture -> seconds of its frame in the video
+    times: list[float | None] = field(default_factory=list)  # seconds in the video of the frames that were drawn
     failed: dict[str, str] = field(default_factory=dict)  # frame -> why it has no picture
 
     @property
@@ -83,17 +83,8 @@ def write_pictures(
     One value has one colour in all pictures. A frame that cannot be drawn does not stop the others; a panel goes without an
     image that is gone.
 
-    Args:
-        maps: of this tool or any other, finished or not.
-        scores: None is :func:`segunc.scores.first_shown`, and of a panel what is there of those of its own.
-        panel: one picture a frame with image, prediction, class legend and all scores; else one picture a score.
-        frames: names or patterns (``*``, ``?``, ``[...]``); None is all.
-        ranges: of the colours, score -> (low, high); see :func:`segunc.gallery.colormap.page_ranges` for the others.
-        flags: score -> the value from which on its pixels are outlined and named as flagged.
-        captions: with the frame's name and, of a video, its moment.
-        theme: ``dark``, or ``light`` for print.
-        images: the source images; None is the input that the manifest records.
-        on_frame: called after each frame with the number of frames done and their total.
+    The arguments are those of :class:`segunc.options.OverlayOptions`, but for ``on_frame``, which is called after each frame with the number
+    of frames done and their total.
 
     InputError: no maps, an unknown score, a flag of none that is drawn, no frame of the names given, no image for overlays, or an output
     that is a maps folder or lies in one. PartialFailure: no label of any frame.
@@ -119,27 +110,23 @@ def write_pictures(
         raise InputError(f"overlays of {maps} without images ({missing})", "--images PATH, or --panel")
     folders = [PANEL] if panel else [f"overlay-{score}" for score in scores]
     notes = [text for text in (missing, reader.unfinished) if text]
-    written, without = WrittenPictures({folder: [] for folder in folders}, notes), 0
+    failed: dict[str, str] = {}
+    without = 0
     for done, (name, image, error) in enumerate(with_images(names, source), start=1):
         without += image is None
         try:
             look = {"caption": frame_caption(name, times[name]) if captions else "", "theme": THEMES[theme]}
             for folder, sheet in _draw(reader, name, image, error, legends, labels, look, panel=panel):
-                path = out / folder / f"{name}.{suffix}"
-                write_file(path, encode_picture(sheet, suffix))
-                written.pictures[folder].append(path)
-                written.times[path] = times[name]
+                write_file(out / folder / f"{name}.{suffix}", encode_picture(sheet, suffix))
         except InputError as problem:
-            written.failed[name] = str(problem)
+            failed[name] = str(problem)
         if on_frame is not None:
             on_frame(done, len(names))
-    # Frames without an image were drawn last.
-    order = {f"{name}.{suffix}": place for place, name in enumerate(names)}
-    for folder, paths in written.pictures.items():
-        paths.sort(key=lambda path, below=out / folder: order[path.relative_to(below).as_posix()])  # type: ignore[misc]
     if source is not None and without:
-        written.notes.append(f"{without} of {len(names)} frames have no image in {source.path}")
-    return written
+        notes.append(f"{without} of {len(names)} frames have no image in {source.path}")
+    drawn = [name for name in names if name not in failed]
+    pictures = {folder: [out / folder / f"{name}.{suffix}" for name in drawn] for folder in folders}
+    return WrittenPictures(pictures, notes, [times[name] for name in drawn], failed)
 
 
 def encode_picture(sheet: Sheet, suffix: Suffix) -> bytes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -43,15 +42,8 @@ def write_video(pictures: Sequence[Path], out: Path, fps: float, times: Sequence
     ``out`` ends in ``.webm``, or in ``.mp4`` where there is an encoder (:func:`video_suffix`); ``times`` are the seconds of each picture,
     so that a variable frame rate is kept. Where one is unknown, all follow ``fps``.
 
-    InputError: no picture, another ending, no frame rate, no encoder; PartialFailure, without a file: the encoder failed, or a picture
-    cannot be read.
+    InputError: no encoder; PartialFailure, without a file: the encoder failed, or a picture cannot be read.
     """
-    if not pictures:
-        raise InputError(f"no picture for the video {out}", "at least one overlay", "predict with overlays first")
-    if out.suffix not in (WEBM, MP4):
-        raise InputError(f"video {out}", "a name ending in .webm or .mp4", "browsers play both")
-    if not (math.isfinite(fps) and fps > 0):
-        raise InputError(f"a frame rate of {fps} for the video {out}", "frames a second above 0", "give the rate")
     require_encoder(out)
     known = [time for time in times if time is not None]
     moments = [t - known[0] for t in known] if len(known) == len(pictures) else [i / fps for i in range(len(pictures))]

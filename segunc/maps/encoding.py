@@ -152,13 +152,10 @@ def encode_jpeg(picture: Image, quality: int = 90) -> bytes:
 
 def _encoded(ending: str, pixels: Array, how: Sequence[int]) -> bytes:
     """The bytes of a picture; InputError where its format has no such size."""
-    whole, data = False, np.empty(0, np.uint8)
-    if ending == ".png" or max(pixels.shape) <= LONGEST_JPEG:  # beyond it OpenCV complains, and gives no bytes
-        whole, data = cv2.imencode(ending, pixels, how)
-    if not whole:
+    if ending == ".jpg" and max(pixels.shape) > LONGEST_JPEG:
         given = f"a picture of {pixels.shape[1]} x {pixels.shape[0]} pixels as {ending}"
         raise InputError(given, f"at most {LONGEST_JPEG} on a side", "leave the frame out")
-    return data.tobytes()
+    return cv2.imencode(ending, pixels, how)[1].tobytes()
 
 
 def encode_npy(values: Array) -> bytes:

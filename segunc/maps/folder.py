@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from segunc.core.errors import InputError
-from segunc.core.files import PARTIAL_SUFFIX, expected_space, inside, read_bytes, write_file
+from segunc.core.files import PARTIAL_SUFFIX, inside, read_bytes, write_file
 from segunc.core.locks import START_SECONDS
 from segunc.frames.source import FrameSource
 from segunc.maps.manifest import Manifest
@@ -36,10 +36,11 @@ def write_map(out: Path, file: str, data: bytes) -> Sum:
 
 def read_map(path: Path, known: Sum | None = None) -> bytes:
     """The bytes of a file that :func:`write_map` (or another tool) wrote; DamageError where they are not those of a known sum."""
-    data = read_bytes(path) if known is None or path.is_file() else None
-    if data is None or (known is not None and file_sum(data) != known):
-        what = "is missing" if data is None else "was changed since it was written"
-        raise DamageError(what, "the file that its frame's line tells of", REPAIR)
+    missing = known is not None and not path.is_file()
+    data = b"" if missing else read_bytes(path)
+    if missing or known not in (None, file_sum(data)):
+        what = "is missing" if missing else "was changed since it was written"
+        raise DamageError(f"{path} {what}", "the file that its frame's line tells of", REPAIR)
     return data
 
 
@@ -52,14 +53,6 @@ def damaged_file(out: Path, record: Record, *, verify: bool) -> str | None:
         if size != known[0] or (verify and file_sum(read_bytes(path)) != known):
             return str(file)
     return None
-
-
-def expected_of_maps(out: Path, record: Record, frames: int | None, coming: int | None, *, compact: bool) -> str:
-    """:func:`segunc.core.files.expected_space` of the maps of a run, told by what the files of one of its frames took."""
-    each = sum(size for size, _ in record["sums"].values())
-    smaller = "fewer --maps" if compact else "--compact or fewer --maps"
-    remedy = f"free it and run the same command again, or begin anew (--overwrite) with {smaller}"
-    return expected_space(out, "maps", each, frames, coming, remedy)
 
 
 def refuse_foreign(out: Path) -> None:
@@ -90,7 +83,7 @@ def clear_folder(out: Path, manifest: Manifest, source: FrameSource | None = Non
     states = {MANIFEST_NAME, *(shard.file(MANIFEST_NAME) for shard in shards)}
     fixed = {TABLE_NAME, MASK_NAME, f"{OVERLAY}.webm", START_LOCK, LOCK_STEM, *locks, *states, *logs}
     records = FrameRecords(out, shards)
-    maps = {described.get("folder", name) for name, described in manifest.get("maps", {}).items()} | {PREDICTION}
+    maps = {*manifest["maps"], PREDICTION}
 
     def is_ours(file: str) -> bool:
         folder, _, rest = file.partition("/")

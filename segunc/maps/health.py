@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from segunc.core.errors import InputError
 from segunc.core.files import inside
@@ -52,8 +50,8 @@ class Health:
     @property
     def examples(self) -> str:
         """What is damaged, in words; of many the first."""
-        of_files = [f"{name} ({file})" for name, file in self.damaged.items()]
-        found = [*of_files, *self.lines, *([f"no line tells of {self.lost}"] if self.lost else [])]
+        found = [*(f"{name} ({file})" for name, file in self.damaged.items()), *self.lines]
+        found += [f"no line tells of {self.lost}"] if self.lost else []
         return ", ".join(found[:MOST_NAMED]) + (f" and {len(found) - MOST_NAMED} more" * (len(found) > MOST_NAMED))
 
     @property
@@ -62,8 +60,8 @@ class Health:
         return self.amount == 0
 
 
-def examine(folder: Path, on_frame: Callable[[str], Any] = lambda name: None) -> Health:
-    """Read every line and every file of a maps folder of this tool; ``on_frame`` hears of each frame.
+def examine(folder: Path) -> Health:
+    """Read every line and every file of a maps folder of this tool.
 
     InputError where there is no manifest, or it or the mask is damaged: nothing can be said of the maps then.
     """
@@ -72,11 +70,13 @@ def examine(folder: Path, on_frame: Callable[[str], Any] = lambda name: None) ->
         raise InputError(f"{folder} holds no manifest", "a folder that segunc predict wrote", "check the path")
     read_region(folder, manifest)
     found, shards, names = Health(manifest), all_shards(manifest), set[str]()
+
+    def note(damage: InputError) -> None:
+        found.lines.append(damage.given.removeprefix(f"{folder}{os.sep}"))
+
     for shard in shards:
         before, length, log = len(found.damaged) + len(found.lines), 0, inside(folder, shard.file(FRAMES_NAME))
-        for line, record in iterate_lines(
-            log, lambda why: found.lines.append(why.given.removeprefix(f"{folder}{os.sep}"))
-        ):
+        for line, record in iterate_lines(log, note):
             length += len(line)
             if (name := record["name"]) in names:  # it would hide one that is lost
                 found.lines.append(f"a second line of {name}")
@@ -85,7 +85,6 @@ def examine(folder: Path, on_frame: Callable[[str], Any] = lambda name: None) ->
             found.frames += 1
             if (file := damaged_file(folder, record, verify=True)) is not None:
                 found.damaged[name] = file
-            on_frame(name)
         if manifest.get("status") == "finished" and not found.lines and log.exists() and log.stat().st_size > length:
             found.lines.append(f"{log.name} ends within a line")
         if len(found.damaged) + len(found.lines) > before:

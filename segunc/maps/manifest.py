@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from segunc.core.errors import InputError
-from segunc.core.files import differing_keys, inside, parse_json, read_bytes, safe_name
-from segunc.maps.shards import MANIFEST_NAME, Shard, all_shards, check_state, find_log, joined_state
+from segunc.core.files import differing_keys, inside, parse_json, read_bytes
+from segunc.maps.shards import MANIFEST_NAME, Shard, all_shards, find_log, joined_state
 from segunc.maps.sums import unseal
 from segunc.scores import SCORES
 
@@ -151,35 +151,14 @@ def read_manifest(folder: Path) -> Manifest | None:
         remedy = "use the segunc that wrote it, or predict into a new folder"
         raise InputError(f"{path} is of format version {version}", f"version {FORMAT_VERSION}", remedy)
     manifest = unseal(manifest, path)
-    # Every part is checked here, so that what is read can be used without a look.
-    for part in ("run", "model", "source", "classes", "maps"):
-        if not isinstance(manifest.get(part, {}), dict):
-            given = f"{path} holds {part} of type {type(manifest[part]).__name__}"
-            raise InputError(given, "an object", "predict into a new folder")
-    names, palette = (manifest.get("classes", {}).get(key, []) for key in ("names", "palette"))
-    texts = isinstance(names, list) and all(isinstance(name, str) for name in names) and len(names) <= 255
-    if not texts or not isinstance(palette, list) or not all(map(_is_colour, palette)):
-        given = f"{path} holds names or colours of classes that are none"
-        raise InputError(given, "texts, and colours as [red, green, blue] in 0..255", "predict into a new folder")
-    for name, described in manifest.get("maps", {}).items():
-        safe_name(name, f"{path}: a map", single=True)
-        if not isinstance(described, dict):
-            raise InputError(f"{path} does not describe map {name}", "an object", "predict into a new folder")
-        if (value := described.get("value")) not in (None, *VALUES):
-            given = f"{path}: the values of '{name}' are {value}"
-            raise InputError(given, f"{', '.join(VALUES)}, or none", "use the segunc that wrote it")
+    for name, described in manifest["maps"].items():
         if name != "prediction" and name not in SCORES:
             remedy = "install the package that the score comes from"
             raise InputError(f"{path}: score '{name}'", f"one of {', '.join(SCORES)}", remedy)
-        safe_name(described.get("folder", name), f"{path}: the folder of {name}", single=True)
-    all_shards(manifest)
-    if "status" in manifest:
-        check_state(manifest, path)
+        if (value := described.get("value")) not in (None, *VALUES):
+            given = f"{path}: the values of '{name}' are {value}"
+            raise InputError(given, f"{', '.join(VALUES)}, or none", "use the segunc that wrote it")
     return manifest | joined_state(folder, manifest) if "shards" in manifest else manifest
-
-
-def _is_colour(value: Any) -> bool:
-    return isinstance(value, list) and len(value) == 3 and all(type(v) is int and 0 <= v <= 255 for v in value)
 
 
 def is_ours(folder: Path) -> bool:

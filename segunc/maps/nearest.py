@@ -9,20 +9,17 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from segunc.core.errors import InputError, one_line
-from segunc.core.files import parse_json, read_bytes, safe_name
-from segunc.maps.sums import REPAIR, DamageError
+from segunc.core.files import parse_json, read_bytes, reading
+from segunc.maps.sums import REPAIR
 
 NEAREST = "nearest"
 """The folder of these files, and their name in the line of a frame."""
 FORMAT = 1
-MOST_BYTES = 1 << 25
-MOST_PLACES = 1 << 20
 
 
 class TrainingPlace(NamedTuple):
@@ -42,9 +39,8 @@ class NearestPlaces:
     known: Sequence[TrainingPlace]
     places: npt.NDArray[np.int64]  # [h, w], which of the known
     distances: npt.NDArray[np.float32]  # [h, w], 1 - cosine, 0..2
-    extent: tuple[
-        float, float
-    ]  # of the grid, as shares of the frame's height and width: a network may pad below and at the right
+    # Of the grid, as shares of the frame's height and width: a network may pad below and at the right.
+    extent: tuple[float, float]
 
     def at(self, row: float, column: float) -> tuple[TrainingPlace, float]:
         """What the place of a point, given as shares 0..1 of the frame's height and width, is most like, and its distance."""
@@ -72,47 +68,13 @@ class NearestPlaces:
 
     @classmethod
     def read(cls, path: Path, read: Callable[[Path], bytes] = read_bytes) -> Self:
-        """What :meth:`encode` made, ``read`` gives its bytes; InputError where it is missing, too large or holds anything else."""
-        try:
-            if path.stat().st_size > MOST_BYTES:
-                raise ValueError(f"it has more than {MOST_BYTES} bytes")
-            return cls._of(parse_json(read(path)), path)
-        except OSError as error:
-            raise InputError(f"{path} cannot be read ({error.strerror})", "a file", REPAIR) from error
-        except DamageError as error:
-            raise InputError(f"{path} {error.given}", error.expected, error.remedy) from error
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            given = f"{path} holds no neighbours of places ({one_line(error)})"
-            raise InputError(
-                given, "a file that segunc predict --nearest wrote", "predict into a new folder"
-            ) from error
-
-    @classmethod
-    def _of(cls, content: dict[str, Any], path: Path) -> Self:
-        height, width = _numbers(content["size"], 2, MOST_PLACES, int)
-        extent = _numbers(content["extent"], 2, 64, int, float)
-        if content["format"] != FORMAT or not 0 < height * width <= MOST_PLACES or min(extent) < 1:
-            raise ValueError("of another format, or a grid that is none of a frame")
-        frames = [safe_name(name, f"{path}: a training frame") for name in content["frames"]]
-        known = []
-        for frame, row, column, label in content["neighbours"]:
-            _numbers([frame], 1, len(frames) - 1, int)
-            _numbers([row, column], 2, 1, int, float)
-            _numbers([0 if label is None else label], 1, 254, int)
-            known.append(TrainingPlace(frames[frame], row, column, label))
-        places = np.array(_numbers(content["places"], height * width, len(known) - 1, int), np.int64)
-        distances = np.array(_numbers(content["distances"], height * width, 2, int, float), np.float32)
-        dataset = safe_name(content["dataset"], f"{path}: the data set")
-        return cls(dataset, known, places.reshape(height, width), distances.reshape(height, width), tuple(extent))
-
-
-def _numbers(values: Any, count: int, highest: float, *kinds: type) -> list[Any]:
-    """A list of so many numbers in 0..highest."""
-    if not isinstance(values, list) or len(values) != count:
-        raise ValueError(f"expected {count} numbers")
-    if not all(type(value) in kinds and 0 <= value <= highest for value in values):
-        raise ValueError(f"expected {kinds[-1].__name__}s in 0..{highest:g}")
-    return values
+        """Return what :meth:`encode` made, of the bytes that ``read`` gives; InputError where there are none, or no JSON."""
+        with reading(str(path), "a file that segunc predict --nearest wrote", REPAIR):
+            content = parse_json(read(path))
+        known = [TrainingPlace(content["frames"][frame], *place) for frame, *place in content["neighbours"]]
+        places, distances = (np.reshape(content[key], content["size"]) for key in ("places", "distances"))
+        extent = tuple(content["extent"])
+        return cls(content["dataset"], known, places.astype(np.int64), distances.astype(np.float32), extent)
 
 
 def strongest(values: npt.NDArray[np.floating], threshold: float | None) -> tuple[int, int] | None:

@@ -1,15 +1,14 @@
 """Frames through a network to maps on disk: decoding, computing and writing at once, in constant memory.
 
-The stages are joined by bounded queues: one thread decodes, the caller's thread computes, a small pool encodes and
-writes, and one thread appends the finished frames to ``frames.jsonl`` in source order.
+One thread decodes ahead, the caller's thread computes, and a small pool encodes and writes. Between two groups the caller's
+thread appends the finished frames to ``frames.jsonl`` in source order.
 """
 
 from __future__ import annotations
 
 import contextlib
-import queue
-import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -17,10 +16,10 @@ from itertools import groupby
 from typing import Protocol
 
 from segunc.core.errors import InputError, PartialFailure, one_line
+from segunc.core.files import expected_space
 from segunc.core.progress import Progress
 from segunc.data.images import Image, difference_hash
 from segunc.frames.source import Frame, FrameSource
-from segunc.maps.folder import expected_of_maps
 from segunc.maps.nearest import NearestPlaces
 from segunc.maps.shards import Record
 from segunc.maps.store import Maps, MapsWriter
@@ -31,8 +30,6 @@ DrawOverlay = Callable[[Frame, Maps], Image]
 """The picture for ``overlay/`` from a frame and the maps that ``process`` gave."""
 FindNearest = Callable[[Frame, Maps], NearestPlaces]
 """What goes to ``nearest/`` of the same."""
-
-_POLL_SECONDS = 0.1
 
 
 class Sequential(Protocol):
@@ -95,29 +92,31 @@ def run_pipeline(
             group is written while the next is computed.
         writers: threads that encode and write, draw ``overlay/F.jpg`` by ``draw_overlay`` and make ``nearest/F.json`` by
             ``find_nearest``.
-        on_progress: called after each frame, from one thread at a time, not always this one.
+        on_progress: called in this thread after each frame whose line is written, or that failed.
         on_note: called with a line on finished frames that are made again, and after the first frame on the bytes that all take.
         sequence: the part of ``process`` that remembers earlier frames, where there is one.
 
     What was finished is kept after a PartialFailure (a file could not be written), an InputError (by its first frame, the rest
     does not fit on the disk) and whatever ``process`` or ``draw_overlay`` raise; a frame that fails is in the summary.
     """
-    if group < 1:
-        raise InputError(f"a group of {group} frames", "at least 1", "give another --chunk")
     try:
         writer.begin(source, in_sequence=sequence is not None)
         if writer.forgotten and on_note is not None:
-            on_note(
-                f"{writer.forgotten} finished frames are made again: their maps or images are missing, damaged or others"
-            )
+            why = "their maps or images are missing, damaged or others"
+            on_note(f"{writer.forgotten} finished frames are made again: {why}")
         again_from = None if sequence is None else sequence.resume(writer.lines.next)
-        run = _Run(source, writer, group, prefetch, draw_overlay, find_nearest, on_progress, on_note, again_from)
-        with ThreadPoolExecutor(writers, thread_name_prefix="write-maps") as pool:
+        waiting = max(prefetch, 2 * group)
+        decoder, pool = ThreadPoolExecutor(1, "decode-frames"), ThreadPoolExecutor(writers, "write-maps")
+        with decoder, pool:
+            run = _Run(
+                source, writer, group, pool, waiting, draw_overlay, find_nearest, on_progress, on_note, again_from
+            )
             try:
-                for frames in run.groups():
-                    run.compute(frames, process, pool)
+                for frames in _ahead(run.groups(), prefetch, decoder):
+                    run.compute(frames, process)
             finally:
-                run.stop()
+                decoder.shutdown(wait=False, cancel_futures=True)
+                run.commit(waiting=0)
     except BaseException:
         with contextlib.suppress(OSError):  # on a full disk the manifest stays as it was; the first error is the news
             writer.close("interrupted")
@@ -128,14 +127,23 @@ def run_pipeline(
     return Summary(run.written, run.skipped, dict(writer.failed), time.monotonic() - run.started)
 
 
+def _ahead(groups: Iterator[list[Frame]], number: int, decoder: ThreadPoolExecutor) -> Iterator[list[Frame]]:
+    """Yield the groups, and let the one thread of ``decoder`` make so many of them in advance."""
+    coming = deque(decoder.submit(next, groups, None) for _ in range(number))
+    while (frames := coming.popleft().result()) is not None:
+        coming.append(decoder.submit(next, groups, None))
+        yield frames
+
+
 @dataclass
 class _Run:
-    """The threads and queues of one run, started."""
+    """The frames of one run: those still to come, and those that are being written."""
 
     source: FrameSource
     writer: MapsWriter
     group: int
-    prefetch: int
+    pool: ThreadPoolExecutor
+    waiting: int  # frames that may be being written while the next group is computed
     draw_overlay: DrawOverlay | None
     find_nearest: FindNearest | None
     on_progress: Callable[[Progress], None] | None
@@ -145,28 +153,16 @@ class _Run:
     def __post_init__(self) -> None:
         self.started = time.monotonic()
         self.written, self.skipped = 0, self.writer.finished
-        self.decoded: queue.Queue[list[Frame] | None] = queue.Queue(self.prefetch)
-        waiting = max(self.prefetch, 2 * self.group)
-        self.pending: queue.Queue[tuple[Frame, Future[Record]] | None] = queue.Queue(waiting)
-        self.stopping, self.reporting = threading.Event(), threading.Lock()
-        self.errors: list[BaseException] = []
-        stages = {"decode-frames": self._decode, "commit-frames": self._commit}
-        self.threads = [threading.Thread(target=stage, name=name, daemon=True) for name, stage in stages.items()]
-        for thread in self.threads:
-            thread.start()
+        self.pending: deque[tuple[Frame, Future[Record]]] = deque()
 
     def groups(self) -> Iterator[list[Frame]]:
-        """Decoded groups until the source ends or a thread fails."""
-        while not self.errors:
-            try:
-                frames = self.decoded.get(timeout=_POLL_SECONDS)
-            except queue.Empty:
-                continue
-            if frames is None or self.errors:
-                return
-            yield frames
+        """Decode the frames that are not finished, in groups."""
+        if self.writer.was_complete and self.source.kind == "video":
+            return
+        for _, members in groupby(self.source.frames(self._skip), key=lambda frame: frame.index // self.group):
+            yield list(members)
 
-    def compute(self, frames: list[Frame], process: Process, pool: ThreadPoolExecutor) -> None:
+    def compute(self, frames: list[Frame], process: Process) -> None:
         """Compute one group and hand its frames to the writers."""
         for frame in frames:
             if frame.image is None:
@@ -174,43 +170,34 @@ class _Run:
         readable = [(frame.image.shape, frame) for frame in frames if frame.image is not None]
         for _, same_size in groupby(readable, key=lambda pair: pair[0]):
             batch = [frame for _, frame in same_size]
-            results = process(batch)
-            if len(results) != len(batch):
-                raise RuntimeError(f"process gave {len(results)} results for {len(batch)} frames")
-            for frame, maps in zip(batch, results, strict=True):
+            for frame, maps in zip(batch, process(batch), strict=True):
                 if frame.index in self.writer.lines:
                     continue  # computed again only for the sake of its group
                 if isinstance(maps, Exception):
                     self._fail(frame.name, str(maps))
                 else:
-                    self.pending.put((frame, pool.submit(self._store, frame, maps)))
+                    self.pending.append((frame, self.pool.submit(self._store, frame, maps)))
+                    self.commit(self.waiting)
 
-    def stop(self) -> None:
-        """Let the writers finish what they were given, then end all threads; raises what a thread raised."""
-        self.stopping.set()
-        self.pending.put(None)
-        for thread in self.threads:
-            thread.join()
-        if self.errors:
-            raise self.errors[0]
-
-    def _decode(self) -> None:
-        try:
-            if not (self.writer.was_complete and self.source.kind == "video"):
-                frames = self.source.frames(self._skip)
-                for _, members in groupby(frames, key=lambda frame: frame.index // self.group):
-                    if not self._offer(list(members)):
-                        return
-        except BaseException as error:
-            self.errors.append(error)
-        self._offer(None)
-
-    def _offer(self, item: list[Frame] | None) -> bool:
-        while not self.stopping.is_set():
-            with contextlib.suppress(queue.Full):
-                self.decoded.put(item, timeout=_POLL_SECONDS)
-                return True
-        return False
+    def commit(self, waiting: int) -> None:
+        """Append the lines of the frames that are written, in their order; wait for all but so many."""
+        while self.pending and (len(self.pending) > waiting or self.pending[0][1].done()):
+            frame, stored = self.pending.popleft()
+            try:
+                self.writer.commit(record := stored.result())
+            except (InputError, MemoryError) as error:  # this frame alone is unfit to be stored or drawn
+                self._fail(frame.name, one_line(error))
+                continue
+            except OSError as error:
+                self.pending.clear()  # after a failure nothing may follow out of order
+                raise PartialFailure(
+                    f"writing to {self.writer.out} failed ({error.strerror or error}); {self.writer.finished} finished "
+                    "frames are kept and the same command continues after them"
+                ) from error
+            self.written += 1
+            self._report()
+            if self.written == 1:
+                self._expect(record)
 
     def _skip(self, index: int, name: str) -> bool:
         if not self.writer.shard.owns(index, self.group):
@@ -227,45 +214,24 @@ class _Run:
         record = self.writer.store(frame.name, maps, overlay, place=frame.index, nearest=near)
         origin = {"time": frame.time, "stamp": frame.stamp}
         if frame.time is None and frame.image is not None:
-            origin["look"] = (
-                f"{difference_hash(frame.image):016x}"  # in place of a time: which frames are of one moment
-            )
+            # In place of a time it tells which frames are of one moment.
+            origin["look"] = f"{difference_hash(frame.image):016x}"
         return record | {key: value for key, value in origin.items() if value is not None}
-
-    def _commit(self) -> None:
-        while (item := self.pending.get()) is not None:
-            frame, stored = item
-            try:
-                record = stored.result()
-                if not self.errors:  # after a failure nothing may follow out of order
-                    self.writer.commit(record)
-                    self.written += 1
-                    self._report()
-                    if self.written == 1:
-                        self._expect(record)
-            except (InputError, MemoryError) as error:  # this frame alone is unfit to be stored or drawn
-                self._fail(frame.name, one_line(error))
-            except OSError as error:
-                failure = PartialFailure(
-                    f"writing to {self.writer.out} failed ({error.strerror or error}); {self.writer.finished} finished "
-                    "frames are kept and the same command continues after them"
-                )
-                failure.__cause__ = error
-                self.errors.append(failure)
-            except BaseException as error:
-                self.errors.append(error)
 
     def _expect(self, record: Record) -> None:
         """Say what the maps take, by the first frame; an error of the run where those to come do not fit."""
-        total, shard, compact = self._total(), self.writer.shard, bool(self.writer.manifest["run"].get("compact"))
+        total, shard = self._total(), self.writer.shard
+        smaller = "fewer --maps" if self.writer.manifest["run"].get("compact") else "--compact or fewer --maps"
+        remedy = f"free it and run the same command again, or begin anew (--overwrite) with {smaller}"
+        each = sum(size for size, _ in record["sums"].values())
         coming = None if total is None else max(0, shard.share(total, self.group) - self.writer.finished)
         try:
-            line = expected_of_maps(self.writer.out, record, total, coming, compact=compact)
-        except InputError as error:
-            self.errors.append(error)
-        else:
-            if self.on_note is not None and shard.number == 1:
-                self.on_note(line)
+            line = expected_space(self.writer.out, "maps", each, total, coming, remedy)
+        except InputError:
+            self.pending.clear()
+            raise
+        if self.on_note is not None and shard.number == 1:
+            self.on_note(line)
 
     def _total(self) -> int | None:
         """Frames of the source as far as it says so."""
@@ -279,6 +245,5 @@ class _Run:
         if self.on_progress is not None:
             total = self._total()
             share = None if total is None else self.writer.shard.share(total, self.group)
-            with self.reporting:
-                seconds = time.monotonic() - self.started
-                self.on_progress(Progress(self.written, len(self.writer.failed), self.skipped, share, seconds))
+            seconds = time.monotonic() - self.started
+            self.on_progress(Progress(self.written, len(self.writer.failed), self.skipped, share, seconds))

@@ -13,7 +13,7 @@ Of other tools, where no manifest says which file is which, four layouts are kno
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ from segunc.maps.folder import OVERLAY, PREDICTION, read_map
 from segunc.maps.manifest import COMPACT_VALUES, UNIT_VALUE, is_ours, read_manifest
 from segunc.maps.nearest import NEAREST, NearestPlaces, strongest
 from segunc.maps.score_files import SUFFIXES, Form, as_score, decode_stored, is_colour_picture, read_score_file
-from segunc.maps.shards import MANIFEST_NAME, FrameRecords, Record, all_shards, find_log
+from segunc.maps.shards import MANIFEST_NAME, FrameRecords, all_shards, find_log
 from segunc.maps.statistics import read_region
 from segunc.maps.sums import REPAIR
 from segunc.scores import SCORES
@@ -72,11 +72,9 @@ class MapsReader:
         self.folder = folder
         self.manifest = read_manifest(folder) if is_ours(folder) else None
         self.class_names: list[str] | None = (self.manifest or {}).get("classes", {}).get("names")
-        self.records: Mapping[str, Record] = {}
         self.skipped: dict[str, str] = {}
         if self.manifest is not None:
-            self.records = FrameRecords(folder, all_shards(self.manifest))
-            self._files: Files = {score: {} for score in self.manifest.get("maps", {})}
+            self._files: Files = {score: {} for score in self.manifest["maps"]}
         elif log := find_log(folder):
             # Read as another tool's, uint16 codes would silently get other values.
             given = f"{folder} holds {log} but no {MANIFEST_NAME}"
@@ -84,6 +82,7 @@ class MapsReader:
             raise InputError(given, "both, as this tool writes them", remedy)
         else:
             self._files, self.skipped = find_maps(folder)
+        self.records = FrameRecords(folder, [] if self.manifest is None else all_shards(self.manifest))
         self.region = read_region(folder, self.manifest)
         status = (self.manifest or {"status": "finished"}).get("status", "unknown")
         so_far = f"(status {status:.40}, {len(self.records)} frames so far)"
@@ -98,9 +97,6 @@ class MapsReader:
             aside = "".join(f"; {name}: {why}" for name, why in self.skipped.items())
             expected = f"files SCORE/FRAME or FRAME with one of {', '.join(SUFFIXES)}"
             raise InputError(f"maps folder {folder} holds no finished map{aside}", expected, remedy)
-
-    def __len__(self) -> int:
-        return len(self.frames)
 
     def has(self, name: str, score: str) -> bool:
         """Whether a frame has a map of a score (or ``prediction``)."""
@@ -130,7 +126,9 @@ class MapsReader:
     def nearest(self, name: str) -> NearestPlaces | None:
         """What of the training frames each place of a frame is most like; None where that was not written."""
         file = self.records[name]["files"].get(NEAREST) if name in self.records else None
-        return None if file is None else NearestPlaces.read(inside(self.folder, file), self._bytes_of(name, NEAREST))
+        if file is None:
+            return None
+        return NearestPlaces.read(inside(self._folder_of(name), file), self._bytes_of(name, NEAREST))
 
     def peak(self, score: str, values: npt.NDArray[np.floating]) -> tuple[int, int] | None:
         """(row, column) of the highest value of a map of a score, None where it is below the score's threshold."""
@@ -143,12 +141,20 @@ class MapsReader:
         if file is None:
             known = ", ".join(self._files)
             raise InputError(f"frame {name} has no map '{score}' in {self.folder}", f"one of {known}", "check the name")
-        stored = read_score_file(inside(self.folder, file), self._bytes_of(name, score), ids=score == PREDICTION)
+        stored = read_score_file(
+            inside(self._folder_of(name), file), self._bytes_of(name, score), ids=score == PREDICTION
+        )
         if (value := self._value(score)) not in COMPACT_VALUES.values():
             return stored
         floats = value == COMPACT_VALUES["float16"]
-        whole = decode_compact(stored, self.records[name].get("size"), f"map {self.folder / file}", floats=floats)
+        whole = decode_compact(
+            stored, self.records[name].get("size"), f"map {self._folder_of(name) / file}", floats=floats
+        )
         return whole if self.region is None else self.region.clear({score: whole})[score]
+
+    def _folder_of(self, name: str) -> Path:
+        """That the files of a frame lie in."""
+        return self.folder
 
     def _bytes_of(self, name: str, score: str) -> Callable[[Path], bytes]:
         """Reads a file of a frame, compared with the sum of its line where there is one."""

@@ -18,6 +18,7 @@ from segunc.core.files import open_file, read_array, read_bytes
 from segunc.core.progress import quiet_opencv
 from segunc.data.images import MOST_PIXELS, decode, decode_labels
 from segunc.maps.encoding import Array, decode_unit
+from segunc.maps.sums import DamageError
 
 _FILTERS = {1, 2, 3}
 """Of HDF5: deflation, shuffling, checksums. Others are loaded as libraries of any origin."""
@@ -48,6 +49,8 @@ def read_score_file(path: Path, read: Callable[[Path], bytes] = read_bytes, *, i
         decode = _read_ids
     try:
         stored = decode(read(path))
+    except DamageError:
+        raise
     except InputError as error:
         raise InputError(f"map {path} {error.given}", error.expected, error.remedy or "convert the map") from error
     except Exception as error:  # what the decoders raise for damaged files has no common type

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy.typing as npt
-
 from segunc.core.errors import InputError
-from segunc.maps.nearest import NearestPlaces
 from segunc.maps.reader import MapsReader
-from segunc.maps.shards import Record
+from segunc.maps.shards import FrameRecords
 
 _OF_INPUT = ("input", "input_hash")  # settings in which runs of one model differ
 
@@ -44,50 +41,13 @@ class SeveralMaps(MapsReader):
         run = {key: value for key, value in everything[0].get("run", {}).items() if key not in _OF_INPUT}
         self.manifest = everything[0] | {"run": run | {"input": inputs}, "failed": failed, "source": {}}
         self.class_names, self.scores, self.region = first.class_names, first.scores, first.region
-        self.skipped = {}
-        self.frames = [f"{run}/{name}" for run, reader in self.runs.items() for name in reader.frames]
-        self.records = _Records(self)
+        self._files, self.skipped = first._files, {}
+        self.records = FrameRecords.of_runs({run: reader.records for run, reader in self.runs.items()})
+        self.frames = list(self.records)
         self.unfinished = "; ".join(reader.unfinished for reader in self.runs.values() if reader.unfinished) or None
 
-    def of(self, name: str) -> tuple[MapsReader | None, str]:
-        """The reader of a frame, None where there is no such run, and the frame's name in it."""
-        run, _, inner = name.partition("/")
-        return self.runs.get(run), inner
-
-    def nearest(self, name: str) -> NearestPlaces | None:
-        reader, inner = self.of(name)
-        return None if reader is None else reader.nearest(inner)
-
-    def _read(self, name: str, score: str) -> npt.NDArray[Any]:
-        reader, inner = self.of(name)
-        if reader is None:
-            raise InputError(
-                f"frame {name} is of no run in {self.folder}", f"one of {', '.join(self.runs)}", "check it"
-            )
-        return reader._read(inner, score)
-
-    def _file_of(self, name: str, score: str) -> str | None:
-        reader, inner = self.of(name)
-        return None if reader is None else reader._file_of(inner, score)
-
-
-class _Records(Mapping[str, Record]):
-    """The lines of all runs, by the frames' long names."""
-
-    def __init__(self, maps: SeveralMaps) -> None:
-        self._maps = maps
-
-    def __getitem__(self, name: str) -> Record:
-        reader, inner = self._maps.of(name)
-        if reader is None:
-            raise KeyError(name)
-        return reader.records[inner]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._maps.frames)
-
-    def __len__(self) -> int:
-        return len(self._maps.frames)
+    def _folder_of(self, name: str) -> Path:
+        return self.runs[name.partition("/")[0]].folder
 
 
 def _compared(reader: MapsReader) -> dict[str, Any]:

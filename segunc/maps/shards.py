@@ -11,13 +11,10 @@ import heapq
 import json
 import os
 import re
-from array import array
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
-
-import numpy as np
 
 from segunc.core.errors import InputError
 from segunc.core.files import (
@@ -27,17 +24,15 @@ from segunc.core.files import (
     partial_of,
     read_json,
     reading,
-    replacing,
     safe_name,
+    write_atomically,
     write_json,
 )
-from segunc.maps.sums import REPAIR, DamageError, open_line, seal, seal_line, unseal
+from segunc.maps.sums import DamageError, open_line, seal, seal_line, unseal
 
 MANIFEST_NAME, FRAMES_NAME, LOCK_STEM = "manifest.json", "frames.jsonl", ".lock"
 MOST_SHARDS = 4096
 """Parts of one folder: each has a log of its own that every reader opens."""
-PLACES = 1 << 31
-"""Frames that a source may have; a byte is held for each."""
 STATISTICS = ("mean", "max", "p99", "component")
 """Their names in ``frames.jsonl``, each an object of numbers by score."""
 Record = dict[str, Any]
@@ -89,12 +84,8 @@ def parse_shard(text: str) -> Shard:
 
 
 def all_shards(manifest: dict[str, Any] | None) -> list[Shard]:
-    """The shards of a maps folder by its manifest; InputError where their number is none."""
+    """The shards of a maps folder by its manifest."""
     count = (manifest or {}).get("shards", 1)
-    if type(count) is not int or not 1 <= count <= MOST_SHARDS:
-        raise InputError(
-            f"a manifest of {ascii(count)[:80]} shards", f"1 to {MOST_SHARDS}", "predict into a new folder"
-        )
     return [Shard(number, count) for number in range(1, count + 1)]
 
 
@@ -104,25 +95,12 @@ def find_log(folder: Path) -> str | None:
 
 
 def parse_record(line: bytes, where: str) -> Record:
-    """The record of a line, else InputError; its name and those of its scores and files are safe, its place is a number.
-    DamageError where it is no record or was changed."""
-    line = open_line(line, where)
-    try:
-        record: Record = json.loads(line)
-        name, files, place = record["name"], record["files"], record.get("index", 0)
-        sums = record["sums"] = {score: (int(size), str(sha)) for score, (size, sha) in record["sums"].items()}
-        if sums.keys() != files.keys():
-            raise ValueError("sums of other files")
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-        raise DamageError(f"{where}, is no record of a frame", "JSON with a name and files", REPAIR) from error
-    safe_name(name, f"{where}, the frame")
-    for score, file in files.items():
-        safe_name(score, f"{where}, a map", single=True)
+    """The record of a line; DamageError where it was changed, InputError where its frame or a file has a name that leads elsewhere."""
+    record: Record = json.loads(open_line(line, where))
+    record["sums"] = {score: (size, digest) for score, (size, digest) in record["sums"].items()}
+    safe_name(record["name"], f"{where}, the frame")
+    for score, file in record["files"].items():
         safe_name(file, f"{where}, the file of {score}")
-    if type(place) is not int or not 0 <= place < PLACES:
-        raise InputError(
-            f"{where}, has the index {ascii(place)[:80]}", "a place in the source", "predict into a new folder"
-        )
     return record
 
 
@@ -150,24 +128,13 @@ def iterate_lines(path: Path, on_damage: Callable[[DamageError], None] | None = 
 def iterate_records(folder: Path, shards: list[Shard]) -> Iterator[Record]:
     """The records of all shards in source order, one at a time; InputError at a line that is none and not torn."""
     streams = [(record for _, record in iterate_lines(inside(folder, shard.file(FRAMES_NAME)))) for shard in shards]
-    return heapq.merge(*streams, key=lambda record: record.get("index", 0))
+    return heapq.merge(*streams, key=lambda record: int(record["index"]))
 
 
 def read_state(folder: Path, shard: Shard) -> dict[str, Any] | None:
-    """How a shard's run stands, None where it was never started; InputError where the file does not say it."""
+    """How a shard's run stands, None where it was never started; DamageError where that was changed."""
     path = inside(folder, shard.file(MANIFEST_NAME))
-    if not path.exists():
-        return None
-    record = unseal(read_json(path, "a shard's record"), path)
-    check_state(record, path)
-    return record
-
-
-def check_state(record: Mapping[str, Any], path: Path) -> None:
-    """InputError where the record of a run does not say how it stands."""
-    kinds = {"status": str, "finished": int, "failed": list}
-    if not all(isinstance(record.get(key), kind) for key, kind in kinds.items()):
-        raise InputError(f"{path} does not say how a run stands", f"{', '.join(kinds)}", "predict into a new folder")
+    return unseal(read_json(path, "a shard's record"), path) if path.exists() else None
 
 
 def write_state(folder: Path, shard: Shard, content: Mapping[str, Any]) -> None:
@@ -219,12 +186,12 @@ class FrameLog:
             with open_new(partial) as file:
                 for line, record in iterate_lines(self.path, damaged.append):
                     place = place_of(record)
-                    unmoved = not forgotten and place == record.get("index")
+                    unmoved = not forgotten and place == record["index"]
                     follows = not in_sequence or (unmoved and (not self.count or place == self.next))
                     if place is None or place in self or not follows:
                         forgotten += 1
                         continue
-                    if record.get("index") != place:
+                    if record["index"] != place:
                         line, moved = seal_line({**record, "index": place}), True
                     self._mark(place)
                     file.write(line)
@@ -251,15 +218,8 @@ class FrameLog:
             self._file.close()
             self._file = None
         if not self._sorted:  # frames that failed in an earlier run go where an unbroken run has them
-            places, starts, end = [], [0], 0
-            for line, record in iterate_lines(self.path):
-                end += len(line)
-                places.append(record["index"])
-                starts.append(end)
-            with open_file(self.path) as old, replacing(self.path) as new:
-                for number in np.argsort(np.array(places), kind="stable"):
-                    old.seek(starts[number])
-                    new.write(old.read(starts[number + 1] - starts[number]))
+            lines = sorted((record["index"], line) for line, record in iterate_lines(self.path))
+            write_atomically(self.path, b"".join(line for _, line in lines))
             self._sorted = True
 
     def _mark(self, place: int) -> None:
@@ -277,28 +237,30 @@ class FrameRecords(Mapping[str, Record]):
     because frames are mostly looked at one after the other."""
 
     def __init__(self, folder: Path, shards: list[Shard]) -> None:
-        self._paths = [inside(folder, shard.file(FRAMES_NAME)) for shard in shards]
-        self._file, self._start, self._length, places = array("H"), array("Q"), array("L"), array("q")
-        names: list[str] = []
-        for number, path in enumerate(self._paths):
-            start = 0
+        found: list[tuple[int, str, tuple[Path, int]]] = []
+        for shard in shards:
+            path, start = inside(folder, shard.file(FRAMES_NAME)), 0
             for line, record in iterate_lines(path):
-                self._file.append(number)
-                self._start.append(start)
-                self._length.append(len(line))
-                places.append(record.get("index", len(places)))
-                names.append(record["name"])
+                found.append((record["index"], record["name"], (path, start)))
                 start += len(line)
-        self._lines = {names[place]: place for place in sorted(range(len(names)), key=places.__getitem__)}
+        self._lines = {name: where for _, name, where in sorted(found)}
         self._last: tuple[str, Record] | None = None
+
+    @classmethod
+    def of_runs(cls, runs: Mapping[str, FrameRecords]) -> FrameRecords:
+        """The lines of several folders, whose frames are called ``RUN/FRAME``."""
+        joined = cls(Path(), [])
+        joined._lines = {
+            f"{run}/{name}": line for run, records in runs.items() for name, line in records._lines.items()
+        }
+        return joined
 
     def __getitem__(self, name: str) -> Record:
         if self._last is None or self._last[0] != name:
-            line = self._lines[name]
-            with open_file(self._paths[self._file[line]]) as file:
-                file.seek(self._start[line])
-                record = parse_record(file.read(self._length[line]), f"{file.name}, frame {name}")
-            self._last = name, record
+            path, start = self._lines[name]
+            with open_file(path) as file:
+                file.seek(start)
+                self._last = name, parse_record(file.readline(), f"{path}, frame {name}")
         return self._last[1]
 
     def __iter__(self) -> Iterator[str]:

@@ -7,7 +7,6 @@ import hashlib
 import heapq
 import io
 import math
-import re
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -58,11 +57,6 @@ class Region:
             raise InputError(f"mask {path} is black all over", "white where pixels count", "invert it")
         self.sha256 = hashlib.sha256(repr(self.kept.shape).encode() + np.packbits(self.kept).tobytes()).hexdigest()
         self._resized: dict[tuple[int, int], Mask] = {}
-
-    @property
-    def picture(self) -> npt.NDArray[np.uint8]:
-        """0 and 255, ``[H, W]``."""
-        return self.kept.astype(np.uint8) * np.uint8(255)
 
     def at(self, height: int, width: int) -> Mask:
         """The region at a frame's size, bool ``[height, width]``; InputError for frames of another shape than the mask's, or so
@@ -181,8 +175,7 @@ class Neighbours:
 
 def recorded_look(record: Mapping[str, Any]) -> int:
     """The hash of a frame's picture in its line of ``frames.jsonl``; 0 where it has none."""
-    text = record.get("look")
-    return int(text, 16) if isinstance(text, str) and re.fullmatch(r"[0-9a-f]{16}", text) else 0
+    return int(record.get("look", "0"), 16)
 
 
 def worst_moments(
@@ -200,13 +193,8 @@ def worst_moments(
     folders, their times. Mean epistemic ranks frames for labelling as BALD does (Houlsby et al. 2011, arXiv 1112.5745; Gal et al. 2017,
     arXiv 1703.02910).
 
-    InputError: an unknown statistic, or a folder whose lines do not hold it for this score.
+    InputError: a folder whose lines do not hold the statistic for this score.
     """
-    if statistic not in STATISTICS:
-        raise InputError(f"statistic '{statistic}'", f"one of {', '.join(STATISTICS)}", "check the spelling")
-    if count < 1 or not apart >= 0 or (fps is not None and not fps > 0):
-        given = f"{count} moments {apart} s apart" + (f", {fps} frames a second" if fps is not None else "")
-        raise InputError(given, "at least 1, 0 s or more, and more than 0 frames a second", "check the numbers")
     moments = [m for folder in folders for m in _worst_of_folder(folder, score, statistic, count, apart, fps)]
     return heapq.nsmallest(count, moments, key=lambda moment: -moment.value)
 
@@ -215,9 +203,8 @@ def separated_peaks(values: Sequence[float], frames: Neighbours, count: int) -> 
     """Places of the highest values, highest first, none near a higher one that was taken. Of equal values the earlier comes first; a
     value of NaN is left out."""
     chosen: list[int] = []
-    times: list[
-        float
-    ] = []  # of the chosen, in order, so that a new one is compared with the two beside it and not with all
+    # Of the chosen, in order, so that a new one is compared with the two beside it and not with all.
+    times: list[float] = []
     looks, looks_without_time = array("Q"), array("Q")
     for place in sorted((p for p in range(len(values)) if not math.isnan(values[p])), key=lambda p: -values[p]):
         if len(chosen) == count:

@@ -168,8 +168,8 @@ class MapsWriter:
             described = self.manifest["maps"][score]
             if described.get("value") in COMPACT_VALUES.values():
                 values = encode_compact(values)
-            floats, folder = values.dtype == np.float16, described.get("folder", score)
-            files[score] = f"{folder}/{name}.{'npy' if floats else 'png'}"
+            floats = values.dtype == np.float16
+            files[score] = f"{score}/{name}.{'npy' if floats else 'png'}"
             sums[score] = write_map(self.out, files[score], encode_npy(values) if floats else encode_png(values))
         if overlay is not None:
             files[OVERLAY] = f"{OVERLAY}/{name}.jpg"
@@ -225,7 +225,7 @@ class MapsWriter:
         if self._region is not None:
             described = {"file": MASK_NAME, "sha256": self._region.sha256, "kept": float(self._region.kept.mean())}
             self.manifest["mask"] = described | {"outside": "stored as 0, in no statistic"}
-            write_map(self.out, MASK_NAME, encode_png(self._region.picture))
+            write_map(self.out, MASK_NAME, encode_png(np.where(self._region.kept, 255, 0).astype(np.uint8)))
         state = before or {}
         if not self.shard.whole:
             self.manifest["shards"] = self.shard.count

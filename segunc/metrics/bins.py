@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from segunc.core.errors import InputError
-from segunc.metrics.counting import Counts, check_scores_and_labels
+from segunc.metrics.counting import Counts
 
 MOST_BINS = 1 << 20
 """Of a score: all of half as many distinct positive scores, else samples, by which numbers were off by at most 1e-6."""
@@ -81,9 +81,7 @@ class BinFinder:
     def __init__(self, rows: int = 0, most: int = MOST_BINS) -> None:
         self._most = min(most, max(MOST_CELLS // max(rows, 1), 4 * NEGATIVE_EDGES))
         self._samples = _Sample(3 * self._most // 4), _Sample(self._most // 4)
-        self._positive: Scores = np.zeros(
-            0, np.float32
-        )  # the distinct scores, or, where they are too many, the highest
+        self._positive: Scores = np.zeros(0, np.float32)  # distinct scores; the highest where they are too many
         self._all = True
 
     def add(self, scores: Scores, rows: npt.NDArray[np.uint8]) -> None:
@@ -132,7 +130,6 @@ class _Sample:
 
 def _parts(scores: Scores, rows: npt.NDArray[np.uint8]) -> list[Scores]:
     """The scores of row 0 and of row 1, float32 or float64; InputError where one is NaN or infinite."""
-    check_scores_and_labels(scores, rows)
     wide = scores.astype(np.float32) if scores.dtype == np.float16 else scores
     parts = [wide[rows == row] for row in (0, 1)]
     if not all(np.isfinite(part).all() for part in parts):

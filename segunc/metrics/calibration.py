@@ -114,16 +114,11 @@ def _labelled_strips(
     probabilities: Probabilities, labels: npt.NDArray[np.integer], others: bool
 ) -> Iterator[tuple[Probabilities, npt.NDArray[np.int64]]]:
     """The labelled pixels of a frame, strip by strip and checked: probabilities ``[C, n]`` and class ids ``[n]``."""
-    if probabilities.shape[1:] != labels.shape:
-        given = f"probabilities of shape {probabilities.shape} and labels of shape {labels.shape}"
-        raise InputError(given, "[C, H, W] and [H, W]")
     flat, ids = probabilities.reshape(len(probabilities), -1), labels.ravel()
     for start in range(0, ids.size, STRIP):
         strip = ids[start : start + STRIP]
         counted = np.flatnonzero(strip != IGNORE)
         truth = strip[counted].astype(np.int64)
-        if truth.size and (truth.min() < 0 or truth.max() >= len(flat)):
-            raise InputError(f"labels holds the class id {truth.max()}", f"ids in 0..{len(flat) - 1}")
         selected = flat[:, start : start + STRIP].take(counted, axis=1)
         total = selected.sum(axis=0)
         if not ((np.abs(total - 1.0) <= 1e-2) | (others & (total < 1.0))).all() or selected.min(initial=0.0) < 0.0:
@@ -146,7 +141,7 @@ def probability_scores(
         Sums of two frames add.
 
     Raises:
-        InputError: the shapes differ, an id is no class, or the values are no probabilities.
+        InputError: the values are no probabilities.
     """
     pixels, loss, brier = 0, 0.0, 0.0
     for selected, truth in _labelled_strips(probabilities, labels, others):

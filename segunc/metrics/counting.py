@@ -77,14 +77,12 @@ def count_scores(stored: npt.NDArray[Any], anomaly: npt.NDArray[np.uint8]) -> Co
         anomaly: uint8, the same shape; 0 normal, 1 anomaly, 255 ignored.
 
     Raises:
-        InputError: shapes or types do not fit, a label has another value, or a counted score is no finite float16.
+        InputError: a label has another value, or a counted score is no finite float16.
             :class:`segunc.metrics.bins.ScoreBins` counts scores that are wider.
     """
-    check_scores_and_labels(stored, anomaly)
+    check_anomaly_labels(anomaly)
     if stored.dtype in (np.uint8, np.uint16):
         return _count_rows(anomaly, stored)[:2].copy()
-    if not np.issubdtype(stored.dtype, np.floating):
-        raise InputError(f"a score map of type {stored.dtype}", "uint8, uint16 or a floating type", "convert the map")
     with np.errstate(over="ignore", invalid="ignore"):
         halves = np.ascontiguousarray(stored, np.float16)
     rows = _count_rows(anomaly, halves.view(np.uint16))[:2]
@@ -112,13 +110,6 @@ def fits_half(stored: npt.NDArray[np.floating], labels: npt.NDArray[np.uint8]) -
         return True
     with np.errstate(over="ignore", invalid="ignore"):
         return not ((stored.astype(np.float16) != stored) & (labels != IGNORE)).any()
-
-
-def check_scores_and_labels(stored: npt.NDArray[Any], labels: npt.NDArray[np.uint8]) -> None:
-    """Raise InputError where scores and labels differ in shape, or labels are none (:func:`check_anomaly_labels`)."""
-    if stored.shape != labels.shape:
-        raise InputError(f"scores of shape {stored.shape} and labels of shape {labels.shape}", "one label each")
-    check_anomaly_labels(labels)
 
 
 def check_anomaly_labels(anomaly: npt.NDArray[np.uint8]) -> None:
@@ -210,10 +201,8 @@ def average_precision(curve: DetectionCurve) -> float | None:
 
 
 def fpr_at_recall(curve: DetectionCurve, recall: float = 0.95) -> float | None:
-    """False positive rate at the first threshold, going down, whose true positive rate reaches ``recall`` (in 0..1, above 0,
-    else InputError), without interpolation, so the recall that is reached may be higher."""
-    if not 0.0 < recall <= 1.0:
-        raise InputError(f"a recall of {recall}", "a number above 0 and at most 1")
+    """False positive rate at the first threshold, going down, whose true positive rate reaches ``recall`` (in 0..1), without
+    interpolation, so the recall that is reached may be higher."""
     if curve.undefined:
         return None
     # The quotient is rounded correctly, so a recall of exactly 19/20 is not below the literal 0.95.

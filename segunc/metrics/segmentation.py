@@ -20,10 +20,7 @@ def confusion_matrix(
     labels: npt.NDArray[np.integer], prediction: npt.NDArray[np.integer], classes: int, *, others: bool = False
 ) -> Matrix:
     """Pixels by true class (train ids in 0..C-1, or 255 ignored) and predicted class, of the same shape; with ``others`` a prediction
-    may be C, none of the classes. InputError where the shapes differ, or an id is no class (where the label is not ignored)."""
-    if labels.shape != prediction.shape:
-        given = f"labels of shape {labels.shape} and a prediction of shape {prediction.shape}"
-        raise InputError(given, "one size for both")
+    may be C, none of the classes. InputError where an id is no class (where the label is not ignored)."""
     counted = labels != IGNORE
     truth, predicted = labels[counted].astype(np.int64), prediction[counted].astype(np.int64)
     columns = classes + others

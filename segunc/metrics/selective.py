@@ -28,7 +28,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from segunc.core.errors import InputError
 from segunc.maps.encoding import keys_to_half
 from segunc.metrics.counting import (
     KEYS,
@@ -76,14 +75,8 @@ class RiskCoverage:
         return int(self.wrong[-1]) if len(self.wrong) else 0
 
     def risk_at(self, coverage: npt.ArrayLike) -> Floats:
-        """Expected selective risk in 0..1 at coverages of any shape; InputError where one is not in 0..1 (0 excluded), or
-        without a pixel."""
-        asked = np.asarray(coverage, np.float64)
-        if not ((asked > 0.0) & (asked <= 1.0)).all():
-            raise InputError("a coverage outside 0..1", "numbers above 0 and at most 1")
-        if not self.total:
-            raise InputError(NO_PIXEL, "counts of at least one pixel")
-        pixels = asked * self.total
+        """Expected selective risk in 0..1 at coverages in 0..1 (0 excluded) of any shape, of at least one pixel."""
+        pixels = np.asarray(coverage, np.float64) * self.total
         wrong = np.interp(pixels, np.append(0, self.accepted), np.append(0, self.wrong))
         return np.asarray(wrong / pixels, np.float64)
 
@@ -152,9 +145,7 @@ class Sparsification:
 
 
 def sparsification(curve: RiskCoverage, points: int) -> Sparsification:
-    """The curves whose area between them is :func:`ause`, at shares 0, 1/P, ..., (P-1)/P; InputError without a wrong pixel."""
-    if not curve.failures:
-        raise InputError("a sparsification curve without a wrongly predicted pixel", "at least one")
+    """The curves whose area between them is :func:`ause`, at shares 0, 1/P, ..., (P-1)/P, of at least one wrong pixel."""
     removed = np.arange(points) / points
     rate = curve.failures / curve.total
     best = np.maximum(0.0, 1.0 - (1.0 - rate) / (1.0 - removed))
@@ -212,11 +203,8 @@ def count_patches(
         of two frames add.
 
     Raises:
-        InputError: the shapes differ, or a counted uncertainty is NaN, infinite or beyond float16.
+        InputError: a counted uncertainty is NaN, infinite or beyond float16.
     """
-    if not uncertainty.shape == correct.shape == counted.shape or uncertainty.ndim != 2:
-        shapes = f"{uncertainty.shape}, outcomes of shape {correct.shape} and a mask of shape {counted.shape}"
-        raise InputError(f"uncertainty of shape {shapes}", "one size [H, W] for all")
     border = [(0, -side % window) for side in uncertainty.shape]
     labelled, right, total = (
         _window_sums(np.pad(values.astype(np.float64), border), window)
@@ -237,11 +225,9 @@ def _window_sums(values: Floats, window: int) -> Floats:
 
 def _patches(counts: Counts) -> tuple[Floats, Counts, Counts]:
     """Distinct mean uncertainties ``[T]``, ascending, and the accurate and inaccurate patches of each."""
-    keys, width = (
-        np.flatnonzero(counts.any(axis=0)),
-        KEYS // counts.shape[1],
-    )  # of a bin of neighbouring keys the middle one
+    keys, width = np.flatnonzero(counts.any(axis=0)), KEYS // counts.shape[1]
     accurate, inaccurate = counts[:, keys]
+    # Of a bin of neighbouring keys the middle one.
     return keys_to_half((keys * width + width // 2).astype(np.uint16)).astype(np.float64), accurate, inaccurate
 
 

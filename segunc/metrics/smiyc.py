@@ -27,7 +27,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from segunc.core.errors import InputError
 from segunc.maps.encoding import keys_to_half
 from segunc.metrics.counting import KEYS, Counts, DetectionCurve, Floats, best_f1, fpr_at_recall, grouped_sums
 
@@ -53,20 +52,11 @@ class SmiycBins:
 
 def smiyc_bins(counts: Counts, values: Halves) -> SmiycBins:
     """The bins of one frame, from its pixels by 16-bit key, int64 ``[2, 65536]``, and the float16 score of each key, never
-    falling (:data:`VALUES_OF_FLOAT_KEYS` for float maps).
-
-    Raises:
-        InputError: another shape or type, or values out of order where pixels are.
-    """
-    if counts.shape != (2, KEYS) or values.shape != (KEYS,) or values.dtype != np.float16:
-        given = f"counts of shape {counts.shape} with {values.dtype} values of shape {values.shape}"
-        raise InputError(given, f"[2, {KEYS}] and float16 [{KEYS}]")
+    falling (:data:`VALUES_OF_FLOAT_KEYS` for float maps)."""
     occupied = np.flatnonzero(counts.any(axis=0))
     if not len(occupied):
         return SmiycBins(np.zeros(0), np.zeros((2, 0), np.int64))
     rows, scores = counts[:, occupied], values[occupied]
-    if not (np.diff(scores.astype(np.float64)) >= 0).all():  # also where one is NaN
-        raise InputError("scores of keys that fall or are NaN", "the values that belong to the keys, in order")
     edges = np.unique(np.concatenate([_quantiles(row, scores) for row in rows if row.any()]))
     # The smallest edge is the smallest score, so no pixel lies below; the highest bin has no upper end.
     first = np.append(np.searchsorted(scores.astype(np.float64), edges), len(scores))

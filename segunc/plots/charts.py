@@ -69,29 +69,25 @@ def line_style(place: int) -> dict[str, Any]:
 
 
 def new_figure(
-    labels: Sequence[str],
-    title: str = "",
-    panels: int = 1,
-    height: float = PANEL,
-    share_x: bool = False,
-    ratios: Sequence[float] | None = None,
+    panels: int = 1, height: float = PANEL, share_x: bool = False, ratios: Sequence[float] | None = None
 ) -> tuple[Figure, list[Axes]]:
-    """A figure of stacked panels, ``height`` inches all together, with room for a legend of these labels and this title below, and
-    its axes from the top; ``ratios`` are relative heights of the panels, None for equal ones."""
-    rows = -(-len(labels) // _columns(labels)) + bool(title)
-    figure = Figure(figsize=(WIDTH, height + LEGEND_ROW * rows), layout="constrained")
+    """A figure of stacked panels, ``height`` inches all together, and its axes from the top; ``ratios`` are relative heights of the
+    panels, None for equal ones."""
+    figure = Figure(figsize=(WIDTH, height), layout="constrained")
     axes = figure.subplots(panels, 1, squeeze=False, sharex=share_x, height_ratios=ratios)[:, 0]
     return figure, list(axes)
 
 
-def add_legend(figure: Figure, handles: Sequence[Any], labels: Sequence[str], title: str = "") -> None:
-    """Put the legend below the panels, where it covers no data."""
-    spacing = {"handlelength": 2.6, "columnspacing": 1.2, "labelspacing": 0.3}
-    figure.legend(handles, labels, loc="outside lower center", ncols=_columns(labels), title=title or None, **spacing)
-
-
-def _columns(labels: Sequence[str]) -> int:
-    return 2 if len(labels) > 1 and max(map(len, labels)) <= 22 else 1
+def add_legend(figure: Figure, title: str = "") -> None:
+    """Put a legend of what is labelled in the panels below them, where it covers no data, and make the figure as much higher."""
+    labelled: dict[str, Any] = {}
+    for axes in figure.axes:
+        labelled = dict(zip(*axes.get_legend_handles_labels()[::-1], strict=True)) | labelled
+    columns = 2 if len(labelled) > 1 and max(map(len, labelled)) <= 22 else 1
+    rows = -(-len(labelled) // columns) + bool(title)
+    figure.set_size_inches(WIDTH, figure.get_figheight() + LEGEND_ROW * rows)
+    look = {"handlelength": 2.6, "columnspacing": 1.2, "labelspacing": 0.3, "ncols": columns, "title": title or None}
+    figure.legend([*labelled.values()], [*labelled], loc="outside lower center", **look)
 
 
 def unit_axis(axes: Axes, which: str) -> None:
@@ -146,7 +142,8 @@ def thin(x: Floats, y: Floats, most: int = MOST_POINTS) -> tuple[Floats, Floats]
     return x[kept], y[kept]
 
 
-def draw_lines(axes: Axes, lines: Sequence[Line], **look: Any) -> list[Any]:
-    """Draw lines in the styles of their places, with further keywords of matplotlib; their handles."""
-    places = [index if line.place is None else line.place for index, line in enumerate(lines)]
-    return [axes.plot(line.x, line.y, **look, **line_style(at))[0] for line, at in zip(lines, places, strict=True)]
+def draw_lines(axes: Axes, lines: Sequence[Line], **look: Any) -> None:
+    """Draw lines with their labels in the styles of their places, with further keywords of matplotlib."""
+    for index, line in enumerate(lines):
+        place = index if line.place is None else line.place
+        axes.plot(line.x, line.y, label=line.label, **look, **line_style(place))

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib.artist import Artist
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
 
@@ -139,13 +138,12 @@ def precision_recall_line(name: str, curve: DetectionCurve, place: int) -> Line:
 def precision_recall_figure(lines: Sequence[Line], base_rate: float, protocol: str) -> Figure:
     """Precision over recall in steps, so that the area is the average precision, and the base rate: the share of positive
     pixels in 0..1, which is the precision of a score that says nothing."""
-    labels = [*(line.label for line in lines), f"base rate {base_rate:.2g}"]
-    figure, (axes,) = new_figure(labels, "AUPR")
-    handles = draw_lines(axes, lines, drawstyle="steps-pre")
-    handles.append(axes.axhline(base_rate, **REFERENCE))
+    figure, (axes,) = new_figure()
+    draw_lines(axes, lines, drawstyle="steps-pre")
+    axes.axhline(base_rate, label=f"base rate {base_rate:.2g}", **REFERENCE)
     unit_axis(axes, "xy")
     axes.set(xlabel=f"recall (anomaly, {protocol})", ylabel=f"precision ({protocol})")
-    add_legend(figure, handles, labels, "AUPR")
+    add_legend(figure, "AUPR")
     return figure
 
 
@@ -158,14 +156,13 @@ def roc_line(name: str, curve: DetectionCurve, place: int) -> Line:
 @styled
 def roc_figure(lines: Sequence[Line], protocol: str) -> Figure:
     """True over false positive rate, with the diagonal of a score that says nothing and the recall of FPR95."""
-    labels = [*(line.label for line in lines), "recall of FPR95"]
-    figure, (axes,) = new_figure(labels, "AUROC")
+    figure, (axes,) = new_figure()
     axes.plot([0, 1], [0, 1], **REFERENCE)
-    handles = draw_lines(axes, lines)
-    handles.append(axes.axhline(0.95, color=FAINT, linewidth=0.6, zorder=1))
+    draw_lines(axes, lines)
+    axes.axhline(0.95, color=FAINT, linewidth=0.6, zorder=1, label="recall of FPR95")
     unit_axis(axes, "xy")
     axes.set(xlabel=f"false positive rate ({protocol})", ylabel=f"true positive rate (anomaly, {protocol})")
-    add_legend(figure, handles, labels, "AUROC")
+    add_legend(figure, "AUROC")
     return figure
 
 
@@ -173,19 +170,17 @@ def roc_figure(lines: Sequence[Line], protocol: str) -> Figure:
 def histogram_figure(histograms: Mapping[str, tuple[Floats, Floats]]) -> Figure:
     """Density of each score (densities ``[2, B]`` and edges) on a logarithmic axis, a panel each: normal pixels filled,
     anomalous ones dashed."""
-    labels = ["ID pixels", "OOD pixels"]
-    figure, panels = new_figure(labels, "", len(histograms), 0.35 + ROW_HEIGHT * len(histograms))
-    handles: list[Artist] = []
+    figure, panels = new_figure(len(histograms), 0.35 + ROW_HEIGHT * len(histograms))
+    filled: dict[str, Any] = {"fill": True, "facecolor": COLOURS[5] + "80", "edgecolor": COLOURS[0], "linewidth": 0.9}
+    dashed: dict[str, Any] = {"color": COLOURS[1], "linewidth": 1.2, "linestyle": (0, (4, 1.2))}
     for axes, (name, (density, edges)) in zip(panels, histograms.items(), strict=True):
         positive = density[density > 0]
         floor = float(positive.min()) / 2 if positive.size else 0.5
         top = float(positive.max()) * 3 if positive.size else 2.0
         base = floor / 10  # an empty bin lies below the axis
         rows = np.maximum(np.nan_to_num(density), base)
-        known = axes.stairs(rows[0], edges, baseline=base, fill=True, facecolor=COLOURS[5] + "80", edgecolor=COLOURS[0])
-        known.set_linewidth(0.9)
-        dashed: dict[str, Any] = {"color": COLOURS[1], "linewidth": 1.2, "linestyle": (0, (4, 1.2))}
-        handles = [known, axes.stairs(rows[1], edges, baseline=base, **dashed)]
+        for row, label, look in zip(rows, ("ID pixels", "OOD pixels"), (filled, dashed), strict=True):
+            axes.stairs(row, edges, baseline=base, label=label, **look)
         axes.set_yscale("log")
         axes.set_ylim(floor, top)
         axes.yaxis.set_major_locator(LogLocator(numticks=4))
@@ -193,17 +188,17 @@ def histogram_figure(histograms: Mapping[str, tuple[Floats, Floats]]) -> Figure:
         axes.set_xlim(edges[0], edges[-1])
         axes.set_xlabel(name, labelpad=1)
         axes.set_ylabel("density")
-    add_legend(figure, handles, labels)
+    add_legend(figure)
     return figure
 
 
 @styled
 def class_bars_figure(name: str, numbers: Mapping[str, float | None], mean: float | None) -> Figure:
     """The IoU of each class of a model as bars, a dash where there is none, with the mean over classes as a line."""
-    labels = [name if mean is None else f"{name}  {mean:.3f}"]
-    figure, (axes,) = new_figure(labels, "mean IoU", 1, 0.5 + len(numbers) * (GAP + BAR))
+    figure, (axes,) = new_figure(1, 0.5 + len(numbers) * (GAP + BAR))
     widths, height = [value or 0.0 for value in numbers.values()], 1.0 / (1 + GAP / BAR) * 0.92
-    handle = axes.barh(np.arange(len(numbers)), widths, height, facecolor=COLOURS[0], edgecolor="white", linewidth=0)
+    look: dict[str, Any] = {"facecolor": COLOURS[0], "edgecolor": "white", "linewidth": 0}
+    axes.barh(np.arange(len(numbers)), widths, height, label=Line(name, np.zeros(0), np.zeros(0), mean).label, **look)
     beside: dict[str, Any] = {"xytext": (2, 0), "textcoords": "offset points", "va": "center", "fontsize": 6}
     beside["bbox"] = {"facecolor": "white", "edgecolor": "none", "pad": 0.3}  # the line of the mean passes below it
     for place, value in enumerate(numbers.values()):
@@ -217,7 +212,7 @@ def class_bars_figure(name: str, numbers: Mapping[str, float | None], mean: floa
     axes.spines["left"].set_color(FAINT)
     # Room on the right for the number of a bar that reaches 1.
     axes.set(xlim=(0.0, 1.12), xticks=[0.0, 0.25, 0.5, 0.75, 1.0], xlabel="IoU of the class (dashed: mean)")
-    add_legend(figure, [handle], labels, "mean IoU")
+    add_legend(figure, "mean IoU")
     return figure
 
 
@@ -225,10 +220,9 @@ def class_bars_figure(name: str, numbers: Mapping[str, float | None], mean: floa
 def reliability_figure(name: str, diagram: Reliability, error: float | None) -> Figure:
     """Accuracy over mean confidence of each bin, the diagonal of perfect calibration (a point above it is right more often than
     it says), and below, because a point may stand for a handful of them, the pixels of each bin."""
-    labels = [name if error is None else f"{name}  {error:.3f}"]
-    figure, (upper, lower) = new_figure(labels, "ECE", 2, 3.3, share_x=True, ratios=(2.6, 1.0))
+    figure, (upper, lower) = new_figure(2, 3.3, share_x=True, ratios=(2.6, 1.0))
     upper.plot([0, 1], [0, 1], **REFERENCE)
-    handles = upper.plot(diagram.confidence, diagram.accuracy, marker="o", markersize=3, **line_style(0))
+    draw_lines(upper, [Line(name, diagram.confidence, diagram.accuracy, error)], marker="o", markersize=3)
     lower.stairs(diagram.pixels, diagram.edges, linewidth=1.1, baseline=None, **line_style(0))
     unit_axis(upper, "xy")
     lower.set_yscale("log")
@@ -236,7 +230,7 @@ def reliability_figure(name: str, diagram: Reliability, error: float | None) -> 
     upper.set_ylabel("accuracy (pooled)")
     lower.set_ylabel("pixels")
     lower.set_xlabel(f"confidence of the predicted class ({len(diagram.pixels)} bins)")
-    add_legend(figure, handles, labels, "ECE")
+    add_legend(figure, "ECE")
     return figure
 
 
@@ -255,13 +249,12 @@ def risk_coverage_figure(lines: Sequence[Line]) -> Figure:
     """
     highest = max(float(line.y.max()) for line in lines)
     top = next((top for top in (0.05, 0.1, 0.2, 0.5) if highest <= top), 1.0)
-    labels, title = [line.label for line in lines], "AURC (lower is better)"
-    figure, (axes,) = new_figure(labels, title)
-    handles = draw_lines(axes, lines)
+    figure, (axes,) = new_figure()
+    draw_lines(axes, lines)
     unit_axis(axes, "x")
     axes.set_ylim(0.0, top * 1.01)
     axes.set(xlabel="coverage: share of pixels accepted (pooled)", ylabel="risk: share of them wrong")
-    add_legend(figure, handles, labels, title)
+    add_legend(figure, "AURC (lower is better)")
     return figure
 
 
@@ -280,20 +273,20 @@ def sparsification_figure(curves: Sequence[tuple[Line, Sparsification]]) -> Figu
     """
     lines = [line for line, _ in curves]
     shared = all(np.array_equal(own.by_error, curves[0][1].by_error) for _, own in curves)
-    labels = [*(line.label for line in lines), "by the true error" if shared else "dotted: by the true error"]
-    title = "AUSE (lower is better)"
-    figure, (axes,) = new_figure(labels, title)
-    handles = draw_lines(axes, lines)
-    for handle, (_, own) in zip(handles, curves, strict=True):
-        axes.plot(own.removed, own.by_error, **(REFERENCE if shared else REFERENCE | {"color": handle.get_color()}))
-    handles += axes.plot([], [], **(REFERENCE | {"zorder": 2}))
+    figure, (axes,) = new_figure()
+    draw_lines(axes, lines)
+    for drawn, (_, own) in zip(list(axes.lines), curves, strict=True):
+        axes.plot(own.removed, own.by_error, **(REFERENCE if shared else REFERENCE | {"color": drawn.get_color()}))
+    axes.plot(
+        [], [], label="by the true error" if shared else "dotted: by the true error", **(REFERENCE | {"zorder": 2})
+    )
     axes.axhline(1.0, color=FAINT, linewidth=0.6, zorder=1)
     unit_axis(axes, "x")
     # A score that is worse than chance rises above 1; how far it does beyond 2 is left to its number.
     axes.set_ylim(0.0, 1.05 if all(line.y.max() <= 1.05 for line in lines) else 2.0)
     axes.set_xlabel("share of pixels removed, least certain first (pooled)")
     axes.set_ylabel("error rate left / error rate of all")
-    add_legend(figure, handles, labels, title)
+    add_legend(figure, "AUSE (lower is better)")
     return figure
 
 
@@ -304,18 +297,16 @@ def patch_figure(sweeps: Mapping[str, Mapping[str, Floats]], places: Mapping[str
     The threshold runs from the least (0) to the greatest (1) mean uncertainty of a patch, so that scores of different
     units share the axis; ``places`` among what is compared decide colour and dashes.
     """
-    names = list(sweeps)
-    figure, panels = new_figure(names, "", 3, 4.0, share_x=True)
-    handles: list[Artist] = []
+    figure, panels = new_figure(3, 4.0, share_x=True)
     what = ("p(accurate | certain)", "p(uncertain | inaccurate)", "PAvPU")
     for axes, label, share in zip(panels, what, selective.SHARES, strict=True):
         lines = [
             Line(n, np.linspace(0.0, 1.0, len(row[share])), row[share], place=places[n]) for n, row in sweeps.items()
         ]
-        handles = draw_lines(axes, lines)
+        draw_lines(axes, lines)
         unit_axis(axes, "xy")
         axes.set_title(f"{label}, patches of {selective.WINDOW} x {selective.WINDOW} px", loc="left")
         axes.set_ylabel("share")
     panels[-1].set_xlabel("uncertainty threshold, least to greatest (pooled)")
-    add_legend(figure, handles, names)
+    add_legend(figure)
     return figure

@@ -135,9 +135,9 @@ def overlay(options: OverlayOptions) -> OverlayResult:
             on_frame=show.count,
         )
     pictures = {out / name: paths for name, paths in written.pictures.items()}
-    times = written.times if options.fps is None else {}
+    times = written.times if options.fps is None else []
     videos = {
-        folder: write_video(paths, out / f"{folder.name}{video_suffix()}", rate, [times.get(path) for path in paths])
+        folder: write_video(paths, out / f"{folder.name}{video_suffix()}", rate, times)
         for folder, paths in pictures.items()
         if rate is not None and paths
     }

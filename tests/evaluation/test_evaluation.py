@@ -207,8 +207,6 @@ def test_labels_of_a_data_set_that_names_them_its_own_way(folder, run):
 
 
 def test_bad_calls_are_refused(folder):
-    with pytest.raises(InputError, match="no labels are given"):
-        evaluate_maps(folder / "maps")
     with pytest.raises(InputError, match="without a label map"):
         evaluate_maps(folder / "maps", labels=folder / "labels")
     with pytest.raises(InputError, match="does not exist"):
@@ -289,9 +287,7 @@ def test_components_without_a_threshold_are_null_with_the_reason(folder, run):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"protocols": ("board",)}, "one of pooled, per-image, smiyc"),
         ({"tracks": ("board",)}, "one of smiyc-anomaly, smiyc-obstacle"),
-        ({"mode": "strict"}, "smiyc or inclusive"),
         ({"resample": r"oslo_\d"}, "finds nothing in the frame name bergen/frame_0"),
         (
             {"scores": ["sharpness"]},

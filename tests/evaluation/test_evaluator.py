@@ -186,8 +186,6 @@ def test_nothing_to_score_is_an_error():
         evaluator.result()
     with pytest.raises(InputError, match="neither scores nor classes"):
         Evaluator((), None)
-    with pytest.raises(InputError, match="each name once"):
-        Evaluator(("msp", "msp"), None)
 
 
 def test_keys_decode_to_the_units_of_the_maps():

@@ -277,7 +277,6 @@ def test_what_becomes_zero_and_what_is_unfinished_is_said(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"to": "kitti"}, "the format 'kitti'; expected one of smiyc, fishyscapes"),
         (
             {"score": "entropie"},
             r"score 'entropie' has no maps in .* one of entropy, epistemic, deterministic-max-logit",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import hypothesis.extra.numpy as arrays
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from segunc.gallery.description import describe_model, setting_words
+from segunc.gallery.description import setting_words
 from segunc.gallery.frame_files import (
     SHARES,
     found_up_to,
@@ -20,8 +18,6 @@ from segunc.gallery.frame_files import (
     pack,
     recorded_statistics,
 )
-from segunc.maps.reader import MapsReader
-from tests.maps.fakes import edit_manifest
 
 GRIDS = arrays.arrays(np.float32, (6, 7), elements=st.sampled_from([float(np.float32(i / 8)) for i in range(9)]))
 
@@ -68,10 +64,10 @@ def test_statistics_are_those_of_numpy() -> None:
     assert frame_statistics(values) == {}
 
 
-def test_records_may_hold_further_statistics() -> None:
+def test_what_a_record_holds_of_a_score() -> None:
     record = {"name": "a", "size": [1, 2], "files": {"entropy": "x"}}
-    record |= {"mean": {"entropy": 0.5}, "largest": {"entropy": 7}}
-    assert recorded_statistics(record, "entropy") == {"mean": 0.5, "largest": 7}
+    record |= {"mean": {"entropy": 0.5}, "component": {"entropy": 7}}
+    assert recorded_statistics(record, "entropy") == {"mean": 0.5, "component": 7}
     assert recorded_statistics(record, "msp") == {}
 
 
@@ -94,15 +90,3 @@ def test_wider_numbers_are_packed_as_the_values_that_the_reader_gives() -> None:
 )
 def test_settings_in_words(settings: dict[str, object], words: str) -> None:
     assert setting_words(settings) == words
-
-
-def test_an_older_manifest_shows_its_alpha(copy: Path) -> None:
-    edit_manifest(
-        copy,
-        lambda content: content.update(
-            model={**content["model"], "alpha": 0.07} | dict.fromkeys(("parameters", "provenance"))
-        ),
-    )
-    facts = dict(describe_model(MapsReader(copy))["facts"])
-    assert facts["Parameters"] == "alpha 0.07"
-    assert "Made with" not in facts

@@ -86,10 +86,8 @@ def test_unfinished_video_leaves_no_file_and_keeps_the_old_one(tmp_path: Path, m
     assert sorted(p.name for p in tmp_path.iterdir()) == ["overlay", "overlay.webm"]
 
 
-@pytest.mark.parametrize(("name", "fps", "count"), [("o.avi", 25.0, 1), ("o.webm", 0.0, 1), ("o.webm", 25.0, 0)])
-def test_bad_input(tmp_path: Path, name: str, fps: float, count: int) -> None:
-    with pytest.raises(InputError):
-        write_video(pictures(tmp_path / "overlay", count), tmp_path / name, fps)
+@pytest.mark.parametrize("name", ["o.avi", "o.webm"])
+def test_what_is_no_video_shows_nothing(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes(b"no video")
     assert shown_spans(tmp_path / name) == []
 

@@ -19,7 +19,7 @@ from segunc.maps.reader import MapsReader
 from segunc.maps.shards import Shard
 from segunc.maps.statistics import Region
 from segunc.maps.store import MapsWriter
-from segunc.maps.sums import DamageError, seal, seal_line
+from segunc.maps.sums import DamageError
 from tests.maps.fakes import folder_bytes, manifest, process, write_pictures
 
 FRAME = "a/frame_001"
@@ -150,23 +150,11 @@ def test_the_maps_of_shards_are_never_another_tools(tmp_path: Path, manifest_tex
         MapsReader(tmp_path / "maps")
 
 
-def test_a_line_of_another_layout_is_damaged_and_numbers_are_numbers(home: Path) -> None:
+def test_a_line_that_was_sealed_for_other_values_is_damaged(home: Path) -> None:
     log = home / "maps" / "frames.jsonl"
     first, *others = log.read_bytes().splitlines(keepends=True)
     record = json.loads(first)
     inner = {key: value for key, value in record.items() if key not in ("sums", "sum")}
-    bad = [json.dumps({**inner, "sum": record["sum"]}).encode() + b"\n"]
-    bad += [seal_line(inner)]
-    for line in bad:
-        log.write_bytes(b"".join([line, *others]))
-        with pytest.raises(DamageError, match=r"line 1, (is no record of a frame|was changed)"):
-            MapsReader(home / "maps")
-
-
-def test_a_finished_manifest_says_how_many(home: Path) -> None:
-    path = home / "maps" / "manifest.json"
-    content = json.loads(path.read_text())
-    for wrong in ({"finished": "x"}, {"failed": 1}, {"status": None}):
-        path.write_text(json.dumps(seal({k: v for k, v in {**content, **wrong}.items() if k != "sha256"})))
-        with pytest.raises(InputError, match="does not say how a run stands"):
-            MapsReader(home / "maps")
+    log.write_bytes(b"".join([json.dumps({**inner, "sum": record["sum"]}).encode() + b"\n", *others]))
+    with pytest.raises(DamageError, match=r"line 1, was changed"):
+        MapsReader(home / "maps")

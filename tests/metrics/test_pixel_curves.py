@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from sklearn import metrics as sklearn_metrics
 
-from segunc.core.errors import InputError
 from segunc.maps.encoding import encode_unit, keys_to_half, score_keys
 from segunc.metrics.counting import (
     IMAGE_NUMBERS,
@@ -108,8 +107,6 @@ def test_the_recall_of_exactly_19_in_20_reaches_95_percent():
     curve = detection_curve(count_keys(score_keys(scores), labels))
     assert fpr_at_recall(curve) == 0.0
     assert fpr_at_recall(curve, recall=0.96) == 1.0
-    with pytest.raises(InputError, match="recall"):
-        fpr_at_recall(curve, recall=95)
 
 
 def test_the_threshold_of_best_f1_is_inclusive_and_gives_that_f1():

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from segunc.core.errors import InputError
 from segunc.maps.encoding import decode_unit, encode_unit
 from segunc.metrics.counting import count_scores, detection_curve
 from segunc.metrics.smiyc import (
@@ -206,11 +205,3 @@ def test_the_form_of_constant_size_is_near():
     near = smiyc_result(SmiycBins(values[::-1], np.stack((counts[0], counts[1]))[:, keys.thresholds[::-1]]))
     for name, value in smiyc_result(bins).items():
         assert near[name] == pytest.approx(value, abs=1e-3)
-
-
-def test_counts_of_other_shapes_and_values_out_of_order_are_refused():
-    counts = count_scores(*random_frame(1))
-    with pytest.raises(InputError, match="float16"):
-        smiyc_bins(counts[:, ::16], VALUES_OF_FLOAT_KEYS)
-    with pytest.raises(InputError, match="in order"):
-        smiyc_bins(counts, VALUES_OF_FLOAT_KEYS[::-1])

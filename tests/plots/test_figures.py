@@ -14,7 +14,6 @@ from matplotlib.figure import Figure
 from PIL import Image
 from sklearn.metrics import precision_recall_curve, roc_curve
 
-from segunc.core.errors import InputError
 from segunc.maps.encoding import decode_unit, encode_unit
 from segunc.metrics.calibration import bin_counts, reliability
 from segunc.metrics.counting import Counts, detection_curve, score_histogram
@@ -267,10 +266,3 @@ def test_files_are_whole_and_the_same_whatever_the_settings_of_the_process(tmp_p
 def test_no_state_of_pyplot_is_made():
     code = "import sys, segunc.plots.evaluation; sys.exit('matplotlib.pyplot' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
-def test_curves_without_data_are_refused():
-    with pytest.raises(InputError, match="no pixel"):
-        figures.risk_coverage_line("msp", risk_coverage(np.zeros((2, 65536), np.int64)), 0)
-    with pytest.raises(InputError, match="wrongly predicted"):
-        figures.sparsification_line("msp", risk_coverage(np.array([[3, 1], [0, 0]])), 0)

@@ -59,7 +59,7 @@ def test_compare_writes_a_csv_table(tmp_path: Path) -> None:
         ("export --maps nowhere --score entropy --to fishyscapes --out OUT", "nowhere does not exist"),
         (
             "export --maps MAPS --score entropy --to fishyscapes --anomaly-only --out FILE",
-            "cannot be made (File exists)",
+            "is a file; expected the path of a folder",
         ),
         ("export --maps MAPS --score entropy --to fishyscapes --out OUT", "no predictions, and the board takes"),
         ("export --maps MAPS --score entropy --to smiyc --anomaly-only --out OUT", "--anomaly-only with --to smiyc"),

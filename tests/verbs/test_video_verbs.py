@@ -113,7 +113,7 @@ def test_everything_at_once_is_killed_and_goes_on_to_the_same_bytes(finetuned: J
     succeed(*command, "--out", tmp_path / "killed")
     assert tree(tmp_path / "killed") == tree(tmp_path / "whole")
     reader = MapsReader(tmp_path / "whole")
-    assert len(reader) == 12
+    assert len(reader.frames) == 12
     for score in ("prediction", "entropy", "aleatoric", "epistemic"):
         assert not reader.read_stored("000005", score)[48:].any()
     run = json.loads((tmp_path / "whole/manifest.json").read_text())["run"]
