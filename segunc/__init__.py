@@ -8,6 +8,8 @@ the command line is a function over its options, and returns what it did::
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -57,27 +59,9 @@ if TYPE_CHECKING:
     from segunc.verbs.training import finetune as finetune
     from segunc.verbs.training import train as train
 
-_ALONE = ["demo", "doctor", "evaluate", "predict"]  # verbs in a module of their name
-_MAKING, _LOOKING = ["finetune", "train"], ["compare", "export", "overlay", "review", "summary"]
-_NAMES = {
-    "segunc.affine.convert": ["ConversionReport", "convert"],
-    "segunc.affine.draws": ["AffineLayout"],
-    "segunc.affine.files": ["save_posterior"],
-    "segunc.core.errors": ["InputError", "PartialFailure"],
-    "segunc.maps.encoding": ["decode_unit", "encode_unit"],
-    "segunc.networks": ["NetworkDescription", "SegmentationNetwork", "build_network", "load_network", "save_network"],
-    "segunc.options": ["ImportOptions", *(f"{verb.capitalize()}Options" for verb in [*_ALONE, *_MAKING, *_LOOKING])],
-    "segunc.posteriors.abnn": ["ABNN", "ABNNTuner"],
-    "segunc.posteriors.abnn_task": ["ABNNCallback", "ABNNTask"],
-    "segunc.posteriors.files": ["load_model"],
-    "segunc.sampling": ["Prediction", "Sampler"],
-    "segunc.training.data": ["OwnData"],
-    "segunc.verbs.import_network": ["import_network"],
-    "segunc.verbs.results": _LOOKING,
-    "segunc.verbs.training": _MAKING,
-    **{f"segunc.verbs.{verb}": [verb] for verb in _ALONE},
-}
-_HOMES = {name: home for home, names in _NAMES.items() for name in names}
+_IMPORT = re.compile(r"^    from (\S+) import (\w+) as", re.MULTILINE)
+_HOMES = {name: home for home, name in _IMPORT.findall(Path(__file__).read_text(encoding="utf-8"))}
+"""Public name -> its module, as the imports above say for type checkers."""
 __all__ = sorted(_HOMES)
 
 

@@ -4,29 +4,18 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any
 
 from safetensors.torch import save
-from torch import Tensor
 
 from segunc.affine.convert import ConversionReport
 from segunc.affine.draws import AffineLayout
+from segunc.affine.posterior import Stored
 from segunc.core.files import link_or_copy, read_bytes, read_json, write_atomically, write_record
 from segunc.networks.files import DESCRIPTION, POSTERIOR, WEIGHTS
 from segunc.networks.weights import check_finite
 
 TENSORS = "posterior.safetensors"
-
-
-class Stored(Protocol):
-    """What a model folder keeps beside its base network; every :class:`segunc.affine.posterior.Posterior` is one."""
-
-    method: ClassVar[str]
-
-    @property
-    def members(self) -> int: ...
-    def tensors(self) -> dict[str, Tensor]: ...
-    def settings(self) -> dict[str, Any]: ...
 
 
 def save_posterior(

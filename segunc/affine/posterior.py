@@ -20,14 +20,26 @@ P = TypeVar("P", bound="Posterior")
 PriorMean = Literal["base", "zero"]
 
 
-@runtime_checkable
-class Posterior(Protocol):
-    """A way to make affine draws over one network."""
+class Stored(Protocol):
+    """What a model folder keeps beside its base network."""
 
     method: ClassVar[str]  # its name in files and on the command line
 
     @property
     def members(self) -> int: ...
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What ``posterior.safetensors`` holds."""
+        ...
+
+    def settings(self) -> dict[str, Any]:
+        """What ``posterior.json`` holds beside the sites."""
+        ...
+
+
+@runtime_checkable
+class Posterior(Stored, Protocol):
+    """A way to make affine draws over one network."""
 
     def affine(self, layout: AffineLayout, draws: Sequence[int], seed: Seed, scope: str | None = None) -> AffineDraws:
         """The draws with the given numbers; each depends on (seed, number) alone.
@@ -38,14 +50,6 @@ class Posterior(Protocol):
             seed: of the noise, or where the noise comes from (a scheme that couples the draws).
             scope: narrower than the posterior's own, or None.
         """
-        ...
-
-    def tensors(self) -> dict[str, Tensor]:
-        """What ``posterior.safetensors`` holds."""
-        ...
-
-    def settings(self) -> dict[str, Any]:
-        """What ``posterior.json`` holds beside the sites."""
         ...
 
     @classmethod

@@ -12,8 +12,8 @@ import torch
 
 from segunc.affine.convert import ConversionReport, convert
 from segunc.affine.draws import AffineLayout, in_scope
-from segunc.affine.files import Stored, save_posterior
-from segunc.affine.posterior import P, Posterior, Trainable
+from segunc.affine.files import save_posterior
+from segunc.affine.posterior import P, Posterior, Stored, Trainable
 from segunc.core.device import Precision, resolve_device
 from segunc.core.errors import InputError
 from segunc.networks.files import load_network
