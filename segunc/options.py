@@ -1,6 +1,7 @@
 """What can be asked of each verb: one dataclass a verb, from which the command line makes its options and their help.
 
-The types say the bounds of numbers, and the dataclasses check themselves. Nothing here imports more than the standard library.
+The types say the bounds of numbers and what reads a word; the dataclasses check themselves. Docstrings say what the options mean, and
+in parentheses how the help writes a value. Nothing here imports more than the standard library.
 """
 
 from __future__ import annotations
@@ -8,10 +9,22 @@ from __future__ import annotations
 import json
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from functools import wraps
 from pathlib import Path
-from typing import Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar, cast, get_args, get_type_hints, overload
+from typing import (
+    Annotated,
+    Any,
+    Concatenate,
+    Literal,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    cast,
+    get_args,
+    get_type_hints,
+    overload,
+)
 
 from segunc.core.bounds import (
     Bits,
@@ -34,7 +47,6 @@ More = ParamSpec("More")
 Given = TypeVar("Given", contravariant=True)
 Result = TypeVar("Result", covariant=True)
 PathLike = str | Path
-Size = tuple[Side, Side]  # (height, width)
 
 
 class Verb(Protocol[Asked, Given, More, Result]):
@@ -68,29 +80,23 @@ def several(given: PathLike | Sequence[PathLike]) -> Sequence[PathLike]:
     return [given] if isinstance(given, str | Path) else given
 
 
-def option(help: str, default: Any = ..., *, kw_only: Any = MISSING, **settings: Any) -> Any:
-    """A field with what the command line says about it; required where it has no default.
+def option(default: Any = ..., **settings: Any) -> Any:
+    """Return a field of an option that is more than a name, a type and a default.
 
-    ``settings`` are arguments of argparse's ``add_argument``, beside those that follow from the field's name, type and default (a
-    ``Literal`` gives the choices, a bool a flag); and ``flags``, the names on the command line where they are others, ``exclusive``, True
-    for those of which exactly one is required, and ``choices_of``, the table (``module:name``) whose names are the choices.
+    Args:
+        default: of the field; without one it is required. A list or a dictionary is copied.
+        settings: arguments of argparse's ``add_argument``; and ``flags``, the names on the command line where they are others,
+            ``exclusive``, True for those of which exactly one is required, and ``choices_of``, the table (``module:name``) whose names
+            are the choices.
     """
-    metadata = {"help": help, **settings}
-    if default is ...:
-        return field(metadata=metadata, kw_only=kw_only)
     if isinstance(default, (dict, list)):
-        return field(default_factory=default.copy, metadata=metadata, kw_only=kw_only)
-    return field(default=default, metadata=metadata, kw_only=kw_only)
+        return field(default_factory=default.copy, metadata=settings)
+    return field(metadata=settings) if default is ... else field(default=default, metadata=settings)
 
 
 def comma_list(text: str) -> list[str]:
     """``a,b`` as a list."""
     return [part.strip() for part in text.split(",") if part.strip()]
-
-
-def listed(help: str, default: Any = None, **settings: Any) -> Any:
-    """An :func:`option` of several words, ``A,B``."""
-    return option(help, default, metavar="A,B", type=comma_list, **settings)
 
 
 def whole_numbers(text: str) -> list[int]:
@@ -101,7 +107,7 @@ def whole_numbers(text: str) -> list[int]:
     return [int(part) for part in parts]
 
 
-def image_size(text: str) -> Size:
+def image_size(text: str) -> tuple[int, int]:
     """``HxW`` as (height, width)."""
     parts = text.lower().split("x")
     if len(parts) != 2 or not all(p.isdigit() and int(p) > 0 for p in parts):
@@ -133,7 +139,7 @@ def colour_triple(text: str) -> tuple[float, float, float]:
     return red, green, blue
 
 
-def arguments(text: str) -> dict[str, Any]:
+def read_arguments(text: str) -> dict[str, Any]:
     """``a=1,b="x"`` with values in JSON, or one JSON object, as a dictionary."""
     if not text.startswith("{"):
         return by_name(text, json.loads, "NAME=JSON, e.g. width=32")
@@ -190,7 +196,21 @@ def frame_groups(text: str) -> str | dict[str, str]:
     return named_pairs(text, "frame,group", "FRAME,GROUP") if text.endswith(".csv") else text
 
 
-BITS = "bits that 16-bit images use, of 12 for instance the highest value is 4095 (default 16)"
+Folder = Annotated[PathLike, "folder"]
+File = Annotated[PathLike, "file"]
+Names = Annotated[Sequence[str], comma_list]
+Size = Annotated[tuple[Side, Side], image_size]  # (height, width)
+Triple = Annotated[tuple[float, float, float], colour_triple]
+Thresholds = Annotated[Mapping[str, float], thresholds]
+Settings = Mapping[str, Any] | Sequence[str]
+"""Keys of a configuration to overrule, ``{"trainer.max_epochs": 3}``, or the same in the words of the command line."""
+
+
+def parts_of(hint: Any) -> list[Any]:
+    """Return a type and all that it is made of, its annotations among it."""
+    return [hint, *(part for each in get_args(hint) for part in parts_of(each))]
+
+
 GROUPS = {
     "input": "source weights weights_key trust base config method model maps results input images image all_images frames every start end "
     "shard mask names metrics verdicts compare",
@@ -216,538 +236,493 @@ class Options:
             flag = next(iter(one.metadata.get("flags", ())), f"--{one.name.replace('_', '-')}")
             value, hint = getattr(self, one.name), hints[one.name]
             check_value(flag, value, hint, "see --help")
-            if Path in get_args(hint) and "" in (value if isinstance(value, list | tuple) else [value]):
+            parts = parts_of(hint)
+            if Path in parts and "" in (value if isinstance(value, list | tuple) else [value]):
                 raise InputError(f"{flag} ''", "a path", ". is the current folder")
-            if one.name in ("out", "plots") and value and one.metadata["metavar"] != "PATH":  # else of either kind
+            if one.name in ("out", "plots") and value and ("folder" in parts or "file" in parts):
                 try:
-                    check_place(Path(value), folder=one.metadata["metavar"] == "DIR")
+                    check_place(Path(value), folder="folder" in parts)
                 except InputError as error:
                     raise InputError(f"{flag} {error.given}", error.expected, f"give another {flag}") from error
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceOptions(Options):
-    """Where a verb computes."""
+    """Where a verb computes.
 
-    device: str = option("where to compute (default auto)", "auto", metavar="auto|cpu|cuda[:N]")
+    Args:
+        device (auto|cpu|cuda[:N]): where to compute (default auto)
+    """
 
-
-@dataclass(frozen=True, kw_only=True)
-class LoggerOptions:
-    """Where numbers are written beside the folder of a run."""
-
-    logger: Literal["tensorboard", "wandb", "mlflow"] | None = option(
-        "also log the numbers there; its own environment variables say where to, and whether offline", None
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrustOptions:
-    """Whether code may be run that a configuration names."""
-
-    trust: bool = option(
-        "run the callbacks and loggers of your own that the configuration names, now and later on this machine", False
-    )
+    device: str = "auto"
 
 
 @dataclass(frozen=True, kw_only=True)
 class LabelOptions:
-    """What the values of class labels mean."""
+    """What the values of class labels mean.
 
-    label_map: str | None = option(
-        "what class labels mean, in place of the data set's own: cityscapes, camvid, ... or a CSV",
-        None,
-        metavar="NAME|CSV",
-    )
+    Args:
+        label_map (NAME|CSV): what class labels mean, in place of the data set's own: cityscapes, camvid, ... or a CSV
+    """
+
+    label_map: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class MappedLabelOptions(LabelOptions):
-    """What the values of class labels mean to a network that knows other classes."""
+    """What the values of class labels mean to a network that knows other classes.
 
-    map_classes: Mapping[str, str] = option(
-        "classes of the network that are classes of the data set, where the two differ: pairs, or a CSV with the columns "
-        "network,dataset. Several may be one. The data set's other classes are ignored; the network's others are errors "
-        "where they are predicted",
-        {},
-        metavar="A=B,C=D|CSV",
-        type=class_pairs,
-    )
+    Args:
+        map_classes (A=B,C=D|CSV): classes of the network that are classes of the data set, where the two differ: pairs, or a CSV with
+            the columns network,dataset. Several may be one. The data set's other classes are ignored; the network's others are errors
+            where they are predicted
+    """
+
+    map_classes: Annotated[Mapping[str, str], class_pairs] = option({})
 
 
 @dataclass(frozen=True, kw_only=True)
 class TruthOptions:
-    """The labels of frames whose maps lie on disk: folders of them, or those of a data set."""
+    """The labels of frames whose maps lie on disk: folders of them, or those of a data set.
 
-    anomaly_labels: PathLike | None = option(
-        "anomaly masks of the frames in --maps: 0 normal, 1 anomaly, 255 ignored, or as --dataset has them",
-        None,
-        metavar="DIR",
-    )
-    dataset: str | None = option(
-        "data set: what the values of its labels mean, and with --root its frames", None, metavar="NAME"
-    )
-    root: PathLike | None = option("where the data set lies; with --maps instead of label folders", None, metavar="DIR")
-    split: str = option(
-        "of the data set (default test); selection: the frames that hyper-parameters are selected on", "test"
-    )
-    anomaly_class: Sequence[str] = listed(
-        "classes of the data set that the network was not trained on: anomalies (may be repeated)", [], action="extend"
-    )
+    Args:
+        anomaly_labels (DIR): anomaly masks of the frames in --maps: 0 normal, 1 anomaly, 255 ignored, or as --dataset has them
+        dataset (NAME): data set: what the values of its labels mean, and with --root its frames
+        root (DIR): where the data set lies; with --maps instead of label folders
+        split: of the data set (default test); selection: the frames that hyper-parameters are selected on
+        anomaly_class (A,B): classes of the data set that the network was not trained on: anomalies (may be repeated)
+    """
+
+    anomaly_labels: Folder | None = None
+    dataset: str | None = None
+    root: Folder | None = None
+    split: str = "test"
+    anomaly_class: Names = option([], action="extend")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClassTruthOptions(TruthOptions, LabelOptions):
-    """The same with class labels."""
+    """The same with class labels.
 
-    labels: PathLike | None = option(
-        "class labels of the frames in --maps (needs --dataset or --label-map)", None, metavar="DIR"
-    )
+    Args:
+        labels (DIR): class labels of the frames in --maps (needs --dataset or --label-map)
+    """
+
+    labels: Folder | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class SamplingOptions(DeviceOptions):
-    """Draws, their noise and the network's size and precision."""
+    """Draws, their noise and the network's size and precision.
 
-    draws: Count = option("networks that are drawn (default 24)", 24, metavar="S")
-    seed: Seed = option("of the draws (default 0)", 0)
-    alpha: NonNegativeFloat | None = option("noise scale of an ABNN in place of its own", None, metavar="A")
-    scheme: Literal["independent", "antithetic", "latin-hypercube"] | None = option(
-        "how the draws of a member are spread (default latin-hypercube)", None
-    )
-    scope: str | None = option(
-        "sample fewer norm sites: all, encoder, decoder, last:N, every:N or a pattern", None, metavar="SCOPE"
-    )
-    size: Size | None = option(
-        "size the network sees; maps keep the frame's own size", None, metavar="HxW", type=image_size
-    )
-    chunk: Count | None = option("draws in a batch (default: by memory)", None, metavar="N")
-    precision: Literal["auto", "float32", "bfloat16"] = option(
-        "of the network (default: bfloat16 where the hardware makes it fast for this network)", "auto"
-    )
-    threads: Threads | None = option("CPU threads of the network (default: all cores)", None, metavar="N")
-    compile: Literal["auto", "on", "off"] = option(
-        "torch.compile the draws: a tenth faster after seconds of compiling for each size of frame (default auto: where the "
-        "whole input is long enough)",
-        "auto",
-        nargs="?",
-        const="on",
-    )
+    Args:
+        draws (S): networks that are drawn (default 24)
+        seed: of the draws (default 0)
+        alpha (A): noise scale of an ABNN in place of its own
+        scheme: how the draws of a member are spread (default latin-hypercube)
+        scope (SCOPE): sample fewer norm sites: all, encoder, decoder, last:N, every:N or a pattern
+        size (HxW): size the network sees; maps keep the frame's own size
+        chunk (N): draws in a batch (default: by memory)
+        precision: of the network (default: bfloat16 where the hardware makes it fast for this network)
+        threads (N): CPU threads of the network (default: all cores)
+        compile: torch.compile the draws: a tenth faster after seconds of compiling for each size of frame (default auto: where the
+            whole input is long enough)
+    """
+
+    draws: Count = 24
+    seed: Seed = 0
+    alpha: NonNegativeFloat | None = None
+    scheme: Literal["independent", "antithetic", "latin-hypercube"] | None = None
+    scope: str | None = None
+    size: Size | None = None
+    chunk: Count | None = None
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    threads: Threads | None = None
+    compile: Literal["auto", "on", "off"] = option("auto", nargs="?", const="on")
 
 
 @dataclass(frozen=True)
 class DemoOptions(DeviceOptions):
-    """The whole job on toy road scenes."""
+    """Toy data, train, convert, fine-tune, predict, evaluate, review: the whole job in a few minutes.
 
-    out: PathLike = option("folder for data, models, maps and pages", metavar="DIR")
-    seed: Seed = option("of the scenes and the training (default 0)", 0)
+    Args:
+        out (DIR): folder for data, models, maps and pages
+        seed: of the scenes and the training (default 0)
+    """
+
+    out: Folder
+    seed: Seed = 0
 
 
-Settings = Mapping[str, Any] | Sequence[str]
-"""Keys of a configuration to overrule, ``{"trainer.max_epochs": 3}``, or the same in the words of the command line."""
+@dataclass(frozen=True, kw_only=True)
+class TrainingOptions(DeviceOptions, LabelOptions):
+    """What the verbs with a configuration have in common; ``settings`` overrule its keys, or stand for it.
+
+    Args:
+        logger: also log the numbers there; its own environment variables say where to, and whether offline
+        trust: run the callbacks and loggers of your own that the configuration names, now and later on this machine
+    """
+
+    logger: Literal["tensorboard", "wandb", "mlflow"] | None = None
+    trust: bool = False
+    settings: Settings = ()
 
 
 @dataclass(frozen=True)
-class TrainOptions(DeviceOptions, LabelOptions, LoggerOptions, TrustOptions):
-    """A deterministic network; ``settings`` overrule keys of the configuration."""
+class TrainOptions(TrainingOptions):
+    """Train a deterministic segmentation network.
 
-    config: PathLike = option("see configs/; any key can be overruled as --key.subkey VALUE", metavar="YAML")
-    out: PathLike = option("the model folder; the same command continues a killed run", metavar="DIR")
-    seeds: Sequence[Seed] | None = option(
-        "train one network for each seed, into DIR/seed-A and so on: the members of an ensemble",
-        None,
-        metavar="A,B",
-        type=whole_numbers,
-    )
-    settings: Settings = ()
+    Args:
+        config (YAML): see configs/; any key can be overruled as --key.subkey VALUE
+        out (DIR): the model folder; the same command continues a killed run
+        seeds (A,B): train one network for each seed, into DIR/seed-A and so on: the members of an ensemble
+    """
+
+    config: File
+    out: Folder
+    seeds: Annotated[Sequence[Seed], whole_numbers] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImportOptions(Options):
-    """A network that others trained, as a model folder."""
+    """Take over a network from torchvision, transformers, smp or code of your own.
 
-    source: str = option(
-        "smp:DIR_OR_HUB_ID, torchvision:NAME, transformers:DIR_OR_HUB_ID or python:package.module:function",
-        metavar="SOURCE:NAME",
-        flags=("source",),
-    )
-    out: PathLike = option("the model folder", metavar="DIR")
-    weights: PathLike | None = option("a file with the state dict, where the source holds none", None, metavar="FILE")
-    weights_key: str | None = option(
-        "where in the file the weights are, if several sets of it fit the network: a key or the beginning of the names, such as "
-        "state_dict_ema",
-        None,
-        metavar="KEY",
-    )
-    classes: str | None = option(
-        "a label map (cityscapes, ...), a CSV of one, or the names of the classes in the order of the logits",
-        None,
-        flags=("--classes", "--label-map"),
-        metavar="NAME|CSV|A,B,...",
-    )
-    drop_classes: str | None = option(
-        "outputs of the network that are no class, such as void: names of --classes, or numbers from 0 of outputs that --classes does "
-        "not name",
-        None,
-        metavar="A,B,...",
-    )
-    mean: tuple[float, float, float] | None = option(
-        "mean of the input normalisation, of images in 0..1", None, metavar="R,G,B", type=colour_triple
-    )
-    std: tuple[float, float, float] | None = option(
-        "standard deviation of the input normalisation", None, metavar="R,G,B", type=colour_triple
-    )
-    size: Size | None = option("size of frames that the network was made for", None, metavar="HxW", type=image_size)
-    arguments: Mapping[str, Any] = option(
-        "for the network's factory, values in JSON", {}, metavar="NAME=VALUE,...", type=arguments
-    )
-    trust: bool = option("run the code of a python: network, now and when it is loaded on this machine", False)
+    Args:
+        source (SOURCE:NAME): smp:DIR_OR_HUB_ID, torchvision:NAME, transformers:DIR_OR_HUB_ID or python:package.module:function
+        out (DIR): the model folder
+        weights (FILE): a file with the state dict, where the source holds none
+        weights_key (KEY): where in the file the weights are, if several sets of it fit the network: a key or the beginning of the
+            names, such as state_dict_ema
+        classes (NAME|CSV|A,B,...): a label map (cityscapes, ...), a CSV of one, or the names of the classes in the order of the logits
+        drop_classes (A,B,...): outputs of the network that are no class, such as void: names of --classes, or numbers from 0 of outputs
+            that --classes does not name
+        mean (R,G,B): mean of the input normalisation, of images in 0..1
+        std (R,G,B): standard deviation of the input normalisation
+        size (HxW): size of frames that the network was made for
+        arguments (NAME=VALUE,...): for the network's factory, values in JSON
+        trust: run the code of a python: network, now and when it is loaded on this machine
+    """
+
+    source: str = option(flags=("source",))
+    out: Folder
+    weights: File | None = None
+    weights_key: str | None = None
+    classes: str | None = option(None, flags=("--classes", "--label-map"))
+    drop_classes: str | None = None
+    mean: Triple | None = None
+    std: Triple | None = None
+    size: Size | None = None
+    arguments: Annotated[Mapping[str, Any], read_arguments] = option({})
+    trust: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
-class FinetuneOptions(DeviceOptions, LabelOptions, LoggerOptions, TrustOptions):
-    """A posterior over a trained network; ``settings`` overrule keys of the configuration, or stand for it."""
+class FinetuneOptions(TrainingOptions):
+    """Turn a trained network into a Bayesian one (ABNN and others), or calibrate a finished model.
 
-    base: PathLike | Sequence[PathLike] = option(
-        "model folder; abnn takes a deterministic network, ensemble several folders or one of several seeds",
-        metavar="DIR",
-        nargs="+",
-    )
-    config: PathLike | None = option(
-        "see configs/; any key can be overruled as --key.subkey VALUE. ensemble takes none; none, and no data, is needed for tta and for abnn "
-        "with --abnn.statistics frozen",
-        None,
-        metavar="YAML",
-    )
-    out: PathLike = option("the new model folder", metavar="DIR")
-    method: str = option(
-        "which posterior (default abnn), or what is fitted on a finished model",
-        "abnn",
-        choices_of="segunc.posteriors.methods:METHODS",
-    )
-    settings: Settings = ()
+    Args:
+        base (DIR): model folder; abnn takes a deterministic network, ensemble several folders or one of several seeds
+        config (YAML): see configs/; any key can be overruled as --key.subkey VALUE. ensemble takes none; none, and no data, is needed
+            for tta and for abnn with --abnn.statistics frozen
+        out (DIR): the new model folder
+        method: which posterior (default abnn), or what is fitted on a finished model
+    """
+
+    base: Folder | Sequence[Folder]
+    config: File | None = None
+    out: Folder
+    method: str = option("abnn", choices_of="segunc.posteriors.methods:METHODS")
     data: Any = None
     """Loaders of your own in place of a data set, a :class:`segunc.OwnData`; then no configuration is needed."""
 
 
 @dataclass(frozen=True)
 class PredictOptions(SamplingOptions):
-    """Maps of images, folders, globs or videos."""
+    """Write uncertainty maps of images, folders or a video; resumable.
 
-    model: PathLike = option("model folder", metavar="DIR")
-    input: PathLike | Sequence[PathLike] = option(
-        "images, folders, glob patterns or videos; of several, each has a sub-folder of --out",
-        metavar="PATH",
-        nargs="+",
-    )
-    out: PathLike = option("the maps folder; the same command continues a killed run", metavar="DIR")
-    compact: bool = option(
-        "maps of half the frame's height and width, scores in 0..1 as 8-bit codes: about a tenth of the bytes; every verb reads them "
-        "at the frame's size",
-        False,
-    )
-    overlay: bool = option("also write overlays, and a video of them for a video", False)
-    overlay_score: str | None = option(
-        "the score that overlays show (default: anomaly where it is written, else entropy)", None, metavar="SCORE"
-    )
-    no_caption: bool = option("overlays without the frame's name and, of a video, its moment", False)
-    scores: Sequence[str] | None = listed(
-        "scores to write (default: those that need no statistics, and anomaly if fitted)", flags=("--scores", "--maps")
-    )
-    every: PositiveInt = option("take every N-th frame (default 1)", 1, metavar="N")
-    start: str | None = option("first moment of a video, in seconds or as HH:MM:SS", None, metavar="TIME")
-    end: str | None = option("moment of a video to stop before", None, metavar="TIME")
-    shard: str | None = option(
-        "only part I of N of the frames; all N share --out, at once or one by one", None, metavar="I/N"
-    )
-    frames_at_once: Count | None = option(
-        "consecutive frames of one size in a batch (default: by their size; one on a CPU)", None, metavar="N"
-    )
-    smooth: PositiveFloat | None = option(
-        "average probabilities along the video with this time constant, in seconds (images: in frames); epistemic then also "
-        "holds how much successive frames disagree",
-        None,
-        metavar="TAU",
-    )
-    tile: Size | None = option(
-        "cut frames into tiles of this size, blended without seams", None, metavar="HxW", type=image_size
-    )
-    overlap: NonNegativeInt | None = option(
-        "pixels that neighbouring tiles share (default a quarter of a tile)", None, metavar="N"
-    )
-    redraw: bool = option(
-        "new draws for every frame (default: the same for all, so that the maps of a video do not flicker)", False
-    )
-    nearest: bool = option(
-        "also write what of the training frames each place is most like (with knn, or an anomaly made of it, among the scores), for review and "
-        "overlay --panel",
-        False,
-    )
-    mask: PathLike | None = option(
-        "region of interest: where it is black (the vehicle itself, say), maps are 0 and statistics see nothing",
-        None,
-        metavar="PNG",
-    )
-    component_threshold: Mapping[str, float] = option(
-        "values from which on pixels form a component in the statistics (default entropy=0.5,epistemic=0.1,...)",
-        {},
-        metavar="A=X,B=Y",
-        type=thresholds,
-    )
-    engine: Literal["local", "ray"] = option(
-        "local: this process; ray: workers on this machine or a cluster (extra 'ray'), the same files (default local)",
-        "local",
-    )
-    workers: Count | None = option(
-        "processes of --engine ray (default: one for every GPU, or for every 4 CPU cores, of this machine)",
-        None,
-        metavar="N",
-    )
-    shards: Count | None = option(
-        "parts that --engine ray cuts an input into (default: 4 a worker; of videos, each decoded whole, 1 a worker)",
-        None,
-        metavar="N",
-    )
-    ray_address: str | None = option(
-        "a running cluster: auto, or HOST:PORT (default: start one on this machine)", None, metavar="ADDRESS"
-    )
-    bits: Bits | None = option(BITS, None, metavar="N")
-    all_images: bool = option("take every image of a folder as a frame, those that look like labels, too", False)
-    verify: bool = option(
-        "read the maps of finished frames and make those again that are not what was written (default: compare their sizes)",
-        False,
-    )
-    overwrite: bool = option("start the maps folder anew", False)
+    Args:
+        model (DIR): model folder
+        input (PATH): images, folders, glob patterns or videos; of several, each has a sub-folder of --out
+        out (DIR): the maps folder; the same command continues a killed run
+        compact: maps of half the frame's height and width, scores in 0..1 as 8-bit codes: about a tenth of the bytes; every verb reads
+            them at the frame's size
+        overlay: also write overlays, and a video of them for a video
+        overlay_score (SCORE): the score that overlays show (default: anomaly where it is written, else entropy)
+        no_caption: overlays without the frame's name and, of a video, its moment
+        scores (A,B): scores to write (default: those that need no statistics, and anomaly if fitted)
+        every (N): take every N-th frame (default 1)
+        start (TIME): first moment of a video, in seconds or as HH:MM:SS
+        end (TIME): moment of a video to stop before
+        shard (I/N): only part I of N of the frames; all N share --out, at once or one by one
+        frames_at_once (N): consecutive frames of one size in a batch (default: by their size; one on a CPU)
+        smooth (TAU): average probabilities along the video with this time constant, in seconds (images: in frames); epistemic then also
+            holds how much successive frames disagree
+        tile (HxW): cut frames into tiles of this size, blended without seams
+        overlap (N): pixels that neighbouring tiles share (default a quarter of a tile)
+        redraw: new draws for every frame (default: the same for all, so that the maps of a video do not flicker)
+        nearest: also write what of the training frames each place is most like (with knn, or an anomaly made of it, among the scores),
+            for review and overlay --panel
+        mask (PNG): region of interest: where it is black (the vehicle itself, say), maps are 0 and statistics see nothing
+        component_threshold (A=X,B=Y): values from which on pixels form a component in the statistics (default
+            entropy=0.5,epistemic=0.1,...)
+        engine: local: this process; ray: workers on this machine or a cluster (extra 'ray'), the same files (default local)
+        workers (N): processes of --engine ray (default: one for every GPU, or for every 4 CPU cores, of this machine)
+        shards (N): parts that --engine ray cuts an input into (default: 4 a worker; of videos, each decoded whole, 1 a worker)
+        ray_address (ADDRESS): a running cluster: auto, or HOST:PORT (default: start one on this machine)
+        bits (N): bits that 16-bit images use, of 12 for instance the highest value is 4095 (default 16)
+        all_images: take every image of a folder as a frame, those that look like labels, too
+        verify: read the maps of finished frames and make those again that are not what was written (default: compare their sizes)
+        overwrite: start the maps folder anew
+    """
+
+    model: Folder
+    input: PathLike | Sequence[PathLike]
+    out: Folder
+    compact: bool = False
+    overlay: bool = False
+    overlay_score: str | None = None
+    no_caption: bool = False
+    scores: Names | None = option(None, flags=("--scores", "--maps"))
+    every: PositiveInt = 1
+    start: str | None = None
+    end: str | None = None
+    shard: str | None = None
+    frames_at_once: Count | None = None
+    smooth: PositiveFloat | None = None
+    tile: Size | None = None
+    overlap: NonNegativeInt | None = None
+    redraw: bool = False
+    nearest: bool = False
+    mask: File | None = None
+    component_threshold: Thresholds = option({})
+    engine: Literal["local", "ray"] = "local"
+    workers: Count | None = None
+    shards: Count | None = None
+    ray_address: str | None = None
+    bits: Bits | None = None
+    all_images: bool = False
+    verify: bool = False
+    overwrite: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluateOptions(SamplingOptions, ClassTruthOptions, MappedLabelOptions, LoggerOptions):
-    """Metrics from maps on disk, or from a model in one pass."""
+class EvaluateOptions(SamplingOptions, ClassTruthOptions, MappedLabelOptions):
+    """Metrics from maps on disk, or from a model in one pass.
 
-    maps: PathLike | None = option(
-        "a folder of score maps (png, tif, npy, hdf5) of segunc or any other tool",
-        None,
-        kw_only=False,
-        metavar="DIR",
-        exclusive=True,
+    Args:
+        maps (DIR): a folder of score maps (png, tif, npy, hdf5) of segunc or any other tool
+        model (DIR): a model folder: predict and score in one pass, write only the result
+        verdicts (FILE): reviewers' verdicts on --maps, exported by their pages (.json or .csv), in place of labels: how many alarms are
+            true, what was missed
+        out (JSON): file of the result (default: only printed)
+        frames (PATTERN): only the split's frames whose names match this regular expression
+        every (N): of these, every N-th (default 1)
+        scores (A,B): scores to evaluate (default: all maps; with --model those that predict writes by default)
+        corruption (NAME:N): corrupt the images first: blur, noise, fog, darkness or jpeg, of strength 1 to 5, e.g. fog:3; with --model
+        bits (N): bits that 16-bit images use, of 12 for instance the highest value is 4095 (default 16); with --model
+        protocols (A,B): how anomaly pixels are pooled: pooled, per-image, smiyc (default pooled,per-image)
+        components (A,B): component tracks smiyc-anomaly, smiyc-obstacle: anomalies as objects, in a second pass
+        component_mode: score > threshold as the benchmark cuts (default), or >=
+        by (A,B): anomaly numbers also by size of the connected objects, or by distance, the place of their lowest pixel in the frame's
+            height: size, distance, or none (default size)
+        sizes (A,B): edges between sizes of objects, in pixels or as shares of the frame, e.g. 0.05%,0.5%,5% (default
+            100,500,2500,10000,50000)
+        groups (PATTERN|CSV): anomaly numbers also by groups of frames: what a regular expression finds in their names (its first group,
+            where it has one), or a CSV with the columns frame,group; frames without one are the group other
+        flag (SCORE=VALUE|JSON[:RECALL]): also what thresholds flag: false alarms by class, precision and recall; SCORE=VALUE, or an
+            earlier result, whose scores all have one for a recall of 0.8 (default) and 0.95 (may be repeated)
+        flag_region (N): pixels from which on a flagged region counts (default 50)
+        replicates (R): of the bootstrap intervals (default 2000; 0: none)
+        resample (UNIT): what is resampled: frame (default), folder, or a regular expression; frames with one match stay together.
+            REGEX@N: blocks of N of the number that its last group finds, e.g. '^(Seq05VD)_f(\\d+)@300'; 10s: blocks of 10 s of a video
+        plots (DIR): folder for figures (PDF, SVG, PNG) and the points of their curves (curves.json)
+        logger: also log the numbers there; its own environment variables say where to, and whether offline
+    """
+
+    maps: Folder | None = field(default=None, kw_only=False, metadata={"exclusive": True})
+    model: Folder | None = option(None, exclusive=True)
+    verdicts: Sequence[File] | None = None
+    out: File | None = None
+    frames: str | None = None
+    every: PositiveInt = 1
+    scores: Names | None = None
+    corruption: str | None = None
+    bits: Bits | None = None
+    protocols: Annotated[Sequence[Literal["pooled", "per-image", "smiyc"]], comma_list] = option(
+        ["pooled", "per-image"]
     )
-    model: PathLike | None = option(
-        "a model folder: predict and score in one pass, write only the result", None, metavar="DIR", exclusive=True
-    )
-    verdicts: Sequence[PathLike] | None = option(
-        "reviewers' verdicts on --maps, exported by their pages (.json or .csv), in place of labels: how many alarms are true, "
-        "what was missed",
-        None,
-        metavar="FILE",
-        nargs="+",
-    )
-    out: PathLike | None = option("file of the result (default: only printed)", None, metavar="JSON")
-    frames: str | None = option(
-        "only the split's frames whose names match this regular expression", None, metavar="PATTERN"
-    )
-    every: PositiveInt = option("of these, every N-th (default 1)", 1, metavar="N")
-    scores: Sequence[str] | None = listed(
-        "scores to evaluate (default: all maps; with --model those that predict writes by default)"
-    )
-    corruption: str | None = option(
-        "corrupt the images first: blur, noise, fog, darkness or jpeg, of strength 1 to 5, e.g. fog:3; with --model",
-        None,
-        metavar="NAME:N",
-    )
-    bits: Bits | None = option(f"{BITS}; with --model", None, metavar="N")
-    protocols: Sequence[Literal["pooled", "per-image", "smiyc"]] = listed(
-        "how anomaly pixels are pooled: pooled, per-image, smiyc (default pooled,per-image)", ["pooled", "per-image"]
-    )
-    components: Sequence[str] | None = listed(
-        "component tracks smiyc-anomaly, smiyc-obstacle: anomalies as objects, in a second pass"
-    )
-    component_mode: Literal["smiyc", "inclusive"] = option(
-        "score > threshold as the benchmark cuts (default), or >=", "smiyc"
-    )
-    by: Sequence[str] = listed(
-        "anomaly numbers also by size of the connected objects, or by distance, the place of their lowest pixel in the "
-        "frame's height: size, distance, or none (default size)",
-        ["size"],
-    )
-    sizes: Sequence[str] = listed(
-        "edges between sizes of objects, in pixels or as shares of the frame, e.g. 0.05%%,0.5%%,5%% (default "
-        "100,500,2500,10000,50000)",
-        [],
-    )
-    groups: str | Mapping[str, str] | None = option(
-        "anomaly numbers also by groups of frames: what a regular expression finds in their names (its first group, where it "
-        "has one), or a CSV with the columns frame,group; frames without one are the group other",
-        None,
-        metavar="PATTERN|CSV",
-        type=frame_groups,
-    )
-    flag: Sequence[str] = option(
-        "also what thresholds flag: false alarms by class, precision and recall; SCORE=VALUE, or an earlier result, whose "
-        "scores all have one for a recall of 0.8 (default) and 0.95 (may be repeated)",
-        [],
-        metavar="SCORE=VALUE|JSON[:RECALL]",
-        type=comma_list,
-        action="extend",
-    )
-    flag_region: NonNegativeInt = option("pixels from which on a flagged region counts (default 50)", 50, metavar="N")
-    replicates: NonNegativeInt = option("of the bootstrap intervals (default 2000; 0: none)", 2000, metavar="R")
-    resample: str = option(
-        "what is resampled: frame (default), folder, or a regular expression; frames with one match stay together. REGEX@N: "
-        "blocks of N of the number that its last group finds, e.g. '^(Seq05VD)_f(\\d+)@300'; 10s: blocks of 10 s of a video",
-        "frame",
-        metavar="UNIT",
-    )
-    plots: PathLike | None = option(
-        "folder for figures (PDF, SVG, PNG) and the points of their curves (curves.json)", None, metavar="DIR"
-    )
+    components: Names | None = None
+    component_mode: Literal["smiyc", "inclusive"] = "smiyc"
+    by: Names = option(["size"])
+    sizes: Names = option([])
+    groups: Annotated[str | Mapping[str, str], frame_groups] | None = None
+    flag: Names = option([], action="extend")
+    flag_region: NonNegativeInt = 50
+    replicates: NonNegativeInt = 2000
+    resample: str = "frame"
+    plots: Folder | None = None
+    logger: Literal["tensorboard", "wandb", "mlflow"] | None = None
 
 
 @dataclass(frozen=True)
 class ReviewOptions(DeviceOptions, ClassTruthOptions):
-    """A page on which people look at the maps and judge them; reads their verdicts back."""
+    """A static HTML page on which people look at the maps and judge them; reads their verdicts back.
 
-    maps: PathLike = option(
-        "a maps folder, of segunc or any other tool, or the folder of several of one model", metavar="DIR"
-    )
-    compare: PathLike | None = option("maps of a second model on the same frames", None, metavar="DIR")
-    images: str | None = option("the source images, where they are no longer at their place", None, metavar="PATH")
-    metrics: PathLike | None = option("a result of evaluate to show", None, metavar="JSON")
-    scores: Sequence[str] | None = listed(
-        "scores that the page carries, or all (default: the first of anomaly and entropy, entropy and epistemic)"
-    )
-    exact: bool = option(
-        "carry the maps whole, with the exact value of each pixel (default: at most 960 pixels wide, in 255 steps)",
-        False,
-    )
-    apart: NonNegativeFloat = option(
-        "between two moments, of which the gallery shows one each (default 5)", 5.0, metavar="SECONDS"
-    )
-    fps: PositiveFloat | None = option(
-        "frames a second of images that are a video, in their order; else pictures that look alike are one moment", None
-    )
-    limit: PositiveInt | None = option(
-        "carry only the N frames of the highest mean anomaly, else entropy", None, metavar="N"
-    )
-    verdicts: Sequence[PathLike] | None = option(
-        "check, merge and count verdicts that pages exported (.json or .csv), with the agreement of the reviewers; with "
-        "--out the page shows them",
-        None,
-        flags=("--import",),
-        metavar="FILE",
-        nargs="+",
-    )
-    out: PathLike | None = option("folder of the page", None, metavar="DIR")
+    Args:
+        maps (DIR): a maps folder, of segunc or any other tool, or the folder of several of one model
+        compare (DIR): maps of a second model on the same frames
+        images (PATH): the source images, where they are no longer at their place
+        metrics (JSON): a result of evaluate to show
+        scores (A,B): scores that the page carries, or all (default: the first of anomaly and entropy, entropy and epistemic)
+        exact: carry the maps whole, with the exact value of each pixel (default: at most 960 pixels wide, in 255 steps)
+        apart (SECONDS): between two moments, of which the gallery shows one each (default 5)
+        fps: frames a second of images that are a video, in their order; else pictures that look alike are one moment
+        limit (N): carry only the N frames of the highest mean anomaly, else entropy
+        verdicts (FILE): check, merge and count verdicts that pages exported (.json or .csv), with the agreement of the reviewers; with
+            --out the page shows them
+        out (DIR): folder of the page
+    """
+
+    maps: Folder
+    compare: Folder | None = None
+    images: str | None = None
+    metrics: File | None = None
+    scores: Names | None = None
+    exact: bool = False
+    apart: NonNegativeFloat = 5.0
+    fps: PositiveFloat | None = None
+    limit: PositiveInt | None = None
+    verdicts: Sequence[File] | None = option(None, flags=("--import",))
+    out: Folder | None = None
 
 
 @dataclass(frozen=True)
 class SummaryOptions(DeviceOptions):
-    """The worst moments of maps on disk, and frames ranked for labelling."""
+    """The worst moments of maps on disk, and frames ranked for labelling.
 
-    maps: PathLike = option("a maps folder, or the folder of several", metavar="DIR")
-    score: str | None = option("score of the worst moments (default anomaly if there, else entropy)", None)
-    statistic: Literal["mean", "p99", "max", "component"] = option(
-        "of each frame: mean, 99th percentile, maximum or largest component above the threshold (default mean)", "mean"
-    )
-    label_score: str | None = option(
-        "score whose mean ranks frames (default epistemic if there, else that of the worst moments)", None
-    )
-    top: PositiveInt = option("moments and frames to list (default 10)", 10, metavar="N")
-    apart: NonNegativeFloat = option("between two moments of a video (default 5)", 5.0, metavar="SECONDS")
-    fps: PositiveFloat | None = option(
-        "frames a second of images that are a video, in their order; else pictures that look alike are one moment", None
-    )
-    out: PathLike | None = option("also write both lists as a table", None, metavar="CSV")
+    Args:
+        maps (DIR): a maps folder, or the folder of several
+        score: score of the worst moments (default anomaly if there, else entropy)
+        statistic: of each frame: mean, 99th percentile, maximum or largest component above the threshold (default mean)
+        label_score: score whose mean ranks frames (default epistemic if there, else that of the worst moments)
+        top (N): moments and frames to list (default 10)
+        apart (SECONDS): between two moments of a video (default 5)
+        fps: frames a second of images that are a video, in their order; else pictures that look alike are one moment
+        out (CSV): also write both lists as a table
+    """
+
+    maps: Folder
+    score: str | None = None
+    statistic: Literal["mean", "p99", "max", "component"] = "mean"
+    label_score: str | None = None
+    top: PositiveInt = 10
+    apart: NonNegativeFloat = 5.0
+    fps: PositiveFloat | None = None
+    out: File | None = None
 
 
 @dataclass(frozen=True)
 class OverlayOptions(DeviceOptions, TruthOptions):
-    """Pictures and videos of maps on disk, for print."""
+    """Pictures and videos of the maps for print: scores over their images, or panels with legends.
 
-    maps: PathLike = option("a maps folder, of segunc or any other tool", metavar="DIR")
-    out: PathLike = option("folder of the pictures, outside of the maps", metavar="DIR")
-    score: Sequence[str] | None = listed(
-        "scores to draw (default anomaly, or else entropy; with --panel with epistemic, and without anomaly also aleatoric)"
-    )
-    panel: bool = option(
-        "one picture a frame: image, prediction, class legend and every score side by side (default: each score over the "
-        "image)",
-        False,
-    )
-    frames: Sequence[str] | None = listed("names or patterns of frames, e.g. 000120,night/* (default: all)")
-    images: str | None = option("the source images, where they are no longer at their place", None, metavar="PATH")
-    ranges: Mapping[str, tuple[float, float]] = option(
-        "ranges of the colours (default: fixed for scores in 0..1, of the whole set for unbounded ones)",
-        {},
-        flags=("--range",),
-        metavar="A=LOW:HIGH,B=LOW:HIGH",
-        type=score_ranges,
-    )
-    flag: Mapping[str, float] = option(
-        "values from which on pixels of a score are outlined, and named as flagged",
-        {},
-        metavar="A=X,B=Y",
-        type=thresholds,
-    )
-    no_caption: bool = option("leave out the frame's name and, of a video, its moment", False)
-    theme: Literal["dark", "light"] = option(
-        "of captions and legends: dark for screens (default), light for print", "dark"
-    )
-    format: Literal["png", "jpg", "pdf"] = option(
-        "png and pdf are lossless, pdf is 300 dots an inch with text and legends as such (default png)", "png"
-    )
-    video: bool = option(
-        "also a video of the pictures: MP4 (H.264) where PyAV has an encoder of it, else WebM (VP8)", False
-    )
-    fps: PositiveFloat | None = option("frames a second of the video (default: as recorded)", None, metavar="N")
+    Args:
+        maps (DIR): a maps folder, of segunc or any other tool
+        out (DIR): folder of the pictures, outside of the maps
+        score (A,B): scores to draw (default anomaly, or else entropy; with --panel with epistemic, and without anomaly also aleatoric)
+        panel: one picture a frame: image, prediction, class legend and every score side by side (default: each score over the image)
+        frames (A,B): names or patterns of frames, e.g. 000120,night/* (default: all)
+        images (PATH): the source images, where they are no longer at their place
+        ranges (A=LOW:HIGH,B=LOW:HIGH): ranges of the colours (default: fixed for scores in 0..1, of the whole set for unbounded ones)
+        flag (A=X,B=Y): values from which on pixels of a score are outlined, and named as flagged
+        no_caption: leave out the frame's name and, of a video, its moment
+        theme: of captions and legends: dark for screens (default), light for print
+        format: png and pdf are lossless, pdf is 300 dots an inch with text and legends as such (default png)
+        video: also a video of the pictures: MP4 (H.264) where PyAV has an encoder of it, else WebM (VP8)
+        fps (N): frames a second of the video (default: as recorded)
+    """
+
+    maps: Folder
+    out: Folder
+    score: Names | None = None
+    panel: bool = False
+    frames: Names | None = None
+    images: str | None = None
+    ranges: Annotated[Mapping[str, tuple[float, float]], score_ranges] = option({}, flags=("--range",))
+    flag: Thresholds = option({})
+    no_caption: bool = False
+    theme: Literal["dark", "light"] = "dark"
+    format: Literal["png", "jpg", "pdf"] = "png"
+    video: bool = False
+    fps: PositiveFloat | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExportOptions(DeviceOptions):
-    """Score maps in the files of a public benchmark."""
+    """Score maps in the files of a public benchmark.
 
-    maps: PathLike = option("a maps folder, of segunc or any other tool", metavar="DIR")
-    score: str = option("the score to export, e.g. entropy", metavar="SCORE")
-    to: Literal["smiyc", "fishyscapes"] = option(
-        "smiyc: anomaly_p/METHOD/DATASET/FRAME.hdf5, float16; fishyscapes: DDDD_anomaly.npy, float32, and "
-        "DDDD_segmentation.npy, int32 Cityscapes train ids"
-    )
-    method: str = option("name of the method (smiyc needs it)", "", metavar="NAME")
-    anomaly_only: bool = option("fishyscapes without DDDD_segmentation.npy, which its mIoU is computed from", False)
-    dataset: str = option("the benchmark's name of the data set (smiyc needs it)", "", metavar="NAME")
-    out: PathLike = option("output folder; the same command after a kill loses nothing", metavar="PATH")
-    overwrite: bool = option("remove an earlier export at the same place first", False)
+    Args:
+        maps (DIR): a maps folder, of segunc or any other tool
+        score (SCORE): the score to export, e.g. entropy
+        to: smiyc: anomaly_p/METHOD/DATASET/FRAME.hdf5, float16; fishyscapes: DDDD_anomaly.npy, float32, and DDDD_segmentation.npy,
+            int32 Cityscapes train ids
+        method (NAME): name of the method (smiyc needs it)
+        anomaly_only: fishyscapes without DDDD_segmentation.npy, which its mIoU is computed from
+        dataset (NAME): the benchmark's name of the data set (smiyc needs it)
+        out (PATH): output folder; the same command after a kill loses nothing
+        overwrite: remove an earlier export at the same place first
+    """
+
+    maps: Folder
+    score: str
+    to: Literal["smiyc", "fishyscapes"]
+    method: str = ""
+    anomaly_only: bool = False
+    dataset: str = ""
+    out: PathLike
+    overwrite: bool = False
 
 
 @dataclass(frozen=True)
 class CompareOptions(DeviceOptions):
-    """Results side by side."""
+    """Results side by side, with intervals and paired tests.
 
-    results: Sequence[PathLike] = option("results of evaluate", flags=("results",), metavar="JSON", nargs="+")
-    out: PathLike | None = option("also write the tables: .md (Markdown) or .csv", None, metavar="FILE")
-    names: Sequence[str] | None = listed("names of the results (default: the files' names)")
-    scores: Sequence[str] | None = listed(
-        "compare these scores, of one result or of several; RESULT:SCORE takes that of one, e.g. base:msp,abnn:entropy"
-    )
-    keys: Sequence[str] | None = listed("numbers to show, as dotted paths with wildcards: '*.pooled.*,*.miou'")
-    baseline: str | None = option(
-        "column, or its file, that differences refer to (default: the first)", None, metavar="NAME"
-    )
+    Args:
+        results (JSON): results of evaluate
+        out (FILE): also write the tables: .md (Markdown) or .csv
+        names (A,B): names of the results (default: the files' names)
+        scores (A,B): compare these scores, of one result or of several; RESULT:SCORE takes that of one, e.g. base:msp,abnn:entropy
+        keys (A,B): numbers to show, as dotted paths with wildcards: '*.pooled.*,*.miou'
+        baseline (NAME): column, or its file, that differences refer to (default: the first)
+    """
+
+    results: Sequence[File] = option(flags=("results",))
+    out: File | None = None
+    names: Names | None = None
+    scores: Names | None = None
+    keys: Names | None = None
+    baseline: str | None = None
 
 
 @dataclass(frozen=True)
 class DoctorOptions(SamplingOptions, MappedLabelOptions):
-    """Is the uncertainty of a model alive, and its conversion sound? Are the maps of a folder what was written?"""
+    """Is the uncertainty alive and the conversion sound? Are maps what was written?
 
-    model: PathLike | None = option("model folder", None, metavar="DIR", exclusive=True)
-    maps: PathLike | None = option(
-        "maps folder, or the folder of several: every file is compared with the checksum of its log",
-        None,
-        metavar="DIR",
-        exclusive=True,
-    )
-    repair: bool = option("of --maps, make what is damaged again, by the command that the manifest records", False)
-    image: PathLike | None = option("a clean frame (default: a toy road scene)", None, metavar="FILE")
-    dataset: str | None = option("data set for the calibration check", None, metavar="NAME")
-    root: PathLike | None = option("where it lies", None, metavar="DIR")
-    split: str = option("of the data set (default val)", "val")
-    frames: PositiveInt = option("labelled frames of the calibration check (default 8)", 8, metavar="N")
+    Args:
+        model (DIR): model folder
+        maps (DIR): maps folder, or the folder of several: every file is compared with the checksum of its log
+        repair: of --maps, make what is damaged again, by the command that the manifest records
+        image (FILE): a clean frame (default: a toy road scene)
+        dataset (NAME): data set for the calibration check
+        root (DIR): where it lies
+        split: of the data set (default val)
+        frames (N): labelled frames of the calibration check (default 8)
+    """
+
+    model: Folder | None = option(None, exclusive=True)
+    maps: Folder | None = option(None, exclusive=True)
+    repair: bool = False
+    image: File | None = None
+    dataset: str | None = None
+    root: Folder | None = None
+    split: str = "val"
+    frames: PositiveInt = 8

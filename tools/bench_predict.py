@@ -66,16 +66,17 @@ class Bench:
 
     def __init__(self, job: Job) -> None:
         request = job.request
-        if request.asked.one_by_one or request.region is not None:
+        options = request.options
+        if request.tiling or options.smooth or options.redraw or request.region is not None:
             raise InputError(
                 "--tile, --smooth, --redraw or --mask", "whole frames, which can be in memory", "leave it out"
             )
         self.request, self.scores, self.model, self.source = request, request.scores, job.model, job.sources[0]
-        self.execution = choose_execution(request.asked, job.sampler, self.source, None)
+        self.execution = choose_execution(options, None, job.sampler, self.source, None)
         self.sampler: Sampler = job.sampler.with_execution(
             chunk=self.execution.chunk, group=self.execution.group, compiled=self.execution.compilation.compiled
         )
-        self.process = FrameProcess(self.sampler, self.scores, size=request.asked.size)
+        self.process = FrameProcess(self.sampler, self.scores, size=options.size)
         readable = (frame for frame in self.source.frames() if frame.image is not None)
         group = self.execution.group
         self.frames: list[Frame] = list(islice(readable, max(1, IN_MEMORY // group) * group))
@@ -95,7 +96,7 @@ class Bench:
         for _, members in groupby(self.frames, key=lambda frame: frame.index // self.execution.group):
             images = [frame.image for frame in members if frame.image is not None]
             for own, same in groupby(images, key=lambda image: (image.shape[0], image.shape[1])):
-                seen = inference_size(network.description, own, self.request.asked.size)
+                seen = inference_size(network.description, own, self.request.options.size)
                 found.append((network_input(list(same), seen).to(self.sampler.device), own))
         return found
 
@@ -208,7 +209,7 @@ def compare(bench: Bench, words: Sequence[str], own: argparse.Namespace) -> None
         "compiled": execution.compilation.compiled,
         "threads": torch.get_num_threads(),
         "writer_threads": writer_threads(device),
-        "compression": f"PNG level {PNG_LEVEL}, run lengths" if bench.request.store == "png" else bench.request.store,
+        "compression": f"PNG level {PNG_LEVEL}, run lengths",
     }
     ratio = (rows["predict"] or 0.0) / (rows["alone"] or 1.0)
     for name, value in rows.items():

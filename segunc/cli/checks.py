@@ -7,27 +7,28 @@ import os
 from dataclasses import fields
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 from segunc.cli.parser import flags_of
 from segunc.core.bounds import check_device_name
 from segunc.core.errors import InputError
-from segunc.options import several
+from segunc.options import parts_of, several
 
 READ = (
     *("model", "base", "maps", "root", "config", "weights", "image", "mask", "metrics"),
     *("verdicts", "compare", "results"),
 )
-"""Options that name files or folders to read; those whose value is a DIR are folders."""
+"""Options that name files or folders to read."""
 
 
 def check_asked(options: Any) -> None:
     """Raise InputError where a path of a verb's options does not exist, or a name is in no table. Verbs check again what they use."""
     asked = {field.name: getattr(options, field.name) for field in fields(options)}
+    hints = get_type_hints(type(options), include_extras=True)
     for field in fields(options):
         if field.name in READ:
             for path in several(asked[field.name] or ()):
-                check_path(flags_of(field)[0], Path(path), folder=field.metadata["metavar"] == "DIR")
+                check_path(flags_of(field)[0], Path(path), folder="folder" in parts_of(hints[field.name]))
     for spec in map(str, several(asked.get("input") or ())):
         if not glob.has_magic(spec):
             check_path("--input", Path(spec).expanduser(), folder=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import inspect
 import os
 import sys
 import warnings
@@ -17,72 +18,52 @@ from segunc.core.errors import InputError, NoteWarning, PartialFailure, is_out_o
 from segunc.core.terminal import say
 
 VERBS = {
-    "demo": (
-        "toy data, train, convert, fine-tune, predict, evaluate, review: the whole job in a few minutes",
-        "segunc demo --out demo",
-    ),
+    "demo": "segunc demo --out demo",
     "import": (
-        "take over a network from torchvision, transformers, smp or code of your own",
         "segunc import torchvision:deeplabv3_resnet50 --weights deeplab.pth --classes cityscapes --out runs/deeplab\n"
         "  segunc import transformers:nvidia/segformer-b0-finetuned-cityscapes-768-768 --out runs/segformer\n"
         "  segunc import python:my_networks.unet:build --trust --weights unet.pt --classes road,car,sky --mean 0,0,0 --std 1,1,1 "
-        "--out runs/unet",
+        "--out runs/unet"
     ),
-    "train": (
-        "train a deterministic segmentation network",
-        "segunc train --config configs/camvid_lite0.yaml --data.root data/camvid --out runs/camvid",
-    ),
+    "train": "segunc train --config configs/camvid_lite0.yaml --data.root data/camvid --out runs/camvid",
     "finetune": (
-        "turn a trained network into a Bayesian one (ABNN and others), or calibrate a finished model",
-        "segunc finetune --base runs/camvid --config configs/camvid_abnn.yaml --data.root data/camvid --out runs/camvid-abnn",
+        "segunc finetune --base runs/camvid --config configs/camvid_abnn.yaml --data.root data/camvid --out runs/camvid-abnn"
     ),
     "predict": (
-        "write uncertainty maps of images, folders or a video; resumable",
         "segunc predict --model runs/camvid-abnn --input drive.mp4 --out maps --overlay\n"
         "  segunc predict --model runs/camvid-abnn --input monday.mp4 tuesday/ --every 5 --shard 1/4 --out maps\n"
-        "  segunc predict --model runs/camvid-abnn --input frames/ --out maps --engine ray --ray-address auto --workers 16",
+        "  segunc predict --model runs/camvid-abnn --input frames/ --out maps --engine ray --ray-address auto --workers 16"
     ),
     "evaluate": (
-        "metrics from maps on disk, or from a model in one pass",
         "segunc evaluate --maps maps --anomaly-labels labels --groups ^[a-z_]+ --out metrics.json\n"
         "  segunc evaluate --model runs/camvid-abnn --dataset camvid --root data/camvid --split test --flag metrics.json:0.8 "
         "--out camvid.json\n"
         "  segunc evaluate --model runs/cityscapes --dataset camvid --root data/camvid "
-        "--map-classes road=road,sidewalk=pavement,car=car,truck=car --out metrics.json",
+        "--map-classes road=road,sidewalk=pavement,car=car,truck=car --out metrics.json"
     ),
     "review": (
-        "a static HTML page on which people look at the maps and judge them; reads their verdicts back",
         "segunc review --maps maps --anomaly-labels masks --out review\n"
         "  segunc review --maps maps --labels labels --dataset cityscapes --compare other-maps --out review\n"
-        "  segunc review --import verdicts.json --maps maps --out review",
+        "  segunc review --import verdicts.json --maps maps --out review"
     ),
-    "summary": (
-        "the worst moments of maps on disk, and frames ranked for labelling",
-        "segunc summary --maps maps --score entropy --statistic p99 --apart 10 --out summary.csv",
-    ),
+    "summary": "segunc summary --maps maps --score entropy --statistic p99 --apart 10 --out summary.csv",
     "overlay": (
-        "pictures and videos of the maps for print: scores over their images, or panels with legends",
         "segunc overlay --maps maps --out figures --score epistemic --frames 'night/*' --format pdf\n"
         "  segunc overlay --maps maps --out figures --panel --anomaly-labels masks\n"
-        "  segunc overlay --maps maps --out figures --panel --score entropy,epistemic --video",
+        "  segunc overlay --maps maps --out figures --panel --score entropy,epistemic --video"
     ),
     "export": (
-        "score maps in the files of a public benchmark",
         "segunc export --maps maps --score entropy --to smiyc --method MyNet --dataset AnomalyTrack-all --out outputs\n"
-        "  segunc export --maps maps --score entropy --to fishyscapes --out outputs",
+        "  segunc export --maps maps --score entropy --to fishyscapes --out outputs"
     ),
     "compare": (
-        "results side by side, with intervals and paired tests",
         "segunc compare abnn.json base.json --baseline base.json --out table.md\n"
         "  segunc compare metrics.json --scores entropy,deterministic-msp\n"
-        "  segunc compare base.json abnn.json --scores base:msp,abnn:entropy --baseline base:msp",
+        "  segunc compare base.json abnn.json --scores base:msp,abnn:entropy --baseline base:msp"
     ),
-    "doctor": (
-        "is the uncertainty alive and the conversion sound? are maps what was written?",
-        "segunc doctor --model runs/camvid-abnn --image frame.png\n  segunc doctor --maps maps --repair",
-    ),
+    "doctor": ("segunc doctor --model runs/camvid-abnn --image frame.png\n  segunc doctor --maps maps --repair"),
 }
-"""Verb -> what it does, and an example, or several in lines of two blanks."""
+"""Verb -> an example, or several in lines of two blanks."""
 FUNCTIONS = {"import": "import_network"}  # verb -> its function, where Python's grammar has taken its name
 TRAINING = ("train", "finetune")  # verbs with a configuration
 DEBUG = " (--debug shows where)"
@@ -117,11 +98,12 @@ def build_parser() -> Parser:
     parser = Parser(prog="segunc", description="How far to trust a segmentation network, pixel by pixel.")
     parser.add_argument("--version", action="store_true", help="print the version and exit")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", parser_class=Parser)
-    for verb, (help, example) in VERBS.items():
+    for verb, example in VERBS.items():
+        about, *_ = inspect.cleandoc(options_of(verb).__doc__ or "").splitlines()
         own = verbs.add_parser(
             verb,
-            help=help,
-            description=help[0].upper() + help[1:] + ".",
+            help=about[0].lower() + about[1:].removesuffix("."),
+            description=about,
             epilog=f"example:\n  {example}",
             formatter_class=argparse.RawDescriptionHelpFormatter,
             add_help=verb not in TRAINING,

@@ -6,9 +6,11 @@ import argparse
 import dataclasses
 import importlib
 import sys
+from collections.abc import Sequence
 from types import UnionType
-from typing import Any, Literal, NoReturn, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, NoReturn, Union, get_args, get_origin, get_type_hints
 
+from segunc.core.bounds import meanings
 from segunc.core.terminal import say, visible
 from segunc.options import GROUPS
 
@@ -29,13 +31,13 @@ class Parser(argparse.ArgumentParser):
 
 def add_options(parser: argparse.ArgumentParser, options: type) -> None:
     """Add a dataclass's options under the titles of :data:`segunc.options.GROUPS`: in each its own, then those that it shares."""
-    kinds, fields = get_type_hints(options), _fields(options)
+    kinds, fields, said = get_type_hints(options, include_extras=True), _fields(options), meanings(options)
     for title, names in GROUPS.items():
         group: Any = None
         exclusive: Any = None
         for field in (field for field in fields if field.name in names.split()):
             group = group or parser.add_argument_group(title)
-            flags, settings = _argument(field, kinds[field.name])
+            flags, settings = _argument(field, kinds[field.name], *said[field.name])
             if settings.pop("exclusive", False):
                 exclusive = exclusive or group.add_mutually_exclusive_group(required=True)
                 exclusive.add_argument(*flags, **settings)
@@ -61,8 +63,8 @@ def command_line(options: Any, *, but: str) -> str:
 
 
 def _fields(options: type) -> list[dataclasses.Field[Any]]:
-    own = options.__annotations__
-    known = [field for field in dataclasses.fields(options) if field.metadata]
+    own, said = options.__annotations__, meanings(options)
+    known = [field for field in dataclasses.fields(options) if field.name in said]
     return sorted(known, key=lambda field: field.name not in own)
 
 
@@ -76,16 +78,26 @@ def _default(field: dataclasses.Field[Any]) -> Any:
     return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
 
 
-def _argument(field: dataclasses.Field[Any], kind: Any) -> tuple[tuple[str, ...], dict[str, Any]]:
-    """Names and settings of an option for argparse's ``add_argument``."""
-    flags, settings, default = flags_of(field), dict(field.metadata), _default(field)
+def _argument(
+    field: dataclasses.Field[Any], kind: Any, placeholder: str, about: str
+) -> tuple[tuple[str, ...], dict[str, Any]]:
+    """Return names and settings of an option for argparse's ``add_argument``."""
+    flags, default = flags_of(field), _default(field)
+    settings: dict[str, Any] = {"help": about.replace("%", "%%"), **field.metadata}
     settings.pop("flags", None)
+    if placeholder:
+        settings["metavar"] = placeholder
+    several = any(get_origin(each) is Sequence for each in (kind, *get_args(kind)))
     if get_origin(kind) in (Union, UnionType):  # of `X | None` the X
         kind = get_args(kind)[0]
+    kind, *annotations = get_args(kind) if get_origin(kind) is Annotated else (kind,)
+    reader = next(filter(callable, annotations), kind if kind in (int, float) else None)
     if get_origin(kind) is Literal:
         settings["choices"] = get_args(kind)
-    elif kind in (int, float):
-        settings.setdefault("type", kind)
+    elif reader is not None:
+        settings["type"] = reader
+    elif several:
+        settings["nargs"] = "+"
     if place := settings.pop("choices_of", None):
         module, _, name = place.partition(":")
         settings["choices"] = tuple(getattr(importlib.import_module(module), name))

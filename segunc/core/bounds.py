@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import re
 from collections.abc import Mapping
@@ -87,6 +88,8 @@ def check_value(name: str, value: Any, hint: Any, remedy: str = "repair the conf
         for bound in inner[1:]:
             if isinstance(bound, Bound) and not (right and bound.holds(value)):
                 raise InputError(f"{name} {ascii(value)[:80]}", str(bound), remedy)
+        if inner[0] not in (int, float):
+            check_value(name, value, inner[0], remedy)
     elif isinstance(value, Mapping | list | tuple):
         # Of a list or a mapping all are of one type; of a tuple each may have its own.
         items = (
@@ -97,3 +100,18 @@ def check_value(name: str, value: Any, hint: Any, remedy: str = "repair the conf
         kinds = inner if origin is tuple and len(inner) == len(items) else [inner[-1] if inner else Any] * len(items)
         for (place, item), kind in zip(items, kinds, strict=True):
             check_value(place, item, kind, remedy)
+
+
+def meanings(section: type) -> dict[str, tuple[str, str]]:
+    """Return what the docstrings of a class and its bases say of its arguments, ``NAME (PLACEHOLDER): TEXT``: placeholder and text."""
+    found: dict[str, tuple[str, str]] = {}
+    for base in reversed(section.__mro__):
+        names: list[str] = []
+        said = inspect.cleandoc(base.__dict__.get("__doc__") or "").partition("\nArgs:\n")[2].partition("\n\n")[0]
+        for line in said.splitlines():
+            if entry := re.fullmatch(r"    (\w+(?:, \w+)*)(?: \(([^)]*)\))?: (.*)", line):
+                names = entry[1].split(", ")
+                found |= dict.fromkeys(names, (entry[2] or "", entry[3]))
+            else:
+                found |= {name: (found[name][0], f"{found[name][1]} {line.strip()}") for name in names}
+    return found

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import sys
 import time
 import warnings
@@ -72,7 +71,7 @@ class ConsoleProgress:
         else:
             self._unprinted = progress
             if self.due:
-                self._print()
+                self.flush()
 
     def count(self, done: int, total: int, state: str = "") -> None:
         """Show that ``done`` of ``total`` are done, as a call does."""
@@ -96,9 +95,13 @@ class ConsoleProgress:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Show the last state."""
         if self._bar is not None:
             self._bar.close()
-        self._print()
+        self.flush()
 
     def _advance_bar(self, progress: Progress) -> None:
         from tqdm import tqdm
@@ -111,7 +114,8 @@ class ConsoleProgress:
         self._bar.set_postfix_str(visible(", ".join([*failed, progress.state])), refresh=False)
         self._bar.update(progress.skipped + progress.finished + progress.failed - self._bar.n)
 
-    def _print(self) -> None:
+    def flush(self) -> None:
+        """Print the line that is waiting for the end of the interval."""
         if self._unprinted is not None and not self._quiet:
             self.say(describe(self._unprinted, self._unit))
         self._unprinted = None
@@ -131,19 +135,6 @@ def describe(progress: Progress, unit: str = "frame") -> str:
     if progress.failed:
         parts.append(f"{progress.failed} failed")
     return ", ".join(part for part in (*parts, progress.state) if part)
-
-
-@contextlib.contextmanager
-def quiet_stderr() -> Iterator[None]:
-    """Swallow what is printed on the file descriptor of standard error, by Python too: exceptions are to say what is wrong."""
-    saved, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    try:
-        os.dup2(nowhere, 2)
-        yield
-    finally:
-        os.dup2(saved, 2)
-        os.close(saved)
-        os.close(nowhere)
 
 
 @contextlib.contextmanager

@@ -96,8 +96,7 @@ def check_agreed(code: Code, how: str) -> None:
     if noted is None:
         found = f"{what}, which nobody agreed to run on this machine"
     else:
-        agreed = noted.get("folder") if isinstance(noted, dict) else "one file, in an earlier version"
-        found = f"{what}, which is not what you agreed to ({agreed})"
+        found = f"{what}, which is not what you agreed to ({noted.get('folder')})"
     raise InputError(found, "code that you know", f"if you trust it: {how}, or {TRUST}={entry} in the environment")
 
 

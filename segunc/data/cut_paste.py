@@ -19,9 +19,9 @@ import numpy as np
 import numpy.typing as npt
 
 from segunc.core.errors import InputError
-from segunc.core.files import read_bytes
+from segunc.core.files import read_bytes, reading
 from segunc.data.corruptions import fractal, random_of, recompressed
-from segunc.data.images import Image, find_damage
+from segunc.data.images import Image, decode
 from segunc.data.labels import IGNORE
 from segunc.data.layout import list_images
 from segunc.data.samples import Labels, SegmentationDataset
@@ -177,14 +177,8 @@ class CutPaste:
 def read_cut_out(path: Path) -> CutOut:
     """A cut-out object of an image file with an alpha channel; InputError for one that cannot be read, or whose alpha cuts nothing out."""
     remedy = "save the object alone as a PNG with a transparent background"
-    try:
-        data = read_bytes(path)
-    except OSError as error:
-        raise InputError(f"object {path} cannot be read ({error.strerror})", "a PNG with alpha", remedy) from error
-    damage = find_damage(data)
-    decoded = None if damage else cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
-    if decoded is None:
-        raise InputError(f"object {path} cannot be read ({damage or 'no image'})", "a PNG with alpha", remedy)
+    with reading(f"object {path}", "a PNG with alpha", remedy):
+        decoded = decode(read_bytes(path), cv2.IMREAD_UNCHANGED)
     if decoded.dtype != np.uint8 or decoded.ndim != 3 or decoded.shape[2] != 4:
         raise InputError(f"object {path} has no alpha channel of 8 bits", "a PNG with alpha", remedy)
     inside = _floats(decoded[..., 3] / 255)

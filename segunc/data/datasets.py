@@ -95,8 +95,6 @@ def dataset_entry(
         entry = replace(entry, labels=labels, anomaly_masks=None)
     if not (classes := list(anomaly_classes)):
         return entry
-    if holdout < 1:
-        raise InputError(f"data.holdout {holdout}", "at least 1", "repair the configuration")
     own = {one.name: getattr(entry, one.name) for one in fields(DatasetEntry)}
     own["anomaly_classes"] = tuple(dict.fromkeys([*entry.anomaly_classes, *classes]))
     declared = AnomalyClassEntry(**own, holdout=holdout, own_anomalies=bool(entry.anomaly_classes))

@@ -101,9 +101,9 @@ class DatasetEntry:
 
     name: str
     source: str  # where the data come from, with a word on the licence where it binds the user
-    listing: str  # address of the published file listing or split rule that the layouts follow
-    layout: str  # how the files lie below the root, in words, for messages and help
-    layouts: tuple[Layout, ...]  # the same as rules, of the same splits; the first whose folders are there is read
+    layouts: tuple[
+        Layout, ...
+    ]  # how the files lie below the root, of the same splits; the first whose folders are there is read
     labels: str | None = None  # name or CSV path of the class label map, None where the set has no class labels
     anomaly_classes: tuple[str, ...] = ()  # classes of ``labels`` that no network is trained on and that are anomalies
     anomaly_masks: AnomalyEncoding | None = None  # the encoding of masks that mark anomalies and no classes
@@ -135,7 +135,9 @@ class DatasetEntry:
             why = f" has no labels: {self.withheld[split]}" if split in self.withheld else ""
             given = f"split '{split}' of data set {self.name}{why}"
             raise InputError(given, f"one of {', '.join(self.splits)}", "check the split")
-        described = f"data set {self.name} as {self.layout} (from {self.source})"
+        described = (
+            f"data set {self.name} as {' or '.join(one.describe(split) for one in self.layouts)} (from {self.source})"
+        )
         # Where no layout is complete, the one that has come the farthest says what it lacks.
         layout = max(self.layouts, key=lambda one: one.folders_in(root, split))
         there = [other for other in self.splits if any(one.folders_in(root, other) for one in self.layouts)]

@@ -10,12 +10,11 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-import struct
 import warnings
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, TypeVar
 
 import cv2
 import numpy as np
@@ -25,11 +24,11 @@ from PIL import ImageOps
 from PIL.BmpImagePlugin import BmpImageFile
 from PIL.JpegImagePlugin import JpegImageFile
 from PIL.PngImagePlugin import PngImageFile
-from PIL.TiffImagePlugin import IMAGELENGTH, IMAGEWIDTH, ImageFileDirectory_v2
+from PIL.TiffImagePlugin import TiffImageFile
 from PIL.WebPImagePlugin import WebPImageFile
 
 from segunc.core.errors import InputError, NoteWarning
-from segunc.core.files import open_file, read_bytes
+from segunc.core.files import open_file, read_bytes, reading
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 Image = npt.NDArray[np.uint8]
@@ -43,10 +42,8 @@ _KINDS: dict[bytes, Any] = {
     _JPEG_SIGNATURE: JpegImageFile,
     b"BM": BmpImageFile,
     b"RIFF": WebPImageFile,
+    **dict.fromkeys((b"II", b"MM"), TiffImageFile),
 }
-_PALETTE = 3
-"""The colour type of a palette PNG (PNG specification, IHDR)."""
-_GREY = 0  # likewise
 _SUBFILE = 254  # tag of a TIFF whose lowest bit marks a smaller copy of another page
 _PNG_OVERHEAD = 1024  # bytes, with a palette of 256 colours
 MOST_PIXELS = 89_478_485
@@ -117,14 +114,8 @@ def decode(data: bytes, how: int) -> npt.NDArray[Any]:
 
 def load_image(path: Path, depth: PixelDepth | None = None) -> Image:
     """As :func:`read_image`; InputError for a file that is missing, truncated, or not an image."""
-    try:
+    with reading(f"image {path}", "an image file that is whole", "copy it again or remove it"):
         return read_image(path, depth)
-    except OSError as error:
-        given = f"image {path} cannot be read ({error.strerror})"
-        raise InputError(given, "an image file", "check the path") from error
-    except ValueError as error:
-        given = f"image {path}: {error}"
-        raise InputError(given, "an image file that is whole", "copy it again or remove it") from error
 
 
 def find_damage(data: bytes) -> str | None:
@@ -139,15 +130,17 @@ def find_damage(data: bytes) -> str | None:
     file = io.BytesIO(data)
     try:
         # Not by PIL.Image.open, which refuses a large size without saying which.
-        image = next((kind(file) for start, kind in _KINDS.items() if data.startswith(start)), None)
-        sizes = [image.size] * getattr(image, "n_frames", 1) if image else _tiff_sizes(file)
-        width, height = sizes[0]
+        image = next(kind(file) for start, kind in _KINDS.items() if data.startswith(start))
+        width, height = image.size
+        pictures = getattr(image, "n_frames", 1)
+        if pictures > 1 and isinstance(image, TiffImageFile):
+            pictures = 1 + sum(not _is_thumbnail(image, page) for page in range(1, pictures))
     except Exception:  # what Pillow raises for damaged headers has no common type
         return "the file is no image that can be decoded (PNG, JPEG, BMP, TIFF or WebP)"
     if not 0 < width * height <= MOST_PIXELS:
         return f"the image claims {width} x {height} pixels; at most {MOST_PIXELS:,} are read"
-    if len(sizes) > 1:
-        return f"it holds {len(sizes)} pictures, of which one frame cannot be made; write each into a file of its own"
+    if pictures > 1:
+        return f"it holds {pictures} pictures, of which one frame cannot be made; write each into a file of its own"
     if isinstance(image, PngImageFile):
         try:
             image.verify()
@@ -156,52 +149,39 @@ def find_damage(data: bytes) -> str | None:
     # A thumbnail has an end marker, too: the image's own comes behind its first scan, before which Pillow stops.
     elif isinstance(image, JpegImageFile) and data.find(b"\xff\xd9", file.tell()) < 0:
         return "the JPEG is truncated (its end marker is missing)"
-    elif image:
+    elif not isinstance(image, TiffImageFile):
         declared = int.from_bytes(data[4:8], "little") + 8 if data[:1] == b"R" else int.from_bytes(data[2:6], "little")
-        if isinstance(image, BmpImageFile | WebPImageFile) and len(data) < declared:
+        if len(data) < declared and not isinstance(image, JpegImageFile):
             return f"the {image.format} is truncated ({len(data)} of {declared} bytes)"
     return None
 
 
-def _tiff_sizes(file: BinaryIO) -> list[tuple[int, int]]:
-    """(width, height) of each page of a TIFF or BigTIFF, without thumbnails; Pillow opens fewer kinds of pixels than OpenCV, but reads
-    the directories of all."""
-    head = file.read(8)
-    tags = ImageFileDirectory_v2(head + file.read(8 if head[2:4].strip(b"\0") == b"+" else 0))
-    sizes, places = list[tuple[int, int]](), set[int]()
-    while tags.next and tags.next not in places:  # a damaged file may lead back
-        places.add(tags.next)
-        file.seek(tags.next)
-        tags.load(file)
-        if not sizes or not tags.get(_SUBFILE, 0) & 1:
-            sizes.append((tags[IMAGEWIDTH], tags[IMAGELENGTH]))
-    return sizes
+def _is_thumbnail(image: TiffImageFile, page: int) -> bool:
+    image.seek(page)
+    return bool(image.tag_v2.get(_SUBFILE, 0) & 1)
 
 
-def png_head(path: Path) -> tuple[int, int] | None:
-    """Colour type of a PNG, and its bits a pixel as stored, without what its header takes; None for another file. Reads no pixel."""
+def png_head(path: Path) -> tuple[str, int] | None:
+    """Return the mode of a PNG, and its bits a pixel as stored, without what its header takes; None for another file. Reads no pixel."""
     try:
         with open_file(path) as file:
-            head, size = file.read(26), os.fstat(file.fileno()).st_size
-    except OSError:
+            image, size = PngImageFile(file), os.fstat(file.fileno()).st_size
+    except Exception:  # what Pillow raises for damaged headers has no common type
         return None
-    if len(head) < 26 or not head.startswith(_PNG_SIGNATURE):
-        return None
-    width, height = struct.unpack_from(">II", head, 16)
-    return head[25], 8 * max(0, size - _PNG_OVERHEAD) // max(1, width * height)
+    return image.mode, 8 * max(0, size - _PNG_OVERHEAD) // max(1, image.width * image.height)
 
 
 def label_rank(path: Path) -> int:
     """How likely a file holds label values, by its first bytes: 0 for one channel or a palette, 1 for a PNG in colour, 2 for a JPEG or
     a WebP, which cannot."""
-    if found := png_head(path):
-        return int(found[0] not in (_GREY, _PALETTE))
+    if head := png_head(path):
+        return int(head[0] in ("RGB", "RGBA", "LA"))
     try:
         with open_file(path) as file:
-            head = file.read(12)
+            start = file.read(12)
     except OSError:
         return 0  # whoever reads it says what is wrong
-    return 2 if head.startswith(_JPEG_SIGNATURE) or head[8:] == b"WEBP" else 0
+    return 2 if start.startswith(_JPEG_SIGNATURE) or start[8:] == b"WEBP" else 0
 
 
 def flat_values(path: Path) -> int:

@@ -69,7 +69,7 @@ def is_image_file(path: Path) -> bool:
 def without_labels(root: Path, files: Sequence[Path]) -> list[Path]:
     """Those of the image files below a root that are frames: not in a folder ``NAME.labels``, and not of a group that looks like labels.
 
-    A group is the PNG files of one colour type and one known ending in folders of one name, or of one name where each is alone in its
+    A group is the PNG files of one mode and one known ending in folders of one name, or of one name where each is alone in its
     folder. It is judged as a whole, so that the frame of a covered lens is not lost: nearly all take few bits a pixel, which their heads
     tell, and some that stand for all, which are decoded, hold few values in such large areas as no camera gives, and not one alone
     (:func:`segunc.data.images.flat_values`). Of nothing else than labels nothing is left out.
@@ -198,6 +198,11 @@ class Layout:
     label_stem: Callable[[str], str] = frame_stem  # see :func:`match_labels`
     flat: bool = False  # frames lie in the image folder itself and not deeper
     labels_choose: bool = False  # frames are the images that have a label; the folder may hold others
+
+    def describe(self, split: str) -> str:
+        """Return how the files of a split lie, in words."""
+        images, labels = f"**/*{self.image_ending}.*", f"**/*{self.label_ending}.png"
+        return " and ".join(f"ROOT/{p.images}/{images} with ROOT/{p.labels}/{labels}" for p in self.splits[split])
 
     def folders_in(self, root: Path, split: str) -> int:
         """How many folders of a split are there."""

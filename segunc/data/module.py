@@ -6,6 +6,7 @@ import re
 from collections import defaultdict
 from contextlib import suppress
 from copy import copy
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -14,7 +15,15 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader
 
-from segunc.core.bounds import Bits, check_value
+from segunc.core.bounds import (
+    Bits,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    Seed,
+    Settings,
+    UnitInterval,
+)
 from segunc.core.errors import InputError
 from segunc.data.datasets import HOLDOUT, dataset_entry
 from segunc.data.entry import Sample
@@ -24,7 +33,8 @@ from segunc.data.layout import LOOKED_AT
 from segunc.data.samples import EvalTransform, SegmentationDataset, TrainTransform, collate
 
 
-class SegmentationDataModule(L.LightningDataModule):
+@dataclass(frozen=True)
+class DataConfig(Settings):
     """Train, validation and test frames of one data set.
 
     Args:
@@ -44,59 +54,68 @@ class SegmentationDataModule(L.LightningDataModule):
         validation: what split ``val`` is: the data set's own, or, for ``leave-sequence-out``, one sequence of the training frames, which
             is then not trained on. Neighbours of training frames choose too much certainty for frames that are not.
         sequence: regular expression whose first group (or whole match) in a frame's name is its sequence, ``^([^_]+)_`` for CamVid.
-        held_out: the sequence that is ``val``. Without one, ``train`` is all training frames, :meth:`folds` holds out each sequence
-            in turn, and ``val`` itself is an InputError, so that nothing is trained and selected on the same frames.
+        held_out: the sequence that is ``val``. Without one, ``train`` is all training frames, :meth:`SegmentationDataModule.folds` holds
+            out each sequence in turn, and ``val`` itself is an InputError, so that nothing is trained and selected on the same frames.
         bits: that 16-bit images use, 8..16; None keeps their high byte (:class:`segunc.data.images.PixelDepth`).
     """
 
-    def __init__(
-        self,
-        dataset: str,
-        root: str,
-        crop: tuple[int, int] = (256, 256),
-        size: tuple[int, int] | None = None,
-        batch_size: int = 8,
-        eval_batch_size: int = 4,
-        workers: int = 0,
-        labels: str | None = None,
-        scale: tuple[float, float] = (0.75, 1.75),
-        flip: float = 0.5,
-        colour: float = 0.3,
-        blur: float = 0.1,
-        seed: int = 0,
-        anomaly_class: str | list[str] | None = None,
-        holdout: int = HOLDOUT,
-        validation: Literal["val", "leave-sequence-out"] = "val",
-        sequence: str | None = None,
-        held_out: str | None = None,
-        bits: int | None = None,
-    ) -> None:
+    section = "data"
+    dataset: str
+    root: str
+    crop: tuple[PositiveInt, PositiveInt] = (256, 256)
+    size: tuple[PositiveInt, PositiveInt] | None = None
+    batch_size: PositiveInt = 8
+    eval_batch_size: PositiveInt = 4
+    workers: NonNegativeInt = 0
+    labels: str | None = None
+    scale: tuple[PositiveFloat, PositiveFloat] = (0.75, 1.75)
+    flip: UnitInterval = 0.5
+    colour: UnitInterval = 0.3
+    blur: UnitInterval = 0.1
+    seed: Seed = 0
+    anomaly_class: str | list[str] | None = None
+    holdout: PositiveInt = HOLDOUT
+    validation: Literal["val", "leave-sequence-out"] = "val"
+    sequence: str | None = None
+    held_out: str | None = None
+    bits: Bits | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.scale[0] > self.scale[1]:
+            raise InputError(f"scale {list(self.scale)}", "the smaller number first", "repair the configuration")
+        if self.held_out is not None and self.validation == "val":
+            given = f"held_out {self.held_out} with data.validation val"
+            raise InputError(given, "data.validation leave-sequence-out", "or leave it out")
+        if self.sequence is None and self.validation != "val":
+            given = f"validation {self.validation} without data.sequence"
+            raise InputError(given, "a pattern of frame names whose first group is the sequence", "e.g. ^([^_]+)_")
+        try:
+            re.compile(self.sequence or "")
+        except re.error as error:
+            raise InputError(f"sequence {self.sequence}: {error}", "a regular expression", "repair it") from error
+
+
+class SegmentationDataModule(L.LightningDataModule):
+    """The frames of a data set in loaders; arguments are those of :class:`DataConfig`."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__()
-        for key, value, least in (
-            ("batch_size", batch_size, 1),
-            ("eval_batch_size", eval_batch_size, 1),
-            ("workers", workers, 0),
-            *(("crop", side, 1) for side in crop),
-            *(("size", side, 1) for side in size or ()),
-        ):
-            if value < least:
-                raise InputError(f"data.{key} {value}", f"at least {least}", "repair the configuration")
-        if not 0 < scale[0] <= scale[1]:
-            raise InputError(f"data.scale {list(scale)}", "two positive numbers, the smaller first", "repair it")
-        for key, share in (("flip", flip), ("colour", colour), ("blur", blur)):
-            if not 0 <= share <= 1:
-                raise InputError(f"data.{key} {share}", "a number in 0..1", "repair the configuration")
-        self.validation, self.held_out, self._pattern = validation, held_out, _pattern(validation, sequence, held_out)
-        names = anomaly_class.split(",") if isinstance(anomaly_class, str) else anomaly_class or []
-        anomalies = [name.strip() for name in names if name.strip()]
-        self.entry = dataset_entry(dataset, labels=labels, anomaly_classes=anomalies, holdout=holdout)
-        check_value("data.bits", bits, Bits | None, "repair the configuration")
-        self.root, self.bits = Path(root), bits
-        self.crop, self.size = tuple(crop), None if size is None else tuple(size)
-        self.batch_size, self.eval_batch_size, self.workers, self.seed = batch_size, eval_batch_size, workers, seed
+        chosen = DataConfig(*arguments, **named)
+        self.validation, self.held_out, self.seed = chosen.validation, chosen.held_out, chosen.seed
+        self._pattern = None if chosen.sequence is None else re.compile(chosen.sequence)
+        names = chosen.anomaly_class or []
+        anomalies = [name.strip() for name in (names.split(",") if isinstance(names, str) else names) if name.strip()]
+        self.entry = dataset_entry(
+            chosen.dataset, labels=chosen.labels, anomaly_classes=anomalies, holdout=chosen.holdout
+        )
+        self.root, self.bits, self.crop = Path(chosen.root), chosen.bits, tuple(chosen.crop)
+        self.batch_size, self.eval_batch_size = chosen.batch_size, chosen.eval_batch_size
+        self.workers, self.size = chosen.workers, chosen.size
         self.label_map: LabelMap = self.entry.label_map()
-        self._train_transform = TrainTransform(crop, size, scale, flip, colour, blur)
-        self._eval_transform = EvalTransform(size)
+        augmented = (chosen.scale, chosen.flip, chosen.colour, chosen.blur)
+        self._train_transform = TrainTransform(chosen.crop, self.size, *augmented)
+        self._eval_transform = EvalTransform(self.size)
         self._sets: dict[str, SegmentationDataset] = {}
 
     def dataset(self, split: str, *, augment: bool = False) -> SegmentationDataset:
@@ -178,9 +197,6 @@ class SegmentationDataModule(L.LightningDataModule):
     def val_dataloader(self) -> DataLoader[dict[str, Any]]:
         return self._loader(self.dataset("val"), self.eval_batch_size)
 
-    def test_dataloader(self) -> DataLoader[dict[str, Any]]:
-        return self._loader(self.dataset("test"), self.eval_batch_size)
-
     def _loader(self, data: SegmentationDataset, batch_size: int, **more: Any) -> DataLoader[dict[str, Any]]:
         more |= {"persistent_workers": self.workers > 0, "pin_memory": torch.cuda.is_available()}
         return DataLoader(data, batch_size, num_workers=self.workers, collate_fn=collate, **more)
@@ -196,24 +212,6 @@ class SegmentationDataModule(L.LightningDataModule):
             given = "the training labels hold only ignored pixels"
             raise InputError(given, f"ids other than {IGNORE}", "check the labels")
         return [float(v) for v in known / known.sum()]
-
-
-def _pattern(validation: str, sequence: str | None, held_out: str | None) -> re.Pattern[str] | None:
-    """Of a sequence in frame names; InputError where the three settings do not go together."""
-    if validation not in ("val", "leave-sequence-out"):
-        raise InputError(f"data.validation {validation}", "val or leave-sequence-out", "repair the configuration")
-    if held_out is not None and validation == "val":
-        given = f"data.held_out {held_out} with data.validation val"
-        raise InputError(given, "data.validation leave-sequence-out", "or leave it out")
-    if sequence is None:
-        if validation == "val":
-            return None
-        given = f"data.validation {validation} without data.sequence"
-        raise InputError(given, "a pattern of frame names whose first group is the sequence", "e.g. ^([^_]+)_")
-    try:
-        return re.compile(sequence)
-    except re.error as error:
-        raise InputError(f"data.sequence {sequence}: {error}", "a regular expression", "repair it") from error
 
 
 def _counts(sequences: dict[str, list[Sample]]) -> str:

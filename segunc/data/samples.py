@@ -74,6 +74,12 @@ def collate(items: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return dict(default_collate(list(items)))
 
 
+def resized(image: Image, label: Labels, size: tuple[int, int], how: int) -> tuple[Image, Labels]:
+    """Both at a size (height, width), the image by an interpolation of OpenCV, the label by its nearest pixels."""
+    target = (size[1], size[0])
+    return np.asarray(cv2.resize(image, target, interpolation=how), np.uint8), resize_nearest(label, *target)
+
+
 def to_tensors(image: Image, label: Labels) -> dict[str, Tensor]:
     """Both as tensors, the image in 0..1 (networks normalise by themselves)."""
     pixels = torch.from_numpy(np.ascontiguousarray(image.transpose(2, 0, 1))).float().div_(255.0)
@@ -88,10 +94,8 @@ class EvalTransform:
 
     def __call__(self, image: Image, label: Labels) -> dict[str, Tensor]:
         if self.size is not None and image.shape[:2] != self.size:
-            target = (self.size[1], self.size[0])
             how = cv2.INTER_AREA if self.size[0] < image.shape[0] else cv2.INTER_LINEAR
-            image = np.asarray(cv2.resize(image, target, interpolation=how), np.uint8)
-            label = resize_nearest(label, *target)
+            image, label = resized(image, label, self.size, how)
         return to_tensors(image, label)
 
 
@@ -142,9 +146,7 @@ class TrainTransform:
 
     def __call__(self, image: Image, label: Labels) -> dict[str, Tensor]:
         if self.size is not None:
-            target = (self.size[1], self.size[0])
-            image = np.asarray(cv2.resize(image, target, interpolation=cv2.INTER_LINEAR), np.uint8)
-            label = resize_nearest(label, *target)
+            image, label = resized(image, label, self.size, cv2.INTER_LINEAR)
         # Seeded from torch's generator of this worker, so that Lightning's seed decides every crop.
         seed = int(torch.randint(0, 2**31 - 1, ()).item())
         self._compose.set_random_seed(seed)

@@ -49,10 +49,6 @@ class Selection:
     end: float | None = None
 
     def __post_init__(self) -> None:
-        if self.every < 1:
-            raise InputError(f"every {self.every} frames", "at least 1", "the default is 1")
-        if self.start is not None and not (math.isfinite(self.start) and self.start >= 0):
-            raise InputError(f"a start of {self.start} s", "0 or later", "leave it out for the first frame")
         if self.end is not None and not self.end > (self.start or 0.0):
             raise InputError(f"an end of {self.end} s", f"later than {self.start or 0.0} s", "check both moments")
 

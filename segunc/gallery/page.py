@@ -15,7 +15,7 @@ from segunc.core.files import expected_space, inside, parse_json, read_bytes, re
 from segunc.data.entry import BINARY, AnomalyEncoding
 from segunc.data.images import difference_hash
 from segunc.data.labels import LabelMap
-from segunc.frames.sources import FrameSource
+from segunc.frames.source import FrameSource
 from segunc.gallery import frame_files as files
 from segunc.gallery.colormap import DisplayRange, colour_table, page_ranges
 from segunc.gallery.description import describe_classes, describe_model, metrics_tables, run_id

@@ -11,7 +11,7 @@ from torch import nn
 
 from segunc.core.errors import InputError, one_line
 from segunc.networks.description import IMAGENET_MEAN, IMAGENET_STD
-from segunc.networks.weights import load_state, match_names, read_state, unknown_parts
+from segunc.networks.weights import load_weights
 
 Triple = tuple[float, float, float]
 
@@ -31,11 +31,7 @@ def load_encoder_weights(encoder: nn.Module, name: str, weights: str) -> list[st
     if not Path(weights).suffix and not Path(weights).exists():
         encoder.load_state_dict(_downloaded(name, weights).state_dict())
         return []
-    own = encoder.state_dict()
-    match = match_names(read_state(Path(weights)), own, weights)
-    inside, left = unknown_parts(match, own)
-    load_state(encoder, match.found | inside, weights, match.fit)
-    notes = [f"{weights}: left out {', '.join(sorted(left))}, which the encoder {name} has not"] if left else []
+    notes = load_weights(encoder, Path(weights))
     if name.startswith("timm-") and timm.is_model(name[5:]) and type(encoder) is not type(_built(f"tu-{name[5:]}")):
         notes.append(
             f"the encoder {name} computes otherwise than timm's network of these weights; tu-{name[5:]} is that one"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from segunc.core.errors import InputError, one_line
-from segunc.networks.folding import fold_norms
+from segunc.networks.folding import fold_norms, hooked
 from segunc.networks.network import SegmentationNetwork
 
 FOLDING_ROUNDS = 1e-4
@@ -117,24 +118,15 @@ class FeatureExtractor(nn.Module):
 
     def _maps(self, images: Tensor) -> list[Tensor]:
         outputs: dict[str, Any] = {}
+        names = {module: name for name, module in self.network.named_modules() if name in self.layers}
 
-        def keep(name: str, output: Any) -> None:
-            outputs.setdefault(name, output)
-            if len(outputs) == len(set(self.layers)):
+        def keep(module: nn.Module, inputs: Any, output: Any) -> None:
+            outputs.setdefault(names[module], output)
+            if len(outputs) == len(names):
                 raise _Complete
 
-        modules = dict(self.network.named_modules())
-        handles = [
-            modules[name].register_forward_hook(lambda _, __, output, name=name: keep(name, output))
-            for name in set(self.layers)
-        ]
-        try:
+        with contextlib.suppress(_Complete), hooked(names, keep):
             self.network(images)
-        except _Complete:
-            pass
-        finally:
-            for handle in handles:
-                handle.remove()
         if lacking := [name for name in self.layers if name not in outputs]:
             raise InputError(f"layer '{lacking[0]}', which the network never calls", "a module that it calls")
         return [self._map(name, outputs[name], images) for name in self.layers]
@@ -177,26 +169,18 @@ def candidate_layers(network: nn.Module, within: Sequence[str], images: Tensor) 
     the outermost of several that give the same map. ``images`` are ``[1, 3, H, W]`` in 0..1 to try them on."""
     found: dict[int, tuple[str, Any]] = {}
     names = {
-        name: module
+        module: name
         for name, module in network.named_modules()
         for root in within
         if name.startswith(f"{root}.") and name.removeprefix(f"{root}.").count(".") < 2
     }
 
-    def keep(name: str, output: Any) -> None:
+    def keep(module: nn.Module, inputs: Any, output: Any) -> None:
         if getattr(output, "ndim", 0) == 4 and 8 <= round(images.shape[-2] / output.shape[-2]) <= 32:
-            found[id(output)] = (name, output)  # with the output, whose number no other may get
+            found[id(output)] = (names[module], output)  # with the output, whose number no other may get
 
-    handles = [
-        module.register_forward_hook(lambda _, __, output, name=name: keep(name, output))
-        for name, module in names.items()
-    ]
-    try:
-        with torch.inference_mode():
-            network(images)
-    finally:
-        for handle in handles:
-            handle.remove()
+    with hooked(names, keep), torch.inference_mode():
+        network(images)
     return [name for name, _ in found.values()]
 
 
@@ -204,14 +188,9 @@ def deepest_layer(network: nn.Module, encoder: nn.Module) -> str:
     """The name in ``network`` of the module that makes the last and deepest map of an encoder of smp."""
     names = {module: name for name, module in network.named_modules()}
     made: list[tuple[str, Any]] = []
-    handles = [m.register_forward_hook(lambda m, _, output: made.append((names[m], output))) for m in encoder.modules()]
     device = next(encoder.parameters()).device
-    try:
-        with torch.inference_mode():
-            last = encoder.eval()(torch.zeros(1, 3, 64, 64, device=device))[-1]
-    finally:
-        for handle in handles:
-            handle.remove()
+    with hooked(encoder.modules(), lambda m, _, output: made.append((names[m], output))), torch.inference_mode():
+        last = encoder.eval()(torch.zeros(1, 3, 64, 64, device=device))[-1]
     same = [name for name, output in made if output is last]
     if not same:
         raise InputError(f"an encoder of type {type(encoder).__name__} of unknown layers", "names", "--features.layers")

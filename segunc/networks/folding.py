@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections import Counter, OrderedDict
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -14,6 +15,15 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 NORMS = (nn.BatchNorm2d, BatchNormAct2d)
 """The classes, not those derived from them, which may do anything: an affine map, and in timm's dropout and an activation after it."""
+
+
+@contextlib.contextmanager
+def hooked(modules: Iterable[nn.Module], hook: Callable[..., None]) -> Iterator[None]:
+    """Let a hook see the module, the inputs and the output of each call of some modules meanwhile."""
+    with contextlib.ExitStack() as stack:
+        for module in modules:
+            stack.callback(module.register_forward_hook(hook).remove)
+        yield
 
 
 def fold_norms(network: nn.Module, images: Tensor, keep: Collection[str] = ()) -> nn.Module:
@@ -39,11 +49,9 @@ def fold_norms(network: nn.Module, images: Tensor, keep: Collection[str] = ()) -
         elif id(inputs[0]) in made:
             pairs.append((made[id(inputs[0])][0], module))
 
-    handles = [m.register_forward_hook(seen) for m in names if m in norms or isinstance(m, nn.Conv2d)]
-    with torch.inference_mode():
+    seen_ones = [m for m in names if m in norms or isinstance(m, nn.Conv2d)]
+    with hooked(seen_ones, seen), torch.inference_mode():
         folded(images)
-    for handle in handles:
-        handle.remove()
     of_conv = Counter(conv for conv, _ in pairs)
     for conv, norm in pairs:
         cut = any(f"{names[conv]}.".startswith(f"{k}.") and not f"{names[norm]}.".startswith(f"{k}.") for k in keep)

@@ -6,13 +6,11 @@ Such a network runs code, so nothing is run that the user did not agree to on th
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any
 
 from torch import nn
 
 from segunc.core.errors import InputError, one_line
-from segunc.core.files import read_bytes
 from segunc.core.trust import Code, agree, check_agreed, find_code, imported
 from segunc.networks.description import NetworkDescription
 from segunc.networks.sources import Found, Wishes
@@ -28,17 +26,10 @@ def build(description: NetworkDescription) -> tuple[nn.Module, int]:
     """
     name, options = description.architecture, description.options
     code = find_code(name)
-    if "code_sha256" in options:
-        digest, recorded = code.sha256, options["code_sha256"]
-    else:  # A folder of an earlier version records the hash of the factory's file alone.
-        digest, recorded = hashlib.sha256(read_bytes(code.source)).hexdigest(), options.get("source_sha256")
-    if digest != recorded:
-        raise InputError(
-            f"the code of {name} in {code.folder} has changed since the network was imported ({digest[:12]} now, "
-            f"{str(recorded)[:12]} then)",
-            "the source that the weights were made with",
-            "restore it, or import the network again",
-        )
+    if code.sha256 != (recorded := options.get("code_sha256")):
+        hashes = f"{code.sha256[:12]} now, {str(recorded)[:12]} then"
+        given = f"the code of {name} in {code.folder} has changed since the network was imported ({hashes})"
+        raise InputError(given, "the source that the weights were made with", "restore it, or import the network again")
     check_agreed(code, f"segunc import python:{name} --trust ...")
     return run(code, options.get("arguments", {})), int(options.get("stride", 1))
 

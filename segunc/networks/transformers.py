@@ -99,7 +99,7 @@ def build(description: NetworkDescription) -> tuple[nn.Module, int]:
     """
     cls = _class(description.architecture)
     options = description.options
-    content = _offline(_own(options.get("config")))
+    content = _own(options.get("config"), offline=True)
     try:
         config = cls.config_class.from_dict(content)
         config.num_labels = description.num_classes
@@ -175,41 +175,31 @@ def _class(name: str) -> Any:
     return getattr(transformers, name)
 
 
-def _own(config: Any) -> Any:
+def _own(config: Any, *, offline: bool = False) -> Any:
     """The configuration without what makes a constructor run code that is not transformers' own, at any depth.
 
+    Args:
+        offline: also without what makes a constructor open a connection.
+
     Raises:
-        InputError: more labels than any network has.
+        InputError: more labels than any network has, or, offline, a backbone that is named by its place on the hub, or by a name that
+            transformers would look for there: whatever is described by its name alone, and is no network of timm.
     """
     if isinstance(config, list):
-        return [_own(item) for item in config]
+        return [_own(item, offline=offline) for item in config]
     if not isinstance(config, dict):
         return config
     labels = config.get("num_labels")
     if isinstance(labels, int) and labels > MAX_LABELS:  # transformers makes up a name for each
         raise InputError(f"a network of {labels} labels", f"at most {MAX_LABELS}", "check its configuration")
-    return {key: _own(value) for key, value in config.items() if not str(key).endswith(FOREIGN)}
-
-
-def _offline(config: Any) -> Any:
-    """The configuration, as :func:`_own` leaves it, without what makes a constructor open a connection.
-
-    Raises:
-        InputError: a backbone that is named by its place on the hub, or by a name that transformers would look for there: whatever is
-            described by its name alone, and is no network of timm.
-    """
-    if isinstance(config, list):
-        return [_offline(one) for one in config]
-    if not isinstance(config, dict):
-        return config
     described = config.get("backbone_config") is not None or config.get("model_type") == "timm_backbone"
-    for key in ("backbone", "architecture"):
+    for key in ("backbone", "architecture") if offline else ():
         name = config.get(key)
         if isinstance(name, str) and (set(name) & set(":/") or (key == "backbone" and not described)):
             given = f"a network with the {key} '{name}'"
             raise InputError(given, "the description of a network, which opens no connection", "import it again")
-    kept = {key: _offline(value) for key, value in config.items()}
-    return kept | {key: False for key in kept if key == "use_pretrained_backbone"}
+    kept = {key: _own(value, offline=offline) for key, value in config.items() if not str(key).endswith(FOREIGN)}
+    return kept | {key: False for key in kept if offline and key == "use_pretrained_backbone"}
 
 
 def _stride(config: Any) -> int:

@@ -151,7 +151,7 @@ def _train_head(
     """The decoder of a head, trained, on the CPU."""
     import lightning as L
 
-    from segunc.training.base import DecoderTask, check_batch_size, make_trainer
+    from segunc.training.base import DecoderTask, make_trainer
 
     options, seed = run.config.settings, mix_seed(run.config.settings.seed, head) % 2**32
     L.seed_everything(seed, workers=True, verbose=False)  # initialisation, augmentation and dropout
@@ -166,7 +166,6 @@ def _train_head(
     if not isinstance(data, OwnData):
         data = copy.copy(data)
         data.seed = seed  # of the order of the batches
-        check_batch_size(network, data.crop, data.batch_size)
     fit(trainer, task, last if last.exists() else None, train_dataloaders=data.train_dataloader())
     run.measured["steps"] += trainer.global_step
     run.say(f"head {head}: {trainer.global_step} steps")

@@ -23,12 +23,6 @@ EVERY = 64
 state is always older than the first unfinished frame."""
 
 
-def check_time_constant(tau: float) -> None:
-    """Raise InputError for a time constant that is not positive."""
-    if not 0 < tau < math.inf:
-        raise InputError(f"a time constant of {tau}", "a positive number", "leave --smooth out to smooth nothing")
-
-
 class _State(NamedTuple):
     sequence: str
     place: int
@@ -48,15 +42,14 @@ class Smoother:
     moves, it is several times that of a frame alone, and then says less about the network than without smoothing.
 
     Args:
-        tau: time constant, in seconds for videos and in frames for images.
+        tau: time constant above 0, in seconds for videos and in frames for images.
         out: the maps folder, where states are kept until the run has finished.
         interval: seconds between two frames where time stamps do not advance.
 
-    InputError for a time constant that is not positive, or states elsewhere, behind a link.
+    InputError for states elsewhere, behind a link.
     """
 
     def __init__(self, tau: float, out: Path, interval: float = 1.0) -> None:
-        check_time_constant(tau)
         self.tau, self.interval, self._folder = tau, interval, inside(out, SMOOTHING_FOLDER)
         self._state: _State | None = None
 
@@ -89,8 +82,6 @@ class Smoother:
             saved = read_arrays(data, len(data))  # which were not compressed
             place, time = int(older[-1].stem), None if np.isnan(saved["time"]) else float(saved["time"])
             probabilities, aleatoric = (torch.from_numpy(saved[name]) for name in ("probabilities", "aleatoric"))
-            # States of earlier versions have a leading axis of length 1.
-            probabilities = probabilities.reshape(probabilities.shape[-3:])
             self._state = _State(str(saved["sequence"]), place, time, probabilities, aleatoric)
         except (ValueError, KeyError, TypeError, RuntimeError) as error:
             given = f"{older[-1]} holds no state of a video ({error})"

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,24 +14,24 @@ import lightning as L
 import torch
 from lightning.fabric.plugins import TorchCheckpointIO
 from lightning.fabric.utilities.exceptions import MisconfigurationException
-from lightning.pytorch.callbacks import Callback, LearningRateMonitor, ModelCheckpoint, TQDMProgressBar
+from lightning.pytorch.callbacks import Callback, LearningRateMonitor, ModelCheckpoint
 from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 from torchmetrics.classification import MulticlassConfusionMatrix
 
 from segunc.affine.draws import in_encoder
-from segunc.core import terminal
 from segunc.core.device import choose_precision, flushed_denormals, resolve_device
 from segunc.core.errors import InputError
 from segunc.core.files import replacing, write_json
-from segunc.core.progress import Progress, describe
-from segunc.data.labels import IGNORE
+from segunc.core.progress import ConsoleProgress
+from segunc.data.labels import IGNORE, LabelMap
 from segunc.data.module import SegmentationDataModule
 from segunc.networks import NetworkDescription, SegmentationNetwork, build_network, save_network
+from segunc.networks.description import IMAGENET_MEAN, IMAGENET_STD
 from segunc.networks.encoders import encoder_normalisation, load_encoder_weights
+from segunc.networks.folding import hooked
 from segunc.networks.weights import load_weights, read_checkpoint
-from segunc.training.config import OptimisationConfig, TrainConfig, environment, save_config
+from segunc.training.config import NetworkConfig, OptimisationConfig, TrainConfig, environment, save_config
 from segunc.training.loggers import check_classes, instance, run_loggers, several
 from segunc.training.losses import (
     balanced_weights,
@@ -44,7 +42,7 @@ from segunc.training.losses import (
     require_finite_state,
     segmentation_loss,
 )
-from segunc.training.progress import CHECKPOINTS, INTERVAL, claim_checkpoints, fit, interactive, no_half_folder, say
+from segunc.training.progress import CHECKPOINTS, INTERVAL, claim_checkpoints, fit, no_half_folder, say
 
 ELSEWHERE = {"default_root_dir", "model_registry"}
 """Settings of the Trainer that say where it writes, or uploads to."""
@@ -86,7 +84,7 @@ def trainer_settings(
         "log_every_n_steps": 10,
         "enable_model_summary": False,
         "num_sanity_val_steps": 0,
-        "enable_progress_bar": interactive(),
+        "enable_progress_bar": False,  # ours is shown
     }
     if device == "cpu":
         settings["accelerator"] = "cpu"
@@ -123,11 +121,9 @@ def make_trainer(settings: dict[str, Any], out: Path, label: str, *callbacks: Ca
     last = ModelCheckpoint(
         out / CHECKPOINTS, "last", every_n_epochs=1, save_on_train_epoch_end=True, enable_version_counter=False
     )
-    progress = TQDMProgressBar() if settings.get("enable_progress_bar") else LineProgress(label)
+    shown = [] if settings.get("enable_progress_bar") else [TrainingProgress(label)]
     try:
-        trainer = L.Trainer(
-            **settings, callbacks=[*callbacks, last, progress, *theirs], logger=loggers, plugins=plugins
-        )
+        trainer = L.Trainer(**settings, callbacks=[*callbacks, last, *shown, *theirs], logger=loggers, plugins=plugins)
     except (TypeError, ValueError, MisconfigurationException) as error:
         given = f"trainer settings: {error}"
         raise InputError(given, "settings of lightning.Trainer", "check the key `trainer`") from error
@@ -135,36 +131,36 @@ def make_trainer(settings: dict[str, Any], out: Path, label: str, *callbacks: Ca
     return trainer
 
 
-class LineProgress(Callback):
-    """One labelled line on standard error at most every :data:`~segunc.training.progress.INTERVAL` and after every validation."""
+class TrainingProgress(Callback):
+    """Shows steps, epoch and numbers: a bar on a terminal, elsewhere a line at times and after every validation."""
 
     def __init__(self, label: str) -> None:
-        self.label = label
-        self._start = self._last = 0.0
+        self._console = partial(ConsoleProgress, label=label, unit="step", interval=INTERVAL)
+        self._show, self._next = self._console(), 0.0
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        self._start = self._last = time.monotonic()
-        self._first = trainer.global_step
+        self._show = self._console(skipped=trainer.global_step, quiet=not trainer.is_global_zero)
 
-    def on_train_batch_end(self, trainer: L.Trainer, pl_module: L.LightningModule, *args: Any) -> None:
-        if time.monotonic() - self._last >= INTERVAL:
-            self._line(trainer)
+    def on_train_batch_end(self, trainer: L.Trainer, *_: Any) -> None:
+        if time.monotonic() >= self._next:  # reading a number waits for the GPU
+            self._count(trainer)
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         if not trainer.sanity_checking:
-            self._line(trainer)
+            self._count(trainer)
+            self._show.flush()
 
-    def _line(self, trainer: L.Trainer) -> None:
-        if not trainer.is_global_zero:
-            return
-        self._last = now = time.monotonic()
-        steps, total = trainer.global_step, int(trainer.estimated_stepping_batches)
-        state = [
-            f"epoch {trainer.current_epoch + 1}",
-            *(f"{k} {float(v):.4f}" for k, v in trainer.callback_metrics.items()),
-        ]
-        progress = Progress(steps - self._first, 0, self._first, total, now - self._start, ", ".join(state))
-        terminal.say(f"{self.label}: {describe(progress, 'step')}", stream=sys.stderr, flush=True)
+    def on_train_end(self, *_: Any) -> None:
+        self._show.close()
+
+    def on_exception(self, *_: Any) -> None:
+        self._show.close()
+
+    def _count(self, trainer: L.Trainer) -> None:
+        self._next = time.monotonic() + 1.0
+        numbers = (f"{name} {float(value):.4f}" for name, value in trainer.callback_metrics.items())
+        state = ", ".join((f"epoch {trainer.current_epoch + 1}", *numbers))
+        self._show.count(trainer.global_step, int(trainer.estimated_stepping_batches), state)
 
 
 class SegmentationTask(L.LightningModule):
@@ -269,10 +265,7 @@ class DecoderTask(SegmentationTask):
             if isinstance(output, Tensor) and output.requires_grad:
                 trained.append(type(module).__name__)
 
-        with ExitStack() as hooks:
-            for name, module in self.named_modules():
-                if in_encoder(name):
-                    hooks.callback(module.register_forward_hook(look).remove)
+        with hooked([module for name, module in self.named_modules() if in_encoder(name)], look):
             loss = super().training_step(batch, batch_idx)
         if trained:
             given = f"a network with weights before its encoder ({trained[0]} depends on them)"
@@ -283,31 +276,6 @@ class DecoderTask(SegmentationTask):
         super().on_save_checkpoint(checkpoint)
         state = checkpoint["state_dict"]
         checkpoint["state_dict"] = {name: value for name, value in state.items() if not in_encoder(name)}
-
-
-@torch.no_grad()
-def check_batch_size(network: nn.Module, crop: Sequence[int], batch_size: int) -> None:
-    """InputError for batches of one crop where a BatchNorm layer gets one value for each channel, as behind a pooling to 1 x 1: in
-    training such a layer normalises with the variance of its batch, and one value has none."""
-    if batch_size > 1:
-        return
-    alone, training = list[str](), network.training
-
-    def look(name: str, module: nn.Module, inputs: tuple[Tensor]) -> None:
-        if inputs[0].numel() == inputs[0].shape[1]:
-            alone.append(name)
-
-    with ExitStack() as hooks:
-        hooks.callback(network.train, training)
-        for name, module in network.eval().named_modules():
-            if isinstance(module, _BatchNorm):
-                hooks.callback(module.register_forward_pre_hook(partial(look, name)).remove)
-        network(torch.zeros(1, 3, *crop, device=next(network.parameters()).device))
-    if alone:
-        given = (
-            f"data.batch_size {batch_size} for a network whose layer {alone[0]} normalises one value for each channel"
-        )
-        raise InputError(given, "at least 2", "give --data.batch_size 2 or more")
 
 
 def train_network(
@@ -324,34 +292,38 @@ def train_network(
         return _train_network(config, out, device)
 
 
+def _build_to_train(config: NetworkConfig, classes: LabelMap) -> SegmentationNetwork:
+    """Return the network of a configuration, with the weights that it starts from and the normalisation that these expect."""
+    mean, std = encoder_normalisation(config.encoder) if config.encoder_weights else (IMAGENET_MEAN, IMAGENET_STD)
+    description = NetworkDescription(
+        architecture=config.architecture,
+        encoder=config.encoder,
+        classes=classes.classes,
+        palette=classes.palette,
+        options=dict(config.options),
+        mean=config.mean or mean,
+        std=config.std or std,
+        inference_size=config.inference_size,
+    )
+    network, notes = build_network(description), list[str]()
+    if config.weights:
+        notes = load_weights(network.body, Path(config.weights))
+        if config.encoder_weights:
+            notes.append(
+                f"network.encoder_weights {config.encoder_weights} not read: {config.weights} holds the encoder"
+            )
+    elif config.encoder_weights:
+        notes = load_encoder_weights(cast(nn.Module, network.body.encoder), config.encoder, config.encoder_weights)
+    for note in notes:
+        say(f"note: {note}")
+    return network
+
+
 def _train_network(config: TrainConfig, out: Path, device: str) -> tuple[SegmentationNetwork, dict[str, Any]]:
     L.seed_everything(config.seed, workers=True, verbose=False)
     data = SegmentationDataModule(**config.data)
-    description = NetworkDescription(
-        architecture=config.network.architecture,
-        encoder=config.network.encoder,
-        classes=data.label_map.classes,
-        palette=data.label_map.palette,
-        options=dict(config.network.options),
-        inference_size=config.network.inference_size,
-    )
-    # Pretrained weights expect the input that they were made with.
-    mean, std = encoder_normalisation(description.encoder) if config.network.encoder_weights else (None, None)
-    description = replace(
-        description,
-        mean=config.network.mean or mean or description.mean,
-        std=config.network.std or std or description.std,
-    )
-    network, start_from, of_encoder = build_network(description), config.network.weights, config.network.encoder_weights
-    if start_from:
-        for note in load_weights(network.body, Path(start_from)):
-            say(f"note: {note}")
-        if of_encoder:
-            say(f"note: network.encoder_weights {of_encoder} not read: {start_from} holds the encoder")
-    elif of_encoder:
-        encoder = cast(nn.Module, network.body.encoder)
-        for note in load_encoder_weights(encoder, description.encoder, of_encoder):
-            say(f"note: {note}")
+    network, start_from = _build_to_train(config.network, data.label_map), config.network.weights
+    description = network.description
     settings = trainer_settings(dict(config.trainer), out, device, network)
     if settings.get("max_epochs") == 0:
         if not start_from:
@@ -360,7 +332,6 @@ def _train_network(config: TrainConfig, out: Path, device: str) -> tuple[Segment
         network.description = replace(description, provenance={"weights": Path(start_from).name, "trained": False})
         save_network(network, out)
         return network.eval(), {"epochs": 0}
-    check_batch_size(network, data.crop, data.batch_size)
     data.prepare_data()
     power = config.optimisation.class_weight_power
     weights = balanced_weights(data.class_frequencies(), power) if power else None

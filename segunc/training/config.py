@@ -7,10 +7,10 @@ import json
 import re
 import textwrap
 from collections.abc import Mapping
-from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Generic, Literal, TypeVar, get_type_hints
+from typing import Any, Generic, Literal, TypeVar
 
 import torch
 import yaml
@@ -24,6 +24,7 @@ from segunc.core.bounds import (
     Settings,
     UnitInterval,
     check_value,
+    meanings,
 )
 from segunc.core.errors import InputError
 from segunc.core.files import read_text, reading
@@ -227,9 +228,8 @@ def parse_config(
     Raises:
         InputError: an unknown key, a value of the wrong type or out of its range, a missing file, or no data for what needs some.
     """
-    from jsonargparse import ArgumentError, ArgumentParser, get_loader, set_loader
+    from jsonargparse import ArgumentError
 
-    from segunc.data.module import SegmentationDataModule
     from segunc.training.loggers import services
 
     with reading(f"configuration {config}", "a YAML file in UTF-8", "see configs/ for examples"):
@@ -238,13 +238,50 @@ def parse_config(
         given = f"configuration {config} is empty"
         raise InputError(given, "at least `data` with its dataset and root", "see configs/")
     named = any(word.startswith("--data") for word in overrides) or re.search(r"\bdata[\"']?\s*:", text) is not None
-    names = {f.name for f in fields(kind)}
-    sections = _sections(kind, settings, selects=selects)
+    sections = _sections(kind, settings, data=data is True and named, selects=selects)
+    try:
+        parsed = _parsed(config, overrides, {f.name for f in fields(kind)}, list(sections.values()))
+        typed = any(re.match(r"--trainer(\.logger\+?)?(=|$)", word) for word in overrides)
+        for service in [] if typed else services(parsed.get("trainer", {}).get("logger")):
+            expected = "services on the command line alone"
+            raise InputError(f"it sends numbers to {service}", expected, f"--logger {service}")
+        for part in (parsed, *(parsed[section.section] for section in sections.values())):
+            check_value("seed", part.get("seed", 0), Seed)
+        made: dict[str, Any] = {name: _settings(part, parsed[part.section]) for name, part in sections.items()}
+        if "data" in made:
+            made["data"] = asdict(made["data"])
+        elif isinstance(data, OwnData):
+            made["data"] = data
+        elif data:
+            chosen, made["data"] = made.get("settings"), {}
+            if uses := getattr(chosen, "uses_data", {"train": "what is trained or fitted"}):
+                given, remedy = f"no data for {' and '.join(uses.values())}", getattr(chosen, "without_data", "")
+                raise InputError(given, "data in --config, or --data.dataset NAME --data.root DIR", remedy)
+        return kind(**{name: parsed[name] for name in ("seed", "trainer") if name in parsed}, **made)
+    except (ArgumentError, ValueError, RecursionError) as error:
+        said = re.sub(r"a typing\.Literal\[([^]]*)\]", r"one of \1", " ".join(str(error).split()))
+        said = re.sub(r"(?:a )?<class '(\w+)'>", r"\1", said).replace("NoneType", "none")
+        given = f"configuration{f' {config}' if config else ''}: {said}"
+        verb = "train" if kind is TrainConfig else "finetune"
+        raise InputError(given, "", f"see `segunc {verb} --help` and configs/ for the keys") from error
+
+
+def _parsed(
+    config: Path | None, overrides: list[str], names: set[str], sections: list[type[Settings]]
+) -> dict[str, Any]:
+    """Return the values of a file and of overrides, where jsonargparse imports nothing that they name.
+
+    Args:
+        names: the fields of the configuration, which may have ``seed`` and ``trainer``.
+    """
+    from jsonargparse import ArgumentParser, get_loader, set_loader
+
     # jsonargparse imports what stands for a whole section, too, where it is a text that is no file.
-    whole = ["data", *(section.section for section in sections.values())]
-    for word, text in zip(overrides, [*overrides, ""][1:], strict=True):
+    whole = ("data", *(section.section for section in sections))
+    for word, following in zip(overrides, [*overrides, ""][1:], strict=True):
         key, equals, value = word.removeprefix("--").partition("=")
-        if CLASS_PATH in key.split(".") or (key in whole and not (value if equals else text).lstrip().startswith("{")):
+        text = value if equals else following
+        if CLASS_PATH in key.split(".") or (key in whole and not text.lstrip().startswith("{")):
             raise InputError(f"{word}", "one key after another", "--section.key VALUE, or --section '{key: VALUE}'")
 
     def load(content: str) -> Any:
@@ -262,47 +299,16 @@ def parse_config(
     parser.add_argument("--config", action="config")
     if "seed" in names:
         parser.add_argument("--seed", type=int, default=0)
-    if data is True and named:
-        parser.add_class_arguments(SegmentationDataModule, "data")
     if "trainer" in names:
         parser.add_argument("--trainer", type=dict[str, Any], default={})
-    for section in sections.values():
+    for section in sections:
         parser.add_class_arguments(section, section.section)
-    try:
-        words = [*([] if config is None else ["--config", str(config)]), *overrides]
-        parsed = _renamed(parser.parse_args(words).as_dict(), HIDDEN, CLASS_PATH)
-        check_value("", parsed, Any)
-        if empty := [section.section for section in sections.values() if parsed[section.section] is None]:
-            raise InputError(f"{empty[0]} without a key below it", "its settings, or no such key", "")
-        typed = any(re.match(r"--trainer(\.logger\+?)?(=|$)", word) for word in overrides)
-        for service in [] if typed else services(parsed.get("trainer", {}).get("logger")):
-            raise InputError(
-                f"it sends numbers to {service}", "services on the command line alone", f"--logger {service}"
-            )
-        for part in (parsed, *(parsed[section.section] for section in sections.values())):
-            check_value("seed", part.get("seed", 0), Seed)
-        if data is True and named:
-            for name, hint in get_type_hints(SegmentationDataModule.__init__).items():
-                if name != "return":
-                    check_value(f"data.{name}", parsed["data"][name], hint)
-        made = {name: _settings(section, parsed[section.section]) for name, section in sections.items()}
-        if data is True and not named:
-            parsed["data"] = {}
-            if uses := getattr(made.get("settings"), "uses_data", {"train": "what is trained or fitted"}):
-                expected = "data in --config, or --data.dataset NAME --data.root DIR"
-                raise InputError(
-                    f"no data for {' and '.join(uses.values())}",
-                    expected,
-                    getattr(made.get("settings"), "without_data", ""),
-                )
-        own = {"data": data} if isinstance(data, OwnData) else {}
-        return kind(**{name: parsed[name] for name in ("seed", "data", "trainer") if name in parsed}, **made, **own)
-    except (ArgumentError, ValueError, RecursionError) as error:
-        said = re.sub(r"a typing\.Literal\[([^]]*)\]", r"one of \1", " ".join(str(error).split()))
-        said = re.sub(r"(?:a )?<class '(\w+)'>", r"\1", said).replace("NoneType", "none")
-        given = f"configuration{f' {config}' if config else ''}: {said}"
-        verb = "train" if kind is TrainConfig else "finetune"
-        raise InputError(given, "", f"see `segunc {verb} --help` and configs/ for the keys") from error
+    words = [*([] if config is None else ["--config", str(config)]), *overrides]
+    parsed: dict[str, Any] = _renamed(parser.parse_args(words).as_dict(), HIDDEN, CLASS_PATH)
+    check_value("", parsed, Any)
+    if empty := [section.section for section in sections if parsed[section.section] is None]:
+        raise InputError(f"{empty[0]} without a key below it", "its settings, or no such key", "")
+    return parsed
 
 
 def _renamed(value: Any, old: str, new: str) -> Any:
@@ -338,54 +344,44 @@ def _claimed(text: str) -> str:
     return f"a number of {max(long)} digits" if max(long, default=0) > MOST_DIGITS else ""
 
 
-def _sections(kind: type[Config], settings: type[Settings] | None, *, selects: bool) -> dict[str, type[Settings]]:
-    own: dict[str, type[Settings]] = {"network": NetworkConfig, "optimisation": OptimisationConfig}
-    own = {"settings": settings} if settings is not None else own if kind is TrainConfig else {}
-    return own | ({"select": SelectConfig} if selects else {})
+def _sections(
+    kind: type[Config], own: type[Settings] | None, *, data: bool, selects: bool
+) -> dict[str, type[Settings]]:
+    """Return the settings in a configuration, by the field of its kind."""
+    from segunc.data.module import DataConfig
+
+    found: dict[str, type[Settings]] = {"data": DataConfig} if data else {}
+    found |= {"settings": own} if own else {"network": NetworkConfig, "optimisation": OptimisationConfig}
+    return {name: part for name, part in found.items() if name in kind.__dataclass_fields__} | (
+        {"select": SelectConfig} if selects else {}
+    )
 
 
 def configuration_help(kind: type[Config], settings: type[Settings] | None, *, data: bool, selects: bool) -> str:
     """The keys of a configuration, what they mean and their defaults, as signatures and docstrings of the classes that take them say."""
-    from segunc.data.module import SegmentationDataModule
-
-    shown: list[tuple[str, Any]] = [("data", SegmentationDataModule)] if data else []
-    shown += [(section.section, section) for section in _sections(kind, settings, selects=selects).values()]
     lines = ["keys of the configuration, in a YAML file (--config) or as --key VALUE:"]
     if "trainer" in {f.name for f in fields(kind)}:
         lines += ["  --trainer.KEY  any argument of lightning.Trainer, e.g. --trainer.max_epochs 3"]
-    for name, section in shown:
+    for section in _sections(kind, settings, data=data, selects=selects).values():
+        name = section.section
         about, _, _ = inspect.cleandoc(section.__doc__ or "").partition("\n\n")
         lines += ["", *textwrap.wrap(_prose(f"{name}: {about}"), 108)]
-        meanings, made = _meanings(section), {f.name: f for f in fields(section)} if is_dataclass(section) else {}
-        for key, parameter in inspect.signature(section).parameters.items():
-            default = parameter.default
-            if key in made and (factory := made[key].default_factory) is not MISSING:
-                default = factory()
+        about_keys = meanings(section)
+        for key in fields(section):
+            default = key.default if key.default_factory is MISSING else key.default_factory()
             text = default if isinstance(default, str) else json.dumps(_plain(default)).replace("null", "none")
-            value = "required" if default is inspect.Parameter.empty else f"default {text}"
-            said = _prose(f"{meanings.get(key, '')} ({value})")
-            lines += [f"  --{name}.{key}", *textwrap.wrap(said, 100, initial_indent=" " * 8, subsequent_indent=" " * 8)]
+            value = "required" if default is MISSING else f"default {text}"
+            said = _prose(f"{about_keys.get(key.name, ('', ''))[1]} ({value})")
+            lines += [
+                f"  --{name}.{key.name}",
+                *textwrap.wrap(said, 100, initial_indent=" " * 8, subsequent_indent=" " * 8),
+            ]
     return "\n".join(lines)
 
 
 def _prose(text: str) -> str:
     """Without what only a page of documentation shows otherwise."""
     return re.sub(r":\w+:`([^`]*)`|``", r"\1", text).replace(". (", " (").strip()
-
-
-def _meanings(section: type) -> dict[str, str]:
-    """What the docstrings of a class and its bases say of its arguments."""
-    found: dict[str, str] = {}
-    for base in reversed(section.__mro__):
-        names: list[str] = []
-        said = inspect.cleandoc(base.__dict__.get("__doc__") or "").partition("\nArgs:\n")[2].partition("\n\n")[0]
-        for line in said.splitlines():
-            if entry := re.fullmatch(r"    (\w+(?:, \w+)*): (.*)", line):
-                names = entry[1].split(", ")
-                found |= dict.fromkeys(names, entry[2])
-            else:
-                found |= {name: f"{found[name]} {line.strip()}" for name in names}
-    return found
 
 
 def _settings(section: type[S], values: Mapping[str, Any]) -> S:
@@ -397,8 +393,6 @@ def _settings(section: type[S], values: Mapping[str, Any]) -> S:
 
 def save_config(config: Config, out: Path, verb: str) -> None:
     """Write the resolved configuration of a run beside its results, as ``<verb>.yaml``."""
-    import yaml
-
     out.mkdir(parents=True, exist_ok=True)
     (out / f"{verb}.yaml").write_text(yaml.safe_dump(config.plain(), sort_keys=False), encoding="utf-8")
 

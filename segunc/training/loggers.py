@@ -22,22 +22,9 @@ from segunc.training.progress import is_first_process
 T = TypeVar("T", Callback, Logger)
 
 CALLBACKS = (
-    *(
-        "DeviceStatsMonitor",
-        "EMAWeightAveraging",
-        "EarlyStopping",
-        "GradientAccumulationScheduler",
-        "LearningRateMonitor",
-    ),
-    *(
-        "ModelCheckpoint",
-        "ModelPruning",
-        "ModelSummary",
-        "OnExceptionCheckpoint",
-        "RichModelSummary",
-        "RichProgressBar",
-    ),
-    *("StochasticWeightAveraging", "TQDMProgressBar", "Timer"),
+    *("DeviceStatsMonitor", "EMAWeightAveraging", "EarlyStopping", "GradientAccumulationScheduler"),
+    *("LearningRateMonitor", "ModelCheckpoint", "ModelPruning", "ModelSummary", "OnExceptionCheckpoint"),
+    *("RichModelSummary", "RichProgressBar", "StochasticWeightAveraging", "TQDMProgressBar", "Timer"),
 )
 """Of Lightning, that a configuration may name: they call no function that it names and write into no folder but one that it names."""
 LOGGERS = ("CSVLogger", "TensorBoardLogger")

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,11 +30,6 @@ FREE = {
     *(f"trainer.{key}" for key in ("enable_progress_bar", "enable_model_summary", "profiler")),
 }
 """Settings that may differ when a run is continued: where it runs, not what it makes."""
-
-
-def interactive() -> bool:
-    """Whether standard error is a terminal."""
-    return sys.stderr.isatty()
 
 
 def is_first_process() -> bool:
@@ -105,7 +99,7 @@ def fit(trainer: L.Trainer, task: L.LightningModule, resume: Path | None, **data
     """``trainer.fit`` on ``datamodule`` or ``train_dataloaders``, from a checkpoint or from the start.
 
     Raises:
-        InputError: a frame cannot be read, before the first step.
+        InputError: a frame cannot be read, before the first step, or a batch of one crop has no variance.
         PartialFailure: the same after it; the checkpoints stay.
     """
     try:
@@ -117,6 +111,11 @@ def fit(trainer: L.Trainer, task: L.LightningModule, resume: Path | None, **data
         raise PartialFailure(
             f"stopped at step {trainer.global_step}: {text}; the same command continues from the last finished epoch"
         ) from error
+    except ValueError as error:
+        if "more than 1 value per channel" not in str(error):
+            raise
+        given = f"batches of one crop for a network with a BatchNorm of one value for each channel ({error})"
+        raise InputError(given, "a data.batch_size of at least 2", "give --data.batch_size 2 or more") from error
     except SystemExit:  # how Lightning ends a process that was interrupted
         if not trainer.interrupted:
             raise

@@ -124,7 +124,7 @@ def _check_folder(job: local.Job, place: int, execution: Execution, *, same_devi
     out, manifest = job.request.inputs[place].out, local.run_manifest(job, place, execution)
     if job.request.overlay:
         local.overlay_drawer(job.request.overlay, manifest)
-    if job.request.nearest:
+    if job.request.options.nearest:
         local.nearest_finder(job)
     before = read_manifest(out)
     if before is None:
@@ -193,4 +193,4 @@ def _conclude(job: local.Job, results: Sequence[ShardResult], seconds: float) ->
         video = local.overlay_video(job, place)
         inputs.append(local.InputResult(given.out, given.label, "", finished, skipped, failed, seconds, how, video))
     notes = tuple(sorted({note for result in results for note in result.notes}))
-    return local.PredictResult(job.request.out, tuple(inputs), notes, "; ".join(problems), job.left_out)
+    return local.PredictResult(Path(job.request.options.out), tuple(inputs), notes, "; ".join(problems), job.left_out)

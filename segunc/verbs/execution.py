@@ -22,7 +22,7 @@ from segunc.data.images import Image, load_image
 from segunc.frames.source import FrameSource
 from segunc.networks.description import NetworkDescription
 from segunc.networks.network import SegmentationNetwork, inference_size
-from segunc.options import SamplingOptions
+from segunc.options import PredictOptions, SamplingOptions
 from segunc.posteriors.abnn import ABNNPosterior
 from segunc.posteriors.model import Model
 from segunc.processing.means import Tiling
@@ -105,44 +105,36 @@ class Execution:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class Asked:
-    """What a user says of how a run computes, where None and ``auto`` leave the choice."""
-
-    chunk: int | None = None
-    group: int | None = None
-    compile: str = "auto"
-    one_by_one: bool = False  # frames are smoothed, tiled or drawn anew, and cannot share a batch
-    size: Size | None = None  # that the network sees
-    tiling: Tiling | None = None
-
-
 def choose_execution(
-    asked: Asked, sampler: Sampler, source: FrameSource, recorded: Mapping[str, Any] | None
+    options: PredictOptions,
+    tiling: Tiling | None,
+    sampler: Sampler,
+    source: FrameSource,
+    recorded: Mapping[str, Any] | None,
 ) -> Execution:
     """What is asked for, else what an earlier run of the same folder recorded, else what suits the whole input.
 
     The source is the whole input, whatever a shard takes of it; ``recorded`` the ``run`` part of the manifest of a run that is continued.
     InputError: no frame can be read where one has to be looked at, or a recorded number is none.
     """
-    known, notes, group = recorded or {}, [], asked.group
+    known, notes, group = recorded or {}, [], options.frames_at_once
     for name in ("chunk", "group"):
         check_value(f"the recorded {name}", known.get(name), Count | None, "predict again into a new folder")
     network = sampler.network
     assert isinstance(network, SegmentationNetwork)
-    inputs = _inputs_of_source(source, network.description, asked)
-    if asked.one_by_one:
+    inputs = _inputs_of_source(source, network.description, options.size, tiling)
+    if tiling is not None or options.smooth is not None or options.redraw:  # and cannot share a batch
         if group not in (None, 1):
             notes.append("frames with --tile, --smooth or --redraw are computed one at a time")
         group = 1
     group = group or known.get("group") or frames_at_once(sampler.device, _largest(inputs), sampler.draws)
-    chunk = asked.chunk or known.get("chunk")
+    chunk = options.chunk or known.get("chunk")
     if chunk is None:
         chunk = sampler.chunk_for(group, _largest(inputs), network.description.num_classes)
-    if asked.compile == "auto" and "compiled" in known:
+    if options.compile == "auto" and "compiled" in known:
         compilation = Decision(bool(known["compiled"]), "")
     else:
-        compilation = choose_compilation(asked.compile, sampler, source.length or source.length_hint, inputs)
+        compilation = choose_compilation(options.compile, sampler, source.length or source.length_hint, inputs)
     if compilation.said:
         notes.append(compilation.reason)
     return Execution(chunk, group, compilation, tuple(notes))
@@ -193,11 +185,13 @@ def input_sizes(
     return [(rows.end - rows.start, columns.end - columns.start) for rows, columns in tiles]
 
 
-def _inputs_of_source(source: FrameSource, description: NetworkDescription, asked: Asked) -> FrameInputs:
+def _inputs_of_source(
+    source: FrameSource, description: NetworkDescription, size: Size | None, tiling: Tiling | None
+) -> FrameInputs:
     """The network's inputs of some frames of a source."""
 
     def of(image: Image) -> list[Size]:
-        return input_sizes(description, image.shape, asked.size, asked.tiling)
+        return input_sizes(description, image.shape, size, tiling)
 
     @cache
     def first() -> list[Size]:

@@ -27,16 +27,15 @@ from segunc.maps.pipeline import DrawOverlay, FindNearest, Summary, run_pipeline
 from segunc.maps.shards import Shard, all_shards, iterate_records, parse_shard
 from segunc.maps.statistics import Region
 from segunc.maps.store import Maps, MapsWriter
-from segunc.options import PredictOptions, SamplingOptions, several, takes
+from segunc.options import PredictOptions, several, takes
 from segunc.posteriors.files import load_model
 from segunc.posteriors.model import Model, default_scores
 from segunc.processing.frames import FrameProcess, HostMaps
 from segunc.processing.means import NEEDED, Tiling
-from segunc.processing.smoothing import Smoother, check_time_constant
+from segunc.processing.smoothing import Smoother
 from segunc.sampling.sampler import Sampler
 from segunc.scores import FEATURE_DISTANCE, SCORES, check_scores, first_shown
 from segunc.verbs.execution import (
-    Asked,
     Execution,
     calibration_record,
     choose_execution,
@@ -133,50 +132,39 @@ ENGINES: Registry[Callable[[PredictOptions, OnInput | None, OnNote | None], Pred
 
 @dataclass(frozen=True)
 class Request:
-    """What the options of a run say, read and checked once: nothing below looks at the options."""
+    """The options of a run, and what those of them that are texts mean: read and checked once."""
 
-    model: Path
-    out: Path
+    options: PredictOptions
     inputs: tuple[Input, ...]
     selection: Selection
-    all_images: bool
-    bits: int | None
     shard: Shard
     scores: tuple[str, ...]
     region: Region | None
     thresholds: Mapping[str, float]
     overlay: str | None  # the score
-    overwrite: bool
-    verify: bool
-    compact: bool
-    captions: bool  # on overlays
-    sampling: SamplingOptions
-    asked: Asked  # of chunks, groups and compilation, with the size and the tiles of the frames
-    smooth: float | None
-    redraw: bool
-    nearest: bool
-    command: Mapping[str, Any]  # that would make the maps again, for the manifest
+    tiling: Tiling | None
 
     @contextlib.contextmanager
     def open(self) -> Iterator[Job]:
         """Open the inputs and load the model; what is computed meanwhile is on the threads that were asked for."""
-        runs = () if self.overwrite else (read_run(given.out) for given in self.inputs)
+        options, runs = self.options, (read_run(given.out) for given in self.inputs)
         # One number serves all inputs: that of the first that was begun.
-        recorded = next((run.get("threads") for run in runs if run is not None), None)
+        begun = (run.get("threads") for run in (() if options.overwrite else runs) if run is not None)
+        recorded = next(begun, None)
         sources = tuple(
-            open_source(given.spec, out=given.out, selection=self.selection, all_images=self.all_images)
+            open_source(given.spec, out=given.out, selection=self.selection, all_images=options.all_images)
             for given in self.inputs
         )
         for source in sources:
             if isinstance(source, ImageSource):
-                source.depth.bits = self.bits
-            elif self.bits is not None:
+                source.depth.bits = options.bits
+            elif options.bits is not None:
                 raise InputError(f"--bits with the video {source.path}", "16-bit images", "leave it out")
-        model = load_model(self.model)
-        by_means = self.asked.tiling is not None or self.smooth is not None
+        model = load_model(Path(options.model))
+        by_means = self.tiling is not None or options.smooth is not None
         scores = check_scores([*self.scores, NEEDED]) if by_means else self.scores
-        with flushed_denormals(), threads(recorded if self.sampling.threads is None else self.sampling.threads):
-            yield Job(self, model, make_sampler(model, self.sampling, scores), sources, recorded)
+        with flushed_denormals(), threads(recorded if options.threads is None else options.threads):
+            yield Job(self, model, make_sampler(model, options, scores), sources, recorded)
 
 
 def read_options(options: PredictOptions) -> Request:
@@ -192,37 +180,13 @@ def read_options(options: PredictOptions) -> Request:
         raise InputError(f"--overlap {options.overlap} without --tile", "both", "add --tile HxW")
     if options.nearest and tiling is not None:
         raise InputError("--nearest with --tile", "one of the two", "a tile's places are not those of its frame")
-    if options.smooth is not None:
-        check_time_constant(options.smooth)
-        if not shard.whole:
-            both = f"--smooth with --shard {shard}: each frame needs all before it"
-            raise InputError(both, "one of the two", "give every process videos of its own")
+    if options.smooth is not None and not shard.whole:
+        both = f"--smooth with --shard {shard}: each frame needs all before it"
+        raise InputError(both, "one of the two", "give every process videos of its own")
     scores = check_scores(options.scores or default_scores(Path(options.model)))
     (shown,) = check_scores([options.overlay_score or first_shown(scores)])
-    one_by_one = tiling is not None or options.smooth is not None or options.redraw
-    return Request(
-        model=Path(options.model),
-        out=Path(options.out),
-        inputs=tuple(inputs),
-        selection=selection,
-        all_images=options.all_images,
-        bits=options.bits,
-        shard=shard,
-        scores=tuple(scores),
-        region=region,
-        thresholds=_component_thresholds(options.component_threshold, scores),
-        overlay=shown if options.overlay else None,
-        overwrite=options.overwrite,
-        verify=options.verify,
-        compact=options.compact,
-        captions=not options.no_caption,
-        sampling=options,
-        asked=Asked(options.chunk, options.frames_at_once, options.compile, one_by_one, options.size, tiling),
-        smooth=options.smooth,
-        redraw=options.redraw,
-        nearest=options.nearest,
-        command=_command(options),
-    )
+    thresholds, overlay = _component_thresholds(options.component_threshold, scores), shown if options.overlay else None
+    return Request(options, tuple(inputs), selection, shard, tuple(scores), region, thresholds, overlay, tiling)
 
 
 _NO_COMMAND = ("input", "out", "verify", "overwrite", "shard", "engine", "workers", "shards", "ray_address")
@@ -300,7 +264,7 @@ def _run(job: Job, on_input: OnInput | None) -> PredictResult:
     failure = failures[0] if failures else ""
     if failures and len(job.sources) > 1:
         failure = f"{len(failures)} of {len(job.sources)} inputs failed; {'; '.join(failures)}"
-    return PredictResult(job.request.out, tuple(results), tuple(notes), failure, job.left_out)
+    return PredictResult(Path(job.request.options.out), tuple(results), tuple(notes), failure, job.left_out)
 
 
 def _result(job: Job, place: int, execution: Execution, done: Summary) -> InputResult:
@@ -314,34 +278,28 @@ def _result(job: Job, place: int, execution: Execution, done: Summary) -> InputR
 
 def execution_of(job: Job, place: int) -> Execution:
     """How an input's maps are computed: as asked for, else as its maps folder was begun, else as suits this machine."""
-    recorded = None if job.request.overwrite else read_run(job.request.inputs[place].out)
-    return choose_execution(job.request.asked, job.sampler, job.sources[place], recorded)
+    recorded = None if job.request.options.overwrite else read_run(job.request.inputs[place].out)
+    return choose_execution(job.request.options, job.request.tiling, job.sampler, job.sources[place], recorded)
 
 
 def predict_shard(job: Job, place: int, shard: Shard, execution: Execution) -> Summary:
     """Write the maps of the input at a place, or of a shard of it; frames that fail are in the summary."""
     request, given, source = job.request, job.request.inputs[place], job.sources[place]
+    options = request.options
     sampler = job.sampler.with_execution(
         chunk=execution.chunk, group=execution.group, compiled=execution.compilation.compiled
     )
     manifest = run_manifest(job, place, execution)
-    overlay = overlay_drawer(request.overlay, manifest, request.captions) if request.overlay else None
-    find = nearest_finder(job) if request.nearest else None
+    overlay = overlay_drawer(request.overlay, manifest, not options.no_caption) if request.overlay else None
+    find = nearest_finder(job) if options.nearest else None
     smoother = None
-    if request.smooth is not None:
-        smoother = Smoother(request.smooth, given.out, interval=source.selection.every / (source.fps or 25.0))
-    out, anew, region = given.out, request.overwrite, request.region
-    writer = MapsWriter(out, manifest, overwrite=anew, shard=shard, region=region, source=source, verify=request.verify)
-    size, tiling = request.asked.size, request.asked.tiling
-    process = FrameProcess(
-        sampler,
-        request.scores,
-        size=size,
-        tiling=tiling,
-        smoother=smoother,
-        redraw=request.redraw,
-        nearest=sampler.provider(FEATURE_DISTANCE) if request.nearest else None,
-    )
+    if options.smooth is not None:
+        smoother = Smoother(options.smooth, given.out, interval=source.selection.every / (source.fps or 25.0))
+    kept: dict[str, Any] = {"overwrite": options.overwrite, "verify": options.verify}
+    writer = MapsWriter(given.out, manifest, shard=shard, region=request.region, source=source, **kept)
+    how: dict[str, Any] = {"size": options.size, "tiling": request.tiling, "redraw": options.redraw}
+    nearest = sampler.provider(FEATURE_DISTANCE) if options.nearest else None
+    process = FrameProcess(sampler, request.scores, smoother=smoother, nearest=nearest, **how)
     with ConsoleProgress(label=given.label) as show:
         return run_pipeline(
             source,
@@ -364,8 +322,8 @@ def writer_threads(device: torch.device) -> int:
 
 def run_manifest(job: Job, place: int, execution: Execution) -> dict[str, Any]:
     """The manifest of an input's maps."""
-    request, model, sampler = job.request, job.model, job.sampler
-    description, tiling = model.network.description, request.asked.tiling
+    request, options, model, sampler = job.request, job.request.options, job.model, job.sampler
+    description, tiling = model.network.description, request.tiling
     calibration = model.attachments.get("calibration")
     settings = {
         **job.sources[place].identity(),
@@ -377,16 +335,16 @@ def run_manifest(job: Job, place: int, execution: Execution) -> dict[str, Any]:
         "draws": sampler.draws,
         "seed": sampler.seed,
         "scheme": sampler.noise.scheme,
-        **noise_record(request.sampling),
+        **noise_record(options),
         "scope": sampler.scope,
-        "size": None if request.asked.size is None else list(request.asked.size),
+        "size": None if options.size is None else list(options.size),
         "tile": None if tiling is None else [*tiling.size, tiling.overlap],
-        "smooth": request.smooth,
-        "store": "png",  # of earlier versions, which knew another one
-        "redraw": request.redraw,
-        **({"nearest": True} if request.nearest else {}),
-        **({"compact": True} if request.compact else {}),
-        **({"captions": False} if request.overlay and not request.captions else {}),
+        "smooth": options.smooth,
+        "store": "png",
+        "redraw": options.redraw,
+        **({"nearest": True} if options.nearest else {}),
+        **({"compact": True} if options.compact else {}),
+        **({"captions": False} if request.overlay and options.no_caption else {}),
         "precision": sampler.precision,
         "compiled": execution.compilation.compiled,
         "chunk": execution.chunk,
@@ -414,7 +372,7 @@ def run_manifest(job: Job, place: int, execution: Execution) -> dict[str, Any]:
             "calibration": calibration and asdict(calibration),
         },
         component_thresholds=dict(request.thresholds),
-    ) | {"compilation": execution.compilation.reason, "command": dict(request.command)}
+    ) | {"compilation": execution.compilation.reason, "command": _command(options)}
 
 
 def overlay_drawer(score: str, manifest: dict[str, Any], captions: bool = True) -> DrawOverlay:

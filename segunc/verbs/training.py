@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from segunc.core.errors import InputError
-from segunc.options import FinetuneOptions, TrainOptions, several, takes
+from segunc.options import FinetuneOptions, TrainingOptions, TrainOptions, several, takes
 from segunc.posteriors.methods import METHODS
 
 
@@ -140,7 +140,7 @@ def keys_help(method: str | None) -> str:
     return f"{configuration_help(kind, entry.config, data=data, selects=entry.selects)}\n\n{others}"
 
 
-def _words(options: TrainOptions | FinetuneOptions) -> list[str]:
+def _words(options: TrainingOptions) -> list[str]:
     """Settings as a configuration's parser takes them: ``--key.subkey=VALUE``."""
     given = options.settings
     if isinstance(given, Mapping):

@@ -17,6 +17,7 @@ import pytest
 from segunc.cli import run
 from segunc.cli.main import FUNCTIONS, VERBS, build_parser, main, options_of
 from segunc.cli.parser import command_line
+from segunc.core.bounds import meanings
 from segunc.options import GROUPS, DemoOptions, PredictOptions
 from segunc.verbs.demo import SHOWN
 from tests.conftest import Job
@@ -79,7 +80,8 @@ def test_the_demo_shows_only_what_is_not_the_default() -> None:
 def test_every_option_stands_under_one_title_of_the_help() -> None:
     names = [name for group in GROUPS.values() for name in group.split()]
     assert len(set(names)) == len(names)
-    asked = {field.name for verb in VERBS for field in fields(options_of(verb)) if field.metadata}
+    asked = {name for verb in VERBS for name in meanings(options_of(verb))}
+    assert asked - {field.name for verb in VERBS for field in fields(options_of(verb))} == set()
     assert asked == set(names)
 
 
@@ -101,7 +103,7 @@ def test_ctrl_c_is_one_line_and_130(
     def interrupted(options: Any) -> None:
         raise KeyboardInterrupt
 
-    example = VERBS[verb][1].splitlines()[0].split()
+    example = VERBS[verb].splitlines()[0].split()
     monkeypatch.setattr(run, FUNCTIONS.get(verb, verb), interrupted)
     monkeypatch.setattr("segunc.cli.main.check_asked", lambda options: None)  # the paths of the example are not here
     assert main(example[1:]) == 130

@@ -31,7 +31,6 @@ def test_the_loaders_give_batches_of_each_split(root: Path) -> None:
     validation = list(data.val_dataloader())
     assert [tuple(batch["label"].shape) for batch in validation] == [(2, 48, 64), (1, 48, 64)]
     assert [name for batch in validation for name in batch["name"]] == [f"0001TP_{i:06d}" for i in range(3)]
-    assert sum(len(batch["name"]) for batch in data.test_dataloader()) == 2
 
 
 def test_the_size_is_that_of_the_frames_that_networks_see(root: Path) -> None:
@@ -154,7 +153,7 @@ class TestSequences:
         ("options", "said"),
         [
             ({"sequence": None}, r"leave-sequence-out without data\.sequence"),
-            ({"sequence": "("}, r"data\.sequence \(: .*expected a regular expression"),
+            ({"sequence": "("}, r"sequence \(: .*expected a regular expression"),
             ({"sequence": "^x_"}, r"in 9 of 9 training frames, the first is a_0; .*found: none"),
             (
                 {"sequence": "^([ab])_"},
@@ -163,8 +162,8 @@ class TestSequences:
             ({"sequence": "^(x?)"}, "in 9 of 9"),
             ({"sequence": "(_)"}, r"finds one sequence of training frames: _ \(9 frames\)"),
             ({"held_out": "d"}, r"data\.held_out d; expected one of a \(2 frames\), b"),
-            ({"validation": "val", "held_out": "a"}, r"data\.held_out a with data\.validation val"),
-            ({"validation": "leave-one-out"}, r"data\.validation leave-one-out; expected val or leave-sequence-out"),
+            ({"validation": "val", "held_out": "a"}, r"held_out a with data\.validation val"),
+            ({"validation": "leave-one-out"}, r"validation leave-one-out; expected one of val, leave-sequence-out"),
         ],
     )
     def test_bad_settings_are_one_line(self, drives: Path, options: dict[str, Any], said: str) -> None:
@@ -181,5 +180,5 @@ class TestSequences:
     ],
 )
 def test_impossible_settings_are_refused_by_their_name(root: Path, options: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match=f"data.{next(iter(options))}"):
+    with pytest.raises(InputError, match=f"^{next(iter(options))} "):
         module(root, **options)

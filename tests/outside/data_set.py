@@ -9,8 +9,6 @@ DATASETS.register(
     DatasetEntry(
         name="side-by-side",
         source="https://example.org/side-by-side",
-        listing="https://example.org/side-by-side/files",
-        layout="ROOT/SPLIT/NAME_rgb.png with ROOT/SPLIT/NAME_gt.png",
         layouts=(Layout(same_folders("{}", "{}", ("train", "val", "test")), image_ending="_rgb", label_ending="_gt"),),
         labels="toy",
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from segunc.options import PredictOptions
 from segunc.processing.means import Tiling
 from segunc.sampling.compilation import Decision, Workload
 from segunc.verbs import execution
-from segunc.verbs.execution import Asked, choose_compilation, choose_execution, input_sizes
+from segunc.verbs.execution import choose_compilation, choose_execution, input_sizes
 from segunc.verbs.predict import read_options
 from tests.conftest import Job
 from tests.maps.fakes import write_pictures, write_video
@@ -25,6 +26,8 @@ from tests.processing.test_frames import sampler
 from tests.verbs.processes import SMALL, refuse, succeed
 from tests.verbs.test_interrupted import kill_after_three, tree, write_mask
 from tests.verbs.test_job import assert_codes_agree
+
+PLAIN = PredictOptions("model", "input", "out")
 
 
 @pytest.fixture
@@ -44,7 +47,7 @@ def test_the_whole_input_decides_whatever_a_shard_takes_of_it(tmp_path: Path, as
     write_pictures(tmp_path / "in", 40, (24, 32))
     write_pictures(tmp_path / "in", 12, (30, 32))  # six in each folder, six of them new, are of another size
     source = open_source(tmp_path / "in")
-    found = choose_execution(Asked(), sampler(), source, None)
+    found = choose_execution(PLAIN, None, sampler(), source, None)
     assert found.compilation.compiled
     assert found.notes == ("it pays",)
     one, several = asked[:2]
@@ -57,7 +60,7 @@ def test_the_whole_input_decides_whatever_a_shard_takes_of_it(tmp_path: Path, as
 
 def test_one_frame_of_a_video_is_looked_at(tmp_path: Path, asked: list[Workload]) -> None:
     write_video(tmp_path / "drive.avi", 30)
-    choose_execution(Asked(), sampler(), open_source(tmp_path / "drive.avi"), None)
+    choose_execution(PLAIN, None, sampler(), open_source(tmp_path / "drive.avi"), None)
     assert [(work.frames, work.pixels, work.sizes) for work in asked] == [(30, 48 * 64, 1)] * 2
 
 
@@ -65,20 +68,20 @@ def test_what_was_recorded_is_continued_and_what_is_given_wins(tmp_path: Path, a
     write_pictures(tmp_path, 4)
     source = open_source(tmp_path)
     recorded: dict[str, Any] = {"chunk": 2, "group": 3, "compiled": False}
-    found = choose_execution(Asked(), sampler(), source, recorded)
+    found = choose_execution(PLAIN, None, sampler(), source, recorded)
     assert (found.chunk, found.group, found.compilation.compiled) == (2, 3, False)
     assert not asked
-    assert choose_execution(Asked(), sampler(), source, recorded | {"compiled": True}).compilation.compiled
-    given = Asked(chunk=1, group=2, compile="on")
-    found = choose_execution(given, sampler(), source, recorded)
+    assert choose_execution(PLAIN, None, sampler(), source, recorded | {"compiled": True}).compilation.compiled
+    given = replace(PLAIN, chunk=1, frames_at_once=2, compile="on")
+    found = choose_execution(given, None, sampler(), source, recorded)
     assert (found.chunk, found.group, found.compilation.compiled) == (1, 2, True)
     # A manifest from before passes could be compiled.
-    assert choose_execution(Asked(compile="off"), sampler(), source, {"chunk": 2, "group": 1}).group == 1
+    assert choose_execution(replace(PLAIN, compile="off"), None, sampler(), source, {"chunk": 2, "group": 1}).group == 1
 
 
 def test_a_short_input_runs_as_it_is_and_says_nothing(tmp_path: Path) -> None:
     write_pictures(tmp_path, 4)
-    found = choose_execution(Asked(), sampler(), open_source(tmp_path), None)
+    found = choose_execution(PLAIN, None, sampler(), open_source(tmp_path), None)
     assert (found.chunk, found.group, found.compilation.compiled, found.notes) == (4, 1, False, ())
     assert "4 frames would save" in found.compilation.reason
 
@@ -86,8 +89,8 @@ def test_a_short_input_runs_as_it_is_and_says_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize("given", [{"smooth": 1.0}, {"redraw": True}, {"tile": (32, 32), "overlap": 0}])
 def test_what_needs_frames_one_by_one_gets_them(tmp_path: Path, given: dict[str, Any]) -> None:
     write_pictures(tmp_path, 2)
-    asked = read_options(PredictOptions("m", tmp_path, "o", frames_at_once=4, **given)).asked
-    found = choose_execution(asked, sampler(), open_source(tmp_path), None)
+    request = read_options(PredictOptions("m", tmp_path, "o", frames_at_once=4, **given))
+    found = choose_execution(request.options, request.tiling, sampler(), open_source(tmp_path), None)
     assert found.group == 1
     assert "one at a time" in found.notes[0]
 
@@ -96,7 +99,7 @@ def test_unreadable_inputs(tmp_path: Path) -> None:
     (name,) = write_pictures(tmp_path, 1)
     (tmp_path / f"{name}.png").write_bytes(b"broken")
     with pytest.raises(InputError, match="no frame of"):
-        choose_execution(Asked(), sampler(), open_source(tmp_path), None)
+        choose_execution(PLAIN, None, sampler(), open_source(tmp_path), None)
 
 
 def test_inputs_of_the_network() -> None:
