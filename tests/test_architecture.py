@@ -83,7 +83,7 @@ if TYPE_CHECKING:
 def work():
     from segunc.verbs import predict
 """
-    seen = {"__init__", "core.files", "options", "data.images", "posteriors.files", "verbs.predict"}
+    seen = {"__init__", "core.files", "options", "data.images", "posteriors.model", "verbs.predict"}
     assert set(imported(source)) == seen
 
 
