@@ -98,10 +98,8 @@ def augment_model(base: Path, config: FitConfig[TtaConfig], out: Path, *, device
     model = load_model(base)
     posterior = TestTimeAugmentation(model.posterior, config.settings.scales, config.settings.flip)
     for description in (network.description for network in model.networks):
-        untried = (
-            description.kind == "python" and description.divisor is None and description.options.get("stride", 1) == 1
-        )
-        if untried and {*posterior.scales} != {1.0}:
+        untried = description.kind == "python" and description.divisor is None
+        if untried and description.options.get("stride", 1) == 1 and {*posterior.scales} != {1.0}:
             given = f"{base}, whose network takes frames of one size alone, or was imported before sizes were tried"
             raise InputError(given, "a network that takes other sizes, too", "import it again, or --tta.scales [1.0]")
     if out.resolve() == base.resolve():
