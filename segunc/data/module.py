@@ -111,11 +111,11 @@ class SegmentationDataModule(L.LightningDataModule):
         )
         self.root, self.bits, self.crop = Path(chosen.root), chosen.bits, tuple(chosen.crop)
         self.batch_size, self.eval_batch_size = chosen.batch_size, chosen.eval_batch_size
-        self.workers, size = chosen.workers, None if chosen.size is None else (chosen.size[0], chosen.size[1])
+        self.workers, self.size = chosen.workers, None if chosen.size is None else (chosen.size[0], chosen.size[1])
         self.label_map: LabelMap = self.entry.label_map()
         augmented = (chosen.scale, chosen.flip, chosen.colour, chosen.blur)
-        self._train_transform = TrainTransform(chosen.crop, size, *augmented)
-        self._eval_transform = EvalTransform(size)
+        self._train_transform = TrainTransform(chosen.crop, self.size, *augmented)
+        self._eval_transform = EvalTransform(self.size)
         self._sets: dict[str, SegmentationDataset] = {}
 
     def dataset(self, split: str, *, augment: bool = False) -> SegmentationDataset:

@@ -146,7 +146,8 @@ class TrainingProgress(Callback):
     def on_train_end(self, *_: Any) -> None:
         self._show.close()
 
-    on_exception = on_train_end
+    def on_exception(self, *_: Any) -> None:
+        self._show.close()
 
     def _count(self, trainer: L.Trainer) -> None:
         self._next = time.monotonic() + 1.0
