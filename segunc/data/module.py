@@ -111,7 +111,7 @@ class SegmentationDataModule(L.LightningDataModule):
         )
         self.root, self.bits, self.crop = Path(chosen.root), chosen.bits, tuple(chosen.crop)
         self.batch_size, self.eval_batch_size = chosen.batch_size, chosen.eval_batch_size
-        self.workers, self.size = chosen.workers, chosen.size
+        self.workers, self.size = chosen.workers, None if chosen.size is None else (chosen.size[0], chosen.size[1])
         self.label_map: LabelMap = self.entry.label_map()
         augmented = (chosen.scale, chosen.flip, chosen.colour, chosen.blur)
         self._train_transform = TrainTransform(chosen.crop, self.size, *augmented)
