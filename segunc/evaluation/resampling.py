@@ -10,7 +10,7 @@ The interval is the percentile interval at the level that a Student t with nu de
 nothing of the t). With few units of very different weight n - 1 are too many degrees of freedom: nu is that of
 :attr:`Chance.effective`.
 
-Chosen by ``tools/simulate_intervals.py`` (mean coverage of five numbers / of their paired differences, of .95, over 1000 sets of n units
+Chosen by ``tools/simulate_intervals.py`` of a2e48dd (mean coverage of five numbers / of their paired differences, of .95, over 1000 sets of n units
 of heavy-tailed size; no cell is off by more than .013 by chance; width over that of percentiles):
 
 ====================  ===========  ===========  ===========  ==========
