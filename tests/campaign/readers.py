@@ -7,15 +7,13 @@ line. Where it is ``exact``, there is a checksum or a hash behind what it reads:
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import shutil
 import sys
 import tempfile
 from argparse import ArgumentTypeError
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,10 +36,12 @@ from segunc.frames.video import VideoSource
 from segunc.gallery.description import run_id
 from segunc.gallery.verdicts import kept_verdicts, page_of
 from segunc.maps.health import examine
+from segunc.maps.nearest import NearestPlaces
 from segunc.maps.pipeline import run_pipeline
 from segunc.maps.reader import MapsReader
 from segunc.maps.shards import Shard
 from segunc.maps.store import MapsWriter
+from segunc.maps.sums import seal, seal_line
 from segunc.networks.weights import read_state
 from segunc.options import CompareOptions, EvaluateOptions, ReviewOptions, class_pairs, frame_groups
 from segunc.posteriors.abnn import METHOD as ABNN
@@ -50,26 +50,25 @@ from segunc.processing.smoothing import Smoother
 from segunc.training.base import make_trainer, trainer_settings
 from segunc.training.config import FinetuneConfig, TrainConfig, parse_config
 from segunc.training.data import open_data
+from tests.campaign.world import World
 from tests.maps.fakes import folder_bytes, manifest, process, write_pictures, write_timed_video, write_video
-from tools.faults.mutations import Random
-from tools.faults.world import World
 
 REFUSED = (InputError, PartialFailure, ArgumentTypeError)
 """Errors that a user sees as one line of what is wrong with the input."""
 SIZE = (24, 32)
+Seeds = Callable[[World, Path], list[Path]]
 
 
 @dataclass(frozen=True)
 class Reader:
     """One way to read one kind of file."""
 
-    # Makes whole files, each in a folder of its own below a folder: those to damage. None where they are made.
-    seeds: Callable[[World, Path], list[Path]] | None
+    seeds: Seeds  # makes whole files, each in a folder of its own below a folder, and returns those to damage
     read: Callable[[Path, Path], Any]  # of the folder and the damaged file in it
-    share: int  # of the cases
     exact: bool = False
-    finish: Callable[[bytes, Random], bytes] | None = None  # what is done to damaged bytes in the end
+    finish: Callable[[bytes], bytes] = bytes  # what is done to damaged bytes in the end
     writes: bool = False  # the folder has to be laid anew for each case
+    trained: bool = False  # its whole files take trainings
 
 
 def noise(*shape: int) -> Any:
@@ -77,20 +76,26 @@ def noise(*shape: int) -> Any:
     return np.random.default_rng(3).integers(0, 256, shape, np.uint8)
 
 
-def in_folders(folder: Path, names: list[str], write: Callable[[str, Path], Any]) -> list[Path]:
+def in_folders(names: Iterable[str], write: Callable[[str, Path], Any]) -> Seeds:
     """A file of each name in a folder of its own."""
-    files = []
-    for number, name in enumerate(names):
-        path = folder / str(number) / name
-        path.parent.mkdir(parents=True)
-        write(name, path)
-        files.append(path)
-    return files
+
+    def make(world: World, folder: Path) -> list[Path]:
+        files = [folder / str(number) / name for number, name in enumerate(names)]
+        for path in files:
+            path.parent.mkdir(parents=True)
+            write(path.name, path)
+        return files
+
+    return make
 
 
-def of_file(read: Callable[[Path], Any], root: Path, file: Path) -> Any:
+def of_text(texts: dict[str, str]) -> Seeds:
+    return in_folders(texts, lambda name, path: path.write_text(texts[name]))
+
+
+def of_file(read: Callable[[Path], Any]) -> Callable[[Path, Path], Any]:
     """What a function reads of a file alone."""
-    return read(file)
+    return lambda root, file: read(file)
 
 
 # -- images, labels, videos ------------------------------------------------------------------------------------------------------
@@ -98,62 +103,28 @@ def of_file(read: Callable[[Path], Any], root: Path, file: Path) -> Any:
 
 def write_image(name: str, path: Path) -> None:
     """An image of the kind that its name says."""
-    picture, grey = Image.fromarray(noise(*SIZE, 3)), noise(*SIZE)
-    stem = path.stem
-    if stem == "sixteen":
-        cv2.imwrite(str(path), noise(*SIZE).astype(np.uint16) * 257)
-    elif stem == "float":
-        cv2.imwrite(str(path), noise(*SIZE).astype(np.float32))
-    elif stem == "cmyk":
-        picture.convert("CMYK").save(path)
-    elif stem == "turned":
-        exif = Image.Exif()
-        exif[0x0112] = 6
-        picture.save(path, exif=exif)
-    elif stem == "palette":
-        picture.quantize(16).save(path)
-    elif stem == "alpha":
-        picture.putalpha(Image.fromarray(np.pad(np.full((12, 16), 255, np.uint8), ((6, 6), (8, 8)))))
-        picture.save(path)
-    elif stem == "one":
-        Image.fromarray(noise(1, 1, 3)).save(path)
-    elif stem == "wide":
-        Image.fromarray(noise(2, 20_000, 3)).save(path)
-    elif stem == "bit":
-        Image.fromarray(grey > 127).save(path)
-    elif stem == "grey":
-        Image.fromarray(grey).save(path)
-    elif stem == "progressive":
-        picture.save(path, progressive=True)
-    elif stem == "deflated":
-        picture.save(path, compression="tiff_adobe_deflate")
-    elif stem == "interlaced":
-        cv2.imwrite(str(path), noise(*SIZE, 3))
-    else:
-        picture.save(path)
+    picture, exif = Image.fromarray(noise(*SIZE, 3)), Image.Exif()
+    exif[0x0112] = 6
+    alpha = Image.fromarray(np.pad(np.full((12, 16), 255, np.uint8), ((6, 6), (8, 8))))
+    kinds: dict[str, Callable[[], Any]] = {
+        "sixteen": lambda: cv2.imwrite(str(path), noise(*SIZE).astype(np.uint16) * 257),
+        "float": lambda: cv2.imwrite(str(path), noise(*SIZE).astype(np.float32)),
+        "cmyk": lambda: picture.convert("CMYK").save(path),
+        "turned": lambda: picture.save(path, exif=exif),
+        "palette": lambda: picture.quantize(16).save(path),
+        "alpha": lambda: (picture.putalpha(alpha), picture.save(path)),
+        "one": lambda: Image.fromarray(noise(1, 1, 3)).save(path),
+        "wide": lambda: Image.fromarray(noise(2, 20_000, 3)).save(path),
+        "bit": lambda: Image.fromarray(noise(*SIZE) > 127).save(path),
+        "grey": lambda: Image.fromarray(noise(*SIZE)).save(path),
+        "progressive": lambda: picture.save(path, progressive=True),
+        "deflated": lambda: picture.save(path, compression="tiff_adobe_deflate"),
+    }
+    kinds.get(path.stem, lambda: picture.save(path))()
 
 
-PNGS = [
-    "plain.png",
-    "sixteen.png",
-    "palette.png",
-    "alpha.png",
-    "one.png",
-    "wide.png",
-    "bit.png",
-    "grey.png",
-]
-JPEGS = ["plain.jpg", "cmyk.jpg", "turned.jpg", "grey.jpg", "progressive.jpg", "one.jpg"]
-OTHERS = [
-    "plain.tif",
-    "sixteen.tif",
-    "deflated.tif",
-    "float.tif",
-    "cmyk.tif",
-    "plain.bmp",
-    "plain.webp",
-    "alpha.webp",
-]
+def images(ending: str, *kinds: str) -> Seeds:
+    return in_folders([f"{kind}.{ending}" for kind in ("plain", *kinds)], write_image)
 
 
 def read_frames(root: Path, file: Path) -> Any:
@@ -172,10 +143,8 @@ def write_label(name: str, path: Path) -> None:
         image.save(path)
     elif path.stem == "bit":
         Image.fromarray(values.astype(bool)).save(path)
-    elif path.stem == "sixteen":
-        cv2.imwrite(str(path), values.astype(np.uint16))
     else:
-        cv2.imwrite(str(path), values)
+        cv2.imwrite(str(path), values.astype(np.uint16 if path.stem == "sixteen" else np.uint8))
 
 
 def read_label(root: Path, file: Path) -> Any:
@@ -208,14 +177,13 @@ def write_maps(folder: Path, *, shards: int = 1, compact: bool = False) -> Path:
     """A folder with pictures in ``in`` and maps of them in ``maps``."""
     write_pictures(folder / "in", 2, SIZE)
     for number in range(1, shards + 1):
-        source = open_source(folder / "in")
         run = {"compact": True} if compact else {}
         writer = MapsWriter(folder / "maps", manifest(input="in", **run), shard=Shard(number, shards))
-        run_pipeline(source, process, writer)
+        run_pipeline(open_source(folder / "in"), process, writer)
     return folder / "maps"
 
 
-def our_maps(*patterns: str, shards: int = 1, compact: bool = True) -> Callable[[World, Path], list[Path]]:
+def our_maps(*patterns: str, shards: int = 1, compact: bool = True) -> Seeds:
     """Files of a maps folder of ours, and, if ``compact``, of a compact one."""
 
     def make(world: World, folder: Path) -> list[Path]:
@@ -235,9 +203,7 @@ def read_maps(root: Path, file: Path) -> Any:
     names = reader.scores
     values = {name: [reader.read(name, score) for score in names if reader.has(name, score)] for name in reader.frames}
     ids = {name: reader.prediction(name) for name in reader.frames if reader.has(name, "prediction")}
-    records = {
-        name: {key: one for key, one in record.items() if key != "sums"} for name, record in reader.records.items()
-    }
+    records = [{key: one for key, one in record.items() if key != "sums"} for record in reader.records.values()]
     return names, values, ids, records, reader.class_names
 
 
@@ -257,87 +223,62 @@ def resume(root: Path, file: Path) -> Any:
     return {name: data for name, data in folder_bytes(root / "maps").items() if name != "frames.csv"}
 
 
-def sealed_again(data: bytes, random: Random) -> bytes:
+def sealed_again(data: bytes) -> bytes:
     """Lines and a manifest whose sums fit what is damaged, as one who forges them writes them."""
-    from segunc.maps.sums import seal, seal_line
 
     def line(text: bytes) -> bytes:
-        try:
-            content = json.loads(text)
-            return seal_line({key: one for key, one in content.items() if key != "sum"})
-        except (ValueError, AttributeError, RecursionError):
-            return text
+        with contextlib.suppress(ValueError, AttributeError, RecursionError):
+            return seal_line({key: one for key, one in json.loads(text).items() if key != "sum"})
+        return text
 
-    try:
+    with contextlib.suppress(ValueError, RecursionError):
         content = json.loads(data)
         if isinstance(content, dict) and "sum" not in content:
             return json.dumps(seal({key: one for key, one in content.items() if key != "sha256"})).encode()
-    except (ValueError, RecursionError):
-        pass
     return b"".join(map(line, data.splitlines(keepends=True)))
 
 
-def foreign_maps(world: World, folder: Path) -> list[Path]:
-    """Score maps of other tools, each in a folder ``SCORE``."""
+def write_foreign(name: str, path: Path) -> None:
+    """A score map of another tool, in a folder ``SCORE``."""
     values = noise(*SIZE).astype(np.float32) / 255
-
-    def write(name: str, path: Path) -> None:
-        if path.suffix == ".npy":
-            np.save(path, values.astype({"half": np.float16, "long": np.int64}.get(path.stem, np.float32)))
-        elif path.suffix in (".h5", ".hdf5"):
-            with h5py.File(path, "w") as file:
-                more = {"compression": "gzip", "chunks": (8, 8), "shuffle": True} if path.stem == "deflated" else {}
-                file.create_dataset("value", data=values.astype(np.float16), **more)
-        else:
-            kind = np.uint16 if path.stem == "sixteen" else np.float32 if path.stem == "float" else np.uint8
-            cv2.imwrite(str(path), (values * (65535 if kind == np.uint16 else 255)).astype(kind))
-
-    names = ["plain.npy", "half.npy", "long.npy", "plain.hdf5", "deflated.h5"]
-    names += ["plain.png", "sixteen.png", "plain.tif", "sixteen.tif", "float.tif"]
-    return in_folders(folder, [f"score/{name}" for name in names], write)
+    if path.suffix == ".npy":
+        np.save(path, values.astype({"half": np.float16, "long": np.int64}.get(path.stem, np.float32)))
+    elif path.suffix == ".h5":
+        more = {"compression": "gzip", "chunks": (8, 8), "shuffle": True} if path.stem == "deflated" else {}
+        with h5py.File(path, "w") as file:
+            file.create_dataset("value", data=values.astype(np.float16), **more)
+    else:
+        scale, kind = {"sixteen": (65535, np.uint16), "float": (1, np.float32)}.get(path.stem, (255, np.uint8))
+        cv2.imwrite(str(path), (values * scale).astype(kind))
 
 
-def nearest_places(world: World, folder: Path) -> list[Path]:
-    def write(name: str, path: Path) -> None:
-        known = [["a/b", 0.5, 0.25, 3], ["c", 0.1, 0.9, None]]
-        content = {"format": 1, "dataset": "toy", "size": [2, 3], "extent": [1, 1], "frames": ["a/b", "c"]}
-        content |= {
-            "neighbours": [[number, *one[1:]] for number, one in enumerate(known)],
-            "places": [0, 1, 0, 1, 0, 0],
-        }
-        path.write_text(json.dumps(content | {"distances": [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]}))
-
-    return in_folders(folder, ["nearest.json"], write)
+FOREIGN = ("plain.npy", "half.npy", "long.npy", "plain.h5", "deflated.h5", "plain.png", "sixteen.png", "plain.tif")
+NEAREST = {"format": 1, "dataset": "toy", "size": [2, 3], "extent": [1, 1], "frames": ["a/b", "c"]}
+NEAREST |= {"neighbours": [[0, 0.5, 0.25, 3], [1, 0.1, 0.9, None]], "places": [0, 1, 0, 1, 0, 0]}
+NEAREST |= {"distances": [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]}
 
 
 def read_nearest(root: Path, file: Path) -> Any:
-    from segunc.maps.nearest import NearestPlaces
-
     read = NearestPlaces.read(file)
     return [read.at(row, column) for row in (0.1, 0.9) for column in (0.1, 0.5, 0.9)], read.encode()
 
 
-def smoothing_states(world: World, folder: Path) -> list[Path]:
-    def write(name: str, path: Path) -> None:
-        probabilities, time = noise(1, 3, *SIZE).astype(np.float32) / 255, np.array(0.5)
-        np.savez(path, sequence=np.array("a"), time=time, probabilities=probabilities, aleatoric=probabilities[:, 0])
-
-    return in_folders(folder, ["smoothing/000000000063.npz"], write)
+def write_state(name: str, path: Path) -> None:
+    probabilities, time = noise(1, 3, *SIZE).astype(np.float32) / 255, np.array(0.5)
+    np.savez(path, sequence=np.array("a"), time=time, probabilities=probabilities, aleatoric=probabilities[:, 0])
 
 
 def resume_smoothing(root: Path, file: Path) -> Any:
     smoother = Smoother(1.0, root)
-    place = smoother.resume(100)
-    state = smoother._state
-    return place, None if state is None else [
-        one if isinstance(one, str | int | float | None) else one.numpy() for one in state
-    ]
+    place, state = smoother.resume(100), smoother._state
+    plain = str | int | float | None
+    return place, None if state is None else [one if isinstance(one, plain) else one.numpy() for one in state]
 
 
 # -- models ----------------------------------------------------------------------------------------------------------------------------
 
 
-def models(*patterns: str, fitted: bool = False) -> Callable[[World, Path], list[Path]]:
+def models(*patterns: str, fitted: bool = False) -> Seeds:
     """Files of a model folder."""
 
     def make(world: World, folder: Path) -> list[Path]:
@@ -362,7 +303,7 @@ def read_model(root: Path, file: Path) -> Any:
 
 
 def checkpoints(world: World, folder: Path) -> list[Path]:
-    return in_folders(folder, ["weights.pth"], lambda name, path: shutil.copy(world.checkpoint, path))
+    return in_folders(["weights.pth"], lambda name, path: shutil.copy(world.checkpoint, path))(world, folder)
 
 
 def read_checkpoint(root: Path, file: Path) -> Any:
@@ -374,36 +315,28 @@ def read_checkpoint(root: Path, file: Path) -> Any:
 
 def configurations(world: World, folder: Path) -> list[Path]:
     """Those of a job, with a callback and a logger."""
-    sources = {"train.yaml": world.job.train_config, "tune.yaml": world.job.finetune_config}
     named = "callbacks: [{class_path: Timer, init_args: {duration: '00:01:00:00'}}], "
     named += "logger: {class_path: CSVLogger, init_args: {save_dir: .}}"
-
-    def write(name: str, path: Path) -> None:
-        path.write_text(sources[name].read_text().replace("trainer: {", f"trainer: {{{named}, "))
-
-    return in_folders(folder, list(sources), write)
+    sources = {"train.yaml": world.job.train_config, "tune.yaml": world.job.finetune_config}
+    texts = {name: path.read_text().replace("trainer: {", f"trainer: {{{named}, ") for name, path in sources.items()}
+    return of_text(texts)(world, folder)
 
 
 def read_configuration(root: Path, file: Path) -> Any:
     """Read, its data opened, and its trainer made with all callbacks and loggers; nothing is trained."""
+    train = file.name == "train.yaml"
     try:
-        if file.name == "train.yaml":
-            config: Any = parse_config(TrainConfig, file, [])
-        else:
-            config = parse_config(FinetuneConfig, file, [], ABNN.config)
+        config: Any = (
+            parse_config(TrainConfig, file, []) if train else parse_config(FinetuneConfig, file, [], ABNN.config)
+        )
         open_data(config.data, 9)
         with tempfile.TemporaryDirectory() as out:
             settings = trainer_settings(dict(config.trainer), Path(out), "cpu", torch.nn.Linear(1, 1))
             make_trainer(settings, Path(out), "faults")
     finally:
-        if sys.modules.pop("tools.faults.canary", None):
+        if sys.modules.pop("tests.campaign.canary", None):
             raise RuntimeError("what a configuration names was imported")
     return config.plain()
-
-
-def label_maps(world: World, folder: Path) -> list[Path]:
-    source = Path(segunc.__file__).parent / "data" / "labels" / "toy.csv"
-    return in_folders(folder, ["toy.csv"], lambda name, path: shutil.copy(source, path))
 
 
 def read_labels(root: Path, file: Path) -> Any:
@@ -411,12 +344,11 @@ def read_labels(root: Path, file: Path) -> Any:
     return read.classes, read.palette, read.raw_to_train
 
 
-def class_tables(world: World, folder: Path) -> list[Path]:
-    texts = {
-        "classes.csv": "network,dataset\nroad,road\nsidewalk,pavement\n",
-        "groups.csv": "frame,group\na/x,night\nb/y,day\n",
-    }
-    return in_folders(folder, list(texts), lambda name, path: path.write_text(texts[name]))
+LABELS = {"toy.csv": (Path(segunc.__file__).parent / "data" / "labels" / "toy.csv").read_text()}
+TABLES = {
+    "classes.csv": "network,dataset\nroad,road\nsidewalk,pavement\n",
+    "groups.csv": "frame,group\na/x,night\nb/y,day\n",
+}
 
 
 def read_classes(root: Path, file: Path) -> Any:
@@ -426,27 +358,18 @@ def read_classes(root: Path, file: Path) -> Any:
 def verdicts(world: World, folder: Path) -> list[Path]:
     """Verdicts of both kinds of file, on maps beside them."""
     files = []
-    for number, ending in enumerate((".json", ".csv")):
-        root = folder / str(number)
-        maps = write_maps(root)
-        reader = MapsReader(maps)
-        run, (first, second) = run_id(reader), reader.frames
-        region = {"box": [1, 2, 4, 4], "area": 16, "size": list(SIZE), "mask": [65, 4, 97, 4]}
+    for ending in ("json", "csv"):
+        reader = MapsReader(write_maps(folder / ending))
+        path, run, (first, second) = folder / ending / f"verdicts.{ending}", run_id(reader), reader.frames
+        region: dict[str, Any] = {"box": [1, 2, 4, 4], "area": 16, "size": list(SIZE), "mask": [65, 4, 97, 4]}
         region |= {"score": "entropy", "threshold": 0.5, "value": 0.75}
-        one = {
-            "frame": first,
-            "verdict": "true-alarm",
-            "note": "a dog",
-            "time": "2025-01-01T00:00:00Z",
-            "reviewer": "ann",
-        }
+        one: dict[str, Any] = {"frame": first, "verdict": "true-alarm", "note": "a dog"}
+        one |= {"time": "2025-01-01T00:00:00Z", "reviewer": "ann"}
         entries = [one, one | {"reviewer": "bob", "verdict": "unsure"}, one | {"frame": second, "region": region}]
-        path = root / f"verdicts{ending}"
-        if ending == ".json":
+        if ending == "json":
             path.write_text(json.dumps({"format": "segunc-verdicts", "version": 2, "run": run, "verdicts": entries}))
         else:
-            columns = ("run", *one, *region)
-            rows = [",".join(columns)]
+            rows = [",".join(columns := ("run", *one, *region))]
             for entry in entries:
                 flat = entry | (entry.get("region") or {}) | {"run": run}
                 words = (flat.get(column, "") for column in columns)
@@ -463,20 +386,18 @@ def read_judged(root: Path, file: Path) -> Any:
     return table, segunc.evaluate(options).numbers
 
 
-def pages(world: World, folder: Path) -> list[Path]:
-    def write(name: str, path: Path) -> None:
-        one = {"frame": "a", "verdict": "missed", "note": "", "time": "", "reviewer": ""}
-        content = {"format": "segunc-verdicts", "version": 2, "run": "0", "verdicts": [one]}
-        path.write_text(json.dumps(content if name == "verdicts.json" else {"format": "segunc-review", "run": "0"}))
-
-    return in_folders(folder, ["verdicts.json", "review.json"], write)
+ONE_VERDICT = {"frame": "a", "verdict": "missed", "note": "", "time": "", "reviewer": ""}
+PAGES = {
+    "verdicts.json": {"format": "segunc-verdicts", "version": 2, "run": "0", "verdicts": [ONE_VERDICT]},
+    "review.json": {"format": "segunc-review", "run": "0"},
+}
 
 
 def read_page(root: Path, file: Path) -> Any:
     return page_of(root), kept_verdicts(root, "0")
 
 
-def results(*patterns: str) -> Callable[[World, Path], list[Path]]:
+def results(pattern: str) -> Seeds:
     """Results of evaluations with their replicates."""
 
     def make(world: World, folder: Path) -> list[Path]:
@@ -484,7 +405,7 @@ def results(*patterns: str) -> Callable[[World, Path], list[Path]]:
         for path in (world.metrics, world.metrics.with_suffix(".replicates.npz")):
             for name in ("first", "second"):
                 shutil.copy(path, folder / "0" / path.name.replace("metrics", name))
-        return sorted(path for pattern in patterns for path in (folder / "0").glob(pattern))
+        return sorted((folder / "0").glob(pattern))
 
     return make
 
@@ -495,81 +416,43 @@ def read_results(root: Path, file: Path) -> Any:
     return segunc.compare(CompareOptions(results=found, out=root / "table.csv")).text
 
 
-def read_limits(root: Path, file: Path) -> Any:
-    return read_thresholds([str(file)])
-
-
+LOG_AND_MANIFEST = ("frames.jsonl", "manifest.json")
+EVERYTHING = ("*/*/*.*", *LOG_AND_MANIFEST)
+SHARDS = ("manifest.*.json", "frames.*.jsonl", "manifest.json")
+CLIPS = in_folders(("a.webm", "b.avi", "c.mp4", "timed.mkv"), write_clip)
+LABEL_FILES = in_folders(("plain.png", "palette.png", "bit.png", "sixteen.png", "plain.tif"), write_label)
 READERS: dict[str, Reader] = {
-    "images, PNG": Reader(lambda world, folder: in_folders(folder, PNGS, write_image), read_frames, 14),
-    "images, JPEG": Reader(lambda world, folder: in_folders(folder, JPEGS, write_image), read_frames, 12),
-    "images, TIFF, BMP, WebP": Reader(lambda world, folder: in_folders(folder, OTHERS, write_image), read_frames, 14),
-    "cut-out objects": Reader(
-        lambda world, folder: in_folders(folder, ["alpha.png"], write_image), partial(of_file, read_cut_out), 4
-    ),
-    "labels": Reader(
-        lambda world, folder: in_folders(
-            folder, ["plain.png", "palette.png", "bit.png", "sixteen.png", "plain.tif"], write_label
-        ),
-        read_label,
-        14,
-    ),
-    "videos": Reader(
-        lambda world, folder: in_folders(folder, ["a.webm", "b.avi", "c.mp4", "timed.mkv"], write_clip), read_video, 4
-    ),
-    "maps of others": Reader(foreign_maps, read_maps, 24),
-    "maps": Reader(our_maps("*/*/*.png", "*/*/*.npy"), read_maps, 14, exact=True),
-    "maps, manifest": Reader(our_maps("manifest.json"), read_maps, 8, exact=True),
-    "maps, frames.jsonl": Reader(our_maps("frames.jsonl"), read_maps, 8, exact=True),
-    "maps, shards": Reader(
-        our_maps("manifest.*.json", "frames.*.jsonl", "manifest.json", shards=2), read_maps, 6, exact=True
-    ),
-    "maps, forged log": Reader(our_maps("frames.jsonl"), read_maps, 6, finish=sealed_again),
-    "maps, forged manifest": Reader(our_maps("manifest.json"), read_maps, 6, finish=sealed_again),
-    "doctor --maps": Reader(our_maps("*/*/*.*", "frames.jsonl", "manifest.json"), read_health, 6, exact=True),
-    "predict --verify": Reader(
-        our_maps("*/*/*.*", "frames.jsonl", "manifest.json", compact=False), resume, 4, exact=True, writes=True
-    ),
-    "predict into a forged folder": Reader(
-        our_maps("frames.jsonl", "manifest.json", compact=False), resume, 3, finish=sealed_again, writes=True
-    ),
-    "nearest places": Reader(nearest_places, read_nearest, 4),
-    "smoothing states": Reader(smoothing_states, resume_smoothing, 4, writes=True),
-    "model, network": Reader(models("network.*"), read_model, 2, exact=True),
-    "model, posterior": Reader(models("posterior.*"), read_model, 2, exact=True),
+    "images, PNG": Reader(images("png", "sixteen", "palette", "alpha", "one", "wide", "bit", "grey"), read_frames),
+    "images, JPEG": Reader(images("jpg", "cmyk", "turned", "grey", "progressive", "one"), read_frames),
+    "images, TIFF": Reader(images("tif", "sixteen", "deflated"), read_frames),
+    "images, BMP": Reader(images("bmp"), read_frames),
+    "images, WebP": Reader(images("webp", "alpha"), read_frames),
+    "cut-out objects": Reader(in_folders(["alpha.png"], write_image), of_file(read_cut_out)),
+    "labels": Reader(LABEL_FILES, read_label),
+    "videos": Reader(CLIPS, read_video),
+    "maps of others": Reader(in_folders([f"score/{name}" for name in FOREIGN], write_foreign), read_maps),
+    "maps": Reader(our_maps("*/*/*.png", "*/*/*.npy"), read_maps, exact=True),
+    "maps, log and manifest": Reader(our_maps(*LOG_AND_MANIFEST), read_maps, exact=True),
+    "maps, shards": Reader(our_maps(*SHARDS, shards=2), read_maps, exact=True),
+    "maps, forged": Reader(our_maps(*LOG_AND_MANIFEST), read_maps, finish=sealed_again),
+    "doctor --maps": Reader(our_maps(*EVERYTHING), read_health, exact=True),
+    "predict --verify": Reader(our_maps(*EVERYTHING, compact=False), resume, exact=True, writes=True),
+    "predict, forged": Reader(our_maps(*LOG_AND_MANIFEST, compact=False), resume, finish=sealed_again, writes=True),
+    "nearest places": Reader(of_text({"nearest.json": json.dumps(NEAREST)}), read_nearest),
+    "smoothing states": Reader(in_folders(["smoothing/000000000063.npz"], write_state), resume_smoothing, writes=True),
+    "model, network": Reader(models("network.*"), read_model, exact=True),
+    "model, posterior": Reader(models("posterior.*"), read_model, exact=True),
     "model, what is fitted": Reader(
-        models("[!np]*.json", "features.safetensors", fitted=True), read_model, 2, exact=True
+        models("[!np]*.json", "features.safetensors", fitted=True), read_model, True, trained=True
     ),
-    "checkpoints": Reader(checkpoints, read_checkpoint, 2),
-    "configurations": Reader(configurations, read_configuration, 4),
-    "label maps": Reader(label_maps, read_labels, 5),
-    "class maps and groups": Reader(class_tables, read_classes, 5),
-    "verdicts": Reader(verdicts, read_judged, 6),
-    "pages": Reader(pages, read_page, 4),
-    "results": Reader(results("first.json"), read_results, 4),
-    "results as thresholds": Reader(results("first.json"), read_limits, 4),
-    "replicates": Reader(results("first.replicates.npz"), partial(of_file, load_replicates), 6),
+    "checkpoints": Reader(checkpoints, read_checkpoint),
+    "configurations": Reader(configurations, read_configuration),
+    "label maps": Reader(of_text(LABELS), read_labels),
+    "class maps and groups": Reader(of_text(TABLES), read_classes),
+    "verdicts": Reader(verdicts, read_judged),
+    "pages": Reader(of_text({name: json.dumps(content) for name, content in PAGES.items()}), read_page),
+    "results": Reader(results("first.json"), read_results),
+    "results as thresholds": Reader(results("first.json"), of_file(lambda file: read_thresholds([str(file)]))),
+    "replicates": Reader(results("first.replicates.npz"), of_file(load_replicates)),
 }
-"""What is fuzzed, in the order of the table."""
-
-
-def digest(value: Any) -> str:
-    """A hash of nested values and arrays."""
-    found = hashlib.sha256()
-
-    def add(one: Any) -> None:
-        if isinstance(one, dict):
-            found.update(b"{")
-            for key, inner in one.items():
-                add(key)
-                add(inner)
-        elif isinstance(one, list | tuple):
-            found.update(b"[")
-            for inner in one:
-                add(inner)
-        elif isinstance(one, np.ndarray):
-            found.update(f"{one.dtype}{one.shape}".encode() + np.ascontiguousarray(one).tobytes())
-        else:
-            found.update(repr(one).encode("utf-8", "surrogatepass") + b";")
-
-    add(value)
-    return found.hexdigest()
+"""Whatever a stranger can send."""
