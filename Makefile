@@ -43,7 +43,7 @@ lock: $(TOOLS)/.installed
 	$(COMPILE) --group pyproject.toml:tools -o requirements-tools.lock >/dev/null
 
 wheel: $(VENV)/.installed
-	$(BIN)/python -m tools.wheel --out dist
+	tools/wheel.sh dist $(CURDIR)/$(BIN)/python
 
 sbom: $(VENV)/.installed $(TOOLS)/.installed
 	$(BIN)/python -m tools.sbom --out dist/segunc.cdx.json

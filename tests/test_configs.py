@@ -112,14 +112,14 @@ def test_the_configurations_of_a_base_run_a_step(name: str, tmp_path: Path) -> N
     if name == "cityscapes":  # the file that everybody has, with its classifier
         torch.save(torchvision.models.resnet50(weights=None).state_dict(), tmp_path / "resnet50.pth")
         train += ["--network.encoder_weights", tmp_path / "resnet50.pth"]
-    succeed("train", *train, "--trainer.max_epochs", 1, "--trainer.check_val_every_n_epoch", 1)
+    succeed("train", *train, "--trainer.max_epochs", 1, "--trainer.check_val_every_n_epoch", 1, apart=True)
     for path in FINETUNE:
         if base_of(path) != REPOSITORY / "configs" / f"{name}.yaml":
             continue
         method, out = str(method_of(path)), tmp_path / path.stem
         tune = ["--base", tmp_path / "base", "--config", path, "--out", out, *small, *SMALL[method]]
         tune += [] if method in CHAINS else one_batch
-        succeed("finetune", "--method", method, *tune)
+        succeed("finetune", "--method", method, *tune, apart=True)
         model = load_model(out)
         assert model.posterior.method == method
         options = parse(path).settings
@@ -138,7 +138,7 @@ def test_a_configuration_for_finished_models_runs(path: Path, overconfident: Job
         words += ["--features.weights", tmp_path / "encoder.pth"]
     if method == "anomaly":  # a model without features
         words += ["--anomaly.parts", "[deterministic-energy,entropy]"]
-    succeed("finetune", "--method", method, *words, "--device", "cpu")
+    succeed("finetune", "--method", method, *words, "--device", "cpu", apart=True)
     model = load_model(tmp_path / "out")
     if method == "tta":
         assert model.posterior.members == 6

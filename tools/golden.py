@@ -101,10 +101,6 @@ trainer: {max_epochs: 10, check_val_every_n_epoch: 10, precision: 32-true}
 """Ten epochs, as a temperature is refused where the logits tell nothing about the labels."""
 TRAINED = ("abnn", "deterministic", "variational", "swag", "laplace", "mc-dropout")
 """Methods that take Lightning's settings."""
-MODELS = (
-    "base taken abnn narrow deterministic variational swag laplace diagonal own-dropout mc-dropout sgld sghmc hmc "
-    "ensemble mixed tta tta-abnn calibrated calibrated-base"
-)
 PLACES = {
     "CPU": "--device cpu",
     "FAST": "--device cpu --precision float32 --draws 4 --seed 0 --threads 1 --chunk 4",
@@ -121,144 +117,8 @@ PLACES = {
     "BAD_TUNE": "finetune --device cpu --base base --config abnn.yaml --out bad",
     "BAD_EVALUATE": "evaluate --maps maps/all --out bad.json",
 }
-"""Words of the commands below that stand for others."""
-COMMANDS = f"""
---version
---help
-train --config train.yaml --out base CPU
-train --config train.yaml --out base CPU
-train --config train.yaml --out taken CPU --network.weights base/network.safetensors --trainer.max_epochs 0
-train --config train.yaml --out seeds CPU --seeds 0,1 --trainer.max_epochs 1 --trainer.check_val_every_n_epoch 1
-TUNE abnn --config abnn.yaml
-TUNE narrow --config abnn.yaml --abnn.epochs 0 --abnn.alpha 0.3 --abnn.scope decoder
-TUNE shifted --config abnn.yaml --abnn.epochs 0 --abnn.alpha_corruption 3
-TUNE deterministic --method deterministic --config deterministic.yaml
-TUNE variational --method variational --config variational.yaml
-TUNE swag --method swag --config swag.yaml
-TUNE laplace --method laplace --config laplace.yaml
-TUNE diagonal --method laplace --config laplace.yaml --laplace.structure diagonal --laplace.prior_scale_grid []
-TUNE own-dropout --method mc-dropout --config mc-dropout.yaml
-TUNE mc-dropout --method mc-dropout --config mc-dropout.yaml --mc_dropout.sites norm --mc_dropout.p 0.1
-TUNE sgld --method sgld --config sgld.yaml
-TUNE sghmc --method sghmc --config sghmc.yaml
-TUNE hmc --method hmc --config hmc.yaml
-TUNE tta --method tta --config tta.yaml
-TUNE calibrated-base --method temperature --config temperature.yaml
-finetune CPU --method ensemble --base seeds --out ensemble
-finetune CPU --method ensemble --base seeds/seed-1 abnn --out mixed
-finetune CPU --method tta --base abnn --out tta-abnn --tta.flip false --tta.scales [1.0,1.5]
-finetune CPU --method temperature --base abnn --config temperature.yaml --out calibrated
-finetune CPU --method standardized-max-logit --base calibrated --config standardized-max-logit.yaml --out calibrated
-{chr(10).join(f"predict --model {model} --input FRAMES --out maps/{model} FAST" for model in MODELS.split())}
-predict --model calibrated --input FRAMES --out maps/all FAST --overlay --scores ALL
-predict --model calibrated --input FRAMES --out maps/all FAST --overlay --scores ALL
-ON_ABNN --out maps/decoder FAST --scope decoder
-ON_ABNN --out maps/tile FAST --tile 64x64 --overlap 16
-ON_ABNN --out maps/bfloat16 FAST --precision bfloat16
-ON_ABNN --out maps/size FAST --size 32x64 --scheme antithetic --chunk 1
-ON_ABNN --out maps/redraw FAST --redraw --scheme independent --mask mask.png --component-threshold entropy=0.2
-ON_ABNN --out maps/shards FAST --shard 1/2
-ON_ABNN --out maps/shards FAST --shard 2/2
-ON_ABNN --out maps/batch FAST --frames-at-once 2 --overlay --overlay-score epistemic --scores entropy,epistemic
-predict --model abnn --input VIDEO --out maps/video FAST --overlay --scores entropy,epistemic,deterministic-max-logit
-predict --model abnn --input VIDEO --out maps/smooth FAST --smooth 0.2 --every 2
-predict --model abnn --input VIDEO FRAMES --out maps/several FAST --end 0.2 --scores entropy
-predict --model abnn --input VIDEO toy/leftImg8bit/test --out maps/several FAST --every 2 --scores entropy,epistemic
-evaluate --maps maps/all --anomaly-labels MASKS --protocols pooled,per-image,smiyc --components \
-smiyc-anomaly,smiyc-obstacle --replicates 50 --plots plots/maps --out metrics/all.json
-evaluate --maps maps/abnn --labels CLASSES --anomaly-labels MASKS --dataset toy --replicates 40 --resample 0000([0-9]+)_ \
---out metrics/both.json
-evaluate --maps maps/abnn --root toy --dataset toy --split anomaly --scores entropy,msp --replicates 0 --out metrics/root.json
-evaluate --maps maps/sgld --anomaly-labels MASKS --component-mode inclusive --components smiyc-obstacle \
---replicates 0 --out metrics/sgld.json
-evaluate --model abnn --dataset toy --root toy FAST --plots plots/model --replicates 40 --out metrics/classes.json
-evaluate --model base --dataset toy --root toy FAST --every 2 --replicates 40 --out metrics/base.json
-evaluate --model abnn --dataset toy --root toy FAST --corruption fog:3 --replicates 0 --split selection --out metrics/fog.json
-evaluate --model abnn --dataset toy --root toy FAST --anomaly-class person,pole --replicates 0 --out metrics/class.json
-evaluate --model calibrated --dataset toy-anomaly --root toy --split anomaly FAST --scores ALL --protocols \
-pooled,per-image,smiyc --components smiyc-anomaly --replicates 0 --out metrics/anomaly.json
-compare metrics/classes.json metrics/base.json --baseline metrics/base.json --out tables/models.md
-compare metrics/all.json metrics/anomaly.json --names maps,model --out tables/anomaly.csv
-compare metrics/all.json --scores entropy,deterministic-msp --keys pooled.*
-export --maps maps/all --score entropy --to smiyc --method Mine --dataset AnomalyTrack-all --out exports/smiyc
-export --maps maps/all --score entropy --to fishyscapes --out exports/fishyscapes
-evaluate --maps exports/smiyc --anomaly-labels MASKS --replicates 0 --out metrics/exported.json
-summary --maps maps/video --top 2 --apart 0.1 --out tables/summary.csv
-summary --maps maps/several --statistic p99 --score epistemic
-overlay --maps maps/all --out overlays/jpg --score entropy,deterministic-max-logit --format jpg --range deterministic-max-logit=0:4
-overlay --maps maps/all --out overlays/panel --panel --anomaly-labels MASKS --dataset toy-anomaly
-overlay --maps maps/video --out overlays/video --panel --video --fps 5 --score entropy
-overlay --maps maps/video --out overlays/pdf --frames 000001,00000[34] --format pdf
-review --maps maps/all --labels CLASSES --dataset toy --anomaly-labels MASKS --compare maps/abnn --metrics \
-metrics/all.json --out pages/all
-review --maps maps/video --scores entropy,epistemic --limit 4 --out pages/video
-review --maps maps/all --import verdicts.csv --out pages/verdicts
-review --maps toy --out pages/toy
-doctor --model abnn FAST --size 64x128 --dataset toy --root toy --frames 2
-doctor --model ensemble FAST --size 64x128
-doctor --model hmc FAST --image toy/leftImg8bit/test/dunmoor/dunmoor_000000_000019_leftImg8bit.png
-doctor --model base CPU
-
-forecast
-predict --input x
-predict --model nowhere --input FRAMES --out bad
-predict --model base --input FRAMES --out bad --scope all CPU
-predict --model abnn --input nowhere --out bad
-predict --model abnn --input train.yaml --out bad CPU
-predict --model tta --input FRAMES --out bad --scope decoder CPU
-BAD --overlap 3
-BAD --tile 64x64 --overlap 40
-BAD --smooth 0
-BAD --size 64
-BAD --size 16x64
-BAD --draws 1
-BAD --shard 3/2
-BAD --every 0
-BAD --start noon
-BAD --scope nothing_like_it
-BAD --maps entropie
-BAD --scores standardized-max-logit
-BAD --mask nowhere.png
-BAD --overlay --overlay-score deterministic-energy
-BAD --draw 3
-predict --device gpu --model abnn --input FRAMES --out bad
-ON_ABNN --out maps/abnn FAST --draws 6
-BAD_EVALUATE
-BAD_EVALUATE --anomaly-labels MASKS --scores entropie
-BAD_EVALUATE --anomaly-labels MASKS --protocols exact
-BAD_EVALUATE --anomaly-labels nowhere
-evaluate --model abnn --out bad.json
-evaluate --model abnn --dataset kitti --root toy --out bad.json
-evaluate --model abnn --dataset toy --root toy --split dev --out bad.json
-evaluate --model abnn --dataset toy --root toy --corruption rain:3 --out bad.json
-review --maps maps/all
-review --maps maps/abnn --import verdicts.csv
-summary --maps maps/all --score entropie
-overlay --maps maps/all --out bad --score x
-overlay --maps maps/all --out bad --video --format pdf
-overlay --maps maps/all --out bad --range entropy=1
-export --maps maps/all --score entropy --to smiyc --out bad
-export --maps maps/all --score entropie --to fishyscapes --out bad
-compare nowhere.json
-compare metrics/all.json --names a,b
-compare metrics/all.json --out table.txt
-doctor --model nowhere
-train --config nowhere.yaml --out bad
-BAD_TRAIN --datta.root x
-BAD_TRAIN --data.batch_size 9
-BAD_TRAIN --data.root nowhere
-BAD_TRAIN --network.encoder resnet19
-BAD_TRAIN --optimisation.optimizer lion
-BAD_TUNE --abnn.members 0
-BAD_TUNE --abnn.scope nothing_like_it
-BAD_TUNE --base abnn
-BAD_TUNE --base base seeds/seed-1
-BAD_TUNE --method sward
-finetune --method temperature --base seeds/seed-1 --config temperature.yaml --out bad
-doctor --model abnn --image toy
-finetune --method ensemble --base base --out bad
-finetune --method swag --base base --config abnn.yaml --out bad
-"""
+"""Words of the commands that stand for others."""
+COMMANDS = Path(__file__).with_suffix(".txt")
 """One command a line, in this order; the last block holds bad input."""
 VERBS = "demo train finetune predict evaluate review summary overlay export compare doctor"
 LARGEST_CONTENT = 60_000
@@ -385,7 +245,7 @@ def record(checkout: Path, out: Path) -> None:
         environment = os.environ | threads | fixed | {"PYTHONPATH": source, "PYTHONDONTWRITEBYTECODE": "1"}
         prepare(work)
         subprocess.run([sys.executable, "-c", MAKE_TOY], cwd=work, env=environment, check=True)
-        lines = [*COMMANDS.splitlines(), *(f"{verb} --help" for verb in VERBS.split())]
+        lines = [*COMMANDS.read_text(encoding="utf-8").splitlines(), *(f"{verb} --help" for verb in VERBS.split())]
         commands = dict(run(filter(None, lines), work, source, environment))
         known = re.search(r"--method\s+\{([\w,-]+)\}", "\n".join(commands["finetune --help"]["stdout"]))
         for method in set(known[1].split(",") if known else []) - {*SECTIONS, "ensemble"}:

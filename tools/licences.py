@@ -3,7 +3,7 @@
     python -m tools.licences > docs/licences.md
     python -m tools.licences --check
 
-`--check` ends with 1 where a package or something inside a wheel has a licence that is neither permissive nor named below, or where
+`--check` ends with 1 where a package or something inside a wheel has a licence that is neither permissive nor named in licences.toml, or where
 a licence is not known. It reads the environment it runs in (see tools/default_install.py); it is no lawyer's opinion.
 """
 
@@ -13,95 +13,23 @@ import argparse
 import platform
 import re
 import sys
+import tomllib
 from collections.abc import Iterator
+from pathlib import Path
 
 from tools.default_install import NOT_STATED, Inside, Package, default_install, installed
 
-NVIDIA = "LicenseRef-NVIDIA-Proprietary"
-LGPL = "LGPL-2.1-or-later"
-LGPL3 = "LGPL-3.0-or-later OR GPL-2.0-or-later"
-GPL = "GPL-2.0-or-later"
-GCC = "GPL-3.0-or-later WITH GCC-exception-3.1"
-NOTICE = (
-    "0BSD Apache-2.0 BSD-2-Clause BSD-3-Clause BSD-3-Clause-Clear BSL-1.0 CC0-1.0 FTL IJG ISC LicenseRef-BSD LicenseRef-HDF5 MIT MIT-CMU "
-    "MIT-open-group OpenSSL PSF-2.0 Zlib libpng-2.0 libtiff"
-)
-PERMISSIVE = {"Apache-2.0 WITH LLVM-exception", *NOTICE.split()}
-"""What may be used, changed and passed on with no more than a notice."""
-LIBRARIES = {
-    name: licence
-    for licence, names in {
-        "0BSD": "liblzma",
-        "Apache-2.0": "libopencore",
-        "BSD-2-Clause": "libaec libaom libavif libdav1d libopenjp2 libsz",
-        "BSD-3-Clause": "libopus libopenblasp libscipy_openblas libscipy_openblas64 libsharpyuv libvpx libwebp libwebpdemux libwebpmux protoc protoc-3.21.12.0",
-        "BSD-3-Clause-Clear": "libSvtAv1Enc",
-        "BSD-3-Clause OR GPL-2.0-or-later": "libzstd",
-        "FTL OR GPL-2.0-or-later": "libfreetype",
-        GCC: "libgfortran libgomp",
-        "IJG AND BSD-3-Clause AND Zlib": "libjpeg",
-        GPL: "libx264 libx265",
-        LGPL: "libasound libavcodec libavdevice libavfilter libavformat libavutil libgnutls libmp3lame libquadmath libswresample libswscale",
-        LGPL3: "libgmp libhogweed libnettle libunistring",
-        "LicenseRef-HDF5": "libhdf5 libhdf5_hl",
-        "MIT": "libbrotlicommon libbrotlidec libdrm libharfbuzz liblcms2 libvpl libxcb",
-        "MIT-open-group": "libXau",
-        NVIDIA: "cuobjdump libcheckpoint libcudart libcupti libnvjpeg libnvperf_host libnvperf_target libpcsamplingutil nvdisasm ptxas ptxas-blackwell",
-        "OpenSSL": "libcrypto libssl",
-        "Zlib": "libz",
-        "libpng-2.0": "libpng16",
-        "libtiff": "libtiff",
-    }.items()
-    for name in names.split()
-}
-"""Licences of libraries and programs, which their files do not say: as the texts in the wheels or their authors state them."""
-_FFMPEG = "FFmpeg and what it links; a shared library that its user may replace"
-NAMED = {
-    (
-        "tqdm",
-        "MPL-2.0 AND MIT",
-    ): "asks that changes to its own files are published; nothing is changed, and the code beside it is free",
-    ("cuda-toolkit", NOT_STATED): "a list of the nvidia packages, with no file of its own but metadata",
-    ("autocommand", "LGPL-3.0-only"): "carried by setuptools, which torch requires; nothing here imports it",
-    ("libquadmath", LGPL): "GCC's arithmetic for Fortran; a shared library that its user may replace",
-    **{
-        (name, LGPL): _FFMPEG
-        for name in (
-            *("libavcodec", "libavdevice", "libavfilter", "libavformat", "libavutil", "libswresample", "libswscale"),
-            *("libasound", "libgnutls", "libmp3lame"),
-        )
-    },
-    **{(name, LGPL3): _FFMPEG for name in ("libgmp", "libhogweed", "libnettle", "libunistring")},
-    **{
-        (name, GPL): "an encoder in the wheel of PyAV, which whoever passes on passes on under the GPL"
-        for name in ("libx264", "libx265")
-    },
-}
-"""What has no permissive licence, or states none, by name and licence, and why it may stay. No name helps a package that is itself of the GPL's family."""
-BY_LICENCE = {
-    GCC: "GCC's runtime library; the exception lets a program under any licence carry it",
-    NVIDIA: "proprietary and free to use; required by torch and triton for CUDA, on Linux",
-}
+TABLES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+PERMISSIVE = {"Apache-2.0 WITH LLVM-exception", *TABLES["permissive"].split()}
+LIBRARIES = {name: licence for licence, names in TABLES["libraries"].items() for name in names.split()}
+WORDS_AND_WHY = [(*words.split(" | "), why) for words, why in TABLES["named"].items()]
+NAMED = {(name, licence): why for names, licence, why in WORDS_AND_WHY for name in names.split()}
+BY_LICENCE, READ = TABLES["by_licence"], TABLES["read"]
 WORDS = re.compile(
     r"GNU (?:Affero |Lesser |Library )?General Public|\b[AL]?GPL|Mozilla Public|\bMPL|\bEPL\b|\bCDDL\b|\bEUPL\b",
     re.IGNORECASE,
 )
 TEXTS = re.compile(r"licen[cs]e|copying|notice|copyright|3rd|third", re.IGNORECASE)
-READ = {
-    "nvidia-nvtx": "Apache-2.0 with LLVM's exception, which names the GPL",
-    "aiohappyeyeballs": "the text of the PSF licence, which says that it is compatible with the GPL",
-    "matplotlib": "FreeType: FTL or GPL-2.0-or-later, its user's choice",
-    "numpy": "libgfortran and libquadmath, as above",
-    "nvidia-": "one text for all of the CUDA toolkit; CUDA-GDB (GPL) and the Eclipse plugin (EPL), which it names, are in none of these wheels",
-    "opencv-python-headless": "FFmpeg, as above; Qt, libgmp, libidn2 and libunistring (LGPL) are in wheels for macOS or with windows",
-    "pillow": "FreeType: FTL or GPL; of XZ its tools and scripts, of which the wheel has the library alone",
-    "scipy": "libgfortran and libquadmath, as above",
-    "setuptools": "autocommand, as above; code of validate-pyproject in `setuptools/config`, MPL-2.0; nothing here imports it",
-    "torch": "NVTX and OpenMP of LLVM: Apache-2.0 with LLVM's exception, which names the GPL",
-    "tqdm": "its own, as above",
-    "typing-extensions": "the text of the PSF licence, which says that it is compatible with the GPL",
-}
-"""Packages, by the beginnings of their names, whose licence texts name a copyleft licence, and what reading them has found."""
 
 
 def permissive(licence: str) -> bool:

@@ -30,7 +30,7 @@ def resolve_device(text: str) -> torch.device:
 
 DEPTHWISE = 0.02
 """Share of depthwise multiply-adds above which bfloat16 is slow on a CPU. Float32 seconds over bfloat16's, one thread of a Xeon
-(tools/compare_precision.py): with AMX a pass of DeepLabV3+ with ResNet-18 (share .003) has 3.1 and with EfficientNet-Lite0 (.057) 1.7,
+(tools/compare_precision.py of a2e48dd): with AMX a pass of DeepLabV3+ with ResNet-18 (share .003) has 3.1 and with EfficientNet-Lite0 (.057) 1.7,
 a training step 2.3 and 0.8, one of the affine parameters 2.1 and 1.1; without AMX Lite0 has 0.9, 0.6 and 0.8 to 1. Steps of others
 with AMX: 1.4 to 1.6 for .011, .012 and .017 (SegFormer, Xception, ConvNeXt), 0.8 to 1 for .018 (Lite0's FPN), .036 and .047."""
 

@@ -10,7 +10,7 @@ The interval is the percentile interval at the level that a Student t with nu de
 nothing of the t). With few units of very different weight n - 1 are too many degrees of freedom: nu is that of
 :attr:`Chance.effective`.
 
-How often these intervals and those of other methods cover the truth: ``docs/checks.md``, by ``tools/simulate_intervals.py``.
+How often these intervals and those of other methods cover the truth: ``docs/checks.md``, by ``tools/simulate_intervals.py`` of a2e48dd.
 """
 
 from __future__ import annotations

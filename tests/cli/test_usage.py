@@ -144,43 +144,10 @@ def test_prediction_loads_nothing_of_a_training(finetuned: Job, tmp_path: Path) 
     assert not found & TRAINING
 
 
-PREDICT, EVALUATE = "predict --model m --input i --out o ", "evaluate --maps m --out o.json "
-BOUNDS = "expected a number of at least {} and at most {}"
-
-
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        *((PREDICT + f"--draws {n}", BOUNDS.format(1, 4096)) for n in (0, 1_000_000_000)),
-        *((PREDICT + f"--threads {n}", BOUNDS.format(1, 1024)) for n in (0, 100_000)),
-        *((PREDICT + f"--size {size}", BOUNDS.format(32, 16384)) for size in ("99999x99999", "64x16385", "31x64")),
-        (PREDICT + "--tile 64x99999", BOUNDS.format(32, 16384)),
-        *((PREDICT + f"--seed {n}", BOUNDS.format(0, 2**32 - 1)) for n in (-1, 2**32)),
-        *(
-            (PREDICT + f"--{name} 9999", BOUNDS.format(1, 4096))
-            for name in ("chunk", "frames-at-once", "workers", "shards")
-        ),
-        *((PREDICT + f"--{name} 0", "at least 1") for name in ("chunk", "frames-at-once", "workers", "shards")),
-        (PREDICT + "--every 0", "expected a number above 0"),
-        (PREDICT + "--overlap=-1", "expected a number of at least 0"),
-        *((PREDICT + f"--smooth {number}", "expected a finite number") for number in ("nan", "inf")),
-        (PREDICT + "--alpha nan", "--alpha nan; expected a finite number"),
-        (PREDICT + "--component-threshold entropy=inf", "--component-threshold.entropy inf; expected a finite number"),
-        ("overlay --maps m --out o --range entropy=0:nan", "expected a finite number"),
-        ("overlay --maps m --out o --fps 0", "--fps 0.0; expected a number above 0"),
-        ("summary --maps m --apart=-inf", "expected a finite number"),
-        ("import python:a:b --out o --mean nan,0,0", "--mean nan; expected a finite number"),
-        ("train --config c --out o --seeds 1,99999999999", "--seeds 99999999999; expected"),
-        (EVALUATE + "--replicates=-1", "expected a number of at least 0"),
-        (EVALUATE + "--flag-region=-1", "expected a number of at least 0"),
-        (EVALUATE + "--labels a\0b", "expected a text without null characters"),
-        ("predict --model m --input i a\0b --out o", "--input 'a\\x00b'; expected a text without null characters"),
-        ("predict --model m --input i --out a\0b", "--out 'a\\x00b'"),
-        ("compare a\0.json", "expected a text without null characters"),
         ("predict --model m --input i\udce9 --out o", "expected a text without null characters, in UTF-8"),
-        ("predict --model= --input i --out o", "--model ''; expected a path"),
-        ("predict --model m --input i  --out o", "--input ''; expected a path"),
-        ("predict --model m --input i --out=", "--out ''; expected a path"),
         *((f"evaluate --maps m --out {place}", "--out {}") for place in ("FIFO", "FILE/x.json", "FOLDER", "/dev/null")),
         *((f"summary --maps m --out {place}", "--out {}") for place in ("FIFO", "FILE/x.csv", "FOLDER", "/dev/null")),
         *((f"compare a.json --out {place}", "--out {}") for place in ("FIFO", "FILE/x.md", "FOLDER", "/dev/null")),

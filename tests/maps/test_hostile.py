@@ -61,10 +61,10 @@ def tree(home: Path) -> dict[str, Any]:
     }
 
 
-def refused_everywhere(home: Path, capsys: pytest.CaptureFixture[str], said: str) -> None:
-    """Every verb ends with 2 and one line, and ``predict`` with its error, before anything is touched."""
+def refused_everywhere(home: Path, capsys: pytest.CaptureFixture[str], said: str, *verbs: str) -> None:
+    """Every verb (or these) ends with 2 and one line, and ``predict`` with its error, before anything is touched."""
     before = tree(home)
-    for verb, words in VERBS.items():
+    for verb, words in {verb: VERBS[verb] for verb in verbs or VERBS}.items():
         out = home.parent / "out"
         places = {"MAPS": home / "maps", "HONEST": home / "honest", "IN": home / "in"}
         assert main([str(places.get(word, word)).replace("OUT", str(out)) for word in words]) == 2, verb

@@ -22,7 +22,6 @@ from segunc.plots import evaluation as figures
 from segunc.plots.charts import WIDTH, Line, line_style, save_figure, thin
 from tests.metrics.keys import count_keys
 from tools.study.scatter import Panel, Point, frontier, scatter_figure
-from tools.study_connectivity import series_figure
 
 NAMES = (
     "msp",
@@ -121,14 +120,7 @@ def test_named_are_the_points_that_nothing_cheaper_is_as_good_as() -> None:
     assert [point.name for point in frontier(Panel("", points, False))] == ["base"]
 
 
-def series() -> Figure:
-    t = np.linspace(-0.25, 1.25, 13)
-    drawn = [Line(name, t, (t - 0.5) ** 2 + i, place=i) for i, name in enumerate(METHODS)]
-    panels = [("NLL of one network, nats", drawn), ("pixel accuracy", drawn)]
-    return series_figure(panels, "t along the line (dotted: its ends)", marks=(0.0, 1.0))
-
-
-FIGURES = [pr, roc, risk, spars, reliable, histogram, bars, patch, scatter, series]
+FIGURES = [pr, roc, risk, spars, reliable, histogram, bars, patch, scatter]
 
 
 @pytest.mark.parametrize("make", FIGURES)
@@ -208,12 +200,6 @@ def test_points_and_their_intervals_are_where_they_should_be():
     assert [text.get_ha() for text in figure.axes[1].texts][-1] == "right"
     bars = len(figure.axes[0].lines) - len(dots)
     assert bars == 2 * len(METHODS) - 1  # the first has no interval upwards
-
-
-def test_series_are_drawn_as_given_with_their_marks():
-    axes = series().axes[1]
-    np.testing.assert_allclose(axes.lines[3].get_ydata(), (np.linspace(-0.25, 1.25, 13) - 0.5) ** 2 + 3)
-    assert [line.get_xdata()[0] for line in axes.lines[len(METHODS) :]] == [0.0, 1.0]
 
 
 def test_reliability_draws_accuracy_over_confidence():

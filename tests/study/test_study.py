@@ -355,61 +355,35 @@ def test_the_documented_plans_are_valid(path: Path, monkeypatch: pytest.MonkeyPa
     list(Study(plan, plan.candidates, tmp_path).cells())
 
 
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"baseline": "abnn"}, "baseline 'abnn' is no row"),
-        ({"rows": [{"label": "base"}, {"label": "Base"}]}, "folder name 'base'"),
-        ({"rows": [{"label": "base"}, {"label": "x", "method": "bagging"}]}, "method bagging"),
-        ({"rows": [{"label": "base"}, {"label": "x", "method": "tta", "of": "y"}]}, "an earlier row: base"),
-        ({"rows": [{"label": "base"}, {"label": "x", "method": "tta", "of": "base", "seeds": [7]}]}, "of seed 7"),
-        ({"rows": [{"label": "base"}, {"label": "x", "method": "tta", "members": [0]}]}, "has members"),
-        (
-            {"rows": [{"label": "late", "method": "laplace", "settings": {"images": -1}}], "baseline": "late"},
-            "toy, late, seed 0",
-        ),
-        ({"rows": [{"label": "base", "settings": {"alpha": 1}}]}, "settings without a method"),
-        ({"rows": [{"label": "base", "protocols": ["x"]}]}, "names the protocol x"),
-        ({"rows": [{"label": "base", "colour": "red"}]}, "colour"),
-        ({"endpoints": [{"evaluation": "toy/test", "number": "calibration.nll", "line": "x"}]}, "names the row of 'x'"),
-        ({"endpoints": [{"evaluation": "toy/test", "number": "calibration.x", "line": "ABNN"}]}, "has no direction"),
-        (
-            {"endpoints": [{"evaluation": "toy/test", "number": "calibration.nll", "line": "ABNN", "margin": -1}]},
-            "has the margin -1",
-        ),
-        ({"endpoints": [{"evaluation": "toy/x", "number": "calibration.nll", "line": "ABNN"}]}, "evaluation 'toy/x'"),
-        ({"tables": [{"title": "t", "evaluation": "toy/val", "numbers": []}]}, "evaluation 'toy/val'"),
-        (
-            {"tables": [{"title": "t", "evaluation": "toy/test", "numbers": [], "scores": ["msp"]}]},
-            "'t' has several scores",
-        ),
-        (
-            {"tables": [{"title": "t", "evaluation": "toy/test", "numbers": [], "lines": LINES}]},
-            "lines of table 't'; expected ROW: SCORE each, with baseline_score alone",
-        ),
-        (
-            {
-                "tables": [
-                    {
-                        "title": "t",
-                        "evaluation": "toy/test",
-                        "numbers": [],
-                        "lines": ["x: msp"],
-                        "baseline_score": "msp",
-                    }
-                ]
-            },
-            "lines of table 't' of x",
-        ),
-        ({"rows": [{"label": "base", "evaluations": ["night"]}]}, "names the evaluation night"),
-        ({"figures": [{"name": "f", "x": "toy/training_seconds", "y": ["toy/x/calibration.nll"]}]}, "'toy/x'"),
-    ],
-)
-def test_plans_that_do_not_fit_together_are_refused(
-    trained: Job, tmp_path: Path, changed: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(InputError, match=re.escape(message)):
-        study_of(plan_content(trained, **changed), tmp_path)
+REFUSED = """
+baseline: abnn                                                             => baseline 'abnn' is no row
+rows: [{label: base}, {label: Base}]                                       => folder name 'base'
+rows: [{label: base}, {label: x, method: bagging}]                         => method bagging
+rows: [{label: base}, {label: x, method: tta, of: y}]                      => an earlier row: base
+rows: [{label: base}, {label: x, method: tta, of: base, seeds: [7]}]       => of seed 7
+rows: [{label: base}, {label: x, method: tta, members: [0]}]               => has members
+{rows: [{label: late, method: laplace, settings: {images: -1}}], baseline: late} => toy, late, seed 0
+rows: [{label: base, settings: {alpha: 1}}]                                => settings without a method
+rows: [{label: base, protocols: [x]}]                                      => names the protocol x
+rows: [{label: base, colour: red}]                                         => colour
+rows: [{label: base, evaluations: [night]}]                                => names the evaluation night
+endpoints: [{evaluation: toy/test, number: calibration.nll, line: x}]      => names the row of 'x'
+endpoints: [{evaluation: toy/test, number: calibration.x, line: ABNN}]     => has no direction
+endpoints: [{evaluation: toy/test, number: calibration.nll, line: ABNN, margin: -1}] => has the margin -1
+endpoints: [{evaluation: toy/x, number: calibration.nll, line: ABNN}]      => evaluation 'toy/x'
+tables: [{title: t, evaluation: toy/val, numbers: []}]                     => evaluation 'toy/val'
+tables: [{title: t, evaluation: toy/test, numbers: [], scores: [msp]}]     => 't' has several scores
+tables: [{title: t, evaluation: toy/test, numbers: [], lines: ["ABNN: msp"]}] => lines of table 't'; expected ROW: SCORE each, with baseline_score alone
+tables: [{title: t, evaluation: toy/test, numbers: [], lines: ["x: msp"], baseline_score: msp}] => lines of table 't' of x
+figures: [{name: f, x: toy/training_seconds, y: [toy/x/calibration.nll]}]  => 'toy/x'
+"""
+
+
+@pytest.mark.parametrize("case", REFUSED.strip().splitlines())
+def test_plans_that_do_not_fit_together_are_refused(trained: Job, tmp_path: Path, case: str) -> None:
+    changed, _, message = case.partition("=>")
+    with pytest.raises(InputError, match=re.escape(message.strip())):
+        study_of(plan_content(trained, **yaml.safe_load(changed)), tmp_path)
     assert not (tmp_path / "out").exists()
 
 

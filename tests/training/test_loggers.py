@@ -38,7 +38,7 @@ def test_a_configuration_s_loggers_and_callbacks_come_beside_ours(trained: Job, 
             " init_args: {save_dir: ., name: theirs, version: ''}},",
         )
     )
-    succeed("train", "--config", tmp_path / "train.yaml", "--out", tmp_path / "base", "--device", "cpu")
+    succeed("train", "--config", tmp_path / "train.yaml", "--out", tmp_path / "base", "--device", "cpu", apart=True)
     theirs, ours = (tmp_path / "base" / folder / "metrics.csv" for folder in ("theirs", "logs"))
     assert theirs.read_text().splitlines()[0] == ours.read_text().splitlines()[0]
     assert "val/loss" in ours.read_text()
@@ -101,7 +101,7 @@ def test_the_verbs_take_a_logger_or_say_what_to_install(predicted: Job, tmp_path
     except ModuleNotFoundError:
         assert "pip install tensorboard" in segunc(*words).stderr
     else:
-        succeed(*words)
+        succeed(*words, apart=True)
         assert list(tmp_path.rglob("events.out*"))
 
 

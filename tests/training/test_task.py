@@ -51,7 +51,7 @@ def test_no_checkpoint_is_written_that_is_not_finite(tmp_path: Path) -> None:
 def test_a_training_that_breaks_ends_with_one_line_and_its_last_good_state(trained: Job, tmp_path: Path) -> None:
     words = ("--config", trained.train_config, "--out", tmp_path / "out", "--device", "cpu")
     rate = ("--optimisation.lr", 1e30, "--optimisation.optimizer", "sgd", "--optimisation.schedule", "constant")
-    line = refuse("train", *words, *rate, "--trainer.max_epochs", 3, code=1)
+    line = refuse("train", *words, *rate, "--trainer.max_epochs", 3, code=1, apart=True)
     assert "NaN or infinite at step" in line
     assert not (tmp_path / "out" / "network.safetensors").exists()
     for path in (tmp_path / "out" / "checkpoints").glob("*.ckpt"):

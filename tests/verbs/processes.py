@@ -1,12 +1,14 @@
-"""Runs the command line in processes of their own that start at once.
+"""Runs the command line, in this process or in one of its own.
 
-Importing torch and Lightning takes seconds. A server process imports them a single time, computes nothing, and forks
-a child for each command, so exit codes, signals and everything that any library prints on the two standard streams
-are those of a real process.
+Most tests look at what a command writes, prints and returns: :func:`segunc` calls the function of the command line. What has to be a
+process, because it is killed, limited or runs beside another, is a :class:`Command`. Importing torch and Lightning takes seconds, so
+a server process imports them a single time, computes nothing, and forks a child for each command.
 """
 
 from __future__ import annotations
 
+import contextlib
+import io
 import multiprocessing
 import os
 import re
@@ -14,6 +16,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.context import ForkServerProcess
@@ -48,8 +51,14 @@ class Finished:
         return [line for line in self.stderr.splitlines() if line.strip() and not PROGRESS.search(line)]
 
 
+def spread(*words: object) -> list[str]:
+    """The words of a command; its first word, and words that begin with ``--``, may be several: ``--draws 2 --device cpu``."""
+    texts = enumerate(map(str, words))
+    return [part for place, text in texts for part in (text.split() if not place or text.startswith("--") else [text])]
+
+
 class Command:
-    """A command under way; its first word, and words that begin with ``--``, may be several: ``--draws 2 --device cpu``.
+    """A command under way, of words as of :func:`spread`.
 
     ``prepare`` is called in its process before the command, to take something away from it; it must be picklable.
     """
@@ -57,12 +66,8 @@ class Command:
     def __init__(self, *words: object, prepare: Callable[[], object] | None = None) -> None:
         folder = Path(tempfile.mkdtemp(prefix="segunc-command-"))
         self._streams = folder / "stdout", folder / "stderr"
-        arguments = []
-        for place, word in enumerate(map(str, words)):
-            arguments += word.split() if place == 0 or word.startswith("--") else [word]
-        self.process: ForkServerProcess = CONTEXT.Process(
-            target=_child, args=(arguments, *map(str, self._streams), prepare)
-        )
+        streams = map(str, self._streams)
+        self.process: ForkServerProcess = CONTEXT.Process(target=_child, args=(spread(*words), *streams, prepare))
         self.process.start()
 
     def wait(self, timeout: float = 120.0) -> Finished:
@@ -92,21 +97,30 @@ class Command:
 
 
 def segunc(*words: object) -> Finished:
-    """Run ``segunc`` with these words to its end."""
-    return Command(*words).wait()
+    """Run ``segunc`` with these words to its end in this process, with the warnings that a process shows."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), warnings.catch_warnings():
+        warnings.resetwarnings()
+        for category in (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning):
+            warnings.simplefilter("ignore", category)
+        try:
+            code: object = main(spread(*words))
+        except SystemExit as end:
+            code = end.code
+    return Finished(code if isinstance(code, int) else 3, out.getvalue(), err.getvalue())
 
 
-def succeed(*words: object) -> Finished:
-    """Run ``segunc``; it must end with 0 and print nothing but progress on standard error."""
-    done = segunc(*words)
+def succeed(*words: object, apart: bool = False) -> Finished:
+    """Run ``segunc``, ``apart`` in a process of its own; it must end with 0 and print nothing but progress on standard error."""
+    done = Command(*words).wait() if apart else segunc(*words)
     assert done.code == 0, done.stderr
     assert done.error_lines == [], done.error_lines
     return done
 
 
-def refuse(*words: object, code: int = 2) -> str:
+def refuse(*words: object, code: int = 2, apart: bool = False) -> str:
     """Run ``segunc``; it must end with an exit code and exactly one line on standard error, which is returned."""
-    done = segunc(*words)
+    done = Command(*words).wait() if apart else segunc(*words)
     assert done.code == code, (done.code, done.stderr, done.stdout)
     assert len(done.error_lines) == 1, done.stderr
     assert "Traceback" not in done.stdout

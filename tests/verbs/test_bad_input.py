@@ -21,111 +21,6 @@ from tests.data.test_images import claiming
 from tests.verbs.processes import refuse, segunc, succeed
 
 
-def words(job: Job, out: Path, line: str) -> list[str]:
-    """A command line with the job's paths filled in."""
-    places = {
-        "ABNN": job.abnn,
-        "BASE": job.base,
-        "WEIGHTS": job.base / "network.safetensors",
-        "FRAMES": job.frames,
-        "MASKS": job.masks,
-        "MAPS": job.maps,
-        "TRAIN": job.train_config,
-        "TUNE": job.finetune_config,
-        "DATA": job.data,
-        "OUT": out / "out",
-        "TMP": out,
-    }
-    return [str(places.get(word, word)) for word in line.split()]
-
-
-PREDICT = "predict --device cpu --model ABNN --input FRAMES --out OUT "
-TRAIN = "train --config TRAIN --out OUT --device cpu "
-TUNE = "finetune --base BASE --config TUNE --out OUT --device cpu "
-
-
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
-        ("", "no verb is given"),
-        ("forecast", "invalid choice: 'forecast'"),
-        ("predict --input x", "--model, --out"),
-        (PREDICT + "--overlap 3", "--overlap 3 without --tile"),
-        (PREDICT + "--smooth 1 --shard 1/2", "--smooth with --shard 1/2"),
-        (PREDICT + "--mask nowhere.png", "nowhere.png does not exist"),
-        (PREDICT + "--draw 3", "unrecognised arguments: --draw 3"),
-        (PREDICT + "--size 64", "'64' is not HxW"),
-        (PREDICT + "--size 16x64", "at least 32"),
-        (PREDICT + "--draws 0", "--draws 0"),
-        (PREDICT + "--draws 1", "at least 2 draws"),
-        (PREDICT + "--draws many", "'many'"),
-        (PREDICT + "--start noon", "time of 'noon'"),
-        (PREDICT + "--shard half", "shard of 'half'"),
-        (PREDICT + "--threads 0", "--threads 0"),
-        (PREDICT + "--scope nothing_like_it", "matches no norm site"),
-        (PREDICT + "--device gpu", "--device gpu"),
-        (PREDICT + "--device cuda:", "--device cuda:"),
-        (PREDICT + "--device cuda:99", "--device cuda:99"),
-        (PREDICT + "--maps entropie", "score 'entropie'"),
-        (PREDICT + "--overlay --overlay-score deterministic-energy", "fixed range"),
-        ("predict --model ABNN --input nowhere --out OUT", "nowhere does not exist"),
-        ("predict --model ABNN --input FRAMES --out TRAIN", "is a file"),
-        ("predict --model nowhere --input FRAMES --out OUT", "nowhere does not exist"),
-        ("predict --model BASE --input FRAMES --out OUT --scope all", "deterministic"),
-        ("evaluate --maps MAPS --out OUT", "without labels"),
-        ("evaluate --maps MAPS --anomaly-labels MASKS --out TMP", "is a folder"),
-        (
-            "evaluate --maps MAPS --anomaly-labels MASKS --out OUT --by colour",
-            "--by colour; expected one of size, distance",
-        ),
-        ("evaluate --maps MAPS --anomaly-labels MASKS --out OUT --sizes 9,5", "--sizes 9,5; expected rising numbers"),
-        ("evaluate --maps MAPS --anomaly-labels MASKS --out OUT --groups (", "expected a regular expression"),
-        ("evaluate --maps MAPS --anomaly-labels MASKS --out OUT --groups x.csv", "x.csv cannot be read as CSV"),
-        ("evaluate --maps MAPS --anomaly-labels MASKS --out OUT --flag knn=0.4", "threshold of 'knn', which is not"),
-        ("evaluate --maps MAPS --anomaly-labels MASKS --out OUT --flag x.json", "x.json"),
-        ("evaluate --model ABNN --out OUT", "--dataset NAME and --root DIR"),
-        ("evaluate --model ABNN --dataset camvid --root DATA --out OUT", "does not exist"),
-        ("evaluate --model ABNN --dataset toy --root DATA --scores entropie --out OUT", "score 'entropie'"),
-        ("summary --maps MAPS --top 0", "--top 0; expected a number above 0"),
-        (PREDICT + "--component-threshold entropy", "'entropy' is not SCORE=VALUE"),
-        (PREDICT + "--component-threshold enthalpy=1", "a threshold of 'enthalpy'"),
-        ("doctor --model ABNN --image nowhere.png", "nowhere.png does not exist"),
-        ("doctor --model ABNN --size 64x128 --draws 2 --dataset toy", "--dataset without --root"),
-        (
-            "doctor --model ABNN --draws 2 --dataset toy --root DATA --map-classes rod=road",
-            "network has no class 'rod'",
-        ),
-        ("train --config nowhere.yaml --out OUT", "nowhere.yaml does not exist"),
-        (TRAIN + "--datta.root x", "--datta.root"),
-        (TRAIN + "--data.batch_size many", "data.batch_size"),
-        (TRAIN + "--data.crop [64]", "data.crop"),
-        (TRAIN + "--data.labels nowhere.csv", "nowhere.csv cannot be read"),
-        (TRAIN + "--network.weights nowhere.pt", "nowhere.pt does not exist"),
-        (TRAIN + "--optimisation.lr -1", "optimisation.lr"),
-        (TRAIN + "--trainer.max_epochs few", "trainer.max_epochs few"),
-        (TRAIN + "--trainer.epochs 3", "'epochs'"),
-        (TRAIN + "--trainer.accelerator abacus", "trainer settings"),
-        (TRAIN + "--trainer.max_epochs 0", "without network.weights"),
-        ("train --config TRAIN --out OUT --device gpu", "--device gpu"),
-        ("finetune --base nowhere --config TUNE --out OUT", "nowhere does not exist"),
-        ("finetune --base ABNN --config TUNE --out OUT", "Bayesian model"),
-        ("finetune --base BASE --config TUNE --out OUT --device gpu", "--device gpu"),
-        (TUNE + "--abnn.alpha -1", "abnn.alpha"),
-        (TUNE + "--network.encoder resnet18", "--network.encoder"),
-        (TUNE + "--data.dataset camvid", "11 classes"),
-        (TRAIN + "--network.weights WEIGHTS --data.dataset camvid", "segmentation_head"),
-    ],
-)
-def test_bad_usage_is_one_line_and_exit_code_2(predicted: Job, tmp_path: Path, line: str, said: str) -> None:
-    message = refuse(*words(predicted, tmp_path, line))
-    assert message.startswith("segunc")
-    assert said in message
-    assert len(message) < 800
-    # Nothing was started: a later, right command finds no half-made folder that it would have to explain.
-    assert not (tmp_path / "out" / "train.yaml").exists()
-    assert not (tmp_path / "out" / "frames.jsonl").exists()
-
-
 @pytest.mark.parametrize(
     ("content", "said"),
     [
@@ -262,7 +157,7 @@ def test_unknown_label_values_end_an_evaluation_with_1(finetuned: Job, own_data:
     cv2.imwrite(str(label), values)
     out = tmp_path / "metrics.json"
     words = ("--root", own_data, "--out", out, "--draws 2 --device cpu")
-    assert "values [99]" in refuse("evaluate --dataset toy --model", finetuned.abnn, *words, code=1)
+    assert "values [99]" in refuse("evaluate --replicates 0 --dataset toy --model", finetuned.abnn, *words, code=1)
     result = json.loads(out.read_text())
     assert result["counts"]["frames_scored"] == 1
     assert result["segmentation"]["miou"] is not None
@@ -271,5 +166,7 @@ def test_unknown_label_values_end_an_evaluation_with_1(finetuned: Job, own_data:
 def test_a_frame_without_a_label_is_no_failure(predicted: Job, tmp_path: Path) -> None:
     some = Path(shutil.copytree(predicted.masks, tmp_path / "masks"))
     next(some.rglob("*.png")).unlink()
-    succeed("evaluate --maps", predicted.maps, "--anomaly-labels", some, "--out", tmp_path / "metrics.json")
+    succeed(
+        "evaluate --replicates 0 --maps", predicted.maps, "--anomaly-labels", some, "--out", tmp_path / "metrics.json"
+    )
     assert json.loads((tmp_path / "metrics.json").read_text())["counts"]["frames_left_out"] == 1

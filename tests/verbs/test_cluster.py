@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 import signal
 import time
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import Job
-from tests.verbs.processes import FAST, Command, refuse, succeed
+from tests.verbs import processes
+from tests.verbs.processes import FAST, Command
 from tests.verbs.test_interrupted import tree
 
+succeed, refuse = partial(processes.succeed, apart=True), partial(processes.refuse, apart=True)  # a cluster of its own
 FEW = f"--draws 2 --scores entropy,epistemic {FAST}"
 PATIENCE = 900.0  # seconds: a cluster starts in ten, and in minutes where all cores are busy
 needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed (extra 'ray')")

@@ -33,7 +33,10 @@ def model(folder: Path, name: str, *anomaly_classes: str) -> Path:
 
 
 def evaluate(out: Path, *words: object) -> dict[str, Any]:
-    scoring = ("--scores", "entropy") if "--model" in words else ()
+    scoring = (
+        *(("--scores", "entropy") if "--model" in words else ()),
+        *(() if "--replicates" in words else ("--replicates", 0)),
+    )
     assert main([str(word) for word in ("evaluate", *words, *scoring, "--out", out)]) == 0
     return json.loads(out.read_text(encoding="utf-8"))
 

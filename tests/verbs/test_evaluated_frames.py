@@ -71,28 +71,6 @@ def test_a_threshold_of_anomalies_flags_known_scenes_clean_and_corrupted(
     )
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ("--model BASE --corruption rain:3", "one of blur, noise, fog, darkness, jpeg"),
-        ("--model BASE --corruption fog:6", "1 to 5"),
-        ("--model BASE --corruption fog", "NAME:STRENGTH"),
-        ("--model BASE --dataset toy --root DATA --frames nothing", "which no frame matches; expected names such as"),
-        ("--model BASE --dataset toy --root DATA --frames (", "expected a regular expression"),
-        ("--model BASE --dataset toy --root DATA --every 0", "--every 0; expected a number above 0"),
-        ("--maps DATA --corruption fog:1", "--corruption fog:1 with --maps; expected --model"),
-        ("--maps DATA --labels labels --every 2", "--frames or --every with --maps alone; expected --dataset with"),
-    ],
-)
-def test_no_such_frames(
-    trained: Job, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: str, said: str
-) -> None:
-    places = {"BASE": str(trained.base), "DATA": str(trained.data)}
-    given = [places.get(word, word) for word in words.split()]
-    assert main(["evaluate", *given, "--out", str(tmp_path / "m.json")]) == 2
-    assert said in capsys.readouterr().err
-
-
 def test_the_selection_is_val_or_what_stands_in_for_it(trained: Job, tmp_path: Path) -> None:
     words = ("--dataset", "toy", "--root", trained.data, "--split")
     selection, val = (evaluate(tmp_path, trained.base, *words, split) for split in ("selection", "val"))

@@ -89,7 +89,9 @@ def test_maps_metrics_page_and_doctor_read_it(tuned: Tuned, tmp_path: Path) -> N
     name, value = RECORDED[tuned.method]
     assert model["model"]["parameters"][name] == record[name] == value
     assert model["model"]["provenance"] == record["provenance"]
-    succeed("evaluate --maps", maps, "--anomaly-labels", tuned.job.masks, "--out", tmp_path / "metrics.json")
+    succeed(
+        "evaluate --replicates 0 --maps", maps, "--anomaly-labels", tuned.job.masks, "--out", tmp_path / "metrics.json"
+    )
     assert json.loads((tmp_path / "metrics.json").read_text())["scores"]["epistemic"]["pooled"]["auroc"] > 0
     succeed("review --maps", maps, "--anomaly-labels", tuned.job.masks, "--out", tmp_path / "page")
     page = "".join(path.read_text() for path in (tmp_path / "page" / "data").glob("*.js"))
@@ -166,5 +168,4 @@ def test_an_unknown_method_the_settings_of_another_and_too_few_labels(trained: J
     message = refuse(*words(trained, "laplace", config, tmp_path / "out"), "--data.crop [32,32]")
     assert "labelled pixels in 4 images; expected at least 10,000" in message
     config = configuration(trained, "swag", "rank: 4", tmp_path)
-    assert "invalid choice: 'sward'" in refuse(*words(trained, "sward", config, tmp_path / "out"))
     assert "swag" in refuse(*words(trained, "variational", config, tmp_path / "out"))

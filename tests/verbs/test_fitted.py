@@ -93,7 +93,7 @@ def test_a_deterministic_model_is_calibrated_too_and_lowers_its_validation_nll(
     measured = []
     for folder in (overconfident.base, tmp_path / "model"):
         words = ("--root", overconfident.data, "--out", tmp_path / "m.json", FAST)
-        succeed("evaluate --dataset toy --split val --model", folder, *words)
+        succeed("evaluate --replicates 0 --dataset toy --split val --model", folder, *words)
         result = json.loads((tmp_path / "m.json").read_text())
         measured.append((result["calibration"]["nll"], result["segmentation"]["miou"], result["run"]["temperature"]))
     assert measured[1][0] < measured[0][0]
@@ -108,9 +108,11 @@ def test_maps_and_model_give_the_same_numbers_for_every_score(
 ) -> None:
     from_maps, one_pass = tmp_path / "maps.json", tmp_path / "pass.json"
     objects = "--components smiyc-obstacle"
-    succeed("evaluate --maps", maps, "--anomaly-labels", overconfident.masks, "--out", from_maps, objects)
+    succeed(
+        "evaluate --replicates 0 --maps", maps, "--anomaly-labels", overconfident.masks, "--out", from_maps, objects
+    )
     words = ("--scores", ",".join(SCORES), "--draws 4 --root", overconfident.data, "--out", one_pass, FAST, objects)
-    succeed("evaluate --dataset toy-anomaly --split anomaly --model", fitted, *words)
+    succeed("evaluate --replicates 0 --dataset toy-anomaly --split anomaly --model", fitted, *words)
     manifest, first, second = (json.loads(p.read_text()) for p in (maps / "manifest.json", from_maps, one_pass))
     temperature = manifest["model"]["calibration"]["temperature"]
     assert manifest["run"]["temperature"] == 1.0 != temperature
@@ -230,7 +232,7 @@ def test_classes_are_calibrated_one_by_one(
     words = ("--root", overconfident.data, "--out", tmp_path / "m.json", FAST)
     nll = {}
     for folder in (overconfident.abnn, out):
-        succeed("evaluate --draws 4 --dataset toy --split val --model", folder, *words)
+        succeed("evaluate --replicates 0 --draws 4 --dataset toy --split val --model", folder, *words)
         result = json.loads((tmp_path / "m.json").read_text())
         nll[folder] = result["calibration"]["nll"]
     assert result["run"]["calibrator"].startswith("dirichlet of ")

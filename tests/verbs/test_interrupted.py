@@ -117,7 +117,7 @@ def test_finetuning_with_two_processes_gives_one_loadable_model(trained: Job, tm
     words = ("--base", trained.base, "--config", trained.finetune_config, "--out", out, "--data.batch_size 2")
     # The first process is forked here, the second is a fresh interpreter that Lightning starts.
     trainer = "--trainer.accelerator cpu --trainer.devices 2 --trainer.strategy ddp"
-    done = succeed("finetune --abnn.alpha 0.1", *words, trainer)
+    done = succeed("finetune --abnn.alpha 0.1", *words, trainer, apart=True)
     # Eight frames in batches of two on two processes are two steps an epoch, and two members have an epoch each.
     model = load_model(out)
     assert model.record["provenance"]["steps"] == 4

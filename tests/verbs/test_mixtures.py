@@ -101,7 +101,9 @@ def test_every_verb_takes_a_mixture(overconfident: Job, mixed: Path, tmp_path: P
     succeed("review", "--maps", maps, "--out", tmp_path / "page")
     words = ("--root", overconfident.data, "--out", tmp_path / "pass.json", "--draws 4 --replicates 0", FAST)
     succeed("evaluate --dataset toy-anomaly --split anomaly --model", calibrated, *words)
-    succeed("evaluate --maps", maps, "--anomaly-labels", overconfident.masks, "--out", tmp_path / "maps.json")
+    succeed(
+        "evaluate --replicates 0 --maps", maps, "--anomaly-labels", overconfident.masks, "--out", tmp_path / "maps.json"
+    )
     results = [json.loads((tmp_path / name).read_text()) for name in ("pass.json", "maps.json")]
     assert results[0]["scores"]["epistemic"]["pooled"] == results[1]["scores"]["epistemic"]["pooled"]
 
@@ -205,7 +207,6 @@ def test_what_cannot_be_an_ensemble_is_one_line(finetuned: Job, seeds: Path, mix
     assert "only ensemble takes more" in refuse("finetune --base", first, second, *words)
     assert "without --config" in refuse("finetune --base", first, "--out", out)
     assert "Bayesian model" in refuse("finetune --base", mixed, *words)
-    assert "is not a list of whole numbers" in refuse("train --config x --seeds 0,one --out", out)
 
 
 def test_a_member_that_changed_is_refused(overconfident: Job, mixed: Path, tmp_path: Path) -> None:

@@ -36,52 +36,6 @@ def test_an_abnn_of_a_given_alpha_needs_no_data(trained: Job, tmp_path: Path, co
     assert model.record["provenance"]["dataset"] == ("toy" if config else None)
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ("", "--method abnn without --config"),
-        ("--abnn.epochs 2", "no data for abnn.epochs 2"),
-        ("--abnn.statistics frozen --abnn.alpha_grid [0.1,0.2]", "no data for the selection of abnn.alpha"),
-        ("--abnn.alpha 0.2", "no data for abnn.statistics reestimated"),
-        (
-            "--config CONFIG --abnn.epochs 0 --abnn.alpha 0.1",
-            "abnn.statistics reestimated needs data: image folder nowhere",
-        ),
-    ],
-)
-def test_what_needs_data_says_how_to_do_without(trained: Job, tmp_path: Path, words: str, said: str) -> None:
-    (tmp_path / "tune.yaml").write_text(REESTIMATED)
-    words = words.replace("CONFIG", str(tmp_path / "tune.yaml"))
-    message = refuse("finetune --device cpu --base", trained.base, "--out", tmp_path / "out", *words.split())
-    assert said in message
-    assert f"{NO_DATA} need none" in message
-    assert not (tmp_path / "out").exists()
-
-
-def test_other_methods_ask_for_data_in_one_line(trained: Job, tmp_path: Path) -> None:
-    message = refuse("finetune --method swag --swag.epochs 1 --base", trained.base, "--out", tmp_path / "out")
-    assert "no data for what is trained or fitted; expected data in --config, or --data.dataset NAME" in message
-
-
-@pytest.mark.parametrize(
-    ("word", "said"),
-    [
-        ("--abnn.statistics=thawed", "Expected one of 'auto', 'frozen', 'reestimated'. Got value: thawed"),
-        ("--abnn.alpha_corruption=9", "Expected one of 0, 1, 2, 3, 4, 5. Got value: 9"),
-        ("--abnn.epochs=few", "Expected int. Got value: few"),
-        ("--abnn.alpha=few", "[float, none]"),
-    ],
-)
-def test_messages_speak_of_values_and_not_of_pythons_types(trained: Job, tmp_path: Path, word: str, said: str) -> None:
-    message = refuse(
-        "finetune --config", trained.finetune_config, "--base", trained.base, "--out", tmp_path / "out", word
-    )
-    assert said in message
-    assert "typing" not in message
-    assert "<class" not in message
-    assert "see `segunc finetune --help`" in message
-
-
 @pytest.mark.parametrize("before", [False, True])
 @pytest.mark.parametrize("verb", ["train", "finetune"])
 def test_a_run_that_fails_at_its_first_step_leaves_no_half_folder(

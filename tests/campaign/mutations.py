@@ -1,0 +1,354 @@
+"""Damage to the bytes of a file: what any file can suffer, and what hurts its format most. All of it follows from a generator."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import struct
+import zipfile
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import h5py
+import numpy as np
+
+Random = np.random.Generator
+Mutation = Callable[[bytes, Random], bytes]
+PNG = b"\x89PNG\r\n\x1a\n"
+WORDS = (0, 1, 0x7F, 0x80, 0xFF, 0x7FFF, 0x8000, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 30_000, 100_000, 1 << 60)
+"""Numbers at the ends of their fields."""
+HARD_VALUES: list[Any] = json.loads(r"""[
+    0, -1, 1, 2, 255, 256, 65535, 65536, 2147483647, 2147483648, 4294967295, 1152921504606846976, 1e30, 0.5, 1e308, 5e-324,
+    1000000000000000000000000000000, -1000000000000000000000000000000, NaN, Infinity, -Infinity, 1e999,
+    "", ".", "..", "../x", "../../../../etc/passwd", "/etc/passwd", "C:\\x", "a\\b", "a/b", "\u0000", "a\nb", "ü", "\udcff", "=1+1",
+    "<script>alert(1)</script>", "%s%n", "__class__", "nan", "\u202e", "\u001b[31m",
+    null, true, false, [], {}, [[]], {"": {}}, [1, "a", null], {"a": 1}, [1e400], {"..": {}}]""")
+HARD_VALUES += ["x" * 300, "x" * 100_000]
+"""Values that nobody expects."""
+
+
+def pick(values: Any, random: Random) -> Any:
+    return values[int(random.integers(len(values)))]
+
+
+def some_place(data: bytes, random: Random) -> int:
+    """A place in the bytes; in every second case among the first 64, where headers are."""
+    return int(random.integers(0, max(1, min(len(data), 64 if random.random() < 0.5 else len(data)))))
+
+
+# -- any bytes ----------------------------------------------------------------------------------------------------------------------
+
+
+def flip_bits(data: bytes, random: Random) -> bytes:
+    changed = bytearray(data)
+    for _ in range(pick([1, 1, 1, 2, 8], random) if data else 0):
+        changed[some_place(data, random)] ^= 1 << int(random.integers(8))
+    return bytes(changed)
+
+
+def overwrite(data: bytes, random: Random) -> bytes:
+    """A hard number in a field of 1 to 8 bytes, or a stretch as a failing disk leaves it, as long as a sector."""
+    place, size = some_place(data, random), pick([1, 2, 4, 8], random)
+    number = (pick(WORDS, random) % (1 << 8 * size)).to_bytes(size, pick(["little", "big"], random))
+    written = number if random.random() < 0.7 else pick([b"\0", b"\xff"], random) * pick([8, 64, 512, 4096], random)
+    return (data[:place] + written + data[place + len(written) :])[: len(data)]
+
+
+def rearrange(data: bytes, random: Random) -> bytes:
+    """Bytes cut off, cut out, repeated, in another order, or with others behind them."""
+    a, b, c = sorted(random.integers(0, len(data) + 1, 3).tolist())
+    more = random.bytes(int(random.integers(1, 4096))) * pick([1, 100], random)
+    repeated = data[:b] + data[a:b] * pick([1, 2, 50], random) + data[b:]
+    return pick(
+        [data[:a], data[:a] + data[b:], data + more, repeated, data[:a] + data[b:c] + data[a:b] + data[c:]], random
+    )
+
+
+ANY = (flip_bits, overwrite, rearrange)
+
+
+# -- pictures: damage below a checksum that fits, so that it reaches the decoder --------------------------------------------------
+
+
+def png_chunks(data: bytes) -> list[tuple[bytes, bytes]]:
+    """Kind and content of the chunks of a whole PNG."""
+    chunks, place = [], len(PNG)
+    while place + 12 <= len(data):
+        length = struct.unpack_from(">I", data, place)[0]
+        chunks.append((data[place + 4 : place + 8], data[place + 8 : place + 8 + length]))
+        place += 12 + length
+    return chunks
+
+
+def png_of(chunks: list[tuple[bytes, bytes]]) -> bytes:
+    sums = (struct.pack(">I", zlib.crc32(kind + body)) for kind, body in chunks)
+    return PNG + b"".join(struct.pack(">I", len(b)) + k + b + s for (k, b), s in zip(chunks, sums, strict=True))
+
+
+def png_header(data: bytes, random: Random) -> bytes:
+    """Another size, depth or colour type in IHDR: 100,000 x 100,000, for instance."""
+    (_, header), *rest = png_chunks(data)
+    fields = list(struct.unpack(">IIBBBBB", header))
+    if random.random() < 0.6:
+        for place in pick([(0,), (1,), (0, 1)], random):
+            fields[place] = pick((0, 1, 30_000, 65_500, 100_000, 2**31 - 1, 2**32 - 1), random)
+    else:
+        fields[2 + int(random.integers(5))] = pick([0, 1, 2, 3, 4, 6, 8, 16, 32, 255], random)
+    return png_of([(b"IHDR", struct.pack(">IIBBBBB", *fields)), *rest])
+
+
+def png_body(data: bytes, random: Random) -> bytes:
+    """Any damage to one chunk, or to its pixels before they are deflated, with a checksum that fits."""
+    chunks = png_chunks(data)
+    place = int(random.integers(len(chunks)))
+    kind, body = chunks[place]
+    pixels = kind == b"IDAT" and random.random() < 0.5
+    body = pick(ANY, random)(zlib.decompress(body) if pixels else body, random)
+    chunks[place] = kind, zlib.compress(body) if pixels else body
+    return png_of(chunks)
+
+
+def png_chunk_order(data: bytes, random: Random) -> bytes:
+    """A chunk left out, twice, elsewhere, or a foreign one."""
+    chunks = png_chunks(data)
+    if random.random() < 0.25:
+        kind = pick([b"PLTE", b"tRNS", b"acTL", b"eXIf", b"iCCP", b"zTXt", b"gAMA"], random)
+        chunks.insert(int(random.integers(len(chunks))), (kind, random.bytes(int(random.integers(0, 800)))))
+        return png_of(chunks)
+    return png_of(moved(chunks, random))
+
+
+def moved(parts: list[Any], random: Random) -> list[Any]:
+    """Parts of which one is left out, stands twice, or stands elsewhere."""
+    what, place = int(random.integers(3)), int(random.integers(len(parts)))
+    part = parts[place]
+    if what != 1:
+        del parts[place]
+    if what != 0:
+        parts.insert(int(random.integers(len(parts) + 1)), part)
+    return parts
+
+
+def jpeg_header(data: bytes, random: Random) -> bytes:
+    """Another height, width or number of components in the frame header."""
+    field = max(data.find(b"\xff\xc0"), data.find(b"\xff\xc2")) + pick([5, 5, 7, 7, 9], random)
+    return data[:field] + pick([0, 1, 255, 65500, 65535], random).to_bytes(2, "big") + data[field + 2 :]
+
+
+def tiff_tag(data: bytes, random: Random) -> bytes:
+    """A hard number in one entry of the first directory."""
+    order = "<" if data[:2] == b"II" else ">"
+    start = struct.unpack_from(f"{order}I", data, 4)[0]
+    entry = start + 2 + 12 * int(random.integers(max(1, struct.unpack_from(f"{order}H", data, start)[0])))
+    field = entry + pick([0, 2, 4, 8], random)
+    return data[:field] + struct.pack(f"{order}I", pick(WORDS, random) % 2**32) + data[field + 4 :]
+
+
+# -- arrays ---------------------------------------------------------------------------------------------------------------------------
+
+
+def npy_with(kind: str, order: str, shape: str) -> bytes:
+    text = f"{{'descr': {kind}, 'fortran_order': {order}, 'shape': {shape}, }}".encode("latin-1")
+    text += b" " * (63 - (10 + len(text)) % 64) + b"\n"
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text
+
+
+def npy_header(data: bytes, random: Random) -> bytes:
+    """Another shape, type or order in the header of an ``.npy``."""
+    sides = (0, -1, 4, 100_000, 1 << 62, "1e9", "'x'", "(" * 50 + ")" * 50)
+    shape = f"({','.join(str(pick(sides, random)) for _ in range(int(random.integers(4))))},)"
+    kind = f"{pick('<>|', random)}{pick('fOUcVMib', random)}{pick([1, 2, 4, 8, 1_000_000], random)}"
+    kind = pick(["None", "[('a','<f4')]", f"'{kind}'", "'<f2'", "'<f2'"], random)
+    return npy_with(kind, pick(["True", "False", "2"], random), shape) + data[128:]
+
+
+def npz_member(data: bytes, random: Random) -> bytes:
+    """A member that is damaged, left out, renamed, of another type or a bomb, in an archive whose checksums fit."""
+    made = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(data)) as old, zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as new:
+        victim, what = pick(old.namelist(), random), random.random()
+        for name in old.namelist():
+            body = old.read(name)
+            if name == victim and what < 0.15:
+                continue
+            if name == victim and what < 0.25:  # gigabytes of zeros are claimed, and megabytes of them follow
+                body = npy_with(
+                    pick(["'<f8'", "'<U100'"], random), "False", pick(["(1<<30,)", "(1048576,1024)"], random)
+                )
+                body = body.replace(b"1<<30", b"1073741824") + bytes(1 << 26)
+            elif name == victim:
+                name = pick(["../x.npy", "/x.npy", "", "x"], random) if what < 0.35 else name
+                body = (npy_header if what < 0.7 else pick(ANY, random))(body, random)
+            new.writestr(
+                zipfile.ZipInfo(name), body, zipfile.ZIP_DEFLATED if len(body) > 1 << 20 else zipfile.ZIP_STORED
+            )
+    return made.getvalue()
+
+
+def safetensors_header(data: bytes, random: Random) -> bytes:
+    """Another length of the header, or other numbers in it."""
+    length = struct.unpack_from("<Q", data)[0]
+    if random.random() < 0.3:
+        return struct.pack("<Q", pick([0, 1, 2**20, 2**40, 2**60, 2**63], random)) + data[8:]
+    text = json_value(data[8 : 8 + length], random)
+    return struct.pack("<Q", len(text)) + text + data[8 + length :]
+
+
+def hdf5_file(data: bytes, random: Random) -> bytes:
+    """A file whose map lies elsewhere, is encoded by a filter, is far larger than the file, or is of another type."""
+    made = io.BytesIO()
+    with h5py.File(made, "w") as file:
+        what = int(random.integers(7))
+        if what == 0:
+            file["value"] = h5py.ExternalLink("/etc/passwd", "value")
+        elif what == 1:
+            file.create_dataset("value", (16, 16), "u1", external=[("/etc/passwd", 0, 256)])
+        elif what == 2:
+            side = pick([1 << 12, 1 << 16, 1 << 20, 1 << 31], random)
+            file.create_dataset("value", (side, side), "f4", chunks=(8, 8))
+        elif what == 3:
+            file.create_dataset("value", data=np.zeros((4096, 4096), np.float64), compression=9, chunks=(4096, 4096))
+        elif what == 4:
+            file.create_dataset("value", data=["text"] * 3, dtype=h5py.string_dtype())
+        elif what == 5:
+            file["value"] = h5py.SoftLink("/value")
+        else:
+            file.create_dataset("value", dtype="f4", data=h5py.Empty("f4"))
+    return made.getvalue()
+
+
+# -- text: JSON, JSON lines, YAML, CSV ---------------------------------------------------------------------------------------------
+
+
+def change_value(value: Any, random: Random) -> Any:
+    """A copy with one change somewhere in it: a value removed, renamed, doubled, swapped, shifted or made absurd."""
+    if not isinstance(value, dict | list) or not value or random.random() < 0.15:
+        if isinstance(value, int | float) and not isinstance(value, bool) and random.random() < 0.4:
+            return pick([value - 1, value + 1, -value], random)
+        return pick(HARD_VALUES, random)
+    pairs = list(value.items()) if isinstance(value, dict) else list(enumerate(value))
+    place, what = int(random.integers(len(pairs))), random.random()
+    name, inner = pairs[place]
+    if what < 0.12:
+        del pairs[place]
+    elif what < 0.2:
+        pairs.insert(place, (str(pick(HARD_VALUES, random)), inner))
+    elif what < 0.3:
+        pairs[place] = name, pick(pairs, random)[1]
+    else:
+        pairs[place] = name, change_value(inner, random)
+    return dict(pairs) if isinstance(value, dict) else [one for _, one in pairs]
+
+
+def changed_json(data: bytes, random: Random) -> bytes:
+    text = json.dumps(change_value(json.loads(data), random), ensure_ascii=False)
+    return text.encode("utf-8", "surrogateescape") + b"\n"
+
+
+def json_value(data: bytes, random: Random) -> bytes:
+    """One value of a JSON object changed; in JSON lines, of one line."""
+    with contextlib.suppress(ValueError):
+        return changed_json(data, random)
+    lines = data.splitlines(keepends=True)
+    place = int(random.integers(len(lines)))
+    lines[place] = changed_json(lines[place], random)
+    return b"".join(lines)
+
+
+def json_nesting(data: bytes, random: Random) -> bytes:
+    """Thousands of brackets as the whole, or in the place of a value."""
+    depth, (left, right) = pick([100, 2_000, 100_000], random), pick([(b"[", b"]"), (b'{"a":', b"}")], random)
+    nested = left * depth + b"1" + right * depth
+    colon = data.find(b":", some_place(data, random))
+    return nested if colon < 0 or random.random() < 0.3 else data[: colon + 1] + nested + b"}"
+
+
+def text_bytes(data: bytes, random: Random) -> bytes:
+    """Bytes that are no UTF-8, a NUL, another encoding, a mark at the beginning, or other ends of lines."""
+    place = some_place(data, random)
+    within = data[:place] + pick([b"\xff\xfe\xc0", b"\0"], random) + data[place:]
+    other = data.decode("utf-8", "replace").encode("utf-16")
+    return pick([within, within, other, b"\xef\xbb\xbf" + data, data.replace(b"\n", b"\r")], random)
+
+
+def lines_moved(data: bytes, random: Random) -> bytes:
+    """A line left out, twice, elsewhere, or without its end."""
+    lines = data.splitlines(keepends=True)
+    return b"".join(moved(lines, random)) if random.random() < 0.75 else data.replace(pick(lines, random)[-1:], b"", 1)
+
+
+def cell(data: bytes, random: Random) -> bytes:
+    """One cell of a CSV, or one scalar of a YAML, made absurd."""
+    lines = data.decode("utf-8", "replace").splitlines(keepends=True)
+    place, value = int(random.integers(len(lines))), pick(HARD_VALUES, random)
+    separator = next((one for one in (",", ": ") if one in lines[place]), "\n")
+    parts = lines[place].rstrip("\n").split(separator)
+    parts[int(random.integers(len(parts)))] = value if isinstance(value, str) else json.dumps(value)
+    lines[place] = separator.join(parts) + "\n"
+    return "".join(lines).encode("utf-8", "surrogateescape")
+
+
+CANARY = "{class_path: tests.campaign.canary.Canary, init_args: {}}"
+"""A class that nothing may import."""
+ALIASES = "\n".join(f"a{n}: &a{n} [{','.join([f'*a{n - 1}'] * 9) if n else 1}]" for n in range(9))
+YAML_TRAPS = [
+    *(
+        "[" * 3_000,
+        "{a: " * 3_000,
+        "- " * 20_000,
+        "? " * 500,
+        ALIASES,
+        f"seed: 0x{'f' * 5_000}",
+        f"seed: {'9' * 5_000}",
+    ),
+    *f"""a: a: a: 1
+trainer: {{callbacks: [{CANARY}], logger: {CANARY}}}
+trainer: {{strategy: {CANARY}, profiler: {CANARY}}}
+network: {CANARY}
+network: tests.campaign.canary.Canary
+network: {{options: {{x: {CANARY}}}}}
+!!python/object/apply:os.system ['true']
+data: !!python/name:os.system
+a: &a [*a]
+%YAML 9.9
+<<: *x
+seed: 1:1:1
+data: {{root: !!binary '////', dataset: toy}}
+\t- x""".splitlines(),
+    *("a: 1\na: 2", "data: &d\n  data: *d\n"),
+]
+"""Deep nesting, aliases that multiply, tags of Python, classes to import."""
+
+
+def yaml_trap(data: bytes, random: Random) -> bytes:
+    trap = pick(YAML_TRAPS, random).encode()
+    return trap if random.random() < 0.4 else data + b"\n" + trap + b"\n"
+
+
+OF_KIND: dict[str, tuple[Mutation, ...]] = {
+    "png": (png_header, png_header, png_body, png_body, png_chunk_order),
+    "jpg": (jpeg_header,),
+    "tif": (tiff_tag,),
+    "npy": (npy_header,),
+    "npz": (npz_member,),
+    "safetensors": (safetensors_header,),
+    "h5": (hdf5_file,),
+    "json": (*[json_value] * 12, json_nesting, text_bytes),
+    "jsonl": (*[json_value] * 8, json_nesting, text_bytes, lines_moved, lines_moved),
+    "yaml": (*[cell] * 8, yaml_trap, yaml_trap, text_bytes, lines_moved, lines_moved),
+    "csv": (*[cell] * 8, text_bytes, lines_moved, lines_moved),
+}
+"""Mutations of a format, beside those of any bytes."""
+NO_FORM = (ValueError, LookupError, OverflowError, RecursionError, zlib.error, struct.error, zipfile.BadZipFile)
+
+
+def mutate(data: bytes, kind: str, random: Random) -> bytes:
+    """Damaged bytes of a file whose ending is ``kind``: by one mutation, seldom by two or three."""
+    own = OF_KIND.get(kind, ())
+    for number in range(pick([1, 1, 1, 1, 1, 2, 3], random)):
+        table = own if own and number == 0 and random.random() < 0.6 else ANY
+        with contextlib.suppress(*NO_FORM):  # what has not the form of its kind stays
+            data = pick(table, random)(data, random)
+    return data

@@ -1,0 +1,458 @@
+"""Everything of segunc that reads a file of unknown origin, each with whole files to begin from.
+
+A reader is given a folder with one damaged file in it. It returns what it read, or raises one of the errors that a user sees as one
+line. Where it is ``exact``, there is a checksum or a hash behind what it reads: then nothing but what was written may be returned.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import sys
+import tempfile
+from argparse import ArgumentTypeError
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import cv2
+import h5py
+import numpy as np
+import torch
+from PIL import Image
+
+import segunc
+from segunc.core.errors import InputError, PartialFailure
+from segunc.data.cut_paste import read_cut_out
+from segunc.data.entry import BINARY
+from segunc.data.images import read_label_image
+from segunc.data.labels import label_map, read_label_map
+from segunc.evaluation.flagged import read_thresholds
+from segunc.evaluation.resampling import load_replicates
+from segunc.frames.sources import open_source
+from segunc.frames.video import VideoSource
+from segunc.gallery.description import run_id
+from segunc.gallery.page import kept_verdicts, page_of
+from segunc.maps.health import examine
+from segunc.maps.nearest import NearestPlaces
+from segunc.maps.pipeline import run_pipeline
+from segunc.maps.reader import MapsReader
+from segunc.maps.shards import Shard
+from segunc.maps.store import MapsWriter
+from segunc.maps.sums import seal, seal_line
+from segunc.networks.weights import read_state
+from segunc.options import CompareOptions, EvaluateOptions, ReviewOptions, class_pairs, frame_groups
+from segunc.posteriors.abnn import METHOD as ABNN
+from segunc.posteriors.files import load_model
+from segunc.posteriors.model import model_files
+from segunc.processing.smoothing import Smoother
+from segunc.training.base import make_trainer, trainer_settings
+from segunc.training.config import FinetuneConfig, TrainConfig, parse_config
+from segunc.training.data import open_data
+from tests.campaign.world import World
+from tests.maps.fakes import folder_bytes, manifest, process, write_pictures, write_timed_video, write_video
+
+REFUSED = (InputError, PartialFailure, ArgumentTypeError)
+"""Errors that a user sees as one line of what is wrong with the input."""
+SIZE = (24, 32)
+Seeds = Callable[[World, Path], list[Path]]
+
+
+@dataclass(frozen=True)
+class Reader:
+    """One way to read one kind of file."""
+
+    seeds: Seeds  # makes whole files, each in a folder of its own below a folder, and returns those to damage
+    read: Callable[[Path, Path], Any]  # of the folder and the damaged file in it
+    exact: bool = False
+    finish: Callable[[bytes], bytes] = bytes  # what is done to damaged bytes in the end
+    writes: bool = False  # the folder has to be laid anew for each case
+    trained: bool = False  # its whole files take trainings
+
+
+def noise(*shape: int) -> Any:
+    """Pictures that no decoder finds easy."""
+    return np.random.default_rng(3).integers(0, 256, shape, np.uint8)
+
+
+def in_folders(names: Iterable[str], write: Callable[[str, Path], Any]) -> Seeds:
+    """A file of each name in a folder of its own."""
+
+    def make(world: World, folder: Path) -> list[Path]:
+        files = [folder / str(number) / name for number, name in enumerate(names)]
+        for path in files:
+            path.parent.mkdir(parents=True)
+            write(path.name, path)
+        return files
+
+    return make
+
+
+def of_text(texts: dict[str, str]) -> Seeds:
+    return in_folders(texts, lambda name, path: path.write_text(texts[name]))
+
+
+def of_file(read: Callable[[Path], Any]) -> Callable[[Path, Path], Any]:
+    """What a function reads of a file alone."""
+    return lambda root, file: read(file)
+
+
+# -- images, labels, videos ------------------------------------------------------------------------------------------------------
+
+
+def write_image(name: str, path: Path) -> None:
+    """An image of the kind that its name says."""
+    picture, exif = Image.fromarray(noise(*SIZE, 3)), Image.Exif()
+    exif[0x0112] = 6
+    alpha = Image.fromarray(np.pad(np.full((12, 16), 255, np.uint8), ((6, 6), (8, 8))))
+    kinds: dict[str, Callable[[], Any]] = {
+        "sixteen": lambda: cv2.imwrite(str(path), noise(*SIZE).astype(np.uint16) * 257),
+        "float": lambda: cv2.imwrite(str(path), noise(*SIZE).astype(np.float32)),
+        "cmyk": lambda: picture.convert("CMYK").save(path),
+        "turned": lambda: picture.save(path, exif=exif),
+        "palette": lambda: picture.quantize(16).save(path),
+        "alpha": lambda: (picture.putalpha(alpha), picture.save(path)),
+        "one": lambda: Image.fromarray(noise(1, 1, 3)).save(path),
+        "wide": lambda: Image.fromarray(noise(2, 20_000, 3)).save(path),
+        "bit": lambda: Image.fromarray(noise(*SIZE) > 127).save(path),
+        "grey": lambda: Image.fromarray(noise(*SIZE)).save(path),
+        "progressive": lambda: picture.save(path, progressive=True),
+        "deflated": lambda: picture.save(path, compression="tiff_adobe_deflate"),
+    }
+    kinds.get(path.stem, lambda: picture.save(path))()
+
+
+def images(ending: str, *kinds: str) -> Seeds:
+    return in_folders([f"{kind}.{ending}" for kind in ("plain", *kinds)], write_image)
+
+
+def read_frames(root: Path, file: Path) -> Any:
+    """As ``predict`` reads them: a frame that cannot be read is an error of that frame."""
+    (frame,) = open_source(file).frames()
+    if frame.image is None:
+        raise InputError(str(frame.error))
+    return frame.image
+
+
+def write_label(name: str, path: Path) -> None:
+    values = (np.arange(SIZE[0] * SIZE[1]).reshape(SIZE) // 90 % 2).astype(np.uint8)
+    if path.stem == "palette":
+        image = Image.fromarray(values, "P")
+        image.putpalette([0, 0, 0, 255, 255, 255, 9, 9, 9])
+        image.save(path)
+    elif path.stem == "bit":
+        Image.fromarray(values.astype(bool)).save(path)
+    else:
+        cv2.imwrite(str(path), values.astype(np.uint16 if path.stem == "sixteen" else np.uint8))
+
+
+def read_label(root: Path, file: Path) -> Any:
+    raw = read_label_image(file)
+    coded = []
+    for meaning in (BINARY, label_map("toy")):
+        with contextlib.suppress(InputError):  # the values of another
+            coded.append(meaning.encode(raw, str(file)))
+    return raw, coded
+
+
+def write_clip(name: str, path: Path) -> None:
+    if path.stem == "timed":
+        write_timed_video(path, [0.0, 0.04, 0.2, 0.24], SIZE)
+    else:
+        write_video(path, 4, size=SIZE)
+
+
+def read_video(root: Path, file: Path) -> Any:
+    frames = [(frame.name, frame.time, frame.error, frame.image) for frame in VideoSource(file)]
+    if frames and frames[-1][2] is not None:
+        raise InputError(str(frames[-1][2]))
+    return frames
+
+
+# -- maps ------------------------------------------------------------------------------------------------------------------------------
+
+
+def write_maps(folder: Path, *, shards: int = 1, compact: bool = False) -> Path:
+    """A folder with pictures in ``in`` and maps of them in ``maps``."""
+    write_pictures(folder / "in", 2, SIZE)
+    for number in range(1, shards + 1):
+        run = {"compact": True} if compact else {}
+        writer = MapsWriter(folder / "maps", manifest(input="in", **run), shard=Shard(number, shards))
+        run_pipeline(open_source(folder / "in"), process, writer)
+    return folder / "maps"
+
+
+def our_maps(*patterns: str, shards: int = 1, compact: bool = True) -> Seeds:
+    """Files of a maps folder of ours, and, if ``compact``, of a compact one."""
+
+    def make(world: World, folder: Path) -> list[Path]:
+        made = [write_maps(folder / "0", shards=shards)]
+        if compact:
+            made.append(write_maps(folder / "1", compact=True))
+        return sorted(path for maps in made for pattern in patterns for path in maps.glob(pattern))
+
+    return make
+
+
+def read_maps(root: Path, file: Path) -> Any:
+    """All that a verb would see of a maps folder."""
+    reader = MapsReader(root / "maps" if (root / "maps").is_dir() else root)
+    if reader.unfinished:  # every verb says it
+        raise PartialFailure(reader.unfinished)
+    names = reader.scores
+    values = {name: [reader.read(name, score) for score in names if reader.has(name, score)] for name in reader.frames}
+    ids = {name: reader.prediction(name) for name in reader.frames if reader.has(name, "prediction")}
+    records = [{key: one for key, one in record.items() if key != "sums"} for record in reader.records.values()]
+    return names, values, ids, records, reader.class_names
+
+
+def read_health(root: Path, file: Path) -> Any:
+    """``doctor --maps``: damage of any file is found."""
+    health = examine(root / "maps")
+    if not health.whole:
+        raise PartialFailure(health.examples)
+    found = folder_bytes(root / "maps")
+    return {name: sorted(data.splitlines()) if name.endswith(".jsonl") else data for name, data in found.items()}
+
+
+def resume(root: Path, file: Path) -> Any:
+    """``predict --verify`` into the folder: what is damaged is made again, to the same bytes."""
+    writer = MapsWriter(root / "maps", manifest(input="in"), verify=True)
+    run_pipeline(open_source(root / "in"), process, writer)
+    return {name: data for name, data in folder_bytes(root / "maps").items() if name != "frames.csv"}
+
+
+def sealed_again(data: bytes) -> bytes:
+    """Lines and a manifest whose sums fit what is damaged, as one who forges them writes them."""
+
+    def line(text: bytes) -> bytes:
+        with contextlib.suppress(ValueError, AttributeError, RecursionError):
+            return seal_line({key: one for key, one in json.loads(text).items() if key != "sum"})
+        return text
+
+    with contextlib.suppress(ValueError, RecursionError):
+        content = json.loads(data)
+        if isinstance(content, dict) and "sum" not in content:
+            return json.dumps(seal({key: one for key, one in content.items() if key != "sha256"})).encode()
+    return b"".join(map(line, data.splitlines(keepends=True)))
+
+
+def write_foreign(name: str, path: Path) -> None:
+    """A score map of another tool, in a folder ``SCORE``."""
+    values = noise(*SIZE).astype(np.float32) / 255
+    if path.suffix == ".npy":
+        np.save(path, values.astype({"half": np.float16, "long": np.int64}.get(path.stem, np.float32)))
+    elif path.suffix == ".h5":
+        more = {"compression": "gzip", "chunks": (8, 8), "shuffle": True} if path.stem == "deflated" else {}
+        with h5py.File(path, "w") as file:
+            file.create_dataset("value", data=values.astype(np.float16), **more)
+    else:
+        scale, kind = {"sixteen": (65535, np.uint16), "float": (1, np.float32)}.get(path.stem, (255, np.uint8))
+        cv2.imwrite(str(path), (values * scale).astype(kind))
+
+
+FOREIGN = ("plain.npy", "half.npy", "long.npy", "plain.h5", "deflated.h5", "plain.png", "sixteen.png", "plain.tif")
+NEAREST = {"format": 1, "dataset": "toy", "size": [2, 3], "extent": [1, 1], "frames": ["a/b", "c"]}
+NEAREST |= {"neighbours": [[0, 0.5, 0.25, 3], [1, 0.1, 0.9, None]], "places": [0, 1, 0, 1, 0, 0]}
+NEAREST |= {"distances": [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]}
+
+
+def read_nearest(root: Path, file: Path) -> Any:
+    read = NearestPlaces.read(file)
+    return [read.at(row, column) for row in (0.1, 0.9) for column in (0.1, 0.5, 0.9)], read.encode()
+
+
+def write_state(name: str, path: Path) -> None:
+    probabilities, time = noise(1, 3, *SIZE).astype(np.float32) / 255, np.array(0.5)
+    np.savez(path, sequence=np.array("a"), time=time, probabilities=probabilities, aleatoric=probabilities[:, 0])
+
+
+def resume_smoothing(root: Path, file: Path) -> Any:
+    smoother = Smoother(1.0, root)
+    place, state = smoother.resume(100), smoother._state
+    plain = str | int | float | None
+    return place, None if state is None else [one if isinstance(one, plain) else one.numpy() for one in state]
+
+
+# -- models ----------------------------------------------------------------------------------------------------------------------------
+
+
+def models(*patterns: str, fitted: bool = False) -> Seeds:
+    """Files of a model folder."""
+
+    def make(world: World, folder: Path) -> list[Path]:
+        source = world.fitted if fitted else world.job.abnn
+        for path in model_files(source):
+            target = folder / "0" / path.relative_to(source)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(path, target)
+        return sorted(path for pattern in patterns for path in (folder / "0").glob(pattern))
+
+    return make
+
+
+def read_model(root: Path, file: Path) -> Any:
+    """All that decides what the model predicts, or what its maps are called."""
+    model = load_model(root)
+    of_network = {**model.network.description.to_json(), "provenance": None}  # which decides nothing, and no hash binds
+    settings = (model.posterior.method, model.posterior.settings(), model.posterior.members)
+    draws = {name: tensor.numpy() for name, tensor in model.posterior.tensors().items()} if model.bayesian else {}
+    return of_network, settings, draws, model.sha256, model.temperature, repr(model.attachments)
+
+
+def checkpoints(world: World, folder: Path) -> list[Path]:
+    return in_folders(["weights.pth"], lambda name, path: shutil.copy(world.checkpoint, path))(world, folder)
+
+
+def read_checkpoint(root: Path, file: Path) -> Any:
+    return {name: tensor.float().numpy() for name, tensor in read_state(file).items()}
+
+
+# -- text ------------------------------------------------------------------------------------------------------------------------------
+
+
+def configurations(world: World, folder: Path) -> list[Path]:
+    """Those of a job, with a callback and a logger."""
+    named = "callbacks: [{class_path: Timer, init_args: {duration: '00:01:00:00'}}], "
+    named += "logger: {class_path: CSVLogger, init_args: {save_dir: .}}"
+    sources = {"train.yaml": world.job.train_config, "tune.yaml": world.job.finetune_config}
+    texts = {name: path.read_text().replace("trainer: {", f"trainer: {{{named}, ") for name, path in sources.items()}
+    return of_text(texts)(world, folder)
+
+
+def read_configuration(root: Path, file: Path) -> Any:
+    """Read, its data opened, and its trainer made with all callbacks and loggers; nothing is trained."""
+    train = file.name == "train.yaml"
+    try:
+        config: Any = (
+            parse_config(TrainConfig, file, []) if train else parse_config(FinetuneConfig, file, [], ABNN.config)
+        )
+        open_data(config.data, 9)
+        with tempfile.TemporaryDirectory() as out:
+            settings = trainer_settings(dict(config.trainer), Path(out), "cpu", torch.nn.Linear(1, 1))
+            make_trainer(settings, Path(out), "faults")
+    finally:
+        if sys.modules.pop("tests.campaign.canary", None):
+            raise RuntimeError("what a configuration names was imported")
+    return config.plain()
+
+
+def read_labels(root: Path, file: Path) -> Any:
+    read = read_label_map(file)
+    return read.classes, read.palette, read.raw_to_train
+
+
+LABELS = {"toy.csv": (Path(segunc.__file__).parent / "data" / "labels" / "toy.csv").read_text()}
+TABLES = {
+    "classes.csv": "network,dataset\nroad,road\nsidewalk,pavement\n",
+    "groups.csv": "frame,group\na/x,night\nb/y,day\n",
+}
+
+
+def read_classes(root: Path, file: Path) -> Any:
+    return (class_pairs if file.name == "classes.csv" else frame_groups)(str(file))
+
+
+def verdicts(world: World, folder: Path) -> list[Path]:
+    """Verdicts of both kinds of file, on maps beside them."""
+    files = []
+    for ending in ("json", "csv"):
+        reader = MapsReader(write_maps(folder / ending))
+        path, run, (first, second) = folder / ending / f"verdicts.{ending}", run_id(reader), reader.frames
+        region: dict[str, Any] = {"box": [1, 2, 4, 4], "area": 16, "size": list(SIZE), "mask": [65, 4, 97, 4]}
+        region |= {"score": "entropy", "threshold": 0.5, "value": 0.75}
+        one: dict[str, Any] = {"frame": first, "verdict": "true-alarm", "note": "a dog"}
+        one |= {"time": "2025-01-01T00:00:00Z", "reviewer": "ann"}
+        entries = [one, one | {"reviewer": "bob", "verdict": "unsure"}, one | {"frame": second, "region": region}]
+        if ending == "json":
+            path.write_text(json.dumps({"format": "segunc-verdicts", "version": 2, "run": run, "verdicts": entries}))
+        else:
+            rows = [",".join(columns := ("run", *one, *region))]
+            for entry in entries:
+                flat = entry | (entry.get("region") or {}) | {"run": run}
+                words = (flat.get(column, "") for column in columns)
+                rows.append(",".join(" ".join(map(str, w)) if isinstance(w, list) else str(w) for w in words))
+            path.write_text("\n".join(rows) + "\n")
+        files.append(path)
+    return files
+
+
+def read_judged(root: Path, file: Path) -> Any:
+    """Both verbs that read them."""
+    table = segunc.review(ReviewOptions(root / "maps", verdicts=[file])).verdicts
+    options = EvaluateOptions(maps=root / "maps", verdicts=[file], out=root / "judged.json", replicates=0)
+    return table, segunc.evaluate(options).numbers
+
+
+ONE_VERDICT = {"frame": "a", "verdict": "missed", "note": "", "time": "", "reviewer": ""}
+PAGES = {
+    "verdicts.json": {"format": "segunc-verdicts", "version": 2, "run": "0", "verdicts": [ONE_VERDICT]},
+    "review.json": {"format": "segunc-review", "run": "0"},
+}
+
+
+def read_page(root: Path, file: Path) -> Any:
+    return page_of(root), kept_verdicts(root, "0")
+
+
+def results(pattern: str) -> Seeds:
+    """Results of evaluations with their replicates."""
+
+    def make(world: World, folder: Path) -> list[Path]:
+        (folder / "0").mkdir(parents=True)
+        for path in (world.metrics, world.metrics.with_suffix(".replicates.npz")):
+            for name in ("first", "second"):
+                shutil.copy(path, folder / "0" / path.name.replace("metrics", name))
+        return sorted((folder / "0").glob(pattern))
+
+    return make
+
+
+def read_results(root: Path, file: Path) -> Any:
+    """A comparison, with its files."""
+    found = [root / f"{name}.json" for name in ("first", "second")]
+    return segunc.compare(CompareOptions(results=found, out=root / "table.csv")).text
+
+
+LOG_AND_MANIFEST = ("frames.jsonl", "manifest.json")
+EVERYTHING = ("*/*/*.*", *LOG_AND_MANIFEST)
+SHARDS = ("manifest.*.json", "frames.*.jsonl", "manifest.json")
+CLIPS = in_folders(("a.webm", "b.avi", "c.mp4", "timed.mkv"), write_clip)
+LABEL_FILES = in_folders(("plain.png", "palette.png", "bit.png", "sixteen.png", "plain.tif"), write_label)
+READERS: dict[str, Reader] = {
+    "images, PNG": Reader(images("png", "sixteen", "palette", "alpha", "one", "wide", "bit", "grey"), read_frames),
+    "images, JPEG": Reader(images("jpg", "cmyk", "turned", "grey", "progressive", "one"), read_frames),
+    "images, TIFF": Reader(images("tif", "sixteen", "deflated"), read_frames),
+    "images, BMP": Reader(images("bmp"), read_frames),
+    "images, WebP": Reader(images("webp", "alpha"), read_frames),
+    "cut-out objects": Reader(in_folders(["alpha.png"], write_image), of_file(read_cut_out)),
+    "labels": Reader(LABEL_FILES, read_label),
+    "videos": Reader(CLIPS, read_video),
+    "maps of others": Reader(in_folders([f"score/{name}" for name in FOREIGN], write_foreign), read_maps),
+    "maps": Reader(our_maps("*/*/*.png", "*/*/*.npy"), read_maps, exact=True),
+    "maps, log and manifest": Reader(our_maps(*LOG_AND_MANIFEST), read_maps, exact=True),
+    "maps, shards": Reader(our_maps(*SHARDS, shards=2), read_maps, exact=True),
+    "maps, forged": Reader(our_maps(*LOG_AND_MANIFEST), read_maps, finish=sealed_again),
+    "doctor --maps": Reader(our_maps(*EVERYTHING), read_health, exact=True),
+    "predict --verify": Reader(our_maps(*EVERYTHING, compact=False), resume, exact=True, writes=True),
+    "predict, forged": Reader(our_maps(*LOG_AND_MANIFEST, compact=False), resume, finish=sealed_again, writes=True),
+    "nearest places": Reader(of_text({"nearest.json": json.dumps(NEAREST)}), read_nearest),
+    "smoothing states": Reader(in_folders(["smoothing/000000000063.npz"], write_state), resume_smoothing, writes=True),
+    "model, network": Reader(models("network.*"), read_model, exact=True),
+    "model, posterior": Reader(models("posterior.*"), read_model, exact=True),
+    "model, what is fitted": Reader(
+        models("[!np]*.json", "features.safetensors", fitted=True), read_model, True, trained=True
+    ),
+    "checkpoints": Reader(checkpoints, read_checkpoint),
+    "configurations": Reader(configurations, read_configuration),
+    "label maps": Reader(of_text(LABELS), read_labels),
+    "class maps and groups": Reader(of_text(TABLES), read_classes),
+    "verdicts": Reader(verdicts, read_judged),
+    "pages": Reader(of_text({name: json.dumps(content) for name, content in PAGES.items()}), read_page),
+    "results": Reader(results("first.json"), read_results),
+    "results as thresholds": Reader(results("first.json"), of_file(lambda file: read_thresholds([str(file)]))),
+    "replicates": Reader(results("first.replicates.npz"), of_file(load_replicates)),
+}
+"""Whatever a stranger can send."""
