@@ -39,14 +39,14 @@ if TYPE_CHECKING:
     from segunc.posteriors.abnn import ABNN as ABNN
     from segunc.posteriors.abnn import ABNNPosterior as ABNNPosterior
     from segunc.posteriors.abnn import ABNNTuner as ABNNTuner
+    from segunc.posteriors.abnn import stochastic as stochastic
     from segunc.posteriors.abnn_task import ABNNCallback as ABNNCallback
     from segunc.posteriors.abnn_task import ABNNTask as ABNNTask
+    from segunc.posteriors.files import load as load
     from segunc.posteriors.files import load_model as load_model
+    from segunc.posteriors.files import wrap as wrap
     from segunc.posteriors.model import ImageMaps as ImageMaps
     from segunc.posteriors.model import Model as Model
-    from segunc.posteriors.typed import load as load
-    from segunc.posteriors.typed import stochastic as stochastic
-    from segunc.posteriors.typed import wrap as wrap
     from segunc.sampling import Prediction as Prediction
     from segunc.sampling import Sampler as Sampler
     from segunc.training.data import OwnData as OwnData
@@ -73,11 +73,10 @@ _NAMES = {
     "segunc.maps.encoding": ["decode_unit", "encode_unit"],
     "segunc.networks": ["NetworkDescription", "SegmentationNetwork", "build_network", "load_network", "save_network"],
     "segunc.options": ["ImportOptions", *(f"{verb.capitalize()}Options" for verb in [*_ALONE, *_MAKING, *_LOOKING])],
-    "segunc.posteriors.abnn": ["ABNN", "ABNNPosterior", "ABNNTuner"],
+    "segunc.posteriors.abnn": ["ABNN", "ABNNPosterior", "ABNNTuner", "stochastic"],
     "segunc.posteriors.abnn_task": ["ABNNCallback", "ABNNTask"],
-    "segunc.posteriors.files": ["load_model"],
+    "segunc.posteriors.files": ["load", "load_model", "wrap"],
     "segunc.posteriors.model": ["ImageMaps", "Model"],
-    "segunc.posteriors.typed": ["load", "stochastic", "wrap"],
     "segunc.sampling": ["Prediction", "Sampler"],
     "segunc.training.data": ["OwnData"],
     "segunc.verbs.import_network": ["import_network"],

@@ -19,8 +19,7 @@ from segunc.core.device import Precision, full_float32
 from segunc.core.errors import InputError
 from segunc.networks.network import SegmentationNetwork
 from segunc.posteriors.features import FeatureBank, FeatureFit, FeaturesConfig, Take
-from segunc.sampling.density import narrowed
-from segunc.sampling.gathering import Sample
+from segunc.sampling.density import Sample, narrowed
 from segunc.training.progress import Say
 from segunc.uncertainty import energy
 

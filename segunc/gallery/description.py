@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from segunc.data.labels import LabelMap
-from segunc.gallery.class_colours import kept_apart
+from segunc.gallery.colormap import kept_apart
 from segunc.gallery.overlay import model_line
 from segunc.maps.reader import MapsReader
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import copy
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -30,6 +31,8 @@ from segunc.networks.files import POSTERIOR, save_network
 from segunc.posteriors.fitting import finetuning
 from segunc.posteriors.methods import Method
 from segunc.posteriors.model import Model
+from segunc.sampling.sampler import Sampler
+from segunc.scores import DEFAULT_SCORES
 from segunc.training.affine_tuner import AffineTuner
 from segunc.training.config import AffineTrainingConfig, FinetuneConfig
 from segunc.training.data import unpack_batch
@@ -226,6 +229,34 @@ class ABNN(AffineTrainingConfig):
         if settings.reestimates:
             posterior = with_own_statistics(network, posterior, lambda: map(unpack_batch, train), self.seed)
         return Model(network, posterior, base.sha256, "", report, record)
+
+
+@contextmanager
+def stochastic(
+    module: nn.Module, alpha: float = 0.1, *, draws: int = 24, seed: int = 0, scores: Sequence[str] = DEFAULT_SCORES
+) -> Iterator[Sampler]:
+    """Convert a module, give a sampler of it with noise of scale ``alpha``, and give the module back as it was.
+
+    Args:
+        module: from images ``[N, 3, H, W]`` to logits ``[N, C, H, W]``, with normalisation layers.
+        alpha: noise scale of ABNN.
+        draws, seed, scores: see :class:`segunc.sampling.sampler.Sampler`.
+
+    Raises:
+        InputError: the module has no normalisation layer that can be drawn, or is converted already.
+
+    >>> with stochastic(torch.nn.Sequential(torch.nn.Conv2d(3, 4, 1), torch.nn.BatchNorm2d(4)), draws=4) as sampler:
+    ...     sampler(torch.rand(1, 3, 8, 8)).scores["epistemic"].shape
+    torch.Size([1, 8, 8])
+    """
+    modes = [(part, part.training) for part in module.modules()]
+    convert(module)
+    try:
+        yield Sampler(module, ABNNPosterior.around(AffineLayout(module), alpha), draws=draws, seed=seed, scores=scores)
+    finally:
+        revert(module)
+        for part, training in modes:
+            part.training = training
 
 
 class Members(Trainable[ABNNPosterior]):

@@ -37,8 +37,7 @@ from segunc.posteriors.fitting import fitted_on, frames_as_seen, load_for_fittin
 from segunc.posteriors.methods import Method
 from segunc.posteriors.model import Attachment, Model
 from segunc.posteriors.pasted import Frames, gather_pixels, mean_precision
-from segunc.sampling.density import FeatureDensity, Neighbours, unit_features
-from segunc.sampling.gathering import Sample, places_of
+from segunc.sampling.density import FeatureDensity, Neighbours, Sample, places_of, unit_features
 from segunc.sampling.sampler import Provider
 from segunc.scores import FEATURE_DISTANCE, SCORES, check_scores
 from segunc.training.config import FitConfig, SelectConfig
@@ -266,7 +265,7 @@ class MapSample:
         self.fits, self.seen, self.sample = fits, 0, Sample(settings.bank, settings.seed)
 
     def add(self, maps: Tensor, labels: Tensor, extent: tuple[int, int], frame: int) -> None:
-        """The map ``[1, D, h, w]`` of a frame, with its train ids ``[H, W]``, see :func:`segunc.sampling.gathering.places_of`."""
+        """The map ``[1, D, h, w]`` of a frame, with its train ids ``[H, W]``, see :func:`segunc.sampling.density.places_of`."""
         rows = unit_features(maps).cpu()
         places = places_of(labels, (maps.shape[2], maps.shape[3]), extent)
         self.sample.add(torch.cat([rows, torch.full((len(rows), 1), frame), places], 1))

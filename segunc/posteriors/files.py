@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from segunc.affine.branches import AnyPosterior
 from segunc.affine.convert import convert
@@ -16,11 +16,58 @@ from segunc.affine.files import TENSORS, file_sha256
 from segunc.affine.posterior import Deterministic, Posterior, PreparesNetwork
 from segunc.core.errors import InputError, one_line
 from segunc.core.files import is_record, read_record
-from segunc.networks.files import POSTERIOR, load_network
-from segunc.networks.network import SegmentationNetwork
+from segunc.core.trust import agree, find_code
+from segunc.networks.description import IMAGENET_MEAN, IMAGENET_STD, NetworkDescription
+from segunc.networks.files import POSTERIOR, load_network, network_sha256
+from segunc.networks.network import SegmentationNetwork, settle_size
+from segunc.networks.sources import check_network
 from segunc.networks.weights import check_finite, read_tensors
 from segunc.posteriors.methods import METHODS
 from segunc.posteriors.model import ATTACHMENTS, Model, attachments_in
+
+
+def load(folder: Path | str) -> Model:
+    """Return the model in a folder, deterministic or Bayesian; see :func:`segunc.posteriors.files.load_model`."""
+    return load_model(folder)
+
+
+def wrap(
+    module: nn.Module,
+    classes: Sequence[str],
+    *,
+    mean: tuple[float, float, float] = IMAGENET_MEAN,
+    std: tuple[float, float, float] = IMAGENET_STD,
+    palette: Sequence[tuple[int, int, int]] = (),
+    inference_size: tuple[int, int] | None = None,
+    factory: str = "",
+    arguments: Mapping[str, Any] | None = None,
+) -> Model:
+    """Return a model of a module of one's own, which is not changed but for eval mode.
+
+    Args:
+        module: from normalised images ``[N, 3, H, W]`` to logits ``[N, C, H, W]``.
+        classes: the C class names in the order of the logits.
+        mean, std: input normalisation of images in 0..1, per channel.
+        palette: one (red, green, blue) in 0..255 a class.
+        inference_size: (height, width) of the frames that it was made for, or None for any.
+        factory: ``package.module:function`` that makes the module from ``arguments``. A model folder builds the network with it, and this call
+            is your agreement that its code runs on this machine; without it the model cannot be saved.
+
+    Raises:
+        InputError: the module fails on two frames, mixes them, or returns no dense logits or probabilities.
+    """
+    options: dict[str, Any] = {"arguments": dict(arguments or {}), "stride": 1}
+    if factory:
+        code = find_code(factory)
+        agree(code)
+        options["code_sha256"] = code.sha256
+    names, colours = tuple(classes), tuple(palette)
+    description = NetworkDescription(factory, "", names, colours, options, mean, std, inference_size, kind="python")
+    network = SegmentationNetwork(module, description, stride=1).eval()
+    settle_size(network)
+    check_network(network)
+    network.sha256 = network_sha256(module, network.description)
+    return Model(network, Deterministic(), network.sha256, None, None, {})
 
 
 def load_model(folder: Path | str) -> Model:

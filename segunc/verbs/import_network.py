@@ -10,7 +10,7 @@ from segunc.core.errors import InputError
 from segunc.data.labels import label_map
 from segunc.networks import NetworkDescription, build_network, save_network
 from segunc.networks.files import DESCRIPTION
-from segunc.networks.sizes import settle_size
+from segunc.networks.network import settle_size
 from segunc.networks.sources import SOURCES, Wishes, check_network
 from segunc.networks.weights import load_foreign, read_state
 from segunc.options import ImportOptions, takes

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from segunc.data.labels import label_map
-from segunc.gallery.class_colours import APART, VISIONS, Colour, kept_apart, seen
+from segunc.gallery.colormap import APART, VISIONS, Colour, kept_apart, seen
 
 
 def nearest(palette: list[Colour]) -> float:

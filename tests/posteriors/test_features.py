@@ -38,9 +38,8 @@ from segunc.posteriors.features import (
 from segunc.posteriors.files import load_model
 from segunc.posteriors.model import copy_model
 from segunc.posteriors.pasted import Pixels, gather_pixels
-from segunc.sampling.density import BLOCK, FeatureDensity, Neighbours, unit_features
+from segunc.sampling.density import BLOCK, FeatureDensity, Neighbours, Sample, places_of, unit_features
 from segunc.sampling.frames import network_input
-from segunc.sampling.gathering import Sample, places_of
 from segunc.sampling.sampler import Sampler
 from segunc.scores import EVIDENCE, FEATURE_DISTANCE, SCORES
 from segunc.toyroads.canvas import PERSON
