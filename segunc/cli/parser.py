@@ -6,7 +6,7 @@ import argparse
 import dataclasses
 import importlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import UnionType
 from typing import Annotated, Any, Literal, NoReturn, Union, get_args, get_origin, get_type_hints
 
@@ -78,6 +78,14 @@ def _default(field: dataclasses.Field[Any]) -> Any:
     return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
 
 
+def reader_of(kind: Any) -> tuple[Any, Callable[[str], Any] | None]:
+    """Return the plain type of an option, of ``X | None`` the X, and what reads a word of it; None for a text."""
+    if get_origin(kind) in (Union, UnionType):
+        kind = get_args(kind)[0]
+    kind, *annotations = get_args(kind) if get_origin(kind) is Annotated else (kind,)
+    return kind, next(filter(callable, annotations), kind if kind in (int, float) else None)
+
+
 def _argument(
     field: dataclasses.Field[Any], kind: Any, placeholder: str, about: str
 ) -> tuple[tuple[str, ...], dict[str, Any]]:
@@ -88,10 +96,7 @@ def _argument(
     if placeholder:
         settings["metavar"] = placeholder
     several = any(get_origin(each) is Sequence for each in (kind, *get_args(kind)))
-    if get_origin(kind) in (Union, UnionType):  # of `X | None` the X
-        kind = get_args(kind)[0]
-    kind, *annotations = get_args(kind) if get_origin(kind) is Annotated else (kind,)
-    reader = next(filter(callable, annotations), kind if kind in (int, float) else None)
+    kind, reader = reader_of(kind)
     if get_origin(kind) is Literal:
         settings["choices"] = get_args(kind)
     elif reader is not None:

@@ -12,7 +12,7 @@ _NO_MEMORY = re.compile(
     re.I,
 )
 """How torch, CUDA, oneDNN, OpenCV, C++ and the loader of libraries say so; they have no common exception."""
-_FLAG = re.compile(r"\b(?:segunc|pip|python) [^;]*|--([a-z][a-z0-9]*(?:-[a-z0-9]+)*)")
+_FLAG = re.compile(r"\b(?:segunc|pip|python) [^;]*|--([a-z]\w*(?:[-.]\w+)*)")
 """A command that can be typed, or an option of the command line (its one group)."""
 LONGEST_GIVEN = 1000
 """Characters of what was given that an error shows: a value in a file may be as long as the file."""
@@ -23,7 +23,7 @@ class InputError(ValueError):
     would have been right, and what to do now.
 
     Attributes:
-        command_line: the message with options as they are typed, ``--frames-at-once``; as text it names parameters, ``frames_at_once``.
+        command_line: the message with options as they are typed, --frames-at-once; as text it names the parameter `frames_at_once`.
     """
 
     def __init__(self, given: str, expected: str = "", remedy: str = "") -> None:
@@ -31,7 +31,9 @@ class InputError(ValueError):
         shown = given if len(given) <= LONGEST_GIVEN else f"{given[:LONGEST_GIVEN]} ..."
         parts = (shown, expected and f"expected {expected}", remedy)
         self.command_line = "; ".join(part.rstrip(".;") for part in parts if part)
-        super().__init__(_FLAG.sub(lambda found: (found[1] or "").replace("-", "_") or found[0], self.command_line))
+        super().__init__(
+            _FLAG.sub(lambda found: f"`{found[1].replace('-', '_')}`" if found[1] else found[0], self.command_line)
+        )
 
     def __reduce__(self) -> tuple[type[InputError], tuple[str, str, str]]:
         # The default would hand the joined message back as `given` when a worker process raises.
@@ -50,9 +52,14 @@ class NoteWarning(UserWarning):
     """What a user should know of an input that may not be what it seems; the command line shows it as a note."""
 
 
+def words_of(error: Exception) -> str:
+    """Return the message of an error in one line, with options as the command line has them."""
+    return " ".join((error.command_line if isinstance(error, InputError) else str(error)).split())
+
+
 def one_line(error: Exception) -> str:
     """An error in one line; those that are not our own clear lines with their type, and cut where they ramble."""
-    text = " ".join((error.command_line if isinstance(error, InputError) else str(error)).split())
+    text = words_of(error)
     return text if isinstance(error, InputError | PartialFailure) else f"{type(error).__name__}: {text[:200]}"
 
 

@@ -26,7 +26,7 @@ from segunc.core.bounds import (
     check_value,
     meanings,
 )
-from segunc.core.errors import InputError
+from segunc.core.errors import InputError, words_of
 from segunc.core.files import read_text, reading
 from segunc.data.corruptions import Corruption
 from segunc.training.data import OwnData
@@ -259,7 +259,7 @@ def parse_config(
                 raise InputError(given, "data in --config, or --data.dataset NAME --data.root DIR", remedy)
         return kind(**{name: parsed[name] for name in ("seed", "trainer") if name in parsed}, **made)
     except (ArgumentError, ValueError, RecursionError) as error:
-        said = re.sub(r"a typing\.Literal\[([^]]*)\]", r"one of \1", " ".join(str(error).split()))
+        said = re.sub(r"a typing\.Literal\[([^]]*)\]", r"one of \1", words_of(error))
         said = re.sub(r"(?:a )?<class '(\w+)'>", r"\1", said).replace("NoneType", "none")
         given = f"configuration{f' {config}' if config else ''}: {said}"
         verb = "train" if kind is TrainConfig else "finetune"

@@ -36,7 +36,6 @@ from segunc.frames.video import VideoSource
 from segunc.gallery.description import run_id
 from segunc.gallery.page import kept_verdicts, page_of
 from segunc.maps.health import examine
-from segunc.maps.nearest import NearestPlaces
 from segunc.maps.pipeline import run_pipeline
 from segunc.maps.reader import MapsReader
 from segunc.maps.shards import Shard
@@ -254,14 +253,6 @@ def write_foreign(name: str, path: Path) -> None:
 
 
 FOREIGN = ("plain.npy", "half.npy", "long.npy", "plain.h5", "deflated.h5", "plain.png", "sixteen.png", "plain.tif")
-NEAREST = {"format": 1, "dataset": "toy", "size": [2, 3], "extent": [1, 1], "frames": ["a/b", "c"]}
-NEAREST |= {"neighbours": [[0, 0.5, 0.25, 3], [1, 0.1, 0.9, None]], "places": [0, 1, 0, 1, 0, 0]}
-NEAREST |= {"distances": [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]}
-
-
-def read_nearest(root: Path, file: Path) -> Any:
-    read = NearestPlaces.read(file)
-    return [read.at(row, column) for row in (0.1, 0.9) for column in (0.1, 0.5, 0.9)], read.encode()
 
 
 def write_state(name: str, path: Path) -> None:
@@ -438,7 +429,6 @@ READERS: dict[str, Reader] = {
     "doctor --maps": Reader(our_maps(*EVERYTHING), read_health, exact=True),
     "predict --verify": Reader(our_maps(*EVERYTHING, compact=False), resume, exact=True, writes=True),
     "predict, forged": Reader(our_maps(*LOG_AND_MANIFEST, compact=False), resume, finish=sealed_again, writes=True),
-    "nearest places": Reader(of_text({"nearest.json": json.dumps(NEAREST)}), read_nearest),
     "smoothing states": Reader(in_folders(["smoothing/000000000063.npz"], write_state), resume_smoothing, writes=True),
     "model, network": Reader(models("network.*"), read_model, exact=True),
     "model, posterior": Reader(models("posterior.*"), read_model, exact=True),

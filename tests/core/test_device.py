@@ -137,7 +137,7 @@ def test_a_number_of_threads_that_would_end_the_process_is_refused(count: Any) -
     """It may come from a manifest."""
     before = torch.get_num_threads()
     with (
-        pytest.raises(InputError, match=r"--threads .*; expected a number of at least 1 and at most 1024"),
+        pytest.raises(InputError, match=r"`threads` .*; expected a number of at least 1 and at most 1024"),
         threads(count),
     ):
         pass

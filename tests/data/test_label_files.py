@@ -126,8 +126,8 @@ def written(folder: Path, *files: list[int]) -> list[Path]:
 @pytest.mark.parametrize(
     ("name", "files", "remedy"),
     [
-        ("cityscapes", [[7, 8], [0, 18, 255]], "--label-map cityscapes-train-ids"),  # the first file alone cannot tell
-        ("cityscapes-train-ids", [[255], [7, 23, 33]], "--label-map cityscapes,"),
+        ("cityscapes", [[7, 8], [0, 18, 255]], "`label_map` cityscapes-train-ids"),  # the first file alone cannot tell
+        ("cityscapes-train-ids", [[255], [7, 23, 33]], "`label_map` cityscapes,"),
         ("toy", [[0, 8], [3, 255]], "a label map of the train ids"),
     ],
 )
@@ -160,7 +160,7 @@ def test_labels_that_fit_need_one_file_and_a_doubt_is_said(
 def test_black_and_white_masks_mark_nothing_where_white_is_ignored(tmp_path: Path) -> None:
     paths = written(tmp_path, [0, 0], [0, 255], [0, 1, 255])
     check_masks(paths, BINARY)
-    with pytest.raises(InputError, match=r"holds a value but 0 and 255.*--dataset folder-255"):
+    with pytest.raises(InputError, match=r"holds a value but 0 and 255.*`dataset` folder-255"):
         check_masks(paths[:2], BINARY)
 
 

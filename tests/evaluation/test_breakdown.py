@@ -144,7 +144,7 @@ def test_groups_by_name() -> None:
     }
     assert [*group_frames({"x": "b", "animals01_a": "a", "gone": "c"}, names)] == ["a", "b", "other"]
     for how, said in (
-        ("(", r"--groups '\(' .*; expected a regular expression"),
+        ("(", r"`groups` '\(' .*; expected a regular expression"),
         (r"\d{5}", "names no frame"),
         ({}, "CSV names no"),
     ):
@@ -152,5 +152,5 @@ def test_groups_by_name() -> None:
             group_frames(how, names)
     with pytest.raises(InputError, match=rf"makes 101 groups; expected 1 to {MOST_GROUPS} groups, of names such as f0"):
         group_frames(".*", [f"f{i}" for i in range(101)])
-    with pytest.raises(InputError, match="--groups without anomaly labels"):
+    with pytest.raises(InputError, match="`groups` without anomaly labels"):
         EvaluationOptions(groups="a").evaluator(("own",), None, [], anomalies=None)

@@ -106,7 +106,7 @@ def test_maps_of_the_network_give_the_numbers_of_memory(tmp_path: Path) -> None:
     assert result["segmentation"] == expected["segmentation"]
     assert result["calibration"]["ece"] == expected["calibration"]["ece"]
     assert result["selective"] == expected["selective"]
-    with pytest.raises(InputError, match=r"label map 'labels' does not fit .* with --map-classes"):
+    with pytest.raises(InputError, match=r"label map 'labels' does not fit .* with `map_classes`"):
         evaluate_maps(tmp_path / "maps", **given)
     (tmp_path / "maps" / "manifest.json").unlink()
     (tmp_path / "maps" / "frames.jsonl").unlink()
@@ -203,5 +203,5 @@ def test_pairs_that_say_nothing_are_refused(tmp_path: Path, given: str, said: st
 
 
 def test_a_mapping_needs_class_labels() -> None:
-    with pytest.raises(InputError, match="--map-classes without class labels"):
+    with pytest.raises(InputError, match="`map_classes` without class labels"):
         EvaluationOptions(map_classes=PAIRS).evaluator(("msp",), None, [], anomalies=[])

@@ -164,5 +164,5 @@ def test_thresholds_that_say_nothing_are_refused(tmp_path: Path, words: list[str
 
 
 def test_regions_of_no_pixel_are_refused() -> None:
-    with pytest.raises(InputError, match="--flag-region 0; expected at least 1 pixel"):
+    with pytest.raises(InputError, match="`flag_region` 0; expected at least 1 pixel"):
         EvaluationOptions(smallest_region=0)

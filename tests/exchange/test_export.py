@@ -111,7 +111,7 @@ def test_an_export_to_fishyscapes_is_evaluated_to_the_numbers_of_its_maps(tmp_pa
 def test_classes_that_the_board_does_not_know_are_refused_or_left_out(tmp_path: Path) -> None:
     maps = ours(tmp_path / "maps")
     edit_manifest(maps, lambda content: content["classes"]["names"].__setitem__(1, "cone"))
-    with pytest.raises(InputError, match=r"class 'cone' of the maps is none of them; .*--anomaly-only leaves"):
+    with pytest.raises(InputError, match=r"class 'cone' of the maps is none of them; .*`anomaly_only` leaves"):
         export_maps(maps, tmp_path / "out", "entropy", "fishyscapes")
     assert not (tmp_path / "out").exists()
     (note,) = export_maps(maps, tmp_path / "out", "entropy", "fishyscapes", anomaly_only=True).notes
@@ -135,7 +135,7 @@ def test_predictions_of_other_tools_are_train_ids_or_missing(tmp_path: Path) -> 
     np.testing.assert_array_equal(np.load(tmp_path / "out" / "0001_segmentation.npy"), [[0, 18]])
     assert not (tmp_path / "out" / "0002_anomaly.npy").exists()
     write_map(tmp_path / "scores" / "s" / "0001.npy", np.zeros((1, 2)))
-    with pytest.raises(InputError, match=r"holds no predictions.*--anomaly-only leaves"):
+    with pytest.raises(InputError, match=r"holds no predictions.*`anomaly_only` leaves"):
         export_maps(tmp_path / "scores", tmp_path / "new", "s", "fishyscapes")
 
 
@@ -282,9 +282,9 @@ def test_what_becomes_zero_and_what_is_unfinished_is_said(tmp_path: Path) -> Non
             r"score 'entropie' has no maps in .* one of entropy, epistemic, deterministic-max-logit",
         ),
         ({"score": "prediction"}, "score 'prediction' has no maps"),
-        ({"method": ""}, "--to smiyc without --method"),
-        ({"dataset": ""}, "--to smiyc without --dataset"),
-        ({"method": "../mine"}, r"--method \.\./mine; expected a name that can be one folder"),
+        ({"method": ""}, "`to` smiyc without `method`"),
+        ({"dataset": ""}, "`to` smiyc without `dataset`"),
+        ({"method": "../mine"}, r"`method` \.\./mine; expected a name that can be one folder"),
         ({"dataset": ".hidden"}, "one folder"),
     ],
 )

@@ -225,7 +225,7 @@ def test_impossible_selections_are_refused() -> None:
     for start, end in ((5.0, 5.0), (None, 0.0)):
         with pytest.raises(InputError, match="an end of"):
             Selection(start=start, end=end)
-    with pytest.raises(InputError, match="--every 0"):
+    with pytest.raises(InputError, match="`every` 0"):
         PredictOptions("model", "input", "out", every=0)
 
 

@@ -123,7 +123,7 @@ def test_a_page_says_what_it_takes_and_is_refused_where_it_does_not_fit(
     little = shutil.disk_usage(tmp_path)._replace(free=1000)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: little)
     with pytest.raises(
-        InputError, match=r"the files of the page of 5 more frames take .* and 1 kB are free .*--limit, --scores"
+        InputError, match=r"the files of the page of 5 more frames take .* and 1 kB are free .*`limit`, `scores`"
     ):
         write_review(scene.maps, tmp_path / "full")
     assert not (tmp_path / "full/index.html").exists()

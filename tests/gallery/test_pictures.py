@@ -94,7 +94,7 @@ def test_a_pdf_is_lossless_of_print_resolution_and_the_same_again(scene: Scene, 
 
 def test_pictures_without_images(scene: Scene, tmp_path: Path) -> None:
     maps = write_video_scene(tmp_path, 3)
-    with pytest.raises(InputError, match=r"overlays of .* without images.*--images PATH, or --panel"):
+    with pytest.raises(InputError, match=r"overlays of .* without images.*`images` PATH, or `panel`"):
         write_pictures(maps, tmp_path / "out")
     written = write_pictures(maps, tmp_path / "out", panel=True)
     assert len(written.pictures["panel"]) == 3

@@ -182,5 +182,5 @@ def test_the_verb_evaluates_verdicts_on_maps(scene: Scene, tmp_path: Path, capsy
     ):
         assert main([*words, *more]) == 2
         assert message in capsys.readouterr().err
-    with pytest.raises(InputError, match="--verdicts without --maps"):
+    with pytest.raises(InputError, match="`verdicts` without `maps`"):
         segunc.evaluate(segunc.EvaluateOptions(verdicts=[path], out=out))

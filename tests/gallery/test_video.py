@@ -135,5 +135,5 @@ def test_the_rate_is_that_of_the_frames_that_were_taken(tmp_path: Path) -> None:
     assert frame_rate(tmp_path / "maps") == pytest.approx(29.97 / 5)
     assert frame_rate(tmp_path / "maps", 4.0) == 4.0
     MapsWriter(tmp_path / "images", manifest()).close()
-    with pytest.raises(InputError, match=r"record no frame rate; .*give --fps"):
+    with pytest.raises(InputError, match=r"record no frame rate; .*give `fps`"):
         frame_rate(tmp_path / "images")

@@ -113,7 +113,7 @@ def test_other_settings_are_refused_by_name(tmp_path: Path, changed: dict[str, A
     with pytest.raises(InputError) as error:
         MapsWriter(out, manifest(**changed))
     assert key in str(error.value)
-    assert "give another --out, or --overwrite" in str(error.value)
+    assert "give another `out`, or `overwrite`" in str(error.value)
     assert (out / "frames.jsonl").read_bytes() == before
 
 

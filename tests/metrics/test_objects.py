@@ -115,5 +115,5 @@ def test_edges_that_are_none_are_refused(sizes: str) -> None:
 def test_bins_have_names_that_say_their_edges() -> None:
     assert ObjectBins.of("size").names == ("0-100", "100-500", "500-2500", "2500-10000", "10000-50000", "50000+")
     assert ObjectBins.of("size", ["0.05%", "5%"]).names == ("0-0.05%", "0.05-5%", "5%+")
-    with pytest.raises(InputError, match="--by colour; expected one of size, distance"):
+    with pytest.raises(InputError, match="`by` colour; expected one of size, distance"):
         ObjectBins.of("colour")

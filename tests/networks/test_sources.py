@@ -236,7 +236,7 @@ def replace_options(network: Any, options: dict[str, Any]) -> Any:
 
 def test_nothing_runs_without_trust(theirs: Path) -> None:
     write_module(theirs, before="raise SystemExit")
-    with pytest.raises(InputError, match=r"runs code of yours.*--trust"):
+    with pytest.raises(InputError, match=r"runs code of yours.*`trust`"):
         imported(theirs, PYTHON)
     assert not (theirs / "imported").exists()
 
@@ -247,7 +247,7 @@ def test_nothing_runs_without_trust(theirs: Path) -> None:
         ({"source": "resnet50"}, "SOURCE is one of smp, torchvision, transformers, python"),
         ({"source": "hub:resnet50"}, "source of networks 'hub'"),
         ({"source": "torchvision:resnet50"}, "torchvision network 'resnet50'.*deeplabv3_resnet50"),
-        ({"source": "torchvision:fcn_resnet50", "weights": None}, "without weights.*--weights FILE"),
+        ({"source": "torchvision:fcn_resnet50", "weights": None}, "without weights.*`weights` FILE"),
         ({"source": TORCHVISION, "classes": "road,car"}, "it has 3 outputs instead of 2: other classes"),
         (
             {"source": TORCHVISION, "wrapper": "student.net."},
@@ -259,8 +259,8 @@ def test_nothing_runs_without_trust(theirs: Path) -> None:
         ({"source": "python:their_networks.two:build", "trust": True}, r"no source of the module their_networks\.two"),
         ({"source": "python:their_networks.one:nothing", "trust": True}, "is no function of its module"),
         ({"trust": True, "arguments": {"depth": 3}}, "raises TypeError.*depth"),
-        ({"trust": True, "mean": None}, "says nothing about its mean.*--mean"),
-        ({"trust": True, "classes": None}, "says nothing about its class names.*--classes"),
+        ({"trust": True, "mean": None}, "says nothing about its mean.*`mean`"),
+        ({"trust": True, "classes": None}, "says nothing about its class names.*`classes`"),
         ({"trust": True, "classes": "road,car"}, "3 output channels; expected 2"),
         ({"trust": True, "result": "self.layers(images)[..., ::2]"}, "of 64 x 48 for frames of 64 x 96"),
         ({"trust": True, "result": "[images]"}, "returns list"),

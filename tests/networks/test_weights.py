@@ -91,7 +91,7 @@ def test_what_fits_is_taken(content: Any, tmp_path: Path) -> None:
 def test_one_of_several_is_chosen_by_its_key(content: Any, keys: tuple[str, ...], tmp_path: Path) -> None:
     torch.save(content, tmp_path / "weights.pt")
     weights = read_state(tmp_path / "weights.pt")
-    with pytest.raises(InputError, match="--weights-key") as caught:
+    with pytest.raises(InputError, match="`weights_key`") as caught:
         load_foreign(network(9), weights, "weights.pt")
     assert all(f"'{key}'" in str(caught.value) for key in keys)
     for seed, key in enumerate(keys):

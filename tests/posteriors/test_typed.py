@@ -124,13 +124,13 @@ def test_verbs_are_functions_of_their_options(predicted: Job, tmp_path: Path) ->
         (lambda: segunc.ABNN(members=0), "^members 0"),
         (lambda: segunc.ABNN(alpha_grid=[0.1, 0.2]).fit(segunc.wrap(module(), CLASSES)), "alpha_grid without data"),
         (lambda: segunc.ABNN(scope="nowhere").fit(segunc.wrap(module(), CLASSES)), "nowhere"),
-        (lambda: segunc.ABNN(members=3).fit(segunc.wrap(module(), CLASSES))(IMAGE, draws=2), "; raise draws$"),
+        (lambda: segunc.ABNN(members=3).fit(segunc.wrap(module(), CLASSES))(IMAGE, draws=2), "; raise `draws`$"),
         (lambda: segunc.wrap(module(), CLASSES)(IMAGE / 255, draws=1), r"RGB uint8 \[H, W, 3\]"),
         (lambda: segunc.wrap(module(), ("road", "car")), "3 output channels"),
         (lambda: segunc.wrap(module(), CLASSES).save("here"), r"segunc\.wrap\(module, \.\.\., factory="),
         (lambda: segunc.save_network(module(), "here"), r"segunc\.wrap\(module, \.\.\., factory="),
         (lambda: segunc.convert(torch.jit.trace(module().eval(), torch.rand(1, 3, 8, 8))), "TorchScript"),
-        (lambda: segunc.predict("nowhere", "there.mp4", out="maps", draws=0), "^draws 0"),
+        (lambda: segunc.predict("nowhere", "there.mp4", out="maps", draws=0), "^`draws` 0"),
     ],
 )
 def test_errors_name_parameters(make: object, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -158,7 +158,7 @@ def test_a_retried_frame_computes_all_that_follow_again(tmp_path: Path, monkeypa
 
 @pytest.mark.parametrize("tau", [0.0, -1.0, math.nan, math.inf])
 def test_impossible_time_constants_are_refused(tau: float) -> None:
-    with pytest.raises(InputError, match="--smooth"):
+    with pytest.raises(InputError, match="`smooth`"):
         PredictOptions("model", "input", "out", smooth=tau)
 
 

@@ -61,7 +61,7 @@ FOR_SOME: dict[str, dict[Place, str]] = {
         ("affine/draws.py", "AffineLayout.fold"): "once a frame: which sites all draws agree at decides what is shared",
         (
             "posteriors/abnn.py",
-            "ABNN.affine",
+            "ABNNPosterior.affine",
         ): "the frame's own draws are made on the CPU, so that they are the same everywhere",
     },
     "tiles, smoothed": {},
@@ -70,7 +70,7 @@ FOR_SOME: dict[str, dict[Place, str]] = {
 FIRST_USE: dict[Place, str] = {
     ("affine/draws.py", "AffineLayout._site_mask"): "the layout goes to the device",
     ("affine/draws.py", "AffineLayout.fold"): "which sites all draws agree at",
-    ("posteriors/abnn.py", "ABNN.affine"): "the draws go to the device",
+    ("posteriors/abnn.py", "ABNNPosterior.affine"): "the draws go to the device",
     ("posteriors/mc_dropout.py", "ChannelDropout.affine"): "the draws go to the device",
     ("sampling/engine.py", "_check"): "the self-check compares logits",
     ("sampling/engine.py", "largest_difference"): "likewise, once for each size of frames",
@@ -91,7 +91,7 @@ TRAINING: dict[Place, str] = {
     ("training/losses.py", "segmentation_loss"): "a batch without a labelled pixel has no mean",
     ("training/losses.py", "dice_loss"): "classes that are present",
     ("training/affine_tuner.py", "AffineTuner.terms"): "a loss that is not finite ends the training before it harms",
-    ("posteriors/abnn.py", "ABNN.affine"): "the noise of the step, made on the CPU: the same on every device",
+    ("posteriors/abnn.py", "ABNNPosterior.affine"): "the noise of the step, made on the CPU: the same on every device",
     ("baselines/variational.py", "MeanField.affine"): "likewise",
     ("affine/posterior.py", "Prior.energy"): "which parameters lie in the scope",
     ("baselines/variational.py", "MeanField.__init__"): "whether a deviation is negative",
@@ -368,7 +368,7 @@ def test_statistics_are_estimated_again() -> None:
         batches = (torch.rand(2, 3, *SIZE, device=CUDA) for _ in range(2))
         found = reestimate(own, posterior, 1, batches)
         assert {tensor.device for tensor in found} == {CUDA}
-        known = {("affine/draws.py", "AffineLayout._site_mask"), ("posteriors/abnn.py", "ABNN.affine")}
+        known = {("affine/draws.py", "AffineLayout._site_mask"), ("posteriors/abnn.py", "ABNNPosterior.affine")}
         assert set(waits.taken()) <= known
 
 

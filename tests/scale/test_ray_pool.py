@@ -22,7 +22,7 @@ from tests.scale.fake_work import FakeWork, no_work
 
 def test_without_ray_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(InputError, match=r"--engine ray without Ray .*pip install 'segunc\[ray\]'"):
+    with pytest.raises(InputError, match=r"`engine` ray without Ray .*pip install 'segunc\[ray\]'"):
         require_ray()
 
 

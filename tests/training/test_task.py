@@ -68,5 +68,5 @@ def test_a_batch_of_one_before_a_batchnorm_of_one_value(size: int, crop: tuple[i
 
     trainer: Any = SimpleNamespace(fit=step, interrupted=False, global_step=0)
     task: Any = None
-    with pytest.raises(InputError, match=r"at least 2; give --data\.batch_size 2") if refused else nullcontext():
+    with pytest.raises(InputError, match=r"at least 2; give `data\.batch_size` 2") if refused else nullcontext():
         fit(trainer, task, None)

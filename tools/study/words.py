@@ -9,12 +9,12 @@ import re
 import tempfile
 from argparse import ArgumentTypeError
 from collections.abc import Mapping
-from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import yaml
 
+from segunc.cli.parser import reader_of
 from segunc.core.errors import InputError
 from segunc.options import EvaluateOptions
 from segunc.posteriors.methods import METHODS
@@ -44,7 +44,7 @@ def evaluate_options(model: Path, out: Path, options: Mapping[str, Any], device:
     Raises:
         InputError: an unknown option, or a value that it cannot have.
     """
-    known, read = {field.name: field for field in fields(EvaluateOptions)}, dict[str, Any]()
+    known, read = get_type_hints(EvaluateOptions, include_extras=True), dict[str, Any]()
     for key, value in options.items():
         name = key.replace("-", "_")
         if name not in known:
@@ -52,7 +52,7 @@ def evaluate_options(model: Path, out: Path, options: Mapping[str, Any], device:
         if isinstance(value, bool):  # a flag; YAML also reads `on` so
             read |= {name: "on" if name == "compile" else True} if value else {}
             continue
-        parse = known[name].metadata.get("type")
+        _, parse = reader_of(known[name])
         try:
             read[name] = parse(value) if parse is not None and isinstance(value, str) else value
         except ArgumentTypeError as error:
