@@ -12,7 +12,7 @@ _NO_MEMORY = re.compile(
     re.I,
 )
 """How torch, CUDA, oneDNN, OpenCV, C++ and the loader of libraries say so; they have no common exception."""
-_FLAG = re.compile(r"\b(?:segunc|pip|python) [^;]*|--([a-z]\w*(?:[-.]\w+)*)")
+_FLAG = re.compile(r"\b(?:segunc|pip|python|\w+\.py) [^;]*|--([a-z]\w*(?:[-.]\w+)*)")
 """A command that can be typed, or an option of the command line (its one group)."""
 LONGEST_GIVEN = 1000
 """Characters of what was given that an error shows: a value in a file may be as long as the file."""
