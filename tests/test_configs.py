@@ -148,3 +148,9 @@ def test_a_configuration_for_finished_models_runs(path: Path, overconfident: Job
         return
     names = {"temperature": "calibration", "features": "features"}
     assert names.get(str(method), "max_logit_statistics") in model.attachments
+
+
+@pytest.mark.parametrize("words", [["--data.root", "data"], ["--data.root=data"]])
+def test_a_folder_may_be_called_as_a_section_is(words: list[str]) -> None:
+    config = parse_config(TrainConfig, None, ["--data.dataset", "toy", *words])
+    assert config.data["root"] == "data"

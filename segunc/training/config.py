@@ -281,6 +281,8 @@ def _parsed(
     for word, following in zip(overrides, [*overrides, ""][1:], strict=True):
         key, equals, value = word.removeprefix("--").partition("=")
         text = value if equals else following
+        if not word.startswith("--"):
+            continue  # a value, which may be called as a section is: --data.root data
         if CLASS_PATH in key.split(".") or (key in whole and not text.lstrip().startswith("{")):
             raise InputError(f"{word}", "one key after another", "--section.key VALUE, or --section '{key: VALUE}'")
 
