@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, cast
 
@@ -180,6 +180,11 @@ class ABNN(AffineTrainingConfig):
         """Alpha where it is not to be selected."""
         return USUAL_ALPHA if self.alpha is None and not self.alpha_grid else self.alpha
 
+    @staticmethod
+    def around(layout: AffineLayout, alpha: float, members: int = 1, scope: str = "all") -> ABNNPosterior:
+        """See :meth:`ABNNPosterior.around`."""
+        return ABNNPosterior.around(layout, alpha, members, scope)
+
     def fit(self, base: Model, train: Iterable[Any] | None = None, *, device: str = "auto") -> Model:
         """Return a Bayesian model of a deterministic one, which is not changed.
 
@@ -213,18 +218,16 @@ class ABNN(AffineTrainingConfig):
         make = lambda layout: Members(layout, network.description.num_classes, settings, alpha)  # noqa: E731
         tuner = AffineTuner(network, network.description.num_classes, make, settings).to(target)
         batches = len(cast(Sequence[Any], train))
-        steps = min(batches * settings.epochs, settings.max_steps or math.inf) * settings.members
-        optimizer, schedule = tuner.optimizer(int(steps))
-        step = 0
-        while step < steps:
-            for images, labels in map(unpack_batch, train):
-                tuner.loss(images.to(target), labels.to(target), step).backward()  # type: ignore[no-untyped-call]
-                optimizer.step()
-                optimizer.zero_grad()
-                schedule.step()
-                step += 1
-                if step >= steps:
-                    break
+        steps = int(min(batches * settings.epochs, settings.max_steps or math.inf)) * settings.members
+        if not batches:
+            raise InputError("a training loader without a batch", "at least one", "check its data set and batch size")
+        optimizer, schedule = tuner.optimizer(steps)
+        passes = chain.from_iterable(train for _ in range(-(-steps // batches)))
+        for step, (images, labels) in enumerate(map(unpack_batch, islice(passes, steps))):
+            tuner.loss(images.to(target), labels.to(target), step).backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+            optimizer.zero_grad()
+            schedule.step()
         posterior = tuner.posterior()
         if settings.reestimates:
             posterior = with_own_statistics(network, posterior, lambda: map(unpack_batch, train), self.seed)

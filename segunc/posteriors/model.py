@@ -233,7 +233,7 @@ class Model:
         if getattr(image, "dtype", None) != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
             given = f"an image of type {type(image).__name__}, shape {getattr(image, 'shape', None)}"
             raise InputError(given, "a NumPy array RGB uint8 [H, W, 3]", "check the axes and the type")
-        asked = (draws, seed, tuple(scores))
+        asked = (draws, seed, tuple(scores), next(self.network.parameters()).device)
         if asked not in self._samplers:
             fitted = self.fitted(scores)
             sampler = Sampler(self.network, self.posterior, draws=draws, seed=seed, scores=scores, **fitted)
