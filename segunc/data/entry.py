@@ -101,9 +101,7 @@ class DatasetEntry:
 
     name: str
     source: str  # where the data come from, with a word on the licence where it binds the user
-    layouts: tuple[
-        Layout, ...
-    ]  # how the files lie below the root, of the same splits; the first whose folders are there is read
+    layouts: tuple[Layout, ...]  # how the files lie below the root; the first whose folders are there is read
     labels: str | None = None  # name or CSV path of the class label map, None where the set has no class labels
     anomaly_classes: tuple[str, ...] = ()  # classes of ``labels`` that no network is trained on and that are anomalies
     anomaly_masks: AnomalyEncoding | None = None  # the encoding of masks that mark anomalies and no classes

@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 import cv2
 import numpy as np
@@ -24,7 +24,7 @@ from PIL import ImageOps
 from PIL.BmpImagePlugin import BmpImageFile
 from PIL.JpegImagePlugin import JpegImageFile
 from PIL.PngImagePlugin import PngImageFile
-from PIL.TiffImagePlugin import TiffImageFile
+from PIL.TiffImagePlugin import IMAGELENGTH, IMAGEWIDTH, ImageFileDirectory_v2
 from PIL.WebPImagePlugin import WebPImageFile
 
 from segunc.core.errors import InputError, NoteWarning
@@ -42,7 +42,6 @@ _KINDS: dict[bytes, Any] = {
     _JPEG_SIGNATURE: JpegImageFile,
     b"BM": BmpImageFile,
     b"RIFF": WebPImageFile,
-    **dict.fromkeys((b"II", b"MM"), TiffImageFile),
 }
 _SUBFILE = 254  # tag of a TIFF whose lowest bit marks a smaller copy of another page
 _PNG_OVERHEAD = 1024  # bytes, with a palette of 256 colours
@@ -130,17 +129,15 @@ def find_damage(data: bytes) -> str | None:
     file = io.BytesIO(data)
     try:
         # Not by PIL.Image.open, which refuses a large size without saying which.
-        image = next(kind(file) for start, kind in _KINDS.items() if data.startswith(start))
-        width, height = image.size
-        pictures = getattr(image, "n_frames", 1)
-        if pictures > 1 and isinstance(image, TiffImageFile):
-            pictures = 1 + sum(not _is_thumbnail(image, page) for page in range(1, pictures))
+        image = next((kind(file) for start, kind in _KINDS.items() if data.startswith(start)), None)
+        sizes = [image.size] * getattr(image, "n_frames", 1) if image else _tiff_sizes(file)
+        width, height = sizes[0]
     except Exception:  # what Pillow raises for damaged headers has no common type
         return "the file is no image that can be decoded (PNG, JPEG, BMP, TIFF or WebP)"
     if not 0 < width * height <= MOST_PIXELS:
         return f"the image claims {width} x {height} pixels; at most {MOST_PIXELS:,} are read"
-    if pictures > 1:
-        return f"it holds {pictures} pictures, of which one frame cannot be made; write each into a file of its own"
+    if len(sizes) > 1:
+        return f"it holds {len(sizes)} pictures, of which one frame cannot be made; write each into a file of its own"
     if isinstance(image, PngImageFile):
         try:
             image.verify()
@@ -149,16 +146,26 @@ def find_damage(data: bytes) -> str | None:
     # A thumbnail has an end marker, too: the image's own comes behind its first scan, before which Pillow stops.
     elif isinstance(image, JpegImageFile) and data.find(b"\xff\xd9", file.tell()) < 0:
         return "the JPEG is truncated (its end marker is missing)"
-    elif not isinstance(image, TiffImageFile):
+    elif image:
         declared = int.from_bytes(data[4:8], "little") + 8 if data[:1] == b"R" else int.from_bytes(data[2:6], "little")
         if len(data) < declared and not isinstance(image, JpegImageFile):
             return f"the {image.format} is truncated ({len(data)} of {declared} bytes)"
     return None
 
 
-def _is_thumbnail(image: TiffImageFile, page: int) -> bool:
-    image.seek(page)
-    return bool(image.tag_v2.get(_SUBFILE, 0) & 1)
+def _tiff_sizes(file: BinaryIO) -> list[tuple[int, int]]:
+    """Return (width, height) of each page of a TIFF or BigTIFF but thumbnails; Pillow opens fewer kinds of pixels than OpenCV (no float64), but
+    reads the directories of all."""
+    head = file.read(8)
+    tags = ImageFileDirectory_v2(head + file.read(8 if head[2:4].strip(b"\0") == b"+" else 0))
+    sizes, places = list[tuple[int, int]](), set[int]()
+    while tags.next and tags.next not in places:  # a damaged file may lead back
+        places.add(tags.next)
+        file.seek(tags.next)
+        tags.load(file)
+        if not sizes or not tags.get(_SUBFILE, 0) & 1:
+            sizes.append((tags[IMAGEWIDTH], tags[IMAGELENGTH]))
+    return sizes
 
 
 def png_head(path: Path) -> tuple[str, int] | None:

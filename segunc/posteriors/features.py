@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -62,7 +63,7 @@ Upsampling = Literal["bilinear", "guided"]
 Percentile = Annotated[float, Bound(above=0, most=99.9)]
 
 
-class FeatureFit:
+class FeatureFit(ABC):
     """Gathers over the training frames what some evidence of features needs, an entry of :data:`FEATURE_FITS` for each name of it. There
     is one for each map of the encoder, or with a ``prefix`` one for the frames themselves."""
 
@@ -71,18 +72,18 @@ class FeatureFit:
     def __init__(self, network: SegmentationNetwork, needs: Collection[str], settings: FeaturesConfig) -> None:
         self.network, self.needs, self.settings = network, needs, settings
 
-    def add(self, seen: Tensor, labels: Tensor) -> None:
+    def add(self, seen: Tensor, labels: Tensor) -> None:  # noqa: B027 - what needs the sample alone adds nothing
         """Take unit features ``[M, D]`` of a map with the train ids ``[M]`` of their places, or a frame ``[1, 3, h, w]`` with its own."""
 
+    @abstractmethod
     def tensors(self, sample: Tensor, say: Say) -> dict[str, Tensor]:
         """Return what is kept. A row of the sample is a feature of the map and, in four numbers, where it was seen."""
-        raise NotImplementedError
 
     @staticmethod
+    @abstractmethod
     def restore(take: Take, needs: Collection[str], network: SegmentationNetwork, bank: FeatureBank) -> Any:
         """Return a :class:`segunc.sampling.density.Density` of the map, or with a prefix a :class:`segunc.sampling.sampler.Provider`, of the
         tensors that ``take`` gives for their names, on the network's device."""
-        raise NotImplementedError
 
 
 FEATURE_FITS: Registry[type[FeatureFit]] = Registry(

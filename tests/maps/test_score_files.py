@@ -27,7 +27,7 @@ RAMP = np.linspace(-3, 900, 12).reshape(3, 4)
 KINDS = {
     "float16 float32 float64": (".hdf5", ".h5", ".npy"),
     "uint8 uint16": (".hdf5", ".npy", ".png", ".tif"),
-    "float32": (".tif", ".tiff", ".TIF"),
+    "float32 float64": (".tif", ".tiff", ".TIF"),
     "int64 bool": (".npy",),
 }
 
