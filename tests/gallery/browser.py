@@ -20,7 +20,7 @@ class Visit:
     def __init__(self, browser: Browser) -> None:
         self._context = browser.new_context(viewport={"width": 1400, "height": 900}, accept_downloads=True)
         self.page: Page = self._context.new_page()
-        self.page.set_default_timeout(10_000)
+        self.page.set_default_timeout(30_000)
         self.complaints: list[str] = []
         self.requests: list[str] = []
         self.page.on("console", self._on_console)
@@ -67,12 +67,18 @@ class Visit:
         return np.array(data, np.int64).reshape(-1, 4)
 
     def shown(self, selector: str, text: str) -> None:
-        """Wait until an element holds a text."""
-        self.page.locator(selector, has_text=text).first.wait_for()
+        """Wait until an element holds a text; where it never does, the error says what it holds instead."""
+        from playwright.sync_api import TimeoutError as PlaywrightTimeoutError  # where Playwright is missing, tests skip before this
+
+        try:
+            self.page.locator(selector, has_text=text).first.wait_for()
+        except PlaywrightTimeoutError as error:
+            instead = self.page.locator(selector).all_inner_texts()
+            raise AssertionError(f"{selector} does not show {text!r} but {instead}; complaints: {self.complaints}") from error
 
     def until(self, expression: str) -> None:
         """Wait until an expression holds. Playwright's own waiting evaluates text in the page, which the page forbids."""
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 30
         while not self.page.evaluate(expression):
             assert time.monotonic() < deadline, expression
             self.page.wait_for_timeout(20)
