@@ -19,25 +19,43 @@ LONGEST_GIVEN = 1000
 
 
 class InputError(ValueError):
-    """Bad usage or bad input, nothing was started. It says what was given (with the path or value that caused it), what
-    would have been right, and what to do now.
+    """Bad usage or bad input; nothing was started.
+
+    Args:
+        message: what is wrong, one sentence without its full stop, with the value and the file that caused it.
+        expected: deprecated, part of the message.
+        remedy: deprecated, the hint.
+        hint: what the user can do now, best as something that can be typed.
 
     Attributes:
-        command_line: the message with options as they are typed, --frames-at-once; as text it names the parameter `frames_at_once`.
+        command_line: the whole text with options as they are typed, --frames-at-once. The text of the exception itself names
+            the parameter, `frames_at_once`.
     """
 
-    def __init__(self, given: str, expected: str = "", remedy: str = "") -> None:
-        self.given, self.expected, self.remedy = given, expected, remedy
-        shown = given if len(given) <= LONGEST_GIVEN else f"{given[:LONGEST_GIVEN]} ..."
-        parts = (shown, expected and f"expected {expected}", remedy)
-        self.command_line = "; ".join(part.rstrip(".;") for part in parts if part)
+    def __init__(self, message: str, expected: str = "", remedy: str = "", *, hint: str = "") -> None:
+        self.given, self.expected, self.remedy, self.message, self.hint = message, expected, remedy, message, hint
+        shown = message if len(message) <= LONGEST_GIVEN else f"{message[:LONGEST_GIVEN]} ..."
+        if hint:
+            self.command_line = f"{shown.rstrip('.;')}. Hint: {hint.rstrip('.;')}"
+        else:
+            parts = (shown, expected and f"expected {expected}", remedy)
+            self.command_line = "; ".join(part.rstrip(".;") for part in parts if part)
         super().__init__(
             _FLAG.sub(lambda found: f"`{found[1].replace('-', '_')}`" if found[1] else found[0], self.command_line)
         )
 
-    def __reduce__(self) -> tuple[type[InputError], tuple[str, str, str]]:
-        # The default would hand the joined message back as `given` when a worker process raises.
-        return type(self), (self.given, self.expected, self.remedy)
+    def within(self, where: str) -> InputError:
+        """Return the same error with the file, the setting or the frame where it happened in front: ``raise error.within(path) from error``."""
+        message = f"{where}: {self.message}"
+        return type(self)(message, self.expected, self.remedy, hint=self.hint)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # The default would hand the joined message back as `message` when a worker process raises.
+        return _remake, (type(self), self.message, self.expected, self.remedy, self.hint)
+
+
+def _remake(kind: type[InputError], message: str, expected: str, remedy: str, hint: str) -> InputError:
+    return kind(message, expected, remedy, hint=hint)
 
 
 class NotFiniteError(InputError):
