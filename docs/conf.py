@@ -1,0 +1,71 @@
+"""Configuration of the documentation: ``make docs`` writes it to ``docs/_build``, for reading without a connection."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+from pathlib import Path
+from typing import Any
+
+from docutils import nodes
+from sphinx.application import Sphinx
+
+project = "segunc"
+author = "the segunc developers"
+version = release = importlib.metadata.version("segunc")
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+exclude_patterns = ["_build", "registered*", "witness", "study"]
+myst_heading_anchors = 3
+myst_enable_extensions = ["colon_fence"]
+suppress_warnings = ["myst.xref_missing"]  # links to files of the repository, which `to_repository` leaves as text
+nitpicky = False
+autodoc_member_order = "bysource"
+autodoc_typehints = "description"
+
+html_theme = "furo"
+html_title = f"segunc {version}"
+html_copy_source = False
+html_show_sourcelink = False
+html_theme_options = {"navigation_with_keys": True}
+
+
+def commands_page() -> str:
+    """Return the reference of all verbs as Markdown, from the parser that the command line uses."""
+    from segunc.cli.main import build_parser
+
+    lines = ["# Commands", "", "Made from the same definitions as `segunc VERB --help`.", ""]
+    verbs = next(action for action in build_parser()._actions if isinstance(action, argparse._SubParsersAction))
+    summaries = {action.dest: action.help for action in verbs._choices_actions}
+    for verb, parser in verbs.choices.items():
+        lines += [f"## {verb}", "", f"{str(summaries.get(verb) or '').capitalize()}.", "", "```console"]
+        lines += [f"$ {line.strip()}" for line in (parser.epilog or "").splitlines() if line.strip().startswith("segunc ")]
+        lines += ["```", ""]
+        for group in parser._action_groups:
+            actions = [action for action in group._group_actions if action.dest != "help"]
+            if not actions:
+                continue
+            lines += [f"**{group.title}**", "", "| option | meaning |", "|---|---|"]
+            lines += [_row(action) for action in actions]
+            lines.append("")
+    return "\n".join(lines)
+
+
+def _row(action: argparse.Action) -> str:
+    names = ", ".join(f"`{name}`" for name in action.option_strings) or f"`{action.dest}`"
+    value = "" if action.nargs == 0 else f" {action.metavar or '|'.join(map(str, action.choices or [])) or 'VALUE'}"
+    meaning = str(action.help or "").replace("%%", "%").replace("|", "\\|").replace("\n", " ")
+    return f"| {names}{value.replace('|', chr(92) + '|')} | {meaning} |"
+
+
+def to_repository(app: Sphinx, doctree: nodes.document, name: str) -> None:
+    """Turn links that lead out of the documentation, to code and configurations, into plain text."""
+    for node in list(doctree.findall(nodes.reference)):
+        if str(node.get("refuri", "")).startswith(".."):
+            node.replace_self(nodes.literal(text=node.astext()))
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Write the generated pages before the build, and mend links after it."""
+    (Path(__file__).parent / "reference" / "commands.md").write_text(commands_page(), encoding="utf-8")
+    app.connect("doctree-resolved", to_repository)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
