@@ -83,7 +83,7 @@ def test_blocks_of_time_are_resampled(finetuned: Job, tmp_path: Path) -> None:
 def test_a_video_without_a_frame_count(finetuned: Job, tmp_path: Path) -> None:
     video, out = tmp_path / "live.webm", tmp_path / "maps"
     write_timed_video(video, (0.0, 0.1, 0.3, 0.4), options={"live": "1"})
-    words = "--size 64x96 --overlay --compile off"  # of an unknown length it would be compiled, for many seconds
+    words = "--size 64x96 --overlay "
     succeed("predict --model", finetuned.abnn, "--input", video, "--out", out, SMALL, words)
     assert names(out) == [f"{number:06d}" for number in range(4)]
     found = json.loads((out / "manifest.json").read_text())
@@ -105,7 +105,7 @@ def test_a_failing_input_does_not_stop_the_others(finetuned: Job, tmp_path: Path
 
 
 def test_everything_at_once_is_killed_and_goes_on_to_the_same_bytes(finetuned: Job, tmp_path: Path) -> None:
-    words = ("--tile 64x64 --overlap 32 --smooth 0.2 --overlay", "--mask", write_mask(tmp_path))
+    words = ("--tile 64x64 --overlap 32 --overlay", "--mask", write_mask(tmp_path))
     base = ("predict --model", finetuned.abnn, "--input", finetuned.video, SMALL, *words)
     command = (*base, "--redraw --component-threshold entropy=0.2")
     succeed(*command, "--out", tmp_path / "whole")
@@ -117,9 +117,8 @@ def test_everything_at_once_is_killed_and_goes_on_to_the_same_bytes(finetuned: J
     for score in ("prediction", "entropy", "aleatoric", "epistemic"):
         assert not reader.read_stored("000005", score)[48:].any()
     run = json.loads((tmp_path / "whole/manifest.json").read_text())["run"]
-    assert (run["tile"], run["smooth"], run["redraw"]) == ([64, 64, 32], 0.2, True)
+    assert (run["tile"], run["redraw"]) == ([64, 64, 32], True)
     assert run["component_thresholds"]["entropy"] == 0.2
-    assert "is smoothed along the video" in succeed("summary", "--maps", tmp_path / "whole").stdout
     without = refuse(*base, "--component-threshold entropy=0.2", "--out", tmp_path / "whole")
     assert "redraw = True (now False)" in without
 
