@@ -70,9 +70,7 @@ class Bench:
             raise InputError("--tile, --redraw and --mask are not measured", hint="leave them out")
         self.scores, self.model, self.source = job.scores, job.model, job.sources[0]
         self.execution = choose_execution(options, None, job.sampler, self.source, None)
-        self.sampler: Sampler = job.sampler.with_execution(
-            chunk=self.execution.chunk, group=self.execution.group, compiled=self.execution.compiled
-        )
+        self.sampler: Sampler = job.sampler.with_execution(chunk=self.execution.chunk, compiled=self.execution.compiled)
         self.process = FrameProcess(self.sampler, self.scores, size=options.size)
         readable = (frame for frame in self.source.frames() if frame.image is not None)
         group = self.execution.group

@@ -92,7 +92,8 @@ def run_pipeline(
             run = _Run(source, writer, group, pool, waiting, draw_overlay, on_progress, on_note)
             try:
                 for frames in _ahead(run.groups(), prefetch, decoder):
-                    run.compute(frames, process)
+                    for batch in run.batches(frames):
+                        run.put(batch, process(batch))
             finally:
                 decoder.shutdown(wait=False, cancel_futures=True)
                 run.commit(waiting=0)
@@ -137,22 +138,25 @@ class _Run:
         for _, members in groupby(self.source.frames(self._skip), key=lambda frame: frame.index // self.group):
             yield list(members)
 
-    def compute(self, frames: list[Frame], process: Process) -> None:
-        """Compute one group and hand its frames to the writers."""
+    def batches(self, frames: list[Frame]) -> Iterator[list[Frame]]:
+        """Yield the readable frames of a group, those of one size together; the others fail."""
         for frame in frames:
             if frame.image is None:
                 self._fail(frame.name, frame.error or "no image")
         readable = [(frame.image.shape, frame) for frame in frames if frame.image is not None]
         for _, same_size in groupby(readable, key=lambda pair: pair[0]):
-            batch = [frame for _, frame in same_size]
-            for frame, maps in zip(batch, process(batch), strict=True):
-                if frame.index in self.writer.lines:
-                    continue  # computed again only for the sake of its group
-                if isinstance(maps, Exception):
-                    self._fail(frame.name, str(maps))
-                else:
-                    self.pending.append((frame, self.pool.submit(self._store, frame, maps)))
-                    self.commit(self.waiting)
+            yield [frame for _, frame in same_size]
+
+    def put(self, batch: list[Frame], results: Sequence[Maps | Exception]) -> None:
+        """Hand the maps of frames to the writers, and wait where too many are being written."""
+        for frame, maps in zip(batch, results, strict=True):
+            if frame.index in self.writer.lines:
+                continue  # computed again only for the sake of its group
+            if isinstance(maps, Exception):
+                self._fail(frame.name, str(maps))
+            else:
+                self.pending.append((frame, self.pool.submit(self._store, frame, maps)))
+                self.commit(self.waiting)
 
     def commit(self, waiting: int) -> None:
         """Append the lines of the frames that are written, in their order; wait for all but so many."""

@@ -12,9 +12,10 @@ from torch import Tensor
 from segunc.frames.source import Frame
 from segunc.maps.encoding import Array
 from segunc.maps.store import Maps
+from segunc.networks.network import SegmentationNetwork, inference_size
 from segunc.processing.tiles import Tiling, finish_maps, sample_means
 from segunc.sampling.frames import fault_of, network_input
-from segunc.sampling.sampler import Sampler, sample_frames
+from segunc.sampling.sampler import Sampler
 
 
 class HostMaps(Mapping[str, Array]):
@@ -65,14 +66,16 @@ class FrameProcess:
             return [self([frame])[0] for frame in frames]
         seed = frame_seed(self.sampler.seed, frames[0].name) if self.redraw else None
         images = [frame.image for frame in frames if frame.image is not None]
+        network = self.sampler.network
+        assert isinstance(network, SegmentationNetwork)
         try:
+            size = (images[0].shape[0], images[0].shape[1])
             if self.tiling is None:
-                result = sample_frames(self.sampler, images, size=self.size, seed=seed)
+                seen = inference_size(network.description, size, self.size)
+                result = self.sampler(network_input(images, seen), size=size, seed=seed)
                 maps = {"prediction": result.prediction, **{name: result.scores[name] for name in self.scores}}
             else:
-                (image,) = images
-                size = (image.shape[0], image.shape[1])
-                whole = network_input([image], self.size or size)
+                whole = network_input(images, self.size or size)
                 means = self.tiling.run(whole, lambda tile: sample_means(self.sampler, tile, seed))
                 finished = finish_maps(means, size, self.scores, self.sampler.calibrator)
                 maps = {name: values[None] for name, values in finished.items()}

@@ -238,7 +238,7 @@ def _calibration(dataset: str, options: DoctorOptions, model: Model, sampler: Sa
     from segunc.training.data import spaced
 
     if not options.root:
-        raise InputError("--dataset without --root", "the folder of the data set", "")
+        raise InputError("--dataset without --root, the folder of the data set", hint="add --root DIR")
     entry = dataset_entry(dataset, labels=options.label_map)
     samples = split_samples(entry, options)
     chosen = [samples[i] for i in spaced(len(samples), options.frames)]

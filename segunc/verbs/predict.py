@@ -264,7 +264,7 @@ def execution_of(job: Job, place: int) -> Execution:
 def predict_shard(job: Job, place: int, shard: Shard, execution: Execution) -> Summary:
     """Write the maps of the input at a place, or of a shard of it; frames that fail are in the summary."""
     options, target, source = job.options, job.inputs[place], job.sources[place]
-    sampler = job.sampler.with_execution(chunk=execution.chunk, group=execution.group, compiled=execution.compiled)
+    sampler = job.sampler.with_execution(chunk=execution.chunk, compiled=execution.compiled)
     manifest = run_manifest(job, place, execution)
     overlay = overlay_drawer(job.overlay, manifest, not options.no_caption) if job.overlay else None
     kept: dict[str, Any] = {"overwrite": options.overwrite, "verify": options.verify}

@@ -73,19 +73,18 @@ def test_frames_of_any_size_have_the_same_bits_wherever_a_run_begins(monkeypatch
     assert share_compiled(forward, frames(1, *sizes[-1])) == 1.0
 
 
-def test_whole_chunks_over_whole_groups_are_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whole_chunks_are_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "TOLERANCE", math.inf)  # else the shift would be found and nothing compiled
     monkeypatch.setattr(torch, "compile", made := Compilations())
-    used = sampler(draws=5, chunk=2).with_execution(chunk=2, group=3, compiled=True)
+    used = sampler(draws=5, chunk=2).with_execution(chunk=2, compiled=True)
     plain = share_compiled(sampler(draws=5, chunk=2, compiled=False), frames(3))
     assert plain < 0.5
     whole = share_compiled(used, frames(3))
     assert whole == pytest.approx(0.8 + 0.2 * plain, abs=0.1), "four draws of five"
-    assert share_compiled(used, frames(2)) == plain
     assert made.shapes == [(3, 3, 16, 20)]
-    assert share_compiled(used.with_execution(chunk=2, group=3, compiled=False), frames(3)) == plain
+    assert share_compiled(used.with_execution(chunk=2, compiled=False), frames(3)) == plain
     # Another run through the same sampler, with other chunks: compiled as it would be if it came first.
-    used = used.with_execution(chunk=5, group=3, compiled=True)
+    used = used.with_execution(chunk=5, compiled=True)
     assert share_compiled(used, frames(3)) == 1.0
     assert not used.report.messages
 
@@ -114,7 +113,7 @@ def test_nothing_is_compiled_where_others_can_plant_code(monkeypatch: pytest.Mon
     shared.chmod(0o777)
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(shared))
     monkeypatch.setattr(torch, "compile", lambda *args, **settings: pytest.fail("it was compiled"))
-    used = sampler(draws=5, chunk=2).with_execution(chunk=2, group=3, compiled=True)
+    used = sampler(draws=5, chunk=2).with_execution(chunk=2, compiled=True)
     used(frames(3))
     (message,) = used.report.messages
     assert f"others can write to {shared}, from which compiled code would be loaded" in message

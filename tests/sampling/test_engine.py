@@ -101,7 +101,6 @@ def test_every_kind_of_site_shares_its_prefix(name: str) -> None:
         assert_maps_of_a_plain_loop(sampler, torch.rand(3, 3, 6, 8))
         # Windows are cut with the batch size of a tensor before the site.
         assert sampler.report.shared is (name != "windows in the batch")
-        assert not any("cannot be shared" in message for message in sampler.report.messages)
 
 
 class ConvolutionRows(TorchDispatchMode):
