@@ -698,7 +698,7 @@ class CompareOptions(DeviceOptions):
 
 
 @dataclass(frozen=True)
-class DoctorOptions(SamplingOptions, MappedLabelOptions):
+class DoctorOptions(SamplingOptions):
     """Is the uncertainty alive and the conversion sound? Are maps what was written?
 
     Args:
@@ -706,17 +706,9 @@ class DoctorOptions(SamplingOptions, MappedLabelOptions):
         maps (DIR): maps folder, or the folder of several: every file is compared with the checksum of its log
         repair: of --maps, make what is damaged again, by the command that the manifest records
         image (FILE): a clean frame (default: a toy road scene)
-        dataset (NAME): data set for the calibration check
-        root (DIR): where it lies
-        split: of the data set (default val)
-        frames (N): labelled frames of the calibration check (default 8)
     """
 
     model: Folder | None = option(None, exclusive=True)
     maps: Folder | None = option(None, exclusive=True)
     repair: bool = False
     image: File | None = None
-    dataset: str | None = None
-    root: Folder | None = None
-    split: str = "val"
-    frames: PositiveInt = 8

@@ -221,29 +221,3 @@ def test_another_set_of_scores_or_temperature_does_not_continue_a_folder(
     assert re.search(r"calibrator = 'temperature .*' \(now None\)", message)
     done = succeed("predict --scores variance,deterministic-energy --model", fitted, *out)
     assert "4 were finished before" in done.stdout
-
-
-def test_what_does_not_fit_is_one_clear_line(
-    overconfident: Job, fitted: Path, configs: dict[str, Path], tmp_path: Path
-) -> None:
-    predict = ("predict --input", overconfident.frames, "--out", tmp_path / "maps", FAST)
-    message = refuse(*predict, "--scores standardized-max-logit --model", overconfident.abnn)
-    assert "finetune --method standardized-max-logit" in message
-    assert "finetune --method anomaly" in refuse(*predict, "--scores anomaly --model", overconfident.abnn)
-    assert "finetune --method features" in refuse(*predict, "--scores knn --model", overconfident.abnn)
-    other = Path(shutil.copytree(overconfident.base, tmp_path / "other"))
-    shutil.copy(fitted / "calibration.json", other)
-    assert "was fitted on a posterior" in refuse(*predict, "--model", other)
-    for method, config, said in (
-        ("temperature --trainer.max_epochs 1", "temperature", "--trainer.max_epochs"),
-        ("temperature --temperature.draws 1", "temperature", "1 draws for 2 members"),
-        ("temperature", "standardized-max-logit", "max_logit"),
-        ("heat", "temperature", "invalid choice: 'heat'"),
-        ("anomaly", "anomaly", "score knn of a model without features"),
-        ("anomaly --anomaly.parts [entropy,anomaly]", "anomaly", "a sum with the part 'anomaly'"),
-        ("anomaly --anomaly.parts [entropy]", "anomaly", "1, one for each part"),
-        ("anomaly --select.objects here", "anomaly", "objects here with anomalies none"),
-    ):
-        words = ("--base", overconfident.abnn, "--out", tmp_path / "out", "--config", configs[config])
-        assert said in refuse(f"finetune --device cpu --method {method}", *words)
-    assert not (tmp_path / "out").exists()
