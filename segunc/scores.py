@@ -34,7 +34,7 @@ class Evidence:
     method: str = ""  # of what was fitted: by which ``segunc finetune --method`` makes it for the score ``{score}``
 
     def remedy(self, score: str) -> str:
-        """How a model comes to have what a score needs."""
+        """Return the command by which a model comes to have what a score needs."""
         return f"make one: segunc finetune --method {self.method.format(score=score)}"
 
 
@@ -105,21 +105,28 @@ class Score:
     def __post_init__(self) -> None:
         inside = self.lower is not None and self.upper is not None and 0 <= self.lower < self.upper <= 1
         if self.stored == "unit16" and not inside:
-            given = f"score '{self.name}' in {self.lower}..{self.upper} as codes"
-            raise InputError(given, "bounds within 0..1", "float16")
+            raise InputError(
+                f"score '{self.name}' in {self.lower}..{self.upper} cannot be stored as codes of 0..1",
+                hint="store it as float16",
+            )
         if not self.needs or (self.formula is None and len(self.needs) > 1):
-            raise InputError(f"score '{self.name}' of {self.needs} without a formula", "what to make of them")
+            raise InputError(
+                f"score '{self.name}' has no formula for what it needs: {', '.join(self.needs) or 'nothing'}"
+            )
 
     @property
     def sources(self) -> frozenset[Source]:
         """Of what it needs; the maps of a score of the base network and constants alone are always resized as maps. InputError for
         evidence that nobody registers."""
         if unknown := [name for name in self.needs if name not in EVIDENCE]:
-            raise InputError(f"score {self.name} needs '{unknown[0]}'", f"some of {', '.join(EVIDENCE)}")
+            raise InputError(
+                f"score {self.name} needs '{unknown[0]}', which is no evidence",
+                hint=f"use some of {', '.join(EVIDENCE)}",
+            )
         return frozenset(EVIDENCE[name].source for name in self.needs)
 
     def __call__(self, evidence: Mapping[str, Any]) -> Tensor:
-        """Its values ``[n, H, W]``, of any floating type."""
+        """Return its values ``[n, H, W]``, of any floating type."""
         formula: Any = self.formula
         if isinstance(formula, str):
             module, _, attribute = formula.partition(":")
@@ -192,10 +199,10 @@ SHOWN_FIRST = ("anomaly", "entropy")
 
 
 def first_shown(names: Iterable[str]) -> str:
-    """Of the scores that are there the one that pictures, pages and lists show where nobody names one: ``anomaly``, else
-    ``entropy``, else the first; empty where there is none."""
-    there = tuple(names)
-    return next((name for name in (*SHOWN_FIRST, *there) if name in there), "")
+    """Return the one of some scores that pictures, pages and lists show where nobody names one: ``anomaly``, else ``entropy``, else the
+    first; empty where there is none."""
+    scores = tuple(names)
+    return next((name for name in (*SHOWN_FIRST, *scores) if name in scores), "")
 
 
 def with_parts(names: Iterable[str], fitted: Iterable[Any]) -> tuple[str, ...]:
@@ -217,12 +224,12 @@ def check_scores(names: Iterable[str]) -> tuple[str, ...]:
     """Return the names, each once, in the order given; InputError for a name that is no score, or none at all."""
     chosen = tuple(dict.fromkeys(names))
     if not chosen:
-        raise InputError("no score is named", f"some of {', '.join(SCORES)}", "name at least one")
+        raise InputError("no score is named", hint=f"name some of {', '.join(SCORES)}")
     for name in chosen:
         SCORES[name]
     return chosen
 
 
 def stored_as_codes(name: str) -> bool:
-    """Whether this tool stores a score of this name as codes; False for a name that no score has."""
+    """Return whether this tool stores a score of this name as codes; False for a name that no score has."""
     return name in SCORES and SCORES[name].stored == "unit16"

@@ -20,7 +20,7 @@ from segunc.core.errors import InputError
 
 
 def entropy_from_probabilities(probabilities: Tensor, dim: int = 1) -> Tensor:
-    """Entropy ``-sum_c p_c ln p_c`` in nats of probabilities in 0..1 (0 ln 0 = 0); shape without ``dim``."""
+    """Return the entropy ``-sum_c p_c ln p_c`` in nats of probabilities in 0..1 (0 ln 0 = 0); shape without ``dim``."""
     # float64 stays: the decomposition takes a small difference of two entropies.
     wide = probabilities if probabilities.dtype == torch.float64 else probabilities.float()
     entropy: Tensor = torch.special.entr(wide).sum(dim)
@@ -28,47 +28,47 @@ def entropy_from_probabilities(probabilities: Tensor, dim: int = 1) -> Tensor:
 
 
 def entropy_share(probabilities: Tensor) -> Tensor:
-    """The entropy of probabilities ``[N, C, ...]`` divided by ln C, in 0..1."""
+    """Return the entropy of probabilities ``[N, C, ...]`` divided by ln C, in 0..1."""
     return entropy_from_probabilities(probabilities) * per_ln(probabilities.shape[1])
 
 
 def max_softmax(probabilities: Tensor) -> Tensor:
-    """The msp anomaly score ``1 - max_c p_c`` in 0..1 (Hendrycks & Gimpel, arXiv 1610.02136)."""
+    """Return the msp anomaly score ``1 - max_c p_c`` in 0..1 (Hendrycks & Gimpel, arXiv 1610.02136)."""
     return (1.0 - probabilities.float().amax(1)).clamp_(0.0, 1.0)
 
 
 def max_softmax_of_logits(logits: Tensor, temperature: float = 1.0) -> Tensor:
-    """:func:`max_softmax` of ``softmax(z / T)``, z ``[N, C, ...]``."""
+    """Return :func:`max_softmax` of ``softmax(z / T)``, z ``[N, C, ...]``."""
     return max_softmax((logits.float() / temperature).softmax(1))
 
 
 def entropy_share_of_logits(logits: Tensor, temperature: float = 1.0) -> Tensor:
-    """The entropy of ``softmax(z / T)`` divided by ln C, in 0..1, z ``[N, C, ...]``."""
+    """Return the entropy of ``softmax(z / T)`` divided by ln C, in 0..1, z ``[N, C, ...]``."""
     return entropy_share((logits.float() / temperature).softmax(1))
 
 
 def max_logit(logits: Tensor) -> Tensor:
-    """The max-logit anomaly score ``-max_c z_c``, unbounded (Hendrycks et al., arXiv 1911.11132)."""
+    """Return the max-logit anomaly score ``-max_c z_c``, unbounded (Hendrycks et al., arXiv 1911.11132)."""
     return -logits.float().amax(1)
 
 
 def energy(logits: Tensor, temperature: float = 1.0) -> Tensor:
-    """The energy anomaly score ``-T logsumexp(z / T)``, unbounded (Liu et al. 2020)."""
+    """Return the energy anomaly score ``-T logsumexp(z / T)``, unbounded (Liu et al. 2020)."""
     return -temperature * (logits.float() / temperature).logsumexp(1)
 
 
 def rejected_by_all(scores: Tensor) -> Tensor:
-    """The anomaly score ``-sum_c tanh(s_c)`` in -C..C of class scores ``[N, C, ...]`` (Nayal et al., arXiv 2211.14293)."""
+    """Return the anomaly score ``-sum_c tanh(s_c)`` in -C..C of class scores ``[N, C, ...]`` (Nayal et al., arXiv 2211.14293)."""
     return -scores.float().tanh().sum(1)
 
 
 def mutual_information(total: Tensor, expected: Tensor) -> Tensor:
-    """Epistemic uncertainty ``H(mean p) - mean H(p)``, at least 0, from the two entropies of any unit."""
+    """Return the epistemic uncertainty ``H(mean p) - mean H(p)``, at least 0, from the two entropies of any unit."""
     return (total - expected).clamp_min_(0.0)
 
 
 def per_ln(classes: int) -> float:
-    """1 / ln C, which makes an entropy in nats a share of the largest; 1 for one class."""
+    """Return 1 / ln C, which makes an entropy in nats a share of the largest; 1 for one class."""
     return 1.0 / math.log(classes) if classes > 1 else 1.0
 
 
@@ -77,7 +77,7 @@ STRIP_NUMBERS = 1 << 18
 
 
 def calibrated(logs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """``ln softmax(W ln p + b)`` of ``ln p [N, C, ...]``, W a number ``[]``, a diagonal ``[C]`` or a matrix ``[C, C]``, b ``[]`` or
+    """Return ``ln softmax(W ln p + b)`` of ``ln p [N, C, ...]``, W a number ``[]``, a diagonal ``[C]`` or a matrix ``[C, C]``, b ``[]`` or
     ``[C]``."""
     each = (-1, *[1] * (logs.dim() - 2))
     z = torch.einsum("ij,nj...->ni...", weight, logs) if weight.dim() == 2 else logs * weight.view(each)
@@ -107,7 +107,7 @@ class Calibrator:
 
     @property
     def sha256(self) -> str:
-        """Over its numbers."""
+        """SHA-256 over its numbers."""
         return hashlib.sha256(json.dumps([self.weight, self.bias]).encode()).hexdigest()
 
     def __str__(self) -> str:
@@ -117,30 +117,29 @@ class Calibrator:
         return f"{kind} of {len(self.bias)} classes"
 
     def __call__(self, probabilities: Tensor) -> tuple[Tensor, Tensor]:
-        """The calibrated probabilities ``[N, C, H, W]`` and their entropy divided by ln C ``[N, H, W]``, both float32. InputError for
+        """Return the calibrated probabilities ``[N, C, H, W]`` and their entropy divided by ln C ``[N, H, W]``, both float32. InputError for
         another number of classes."""
         classes, height, width = probabilities.shape[1:]
         if not self.scalar and len(self.bias) != classes:
-            given = f"a calibrator {self} for probabilities of {classes}"
-            raise InputError(given, "a calibrator of this network", "fit it again")
+            raise InputError(f"a calibrator {self} does not fit a network of {classes}", hint="fit it on this network")
         weight, bias = (
             to_device(torch.tensor(values, dtype=torch.float32), probabilities.device)
             for values in (self.weight, self.bias or (0.0,))
         )
         if len(weight) > classes:
             weight = weight.view(classes, classes)
-        found = torch.empty_like(probabilities, dtype=torch.float32)
-        entropy = found.new_empty(len(found), height, width)
+        calibrated_mean = torch.empty_like(probabilities, dtype=torch.float32)
+        entropy = calibrated_mean.new_empty(len(probabilities), height, width)
         rows = max(1, STRIP_NUMBERS // (classes * width))
         for top in range(0, height, rows):
             strip = (..., slice(top, top + rows), slice(None))
             logs = probabilities[strip].float().clamp_min(torch.finfo(torch.float32).tiny).log_()
             logs = calibrated(logs, weight, bias)
-            found[strip] = logs.exp()
-            entropy[strip] = (found[strip] * logs).sum(1).mul_(-per_ln(classes)).clamp_(0.0, 1.0)
-        return found, entropy
+            calibrated_mean[strip] = logs.exp()
+            entropy[strip] = (calibrated_mean[strip] * logs).sum(1).mul_(-per_ln(classes)).clamp_(0.0, 1.0)
+        return calibrated_mean, entropy
 
 
 def outvoted_share(votes: Tensor) -> Tensor:
-    """The variation ratio from the share of the draws that vote for each class, ``[N, C, ...]``."""
+    """Return the variation ratio from the share of the draws that vote for each class, ``[N, C, ...]``."""
     return 1.0 - votes.amax(1)

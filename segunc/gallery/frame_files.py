@@ -31,13 +31,11 @@ from segunc.maps.labelled import Label, ReviewLabels
 from segunc.maps.reader import MapsReader
 from segunc.maps.score_files import Form, decode_stored
 from segunc.maps.shards import STATISTICS as RECORDED
-from segunc.scores import first_shown
 
 FRAMES, THUMBNAILS = "frames", "thumbnails"
 # Names of what stands beside the scores and `prediction`: source image, anomaly label, class label. A score may be called anomaly,
 # and none has a slash in its name.
 IMAGE, ANOMALY, TRUTH = "image", "label/anomaly", "label/truth"
-PLACES = "nearest/places"  # which neighbour each place of the frame is most like
 OTHER = "other"  # folder of the maps of the second model, within those of the frame
 THUMBNAIL_WIDTH = 320
 LONGEST_SIDE = 960
@@ -169,33 +167,16 @@ class FrameFiles:
     other: MapsReader | None
     longest: int | None = None  # pixels of a condensed map's longer side; None carries maps whole
 
-    @property
-    def shown(self) -> str:
-        """The score whose highest value is the peak of a frame."""
-        return first_shown(self.scores)
-
     def write(self, row: FrameRow, image: Image | None) -> None:
         """Write all files of a frame and fill in its row; what cannot be read is noted there and left out."""
         anomaly = row.attempt(self.labels.anomaly, row.name)
         truth = row.attempt(self.labels.classes, row.name)
         objects = labelled_objects(anomaly) if anomaly is not None else []
-        peak = None
         for score, values in self._write_maps(row, self.reader, "", row.statistics):
-            if score == self.shown and (at := self.reader.peak(score, values)):
-                peak = {"score": score, "at": at[::-1], "value": float(f"{values[at]:.3g}")}
             small = np.nan_to_num(_shrink(values, THUMBNAIL_WIDTH), copy=False, nan=self.ranges[score].low)
             self._write_thumbnail(row, score, colourise(small, self.ranges[score]))
             if anomaly is not None and objects and anomaly.shape == values.shape and row.statistics[score]:
                 row.found[score] = found_up_to(values, objects)
-        if near := row.attempt(self.reader.nearest, row.name):
-            head = {
-                "dataset": near.dataset,
-                "extent": near.extent,
-                "neighbours": near.known,
-                "distances": near.distances.ravel().tolist(),
-                "peak": peak,
-            }
-            self._write_chunk(row, PLACES, near.places, "linear", head)
         if self.other is not None:
             for _ in self._write_maps(row, self.other, f"{OTHER}/", row.other):
                 pass

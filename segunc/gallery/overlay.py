@@ -315,7 +315,6 @@ def draw_panel(
     *,
     classes: Sequence[tuple[str, Colour]] = (),
     anomaly: npt.NDArray[np.bool_] | None = None,
-    peak: tuple[float, float, str] | None = None,
     caption: str = "",
     theme: Theme = THEMES["dark"],
 ) -> Sheet:
@@ -325,7 +324,6 @@ def draw_panel(
     The image is RGB uint8 ``[H, W, 3]``, left out where it is not at hand; the prediction class ids ``[h, w]``, left out without
     classes, which are names and colours by id; maps are in real units ``[h, w]``; anomalies ``[H, W]`` are outlined in every tile, what
     a legend flags in that of its score. The caption stands above, with what is flagged.
-    The peak (row and column as shares of height and width, and what is said of it) is ringed in the image and the first score.
     """
     if image is not None:
         _check_mask(image, anomaly)
@@ -344,25 +342,17 @@ def draw_panel(
             draw_outline(made.pixels[:height], resize_nearest(anomaly, width, height))
         return made
 
-    def ringed(made: Sheet) -> Sheet:
-        if peak is not None:
-            centre = (round(peak[1] * width), round(peak[0] * height))
-            for colour, thickness in ((0, 0, 0), 5), ((255, 255, 255), 2):
-                cv2.circle(made.pixels[:height], centre, width // 32, colour, thickness, cv2.LINE_AA)
-        return made
-
     tiles: list[Sheet] = []
     if image is not None:
-        tiles.append(ringed(tile(resize(image, width, height))))
+        tiles.append(tile(resize(image, width, height)))
         tiles[-1].title("image", scores[0][0].note if scores else "", 0, first, size, width)
-        tiles[-1].write(peak[2] if peak else "", size, second, size, width - 2 * size)
     if prediction is not None and classes:
         colours = np.full((256, 3), 255, np.uint8)  # ids beyond the classes are white
         colours[: len(classes)] = [colour for _, colour in classes]
         tiles.append(tile(colours[resize_nearest(prediction, width, height)]))
         tiles[-1].title("prediction", OUTLINE_NOTE if anomaly is not None else "", 0, first, size, width)
         tiles.append(_class_legend(prediction, classes, height + below, size, theme))
-    for place, (legend, values) in enumerate(scores):
+    for legend, values in scores:
         made = tile(resize(colourise(values, legend.shown), width, height))
         legend.outline(made.pixels[:height], values)
         for baseline, text in zip((first, second), two_lines(legend.title, size, middle - 2 * size), strict=True):
@@ -370,7 +360,7 @@ def draw_panel(
         made.scale(colour_table(), legend, middle, height + round(size * 0.6), width - size - middle, size, size)
         if legend.flags:
             made.swatch(legend.flags, FLAGGED, size, third, size, width - 2 * size)
-        tiles.append(made if place else ringed(made))
+        tiles.append(made)
     above, tall, columns = round(size * 2.4) if caption or flags else 0, height + below, min(_COLUMNS, len(tiles))
     rows = -(-len(tiles) // columns)
     sheet = Sheet(blank(above + rows * (tall + _GAP) - _GAP, columns * (width + _GAP) - _GAP, theme.paper), theme)

@@ -9,9 +9,6 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-import numpy.typing as npt
-
 from segunc.core.errors import InputError
 from segunc.core.files import write_file
 from segunc.data.entry import BINARY, AnomalyEncoding
@@ -191,28 +188,10 @@ def _draw(
     if panel:
         prediction = reader.prediction(name) if reader.has(name, PREDICTION) else None
         classes = [(one["name"], tuple(one["colour"])) for one in describe_classes(reader, None)]
-        peak = _peak(reader, name, scores[0][0].score, scores[0][1], [text for text, _ in classes])
-        yield PANEL, draw_panel(image, prediction, scores, classes=classes, anomaly=anomaly, peak=peak, **look)
+        yield PANEL, draw_panel(image, prediction, scores, classes=classes, anomaly=anomaly, **look)
         return
     if image is None:
         why = error or "the source does not hold it"
         raise InputError(f"frame {name} has no image ({why})", "its image", "--images")
     for legend, values in scores:
         yield f"overlay-{legend.score}", draw_overlay(image, values, legend, anomaly=anomaly, **look)
-
-
-def _peak(
-    reader: MapsReader, name: str, score: str, values: npt.NDArray[np.floating], classes: Sequence[str]
-) -> tuple[float, float, str] | None:
-    """Where a score is highest, as shares of the frame's height and width, and what of the training frames it is most like there."""
-    near, at = reader.nearest(name), reader.peak(score, values)
-    if near is None or at is None:
-        return None
-    row, column = ((place + 0.5) / side for place, side in zip(at, values.shape, strict=True))
-    found, distance = near.at(row, column)
-    label = "no class" if found.label is None else dict(enumerate(classes)).get(found.label, f"class {found.label}")
-    return (
-        row,
-        column,
-        f"ring, highest {score}: most like {near.dataset} {found.frame}, {label} (distance {distance:.2g})",
-    )

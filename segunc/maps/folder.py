@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +13,6 @@ from segunc.core.files import PARTIAL_SUFFIX, inside, read_bytes, write_file
 from segunc.core.locks import START_SECONDS
 from segunc.frames.source import FrameSource
 from segunc.maps.manifest import Manifest
-from segunc.maps.nearest import NEAREST
 from segunc.maps.shards import FRAMES_NAME, LOCK_STEM, MANIFEST_NAME, FrameRecords, Record, all_shards
 from segunc.maps.statistics import MASK_NAME, TABLE_NAME
 from segunc.maps.sums import REPAIR, DamageError, Sum, file_sum
@@ -23,9 +21,8 @@ PREDICTION = "prediction"
 OVERLAY = "overlay"
 START_LOCK = f"{LOCK_STEM}-start"
 """Held while a run reads and writes the manifest, so that shards that start at once make one folder."""
-SMOOTHING_FOLDER = "smoothing"
-"""Where a run that smooths along the video keeps the states that it would go on from."""
-SMOOTHING_STATE = re.compile(r"\d{12}\.npz")
+NEAREST = "nearest"
+"""Folder of what earlier versions wrote with ``--nearest``."""
 
 
 def write_map(out: Path, file: str, data: bytes) -> Sum:
@@ -96,7 +93,6 @@ def clear_folder(out: Path, manifest: Manifest, source: FrameSource | None = Non
             or (folder in maps and frame and ending in (".png", ".npy"))
             or (folder == OVERLAY and frame and ending == ".jpg")
             or (folder == NEAREST and frame and ending == ".json")
-            or (folder == SMOOTHING_FOLDER and SMOOTHING_STATE.fullmatch(rest) is not None)
         )
 
     stranger = next((file for file, plain in _files(out) if not (plain and is_ours(file))), None)
@@ -108,7 +104,7 @@ def clear_folder(out: Path, manifest: Manifest, source: FrameSource | None = Non
     for file, plain in _files(out):
         if plain and is_ours(file) and file not in states and not file.startswith(LOCK_STEM):
             (out / file).unlink(missing_ok=True)
-    for folder in (*maps, OVERLAY, NEAREST, SMOOTHING_FOLDER):
+    for folder in (*maps, OVERLAY, NEAREST):
         for path, _, _ in os.walk(out / folder, topdown=False):
             with contextlib.suppress(OSError):
                 os.rmdir(path)

@@ -28,12 +28,10 @@ from segunc.data.layout import composed, frame_name, is_hidden
 from segunc.maps.encoding import class_ids, decode_compact
 from segunc.maps.folder import OVERLAY, PREDICTION, read_map
 from segunc.maps.manifest import COMPACT_VALUES, UNIT_VALUE, is_ours, read_manifest
-from segunc.maps.nearest import NEAREST, NearestPlaces, strongest
 from segunc.maps.score_files import SUFFIXES, Form, as_score, decode_stored, is_colour_picture, read_score_file
 from segunc.maps.shards import MANIFEST_NAME, FrameRecords, all_shards, find_log
 from segunc.maps.statistics import read_region
 from segunc.maps.sums import REPAIR
-from segunc.scores import SCORES
 
 BENCHMARK_FOLDER = "anomaly_p"
 FISHYSCAPES_ENDING, FISHYSCAPES_CLASSES = "_anomaly", "_segmentation"
@@ -122,19 +120,6 @@ class MapsReader:
     def prediction(self, name: str) -> npt.NDArray[np.uint8]:
         """The class ids of a frame, uint8 ``[H, W]``; any whole-numbered file whose values are 0..255."""
         return class_ids(self._read(name, PREDICTION), name, "convert it")
-
-    def nearest(self, name: str) -> NearestPlaces | None:
-        """What of the training frames each place of a frame is most like; None where that was not written."""
-        file = self.records[name]["files"].get(NEAREST) if name in self.records else None
-        if file is None:
-            return None
-        return NearestPlaces.read(inside(self._folder_of(name), file), self._bytes_of(name, NEAREST))
-
-    def peak(self, score: str, values: npt.NDArray[np.floating]) -> tuple[int, int] | None:
-        """(row, column) of the highest value of a map of a score, None where it is below the score's threshold."""
-        recorded = (self.manifest or {}).get("maps", {}).get(score, {}).get("component_threshold")
-        usual = SCORES[score].threshold if score in SCORES else None
-        return strongest(values, recorded if isinstance(recorded, int | float) else usual)
 
     def _read(self, name: str, score: str) -> npt.NDArray[Any]:
         file = self._file_of(name, score)

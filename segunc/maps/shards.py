@@ -171,12 +171,11 @@ class FrameLog:
     def __contains__(self, place: int) -> bool:
         return 0 <= place < len(self._finished) and self._finished[place] == 1
 
-    def recover(self, place_of: Callable[[Record], int | None], *, in_sequence: bool = False) -> int:
+    def recover(self, place_of: Callable[[Record], int | None]) -> int:
         """Read what an earlier run left, cut a torn last line, and say how many lines were forgotten: the damaged ones, too.
 
         Args:
             place_of: the place of a record in the source, None to forget it.
-            in_sequence: each frame depends on those before it, so what follows a gap or another order is forgotten.
         """
         if not self.path.exists():
             return 0
@@ -186,9 +185,7 @@ class FrameLog:
             with open_new(partial) as file:
                 for line, record in iterate_lines(self.path, damaged.append):
                     place = place_of(record)
-                    unmoved = not forgotten and place == record["index"]
-                    follows = not in_sequence or (unmoved and (not self.count or place == self.next))
-                    if place is None or place in self or not follows:
+                    if place is None or place in self:
                         forgotten += 1
                         continue
                     if record["index"] != place:

@@ -21,7 +21,6 @@ from segunc.frames.source import FrameSource
 from segunc.maps.encoding import Array, class_ids, encode_compact, encode_jpeg, encode_npy, encode_png, encode_score
 from segunc.maps.folder import OVERLAY, PREDICTION, START_LOCK, clear_folder, damaged_file, refuse_foreign, write_map
 from segunc.maps.manifest import COMPACT_VALUES, MAKERS, STATE_KEYS, Manifest, continued_manifest, read_manifest
-from segunc.maps.nearest import NEAREST, NearestPlaces
 from segunc.maps.shards import FRAMES_NAME, LOCK_STEM, STATISTICS, FrameLog, Record, Shard, read_state, write_state
 from segunc.maps.statistics import MASK_NAME, Region, map_statistics, write_frame_table
 
@@ -102,15 +101,15 @@ class MapsWriter:
         """How many frames are finished, those of earlier runs included."""
         return self.lines.count
 
-    def begin(self, source: FrameSource | None = None, *, in_sequence: bool = False) -> None:
+    def begin(self, source: FrameSource | None = None) -> None:
         """Take up what an earlier run left; call it before the first frame.
 
         The source tells which frames have changed since, and where each stands; without one, places are those of the lines.
-        Where each frame depends on those before it (``in_sequence``), what follows a gap is forgotten. InputError where
+        InputError where
         ``frames.jsonl`` is damaged, or the source lacks a finished frame; the folder is as it was then.
         """
         try:
-            self.forgotten = self._log.recover(lambda record: self._place_of(record, source), in_sequence=in_sequence)
+            self.forgotten = self._log.recover(lambda record: self._place_of(record, source))
         except BaseException:
             self._closed = True
             self._lock.release()
@@ -132,7 +131,6 @@ class MapsWriter:
         overlay: Image | None = None,
         *,
         place: int | None = None,
-        nearest: NearestPlaces | None = None,
     ) -> Record:
         """Write the files of one frame and return its record; safe from several threads for different frames.
 
@@ -144,7 +142,6 @@ class MapsWriter:
             maps: ``prediction`` as integers ``[H, W]`` and every score of the manifest ``[H, W]``.
             overlay: RGB uint8 picture for ``overlay/``.
             place: the frame's place in the source; the next one where None.
-            nearest: for ``nearest/``.
 
         InputError where a map is missing, has another size or type, or holds NaN; OSError where a file cannot be written.
         """
@@ -174,9 +171,6 @@ class MapsWriter:
         if overlay is not None:
             files[OVERLAY] = f"{OVERLAY}/{name}.jpg"
             sums[OVERLAY] = write_map(self.out, files[OVERLAY], encode_jpeg(overlay))
-        if nearest is not None:
-            files[NEAREST] = f"{NEAREST}/{name}.json"
-            sums[NEAREST] = write_map(self.out, files[NEAREST], nearest.encode())
         for statistic in STATISTICS:
             record[statistic] = {score: numbers[statistic] for score, numbers in found.items() if statistic in numbers}
         return record

@@ -65,7 +65,7 @@ class Engine:
         self.dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
         self.messages = [] if messages is None else messages
         self.found: SelfCheck | None = None  # stays None for a network without draws
-        self._compiled = CompiledPasses(self._pass, self.messages)
+        self._compiled = CompiledPasses(lambda *asked: self.logits(*asked)[0], self.messages)
         self._autocast = False
         self._run: nn.Module = network
         self._endings: dict[tuple[int, ...], Ending | None] = {}
@@ -92,10 +92,10 @@ class Engine:
         """The draws for :meth:`logits`; with ``share`` sites where all agree keep one row."""
         return self.layout.fold(draws, self.dtype, share=share)
 
-    def shares(self, chunk: int = 1) -> bool:
-        """Whether what is common to all draws may be shared by ``chunk`` draws at a time."""
-        found = self.found
-        return found is not None and (is_rounding(found.shared) or (is_rounding(found.shared_one) and chunk == 1))
+    @property
+    def shares(self) -> bool:
+        """Whether what is common to all draws may be computed once."""
+        return self.found is not None and is_rounding(self.found.shared)
 
     def ending(self, images: Tensor, draws: FoldedDraws | None, prefix: Prefix | None = None) -> Ending | None:
         """How the network ends for images ``[n, 3, H, W]`` of this shape, found by one full pass at the first of them.
@@ -106,14 +106,15 @@ class Engine:
             watch = InterpolationWatch()
             copied = self._run is not self.network
             try:
-                logits = self._forward(images, draws, watch, prefix)
+                logits, _ = self.logits(images, draws, None, prefix, watch=watch)
                 if copied and self.found is not None and self.layout.reached() != self.found.reached:
                     raise TypeError("a copy of it calls other layers")
             except (RuntimeError, TypeError) as error:
                 if not copied or is_out_of_memory(error):
                     raise
                 self._use_autocast(error)
-                logits = self._forward(images, draws, watch := InterpolationWatch(), prefix)
+                watch = InterpolationWatch()
+                logits, _ = self.logits(images, draws, None, prefix, watch=watch)
             self._endings[key] = watch.ending(logits)
             if watch.reads:
                 self.branching.add(key)
@@ -132,59 +133,77 @@ class Engine:
         ending: Ending | None,
         prefix: Prefix | None = None,
         compiled: bool = False,
+        watch: InterpolationWatch | None = None,
     ) -> tuple[Tensor, Upsampling]:
-        """Logits ``[k * n, C, h, w]`` of k draws of n frames, draw-major, and what upsampling is left to be done.
+        """Return logits ``[k * n, C, h, w]`` of k draws of n frames, draw-major, and what upsampling is left to be done.
 
-        ``images`` are ``[n, 3, H, W]`` on the device; without ``draws`` the network runs as it is, without a ``prefix``,
-        shared results of these images, everything is computed for every draw. ``compiled`` runs the draws through
-        torch.compile, where that can be done. InputError where the network does not return ``[batch, C, H, W]``.
+        Args:
+            images: ``[n, 3, H, W]`` on the device.
+            draws: None runs the network as it is.
+            ending: where to stop; None runs to the end.
+            prefix: shared results of these images; without one everything is computed for every draw.
+            compiled: run the draws through torch.compile, where that can be done.
+            watch: looks at the whole pass.
+
+        Raises:
+            InputError: the network does not return ``[batch, C, H, W]``.
         """
         logits = self._compiled(images, draws, ending, prefix) if compiled and draws is not None else None
+        count = 1 if draws is None else len(draws)
         if logits is None:
-            logits = self._pass(images, draws, ending, prefix)
+            batch = self._batch(images, count, prefix, watch)
+            with ExitStack() as stack:
+                self._enter(stack, draws, ending, prefix, watch)
+                try:
+                    logits = self._run(batch)
+                except EndReachedError as end:
+                    logits = end.args[0]
+        expected = len(images) * count
+        if not isinstance(logits, Tensor) or logits.ndim != 4 or logits.shape[0] != expected:
+            shape = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+            raise InputError(
+                f"the network returns {shape} for images {(expected, *images.shape[1:])}",
+                hint="wrap it to return logits [n, C, H, W]",
+            )
         if ending is not None and logits.shape[-2:] == ending.upsampling.source:
             return logits, ending.upsampling
         return logits, Upsampling.none((logits.shape[-2], logits.shape[-1]))
 
-    def _pass(self, images: Tensor, draws: FoldedDraws | None, ending: Ending | None, prefix: Prefix | None) -> Tensor:
-        return self._forward(images, draws, None if ending is None else InterpolationWatch(ending.call), prefix)
-
-    def _forward(
-        self, images: Tensor, draws: FoldedDraws | None, watch: InterpolationWatch | None, prefix: Prefix | None = None
-    ) -> Tensor:
-        count = 1 if draws is None else len(draws)
+    def _batch(self, images: Tensor, draws: int, prefix: Prefix | None, watch: InterpolationWatch | None) -> Tensor:
+        """Return the network's input: the images once for each draw, or once for all draws that share a prefix."""
         narrow = not isinstance(self._run, SegmentationNetwork) and not self._autocast
         batch = images.to(self.dtype) if narrow else images
         if prefix is not None:
             batch = mark(batch.detach(), FRAMES)  # a view of one frame would lose its memory format
-        elif count > 1:
-            batch = torch.cat([batch] * count)
+        elif draws > 1:
+            batch = torch.cat([batch] * draws)
+        return batch if watch is None else on_input(batch)
+
+    def _enter(
+        self,
+        stack: ExitStack,
+        draws: FoldedDraws | None,
+        ending: Ending | None,
+        prefix: Prefix | None,
+        watch: InterpolationWatch | None,
+    ) -> None:
+        """Enter the contexts of a pass."""
+        stack.enter_context(torch.autocast(self.device.type, torch.bfloat16, enabled=self._autocast))
+        stop_at = None if ending is None else ending.call
+        if draws is not None:
+            for site in draws.sites:
+                if not site.agree:
+                    mark(site.scale, DRAWS)
+                    mark(site.shift, DRAWS)
+            stack.enter_context(self.layout.active(draws))
+        if prefix is not None:
+            for tensor in self._own:
+                stack.callback(delattr, mark(tensor, DRAWS), ORIGIN)
+            stack.enter_context(SharePrefix(prefix, 1 if draws is None else len(draws), stop_at))
+        elif stop_at is not None:
+            stack.enter_context(InterpolationWatch(stop_at))
         if watch is not None:
-            on_input(batch)
-        with ExitStack() as stack:
-            stack.enter_context(torch.autocast(self.device.type, torch.bfloat16, enabled=self._autocast))
-            if draws is not None:
-                for site in draws.sites:
-                    if not site.agree:
-                        mark(site.scale, DRAWS)
-                        mark(site.shift, DRAWS)
-                stack.enter_context(self.layout.active(draws))
-            if prefix is not None:
-                for tensor in self._own:
-                    stack.callback(delattr, mark(tensor, DRAWS), ORIGIN)
-                stack.enter_context(SharePrefix(prefix, count))
-            if watch is not None:
-                stack.enter_context(watch)  # the innermost mode sees a call first, also one that the prefix skips
-            try:
-                logits = self._run(batch)
-            except EndReachedError as end:
-                logits = end.args[0]
-        expected = len(images) * count
-        if not isinstance(logits, Tensor) or logits.ndim != 4 or logits.shape[0] != expected:
-            shape = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
-            given = f"a network that returns {shape} for {(expected, *images.shape[1:])}"
-            raise InputError(given, "logits [n, C, H, W]", "wrap it to return them")
-        return logits
+            stack.enter_context(watch)  # the innermost mode sees a call first, also one that the prefix skips
 
     def _use_autocast(self, error: Exception) -> None:
         self._run, self._autocast = self.network, True
@@ -222,9 +241,6 @@ class SelfCheck:
 
     batched: float  # largest difference of two draws as a batch from the same two one by one
     shared: float  # the same for passes that share what is common to all draws
-    # The same for such passes of one draw. Networks that take the size of the batch from a tensor before the first draw,
-    # and use it after (Swin's windows, DPT), can share in no others.
-    shared_one: float
     reached: list[bool]  # for each site whether a drawn forward came through it
     repeated: float = (
         0.0  # the same for two passes of one frame and draw, in which random numbers of the network differ
@@ -322,25 +338,27 @@ def _check(engine: Engine, frames: Tensor, draws: AffineDraws) -> SelfCheck:
     def difference(found: list[Tensor], expected: list[Tensor]) -> float:
         return max(largest_difference(f, e) for f, e in zip(found, expected, strict=True)) / size
 
-    batched = shared_one = shared = float("inf")  # differences that are not known stay infinite
+    batched = shared = float("inf")  # differences that are not known stay infinite
     repeated = difference([run(plain, 0, 1)], single[:1])
     if not is_rounding(repeated):
-        return SelfCheck(batched, shared, shared_one, engine.layout.reached(), repeated)
+        return SelfCheck(batched, shared, engine.layout.reached(), repeated)
     with _Tolerating(InputError, RuntimeError):
         batched = difference([run(plain, 1, last)], [torch.cat(single[1:])])
     with _Tolerating(InputError, RuntimeError, TypeError, ValueError, LookupError):
         prefix = Prefix()
-        shared_one = difference([run(common, s, s + 1, prefix) for s in range(last)], single)
-        if is_rounding(batched):
-            shared = max(shared_one, difference([run(common, 1, last, prefix)], [torch.cat(single[1:])]))
-    return SelfCheck(batched, shared if is_rounding(batched) else shared_one, shared_one, engine.layout.reached())
+        one_by_one = difference([run(common, s, s + 1, prefix) for s in range(last)], single)
+        # Networks that take the size of the batch from a tensor before the first draw, and use it after (Swin's windows, DPT), fail here.
+        together = difference([run(common, 1, last, prefix)], [torch.cat(single[1:])]) if is_rounding(batched) else 0.0
+        shared = max(one_by_one, together)
+    return SelfCheck(batched, shared, engine.layout.reached())
 
 
 def require_finite(
-    logits: Tensor, who: str = "the network returns", remedy: str = "check its weights and its input"
+    logits: Tensor, who: str = "the network returns", hint: str = "check its weights and its input"
 ) -> None:
+    """Raise NotFiniteError where logits are NaN or infinite."""
     if not torch.isfinite(logits).all():
-        raise NotFiniteError(f"{who} NaN or infinite logits", "finite logits", remedy)
+        raise NotFiniteError(f"{who} NaN or infinite logits", hint=hint)
 
 
 def _two_frames(image: Tensor, side: int) -> Tensor:

@@ -34,24 +34,27 @@ class Prediction:
 
 
 def fault_of(error: Exception, image: Image | None) -> InputError:
-    """Why one frame has no maps, where that is the frame's own: it is refused, or memory does not suffice for it; else raises the error."""
+    """Return why one frame has no maps, where that is the frame's own: it is refused, or memory does not suffice for it. Any other error
+    is raised again."""
     if isinstance(error, InputError):
         return error
     if image is None or not is_out_of_memory(error):
         raise error
     height, width = image.shape[:2]
-    given = f"not enough memory for a frame of {width} x {height} pixels ({one_line(error)})"
-    return InputError(given, "", "give a smaller --size, --tile or --chunk, or more memory")
+    return InputError(
+        f"there is not enough memory for a frame of {width} x {height} pixels ({one_line(error)})",
+        hint="give a smaller --size, --tile or --chunk",
+    )
 
 
 def network_input(images: Sequence[Image], size: tuple[int, int]) -> Tensor:
-    """RGB uint8 images ``[H, W, 3]`` as float32 ``[n, 3, h, w]`` in 0..1, resized to (height, width) ``size``.
-    Shrinking averages over areas, enlarging is bilinear."""
+    """Return RGB uint8 images ``[H, W, 3]`` as float32 ``[n, 3, h, w]`` in 0..1, resized to (height, width) ``size``. Shrinking averages
+    over areas, enlarging is bilinear."""
     resized = []
     for image in images:
         if image.shape[:2] != size:
-            way = cv2.INTER_AREA if size[0] < image.shape[0] else cv2.INTER_LINEAR
-            image = np.asarray(cv2.resize(image, (size[1], size[0]), interpolation=way), np.uint8)
+            interpolation = cv2.INTER_AREA if size[0] < image.shape[0] else cv2.INTER_LINEAR
+            image = np.asarray(cv2.resize(image, (size[1], size[0]), interpolation=interpolation), np.uint8)
         resized.append(np.ascontiguousarray(image.transpose(2, 0, 1)))
     return torch.from_numpy(np.stack(resized)).float().div_(255.0)
 
@@ -71,7 +74,7 @@ def finish_frame(
     *,
     keep: bool = False,
 ) -> Prediction:
-    """One frame's maps of some scores, each ``[H, W]``.
+    """Return one frame's maps of some scores, each ``[H, W]``.
 
     Args:
         scores: to make of the evidence.
@@ -102,5 +105,5 @@ def _resized(planes: Any, size: tuple[int, int]) -> Any:
     if not isinstance(planes, Tensor):
         return planes
     volume = planes.float() if planes.dim() == 4 else planes[None].float()
-    found = F.interpolate(volume, size, mode="bilinear", align_corners=False)
-    return found if planes.dim() == 4 else found[0]
+    resized = F.interpolate(volume, size, mode="bilinear", align_corners=False)
+    return resized if planes.dim() == 4 else resized[0]

@@ -21,11 +21,12 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from segunc.affine.sites import DRAWS, FRAMES, ORIGIN
-from segunc.sampling.ending import tensors_in
+from segunc.sampling.ending import EndReachedError, tensors_in
 
 _CALL = "segunc_call"
 _JOINS = (torch.cat, torch.concat, torch.concatenate)
@@ -49,11 +50,13 @@ class Prefix:
 
 
 class SharePrefix(TorchFunctionMode):
-    """A context around one pass of so many draws, which records a :class:`Prefix` that is empty and uses another."""
+    """A context around one pass of so many draws, which records a :class:`Prefix` that is empty and uses another. It raises
+    :class:`EndReachedError` for the interpolation of number ``stop_at``, counted from 1."""
 
-    def __init__(self, prefix: Prefix, draws: int) -> None:
+    def __init__(self, prefix: Prefix, draws: int, stop_at: int | None = None) -> None:
         super().__init__()
         self._prefix, self._draws = prefix, draws
+        self._stop_at, self._interpolations = stop_at, 0
         self._replay, self._calls = prefix.complete, 0
         self._seen: dict[int, Any] = {}
         self._needed: dict[int, Any] = {}
@@ -68,6 +71,10 @@ class SharePrefix(TorchFunctionMode):
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
+        if func is F.interpolate:
+            self._interpolations += 1
+            if self._interpolations == self._stop_at:
+                raise EndReachedError(args[0] if args else kwargs["input"])
         marked = [t for t in tensors_in((*args, *kwargs.values())) if hasattr(t, ORIGIN)]
         if not marked:
             return func(*args, **kwargs)

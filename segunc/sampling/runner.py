@@ -50,9 +50,9 @@ class BranchRunner:
         if images is not None and engine.found is None:
             engine.found = check(engine.network, images, whole)
         # Row 0 is the base network.
-        folded = engine.fold(whole, share=engine.shares() and not self.apart)
+        folded = engine.fold(whole, share=engine.shares and not self.apart)
         self.base = folded.part(0, 1)
-        self.folded = engine.fold(drawn, share=engine.shares()) if self.apart else folded.part(1, len(folded))
+        self.folded = engine.fold(drawn, share=engine.shares) if self.apart else folded.part(1, len(folded))
         self._drawn = (noise, scope)  # where memory did not suffice, the next call draws again
 
     def _affine(self, noise: NoiseSource, scope: str | None) -> AffineDraws:
@@ -64,7 +64,7 @@ class BranchRunner:
         Members differ from the base and from each other at every site, so that with a narrow scope nothing would be
         common to all draws, though each member's draws share all that lies before the scope."""
         engine = self.engine
-        if self.folded is None or not engine.shares():
+        if self.folded is None or not engine.shares:
             return [self]
         members = self.branch.posterior.members
         runners = [BranchRunner(self.branch, self.draws[m::members], engine, apart=True) for m in range(members)]
@@ -80,8 +80,7 @@ class BranchRunner:
             return [self]
         # What a member shares reaches further into the network, where the first check saw nothing shared.
         found = check(engine.network, images, runners[0]._affine(noise, scope))
-        assert engine.found is not None
-        if is_rounding(found.shared) or (is_rounding(found.shared_one) and not is_rounding(engine.found.shared)):
+        if is_rounding(found.shared):
             return runners
         engine.messages.append(
             "what is common to a member's draws cannot be shared on this network; it is computed for every draw"
@@ -96,16 +95,16 @@ class BranchRunner:
 
 
 class Pass:
-    """One branch over one set of untransformed frames ``[n, 3, H, W]``; sharing is decided for ``chunk`` draws at a time, and
-    ``common`` is what other networks found of these frames in the same transform."""
+    """One branch over one set of untransformed frames ``[n, 3, H, W]``; ``common`` is what other networks computed of these frames in
+    the same transform."""
 
-    def __init__(self, runner: BranchRunner, images: Tensor, chunk: int, common: Prefix | None = None) -> None:
+    def __init__(self, runner: BranchRunner, images: Tensor, common: Prefix | None = None) -> None:
         self.runner, self.engine = runner, runner.engine
         self.images = runner.branch.transform.apply(images)
         self.ending = self.engine.ending(self.images, runner.base, common)
         shape = tuple(self.images.shape)
         self.alone = runner.alone.get(shape, False) or shape in self.engine.branching
-        shared = runner.folded is not None and not self.alone and self.engine.shares(chunk)
+        shared = runner.folded is not None and not self.alone and self.engine.shares
         self.prefix = Prefix() if shared else common
 
     def base_logits(self) -> tuple[Tensor, Upsampling]:

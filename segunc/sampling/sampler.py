@@ -11,7 +11,7 @@ import math
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
 import torch
 from torch import Tensor, nn
@@ -25,15 +25,16 @@ from segunc.core.errors import InputError, is_out_of_memory
 from segunc.data.images import Image
 from segunc.networks.network import SegmentationNetwork, inference_size
 from segunc.networks.values import check_images, check_logits
-from segunc.sampling.density import beside
 from segunc.sampling.engine import Engine, check_common, is_rounding, own_tensors, require_finite
 from segunc.sampling.frames import Prediction, calibrate, finish_frame, network_input
 from segunc.sampling.prefix import Prefix
 from segunc.sampling.runner import BranchRunner, Pass
-from segunc.sampling.tail import DrawAccumulator, PendingDraws, base_evidence, base_maps, choose_backend
+from segunc.sampling.tail import DrawAccumulator, add_draws, base_evidence, base_maps, choose_backend
 from segunc.scores import DEFAULT_SCORES, EVIDENCE, SCORES, Source, check_scores, with_parts
 from segunc.uncertainty import Calibrator
 
+PENDING_BYTES = 64 << 20
+"""Logits that wait until several draws are added to the sums at once."""
 CHUNK_PIXELS = 1 << 19
 """Pixels of a batch on a CPU: with more, activations leave the cache between layers and every pass gets slower."""
 ACTIVATION_BYTES = 512
@@ -80,11 +81,19 @@ class SamplerReport:
     messages: list[str] = field(default_factory=list)  # what a user should know
 
 
+class FrameEvidence(NamedTuple):
+    """What the maps of one frame are made of."""
+
+    draws: DrawAccumulator
+    of_base: dict[str, Tensor]  # maps [H, W] of scores of the base network alone
+    others: dict[str, Any]  # evidence of the base network and of what was fitted on the model
+
+
 class Sampler:
     """Samples a converted network and returns the prediction and the scores that are asked for.
 
     Every posterior is a list of branches (network, input transform, posterior; mostly one): draw s belongs to branch s
-    mod B and is added to the same sums as all others, in the order of s. The same (posterior, seed, S) gives the same
+    mod B. The draws of one branch after the other are added to the same sums, in the order of s. The same (posterior, seed, S) gives the same
     maps for any chunk size, batch size or order of frames, up to rounding where a library sums in another order for
     another batch size.
 
@@ -140,11 +149,10 @@ class Sampler:
         for branch in self._branches:
             branch.network.eval()
             if branch.stochastic and not is_converted(branch.network):
-                given = "an unconverted network with a posterior"
-                raise InputError(given, "a converted network", "call segunc.convert on it first")
+                raise InputError("the network of a posterior is not converted", hint="call segunc.convert on it first")
         self.draws = draws_of(self._branches, self.posterior, draws)
         if chunk is not None and chunk < 1:
-            raise InputError(f"chunk {chunk}", "at least 1", "leave it out to have it chosen by memory")
+            raise InputError(f"a chunk of {chunk} draws is none", hint="leave it out to have it chosen by memory")
         self.scores = check_scores(scores)
         self.fitted = tuple(fitted)
         table = [SCORES[name] for name in with_parts(self.scores, self.fitted)]
@@ -152,20 +160,21 @@ class Sampler:
         for score in table:
             for need in score.needs if score.sources - {"draws", "base"} else ():
                 if (evidence := EVIDENCE[need]).without and need not in there:
-                    given = f"score {score.name} of a model {evidence.without}"
-                    raise InputError(given, "a model that has what it needs", evidence.remedy(score.name))
+                    raise InputError(
+                        f"score {score.name} of a model {evidence.without} cannot be made",
+                        hint=evidence.remedy(score.name),
+                    )
         self._of_base = [score for score in table if score.sources <= {"base", "constant"}]
         self._sums = [score for score in table if "scores" in score.sources]
         self._of_draws = [score for score in table if score not in self._of_base and score not in self._sums]
         self._needs = {name for score in table for name in score.needs}
         self._both = any("base" in score.sources for score in self._of_draws)
         if not (temperature > 0 and math.isfinite(temperature)):
-            raise InputError(f"temperature {temperature}", "a positive number", "1 changes nothing")
+            raise InputError(f"a temperature of {temperature} is not positive", hint="1 changes nothing")
         self.temperature, self.calibrator = temperature, calibrator
         self.seed, self.scope, self.chunk, self.precision = seed, scope, chunk, precision
         self.noise = NoiseSource(seed, scheme, self.draws)
         self.compiled = compiled
-        self.group: int | None = None
         self.device = next(network.parameters()).device
         self.report = SamplerReport()
         self._runners: list[BranchRunner] = []  # changed in place: copies with another execution share them
@@ -185,7 +194,7 @@ class Sampler:
         calibrated: bool = True,
         seed: int | None = None,
     ) -> Prediction:
-        """The maps of n frames of one size.
+        """Return the maps of n frames of one size.
 
         Args:
             images: what the network takes, ``[n, 3, H, W]``.
@@ -193,7 +202,7 @@ class Sampler:
                 resized bilinearly; prediction and msp come from the resized probabilities.
             keep_probabilities: also return the mean probabilities.
             calibrated: False returns them as the draws gave them, at the size of the network's output, ``[n, C, h, w]``: what is
-                blended over tiles or time is calibrated after that.
+                blended over tiles is calibrated after that.
             seed: of other draws for these frames alone; None for the sampler's own.
 
         Raises:
@@ -203,92 +212,60 @@ class Sampler:
         check_images(images, self.network)
         images = to_device(images, self.device).contiguous(memory_format=torch.channels_last)
         self._prepare(images, self.noise if seed is None else replace(self.noise, seed=seed))
-        of_frames = beside(lambda: self._evidence("frame", images), images)
-        first = self._runners[0]
-        plain = first if first.branch.transform.identity else first.untransformed()
-        if first.branch.network is not self.network:  # whose posterior draws other networks only
-            plain = BranchRunner(Branch(self.network, Deterministic()), range(0), self._engines[id(self.network)])
-        common: dict[InputTransform, Prefix] = defaultdict(Prefix)  # of these frames, and gone with them
-        found = self._pass(plain, images, common)
-        base, upsampling = found.base_logits()
-        require_finite(base)
-        if self.report.upsampled is None and (note := check_logits(self.network, base, images)):
-            self.report.messages.append(note)
-        self.report.upsampled = found.ending is not None
-        constants = self._evidence("constant", images)
-        given: dict[str, Any] = {"temperature": self.temperature}
-        given["logarithms"] = getattr(self.network, "logarithms", False)
-        at = (upsampling, self._backend)
-        ready = [base_maps(self._of_base, z, *at, constants=constants, **given) for z in base]
-        # Volumes at full resolution, which only a score of both draws and base network needs.
-        both = [base_evidence(z, upsampling, **given) if self._both else {} for z in base]
-        shape = (base.shape[1], upsampling.kept, base.device, self._backend)
-        sums = [DrawAccumulator(*shape, needs=self._needs, **given) for _ in images]
-        pending = PendingDraws(sums)
-        left = [runner.draws for runner in self._runners]
-        if plain is first and first.folded is None:
-            pending.put(left[0], base, upsampling, first.branch.transform)
-            left[0] = range(0)
-        del base
-        self._sample(images, pending, left, {0: found} if plain is first else {}, common)
+        evidence = self._sample(images)
         if len(images) > 1 and any(engine.branching for engine in self._engines.values()):
             # A branch that values decide was taken for the whole batch.
-            alone = [
-                self(i[None], size=size, keep_probabilities=True, calibrated=calibrated, seed=seed) for i in images
+            frames = [
+                self(i[None], size=size, keep_probabilities=keep_probabilities, calibrated=calibrated, seed=seed)
+                for i in images
             ]
-            scores = {name: torch.cat([one.scores[name] for one in alone]) for name in self.scores}
-            probabilities = torch.cat([one.probabilities for one in alone if one.probabilities is not None])
-            prediction = torch.cat([one.prediction for one in alone])
-            return Prediction(prediction, scores, probabilities if keep_probabilities else None)
-        frames, fitted = [], of_frames()
-        for number, (of_frame, maps, extra) in enumerate(zip(sums, ready, both, strict=True)):
-            prediction, evidence = of_frame.finish()
-            raw = evidence["probabilities"]
-            most_probable = None if self.calibrator is not None and not self.calibrator.scalar else prediction
-            if self.calibrator is not None:
-                evidence = calibrate(evidence, self.calibrator)
-            evidence |= extra | constants | {name: values[number, None] for name, values in fitted.items()}
-            frame = finish_frame(self._of_draws, evidence, size, most_probable, maps, keep=keep_probabilities)
-            frames.append(frame if calibrated else replace(frame, probabilities=raw[0]))
-        kept = [frame.probabilities for frame in frames if frame.probabilities is not None]
+            return Prediction(
+                torch.cat([frame.prediction for frame in frames]),
+                {name: torch.cat([frame.scores[name] for frame in frames]) for name in self.scores},
+                torch.cat([cast(Tensor, frame.probabilities) for frame in frames]) if keep_probabilities else None,
+            )
+        frames = [self._finish(frame, size, keep_probabilities, calibrated) for frame in evidence]
         maps = {name: torch.stack([frame.scores[name] for frame in frames]) for name in frames[0].scores}
         if self._sums:
-            evidence = self._evidence("scores", maps)
-            maps |= {score.name: score(evidence) for score in self._sums}
+            of_scores = self._evidence("scores", maps)
+            maps |= {score.name: score(of_scores) for score in self._sums}
         return Prediction(
             torch.stack([frame.prediction for frame in frames]),
             {name: maps[name] for name in self.scores},
-            torch.stack(kept) if keep_probabilities else None,
+            torch.stack([cast(Tensor, frame.probabilities) for frame in frames]) if keep_probabilities else None,
         )
 
-    def provider(self, need: str) -> Any:
-        """What gives some evidence that was fitted on the model; None where nothing does."""
-        return next((provider for provider in self.fitted if need in provider.gives), None)
+    def _finish(
+        self, frame: FrameEvidence, size: tuple[int, int] | None, keep_probabilities: bool, calibrated: bool
+    ) -> Prediction:
+        """Return one frame's maps of all scores but sums of others, each ``[H, W]``; its sums over the draws are used up."""
+        prediction, evidence = frame.draws.finish()
+        raw = evidence["probabilities"]
+        most_probable = None if self.calibrator is not None and not self.calibrator.scalar else prediction
+        if self.calibrator is not None:
+            evidence = calibrate(evidence, self.calibrator)
+        evidence |= frame.others
+        finished = finish_frame(self._of_draws, evidence, size, most_probable, frame.of_base, keep=keep_probabilities)
+        return finished if calibrated else replace(finished, probabilities=raw[0])
 
-    def _evidence(self, source: Source, given: Any) -> dict[str, Any]:
-        """What is needed of one source of that which was fitted on the model, for images or maps."""
+    def _evidence(self, source: Source, subject: Any) -> dict[str, Any]:
+        """Return what is needed of one source of that which was fitted on the model, for images or maps."""
         needs = {name for name in self._needs if EVIDENCE[name].source == source}
-        found: dict[str, Any] = {}
+        evidence: dict[str, Any] = {}
         for provider in self.fitted:
             if asked := needs & provider.gives:
-                found |= provider(given, asked, self.precision, self.temperature)
-        return found
+                evidence |= provider(subject, asked, self.precision, self.temperature)
+        return evidence
 
-    def with_execution(self, *, chunk: int | None, group: int | None, compiled: bool) -> Sampler:
-        """The same draws of the same networks, computed in another way; what was found out about them is shared.
-        ``chunk`` and ``compiled`` are those of the class. ``group`` is how many frames come at once where ``compiled``:
-        fewer run uncompiled, as each number would be compiled anew; None for any number."""
+    def with_execution(self, *, chunk: int | None, compiled: bool) -> Sampler:
+        """Return a sampler of the same draws of the same networks, computed in another way; what was found out about them is shared.
+        The arguments are those of the class."""
         other = copy.copy(self)
-        other.chunk, other.group, other.compiled = chunk, group, compiled
+        other.chunk, other.compiled = chunk, compiled
         return other
 
-    def drawn_forms(self) -> tuple[int, int]:
-        """How many draws have noise, and in how many forms (pairs of a network and a scale of its input) they run."""
-        drawn = [b for b in (self._branches[draw % len(self._branches)] for draw in range(self.draws)) if b.stochastic]
-        return len(drawn), len({(id(branch.network), branch.transform.scale) for branch in drawn})
-
     def chunk_for(self, frames: int, size: tuple[int, int], classes: int) -> int:
-        """Draws in a batch for ``frames`` frames of (height, width) ``size``."""
+        """Return how many draws are in a batch for ``frames`` frames of (height, width) ``size``."""
         if not self.report.batched:
             return 1
         pixels = frames * size[0] * size[1]
@@ -303,13 +280,6 @@ class Sampler:
         else:
             most = CHUNK_PIXELS // pixels
         return max(1, min(self.draws, most))
-
-    def _chunk_of(self, images: Tensor, classes: int) -> int:
-        return self.chunk_for(len(images), (images.shape[-2], images.shape[-1]), classes)
-
-    def _pass(self, runner: BranchRunner, images: Tensor, common: dict[InputTransform, Prefix]) -> Pass:
-        shared = common[runner.branch.transform] if runner.engine.own else None
-        return Pass(runner, images, self._chunk_of(images, 1), shared)
 
     def _prepare(self, images: Tensor, noise: NoiseSource) -> None:
         """Make the runners, and check their networks with the first frames; then make their draws of this noise."""
@@ -343,79 +313,102 @@ class Sampler:
         )
         return frozenset()
 
-    def _sample(
-        self,
-        images: Tensor,
-        pending: PendingDraws,
-        left: list[range],
-        passes: dict[int, Pass],
-        common: dict[InputTransform, Prefix],
-    ) -> None:
-        """Compute what is left of every branch, always the branch whose draw is next, and add it to the sums."""
-        chunk = self._chunk_of(images, pending.shape[0])
-        compiled = self.compiled and self.group in (None, len(images))
-        if compiled and self.device.type == "cuda":
-            self.chunk = chunk  # a graph is for one number of draws, which free memory must not change
-        while (draw := min((draws[0] for draws in left if draws), default=self.draws)) < self.draws:
-            index = draw % len(left)
-            runner = self._runners[index]
-            if index not in passes:
-                passes[index] = self._pass(runner, images, common)
-            current = passes[index]
-            if runner.folded is None:
-                wanted = left[index]
-                logits, upsampling = current.base_logits()
+    def _sample(self, images: Tensor) -> list[FrameEvidence]:
+        """Run the base network and all draws over frames, and return what each frame's maps are made of."""
+        fitted, constants = self._evidence("frame", images), self._evidence("constant", images)
+        first = self._runners[0]
+        plain = first if first.branch.transform.identity else first.untransformed()
+        if first.branch.network is not self.network:  # whose posterior draws other networks only
+            plain = BranchRunner(Branch(self.network, Deterministic()), range(0), self._engines[id(self.network)])
+        common: dict[InputTransform, Prefix] = defaultdict(Prefix)  # of these frames, and gone with them
+
+        def run(runner: BranchRunner) -> Pass:
+            return Pass(runner, images, common[runner.branch.transform] if runner.engine.own else None)
+
+        base_pass = run(plain)
+        base, upsampling = base_pass.base_logits()
+        require_finite(base)
+        if self.report.upsampled is None and (note := check_logits(self.network, base, images)):
+            self.report.messages.append(note)
+        self.report.upsampled = base_pass.ending is not None
+        how = (self.temperature, getattr(self.network, "logarithms", False))
+        shape = (base.shape[1], upsampling.kept, base.device, self._backend)
+        frames = []
+        for number, logits in enumerate(base):
+            of_base = base_maps(self._of_base, logits, upsampling, self._backend, *how, constants)
+            # Volumes at full resolution, which only a score of both draws and base network needs.
+            others = (base_evidence(logits, upsampling, *how) if self._both else {}) | constants
+            others |= {name: values[number, None] for name, values in fitted.items()}
+            sums = DrawAccumulator(*shape, needs=self._needs, temperature=how[0], logarithms=how[1])
+            frames.append(FrameEvidence(sums, of_base, others))
+        sums_of_frames = [frame.draws for frame in frames]
+        for runner in self._runners:
+            if runner is not plain:
+                self._add_branch(runner, run(runner), images, sums_of_frames)
+            elif runner.folded is None:
+                add_draws(sums_of_frames, [base], len(runner.draws), upsampling, runner.branch.transform)
             else:
-                one_by_one = current.prefix is not None and not runner.engine.shares(2)
-                together = 1 if one_by_one or current.alone else min(chunk, len(runner.draws))
-                wanted = left[index][:together]
-                done = len(runner.draws) - len(left[index])
-                whole = compiled and len(wanted) == together
-                try:
-                    logits, upsampling = current.logits(done, done + len(wanted), whole)
-                except Exception as error:
-                    if len(wanted) == 1 or not is_out_of_memory(error):
-                        raise
-                    chunk = self.chunk = max(1, len(wanted) // 2)
-                    self.report.messages.append(f"out of memory: chunk halved to {chunk}")
-                    torch.cuda.empty_cache()
-                    continue
-            if index and wanted[0] == index:
-                require_finite(logits)  # branch 0 was checked by its base
-            pending.put(wanted, logits, upsampling, runner.branch.transform)
-            left[index] = left[index][len(wanted) :]
-            if not left[index]:
-                del passes[index]
-            if pending.full:
-                pending.add_until(min((draws[0] for draws in left if draws), default=self.draws))
-        pending.add_until(self.draws)
+                del base, logits
+                self._add_branch(runner, base_pass, images, sums_of_frames)
+        return frames
+
+    def _add_branch(self, runner: BranchRunner, branch_pass: Pass, images: Tensor, sums: list[DrawAccumulator]) -> None:
+        """Run the draws of a branch over images, a chunk at a time, and add them to the sums of each frame."""
+        total, transform = len(runner.draws), runner.branch.transform
+        if runner.folded is None:
+            logits, upsampling = branch_pass.base_logits()
+            require_finite(logits)
+            add_draws(sums, [logits], total, upsampling, transform)
+            return
+        chunk = self.chunk_for(len(images), (images.shape[-2], images.shape[-1]), sums[0].shape[0])
+        if self.compiled and self.device.type == "cuda":
+            self.chunk = chunk  # a graph is for one number of draws, which free memory must not change
+        done, waiting = 0, list[Tensor]()
+        while done < total:
+            together = 1 if branch_pass.alone else min(chunk, total)
+            count = min(together, total - done)
+            try:
+                logits, upsampling = branch_pass.logits(done, done + count, self.compiled and count == together)
+            except Exception as error:
+                if count == 1 or not is_out_of_memory(error):
+                    raise
+                chunk = self.chunk = max(1, count // 2)
+                self.report.messages.append(f"out of memory: chunk halved to {chunk}")
+                torch.cuda.empty_cache()
+                continue
+            if done == 0 and runner is not self._runners[0]:
+                require_finite(logits)  # the first branch was checked by its base
+            done += count
+            waiting.append(logits)
+            if done == total or sum(part.numel() * part.element_size() for part in waiting) >= PENDING_BYTES:
+                add_draws(sums, waiting, sum(map(len, waiting)) // len(sums), upsampling, transform)
+                waiting = []
 
     def _report(self, engine: Engine) -> None:
         """Take what the self-check of a network found into the report."""
-        found, report = engine.found, self.report
-        if found is None:
+        check, report = engine.found, self.report
+        if check is None:
             return
-        unreached = tuple(n for n, reached in zip(engine.layout.names, found.reached, strict=True) if not reached)
-        report.self_check = max(found.batched, report.self_check or 0.0)
-        report.batched &= is_rounding(found.batched)
-        report.shared &= is_rounding(found.shared)
+        unreached = tuple(n for n, reached in zip(engine.layout.names, check.reached, strict=True) if not reached)
+        batched, shared = is_rounding(check.batched), is_rounding(check.shared)
+        report.self_check = max(check.batched, report.self_check or 0.0)
+        report.batched &= batched
+        report.shared &= shared
         report.unreached += unreached
-        if not is_rounding(found.repeated):
+        if not is_rounding(check.repeated):
             report.messages.append(
-                f"two passes of the same frame and draw differ by {found.repeated:.1e} of the largest logit: the network draws "
+                f"two passes of the same frame and draw differ by {check.repeated:.1e} of the largest logit: the network draws "
                 "random numbers itself, which no seed decides here; switch its noise or its dropout off in eval mode"
             )
-        elif not is_rounding(found.batched):
+        elif not batched:
             report.messages.append(
                 "self-check failed: two draws as a batch differ from the same two one by one by "
-                f"{found.batched:.1e} of the largest logit; draws run one at a time"
+                f"{check.batched:.1e} of the largest logit; draws run one at a time"
             )
-        if is_rounding(found.repeated) and not is_rounding(found.shared):
+        if is_rounding(check.repeated) and not shared:
             report.messages.append(
-                "what is common to all draws can be shared on this network by one draw at a time only"
-                if is_rounding(found.shared_one)
-                else "what is common to all draws cannot be shared on this network (the logits change by "
-                f"{found.shared:.1e} of the largest); everything is computed for every draw"
+                "what is common to all draws cannot be shared on this network (the logits change by "
+                f"{check.shared:.1e} of the largest); everything is computed for every draw"
             )
         if unreached:
             report.messages.append(f"{len(unreached)} norm sites are never called by the network, e.g. {unreached[0]}")
@@ -429,11 +422,11 @@ def sample_frames(
     keep_probabilities: bool = False,
     seed: int | None = None,
 ) -> Prediction:
-    """The maps of frames RGB uint8 ``[H, W, 3]`` of one size, at their own size. The network, a
+    """Return the maps of frames RGB uint8 ``[H, W, 3]`` of one size, at their own size. The network, a
     :class:`SegmentationNetwork`, sees (height, width) ``size``; None is its inference size for the frame.
     ``keep_probabilities`` and ``seed`` are those of :meth:`Sampler.__call__`."""
     network = sampler.network
     assert isinstance(network, SegmentationNetwork)
     frame = (images[0].shape[0], images[0].shape[1])
-    given = network_input(images, inference_size(network.description, frame, size))
-    return sampler(given, size=frame, keep_probabilities=keep_probabilities, seed=seed)
+    batch = network_input(images, inference_size(network.description, frame, size))
+    return sampler(batch, size=frame, keep_probabilities=keep_probabilities, seed=seed)

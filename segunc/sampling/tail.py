@@ -13,10 +13,9 @@ never exist for more than one draw (reference) or one tile (the others).
 from __future__ import annotations
 
 import importlib.util
-import itertools
 from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -36,8 +35,6 @@ NATIVE_BASE = ("deterministic-msp", "deterministic-entropy", "deterministic-max-
 """Scores that the compiled tail makes of low-resolution logits in one pass, as their formulas do but for rounding."""
 STRIP_BYTES = 1 << 20
 """Working memory of one strip: it should stay in the cache while the passes of the softmax go over it."""
-PENDING_BYTES = 64 << 20
-"""Logits that wait until several draws are added to the sums at once."""
 
 
 def choose_backend(device: torch.device) -> tuple[Backend, str]:
@@ -241,61 +238,38 @@ def base_maps(
     return {score.name: found[score.name] for score in scores}
 
 
-class Waiting(NamedTuple):
-    """A draw of n frames: its place in the logits of a chunk, what upsamples them, the transform to undo after that."""
+def add_draws(
+    sums: Sequence[DrawAccumulator],
+    chunks: Sequence[Tensor],
+    draws: int,
+    upsampling: Upsampling,
+    transform: InputTransform,
+) -> None:
+    """Add draws of n frames to the sums of each frame, in their order.
 
-    logits: Tensor
-    place: int
-    upsampling: Upsampling
-    transform: InputTransform
+    Args:
+        sums: of the n frames.
+        chunks: logits ``[k * n, C, h, w]`` of k draws each, draw-major; one chunk ``[n, C, h, w]`` where all draws are the same.
+        draws: in all chunks.
+        upsampling: that is left to be done to the logits.
+        transform: of the frames, which is undone behind the upsampling.
 
-
-class PendingDraws:
-    """Draws of n frames that wait until those before theirs were added to the frames' sums of ``shape`` (C, H, W)."""
-
-    def __init__(self, sums: Sequence[DrawAccumulator]) -> None:
-        self._sums = sums
-        self._waiting: dict[int, Waiting] = {}
-        self._added = 0
-        self.shape = sums[0].shape
-
-    @property
-    def full(self) -> bool:
-        """Whether enough logits wait to be added at once."""
-        held = {id(draw.logits): draw.logits for draw in self._waiting.values()}
-        return sum(logits.numel() * logits.element_size() for logits in held.values()) >= PENDING_BYTES
-
-    def put(self, draws: range, logits: Tensor, upsampling: Upsampling, transform: InputTransform) -> None:
-        """Let draws (by number) of one branch wait; InputError where they are of other classes or size than the sums.
-        ``logits`` are ``[k * n, C, h, w]``, draw-major, or ``[n, C, h, w]`` where the draws are all the same. The
-        upsampling is left to be done to them, and after it the inverse of the branch's transform."""
-        found = (logits.shape[1], *(upsampling.kept if transform.identity else self.shape[1:]))
-        if found != self.shape:
-            given = f"networks that return {self.shape} and {found} (classes, height, width)"
-            raise InputError(given, "the same for all")
-        distinct = len(logits) // len(self._sums)
-        for place, draw in enumerate(draws):
-            self._waiting[draw] = Waiting(logits, place % distinct, upsampling, transform)
-
-    def add_until(self, end: int) -> None:
-        """Add all draws with smaller numbers, which must be here, to the sums in their order."""
-        ready = [self._waiting.pop(draw) for draw in range(self._added, end)]
-        size = (self.shape[1], self.shape[2])
-        for frame, sums in enumerate(self._sums):
-            for key, group in itertools.groupby(ready, lambda draw: (*draw[2:], draw.logits.dtype, draw.logits.device)):
-                upsampling, transform = key[:2]
-                chunks = [list(of_chunk) for _, of_chunk in itertools.groupby(group, lambda draw: id(draw.logits))]
-                logits = [self._of_frame(frame, of_chunk) for of_chunk in chunks]
-                if transform.identity:
-                    sums.add(logits[0] if len(logits) == 1 else torch.cat(logits), upsampling)
-                    continue
-                for one in itertools.chain(*logits):  # at full resolution, so one at a time
-                    sums.add(transform.undo(upsampling.apply(one[None].float()), size), Upsampling.none(size))
-        self._added = end
-
-    def _of_frame(self, frame: int, draws: list[Waiting]) -> Tensor:
-        """Successive draws of one chunk of one frame, ``[len(draws), C, h, w]``, not copied."""
-        logits, step = draws[0].logits, len(self._sums)
-        first, last = (draw.place * step + frame for draw in (draws[0], draws[-1]))
-        found = logits[first : last + 1 : step]
-        return found if len(found) == len(draws) else logits[frame : frame + 1].expand(len(draws), -1, -1, -1)
+    Raises:
+        InputError: the draws are of other classes or another size than the sums.
+    """
+    size = sums[0].shape[1:]
+    shape = (chunks[0].shape[1], *(upsampling.kept if transform.identity else size))
+    if shape != sums[0].shape:
+        raise InputError(
+            f"networks return {sums[0].shape} and {shape} (classes, height, width)", hint="use alike networks"
+        )
+    for frame, of_frame in enumerate(sums):
+        parts = [chunk[frame :: len(sums)] for chunk in chunks]
+        logits = parts[0] if len(parts) == 1 else torch.cat(parts)
+        logits = logits.expand(draws, -1, -1, -1) if len(logits) < draws else logits
+        if transform.identity:
+            of_frame.add(logits, upsampling)
+            continue
+        whole = Upsampling.none((size[0], size[1]))
+        for draw in logits:  # at full resolution, so one at a time
+            of_frame.add(transform.undo(upsampling.apply(draw[None].float()), whole.kept), whole)

@@ -70,7 +70,7 @@ def demo(options: DemoOptions, step: Step | None = None, say: Callable[[str], No
                 base=abnn, method=method, config=config, out=abnn, settings=root, device=device
             )
             step(title, "finetune", fitted)
-    step("is the uncertainty alive", "doctor", opts.DoctorOptions(model=abnn, dataset="toy", root=data, device=device))
+    step("is the uncertainty alive", "doctor", opts.DoctorOptions(model=abnn, device=device))
     maps = opts.PredictOptions(model=abnn, input=frames, out=out / "maps", overlay=True, device=device)
     step("maps of the anomaly split", "predict", maps)
     anomaly = opts.EvaluateOptions(maps=out / "maps", anomaly_labels=masks, out=out / "anomaly.json", device=device)

@@ -18,7 +18,6 @@ from segunc.affine.draws import AffineLayout
 from segunc.affine.sites import StochasticSite
 from segunc.core.device import describe_device, flushed_denormals, threads
 from segunc.core.errors import InputError
-from segunc.data.datasets import dataset_entry
 from segunc.data.images import Image, load_image
 from segunc.maps.health import examine
 from segunc.maps.statistics import maps_folders
@@ -31,7 +30,6 @@ from segunc.posteriors.model import Model
 from segunc.sampling.frames import network_input
 from segunc.sampling.sampler import Sampler
 from segunc.verbs.execution import make_sampler
-from segunc.verbs.labels import split_samples
 from segunc.verbs.predict import predict, recorded_options
 
 IDENTITY_BOUND = 1e-5  # largest difference of logits at alpha = 0, relative to the largest, that is float32 rounding
@@ -53,7 +51,7 @@ class Finding:
 
 
 def diagnose(model: Model, sampler: Sampler, image: Image, size: tuple[int, int]) -> list[Finding]:
-    """All checks of a Bayesian model that need one clean frame: RGB uint8 ``[H, W, 3]``, seen at (height, width) ``size``."""
+    """Run all checks of a Bayesian model, on one clean frame: RGB uint8 ``[H, W, 3]``, seen at (height, width) ``size``."""
     frame = network_input([image], size).to(sampler.device)
     findings = []
     if model.report is not None:
@@ -97,7 +95,7 @@ def _dead_channels(network: nn.Module) -> Finding:
 
 @torch.inference_mode()
 def conversion_differences(network: nn.Module, images: Tensor, alpha: float = 0.1) -> tuple[float, float]:
-    """How exact a converted network is on images ``[N, 3, H, W]``, as largest differences relative to the largest logit.
+    """Measure how exact a converted network is on images ``[N, 3, H, W]``, as largest differences relative to the largest logit.
 
     Returns:
         a draw at alpha = 0 against the unconverted network, and two draws at ``alpha`` as a batch against one by one: infinite
@@ -133,7 +131,7 @@ def _identity(network: nn.Module, frame: Tensor) -> Finding:
 
 
 def _convergence(sampler: Sampler, frame: Tensor, scores: Mapping[str, Tensor]) -> Finding:
-    """How far maps from other draws of the same number lie from these."""
+    """Compare maps with those from other draws of the same number."""
     other = sampler(frame, seed=sampler.seed + 1).scores
     parts, worst = [], 0.0
     for name in ("entropy", "epistemic"):
@@ -166,11 +164,11 @@ class DoctorResult:
 
 @takes(DoctorOptions)
 def doctor(options: DoctorOptions) -> DoctorResult:
-    """Check a model: is its uncertainty alive, and its conversion sound? Or check maps folders, and with ``repair`` make their
+    """Check that the uncertainty of a model is alive and its conversion sound; or check maps folders, and with ``repair`` make their
     damaged frames again.
 
     Raises:
-        InputError: the model, the image or the data set cannot be used; a folder's manifest is damaged, or records no command.
+        InputError: the model or the image cannot be used; a folder's manifest is damaged, or records no command.
 
     >>> result = doctor(DoctorOptions(model=abnn, draws=4, size=(64, 128), device="cpu"))
     >>> result.failure, result.findings[0].check, result.findings[0].status
@@ -200,8 +198,6 @@ def doctor(options: DoctorOptions) -> DoctorResult:
         image = load_image(Path(options.image)) if options.image else _toy_frame()
         size = inference_size(description, (image.shape[0], image.shape[1]), options.size)
         findings = diagnose(model, sampler, image, size)
-        if options.dataset:
-            findings.append(_calibration(options.dataset, options, model, sampler))
     failed = [finding.check for finding in findings if finding.status == "fail"]
     return DoctorResult(tuple(about), tuple(findings), f"not sound: {'; '.join(failed)}" if failed else "")
 
@@ -230,22 +226,3 @@ def _toy_frame() -> Image:
     from segunc.toyroads import render_scene
 
     return render_scene(np.random.SeedSequence(0), (256, 512), anomaly=False).image
-
-
-def _calibration(dataset: str, options: DoctorOptions, model: Model, sampler: Sampler) -> Finding:
-    from segunc.evaluation.evaluator import EvaluationOptions
-    from segunc.evaluation.models import evaluate_model
-    from segunc.training.data import spaced
-
-    if not options.root:
-        raise InputError("--dataset without --root", "the folder of the data set", "")
-    entry = dataset_entry(dataset, labels=options.label_map)
-    samples = split_samples(entry, options)
-    chosen = [samples[i] for i in spaced(len(samples), options.frames)]
-    wanted = EvaluationOptions(scores=("msp",), map_classes=options.map_classes)
-    result = evaluate_model(sampler, model, entry, chosen, wanted, size=options.size).result
-    ece, nll, miou = result["calibration"]["ece"], result["calibration"]["nll"], result["segmentation"]["miou"]
-    if ece is None:
-        return Finding("calibration", "warn", result["reasons"]["calibration.ece"])
-    text = f"ECE {ece:.4f}, NLL {nll:.4f}, mIoU {miou:.4f} on {len(chosen)} frames of {entry.name} {options.split}"
-    return Finding.of("calibration", ece < 0.1, text)

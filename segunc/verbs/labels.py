@@ -9,13 +9,13 @@ from typing import Any
 from segunc.core.errors import InputError
 from segunc.data.entry import DatasetEntry, Sample, encoding_of_masks
 from segunc.maps.labelled import LabelFolder, Labels
-from segunc.options import ClassTruthOptions, DoctorOptions, TruthOptions
+from segunc.options import ClassTruthOptions, TruthOptions
 
 SELECTION = "selection"
 """A split of every data set with class labels: val, or what stands in for it where every frame of val holds an anomaly."""
 
 
-def split_samples(entry: DatasetEntry, options: TruthOptions | DoctorOptions) -> list[Sample]:
+def split_samples(entry: DatasetEntry, options: TruthOptions) -> list[Sample]:
     """The frames of the split in ``--root``; :data:`SELECTION` are those that every selection of a fine-tuning looks at."""
     root = Path(options.root or "")
     selected = options.split == SELECTION

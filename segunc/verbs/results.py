@@ -245,9 +245,6 @@ def summary(options: SummaryOptions) -> SummaryResult:
         if manifest.get("status") != "finished":
             status = manifest.get("status", "unknown")
             notes.append(f"{folder} is not finished (status {status}); the list is of what is there")
-        if manifest.get("run", {}).get("smooth") is not None:
-            also = "its epistemic also holds how much successive frames disagree"
-            notes.append(f"{folder} is smoothed along the video; {also}")
     lost = [(folder, failure) for folder, manifest in manifests.items() for failure in manifest.get("failed", [])]
     failure = ""
     if lost:

@@ -13,7 +13,6 @@ import numpy as np
 from segunc.data.labels import LabelMap
 from segunc.frames.sources import open_source
 from segunc.maps.manifest import build_manifest
-from segunc.maps.nearest import NearestPlaces, TrainingPlace
 from segunc.maps.store import MapsWriter
 from tests.maps.fakes import CLASSES, PALETTE
 
@@ -48,14 +47,6 @@ def score_maps(grey: Any, seed: int, *, shift: float = 0.0) -> dict[str, Any]:
     }
 
 
-def neighbours(seed: int) -> NearestPlaces:
-    """A grid of 2 x 3 places that covers a little more than the frame."""
-    generator = np.random.default_rng(seed)
-    known = [TrainingPlace(f"town/{i:03d}", 0.5, 0.5, None if i == 0 else i % 3) for i in range(20)]
-    places, distances = generator.integers(0, 20, (2, 3)), generator.random((2, 3), np.float32)
-    return NearestPlaces("toy", known, places, distances, (1.25, 1.0))
-
-
 def write_maps(
     images: Path,
     out: Path,
@@ -79,8 +70,7 @@ def write_maps(
             prediction[-6:] = 1
             found = score_maps(grey, frame.index + 100 * seed, shift=shift)
             maps = {"prediction": prediction, **{name: found[name] for name in scores}}
-            near = neighbours(frame.index) if "anomaly" in scores else None
-            record = writer.store(frame.name, maps, place=frame.index, nearest=near)
+            record = writer.store(frame.name, maps, place=frame.index)
             look = int(np.random.default_rng(frame.index).integers(2**62))  # each of another place
             writer.commit(record | {"stamp": frame.stamp, "look": f"{look:016x}"})
     return out

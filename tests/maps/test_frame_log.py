@@ -126,20 +126,3 @@ def test_records_are_read_when_asked_for(tmp_path: Path) -> None:
     assert "000009" not in records
     with pytest.raises(KeyError):
         records["000009"]
-
-
-@pytest.mark.parametrize(
-    ("places", "kept"),
-    [
-        ((0, 1, 2), 3),
-        ((0, 2, 1), 1),  # 1, 10, 2 by the order of texts, with 10 smoothed before 2
-        ((1, 0, 2), 0),
-        ((None, 1, 2), 0),  # the first image was replaced
-    ],
-)
-def test_a_sequence_is_kept_up_to_the_first_frame_that_stands_elsewhere(
-    tmp_path: Path, places: tuple[int | None, ...], kept: int
-) -> None:
-    log = FrameLog(written(tmp_path, *range(3)))
-    assert log.recover(lambda found: places[found["index"]], in_sequence=True) == 3 - kept
-    assert places_of(log.path) == list(range(kept))

@@ -23,7 +23,6 @@ from segunc.maps.pipeline import run_pipeline
 from segunc.maps.reader import MapsReader
 from segunc.maps.score_files import read_score_file
 from segunc.maps.store import MapsWriter
-from segunc.processing.smoothing import Smoother
 from tests.maps.fakes import edit_log, edit_manifest, manifest, process, write_pictures, write_video
 
 NAMES = ("", ".", "..", "../x", "/x", "a/../../x", "a//b", "a/", "a\\b", "C:x", "a\0b", "a\nb", "x" * 256, "\udcff")
@@ -142,7 +141,7 @@ def test_overwrite_removes_what_a_killed_run_left_without_a_line(home: Path) -> 
 @pytest.mark.parametrize(
     "link",
     [
-        *("manifest.json", "frames.jsonl", "entropy", "entropy/a/frame_000.png", "smoothing", ".lock", ".lock-start"),
+        *("manifest.json", "frames.jsonl", "entropy", "entropy/a/frame_000.png", ".lock", ".lock-start"),
         *(f"{place}.segunc-partial" for place in (".manifest.json", "entropy/a/.frame_000.png", ".frames.csv")),
     ],
 )
@@ -152,8 +151,6 @@ def test_predict_writes_and_removes_nothing_behind_a_link(home: Path, link: str,
     path, moved = home / "maps" / link, home / "moved"
     if path.exists():
         path.rename(moved)
-    elif link == "smoothing":
-        shutil.copytree(home / "x", moved)
     else:
         moved.write_text("precious")
     if hard and moved.is_dir():
@@ -161,7 +158,6 @@ def test_predict_writes_and_removes_nothing_behind_a_link(home: Path, link: str,
     path.hardlink_to(moved) if hard else path.symlink_to(moved)
     before = {name: state for name, state in tree(home).items() if not name.startswith("maps")}
     try:
-        Smoother(1.0, home / "maps").finish()
         writer = MapsWriter(home / "maps", manifest(), overwrite=overwrite)
         run_pipeline(open_source(home / "in"), process, writer)
     except InputError:

@@ -136,15 +136,6 @@ def test_flips_and_scales_are_brought_back_before_the_softmax() -> None:
         torch.testing.assert_close(logits, other)
 
 
-def test_mirrored_frames_of_a_network_of_single_pixels_say_the_same() -> None:
-    network = nn.Sequential(nn.Conv2d(3, 8, 1), nn.ReLU(), nn.Conv2d(8, 4, 1)).eval()
-    result = Sampler(network, TestTimeAugmentation(Deterministic(), (1.0,), flip=True))(IMAGES)
-    assert float(result.scores["epistemic"].max()) < 1e-6
-    assert float(result.scores["entropy"].mean()) > 0.1
-    aware = Sampler(plain(0), TestTimeAugmentation(Deterministic(), (1.0,), flip=True))(IMAGES)
-    assert float(aware.scores["epistemic"].mean()) > 1e-5
-
-
 @pytest.mark.parametrize("scales", [(1.0, 0.75), (0.75, 1.0)])
 def test_augmentation_over_a_posterior_takes_its_draws_in_turn(scales: tuple[float, ...]) -> None:
     member = stochastic(0)
@@ -200,13 +191,6 @@ def test_own_dropout_is_the_mean_over_its_masks(layer: nn.Module, chunk: int | N
     # The frames of a batch meet the same masks.
     alone = Sampler(network, posterior, draws=7, seed=2)(IMAGES[1:])
     torch.testing.assert_close(alone.scores["entropy"][0], result.scores["entropy"][1], atol=1e-6, rtol=0)
-
-
-def test_own_dropout_of_probability_zero_is_the_network() -> None:
-    network = dropping(nn.Dropout(0.4))
-    result = Sampler(network, OwnDropout.of(dropout_layers(network), 0.0), draws=3)(IMAGES)
-    assert float(result.scores["epistemic"].max()) < 1e-6
-    torch.testing.assert_close(result.scores["entropy"], result.scores["deterministic-entropy"], atol=1e-6, rtol=0)
 
 
 def test_too_few_draws_and_mixtures_that_cannot_be() -> None:

@@ -13,9 +13,8 @@ from sklearn.decomposition import PCA
 from sklearn.mixture import GaussianMixture
 from torch import Tensor, nn
 
-from segunc.affine.convert import convert
 from segunc.baselines.densities import OF_GAUSSIANS, GaussianFit, Gaussians
-from segunc.baselines.head import HeadFit, HeadScores, LogitLayer
+from segunc.baselines.head import HeadFit, HeadScores
 from segunc.baselines.scores import (
     CLIPPED_ENERGY,
     LOG_DENSITY,
@@ -28,11 +27,9 @@ from segunc.core.errors import InputError
 from segunc.networks.description import NetworkDescription
 from segunc.networks.features import FeatureExtractor, Witness
 from segunc.networks.network import SegmentationNetwork
-from segunc.sampling.density import FeatureDensity, Neighbours, beside, guided_filter, unit_features
-from segunc.sampling.sampler import Sampler
-from segunc.scores import EVIDENCE, SCORES
+from segunc.sampling.density import FeatureDensity, Neighbours, guided_filter, unit_features
+from segunc.scores import EVIDENCE
 from segunc.uncertainty import energy
-from tests.sampling.plain import posterior_of
 
 FEATURES = frozenset(name for name, evidence in EVIDENCE.items() if evidence.source == "frame")
 CLASSES, SIZE, HALF = 3, 6, (0.5, 0.5, 0.5)
@@ -136,22 +133,6 @@ def test_a_class_of_one_feature_has_a_gaussian_and_dead_channels_are_left_out(kn
     found, expected = Gaussians.fit(moments, rows), Gaussians.fit(plain, known[0])
     for name, values in found(torch.cat([queries(), random(50, 2)], 1), OF_GAUSSIANS).items():
         assert_near(values, expected(queries(), OF_GAUSSIANS)[name])
-
-
-@pytest.mark.parametrize(
-    ("rows", "labels", "said"),
-    [
-        (random(8, SIZE), [0, 1, 2, 0, 1, 2, 0, 1], "8 features with a class .* expected at least 9"),
-        (random(30, SIZE), [255] * 30, "0 features with a class"),
-        (torch.ones(30, SIZE), [0, 1, 2] * 10, "the same wherever a class is"),
-    ],
-)
-def test_too_little_for_a_covariance_is_one_line(rows: Tensor, labels: list[int], said: str) -> None:
-    moments = moments_of(3)
-    moments.add(nn.functional.normalize(rows, dim=1), torch.tensor(labels))
-    with pytest.raises(InputError, match=said) as caught:
-        Gaussians.fit(moments, rows)
-    assert "\n" not in str(caught.value)
 
 
 def test_the_guided_filter_is_the_least_squares_of_each_window() -> None:
@@ -265,22 +246,6 @@ def test_clipped_and_scaled_energies_are_the_formulas(images: Tensor, kernel: in
     )
 
 
-def test_networks_without_such_a_layer_are_refused_in_one_line() -> None:
-    wide = network(nn.Conv2d(8, CLASSES, 3, padding=1))
-    with pytest.raises(InputError, match="3 x 3 places for the score vim"):
-        head_scores(wide, torch.zeros(1, 3, 8, 8), [VIRTUAL_LOGIT])
-    with pytest.raises(InputError, match="without a layer that makes its logits"):
-        LogitLayer(network(nn.ConvTranspose2d(8, CLASSES, 1)))
-    masks = network()
-    masks.body.logarithms = True
-    with pytest.raises(InputError, match="leave vim, react-energy and scale-energy out"):
-        LogitLayer(masks)
-    mixing = network()
-    mixing.body.register_forward_hook(lambda _, __, logits: logits - logits.mean(0, keepdim=True))
-    with pytest.raises(InputError, match="does more than upsample"):
-        LogitLayer(mixing)
-
-
 def density(own: SegmentationNetwork, images: Tensor, **options: Any) -> FeatureDensity:
     """Of the features of a layer."""
     extractor = FeatureExtractor(own, ["body.encoder"], [1.0, 0.5])
@@ -316,51 +281,11 @@ def test_the_evidence_that_is_needed_is_at_the_size_of_the_frame(images: Tensor)
     assert not torch.equal(guided, alone["feature distance"])
 
 
-def test_a_converted_network_has_the_features_of_the_one_that_it_was(images: Tensor) -> None:
-    expected = evidence_of(providers(network(), images), images)
-    converted = network()
-    convert(converted.body)
-    for name, values in evidence_of(providers(converted, images), images).items():
-        torch.testing.assert_close(values, expected[name], msg=name)
-
-
-def test_the_draws_have_no_part_in_what_the_features_say(images: Tensor) -> None:
-    expected = evidence_of(providers(network(), images), images, temperature=2.0)
-    own = network()
-    given: Any = {"posterior": posterior_of(own, 0.5, 1), "fitted": providers(own, images), "temperature": 2.0}
-    sampler = Sampler(own, draws=3, scores=["knn", "scale-energy", "entropy"], **given)
-    for _ in range(2):
-        found = sampler(images).scores
-        torch.testing.assert_close(found["knn"], expected["feature distance"])
-        torch.testing.assert_close(found["scale-energy"], expected[SCALED_ENERGY])
-    other = Sampler(network(), scores=["knn"], fitted=[density(network(), images)])(images[:1], size=(36, 46))
-    assert other.scores["knn"].shape == (1, 36, 46)
-
-
 def test_maps_without_a_place_or_of_other_features_are_one_line(images: Tensor) -> None:
     found = density(network(), images)
     for small, layer in ((nn.Sequential(Beyond()), "0"), (Witness("vit_tiny_patch16_224", HALF, HALF), "encoder.norm")):
         with pytest.raises(InputError, match="an image of 12 x 40, whose map has no place"):
             FeatureExtractor(small, [layer])(torch.zeros(1, 3, 12, 40))
     found.densities = [[Neighbours(random(4, 5))]] * 2
-    with pytest.raises(InputError, match="features of 8 numbers for a bank of 5"):
+    with pytest.raises(InputError, match="a bank of features of 5 numbers does not fit a layer of 8"):
         found(images, FEATURES)
-
-
-@pytest.mark.skipif(
-    not torch.cuda.is_available(), reason="needs a CUDA device: work beside the network on its own stream"
-)
-def test_on_a_gpu_the_density_runs_beside_the_network_and_gives_the_same() -> None:
-    own = network().cuda()
-    images = torch.rand(2, 3, 512, 768, device="cuda")
-    fitted = providers(own, images)
-    expected = evidence_of(fitted, images)
-    scores = ["knn", "vim", "react-energy", "scale-energy", "entropy"]
-    sampler = Sampler(own, scores=scores, fitted=fitted)
-    for _ in range(20):
-        found = sampler(images.clone()).scores
-        for name in scores[:-1]:
-            (need,) = SCORES[name].needs
-            torch.testing.assert_close(found[name], expected[need], rtol=1e-4, atol=1e-4)
-    finished = beside(lambda: evidence_of(fitted, images), images)
-    assert finished().keys() == expected.keys()

@@ -181,14 +181,6 @@ def test_without_a_compiler_the_reference_runs_and_says_so(monkeypatch: pytest.M
     assert "slower" in why
 
 
-@native
-def test_a_cache_that_cannot_be_written_is_no_obstacle(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    blocked = tmp_path / "file"
-    blocked.write_text("")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(blocked))
-    assert native_tail.__wrapped__().library is not None
-
-
 def streamed(logits: Tensor, names: tuple[str, ...] = tuple(PURE), temperature: float = 1.0) -> dict[str, Tensor]:
     """The scores of the draws' mean and those named of draws ``[S, C, H, W]``, added one by one."""
     size = (logits.shape[2], logits.shape[3])
@@ -241,14 +233,6 @@ def test_certain_draws_that_exclude_each_other_have_their_finite_divergence() ->
     assert float(variation_ratio(logits.softmax(1)[:, None])) == pytest.approx(1 / 3)
 
 
-def test_a_constant_added_to_a_draw_changes_nothing() -> None:
-    logits = torch.randn(5, 7, 2, 3, generator=torch.Generator().manual_seed(1)) * 3
-    shifted = logits + torch.tensor([0.0, 30.0, -7.0, 2.0, 100.0]).view(-1, 1, 1, 1)
-    before, after = streamed(logits), streamed(shifted)
-    for name in PURE:
-        torch.testing.assert_close(after[name], before[name], rtol=1e-4, atol=1e-5)
-
-
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
 @pytest.mark.parametrize("width", [7, 3000])
 def test_strips_of_rows_and_layouts_do_not_matter(layout: torch.memory_format, width: int) -> None:
@@ -262,13 +246,6 @@ def test_strips_of_rows_and_layouts_do_not_matter(layout: torch.memory_format, w
     expected = {name: getattr(means, name) for name in ("entropy", "aleatoric", "epistemic")}
     for name, values in (expected | {name: pure(stacked) for name, pure in PURE.items()}).items():
         torch.testing.assert_close(found[name].float(), values[0].float(), rtol=1e-4, atol=3e-6)
-
-
-@pytest.mark.parametrize("name", PURE)
-def test_only_what_is_asked_for_is_kept(name: str) -> None:
-    logits = torch.randn(3, 4, 2, 2, generator=torch.Generator().manual_seed(4))
-    alone, together = streamed(logits, (name,)), streamed(logits)
-    assert torch.equal(alone[name], together[name])
 
 
 def test_more_votes_than_a_small_integer_holds() -> None:
@@ -345,12 +322,6 @@ def test_a_spread_of_1e_4_beside_logits_of_30_keeps_three_digits(backend: Backen
         assert 1e-5 < float(exact.median()) < 1.1e-4
         assert float(error.square().mean().sqrt()) < 1e-3, name
         assert float(error.abs().max()) < 4e-3, name
-
-
-@native
-def test_sums_of_logits_need_no_reference(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(DrawAccumulator, "_add_one", lambda *_: pytest.fail("the reference ran"))
-    logit_evidence(*logits_for("smp"), "native")
 
 
 def test_of_mask_classification_the_scores_count_whose_logarithms_the_logits_are() -> None:

@@ -119,10 +119,10 @@ def test_names_are_checked() -> None:
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"upper": None}, "as codes"),
-        ({"upper": 1.5}, "as codes"),
-        ({"needs": ()}, "without a formula"),
-        ({"formula": None, "needs": ("votes", "variance")}, "without a formula"),
+        ({"upper": None}, "cannot be stored as codes"),
+        ({"upper": 1.5}, "cannot be stored as codes"),
+        ({"needs": ()}, "has no formula"),
+        ({"formula": None, "needs": ("votes", "variance")}, "has no formula"),
     ],
 )
 def test_an_entry_that_cannot_be_is_refused(changed: dict[str, object], said: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,7 +16,6 @@ from segunc.baselines.max_logit import (
     standardized_max_logit,
     suppress_boundaries,
 )
-from segunc.core.errors import InputError
 
 Array = npt.NDArray[np.float64]
 CROSS = ndimage.generate_binary_structure(2, 1)
@@ -63,14 +61,6 @@ def test_boundaries_and_suppression_equal_the_loops(seed: int, height: int, widt
     np.testing.assert_allclose(suppressed.numpy(), suppress_by_loops(score, ids), atol=1e-5)
 
 
-def test_the_border_of_one_pixel_depends_on_which_id_is_larger() -> None:
-    """Published behaviour: the largest id is sought in a cross, the smallest in a square."""
-    field = torch.zeros(1, 5, 5, dtype=torch.long)
-    field[0, 2, 2] = 1
-    assert int(find_boundaries(field).sum()) == 5
-    assert int(find_boundaries(1 - field).sum()) == 9
-
-
 def test_smoothing_equals_scipy() -> None:
     score = np.random.default_rng(0).normal(size=(25, 40))
     taps = np.exp(-(np.arange(-3, 4) ** 2) / 2)
@@ -78,16 +68,6 @@ def test_smoothing_equals_scipy() -> None:
     kernel[::6, ::6] = np.outer(taps, taps)
     expected = ndimage.correlate(score, kernel / kernel.sum(), mode="nearest")
     np.testing.assert_allclose(smooth(torch.from_numpy(score)[None])[0].numpy(), expected, atol=1e-12)
-
-
-def test_a_straight_border_takes_the_values_beside_the_band() -> None:
-    """Columns 0-9 and 10-19: the border is columns 9 and 10, the widest band columns 6 to 13."""
-    ids = (torch.arange(20) >= 10).long().expand(1, 12, 20)
-    score = torch.zeros(1, 12, 20)
-    score[..., :6], score[..., 6:14], score[..., 14:] = 1.0, 50.0, 2.0
-    suppressed = suppress_boundaries(score, ids)
-    assert torch.equal(suppressed[..., :10], torch.ones(1, 12, 10))
-    assert torch.equal(suppressed[..., 10:], torch.full((1, 12, 10), 2.0))
 
 
 def test_without_a_border_nothing_is_suppressed_and_without_an_inside_nothing_is_replaced() -> None:
@@ -120,8 +100,3 @@ def test_a_lower_max_logit_is_more_anomalous_and_frames_do_not_mix() -> None:
     widened = standardized_max_logit(logits.bfloat16(), of)
     assert widened.dtype == torch.float32
     torch.testing.assert_close(widened, standardized_max_logit(logits.bfloat16().float(), of))
-
-
-def test_statistics_of_other_classes_are_refused() -> None:
-    with pytest.raises(InputError, match="2 classes for logits of 4"):
-        standardized_max_logit(torch.zeros(1, 4, 5, 5), statistics((1.0, 1.0), (1.0, 1.0)))

@@ -11,14 +11,11 @@ import cv2
 import numpy as np
 import pytest
 import torch
-from torch._utils import ExceptionWrapper
 
-from segunc.core.errors import InputError
 from segunc.networks import load_network, save_network
-from segunc.training.progress import worker_message
 from tests.conftest import Job
 from tests.data.test_images import claiming
-from tests.verbs.processes import refuse, segunc, succeed
+from tests.verbs.processes import refuse, succeed
 
 
 @pytest.mark.parametrize(
@@ -52,32 +49,10 @@ def test_a_bad_configuration_is_one_line(trained: Job, tmp_path: Path, content: 
     assert said.replace("SECTION", section) in refuse(verb, *base, "--config", config, "--out", tmp_path / "out")
 
 
-def test_debug_shows_a_traceback_before_the_line(tmp_path: Path) -> None:
-    done = segunc("predict --debug --model nowhere --input nowhere --out", tmp_path)
-    assert done.code == 2
-    assert "Traceback (most recent call last)" in done.stderr
-    assert done.stderr.splitlines()[-1].startswith("segunc predict: --model nowhere does not exist")
-
-
 def outcome(out: Path) -> tuple[int, list[str]]:
     """How many frames of a maps folder are finished, and which failed."""
     failed = json.loads((out / "manifest.json").read_text())["failed"]
     return len((out / "frames.jsonl").read_text().splitlines()), [failure["name"] for failure in failed]
-
-
-def test_a_damaged_frame_among_others_ends_with_1_and_keeps_the_rest(finetuned: Job, tmp_path: Path) -> None:
-    given, out = tmp_path / "in", tmp_path / "out"
-    shutil.copytree(finetuned.frames, given)
-    victim = sorted(given.rglob("*.png"))[1]
-    whole = victim.read_bytes()
-    victim.write_bytes(whole[: len(whole) // 2])
-    command = ("predict --draws 2 --device cpu --model", finetuned.abnn, "--input", given, "--out", out)
-    assert "1 of 4 frames failed" in refuse(*command, code=1)
-    assert outcome(out) == (3, [f"elsewhere/{victim.stem}"])
-    # With the frame repaired the same command completes the folder.
-    victim.write_bytes(whole)
-    assert segunc(*command).code == 0
-    assert outcome(out) == (4, [])
 
 
 def test_one_frame_never_ends_a_run(finetuned: Job, tmp_path: Path) -> None:
@@ -123,19 +98,6 @@ def test_a_posterior_beside_another_base_is_refused(finetuned: Job, tmp_path: Pa
     save_network(network, model)
     message = refuse("predict --model", model, "--input", finetuned.frames, "--out", tmp_path / "out")
     assert "belongs to a base network with the hash" in message
-
-
-def test_the_message_of_a_loader_process_is_the_line_alone() -> None:
-    given = InputError("label x is 32x128, its image 64x128", "one size for both", "pair it again")
-    try:
-        raise given
-    except InputError:
-        wrapped = ExceptionWrapper(where="in DataLoader worker process 0")
-    with pytest.raises(InputError) as caught:
-        wrapped.reraise()
-    assert len(str(caught.value).splitlines()) > 1  # torch hands over the whole traceback as the message
-    assert worker_message(str(caught.value)) == str(given)
-    assert worker_message(str(given)) == str(given)
 
 
 @pytest.fixture

@@ -86,19 +86,3 @@ def test_a_chain_that_breaks_ends_with_one_line_and_its_last_good_state(trained:
     held = torch.load(tmp_path / "out" / "checkpoints" / "last.ckpt", weights_only=True)
     assert 0 < held["state"]["step"] < 8
     assert torch.isfinite(held["state"]["theta"]).all()
-
-
-@pytest.mark.parametrize(
-    ("method", "more", "said"),
-    [
-        ("hmc", "--trainer.max_epochs 1", "chains do not run in Lightning's Trainer"),
-        ("sgld", "--sgld.states_per_cycle 9", "raise cycle_steps"),
-        ("sgld", "--data.batch_size 9", "lower data.batch_size"),
-        ("hmc", "--hmc.target_acceptance 1.5", "acceptance"),
-        ("hmc", "--hmc.start_spread 1e30", "start_spread"),
-    ],
-)
-def test_bad_settings_are_refused_with_one_line(
-    trained: Job, tmp_path: Path, method: str, more: str, said: str
-) -> None:
-    assert said in refuse(*words(trained, method, tmp_path / "out", more))

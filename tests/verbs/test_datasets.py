@@ -14,10 +14,8 @@ import pytest
 from segunc.cli.main import main
 from segunc.data.datasets import dataset_entry
 from segunc.data.images import read_label_image
-from segunc.data.module import SegmentationDataModule
 from segunc.maps.encoding import encode_unit
 from segunc.networks import NetworkDescription, build_network, save_network
-from segunc.training.config import TrainConfig, parse_config
 from tests.data.published import draw_miniature
 from tests.data.test_datasets import COUNTS, EVERY_FORM
 
@@ -66,15 +64,6 @@ def test_a_set_with_anomalies_of_its_own_reports_both(tmp_path: Path) -> None:
     assert result["segmentation"]["miou"] is not None
 
 
-def test_other_classes_than_the_networks_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    root, network = draw_miniature("camvid", tmp_path / "data"), model(tmp_path / "base", "camvid", "bicyclist")
-    words = ["evaluate", "--model", network, "--dataset", "camvid", "--root", root, "--out", tmp_path / "m.json"]
-    assert main([*map(str, words)]) == 2
-    assert "evaluate on the data set that the network was trained for" in capsys.readouterr().err
-    assert main([*map(str, words), "--anomaly-class", "bike"]) == 2
-    assert "class 'bike' of label map 'camvid'; expected one of sky" in capsys.readouterr().err
-
-
 def write_map(path: Path, content: npt.NDArray[Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     assert cv2.imwrite(str(path), content)
@@ -97,14 +86,6 @@ def test_maps_are_scored_by_the_files_of_the_data_set(tmp_path: Path, capsys: py
     assert "give one or the other" in capsys.readouterr().err
     assert main([*map(str, ("evaluate", "--maps", maps, "--anomaly-class", "car", "--out", tmp_path / "m.json"))]) == 2
     assert "--anomaly-class without the data set it belongs to" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("value", ["bicyclist,fence", "[bicyclist, fence]"])
-def test_a_configuration_declares_anomalies(tmp_path: Path, value: str) -> None:
-    config = Path(__file__).resolve().parents[2] / "configs" / "camvid.yaml"
-    overrides = ["--data.root", str(tmp_path), "--data.anomaly_class", value, "--data.holdout", "7"]
-    entry = SegmentationDataModule(**parse_config(TrainConfig, config, overrides).data).entry
-    assert entry.anomaly_classes == ("bicyclist", "fence")
 
 
 @pytest.mark.parametrize(("name", "form"), EVERY_FORM)

@@ -9,9 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.evaluation.evaluations import write_result
 from tests.maps.foreign import write_map
-from tests.verbs.processes import refuse, succeed
+from tests.verbs.processes import succeed
 
 
 @pytest.fixture
@@ -39,21 +38,3 @@ def test_export_and_evaluate_what_was_exported(maps: Path, tmp_path: Path) -> No
     assert f"wrote {table}" in done.stdout
     assert table.read_text() == done.stdout.split("wrote ")[0]
     assert re.search(r"scores\.Mine\.pooled\.auroc ↑ +\| +1\.000 \|", table.read_text())
-
-
-def test_a_bad_frame_ends_an_export_with_1(maps: Path, tmp_path: Path) -> None:
-    write_map(maps / "entropy" / "b.npy", np.full((3, 4), np.inf))
-    words = ("export --score entropy --to fishyscapes --anomaly-only --maps", maps, "--out", tmp_path / "out")
-    assert "1 of 2 frames could not be exported, first b (the map holds NaN" in refuse(*words, code=1)
-    assert (tmp_path / "out" / "a_anomaly.npy").exists()
-
-
-def test_compare_writes_a_csv_table(tmp_path: Path) -> None:
-    result = write_result(tmp_path / "a.json", {}, scores={"entropy": {"smiyc": {"aupr": 0.4, "fpr95": 0.5}}})
-    succeed("compare", result, "--out", tmp_path / "t.csv")
-    assert (tmp_path / "t.csv").read_text().startswith("number,result,value")
-
-
-def test_maps_without_predictions_are_not_what_the_board_takes(maps: Path, tmp_path: Path) -> None:
-    words = ("export --score entropy --to fishyscapes --maps", maps, "--out", tmp_path / "out")
-    assert "no predictions, and the board takes" in refuse(*words)

@@ -11,7 +11,7 @@ import pytest
 from segunc.posteriors.files import load_model
 from segunc.posteriors.methods import METHODS
 from tests.conftest import Job
-from tests.verbs.processes import FAST, Command, refuse, segunc, succeed
+from tests.verbs.processes import FAST, Command, refuse, succeed
 from tests.verbs.test_chains import epistemic_map
 from tests.verbs.test_interrupted import kill_when
 
@@ -142,30 +142,3 @@ def test_the_parameter_with_the_lowest_validation_nll_is_taken(trained: Job, tmp
         assert record[name] == best
         at_end = best in (min(json.loads(grid)), max(json.loads(grid)))
         assert (f"is at the end of {name}_grid" in done.stdout) == at_end
-
-
-@pytest.mark.parametrize(
-    ("method", "settings", "said"),
-    [
-        ("swag", "epochs: 1, burn_in: 0, collect_every: 2", "SWAG with 1 snapshots"),
-        ("laplace", "images: 2, samples: 2", "at least 8 gradients"),
-        ("laplace", "structure: dense", "laplace.structure"),
-        ("mc-dropout", "sites: norm, p_grid: []", "an empty p_grid"),
-        ("variational", "epochs: 1, lr: 1.0e+30", "NaN or infinite"),
-    ],
-)
-def test_bad_input_is_one_line(trained: Job, tmp_path: Path, method: str, settings: str, said: str) -> None:
-    config = configuration(trained, method, settings, tmp_path)
-    done = segunc(*words(trained, method, config, tmp_path / "out"))
-    assert done.code == (1 if "e+30" in settings else 2)
-    assert len(done.error_lines) == 1, done.stderr
-    assert said in done.error_lines[0]
-    assert not (tmp_path / "out" / "posterior.json").exists()
-
-
-def test_an_unknown_method_the_settings_of_another_and_too_few_labels(trained: Job, tmp_path: Path) -> None:
-    config = configuration(trained, "laplace", "images: 4, samples: 2", tmp_path)
-    message = refuse(*words(trained, "laplace", config, tmp_path / "out"), "--data.crop [32,32]")
-    assert "labelled pixels in 4 images; expected at least 10,000" in message
-    config = configuration(trained, "swag", "rank: 4", tmp_path)
-    assert "swag" in refuse(*words(trained, "variational", config, tmp_path / "out"))

@@ -12,7 +12,7 @@ import pytest
 
 from segunc.cli.main import main
 from tests.conftest import Job
-from tests.gallery.scenes import NAMES, SIZE, Scene, write_maps, write_scene
+from tests.gallery.scenes import SIZE, Scene, write_maps, write_scene
 
 
 @pytest.fixture(scope="module")
@@ -71,20 +71,6 @@ def test_labels_beside_their_photographs_are_found_and_the_photographs_are_none(
         assert (counts["anomaly_frames"], counts["anomaly_pixels"]) == (6, 6 * 120)
 
 
-@pytest.mark.parametrize("grey", [False, True])
-@pytest.mark.parametrize("verb", READERS)
-def test_a_folder_of_photographs_alone_ends_with_1(
-    tmp_path: Path, verb: str, grey: bool, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = published(tmp_path, labelled=0, grey=grey)
-    words = words_of(verb, maps_of(folder, tmp_path), tmp_path)
-    assert run(*words, "--anomaly-labels", folder, "--dataset", "road-anomaly") == 1
-    error = capsys.readouterr().err.splitlines()[-1]
-    assert f"no label in {folder} belongs to a frame" in error
-    assert grey or "6 of 6 images there are JPEG or in colour, which no label is, e.g. frame0.jpg" in error
-    assert not (tmp_path / "out" / "index.html").exists()
-
-
 @pytest.mark.parametrize("verb", READERS)
 def test_values_that_no_label_has_end_with_1(
     scene: Scene, tmp_path: Path, verb: str, capsys: pytest.CaptureFixture[str]
@@ -119,30 +105,6 @@ def test_a_data_set_gives_its_labels_to_every_verb(
         assert "label/anomaly" in data
     assert run(*words, "--root", predicted.data, "--anomaly-labels", predicted.masks) == 2
     assert "--maps with --root" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("verb", READERS)
-def test_a_data_set_of_other_frames_ends_with_1(
-    scene: Scene, predicted: Job, tmp_path: Path, verb: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = (*words_of(verb, scene.maps, tmp_path), "--dataset", "toy-anomaly", "--split", "anomaly")
-    assert run(*words, "--root", predicted.data) == 1
-    error = capsys.readouterr().err
-    assert (
-        f"no label of the data set belongs to a frame; expected labels named like the frames, e.g. {NAMES[0]}" in error
-    )
-    assert "its frames are named like " in error
-
-
-def test_doctor_ends_with_1_where_no_label_fits(
-    finetuned: Job, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    data = Path(shutil.copytree(finetuned.data, tmp_path / "data"))
-    for label in (data / "gtFine" / "val").rglob("*.png"):
-        assert cv2.imwrite(str(label), np.full((64, 128), 99, np.uint8))
-    words = ("--size", "64x128", "--draws", 2, "--device", "cpu", "--dataset", "toy", "--root", data)
-    assert run("doctor", "--model", finetuned.abnn, *words) == 1
-    assert "none of 4 frames could be scored" in capsys.readouterr().err
 
 
 def test_predict_leaves_labels_out_says_so_and_goes_on_likewise(

@@ -10,12 +10,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from segunc.networks import NetworkDescription, SegmentationNetwork, build_network, load_network, save_network
+from segunc.networks import SegmentationNetwork, load_network, save_network
 from segunc.networks.files import network_sha256
 from segunc.posteriors.files import load_model
 from segunc.sampling import Sampler
 from tests.conftest import Job
-from tests.records import change_record
 from tests.verbs.processes import FAST, refuse, succeed
 from tests.verbs.test_chains import FRAME, epistemic_map
 
@@ -150,26 +149,6 @@ def test_own_dropout_and_norm_sites(trained: Job, tmp_path: Path) -> None:
     assert "the uncertainty is alive" in succeed("doctor --draws 4 --model", tmp_path / "own", SMALL).stdout
 
 
-def test_nothing_to_drop_is_one_line(trained: Job, tmp_path: Path) -> None:
-    """Neither dropout layers nor norm sites, and own layers asked for where there are none."""
-    known = load_network(trained.base).description
-    for name, encoder, options in (
-        ("Unet", "vgg11", {"decoder_channels": [8] * 5, "decoder_use_norm": False}),
-        ("Linknet", "mobilenet_v2", {}),
-    ):
-        description = NetworkDescription(name, encoder, known.classes, known.palette, options)
-        save_network(build_network(description), tmp_path / name)
-    config = tmp_path / "dropout.yaml"
-    config.write_text(f"data: {{dataset: toy, root: {trained.data}}}\nmc_dropout: {{p: 0.1}}\n")
-    words = ("finetune --method mc-dropout --device cpu --config", config, "--out", tmp_path / "out")
-    line = refuse(*words, "--base", tmp_path / "Unet")
-    assert "no normalisation layer with affine parameters" in line
-    assert "channel dropout too" in line
-    line = refuse(*words, "--base", tmp_path / "Linknet", "--mc_dropout.sites own")
-    assert "no dropout layer of its own" in line
-    assert "mc_dropout.sites norm" in line
-
-
 def test_plain_finetuning_gives_a_deterministic_network(trained: Job, tmp_path: Path) -> None:
     config, out = tmp_path / "plain.yaml", tmp_path / "out"
     data = f"data: {{dataset: toy, root: {trained.data}, crop: [64, 64], batch_size: 4}}"
@@ -207,12 +186,3 @@ def test_what_cannot_be_an_ensemble_is_one_line(finetuned: Job, seeds: Path, mix
     assert "only ensemble takes more" in refuse("finetune --base", first, second, *words)
     assert "without --config" in refuse("finetune --base", first, "--out", out)
     assert "Bayesian model" in refuse("finetune --base", mixed, *words)
-
-
-def test_a_member_that_changed_is_refused(overconfident: Job, mixed: Path, tmp_path: Path) -> None:
-    shutil.copytree(mixed, tmp_path / "model")
-    record = tmp_path / "model" / "members" / "1" / "posterior.json"
-    alpha = json.loads(record.read_text())["alpha"]
-    change_record(record, alpha=alpha + 0.1)
-    words = ("--input", overconfident.frames, "--out", tmp_path / "maps")
-    assert "members/1 has changed" in refuse("predict --model", tmp_path / "model", *words)

@@ -83,7 +83,7 @@ def test_blocks_of_time_are_resampled(finetuned: Job, tmp_path: Path) -> None:
 def test_a_video_without_a_frame_count(finetuned: Job, tmp_path: Path) -> None:
     video, out = tmp_path / "live.webm", tmp_path / "maps"
     write_timed_video(video, (0.0, 0.1, 0.3, 0.4), options={"live": "1"})
-    words = "--size 64x96 --overlay --compile off"  # of an unknown length it would be compiled, for many seconds
+    words = "--size 64x96 --overlay "
     succeed("predict --model", finetuned.abnn, "--input", video, "--out", out, SMALL, words)
     assert names(out) == [f"{number:06d}" for number in range(4)]
     found = json.loads((out / "manifest.json").read_text())
@@ -105,7 +105,7 @@ def test_a_failing_input_does_not_stop_the_others(finetuned: Job, tmp_path: Path
 
 
 def test_everything_at_once_is_killed_and_goes_on_to_the_same_bytes(finetuned: Job, tmp_path: Path) -> None:
-    words = ("--tile 64x64 --overlap 32 --smooth 0.2 --overlay", "--mask", write_mask(tmp_path))
+    words = ("--tile 64x64 --overlap 32 --overlay", "--mask", write_mask(tmp_path))
     base = ("predict --model", finetuned.abnn, "--input", finetuned.video, SMALL, *words)
     command = (*base, "--redraw --component-threshold entropy=0.2")
     succeed(*command, "--out", tmp_path / "whole")
@@ -117,9 +117,8 @@ def test_everything_at_once_is_killed_and_goes_on_to_the_same_bytes(finetuned: J
     for score in ("prediction", "entropy", "aleatoric", "epistemic"):
         assert not reader.read_stored("000005", score)[48:].any()
     run = json.loads((tmp_path / "whole/manifest.json").read_text())["run"]
-    assert (run["tile"], run["smooth"], run["redraw"]) == ([64, 64, 32], 0.2, True)
+    assert (run["tile"], run["redraw"]) == ([64, 64, 32], True)
     assert run["component_thresholds"]["entropy"] == 0.2
-    assert "is smoothed along the video" in succeed("summary", "--maps", tmp_path / "whole").stdout
     without = refuse(*base, "--component-threshold entropy=0.2", "--out", tmp_path / "whole")
     assert "redraw = True (now False)" in without
 
@@ -161,36 +160,3 @@ def test_compact_maps_go_through_every_verb(finetuned: Job, tmp_path: Path) -> N
     succeed("export --score entropy --to fishyscapes --anomaly-only --maps", maps, "--out", tmp_path / "export")
     first = np.load(min((tmp_path / "export").glob("*.npy")))
     assert first.shape == (64, 128)
-
-
-def test_a_summary_without_epistemic_and_after_a_corrupt_frame(finetuned: Job, tmp_path: Path) -> None:
-    given, maps, table = tmp_path / "in", tmp_path / "maps", tmp_path / "table.csv"
-    shutil.copytree(finetuned.frames, given)
-    victim = sorted(given.rglob("*.png"))[1]
-    victim.write_bytes(victim.read_bytes()[:500])
-    command = ("predict --draws 2 --model", finetuned.abnn, "--input", given, "--out", maps, FAST)
-    assert "1 of 4 frames failed" in refuse(*command, "--scores entropy,aleatoric", code=1)
-    done = Command("summary --maps", maps, "--out", table).wait()
-    assert done.code == 1
-    (line,) = done.error_lines
-    assert "1 frames have no maps and are in no list, first" in line
-    assert victim.stem in line
-    assert "note: no map of epistemic, so frames to label are ranked by entropy" in done.stdout
-    assert "frames to label first by entropy.mean, no two that look alike" in done.stdout
-    assert len([row for row in csv.DictReader(table.open(newline="")) if row["list"] == "label"]) == 3
-    message = refuse("summary", "--maps", maps, "--label-score epistemic")
-    assert "no mean of 'epistemic'; expected a score of entropy, aleatoric" in message
-
-
-def test_print_options_of_overlays(finetuned: Job, tmp_path: Path) -> None:
-    maps, out = tmp_path / "maps", tmp_path / "out"
-    predicting = ("predict --draws 2 --model", finetuned.abnn, "--input", finetuned.video, "--out", maps)
-    words = ("--scores entropy --every 6 --overlay", FAST)
-    succeed(*predicting, *words)
-    assert "captions = None (now False)" in refuse(*predicting, *words, "--no-caption")
-    command = ("overlay --maps", maps, "--out", out)
-    succeed(*command, "--flag entropy=0.2 --theme light --format pdf --frames 000006")
-    succeed(*command, "--no-caption --frames 000006")
-    plain = cv2.imread(str(out / "overlay-entropy" / "000006.png"))
-    captioned = cv2.imread(str(maps / "overlay" / "000006.jpg"))
-    assert captioned.shape[0] > plain.shape[0] >= 64

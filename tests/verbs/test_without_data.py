@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import MISSING, fields
 from pathlib import Path
 
 import pytest
 
-from segunc.cli.main import main
 from segunc.posteriors.files import load_model
-from segunc.posteriors.methods import METHODS
-from segunc.training.config import NetworkConfig, OptimisationConfig
 from tests.conftest import Job
 from tests.verbs.processes import refuse, succeed
 
@@ -52,25 +48,3 @@ def test_a_run_that_fails_at_its_first_step_leaves_no_half_folder(
     refuse(verb, "--config", config, "--out", out, "--device cpu --data.root", data, *more)
     assert out.exists() is before
     assert not before or (out / "notes.txt").read_text() == "mine"
-
-
-@pytest.mark.parametrize("verb", ["train", "finetune", *METHODS])
-def test_help_lists_every_key_with_its_default(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
-    words = [verb] if verb in ("train", "finetune") else ["finetune", "--method", verb]
-    with pytest.raises(SystemExit) as end:
-        main([*words, "--help"])
-    assert end.value.code == 0
-    text = " ".join(capsys.readouterr().out.partition("keys of the configuration")[2].split())
-    method = METHODS["abnn" if verb == "finetune" else verb] if verb != "train" else None
-    for section in (NetworkConfig, OptimisationConfig) if method is None else (method.config,):
-        for field in fields(section) if section else ():
-            _, there, after = text.partition(f" --{section.section}.{field.name} ")
-            assert there, field.name
-            said, _, _ = after.partition(" --")
-            assert len(said) > len("(default none)") + 3, f"{section.section}.{field.name} is not explained"
-            if field.default is not MISSING and not isinstance(field.default, tuple | bool):
-                assert f"(default {'none' if field.default is None else field.default})" in said
-    assert ("--data.batch_size crops in a training batch" in text) is (
-        method is None or (method.data and bool(method.key))
-    )
-    assert "`" not in text
