@@ -13,14 +13,12 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Protocol
 
 from segunc.core.errors import InputError, PartialFailure, one_line
 from segunc.core.files import expected_space
 from segunc.core.progress import Progress
-from segunc.data.images import Image, difference_hash
+from segunc.data.images import Image
 from segunc.frames.source import Frame, FrameSource
-from segunc.maps.nearest import NearestPlaces
 from segunc.maps.shards import Record
 from segunc.maps.store import Maps, MapsWriter
 
@@ -28,18 +26,6 @@ Process = Callable[[list[Frame]], Sequence[Maps | Exception]]
 """Maps of some frames of one size, in their order; an exception in a frame's place fails that frame alone."""
 DrawOverlay = Callable[[Frame, Maps], Image]
 """The picture for ``overlay/`` from a frame and the maps that ``process`` gave."""
-FindNearest = Callable[[Frame, Maps], NearestPlaces]
-"""What goes to ``nearest/`` of the same."""
-
-
-class Sequential(Protocol):
-    """What a process remembers of earlier frames; frames then come one after the other, in one shard."""
-
-    def resume(self, place: int) -> int:
-        """Take up a state from before a place; returns the first place to compute, finished or not."""
-
-    def finish(self) -> None:
-        """The last frame has been computed."""
 
 
 @dataclass
@@ -73,10 +59,8 @@ def run_pipeline(
     prefetch: int = 4,
     writers: int = 2,
     draw_overlay: DrawOverlay | None = None,
-    find_nearest: FindNearest | None = None,
     on_progress: Callable[[Progress], None] | None = None,
     on_note: Callable[[str], None] | None = None,
-    sequence: Sequential | None = None,
 ) -> Summary:
     """Write the maps of every frame of a source that the writer has not finished, and close the writer.
 
@@ -90,27 +74,22 @@ def run_pipeline(
         group: frames a call of ``process``.
         prefetch: groups decoded ahead. As many frames, but at least two groups, may wait for being written, so that one
             group is written while the next is computed.
-        writers: threads that encode and write, draw ``overlay/F.jpg`` by ``draw_overlay`` and make ``nearest/F.json`` by
-            ``find_nearest``.
+        writers: threads that encode and write, and draw ``overlay/F.jpg`` by ``draw_overlay``.
         on_progress: called in this thread after each frame whose line is written, or that failed.
         on_note: called with a line on finished frames that are made again, and after the first frame on the bytes that all take.
-        sequence: the part of ``process`` that remembers earlier frames, where there is one.
 
     What was finished is kept after a PartialFailure (a file could not be written), an InputError (by its first frame, the rest
     does not fit on the disk) and whatever ``process`` or ``draw_overlay`` raise; a frame that fails is in the summary.
     """
     try:
-        writer.begin(source, in_sequence=sequence is not None)
+        writer.begin(source)
         if writer.forgotten and on_note is not None:
             why = "their maps or images are missing, damaged or others"
             on_note(f"{writer.forgotten} finished frames are made again: {why}")
-        again_from = None if sequence is None else sequence.resume(writer.lines.next)
         waiting = max(prefetch, 2 * group)
         decoder, pool = ThreadPoolExecutor(1, "decode-frames"), ThreadPoolExecutor(writers, "write-maps")
         with decoder, pool:
-            run = _Run(
-                source, writer, group, pool, waiting, draw_overlay, find_nearest, on_progress, on_note, again_from
-            )
+            run = _Run(source, writer, group, pool, waiting, draw_overlay, on_progress, on_note)
             try:
                 for frames in _ahead(run.groups(), prefetch, decoder):
                     run.compute(frames, process)
@@ -121,8 +100,6 @@ def run_pipeline(
         with contextlib.suppress(OSError):  # on a full disk the manifest stays as it was; the first error is the news
             writer.close("interrupted")
         raise
-    if sequence is not None:
-        sequence.finish()
     writer.close("finished")
     return Summary(run.written, run.skipped, dict(writer.failed), time.monotonic() - run.started)
 
@@ -145,10 +122,8 @@ class _Run:
     pool: ThreadPoolExecutor
     waiting: int  # frames that may be being written while the next group is computed
     draw_overlay: DrawOverlay | None
-    find_nearest: FindNearest | None
     on_progress: Callable[[Progress], None] | None
     on_note: Callable[[str], None] | None
-    again_from: int | None
 
     def __post_init__(self) -> None:
         self.started = time.monotonic()
@@ -158,7 +133,7 @@ class _Run:
     def groups(self) -> Iterator[list[Frame]]:
         """Decode the frames that are not finished, in groups."""
         if self.writer.was_complete and self.source.kind == "video":
-            return
+            return  # nothing is left that a look through the whole video could find
         for _, members in groupby(self.source.frames(self._skip), key=lambda frame: frame.index // self.group):
             yield list(members)
 
@@ -202,20 +177,14 @@ class _Run:
     def _skip(self, index: int, name: str) -> bool:
         if not self.writer.shard.owns(index, self.group):
             return True
-        if self.again_from is not None and not self.writer.was_complete:
-            return index < self.again_from
         first = index - index % self.group
         group = range(first, first + self.group)
         return all(place in self.writer.lines or self.source.name_of(place) is None for place in group)
 
     def _store(self, frame: Frame, maps: Maps) -> Record:
         overlay = None if self.draw_overlay is None else self.draw_overlay(frame, self.writer.visible(maps))
-        near = None if self.find_nearest is None else self.find_nearest(frame, maps)
-        record = self.writer.store(frame.name, maps, overlay, place=frame.index, nearest=near)
+        record = self.writer.store(frame.name, maps, overlay, place=frame.index)
         origin = {"time": frame.time, "stamp": frame.stamp}
-        if frame.time is None and frame.image is not None:
-            # In place of a time it tells which frames are of one moment.
-            origin["look"] = f"{difference_hash(frame.image):016x}"
         return record | {key: value for key, value in origin.items() if value is not None}
 
     def _expect(self, record: Record) -> None:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 import numpy as np
@@ -14,15 +11,13 @@ import pytest
 from segunc.data.images import read_image
 from segunc.gallery.colormap import display_range
 from segunc.gallery.overlay import Legend, draw_panel
-from segunc.gallery.page import write_review
-from segunc.gallery.pictures import write_pictures
 from segunc.maps.reader import MapsReader
 from segunc.options import SummaryOptions
 from segunc.scores import first_shown
 from segunc.verbs.results import summary
 from tests.gallery.browser import Visit
-from tests.gallery.scenes import LABEL_MAP, NAMES, SCORES, SIZE, Scene, neighbours, write_maps
-from tests.maps.fakes import CLASSES, PALETTE, edit_manifest
+from tests.gallery.scenes import LABEL_MAP, NAMES, SCORES, Scene, draw, write_maps, write_page
+from tests.maps.fakes import CLASSES, PALETTE
 
 
 @pytest.fixture(scope="module")
@@ -34,22 +29,7 @@ def maps(scene: Scene, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def page(scene: Scene, maps: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     given = {"labels": scene.labels, "label_map": LABEL_MAP, "anomaly_labels": scene.anomaly, "exact": True}
-    return write_review(maps, tmp_path_factory.mktemp("page") / "review", **given)
-
-
-def highest(values: Any) -> tuple[float, float]:
-    """Row and column of the highest value, as shares."""
-    row, column = np.unravel_index(values.argmax(), values.shape)
-    return (int(row) + 0.5) / values.shape[0], (int(column) + 0.5) / values.shape[1]
-
-
-def said(index: int, row: float, column: float, classes: Sequence[str]) -> str:
-    """What a point of a frame is most like."""
-    near = neighbours(index)
-    place = int(row / 1.25 * 2), int(column * 3)
-    found = near.known[near.places[place]]
-    label = "no class" if found.label is None else classes[found.label]
-    return f"toy {found.frame}, {label} (distance {near.distances[place]:.2g})"
+    return write_page(maps, tmp_path_factory.mktemp("page") / "review", **given)
 
 
 def test_the_one_rule() -> None:
@@ -60,51 +40,25 @@ def test_the_one_rule() -> None:
 
 
 def test_overlays_and_panels_begin_with_it(maps: Path, scene: Scene, tmp_path: Path) -> None:
-    assert list(write_pictures(maps, tmp_path, frames=[NAMES[0]]).pictures) == ["overlay-anomaly"]
-    assert list(write_pictures(scene.maps, tmp_path, frames=[NAMES[0]]).pictures) == ["overlay-entropy"]
-    (drawn,) = write_pictures(maps, tmp_path, frames=[NAMES[0]], panel=True, captions=False).pictures["panel"]
+    assert list(draw(maps, tmp_path, frames=[NAMES[0]]).pictures) == ["overlay-anomaly"]
+    assert list(draw(scene.maps, tmp_path, frames=[NAMES[0]]).pictures) == ["overlay-entropy"]
+    (drawn,) = draw(maps, tmp_path, frames=[NAMES[0]], panel=True).pictures["panel"]
     reader, image = MapsReader(maps), read_image(scene.images / f"{NAMES[0]}.png")
     scores = [
         (Legend.of(reader.manifest, name, display_range(name)), reader.read(NAMES[0], name))
         for name in ("anomaly", "entropy", "epistemic")
     ]
     classes = list(zip(CLASSES, PALETTE, strict=True))
-    peak = (*highest(scores[0][1]), f"ring, highest anomaly: most like {said(0, *highest(scores[0][1]), CLASSES)}")
-    panel = draw_panel(image, reader.prediction(NAMES[0]), scores, classes=classes, peak=peak).picture()
+    caption = f"frame {NAMES[0]}"
+    panel = draw_panel(image, reader.prediction(NAMES[0]), scores, classes=classes, caption=caption)
     np.testing.assert_array_equal(read_image(drawn), panel)
-    plain = draw_panel(image, reader.prediction(NAMES[0]), scores, classes=classes).picture()
-    changed = (panel != plain).any(axis=2)
-    tile = changed.shape[0] // 2
-    assert changed[:480, :640].any()  # the ring in the image, the line below it, and the ring in the map
-    assert changed[480:tile, :640].any()
-    assert changed[tile:, :640].any()
-    assert not changed[:, 640:].any()
-
-
-def test_where_nothing_reaches_the_threshold_nothing_is_named(maps: Path, tmp_path: Path) -> None:
-    copy = Path(shutil.copytree(maps, tmp_path / "maps"))
-    edit_manifest(copy, lambda content: content["maps"]["anomaly"].update(component_threshold=100))
-    (drawn,) = write_pictures(copy, tmp_path / "out", frames=[NAMES[0]], panel=True).pictures["panel"]
-    (other,) = write_pictures(maps, tmp_path / "other", frames=[NAMES[0]], panel=True).pictures["panel"]
-    assert (read_image(drawn) != read_image(other)).any()
-
-
-def test_damaged_neighbours_are_a_note_on_the_page_and_stop_one_panel(maps: Path, tmp_path: Path) -> None:
-    copy = Path(shutil.copytree(maps, tmp_path / "maps"))
-    (copy / "nearest" / f"{NAMES[0]}.json").write_text('{"frames": ["../../etc/passwd"]}')
-    failed = write_pictures(copy, tmp_path / "out", panel=True).failed
-    assert list(failed) == [NAMES[0]]
-    page = write_review(copy, tmp_path / "page")
-    assert (
-        f"{NAMES[0]}.json was changed since it was written" in page.with_name("data").joinpath("frames.js").read_text()
-    )
 
 
 def test_frames_are_ranked_by_it(maps: Path, scene: Scene, tmp_path: Path) -> None:
     for folder, statistic, worst in ((maps, "anomaly.mean", NAMES[0]), (scene.maps, "entropy.mean", NAMES[5])):
         found = summary(SummaryOptions(maps=folder, top=1))
         assert (found.statistic, found.moments[0].name, found.label_statistic) == (statistic, worst, "epistemic.mean")
-        text = write_review(folder, tmp_path / folder.name, limit=1).with_name("data").joinpath("frames.js").read_text()
+        text = write_page(folder, tmp_path / folder.name, limit=1).with_name("data").joinpath("frames.js").read_text()
         assert [name in text for name in (NAMES[0], NAMES[5])] == [worst == NAMES[0], worst == NAMES[5]]
 
 
@@ -131,20 +85,3 @@ def test_the_page_shows_the_score_and_the_label_of_one_name(page: Path, maps: Pa
     visit.shown("#flagged", f"anomaly ≥ 3: {share:.2f} % of the frame")
     visit.open_frame(page, NAMES[0], f"&layer={quote('label/anomaly', safe='')}")
     assert len(np.unique(visit.pixels("#layer-left"), axis=0)) == 3  # anomaly, normal, ignored
-
-
-def test_the_page_says_what_pixels_and_the_strongest_one_are_most_like(page: Path, maps: Path, visit: Visit) -> None:
-    for index in (0, 3):
-        visit.open_frame(page, NAMES[index])
-        row, column = highest(MapsReader(maps).read(NAMES[index], "anomaly"))
-        visit.shown("#peak", f"most like {said(index, row, column, CLASSES)}")
-        box = visit.page.locator("#world").bounding_box()
-        cell = visit.page.locator("#values dd[data-content='nearest/places']")
-        for x, y in ((0, 0), (SIZE[1] - 1, SIZE[0] - 1), (13, 19), (14, 18), (27, 2)):
-            visit.page.mouse.move(
-                box["x"] + (x + 0.5) * box["width"] / SIZE[1], box["y"] + (y + 0.5) * box["height"] / SIZE[0]
-            )
-            assert cell.inner_text() == said(index, (y + 0.5) / SIZE[0], (x + 0.5) / SIZE[1], CLASSES)
-        visit.page.mouse.move(0, 0)
-        visit.page.locator("#peak button").click()
-        assert cell.inner_text() == said(index, row, column, CLASSES)

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
-from segunc.gallery.page import write_review
 from segunc.maps.reader import MapsReader
 from tests.gallery.browser import Visit
-from tests.gallery.scenes import NAMES, Scene, write_video_scene
+from tests.gallery.scenes import NAMES, Scene, write_page, write_video_scene
 
 # Styles are not asked for, which the page's policy forbids.
 AXE = {"resultTypes": ["violations"], "preload": False}
@@ -88,7 +87,7 @@ def test_maps_of_two_sizes_lie_beside_one_another(scene: Scene, tmp_path: Path, 
         values = np.zeros((60, 80), np.float32)
         values[24, 14] = 1  # the pixel 7, 12 of the smaller ones
         np.save(path, values)
-    index = write_review(scene.maps, tmp_path / "review", compare=other, exact=True)
+    index = write_page(scene.maps, tmp_path / "review", compare=other, exact=True)
     visit.open_frame(index, NAMES[1], "&layer=entropy&panes=2&probe=7,12")
     assert visit.page.evaluate(
         "[...document.querySelectorAll('#layer-left, .pane:not([hidden]) canvas')].map((c) => c.width)"
@@ -101,7 +100,7 @@ def test_maps_of_two_sizes_lie_beside_one_another(scene: Scene, tmp_path: Path, 
 
 
 def test_frames_play_at_their_rate_and_faster(tmp_path: Path, visit: Visit) -> None:
-    index = write_review(write_video_scene(tmp_path, 60, 20.0), tmp_path / "review")
+    index = write_page(write_video_scene(tmp_path, 60, 20.0), tmp_path / "review")
     page = visit.open(index, "view=frame&frame=000000")
     seen = "segunc.state.onChange((now, changed) => { if (changed.has('frame')) (globalThis.seen ??= []).push([now.frame, performance.now()]); })"
     page.evaluate(seen)
@@ -129,11 +128,11 @@ def test_axe_finds_nothing_in_any_view(full_page: Path, visit: Visit, theme: str
         "view=frame&frame=a%20dark&panes=4",
         "view=frame&wipe=1",
     )
+    visit.page.emulate_media(color_scheme=theme)
     for width, height in ((1400, 900), (800, 600)):
         visit.page.set_viewport_size({"width": width, "height": height})
         for fragment in fragments:
             page = visit.open(full_page, fragment)
-            page.evaluate(f"segunc.theme.set('{theme}')")
             page.wait_for_timeout(150)
             found = Axe().run(page, options=AXE)
             assert not found.violations_count, f"{fragment} at {width} x {height}: {found.generate_report()}"

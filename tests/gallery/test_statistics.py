@@ -1,4 +1,4 @@
-"""Statistics of frames and of labelled objects against their definitions, and settings of a posterior in words."""
+"""Statistics of frames and of labelled objects against their definitions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from segunc.gallery.description import setting_words
 from segunc.gallery.frame_files import (
     SHARES,
     found_up_to,
@@ -74,19 +73,3 @@ def test_what_a_record_holds_of_a_score() -> None:
 def test_wider_numbers_are_packed_as_the_values_that_the_reader_gives() -> None:
     assert pack(np.ones((2, 2), np.float64))[0] == "float32"
     assert pack(np.ones((2, 2), ">f4"))[1] == pack(np.ones((2, 2), "<f4"))[1]
-
-
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({}, ""),
-        ({"alpha": 0.1, "scope": "all", "scale": None}, "alpha 0.1, scope all"),
-        ({"prior_scale": 1e-3, "effective_pixels": 100000.0}, "prior scale 0.001, effective pixels 100000"),
-        ({"flip": True, "scales": [1.0, 0.75]}, "flip True, scales 1 0.75"),
-        ({"layers": ["a", "b", "c", "d", "e"]}, "5 layers"),
-        ({"parts": [{"method": "abnn"}, {"method": "swag"}]}, "2 parts"),
-        ({"target": {"temperature": 0.5}, "states": 4}, "target (temperature 0.5), states 4"),
-    ],
-)
-def test_settings_in_words(settings: dict[str, object], words: str) -> None:
-    assert setting_words(settings) == words

@@ -1,7 +1,7 @@
 "use strict";
 /* The view of one frame: its panel of layers, threshold, values and verdict, and the way to its neighbours. */
 (function (segunc) {
-  const { element, table, state, layers, maps, stage, probe, gallery, verdicts, regions, reviewer, format, legend, announce } = segunc;
+  const { element, table, state, layers, maps, stage, probe, gallery, verdicts, regions, reviewer, format, announce } = segunc;
   const { page } = segunc.data;
   const panel = document.getElementById("panel");
   const parts = {};
@@ -42,7 +42,6 @@
     parts.threshold = range;
     parts.flagged = element("p", { id: "flagged", class: "small", role: "status" });
     parts.legends = element("div", { id: "legends" });
-    parts.peak = element("p", { id: "peak", class: "small" });
     parts.problems = element("ul", { id: "problems" });
     parts.note = element("textarea", { id: "note", rows: 1, placeholder: "Note", "aria-label": "Note on this frame", 
       oninput: () => verdicts.set(state.get().frame, { note: parts.note.value }),
@@ -60,7 +59,7 @@
     const link = element("button", { type: "button", id: "copy-link", onclick: copyLink }, "Copy link to this view");
     panel.replaceChildren(
       group("Verdict", element("div", { class: "buttons" }, ...parts.verdicts), parts.note, parts.others,
-        element("label", { class: "check" }, parts.onward, "then to the next unjudged ", element("kbd", {}, "q")), parts.peak),
+        element("label", { class: "check" }, parts.onward, "then to the next unjudged ", element("kbd", {}, "q"))),
       group("Regions", regions.list, regions.note, mark),
       group("Layer", slider("opacity", "opacity", 0, 1, 0.05, "opacity"),
         element("label", { class: "row" }, "panes ", parts.panes, element("kbd", {}, "P")),
@@ -206,12 +205,10 @@
       regions.update(index);
     }
     // Values of layers that are not shown can wait, and need not be read while frames rush by.
-    parts.peak.replaceChildren();
     later = setTimeout(() => probe.loadAll(index).then(() => { 
       if (stage.shown() !== index) return;
       showLegends(index);
       showFlagged(index);
-      showPeak(index);
       stage.boxes.style.display = "";
       regions.update(index);
     }), playing ? 400 : 30);
@@ -225,21 +222,6 @@
       return found.every(Boolean) ? layers.legendOf(layer, found) : null;
     });
     parts.legends.replaceChildren(...legends.filter(Boolean));
-  }
-
-  /* What of the training frames the strongest region is most like; its place is a button that leads there. */
-  function showPeak(index) {
-    const near = maps.peek(table.place(index), "nearest/places");
-    if (!near) return;
-    const { peak } = near.head;
-    if (!peak) {
-      parts.peak.textContent = "No pixel reaches the threshold of the score.";
-      return;
-    }
-    const [x, y] = peak.at, [height, width] = stage.size();
-    parts.peak.replaceChildren(
-      element("button", { type: "button", onclick: () => state.set({ probe: `${x},${y}` }) }, `highest ${peak.score} ${format(peak.value)} at ${x}, ${y}`),
-      " most like ", legend.mostLike(near, [(x + 0.5) / width, (y + 0.5) / height]));
   }
 
   /* How much of the frame, of its labelled anomaly and of the rest lies at or above the threshold. */

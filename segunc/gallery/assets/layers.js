@@ -25,10 +25,10 @@
     ...models.map((m) => `${m}error`), "label/truth", "label/anomaly"]
     .filter((layer) => (layer === "image" ? table.everHas("image") : needs(layer).every(table.everHas)));
 
-  const TITLES = { image: "image", prediction: "prediction", error: "error", "label/truth": "ground truth", "label/anomaly": "anomaly label", "nearest/places": "most like" };
+  const TITLES = { image: "image", prediction: "prediction", error: "error", "label/truth": "ground truth", "label/anomaly": "anomaly label" };
   function title(layer) {
     const words = TITLES[plain(layer)] ?? plain(layer);
-    if (!page.compared || ["image", "label/truth", "label/anomaly", "nearest/places"].includes(layer)) return words;
+    if (!page.compared || ["image", "label/truth", "label/anomaly"].includes(layer)) return words;
     return `${words} · model ${isOther(layer) ? 2 : 1}`;
   }
 

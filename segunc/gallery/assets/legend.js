@@ -42,14 +42,5 @@
     return page.classes[id]?.name ?? (id === 255 ? "ignored" : `class ${id}`);
   }
 
-  /* What a point of a frame, in shares of its width and height, is most like, of the map of its places. */
-  function mostLike({ head, width, height, codes }, [across, down]) {
-    const row = Math.min(height - 1, Math.floor(down / head.extent[0] * height));
-    const place = row * width + Math.min(width - 1, Math.floor(across / head.extent[1] * width));
-    const [frame, , , label] = head.neighbours[codes[place]];
-    const distance = Number(head.distances[place].toPrecision(2));
-    return `${head.dataset} ${frame}, ${label === null ? "no class" : className(label)} (distance ${distance})`;
-  }
-
-  segunc.legend = { mostLike, scoreLegend, swatches, classLegend, className };
+  segunc.legend = { scoreLegend, swatches, classLegend, className };
 })(segunc);

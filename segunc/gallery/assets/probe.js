@@ -15,7 +15,7 @@
         if (table.everHas(`${model}${content}`)) rows.push([`${model}${content}`, layers.title(`${model}${content}`)]);
       }
     }
-    for (const content of ["label/truth", "label/anomaly", "nearest/places"]) if (table.everHas(content)) rows.push([content, layers.title(content)]);
+    for (const content of ["label/truth", "label/anomaly"]) if (table.everHas(content)) rows.push([content, layers.title(content)]);
     for (const [content, words] of rows) {
       const cell = element("dd", { "data-content": content }, "–");
       cells.set(content, cell);
@@ -25,7 +25,6 @@
   }
 
   function read(content, map, at) {
-    if (content === "nearest/places") return { value: "", text: legend.mostLike(map, at) };
     const place = map.place(...at);
     if (place === null) return null;
     const value = map.value(place), name = content.replace(/^other\//, "");

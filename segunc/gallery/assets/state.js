@@ -13,7 +13,7 @@
 
   /* Name -> default and reader; a reader gives undefined for what this page does not know. */
   const FIELDS = {
-    view: ["gallery", oneOf("gallery", "frame", "video", "run")],
+    view: ["gallery", oneOf("gallery", "frame", "run")],
     frame: [null, (text) => (table.index(text) === null ? undefined : text)],
     score: [score, oneOf(...table.scores)],
     statistic: ["mean", oneOf("mean", ...table.scores.flatMap(table.statisticsOf))],

@@ -76,19 +76,12 @@
     return chosen.sort((a, b) => (keys[a] < keys[b] ? -1 : keys[a] > keys[b] ? 1 : a - b));
   }
 
-  const ones = (word) => {
-    let count = 0;
-    for (let rest = word >>> 0; rest; rest &= rest - 1) count++;
-    return count;
-  };
   const folders = frames.names.map((name) => name.slice(0, name.lastIndexOf("/") + 1));
 
-  /* Whether two frames are of one moment: by their times, or else by how they look (segunc.maps.statistics.Neighbours). */
+  /* Whether two frames are of one moment: by their times. */
   function near(one, other) {
     const [a, b] = [frames.times?.[one] ?? null, frames.times?.[other] ?? null];
-    if (a !== null && b !== null) return folders[one] === folders[other] && Math.abs(a - b) < page.moments.apart;
-    const [first, second] = [frames.looks[one], frames.looks[other]];
-    return Boolean(first && second) && ones(first[0] ^ second[0]) + ones(first[1] ^ second[1]) <= page.moments.same_look;
+    return a !== null && b !== null && folders[one] === folders[other] && Math.abs(a - b) < page.apart;
   }
 
   /* The first of each moment in an order, and how many frames of it follow; those of the frame `opened` behind it. */
@@ -134,7 +127,7 @@
     objects: (index) => frames.objects[index],
     problems: (index) => frames.problems[index] ?? [],
     index: (name) => indices.get(name) ?? null,
-    hasMoments: Boolean(frames.times) || frames.looks.some(Boolean),
+    hasMoments: Boolean(frames.times),
     shares: Object.keys(page.objects.shares),
     everHas: (content) => frames.kinds.some((kind) => kind.includes(content)),
   };
