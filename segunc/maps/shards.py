@@ -93,10 +93,11 @@ def find_log(folder: Path) -> str | None:
 
 
 def parse_record(line: bytes, where: str) -> Record:
-    """Read the record of a line; DamageError where it was changed, InputError where its frame has an unsafe name."""
+    """Read the record of a line; DamageError where it was changed, InputError where a name in it is unsafe."""
     record: Record = json.loads(open_line(line, where))
     record["sums"] = {score: (size, digest) for score, (size, digest) in record["sums"].items()}
-    safe_name(record["name"], f"{where}, the frame")
+    for name in (record["name"], *record["files"].values()):
+        safe_name(name, f"{where}, a frame or file")
     return record
 
 
@@ -159,17 +160,13 @@ class FrameLog:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.next = 0  # the place behind the last one
-        self._finished: set[int] = set()
+        self.count = 0
+        self._finished = bytearray()  # a million frames as numbers would take a hundred megabytes
         self._sorted = True
         self._file: BinaryIO | None = None
 
     def __contains__(self, place: int) -> bool:
-        return place in self._finished
-
-    @property
-    def count(self) -> int:
-        """The number of finished frames."""
-        return len(self._finished)
+        return 0 <= place < len(self._finished) and self._finished[place] == 1
 
     def recover(self, place_of: Callable[[Record], int | None]) -> int:
         """Read what an earlier run left, cut a torn last line, and return how many lines were forgotten, damaged ones too.
@@ -220,7 +217,10 @@ class FrameLog:
             self._sorted = True
 
     def _mark(self, place: int) -> None:
-        self._finished.add(place)
+        if place >= len(self._finished):
+            self._finished.extend(bytes(max(place + 1 - len(self._finished), len(self._finished), 1024)))
+        self._finished[place] = 1
+        self.count += 1
         self._sorted = self._sorted and place >= self.next
         self.next = max(self.next, place + 1)
 

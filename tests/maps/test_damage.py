@@ -13,7 +13,6 @@ import pytest
 from segunc.core.errors import InputError
 from segunc.frames.sources import open_source
 from segunc.maps.health import examine
-from segunc.maps.nearest import NEAREST, NearestPlaces, TrainingPlace
 from segunc.maps.pipeline import run_pipeline
 from segunc.maps.reader import MapsReader
 from segunc.maps.shards import Shard
@@ -23,18 +22,15 @@ from segunc.maps.sums import DamageError
 from tests.maps.fakes import folder_bytes, manifest, process, write_pictures
 
 FRAME = "a/frame_001"
-FILES = ("entropy/{}.png", "prediction/{}.png", "deterministic-max-logit/{}.npy", "nearest/{}.json")
+FILES = ("entropy/{}.png", "prediction/{}.png", "deterministic-max-logit/{}.npy")
 
 
 def write(home: Path, *, verify: bool = False, masked: bool = False, shard: Shard | None = None) -> list[str]:
     """Four frames, or what is missing of them; the notes of the run."""
     region = Region(home / "mask.png") if masked else None
     writer = MapsWriter(home / "maps", manifest(), verify=verify, region=region, shard=shard or Shard())
-    places = NearestPlaces(
-        "toy", [TrainingPlace("x", 0.5, 0.5, 1)], np.zeros((1, 1), np.int64), np.zeros((1, 1), np.float32), (1.0, 1.0)
-    )
     notes: list[str] = []
-    run_pipeline(open_source(home / "in"), process, writer, find_nearest=lambda *_: places, on_note=notes.append)
+    run_pipeline(open_source(home / "in"), process, writer, on_note=notes.append)
     return [note for note in notes if "again" in note]
 
 
@@ -58,12 +54,12 @@ def test_no_flipped_bit_is_read(home: Path, file: str) -> None:
     reader = MapsReader(home / "maps")
     for bit in np.random.default_rng(0).choice(8 * len(whole), 60, replace=False):
         flip(path, int(bit))
-        with pytest.raises(InputError, match=rf"{FRAME}.* was changed since it was written; .*--repair"):
-            reader.nearest(FRAME) if NEAREST in file else reader._read(FRAME, file.split("/")[0])
+        with pytest.raises(InputError, match=rf"{FRAME}.* was changed since it was written.*--repair"):
+            reader._read(FRAME, file.split("/")[0])
         path.write_bytes(whole)
     path.rename(home / "elsewhere")
-    with pytest.raises(InputError, match=rf"{FRAME}.* (is missing|cannot be read .*); .*--repair"):
-        reader.nearest(FRAME) if NEAREST in file else reader._read(FRAME, file.split("/")[0])
+    with pytest.raises(InputError, match=rf"{FRAME}.* is missing.*--repair"):
+        reader._read(FRAME, file.split("/")[0])
     (home / "elsewhere").rename(path)
     assert examine(home / "maps").whole
 

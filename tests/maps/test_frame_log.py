@@ -89,14 +89,6 @@ def test_an_intact_file_is_not_written_again_but_with_a_moved_place_it_is(tmp_pa
     assert places_of(path) == [1, 2, 3]
 
 
-def test_in_sequence_nothing_is_kept_behind_a_gap(tmp_path: Path) -> None:
-    path = written(tmp_path, 5, 6, 8, 9)
-    log = FrameLog(path)
-    assert log.recover(lambda found: found["index"], in_sequence=True) == 2
-    assert (log.count, log.next) == (2, 7)
-    assert places_of(path) == [5, 6]
-
-
 def test_many_frames_take_no_memory(tmp_path: Path) -> None:
     path = tmp_path / "frames.jsonl"
     with path.open("wb") as file:
@@ -126,20 +118,3 @@ def test_records_are_read_when_asked_for(tmp_path: Path) -> None:
     assert "000009" not in records
     with pytest.raises(KeyError):
         records["000009"]
-
-
-@pytest.mark.parametrize(
-    ("places", "kept"),
-    [
-        ((0, 1, 2), 3),
-        ((0, 2, 1), 1),  # 1, 10, 2 by the order of texts, with 10 smoothed before 2
-        ((1, 0, 2), 0),
-        ((None, 1, 2), 0),  # the first image was replaced
-    ],
-)
-def test_a_sequence_is_kept_up_to_the_first_frame_that_stands_elsewhere(
-    tmp_path: Path, places: tuple[int | None, ...], kept: int
-) -> None:
-    log = FrameLog(written(tmp_path, *range(3)))
-    assert log.recover(lambda found: places[found["index"]], in_sequence=True) == 3 - kept
-    assert places_of(log.path) == list(range(kept))

@@ -93,7 +93,7 @@ def test_a_run_in_the_order_of_texts_goes_on_in_that_of_numbers(
 
     def part(shard: Shard, out: Path) -> MapsWriter:
         source = open_source(given)
-        writer = MapsWriter(out, manifest(), shard=shard, source=source)
+        writer = MapsWriter(out, manifest(), shard=shard)
         run_pipeline(source, process, writer)
         return writer
 

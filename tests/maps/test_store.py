@@ -158,7 +158,7 @@ def test_a_damaged_line_is_an_error_of_readers_and_its_frame_is_made_again(tmp_p
     out = written(tmp_path / "maps")
     lines = (out / "frames.jsonl").read_text().splitlines()
     (out / "frames.jsonl").write_text(f"{lines[0][:30]}\n{lines[1]}\n")
-    with pytest.raises(DamageError, match=r"line 1, was changed since it was written; .*doctor --maps DIR --repair"):
+    with pytest.raises(DamageError, match=r"line 1, was changed since it was written.*doctor --maps DIR --repair"):
         MapsReader(out)
     with MapsWriter(out, manifest()) as writer:
         assert (writer.finished, writer.forgotten) == (1, 1)
@@ -169,7 +169,7 @@ def test_a_damaged_line_is_an_error_of_readers_and_its_frame_is_made_again(tmp_p
     [
         ({"entropy": np.full((6, 8), np.nan, np.float32)}, "NaN"),
         ({"entropy": np.zeros((6, 7), np.float32)}, "map entropy of frame x"),
-        ({"deterministic-max-logit": np.zeros((6, 8), np.uint16)}, "map deterministic-max-logit is uint16"),
+        ({"deterministic-max-logit": np.zeros((6, 8), np.uint16)}, "deterministic-max-logit is of type uint16"),
         ({"prediction": np.full((6, 8), 256)}, "class ids"),
         ({"surprise": np.zeros((6, 8), np.float32)}, "surprise"),
     ],
