@@ -215,9 +215,9 @@ GROUPS = {
     "input": "source weights weights_key trust base config method model maps results input images image all_images frames every start end "
     "shard mask names verdicts compare",
     "labels and data": "labels anomaly_labels dataset root split label_map map_classes anomaly_class corruption",
-    "the network and what it sees": "classes drop_classes mean std arguments size bits smooth tile overlap",
+    "the network and what it sees": "classes drop_classes mean std arguments size bits tile overlap",
     "draws": "draws seed seeds alpha scheme scope redraw",
-    "scores": "scores score overlay_score component_threshold nearest statistic label_score top apart keys baseline",
+    "scores": "scores score overlay_score component_threshold statistic label_score top apart keys baseline",
     "what is measured": "protocols components component_mode by sizes groups flag flag_region replicates resample",
     "speed": "device precision compile chunk frames_at_once threads engine workers shards ray_address",
     "output": "out to compact exact panel overlay ranges format theme video fps anomaly_only limit plots logger verify repair overwrite",
@@ -325,8 +325,8 @@ class SamplingOptions(DeviceOptions):
         chunk (N): draws in a batch (default: by memory)
         precision: of the network (default: bfloat16 where the hardware makes it fast for this network)
         threads (N): CPU threads of the network (default: all cores)
-        compile: torch.compile the draws: a tenth faster after seconds of compiling for each size of frame (default auto: where the
-            whole input is long enough)
+        compile: torch.compile the draws: a tenth faster after seconds of compiling for each size of frame; on or off (default off, or as
+            the maps folder was begun)
     """
 
     draws: Count = 24
@@ -338,7 +338,7 @@ class SamplingOptions(DeviceOptions):
     chunk: Count | None = None
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     threads: Threads | None = None
-    compile: Literal["auto", "on", "off"] = option("auto", nargs="?", const="on")
+    compile: Literal["on", "off"] | None = option(None, nargs="?", const="on")
 
 
 @dataclass(frozen=True)
@@ -448,20 +448,15 @@ class PredictOptions(SamplingOptions):
             them at the frame's size
         overlay: also write overlays, and a video of them for a video
         overlay_score (SCORE): the score that overlays show (default: anomaly where it is written, else entropy)
-        no_caption: overlays without the frame's name and, of a video, its moment
         scores (A,B): scores to write (default: those that need no statistics, and anomaly if fitted)
         every (N): take every N-th frame (default 1)
         start (TIME): first moment of a video, in seconds or as HH:MM:SS
         end (TIME): moment of a video to stop before
         shard (I/N): only part I of N of the frames; all N share --out, at once or one by one
         frames_at_once (N): consecutive frames of one size in a batch (default: by their size; one on a CPU)
-        smooth (TAU): average probabilities along the video with this time constant, in seconds (images: in frames); epistemic then also
-            holds how much successive frames disagree
         tile (HxW): cut frames into tiles of this size, blended without seams
         overlap (N): pixels that neighbouring tiles share (default a quarter of a tile)
         redraw: new draws for every frame (default: the same for all, so that the maps of a video do not flicker)
-        nearest: also write what of the training frames each place is most like (with knn, or an anomaly made of it, among the scores),
-            for review and overlay --panel
         mask (PNG): region of interest: where it is black (the vehicle itself, say), maps are 0 and statistics see nothing
         component_threshold (A=X,B=Y): values from which on pixels form a component in the statistics (default
             entropy=0.5,epistemic=0.1,...)
@@ -487,11 +482,9 @@ class PredictOptions(SamplingOptions):
     end: str | None = None
     shard: str | None = None
     frames_at_once: Count | None = None
-    smooth: PositiveFloat | None = None
     tile: Size | None = None
     overlap: NonNegativeInt | None = None
     redraw: bool = False
-    nearest: bool = False
     mask: File | None = None
     component_threshold: Thresholds = option({})
     engine: Literal["local", "ray"] = "local"

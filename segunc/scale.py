@@ -1,4 +1,4 @@
-"""Shards through a pool of Ray actors; knows tasks and results, no model.
+"""Run shards through a pool of Ray actors; nothing here knows a model.
 
 Each actor loads the model once, takes one shard at a time and writes its maps itself, so that only names and numbers travel. A shard
 whose worker died is given to another one: the operating system gave up the lock of the dead process, and the shard continues behind
@@ -44,9 +44,11 @@ class ShardResult:
 Work = Callable[[ShardTask], ShardResult]  # predicts a shard; everything that is large goes to disk
 MakeWork = Callable[[], Work]  # loads what all shards need, in the worker's process; must be picklable
 
-START_ATTEMPTS = 3  # on a busy machine a new cluster may miss Ray's fixed 30 s; what it read is cached then
+START_ATTEMPTS = 3
+"""On a busy machine a new cluster may miss Ray's fixed 30 s; what it read is cached then."""
 CONNECT_SECONDS = 10.0
-OBJECT_STORE_BYTES = 128 << 20  # of a cluster that is started here; results are a few hundred bytes each
+OBJECT_STORE_BYTES = 128 << 20
+"""Of a cluster that is started here; results are a few hundred bytes each."""
 QUIET = {"log_to_driver": False, "logging_level": logging.CRITICAL}
 
 
@@ -70,8 +72,7 @@ def require_ray() -> None:
     try:
         import ray  # noqa: F401
     except ImportError as error:
-        given = f"--engine ray without Ray ({error})"
-        raise InputError(given, "the extra 'ray'", "pip install 'segunc[ray]'") from error
+        raise InputError(f"--engine ray needs Ray ({error})", hint="pip install 'segunc[ray]'") from error
 
 
 def run_shards(make_work: MakeWork, tasks: Sequence[ShardTask], pool: Pool) -> Iterator[ShardResult]:
@@ -96,8 +97,8 @@ def run_shards(make_work: MakeWork, tasks: Sequence[ShardTask], pool: Pool) -> I
                 calls[worker.problem.remote()] = worker, None
             # Only a worker that has started gets a shard: one for which the cluster has no room may wait for ever.
             while waiting and idle:
-                worker, shard = idle.pop(), waiting.popleft()
-                calls[worker.predict.remote(shard, deaths[shard])] = worker, shard
+                worker, task = idle.pop(), waiting.popleft()
+                calls[worker.predict.remote(task, deaths[task])] = worker, task
             reference = ray.wait(list(calls))[0][0]
             worker, task = calls.pop(reference)
             try:
@@ -106,14 +107,15 @@ def run_shards(make_work: MakeWork, tasks: Sequence[ShardTask], pool: Pool) -> I
             except ray.exceptions.RayError as error:
                 ray.kill(worker)  # it may only be out of reach
                 deaths[task] += 1
-                # The processes of a lost machine die together, so each worker may die when it starts.
-                result = None
-                if deaths[task] <= pool.retries * (pool.workers if task is None else 1):
-                    waiting.extendleft([task] if task else [])
-                elif task is None:
-                    result = f"a worker could not start: {one_line(error)}"
-                else:
+                if task is None:
+                    # The processes of a lost machine die together, so each worker may die when it starts.
+                    gone = deaths[task] > pool.retries * pool.workers
+                    result = f"a worker could not start: {one_line(error)}" if gone else None
+                elif deaths[task] > pool.retries:
                     result = ShardResult(task, error=f"its worker died {deaths[task]} times")
+                else:
+                    result = None
+                    waiting.appendleft(task)
             if isinstance(result, str):
                 raise PartialFailure(result)
             if result is not None:
@@ -167,15 +169,9 @@ def _start_cluster(cores: int) -> None:
 
     for attempt in range(1, START_ATTEMPTS + 1):
         try:
-            ray.init(
-                address="local",
-                num_cpus=max(
-                    os.cpu_count() or 1, cores
-                ),  # whoever asks for more workers than there are cores gets them
-                include_dashboard=False,
-                object_store_memory=OBJECT_STORE_BYTES,
-                **QUIET,
-            )
+            # Whoever asks for more workers than there are cores gets them.
+            machine = {"num_cpus": max(os.cpu_count() or 1, cores), "object_store_memory": OBJECT_STORE_BYTES}
+            ray.init(address="local", include_dashboard=False, **machine, **QUIET)
             return
         except Exception as error:  # Ray raises no narrower type where its processes do not answer in time
             ray.shutdown()
@@ -193,5 +189,6 @@ def _connect(address: str) -> None:
             socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
         ray.init(address=address, **QUIET)
     except (OSError, ValueError, OverflowError, RuntimeError) as error:
-        given = f"no Ray cluster at {address} ({one_line(error)})"
-        raise InputError(given, "the address of a running head", "see ray status") from error
+        raise InputError(
+            f"there is no Ray cluster at {address} ({one_line(error)})", hint="ray status shows that of a running head"
+        ) from error

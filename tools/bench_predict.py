@@ -49,7 +49,7 @@ from segunc.processing.frames import FrameProcess
 from segunc.sampling.frames import network_input
 from segunc.sampling.sampler import Sampler
 from segunc.verbs.execution import choose_execution
-from segunc.verbs.predict import Job, read_options, writer_threads
+from segunc.verbs.predict import Job, open_job, writer_threads
 from tools.measuring import provenance
 
 SCORES = ("entropy", "epistemic")
@@ -65,16 +65,13 @@ class Bench:
     """
 
     def __init__(self, job: Job) -> None:
-        request = job.request
-        options = request.options
-        if request.tiling or options.smooth or options.redraw or request.region is not None:
-            raise InputError(
-                "--tile, --smooth, --redraw or --mask", "whole frames, which can be in memory", "leave it out"
-            )
-        self.request, self.scores, self.model, self.source = request, request.scores, job.model, job.sources[0]
+        self.options = options = job.options
+        if job.tiling or options.redraw or job.region is not None:
+            raise InputError("--tile, --redraw and --mask are not measured", hint="leave them out")
+        self.scores, self.model, self.source = job.scores, job.model, job.sources[0]
         self.execution = choose_execution(options, None, job.sampler, self.source, None)
         self.sampler: Sampler = job.sampler.with_execution(
-            chunk=self.execution.chunk, group=self.execution.group, compiled=self.execution.compilation.compiled
+            chunk=self.execution.chunk, group=self.execution.group, compiled=self.execution.compiled
         )
         self.process = FrameProcess(self.sampler, self.scores, size=options.size)
         readable = (frame for frame in self.source.frames() if frame.image is not None)
@@ -96,7 +93,7 @@ class Bench:
         for _, members in groupby(self.frames, key=lambda frame: frame.index // self.execution.group):
             images = [frame.image for frame in members if frame.image is not None]
             for own, same in groupby(images, key=lambda image: (image.shape[0], image.shape[1])):
-                seen = inference_size(network.description, own, self.request.options.size)
+                seen = inference_size(network.description, own, self.options.size)
                 found.append((network_input(list(same), seen).to(self.sampler.device), own))
         return found
 
@@ -189,7 +186,7 @@ def main() -> None:
     if "--scores" not in words:
         words += ["--scores", ",".join(SCORES)]
     arguments = build_parser().parse_args(["predict", *words, "--out", "unused"])
-    with read_options(parsed(PredictOptions, arguments)).open() as job:
+    with open_job(parsed(PredictOptions, arguments)) as job:
         compare(Bench(job), words, own)
 
 
@@ -206,7 +203,7 @@ def compare(bench: Bench, words: Sequence[str], own: argparse.Namespace) -> None
         "precision": bench.sampler.precision,
         "chunk": execution.chunk,
         "frames_at_once": execution.group,
-        "compiled": execution.compilation.compiled,
+        "compiled": execution.compiled,
         "threads": torch.get_num_threads(),
         "writer_threads": writer_threads(device),
         "compression": f"PNG level {PNG_LEVEL}, run lengths",

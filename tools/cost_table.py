@@ -41,7 +41,7 @@ from segunc.sampling.density import FeatureDensity, Neighbours, unit_features
 from segunc.sampling.engine import Engine
 from segunc.sampling.sampler import Sampler
 from segunc.scores import EVIDENCE, FEATURE_DISTANCE, SCORES, with_parts
-from segunc.verbs.predict import read_options
+from segunc.verbs.predict import open_job
 from tools.bench_predict import Bench
 from tools.measuring import in_own_process, peak_bytes, provenance
 
@@ -164,10 +164,10 @@ def video(arguments: argparse.Namespace, device: torch.device) -> dict[str, floa
                 size=arguments.size, end=arguments.end, device=arguments.device, precision=arguments.precision,
                 threads=arguments.threads,
             )  # fmt: skip
-            benches.append(Bench(stack.enter_context(read_options(options).open())))
+            benches.append(Bench(stack.enter_context(open_job(options))))
         without, both = benches
         sampler, inputs = both.sampler, [images for images, _ in both.inputs()]
-        density = sampler.provider(FEATURE_DISTANCE)
+        density = next(provider for provider in sampler.fitted if FEATURE_DISTANCE in provider.gives)
         assert isinstance(density, FeatureDensity)
 
         def witness() -> float:

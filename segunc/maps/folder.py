@@ -20,7 +20,7 @@ PREDICTION = "prediction"
 OVERLAY = "overlay"
 START_LOCK = f"{LOCK_STEM}-start"
 """Held while a run reads and writes the manifest, so that shards that start at once make one folder."""
-_OLDER_FILES = ("frames.csv", "nearest/")
+_OLDER_FILES = ("frames.csv", "nearest/", "smoothing/")
 """What earlier versions wrote beside the maps."""
 
 

@@ -28,7 +28,6 @@ from segunc.core.errors import InputError
 from segunc.core.files import write_atomically
 from segunc.core.registry import Registry
 from segunc.data.corruptions import Corruption
-from segunc.maps.nearest import TrainingPlace
 from segunc.networks.build import bounded, weights_bytes
 from segunc.networks.encoders import encoder_normalisation, load_encoder_weights
 from segunc.networks.features import FeatureExtractor, Witness, candidate_layers, deepest_layer
@@ -176,13 +175,7 @@ class FeatureBank(Attachment):
             extractor = FeatureExtractor(seen, self.layers, self.sizes)
             maps = range(len(self.layers) * len(self.sizes))
             densities = [[restored(fit, f"{index}.") for fit in of_maps] for index in maps]
-            places = take(f"{len(self.layers) - 1}.", BANK)["origins"].tolist() if BankFit in of_maps else []
-            classes = network.description.num_classes
-            known = [
-                TrainingPlace(self.frames[int(frame)], row, column, int(label) if label < classes else None)
-                for frame, row, column, label in places
-            ]
-            found.append(FeatureDensity(extractor, densities, guided=self.upsampling == "guided", origins=known))
+            found.append(FeatureDensity(extractor, densities, guided=self.upsampling == "guided"))
         return found
 
 

@@ -1,1 +1,1 @@
-"""What one frame goes through between its picture and its maps: tiles, sampling, smoothing along the video."""
+"""From a frame to its maps: sampling, as a whole or in tiles."""

@@ -7,9 +7,8 @@ and sizes.
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Collection, Sequence
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F
@@ -18,9 +17,8 @@ from torch import Tensor
 from segunc.core.device import Precision, full_float32, to_device
 from segunc.core.errors import InputError
 from segunc.data.labels import IGNORE
-from segunc.maps.nearest import TrainingPlace
 from segunc.networks.features import FeatureExtractor
-from segunc.scores import EVIDENCE, FEATURE_DISTANCE
+from segunc.scores import FEATURE_DISTANCE
 
 BLOCK = {"cpu": 512, "cuda": 8192}
 """Places, and features of a bank, that are multiplied at a time: on a CPU their cosines stay in the cache, however large the bank."""
@@ -28,26 +26,19 @@ GUIDED_VARIANCE = 0.01
 """Of the grey image (0..1) in a window, from which on a guided map follows its edges: epsilon of He et al., 0.1 squared."""
 
 
-class Nearest(NamedTuple):
-    """For each place of a map the nearest feature of a bank."""
-
-    rows: Tensor  # int64 [n, h, w], of the bank
-    distances: Tensor  # float32 [n, h, w], 1 - cosine
-    extent: tuple[float, float]  # of the map, as shares of the frames' height and width: a network may pad what it sees
-
-
 class Density(Protocol):
-    """Of the features of one map."""
+    """What is known of the features of one map of the training frames."""
 
     @property
     def gives(self) -> frozenset[str]: ...  # names of evidence
     @property
     def channels(self) -> int: ...  # D of the features
-    def __call__(self, features: Tensor, needs: Collection[str]) -> dict[str, Tensor]: ...
+    def __call__(self, features: Tensor, needs: Collection[str]) -> dict[str, Tensor]:
+        """Return the evidence that is needed of features ``[M, D]`` of length 1, each ``[M]`` float32."""
 
 
 class Neighbours:
-    """Distances to the nearest of a bank.
+    """A bank of features of the training frames, and how far others are from the nearest of them.
 
     Args:
         bank: features ``[N, D]`` on the device, in any floating type; rounded ones are given the length 1 again.
@@ -61,47 +52,28 @@ class Neighbours:
         self.bank = F.normalize(bank.float(), dim=1).to(torch.float16 if bank.is_cuda else torch.float32)
 
     def __call__(self, features: Tensor, needs: Collection[str] = gives) -> dict[str, Tensor]:
-        """``1 - cosine`` ``[M]`` float32 of unit features ``[M, D]`` with the nearest."""
-        parts = [torch.stack([block.amax(1) for block in blocks]).amax(0) for blocks in self._cosines(features)]
-        return {FEATURE_DISTANCE: _distance(torch.cat(parts))}
-
-    def nearest(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        """The row of the nearest, int64 ``[M]``, and its distance."""
-        rows, cosines = [], []
-        for blocks in self._cosines(features):
-            highest, at = map(torch.stack, zip(*(block.max(1) for block in blocks), strict=True))
-            cosine, block = highest.max(0)
-            cosines.append(cosine)
-            rows.append(at.gather(0, block[None])[0] + block * BLOCK[self.bank.device.type])
-        return torch.cat(rows), _distance(torch.cat(cosines))
-
-    def _cosines(self, features: Tensor) -> Iterator[Iterator[Tensor]]:
-        """Of each block of the features its cosines with each block of the bank."""
+        """Return ``1 - cosine`` ``[M]`` float32 of unit features ``[M, D]`` with the nearest."""
         side = BLOCK[self.bank.device.type]
-        for part in torch.split(features.to(self.bank.dtype), side):
-            yield (part @ rows.T for rows in torch.split(self.bank, side))
+        nearest = [
+            torch.stack([(part @ rows.T).amax(1) for rows in torch.split(self.bank, side)]).amax(0)
+            for part in torch.split(features.to(self.bank.dtype), side)
+        ]
+        return {FEATURE_DISTANCE: (1.0 - torch.cat(nearest).float()).clamp_(0.0, 2.0)}
 
 
 class FeatureDensity:
-    """What features say of frames.
+    """How unlike the training frames the features of frames are.
 
     Args:
-        extractor: of the maps, on its device.
+        extractor: of the maps of features, on its device.
         densities: for each of its maps.
         guided: whether upsampled maps follow the edges of the image, see :func:`guided_filter`; the windows reach half the stride.
-        origins: of the rows of the bank of the last layer at the first size.
     """
 
     def __init__(
-        self,
-        extractor: FeatureExtractor,
-        densities: Sequence[Sequence[Density]],
-        *,
-        guided: bool = False,
-        origins: Sequence[TrainingPlace] = (),
+        self, extractor: FeatureExtractor, densities: Sequence[Sequence[Density]], *, guided: bool = False
     ) -> None:
-        self.extractor, self.densities = extractor, densities
-        self.guided, self.origins = guided, origins
+        self.extractor, self.densities, self.guided = extractor, densities, guided
 
     @property
     def gives(self) -> frozenset[str]:
@@ -113,29 +85,30 @@ class FeatureDensity:
     def __call__(
         self, images: Tensor, needs: Collection[str], precision: Precision = "float32", temperature: float = 1.0
     ) -> dict[str, Tensor]:
-        """The evidence that is needed, of that which was fitted, by name, each ``[n, H, W]`` float32, of images ``[n, 3, H, W]`` in
-        0..1."""
-        asked, found = self.gives.intersection(needs), dict[str, Tensor]()
+        """Return the fitted evidence that is needed of images ``[n, 3, H, W]`` in 0..1, by name, each ``[n, H, W]`` float32."""
+        asked, evidence = self.gives.intersection(needs), dict[str, Tensor]()
         if not asked:
-            return found
+            return evidence
         with narrowed(images, precision):
             maps, extents = self.extractor(images), self.extractor.extents(images)
         for features, densities, extent in zip(maps, self.densities, extents, strict=True):
             for density in densities:
                 if density.gives & asked:
                     for name, values in self.of_map(density, features, extent, images, asked).items():
-                        found[name] = found.get(name, 0) + values / len(maps)
-        return found
+                        evidence[name] = evidence.get(name, 0) + values / len(maps)
+        return evidence
 
     def of_map(
         self, density: Density, features: Tensor, extent: tuple[int, int], images: Tensor, needs: Collection[str]
     ) -> dict[str, Tensor]:
-        """What a density says of a map ``[n, D, h, w]`` that covers ``extent`` pixels of the images, at their size."""
+        """Return what a density says of a map ``[n, D, h, w]`` that covers ``extent`` pixels of the images, at their size."""
         if features.shape[1] != density.channels:
-            given = f"features of {features.shape[1]} numbers for a bank of {density.channels}"
-            raise InputError(given, "the bank of this network and layer", "fit it again")
+            raise InputError(
+                f"a bank of features of {density.channels} numbers does not fit a layer of {features.shape[1]}",
+                hint="fit the features of this network again",
+            )
         values = density(unit_features(features), needs)
-        coarse = torch.stack([one.view(len(images), *features.shape[2:]) for one in values.values()], 1)
+        coarse = torch.stack([flat.view(len(images), *features.shape[2:]) for flat in values.values()], 1)
         whole = F.interpolate(coarse, extent, mode="bilinear", align_corners=False)
         maps = whole[..., : images.shape[2], : images.shape[3]]
         if self.guided:
@@ -144,34 +117,11 @@ class FeatureDensity:
             maps = maps.clamp(coarse.amin((2, 3), keepdim=True), coarse.amax((2, 3), keepdim=True))
         return dict(zip(values, maps.unbind(1), strict=True))
 
-    @torch.inference_mode()
-    @full_float32()
-    def nearest(self, images: Tensor) -> Nearest:
-        """For each place of the last layer's map at the first size the row of :attr:`origins` whose feature is nearest; images
-        ``[n, 3, H, W]`` in 0..1. InputError where no bank was fitted."""
-        last = len(self.extractor.layers) - 1
-        for bank in self.densities[last]:
-            if isinstance(bank, Neighbours):
-                single = FeatureExtractor(
-                    self.extractor.network, self.extractor.layers[last:], self.extractor.sizes[:1]
-                )
-                (maps,), ((height, width),) = single(images), single.extents(images)
-                rows, distances = bank.nearest(unit_features(maps))
-                shape = (len(maps), *maps.shape[2:])
-                extent = (height / images.shape[2], width / images.shape[3])
-                return Nearest(rows.view(shape), distances.view(shape), extent)
-        remedy = EVIDENCE[FEATURE_DISTANCE].remedy("knn")
-        raise InputError("nearest features of a model without a bank", "a model with one", remedy)
-
 
 def narrowed(images: Tensor, precision: Precision) -> torch.autocast:
     """Run what features are taken of in bfloat16 where that was asked for, on a GPU alone: on many CPUs depthwise convolutions are
     slower in it."""
     return torch.autocast(images.device.type, torch.bfloat16, enabled=precision == "bfloat16" and images.is_cuda)
-
-
-def _distance(cosine: Tensor) -> Tensor:
-    return (1.0 - cosine.float()).clamp_(0.0, 2.0)
 
 
 def unit_features(maps: Tensor) -> Tensor:
@@ -202,34 +152,6 @@ def box_mean(maps: Tensor, radius: int) -> Tensor:
         sums = F.pad(maps.movedim(axis, -1).cumsum(-1), (1, 0))
         maps = ((sums[..., last + 1] - sums[..., first + 1]) / (last - first)).movedim(-1, axis)
     return maps
-
-
-@functools.cache
-def _side_stream(device: torch.device) -> torch.cuda.Stream:
-    """One for all frames: memory that a stream has freed is free for that stream alone."""
-    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-
-
-def beside(work: Callable[[], dict[str, Tensor]], images: Tensor) -> Callable[[], dict[str, Tensor]]:
-    """Work on images that runs beside what comes next, on a GPU: it is queued now, on a stream of its own, and the current stream
-    waits for it when the returned function is called. On a CPU it is done now."""
-    if not images.is_cuda:
-        done = work()
-        return lambda: done
-    side = _side_stream(images.device)
-    side.wait_stream(torch.cuda.current_stream(images.device))  # the images may still be copied
-    images.record_stream(side)  # their memory may be given to others once the current stream is done with them
-    with torch.cuda.stream(side):
-        found = work()
-
-    def finished() -> dict[str, Tensor]:
-        current = torch.cuda.current_stream(images.device)
-        current.wait_stream(side)
-        for values in found.values():
-            values.record_stream(current)
-        return found
-
-    return finished
 
 
 class Sample:

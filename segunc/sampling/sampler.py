@@ -25,7 +25,6 @@ from segunc.core.errors import InputError, is_out_of_memory
 from segunc.data.images import Image
 from segunc.networks.network import SegmentationNetwork, inference_size
 from segunc.networks.values import check_images, check_logits
-from segunc.sampling.density import beside
 from segunc.sampling.engine import Engine, check_common, is_rounding, own_tensors, require_finite
 from segunc.sampling.frames import Prediction, calibrate, finish_frame, network_input
 from segunc.sampling.prefix import Prefix
@@ -203,7 +202,7 @@ class Sampler:
         check_images(images, self.network)
         images = to_device(images, self.device).contiguous(memory_format=torch.channels_last)
         self._prepare(images, self.noise if seed is None else replace(self.noise, seed=seed))
-        of_frames = beside(lambda: self._evidence("frame", images), images)
+        fitted = self._evidence("frame", images)
         first = self._runners[0]
         plain = first if first.branch.transform.identity else first.untransformed()
         if first.branch.network is not self.network:  # whose posterior draws other networks only
@@ -240,7 +239,7 @@ class Sampler:
             probabilities = torch.cat([one.probabilities for one in alone if one.probabilities is not None])
             prediction = torch.cat([one.prediction for one in alone])
             return Prediction(prediction, scores, probabilities if keep_probabilities else None)
-        frames, fitted = [], of_frames()
+        frames = []
         for number, (of_frame, maps, extra) in enumerate(zip(sums, ready, both, strict=True)):
             prediction, evidence = of_frame.finish()
             raw = evidence["probabilities"]
@@ -261,10 +260,6 @@ class Sampler:
             torch.stack(kept) if keep_probabilities else None,
         )
 
-    def provider(self, need: str) -> Any:
-        """What gives some evidence that was fitted on the model; None where nothing does."""
-        return next((provider for provider in self.fitted if need in provider.gives), None)
-
     def _evidence(self, source: Source, given: Any) -> dict[str, Any]:
         """What is needed of one source of that which was fitted on the model, for images or maps."""
         needs = {name for name in self._needs if EVIDENCE[name].source == source}
@@ -281,11 +276,6 @@ class Sampler:
         other = copy.copy(self)
         other.chunk, other.group, other.compiled = chunk, group, compiled
         return other
-
-    def drawn_forms(self) -> tuple[int, int]:
-        """How many draws have noise, and in how many forms (pairs of a network and a scale of its input) they run."""
-        drawn = [b for b in (self._branches[draw % len(self._branches)] for draw in range(self.draws)) if b.stochastic]
-        return len(drawn), len({(id(branch.network), branch.transform.scale) for branch in drawn})
 
     def chunk_for(self, frames: int, size: tuple[int, int], classes: int) -> int:
         """Draws in a batch for ``frames`` frames of (height, width) ``size``."""

@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 from segunc.core.device import resolve_device, threads
-from segunc.core.errors import InputError, PartialFailure
+from segunc.core.errors import InputError
 from segunc.core.locks import HeldError
 from segunc.core.progress import ConsoleProgress, Progress
 from segunc.maps.folder import refuse_foreign
@@ -25,7 +25,8 @@ from segunc.scale import MakeWork, Pool, ShardResult, ShardTask, require_ray, ru
 from segunc.verbs import predict as local
 from segunc.verbs.execution import Execution
 
-CORES_PER_WORKER = 4  # CPU cores of a worker unless --threads says otherwise
+CORES_PER_WORKER = 4
+"""CPU cores of a worker unless --threads says otherwise."""
 SHARDS_PER_WORKER = 4
 """For images, so that a slow machine holds up a quarter of its work at most; every shard of a video decodes it from its start."""
 PATIENCE_SECONDS = 120.0
@@ -33,38 +34,42 @@ PATIENCE_SECONDS = 120.0
 ends its lease (on NFS version 4 after 90 s, as Linux serves it). Without locks in the file system, that of another host is believed: two
 writers would be worse than a shard that a person has to set free."""
 POLL_SECONDS = 5.0
-WRITE_ATTEMPTS = 3  # a shared file system may refuse for a moment
 
 
 def predict_on_cluster(
     options: PredictOptions, on_input: local.OnInput | None, on_note: local.OnNote | None
 ) -> local.PredictResult:
-    """:func:`segunc.verbs.predict.predict` by the workers of a cluster; InputError where it cannot be done on one, PartialFailure
-    where a worker could not start, with what others finished kept."""
+    """Do the work of :func:`segunc.verbs.predict.predict` with the workers of a cluster.
+
+    Raises:
+        InputError: it cannot be done on one.
+        PartialFailure: a worker could not start; what others finished is kept.
+    """
     require_ray()
     _refuse_unfit(options)
     options = _anywhere(options)
     on_gpu = options.device == "cuda"
     # A head without a GPU can plan for workers that have one.
     here = "cuda" if on_gpu and torch.cuda.is_available() else "cpu"
-    with local.read_options(replace(options, device=here)).open() as job:
+    with local.open_job(replace(options, device=here)) as job:
         job.say_left_out(on_note)
-        own = CORES_PER_WORKER if options.ray_address is not None else min(CORES_PER_WORKER, os.cpu_count() or 1)
-        cores = options.threads or job.recorded_threads or own
+        usual = CORES_PER_WORKER if options.ray_address is not None else min(CORES_PER_WORKER, os.cpu_count() or 1)
+        cores = options.threads or job.recorded_threads or usual
         options = replace(options, threads=cores)
         with threads(cores):  # the manifest records them
             units = torch.cuda.device_count() if on_gpu else (os.cpu_count() or 1) // cores
             workers = options.workers or max(1, units)
-            executions, shards = [], []
-            for place, given in enumerate(job.request.inputs):
-                if here != options.device and options.chunk is None and read_manifest(given.out) is None:
-                    without = "--engine ray with --device cuda from a machine without CUDA"
-                    remedy = "it follows from the memory of a GPU that is not here; 8 is a fair beginning"
-                    raise InputError(without, "--chunk, the draws in a batch", remedy)
+            executions, tasks = [], list[ShardTask]()
+            for place, target in enumerate(job.inputs):
+                if here != options.device and options.chunk is None and read_manifest(target.out) is None:
+                    raise InputError(
+                        "without --chunk, the draws in a batch follow from the memory of a GPU, and this machine has none",
+                        hint="add --chunk 8",
+                    )
                 executions.append(local.execution_of(job, place))
-                shards.append(_shard_count(options, job, place, workers))
+                count = _shard_count(options, job, place, workers)
+                tasks += [ShardTask(place, number, count) for number in range(1, count + 1)]
                 _check_folder(job, place, executions[-1], same_device=here == options.device)
-            tasks = [ShardTask(place, n, count) for place, count in enumerate(shards) for n in range(1, count + 1)]
             tasks.sort(key=lambda task: task.number)
             begun, work = time.monotonic(), partial(ShardWork, options, executions)
             results = _collect(job, work, tasks, Pool(workers, cores, int(on_gpu), options.ray_address))
@@ -72,7 +77,7 @@ def predict_on_cluster(
 
 
 def _anywhere(options: PredictOptions) -> PredictOptions:
-    """Options that mean the same in the folder and on the device of a worker."""
+    """Return options that mean the same in the folder and on the device of a worker."""
 
     def absolute(path: str | Path) -> str:
         return str(Path(path).expanduser().absolute())
@@ -90,42 +95,39 @@ def _anywhere(options: PredictOptions) -> PredictOptions:
 
 def _refuse_unfit(options: PredictOptions) -> None:
     if options.shard:
-        raise InputError(f"--shard {options.shard} with --engine ray", "one of the two", "--shards N cuts the work")
+        raise InputError(f"--shard {options.shard} does not go with --engine ray", hint="--shards N cuts the work")
     if options.overwrite:
-        remedy = f"remove {options.out} first"
-        raise InputError("--overwrite with --engine ray", "a new folder, or one to continue", remedy)
-    if options.smooth is not None and (options.shards or 1) > 1:
-        given = f"--smooth with --shards {options.shards}: each frame needs all before it"
-        raise InputError(given, "one shard an input", "leave --shards out; several videos run at once")
+        raise InputError("--overwrite does not go with --engine ray", hint=f"remove {options.out} first")
     if ":" in options.device:
-        raise InputError(f"--device {options.device} with --engine ray", "cuda", "Ray deals out the devices")
+        raise InputError(
+            f"--device {options.device} with --engine ray: Ray deals out the devices", hint="--device cuda"
+        )
     if options.ray_address is not None and options.workers is None:
-        raise InputError("--ray-address without --workers", "how many workers to start there", "one a GPU, for example")
+        raise InputError(
+            "--ray-address without --workers: how many to start there is not known", hint="add --workers, one a GPU"
+        )
 
 
 def _shard_count(options: PredictOptions, job: local.Job, place: int, workers: int) -> int:
-    """Shards of an input: as its maps folder was begun, else as asked for, else so that all workers have work."""
-    out, source = job.request.inputs[place].out, job.sources[place]
-    before = read_manifest(out)
-    if before is not None:
-        count = int(before.get("shards", 1))
+    """Return the shards of an input: as its maps folder was begun, else as asked for, else so that all workers have work."""
+    out, source = job.inputs[place].out, job.sources[place]
+    manifest = read_manifest(out)
+    if manifest is not None:
+        count = int(manifest.get("shards", 1))
         if options.shards not in (None, count):
-            given = f"--shards {options.shards} for {out}, which was begun in {count}"
-            raise InputError(given, f"--shards {count}", "leave --shards out")
+            raise InputError(
+                f"--shards {options.shards} for {out}, which was begun in {count}", hint="leave --shards out"
+            )
         return count
-    if options.smooth is not None:
-        return 1
     wanted = options.shards or -(-workers * (1 if source.kind == "video" else SHARDS_PER_WORKER) // len(job.sources))
     return max(1, min(wanted, source.length or source.length_hint or wanted))
 
 
 def _check_folder(job: local.Job, place: int, execution: Execution, *, same_device: bool) -> None:
     """Refuse here what every worker would refuse."""
-    out, manifest = job.request.inputs[place].out, local.run_manifest(job, place, execution)
-    if job.request.overlay:
-        local.overlay_drawer(job.request.overlay, manifest)
-    if job.request.options.nearest:
-        local.nearest_finder(job)
+    out, manifest = job.inputs[place].out, local.run_manifest(job, place, execution)
+    if job.overlay:
+        local.overlay_drawer(job.overlay, manifest)
     before = read_manifest(out)
     if before is None:
         refuse_foreign(out)
@@ -138,23 +140,19 @@ class ShardWork:
 
     def __init__(self, options: PredictOptions, executions: Sequence[Execution]) -> None:
         self._executions = executions
-        self._open = local.read_options(options).open()  # for as long as the worker lives
+        self._open = local.open_job(options)  # for as long as the worker lives
         self._job = self._open.__enter__()
 
     def __call__(self, task: ShardTask) -> ShardResult:
-        """Predict the shard, waiting for its lock and beginning again where a file could not be written."""
+        """Predict the shard, waiting for its lock."""
         execution, shard = self._executions[task.input], Shard(task.number, task.count)
-        end, writes = time.monotonic() + PATIENCE_SECONDS, 0
+        end = time.monotonic() + PATIENCE_SECONDS
         while True:
             try:
                 summary = local.predict_shard(self._job, task.input, shard, execution)
                 break
             except HeldError:
                 if time.monotonic() > end:
-                    raise
-            except PartialFailure:
-                writes += 1
-                if writes == WRITE_ATTEMPTS:
                     raise
             time.sleep(POLL_SECONDS)
         host, notes = socket.gethostname(), (*execution.notes, *self._job.sampler.report.messages)
@@ -169,28 +167,27 @@ def _collect(job: local.Job, make_work: MakeWork, tasks: Sequence[ShardTask], po
     with ConsoleProgress(label=f"{len(tasks)} shards, {pool.workers} workers") as show:
         for result in run_shards(make_work, tasks, pool):
             results.append(result)
-            counts = [(result.finished, result.failed, result.skipped) for result in results]
-            finished, failed, skipped = map(sum, zip(*counts, strict=True))
+            finished, failed, skipped = (sum(getattr(r, n) for r in results) for n in ("finished", "failed", "skipped"))
             show(Progress(finished, failed, skipped, total, time.monotonic() - begun))
     return results
 
 
 def _conclude(job: local.Job, results: Sequence[ShardResult], seconds: float) -> local.PredictResult:
-    """What is there now, and what is not."""
+    """Sum up what is there now, and what is not."""
     inputs, problems = [], []
-    for place, given in enumerate(job.request.inputs):
+    for place, target in enumerate(job.inputs):
         done = sorted((r for r in results if r.task.input == place), key=lambda r: r.task.number)
         finished, skipped = sum(r.finished for r in done), sum(r.skipped for r in done)
-        failed = {f["name"]: f["reason"] for f in (read_manifest(given.out) or {}).get("failed", [])}
-        name = f"{given.label}: " if given.label else ""
+        failed = {f["name"]: f["reason"] for f in (read_manifest(target.out) or {}).get("failed", [])}
+        label = f"{target.label}: " if target.label else ""
         if unfinished := [r for r in done if r.error]:
             first = f"first {unfinished[0].task.number}/{unfinished[0].task.count} ({unfinished[0].error})"
-            count = f"{name}{len(unfinished)} of {len(done)} shards did not reach their end"
+            count = f"{label}{len(unfinished)} of {len(done)} shards did not reach their end"
             problems.append(f"{count}, {first}; what was finished is kept and the same command goes on")
         if failure := Summary(finished, skipped, failed).failure:
-            problems.append(f"{name}{failure}")
+            problems.append(f"{label}{failure}")
         how = f"{len(done)} shards on {len({r.host for r in done if r.host})} machines"
         video = local.overlay_video(job, place)
-        inputs.append(local.InputResult(given.out, given.label, "", finished, skipped, failed, seconds, how, video))
+        inputs.append(local.InputResult(target.out, target.label, "", finished, skipped, failed, seconds, how, video))
     notes = tuple(sorted({note for result in results for note in result.notes}))
-    return local.PredictResult(Path(job.request.options.out), tuple(inputs), notes, "; ".join(problems), job.left_out)
+    return local.PredictResult(Path(job.options.out), tuple(inputs), notes, "; ".join(problems), job.left_out)

@@ -197,8 +197,6 @@ def _from_model(folder: Path, options: EvaluateOptions, entry: DatasetEntry | No
     from segunc.scores import check_scores
     from segunc.verbs.execution import (
         calibration_record,
-        choose_compilation,
-        inputs_of_images,
         make_sampler,
         noise_record,
     )
@@ -211,12 +209,9 @@ def _from_model(folder: Path, options: EvaluateOptions, entry: DatasetEntry | No
     model = load_model(folder)
     scores = check_scores(wanted.scores or default_scores(folder))
     wanted = replace(wanted, scores=scores)
-    inputs = inputs_of_images([sample.image for sample in samples], model.network.description, options.size)
     with flushed_denormals(), threads(options.threads):
         # msp is what calibration is made of.
         sampler = make_sampler(model, options, check_scores((*scores, CONFIDENCE)))
-        compilation = choose_compilation(options.compile, sampler, len(samples), inputs)
-        sampler = sampler.with_execution(chunk=options.chunk, group=None, compiled=compilation.compiled)
         how: dict[str, Any] = {"size": options.size, "corruption": corruption, "bits": options.bits}
         evaluation = evaluate_model(sampler, model, entry, samples, wanted, **how)
     evaluation.result["run"] = {
@@ -238,4 +233,4 @@ def _from_model(folder: Path, options: EvaluateOptions, entry: DatasetEntry | No
         **({} if options.bits is None else {"bits": options.bits}),
         **({} if corruption is None else {"corruption": str(corruption)}),
     }
-    return evaluation, [*([compilation.reason] if compilation.said else []), *sampler.report.messages]
+    return evaluation, list(sampler.report.messages)

@@ -46,7 +46,6 @@ from segunc.options import CompareOptions, EvaluateOptions, ReviewOptions, class
 from segunc.posteriors.abnn import METHOD as ABNN
 from segunc.posteriors.files import load_model
 from segunc.posteriors.model import model_files
-from segunc.processing.smoothing import Smoother
 from segunc.training.base import make_trainer, trainer_settings
 from segunc.training.config import FinetuneConfig, TrainConfig, parse_config
 from segunc.training.data import open_data
@@ -220,7 +219,7 @@ def resume(root: Path, file: Path) -> Any:
     """``predict --verify`` into the folder: what is damaged is made again, to the same bytes."""
     writer = MapsWriter(root / "maps", manifest(input="in"), verify=True)
     run_pipeline(open_source(root / "in"), process, writer)
-    return {name: data for name, data in folder_bytes(root / "maps").items() if name != "frames.csv"}
+    return folder_bytes(root / "maps")
 
 
 def sealed_again(data: bytes) -> bytes:
@@ -253,18 +252,6 @@ def write_foreign(name: str, path: Path) -> None:
 
 
 FOREIGN = ("plain.npy", "half.npy", "long.npy", "plain.h5", "deflated.h5", "plain.png", "sixteen.png", "plain.tif")
-
-
-def write_state(name: str, path: Path) -> None:
-    probabilities, time = noise(1, 3, *SIZE).astype(np.float32) / 255, np.array(0.5)
-    np.savez(path, sequence=np.array("a"), time=time, probabilities=probabilities, aleatoric=probabilities[:, 0])
-
-
-def resume_smoothing(root: Path, file: Path) -> Any:
-    smoother = Smoother(1.0, root)
-    place, state = smoother.resume(100), smoother._state
-    plain = str | int | float | None
-    return place, None if state is None else [one if isinstance(one, plain) else one.numpy() for one in state]
 
 
 # -- models ----------------------------------------------------------------------------------------------------------------------------
@@ -429,7 +416,6 @@ READERS: dict[str, Reader] = {
     "doctor --maps": Reader(our_maps(*EVERYTHING), read_health, exact=True),
     "predict --verify": Reader(our_maps(*EVERYTHING, compact=False), resume, exact=True, writes=True),
     "predict, forged": Reader(our_maps(*LOG_AND_MANIFEST, compact=False), resume, finish=sealed_again, writes=True),
-    "smoothing states": Reader(in_folders(["smoothing/000000000063.npz"], write_state), resume_smoothing, writes=True),
     "model, network": Reader(models("network.*"), read_model, exact=True),
     "model, posterior": Reader(models("posterior.*"), read_model, exact=True),
     "model, what is fitted": Reader(

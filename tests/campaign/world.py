@@ -47,7 +47,6 @@ COMMANDS = {
     "predict, folder": f"{PREDICT} {{frames}} --overlay --frames-at-once 2",
     "predict, compact": f"{PREDICT} {{frames}} --compact",
     "predict, video": f"{PREDICT} {{video}} --overlay",
-    "predict, smoothed video": f"{PREDICT} {{video}} --smooth 0.2",
     "train": "train --device cpu --trainer.max_epochs 3 --config {train}",
     **{f"finetune, {name}": f"finetune --device cpu --method {name} {{of_{name}}}" for name in SETTINGS},
     **{f"finetune, {name}": words for name, words in MIXTURES.items()},

@@ -23,7 +23,6 @@ from segunc.evaluation.compare import load_results
 from segunc.evaluation.resampling import load_replicates
 from segunc.frames.source import sampled_hash
 from segunc.maps.manifest import read_manifest
-from segunc.maps.nearest import NearestPlaces
 from segunc.maps.score_files import read_score_file
 from segunc.maps.shards import Shard, iterate_records
 from segunc.maps.verdicts import read_verdicts
@@ -59,9 +58,6 @@ ALLOWED = {
     "baselines/laplace.py load_file": CHECKED,
     "sampling/tail_native.py Path('/proc/cpuinfo').read_text": "the kernel's",
     "sampling/tail_native.py SOURCE.read_text": OWN,
-    "verbs/cluster.py local.read_options(options).open": "no file",
-    "verbs/cluster.py local.read_options(replace(options, device=here)).open": "no file",
-    "verbs/predict.py read_options(options).open": "no file",
 }
 
 
@@ -115,7 +111,6 @@ READERS: dict[str, tuple[str, Callable[[Path], Any]]] = {
     "verdicts in CSV": ("verdicts.csv", lambda path: read_verdicts(path, "run", [])),
     "label map": ("map.csv", read_label_map),
     "configuration": ("train.yaml", lambda path: parse_config(TrainConfig, path, [])),
-    "nearest": ("n.json", NearestPlaces.read),
     "cut-out": ("x.png", read_cut_out),
     "image": ("x.png", read_image),
     "label": ("x.png", read_label_image),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,15 +14,11 @@ from segunc.affine.draws import AffineLayout
 from segunc.frames.source import Frame
 from segunc.maps.store import Maps
 from segunc.networks import NetworkDescription, SegmentationNetwork
-from segunc.networks.features import FeatureExtractor
 from segunc.posteriors.abnn import ABNNPosterior
-from segunc.processing.frames import FrameProcess, HostMaps, frame_seed
-from segunc.processing.means import Tiling
-from segunc.processing.smoothing import Smoother
+from segunc.processing.frames import FrameProcess, frame_seed
+from segunc.processing.tiles import Tiling
 from segunc.sampling import Sampler
-from segunc.sampling.density import FeatureDensity, Neighbours
 from segunc.sampling.engine import Engine
-from segunc.sampling.frames import network_input
 from segunc.scores import DEFAULT_SCORES
 
 
@@ -58,17 +53,10 @@ def assert_equal_maps(first: list[Maps], second: list[Maps]) -> None:
 
 
 @pytest.mark.parametrize("given", [{}, {"size": (32, 48)}, {"redraw": True}])
-def test_tiles_and_a_short_time_constant_change_nothing(tmp_path: Path, given: dict[str, Any]) -> None:
+def test_tiles_change_nothing(given: dict[str, Any]) -> None:
     whole = computed(FrameProcess(sampler(), DEFAULT_SCORES, **given), frames())
-    ways: list[dict[str, Any]] = [{"tiling": Tiling((40, 40), 8)}, {"smoother": Smoother(1e-6, tmp_path)}]
-    for way in ways:
-        assert_equal_maps(whole, computed(FrameProcess(sampler(), DEFAULT_SCORES, **given, **way), frames()))
-
-
-def test_smoothing_is_at_the_size_the_network_sees(tmp_path: Path) -> None:
-    whole = FrameProcess(sampler(inference_size=(20, 28)), DEFAULT_SCORES)
-    smoothed = FrameProcess(sampler(inference_size=(20, 28)), DEFAULT_SCORES, smoother=Smoother(1e-6, tmp_path))
-    assert_equal_maps(computed(whole, frames()), computed(smoothed, frames()))
+    tiled = FrameProcess(sampler(), DEFAULT_SCORES, tiling=Tiling((40, 40), 8), **given)
+    assert_equal_maps(whole, computed(tiled, frames()))
 
 
 def test_redrawn_frames_have_their_own_draws_in_any_company() -> None:
@@ -93,7 +81,7 @@ def test_seeds_of_frames_differ_and_stay() -> None:
     assert frame_seed(0, "000000") == 6029157275481174940
 
 
-def test_a_frame_that_the_network_refuses_fails_alone(tmp_path: Path) -> None:
+def test_a_frame_that_the_network_refuses_fails_alone() -> None:
     broken = sampler()
     with torch.no_grad():
         next(broken.network.parameters()).fill_(float("nan"))
@@ -186,23 +174,3 @@ def test_maps_of_a_gpu_are_whole_when_they_are_looked_at() -> None:
     results = [maps for frame in given for maps in computed(process, [frame])]
     for found, expected in zip(results, computed(FrameProcess(sampler(), ("entropy",)), given), strict=True):
         np.testing.assert_allclose(found["entropy"], expected["entropy"], atol=1e-4)
-
-
-def test_what_each_place_is_most_like_is_that_of_the_whole_frame_as_the_network_sees_it(tmp_path: Path) -> None:
-    given = sampler()
-    extractor = FeatureExtractor(given.network, ["body.0"])
-    bank = torch.randn(50, 8, generator=torch.Generator().manual_seed(0))
-    density, pictures = FeatureDensity(extractor, [[Neighbours(bank)]]), frames(3)
-    expected = density.nearest(network_input([frame.image for frame in pictures], (20, 28)))
-    ways: list[dict[str, Any]] = [{}, {"redraw": True}, {"smoother": Smoother(1.0, tmp_path)}]
-    for way in ways:
-        process = FrameProcess(given, DEFAULT_SCORES, size=(20, 28), nearest=density, **way)
-        for index, found in enumerate(computed(process, pictures)):
-            assert isinstance(found, HostMaps)
-            assert found.nearest.extent == (1.0, 1.0)
-            np.testing.assert_array_equal(found.nearest.rows, expected.rows[index])
-            np.testing.assert_allclose(found.nearest.distances, expected.distances[index], atol=1e-6)
-            assert "nearest" not in found
-    (without,) = computed(FrameProcess(given, DEFAULT_SCORES), pictures[:1])
-    assert isinstance(without, HostMaps)
-    assert without.nearest is None

@@ -14,7 +14,7 @@ from segunc.affine.convert import convert
 from segunc.affine.draws import AffineLayout
 from segunc.core.errors import InputError
 from segunc.posteriors.abnn import ABNNPosterior
-from segunc.processing.means import STRIDE, FrameMeans, Tiling, finish_maps, sample_means, spans
+from segunc.processing.tiles import STRIDE, Means, Tiling, finish_maps, sample_means, spans
 from segunc.sampling import Sampler
 from segunc.scores import DEFAULT_SCORES
 from segunc.uncertainty import Calibrator
@@ -85,7 +85,7 @@ def test_too_small_an_overlap_shows_at_the_seams() -> None:
     whole_sampler = sampler()
     whole = sample_means(whole_sampler, image)
     tiled = Tiling((32, 32), 0).run(image, lambda tile: sample_means(whole_sampler, tile))
-    difference = (tiled.aleatoric - whole.aleatoric).abs()
+    difference = (tiled["expected entropy"] - whole["expected entropy"]).abs()
     # Far above what the test above allows, whichever draws there are.
     assert difference[:, 31:33].max() > 2e-4
     assert difference[:24, 8:24].max() < 1e-5
@@ -121,10 +121,10 @@ def test_what_is_blended_is_calibrated_once_and_after_that(calibrator: Calibrato
         for score in expected.scores:
             torch.testing.assert_close(found[score], expected.scores[score][0], rtol=1e-5, atol=2e-6)
     parts = [sample_means(own, part) for part in (image, 1 - image)]
-    torch.testing.assert_close(parts[0].probabilities, sample_means(raw, image).probabilities)
-    mean = FrameMeans(*(sum(getattr(p, n) for p in parts) / 2 for n in ("probabilities", "aleatoric")), {})
+    torch.testing.assert_close(parts[0]["probabilities"], sample_means(raw, image)["probabilities"])
+    mean = {name: sum(part[name] for part in parts) / 2 for name in ("probabilities", "expected entropy")}
     found, plain = (finish_maps(mean, (40, 56), DEFAULT_SCORES[:4], c) for c in (calibrator, None))
-    p, entropy = calibrator(mean.probabilities[None])
+    p, entropy = calibrator(mean["probabilities"][None])
     torch.testing.assert_close(found["msp"], 1 - p[0].amax(0))
     torch.testing.assert_close(found["entropy"], entropy[0])
     assert torch.equal(found["epistemic"], plain["epistemic"])
@@ -134,13 +134,13 @@ def test_what_is_blended_is_calibrated_once_and_after_that(calibrator: Calibrato
 def test_blended_epistemic_is_never_negative() -> None:
     generator = torch.Generator().manual_seed(3)
 
-    def certain(tile: Tensor) -> FrameMeans:
+    def certain(tile: Tensor) -> Means:
         """One-hot probabilities without entropy, of another class for every tile: blending makes epistemic."""
         height, width = tile.shape[-2:]
         winner = torch.randint(0, 4, (1,), generator=generator)
         probabilities = torch.zeros(4, height, width)
         probabilities[winner] = 1.0
-        return FrameMeans(probabilities[None], torch.zeros(height, width), {})
+        return {"probabilities": probabilities, "expected entropy": torch.zeros(height, width)}
 
     maps = finish_maps(Tiling((64, 64), 32).run(torch.zeros(1, 3, 200, 200), certain), (200, 200), SCORES[:4])
     assert float(maps["epistemic"].min()) == 0.0

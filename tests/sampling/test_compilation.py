@@ -1,85 +1,22 @@
-"""When compiling pays, and that whether a pass is compiled depends on the run alone, never on what came before."""
+"""Whether a pass is compiled depends on the run alone, never on what came before."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from segunc.affine.branches import Branch
 from segunc.affine.convert import convert
 from segunc.baselines.own_dropout import OwnDropout, convert_dropout
-from segunc.posteriors.ensemble import Ensemble
-from segunc.posteriors.tta import TestTimeAugmentation
-from segunc.sampling import Sampler, compilation, engine
-from segunc.sampling.compilation import COMPILE_SECONDS, CORE_SECONDS, MARGIN, MOST_SIZES, SAVED_SHARE, Workload, decide
+from segunc.sampling import Sampler, engine
 from segunc.sampling.sampler import CUDA_BATCH_PIXELS, MOST_FRAMES, frames_at_once
-from segunc.sampling.tail_native import NativeTail
 from tests.affine.networks import small_network
 from tests.sampling.plain import posterior_of
-
-VIDEO = Workload(frames=900, draws=24, pixels=512 * 1024, sizes=1, forms=1, threads=2)
-
-
-@pytest.fixture(autouse=True)
-def compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine with a compiler, whatever this one has."""
-    monkeypatch.setattr(compilation, "native_tail", lambda: NativeTail(object()))  # type: ignore[arg-type]
-
-
-def test_the_break_even_lies_where_the_measurements_put_it() -> None:
-    for count, compiled in ((900, True), (None, True), (12, False)):
-        found = decide(replace(VIDEO, frames=count), "cpu")
-        assert found.compiled is found.said is compiled
-    # One thread, one draw of a megapixel: a compiled pass saves a tenth of 0.9 s, and must do so for twice 15 s.
-    work = Workload(frames=0, draws=1, pixels=10**6, sizes=1, forms=1, threads=1)
-    frames = MARGIN * COMPILE_SECONDS / (SAVED_SHARE * CORE_SECONDS)
-    assert frames == pytest.approx(333.3, abs=0.1)
-    assert not decide(replace(work, frames=333), "cpu").compiled
-    assert decide(replace(work, frames=334), "cpu").compiled
-
-
-@given(st.integers(0, 5000), st.integers(1, 64), st.integers(1000, 4_000_000), st.integers(1, 9), st.integers(1, 4))
-def test_more_to_compute_never_speaks_against_compiling(
-    frames: int, draws: int, pixels: int, sizes: int, forms: int
-) -> None:
-    work = Workload(frames, draws, pixels, sizes, forms, threads=2)
-    compiled = decide(work, "cpu").compiled
-    for more in (replace(work, frames=frames + 1), replace(work, draws=draws + 1), replace(work, pixels=2 * pixels)):
-        assert decide(more, "cpu").compiled >= compiled
-    for dearer in (replace(work, sizes=sizes + 1), replace(work, forms=forms + 1), replace(work, threads=4)):
-        assert decide(dearer, "cpu").compiled <= compiled
-
-
-def test_what_forbids_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not decide(VIDEO, "cuda").compiled
-    assert not decide(replace(VIDEO, draws=0), "cpu").compiled
-    assert not decide(replace(VIDEO, frames=10**6, sizes=MOST_SIZES + 1), "cpu").compiled
-    assert decide(replace(VIDEO, frames=10**6, sizes=MOST_SIZES), "cpu").compiled
-    monkeypatch.setattr(compilation, "native_tail", lambda: NativeTail(None, "no C++ compiler was found"))
-    refused = decide(VIDEO, "cpu")
-    assert (refused.compiled, refused.said) == (False, True)
-    assert "no C++ compiler was found" in refused.reason
-    assert not decide(replace(VIDEO, frames=12), "cpu").said  # it would not have been compiled anyway
-
-
-def test_draws_with_noise_and_their_forms_are_counted() -> None:
-    networks = [small_network(seed=seed) for seed in (0, 1)]
-    assert Sampler(networks[0], draws=24).drawn_forms() == (0, 0)
-    posteriors = [posterior_of(network, 0.2, 1) for network in networks]
-    assert Sampler(networks[0], posteriors[0], draws=5).drawn_forms() == (5, 1)
-    augmented = TestTimeAugmentation(posteriors[0], (1.0, 0.75), flip=True)
-    assert Sampler(networks[0], augmented, draws=8).drawn_forms() == (8, 2), "mirrored frames are of the same size"
-    ensemble = Ensemble([Branch(*pair) for pair in zip(networks, posteriors, strict=True)])
-    assert Sampler(networks[0], ensemble, draws=7).drawn_forms() == (7, 2)
 
 
 def test_a_gpu_takes_as_many_frames_as_fill_it_and_a_cpu_one() -> None:

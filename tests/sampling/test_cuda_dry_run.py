@@ -5,8 +5,6 @@ from __future__ import annotations
 import ast
 import importlib.util
 from collections.abc import Callable
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -34,8 +32,7 @@ from segunc.posteriors.ensemble import Ensemble
 from segunc.posteriors.mc_dropout import ChannelDropout
 from segunc.posteriors.tta import TestTimeAugmentation
 from segunc.processing.frames import FrameProcess, HostMaps
-from segunc.processing.means import Tiling
-from segunc.processing.smoothing import EVERY, Smoother
+from segunc.processing.tiles import Tiling
 from segunc.sampling import Sampler
 from segunc.sampling import sampler as sampler_module
 from segunc.sampling.density import FeatureDensity, Neighbours
@@ -64,7 +61,7 @@ FOR_SOME: dict[str, dict[Place, str]] = {
             "ABNNPosterior.affine",
         ): "the frame's own draws are made on the CPU, so that they are the same everywhere",
     },
-    "tiles, smoothed": {},
+    "tiling": {},
 }
 """Where it waits besides, for those who ask for it."""
 FIRST_USE: dict[Place, str] = {
@@ -226,7 +223,7 @@ def test_every_score(precision: Any) -> None:
     with fake_gpu() as waits:
         fitted = everything(own, layer)
         sampler = Sampler(own, posterior, draws=6, scores=list(SCORES), precision=precision, temperature=1.3, **fitted)
-        process = FrameProcess(sampler, list(SCORES), size=(36, 48), nearest=fitted["fitted"][0])
+        process = FrameProcess(sampler, list(SCORES), size=(36, 48))
         waits.taken()
         assert_waits(process, waits)
         report = sampler.report
@@ -269,33 +266,14 @@ def test_every_kind_of_posterior(method: str) -> None:
 
 
 @pytest.mark.parametrize("way", FOR_SOME)
-def test_ways_that_wait_more_often(way: str, tmp_path: Path) -> None:
+def test_ways_that_wait_more_often(way: str) -> None:
     own = network()
     posterior = abnn(own)
-    given: dict[str, Any] = {"redraw": {"redraw": True}}.get(
-        way, {"tiling": Tiling((32, 40), 0), "smoother": Smoother(1.0, tmp_path)}
-    )
+    given: dict[str, Any] = {"redraw": True} if way == "redraw" else {"tiling": Tiling((32, 40), 0)}
     with fake_gpu() as waits:
         scores = [name for name, score in SCORES.items() if MEANS.issuperset(score.needs)]
         sampler = Sampler(on_gpu(own), posterior, draws=4, scores=scores)
         assert_waits(FrameProcess(sampler, scores, **given), waits, FOR_SOME[way])
-
-
-def test_a_smoothed_video_waits_for_its_states_on_disk(tmp_path: Path) -> None:
-    """Once in :data:`EVERY` frames, and the state is written as it is."""
-    own, written = network(), []
-    posterior = abnn(own)
-    with fake_gpu() as waits:
-        sampler = Sampler(on_gpu(own), posterior, draws=4)
-        process = FrameProcess(sampler, sampler.scores, smoother=Smoother(1.0, tmp_path))
-        process(frames(1, SIZE))
-        waits.taken()
-        last = replace(frames(1, SIZE)[0], index=EVERY - 1)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Smoother, "_save", lambda smoother, state: written.append(state))
-            process([last])
-        assert len(written) == 1
-        assert set(waits.taken()) == set(FRAME_LOOP)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")

@@ -28,9 +28,9 @@ from segunc.core.errors import InputError
 from segunc.networks.description import NetworkDescription
 from segunc.networks.features import FeatureExtractor, Witness
 from segunc.networks.network import SegmentationNetwork
-from segunc.sampling.density import FeatureDensity, Neighbours, beside, guided_filter, unit_features
+from segunc.sampling.density import FeatureDensity, Neighbours, guided_filter, unit_features
 from segunc.sampling.sampler import Sampler
-from segunc.scores import EVIDENCE, SCORES
+from segunc.scores import EVIDENCE
 from segunc.uncertainty import energy
 from tests.sampling.plain import posterior_of
 
@@ -343,24 +343,5 @@ def test_maps_without_a_place_or_of_other_features_are_one_line(images: Tensor) 
         with pytest.raises(InputError, match="an image of 12 x 40, whose map has no place"):
             FeatureExtractor(small, [layer])(torch.zeros(1, 3, 12, 40))
     found.densities = [[Neighbours(random(4, 5))]] * 2
-    with pytest.raises(InputError, match="features of 8 numbers for a bank of 5"):
+    with pytest.raises(InputError, match="a bank of features of 5 numbers does not fit a layer of 8"):
         found(images, FEATURES)
-
-
-@pytest.mark.skipif(
-    not torch.cuda.is_available(), reason="needs a CUDA device: work beside the network on its own stream"
-)
-def test_on_a_gpu_the_density_runs_beside_the_network_and_gives_the_same() -> None:
-    own = network().cuda()
-    images = torch.rand(2, 3, 512, 768, device="cuda")
-    fitted = providers(own, images)
-    expected = evidence_of(fitted, images)
-    scores = ["knn", "vim", "react-energy", "scale-energy", "entropy"]
-    sampler = Sampler(own, scores=scores, fitted=fitted)
-    for _ in range(20):
-        found = sampler(images.clone()).scores
-        for name in scores[:-1]:
-            (need,) = SCORES[name].needs
-            torch.testing.assert_close(found[name], expected[need], rtol=1e-4, atol=1e-4)
-    finished = beside(lambda: evidence_of(fitted, images), images)
-    assert finished().keys() == expected.keys()

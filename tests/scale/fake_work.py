@@ -34,7 +34,7 @@ class FakeWork:
 
     def __call__(self, task: ShardTask) -> ShardResult:
         if task.number == 99:
-            raise InputError("shard 99", "another", "give one")
+            raise InputError("shard 99 is missing", hint="give another")
         self._note(f"began {task.number}")
         begun = self.journal.read_text().count(f"began {task.number}\n")
         deadly = begun <= self.kill.get(task.number, 0)

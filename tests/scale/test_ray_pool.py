@@ -22,12 +22,12 @@ from tests.scale.fake_work import FakeWork, no_work
 
 def test_without_ray_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(InputError, match=r"`engine` ray without Ray .*pip install 'segunc\[ray\]'"):
+    with pytest.raises(InputError, match=r"`engine` ray needs Ray .*pip install 'segunc\[ray\]'"):
         require_ray()
 
 
 def test_errors_become_one_line() -> None:
-    assert one_line(InputError("a\nb", "c", "d")) == "a b; expected c; d"
+    assert one_line(InputError("a\nb", hint="c")) == "a b. Hint: c"
     assert one_line(OSError(28, "No space\nleft")) == "OSError: [Errno 28] No space left"
 
 
@@ -78,7 +78,7 @@ def test_a_deadly_shard_does_not_take_the_others_with_it(tmp_path: Path) -> None
     assert sorted(results) == [1, 2, 99]
     assert results[1].error == "its worker died 2 times"
     assert (results[2].finished, results[2].error) == (10, "")
-    assert results[99].error == "shard 99; expected another; give one"
+    assert results[99].error == "shard 99 is missing. Hint: give another"
     assert journal.read_text().count("began 1\n") == 2
     assert (read_manifest(tmp_path / "out") or {})["missing_shards"] == ["1/3", "3/3"]
 

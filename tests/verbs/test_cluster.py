@@ -67,14 +67,13 @@ def kill_worker(running: Command, out: Path, shard: str) -> int:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--shard 1/2", "--shard 1/2 with --engine ray"),
-        ("--overwrite", "--overwrite with --engine ray"),
+        ("--shard 1/2", "does not go with --engine ray"),
+        ("--overwrite", "--overwrite does not go with --engine ray"),
         ("--workers 0", "--workers 0; expected a number of at least 1"),
-        ("--smooth 0.2 --shards 3", "--smooth with --shards 3"),
         ("--device cuda:0", "--device cuda:0 with --engine ray"),
         ("--ray-address auto", "--ray-address without --workers"),
         ("--overlay --overlay-score deterministic-energy", "--overlay-score deterministic-energy"),
-        ("--component-threshold msp=0.1", "a threshold of 'msp'"),
+        ("--component-threshold msp=0.1", "names 'msp'"),
     ],
 )
 def test_what_does_not_fit_is_refused_before_a_cluster_starts(

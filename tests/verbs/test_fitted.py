@@ -12,11 +12,8 @@ import pytest
 import torch
 
 from segunc.core.errors import InputError
-from segunc.data.images import load_image
 from segunc.maps.reader import MapsReader
 from segunc.posteriors.files import load_model
-from segunc.sampling.density import Neighbours, unit_features
-from segunc.sampling.frames import network_input
 from segunc.scores import DEFAULT_SCORES, SCORES, SUM
 from tests.conftest import Job
 from tests.training.overconfident import CONFIDENCE
@@ -135,48 +132,6 @@ def test_the_sum_is_written_and_shown_by_default(overconfident: Job, fitted: Pat
         words = ("--root", overconfident.data, "--out", tmp_path / "m.json", FAST)
         succeed("evaluate --dataset toy-anomaly --split anomaly --draws 2 --replicates 0 --model", model, *words)
         assert set(json.loads((tmp_path / "m.json").read_text())["scores"]) == {*DEFAULT_SCORES, shown}
-
-
-def test_what_was_near_is_written_and_shown(overconfident: Job, fitted: Path, tmp_path: Path) -> None:
-    out = tmp_path / "maps"
-    words = ("--input", overconfident.frames, "--out", out, "--nearest --scores anomaly,entropy", FAST)
-    succeed("predict --draws 2 --shard 1/2 --model", fitted, *words)
-    succeed("predict --draws 2 --shard 2/2 --model", fitted, *words)
-    model, reader = load_model(fitted), MapsReader(out)
-    (density,) = model.fitted(["knn"])["fitted"]
-    (bank,) = (one.bank for one in density.densities[-1] if isinstance(one, Neighbours))
-    known = {(o.frame, round(o.row, 4), round(o.column, 4)): number for number, o in enumerate(density.origins)}
-    assert reader.manifest["run"]["nearest"] is True
-    for name in reader.frames:
-        found = reader.nearest(name)
-        seen = network_input([load_image(overconfident.frames / f"{name}.png")], (64, 128))
-        features = unit_features(density.extractor(seen)[len(density.extractor.layers) - 1])
-        assert found.dataset == "toy"
-        np.testing.assert_allclose(found.distances, density.nearest(seen).distances[0], atol=1e-4)
-        # Toy scenes are alike, so that several places may be as near.
-        for feature, place, distance in zip(features, found.places.ravel(), found.distances.ravel(), strict=True):
-            *at, label = found.known[place]
-            number = known[tuple(at)]
-            assert float(1 - feature.detach() @ bank[number]) == pytest.approx(distance, abs=1e-3)
-            assert label == density.origins[number].label
-    succeed("review --maps", out, "--out", tmp_path / "page")
-    assert "nearest/places" in (tmp_path / "page" / "data" / "frames.js").read_text()
-    succeed("overlay --panel --maps", out, "--out", tmp_path / "panels")
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ("--nearest --tile 64x64", "--nearest with --tile"),
-        ("--nearest --scores entropy", r"--nearest without a score of nearest features \(entropy\)"),
-    ],
-)
-def test_what_was_near_needs_whole_frames_and_features(
-    overconfident: Job, fitted: Path, tmp_path: Path, words: str, said: str
-) -> None:
-    given = ("--input", overconfident.frames, "--out", tmp_path / "out", words, FAST)
-    assert re.search(said, refuse("predict --draws 2 --model", fitted, *given))
-    assert not (tmp_path / "out").exists()
 
 
 def test_the_anomaly_score_is_the_surprise_of_the_sum_of_its_parts(fitted: Path, maps: Path, tmp_path: Path) -> None:

@@ -1,12 +1,12 @@
-"""The means over draws of one frame, which can be blended over tiles and averaged over time, and the maps of them.
+"""Large frames in tiles: the means over the draws of each tile are blended, and the maps follow from the blended means.
 
-The entropy of blended or averaged probabilities is taken afterwards: H is concave, so
-``H(sum_i w_i p_i) >= sum_i w_i H(p_i)``, and with the mean entropies weighted alike epistemic stays above zero.
+Entropy is taken after blending: H is concave, so ``H(sum_i w_i p_i) >= sum_i w_i H(p_i)``, and with the expected entropies
+weighted alike epistemic stays above zero.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import NamedTuple
@@ -21,53 +21,48 @@ from segunc.sampling.sampler import Sampler
 from segunc.scores import MEANS, SCORES
 from segunc.uncertainty import Calibrator, entropy_share
 
-NEEDED = "aleatoric"
-"""The score that a sampler must return besides its probabilities."""
+NEEDED_SCORE = "aleatoric"
+"""A sampler of tiles must return this score besides its probabilities."""
 STRIDE = 32
 """Tiles start at multiples of this: a network of such a stride then sees the same grid of cells as in the whole frame."""
 
-
-@dataclass(frozen=True)
-class FrameMeans:
-    """What a frame's draws amount to, float32 at the size of the network's input."""
-
-    probabilities: Tensor  # [C, h, w], mean over draws, not calibrated
-    aleatoric: Tensor  # [h, w], mean entropy of a draw divided by ln C
-    others: dict[str, Tensor]  # [h, w] by name: the scores that do not follow from the two
+Means = Mapping[str, Tensor]
+"""What the draws of a frame or a tile amount to, float32: mean probabilities ``[C, h, w]`` before calibration, the mean entropy of a
+draw divided by ln C ``[h, w]``, by the names of the evidence, and each score ``[h, w]`` that does not follow from these two."""
 
 
-def sample_means(sampler: Sampler, image: Tensor, seed: int | None = None) -> FrameMeans:
-    """The means of one image ``[1, 3, h, w]``, from draws of a seed; the sampler must return the score :data:`NEEDED`."""
+def sample_means(sampler: Sampler, image: Tensor, seed: int | None = None) -> Means:
+    """Sample one image ``[1, 3, h, w]``, with the draws of a seed; the sampler must return :data:`NEEDED_SCORE`."""
     result = sampler(image, keep_probabilities=True, calibrated=False, seed=seed)
     assert result.probabilities is not None
     others = {name: maps[0] for name, maps in result.scores.items() if not MEANS.issuperset(SCORES[name].needs)}
-    return FrameMeans(result.probabilities[0], result.scores[NEEDED][0], others)
+    return {"probabilities": result.probabilities[0], "expected entropy": result.scores[NEEDED_SCORE][0], **others}
 
 
 def finish_maps(
-    means: FrameMeans, size: tuple[int, int], scores: Sequence[str], calibrator: Calibrator | None = None
+    means: Means, size: tuple[int, int], scores: Sequence[str], calibrator: Calibrator | None = None
 ) -> dict[str, Tensor]:
-    """Prediction (uint8) and the scores named (float32) of a frame, each ``[H, W]`` of (height, width) ``size``; the calibrator is the
-    sampler's."""
-    probabilities = means.probabilities[None]
+    """Return the prediction (uint8) and the scores (float32) of a frame, each ``[H, W]`` of (height, width) ``size``; the calibrator is
+    the sampler's."""
+    probabilities = means["probabilities"][None]
     # float64: near zero, epistemic is a small difference of two entropies.
     entropy = entropy_share(probabilities.double()).float()
     evidence = {
         "probabilities": probabilities,
         "calibrated entropy": entropy,
         "total entropy": entropy,
-        "expected entropy": means.aleatoric[None],
+        "expected entropy": means["expected entropy"][None],
     }
     if calibrator is not None:
         evidence = calibrate(evidence, calibrator)
-    derived = [SCORES[name] for name in scores if name not in means.others]
-    others = {name: maps for name, maps in means.others.items() if name in scores}
-    found = finish_frame(derived, evidence, size, ready=others)
-    return {"prediction": found.prediction, **{name: found.scores[name] for name in scores}}
+    derived = [SCORES[name] for name in scores if name not in means]
+    others = {name: means[name] for name in scores if name in means}
+    frame = finish_frame(derived, evidence, size, ready=others)
+    return {"prediction": frame.prediction, **{name: frame.scores[name] for name in scores}}
 
 
 class Span(NamedTuple):
-    """Where a tile lies along one axis, and the weights of its pixels, which over all spans add up to 1 at every pixel."""
+    """Where a tile lies along one axis, and the weights of its pixels; the weights of all tiles add up to 1 at every pixel."""
 
     start: int
     end: int  # exclusive
@@ -88,31 +83,29 @@ class Tiling:
 
     def __post_init__(self) -> None:
         if self.overlap < 0 or min(self.size) - self.overlap < STRIDE:
-            given = f"an overlap of {self.overlap} pixels for tiles of {self.size[0]}x{self.size[1]}"
-            expected = f"0 to {max(0, min(self.size) - STRIDE)}"
-            raise InputError(given, expected, "give another --overlap, or larger tiles")
+            raise InputError(
+                f"an overlap of {self.overlap} pixels does not fit tiles of {self.size[0]}x{self.size[1]}",
+                hint=f"give an --overlap of 0 to {max(0, min(self.size) - STRIDE)}, or larger tiles",
+            )
 
-    def run(self, image: Tensor, process: Callable[[Tensor], FrameMeans]) -> FrameMeans:
-        """The blended means of an image ``[1, 3, H, W]``, where ``process`` makes those of a tile ``[1, 3, h, w]``."""
+    def run(self, image: Tensor, process: Callable[[Tensor], Means]) -> Means:
+        """Blend the means of the tiles of an image ``[1, 3, H, W]``; ``process`` makes those of a tile ``[1, 3, h, w]``."""
         size = image.shape[-2:]
-        sums: list[Tensor] = []
+        blended: dict[str, Tensor] = {}
         for rows, columns in self.tiles(*size):
             window = (..., slice(rows.start, rows.end), slice(columns.start, columns.end))
-            part = process(image[window])
-            values = [part.probabilities, part.aleatoric, *part.others.values()]
-            sums = sums or [value.new_zeros(*value.shape[:-2], *size) for value in values]
-            weights = to_device(rows.weights[:, None] * columns.weights[None], part.probabilities.device)
-            for blended, value in zip(sums, values, strict=True):
-                blended[window] += weights * value
-        return FrameMeans(sums[0], sums[1], dict(zip(part.others, sums[2:], strict=True)))
+            for name, values in process(image[window]).items():
+                whole = blended.setdefault(name, values.new_zeros(*values.shape[:-2], *size))
+                whole[window] += to_device(rows.weights[:, None] * columns.weights[None], values.device) * values
+        return blended
 
     def tiles(self, height: int, width: int) -> Iterator[tuple[Span, Span]]:
-        """Rows and columns of each tile of a frame."""
+        """Yield the rows and columns of each tile of a frame."""
         return product(spans(height, self.size[0], self.overlap), spans(width, self.size[1], self.overlap))
 
 
 def spans(length: int, tile: int, overlap: int) -> list[Span]:
-    """Tiles along one axis of ``length`` pixels; the last one may be up to a stride shorter."""
+    """Cut an axis of ``length`` pixels into tiles; the last one may be up to a stride shorter."""
     step = (tile - overlap) // STRIDE * STRIDE
     starts = list(range(0, max(1, length - tile), step))
     if length > tile:
