@@ -100,7 +100,6 @@ class ExportResult:
     written: int = 0  # frames
     total: int = 0
     failed: dict[str, str] = field(default_factory=dict)  # frame -> why it has no file
-    flushed: int = 0  # pixels other than 0 that became 0, being nearer to it than the stored type can tell
     notes: list[str] = field(default_factory=list)  # what a user should know
 
     @property
@@ -156,7 +155,7 @@ def export_maps(
     record = _claim(out, place, settings, {f"{stem}{ending}" for stem in stems.values() for ending in endings})
     for frame, stem in stems.items():
         try:
-            result.flushed += _write_frame(reader, frame, score, target, train_ids, result.folder / stem)
+            _write_frame(reader, frame, score, target, train_ids, result.folder / stem)
             result.written += 1
         except InputError as error:
             result.failed[frame] = str(error)
@@ -168,14 +167,14 @@ def export_maps(
     if result.written == 0:
         frame, reason = next(iter(result.failed.items()))
         raise InputError(f"none of {len(stems)} frames could be exported, first {frame} ({reason})")
-    result.notes = _notes(target, reader, list(stems.values()), result.flushed)
+    result.notes = _notes(target, reader, list(stems.values()))
     return result
 
 
 def _write_frame(
     reader: MapsReader, frame: str, score: str, target: BenchmarkFormat, train_ids: Array | None, path: Path
-) -> int:
-    """Write the files of a frame, whose names begin with ``path``, and return how many values became 0."""
+) -> None:
+    """Write the files of a frame, whose names begin with ``path``."""
     stored = reader.read_stored(frame, score)
     # Floats keep their width, so that what does not fit can be told from what is infinite.
     values = stored if stored.dtype.kind == "f" else decode_stored(stored, reader.form(score))
@@ -184,18 +183,14 @@ def _write_frame(
         classes = _board_classes(reader.prediction(frame), train_ids, narrowed.shape, frame)
         write_file(path.with_name(f"{path.name}{target.classes}"), encode_npy(classes))
     write_file(path.with_name(f"{path.name}{target.ending}"), target.encode(narrowed))
-    return int(np.count_nonzero(values)) - int(np.count_nonzero(narrowed))
 
 
-def _notes(target: BenchmarkFormat, reader: MapsReader, stems: Sequence[str], flushed: int) -> list[str]:
+def _notes(target: BenchmarkFormat, reader: MapsReader, stems: Sequence[str]) -> list[str]:
     """Return what a user should know of an export."""
     notes = [f"{reader.unfinished}; only finished frames were exported"] if reader.unfinished else []
     odd = [stem for stem in stems if not stem.partition("_")[0].isdigit()] if target.classes else []
     if odd:
         notes.append(f"{len(odd)} frames have no number, {odd[0]} for instance, and the board reads no such file")
-    if flushed:
-        smallest = f"{float(np.finfo(target.dtype).smallest_subnormal):.1g}"
-        notes.append(f"{flushed} pixels became 0: {target.dtype.__name__} holds nothing between 0 and {smallest}")
     return notes
 
 

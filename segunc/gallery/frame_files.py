@@ -42,8 +42,8 @@ LONGEST_SIDE = 960
 """Pixels of the longer side of a map on the page, at most, unless maps are carried whole."""
 STATISTICS = ("mean", "p99", "max")
 """Of a score over a frame; p99 is the smallest value that at least 99 % of the pixels do not exceed."""
-SHARES = {"any": 0.0, "tenth": 0.1, "half": 0.5, "most": 0.9}
-"""Which share of an object's pixels must reach the threshold for it to be found; ``any`` is one pixel."""
+FOUND_SHARE = 0.5
+"""The share of an object's pixels that must reach the threshold for it to be found."""
 SMALLEST_OBJECT = 10  # pixels; a smaller labelled region is a speck of the labelling, unless a frame has no larger
 _LEVEL = 1  # of zlib: level 6 takes three times as long for 5 % less
 
@@ -114,17 +114,13 @@ def labelled_objects(anomaly: Label) -> list[Pixels]:
     return [pixels for pixels in objects if len(pixels) >= SMALLEST_OBJECT] or objects
 
 
-def found_up_to(values: Values, objects: Sequence[Pixels]) -> dict[str, float]:
-    """Return the highest threshold at which every object is found, for each of :data:`SHARES`.
+def found_up_to(values: Values, objects: Sequence[Pixels]) -> float:
+    """Return the highest threshold at which each of at least one object of a map ``[H, W]`` is found.
 
-    An object is found at threshold t where at least the share of its pixels have a value >= t. There is at least one
-    object; values are ``[H, W]``.
+    An object is found at threshold t where at least :data:`FOUND_SHARE` of its pixels have a value >= t.
     """
-    descending = [np.sort(values.ravel()[pixels])[::-1] for pixels in objects]
-    return {
-        name: float(min(pixels[max(math.ceil(share * len(pixels)), 1) - 1] for pixels in descending))
-        for name, share in SHARES.items()
-    }
+    descending = (np.sort(values.ravel()[pixels])[::-1] for pixels in objects)
+    return float(min(pixels[math.ceil(FOUND_SHARE * len(pixels)) - 1] for pixels in descending))
 
 
 @dataclass
@@ -138,7 +134,7 @@ class FrameRow:
     statistics: dict[str, dict[str, float]] = field(default_factory=dict)  # score -> statistic -> value
     other: dict[str, dict[str, float]] = field(default_factory=dict)  # the same of the second model
     objects: int | None = None  # labelled ones; None without an anomaly label
-    found: dict[str, dict[str, float]] = field(default_factory=dict)  # score -> share -> see found_up_to
+    found: dict[str, float] = field(default_factory=dict)  # score -> found_up_to
     problems: list[str] = field(default_factory=list)  # a line on each thing that could not be shown
 
     def attempt(self, read: Callable[..., Read], *which: Any) -> Read | None:

@@ -151,7 +151,7 @@ def _about(reader: MapsReader, scores: Sequence[str], longest: int | None) -> di
     return about | {
         "ranking": first_shown(scores) or None,
         "colours": [int(red) << 16 | int(green) << 8 | int(blue) for red, green, blue in colour_table()],
-        "objects": {"shares": files.SHARES, "smallest": files.SMALLEST_OBJECT},
+        "objects": {"share": files.FOUND_SHARE, "smallest": files.SMALLEST_OBJECT},
         "total": len(reader.frames),
         "runs": list(reader.runs) if isinstance(reader, SeveralMaps) else [],
         "failed": list((reader.manifest or {}).get("failed", [])),
@@ -180,8 +180,6 @@ def _notices(
         yield f"The page carries the worst {len(names)} of {len(reader.frames)} frames."
     if reader.region is not None:
         yield "A mask was left out of these maps: its pixels are 0 in every map and ignored in every label."
-    for folder, why in reader.skipped.items():
-        yield f"The folder {folder} is not shown: {why}."
     yield from labels.gaps(len(names))
     if other is None:
         return
@@ -231,9 +229,7 @@ def frame_table(rows: Sequence[files.FrameRow], scores: Sequence[str], times: Se
         "statistics": _columns([row.statistics for row in rows], scores),
         "other": _columns([row.other for row in rows], scores),
         "found": {
-            score: {share: [row.found.get(score, {}).get(share) for row in rows] for share in files.SHARES}
-            for score in scores
-            if any(score in row.found for row in rows)
+            score: [row.found.get(score) for row in rows] for score in scores if any(score in row.found for row in rows)
         },
         "problems": {str(index): row.problems for index, row in enumerate(rows) if row.problems},
     }

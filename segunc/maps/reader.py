@@ -26,7 +26,7 @@ from segunc.data.layout import frame_name, is_hidden
 from segunc.maps.encoding import class_ids, decode_compact
 from segunc.maps.folder import OVERLAY, PREDICTION, read_map
 from segunc.maps.manifest import COMPACT_VALUES, UNIT_VALUE, is_ours, read_manifest
-from segunc.maps.score_files import SUFFIXES, Form, as_score, decode_stored, is_colour_picture, read_score_file
+from segunc.maps.score_files import SUFFIXES, Form, as_score, decode_stored, read_score_file
 from segunc.maps.shards import MANIFEST_NAME, FrameRecords, all_shards, find_log
 from segunc.maps.statistics import read_region
 from segunc.maps.sums import REPAIR
@@ -34,8 +34,6 @@ from segunc.maps.sums import REPAIR
 BENCHMARK_FOLDER = "anomaly_p"
 NOT_SCORES = (OVERLAY, "overlays", "image", "images", "label", "labels", "labels_masks", "masks")
 """Folders that stand beside score folders and hold none."""
-SAMPLED_PICTURES = 16
-"""Files of a folder that must all be colour pictures before it is taken for a folder of pictures."""
 
 Files = dict[str, dict[str, Path]]
 """Score (or ``prediction``) -> frame name -> file."""
@@ -53,7 +51,6 @@ class MapsReader:
         frames: names of all frames.
         class_names: of the class ids 0, 1, ...; None where the maps do not say.
         scores: names of the score maps, in the manifest's order or sorted.
-        skipped: folder -> why it is not taken for a score; empty with a manifest.
         region: the pixels that count; None where all do.
         unfinished: one line on a run that has not (or not yet) reached its end; None where it has, and for other tools.
 
@@ -69,7 +66,6 @@ class MapsReader:
         self.manifest = read_manifest(folder) if is_ours(folder) else None
         manifest = self.manifest or {}
         self.class_names: list[str] | None = manifest.get("classes", {}).get("names")
-        self.skipped: dict[str, str] = {}
         if self.manifest is not None:
             self._files: Files = {score: {} for score in manifest["maps"]}
         elif log := find_log(folder):
@@ -79,7 +75,7 @@ class MapsReader:
                 hint=f"restore {MANIFEST_NAME}, or remove {log} to have the maps read as another tool's",
             )
         else:
-            self._files, self.skipped = find_maps(folder)
+            self._files = find_maps(folder)
         self.records = FrameRecords(folder, [] if self.manifest is None else all_shards(manifest))
         self.region = read_region(folder, self.manifest)
         self.unfinished = None if self.manifest is None else self._what_is_missing(manifest)
@@ -87,11 +83,8 @@ class MapsReader:
         named = {name for files in self._files.values() for name in files}
         self.frames = sorted(named, key=frame_order) if self.manifest is None else list(self.records)
         if not self.frames:
-            skipped = "".join(f"; {name}: {why}" for name, why in self.skipped.items())
-            raise InputError(
-                f"maps folder {folder} holds no finished map, no file SCORE/FRAME or FRAME with one of "
-                f"{', '.join(SUFFIXES)}{skipped}"
-            )
+            kinds = ", ".join(SUFFIXES)
+            raise InputError(f"maps folder {folder} holds no finished map: no file SCORE/FRAME or FRAME of {kinds}")
 
     def _what_is_missing(self, manifest: dict[str, Any]) -> str | None:
         status = manifest.get("status", "unknown")
@@ -172,27 +165,15 @@ def check_classes(reader: MapsReader, label_map: LabelMap) -> None:
         )
 
 
-def find_maps(folder: Path) -> tuple[Files, dict[str, str]]:
-    """Find the maps in a folder of another tool; returns them, and name -> reason of its folders that hold no score."""
+def find_maps(folder: Path) -> Files:
+    """Find the maps in a folder of another tool."""
     root = folder if folder.resolve().name == BENCHMARK_FOLDER else folder / BENCHMARK_FOLDER
     if root.is_dir():
-        return _benchmark_files(root), {}
-    files: Files = {}
-    skipped: dict[str, str] = {}
-    for path in _subfolders(folder):
-        frames = _frames(path, _map_files(path))
-        if frames and path.name.lower() in NOT_SCORES:
-            skipped[path.name] = f"a folder named {path.name} is not taken for a score"
-        elif path.name != PREDICTION and _all_colour(list(frames.values())):
-            skipped[path.name] = "it holds colour pictures"
-        elif frames:
-            files[path.name] = frames
+        return _benchmark_files(root)
+    scores = [path for path in _subfolders(folder) if path.name.lower() not in NOT_SCORES]
+    files = {path.name: frames for path in scores if (frames := _frames(path, _map_files(path)))}
     flat = [] if files else [path for path in _map_files(folder) if path.parent == folder]
-    if _all_colour(flat):
-        skipped[folder.resolve().name] = "it holds colour pictures"
-    elif flat:
-        files[folder.resolve().name] = _frames(folder, flat)
-    return files, skipped
+    return files or ({folder.resolve().name: _frames(folder, flat)} if flat else {})
 
 
 def _benchmark_files(root: Path) -> Files:
@@ -225,8 +206,3 @@ def _frames(folder: Path, paths: Iterable[Path]) -> dict[str, Path]:
             raise InputError(f"{frames[name]} and {path} are both frame '{name}'", hint="remove one of them")
         frames[name] = path
     return frames
-
-
-def _all_colour(paths: list[Path]) -> bool:
-    step = max(1, len(paths) // SAMPLED_PICTURES)
-    return bool(paths) and all(is_colour_picture(path) for path in paths[::step])

@@ -11,10 +11,9 @@ from typing import Any, Literal
 import cv2
 import numpy as np
 import numpy.typing as npt
-from PIL import Image
 
 from segunc.core.errors import InputError, one_line
-from segunc.core.files import open_file, read_array, read_bytes
+from segunc.core.files import read_array, read_bytes
 from segunc.core.progress import quiet_opencv
 from segunc.data.images import MOST_PIXELS, decode, decode_labels
 from segunc.maps.encoding import Array, decode_unit
@@ -83,17 +82,6 @@ def decode_stored(stored: Array, form: Form) -> npt.NDArray[np.float32]:
     if form == "unit-code":
         return decode_unit(stored)
     return stored.astype(np.float32) / np.float32(np.iinfo(stored.dtype).max)
-
-
-def is_colour_picture(path: Path) -> bool:
-    """Return whether an image file's header declares colours (several channels, or a palette); False where it cannot be read."""
-    if path.suffix.lower() not in IMAGE_SUFFIXES:
-        return False
-    try:
-        with open_file(path) as file, Image.open(file) as image:
-            return image.mode == "P" or len(image.getbands()) > 1
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
-        return False
 
 
 def _read_image(data: bytes) -> Array:

@@ -44,7 +44,7 @@ class SeveralMaps(MapsReader):
         run = {key: value for key, value in manifests[0].get("run", {}).items() if key not in _INPUT_KEYS}
         self.manifest = manifests[0] | {"run": run | {"input": inputs}, "failed": failed, "source": {}}
         self.class_names, self.scores, self.region = first.class_names, first.scores, first.region
-        self._files, self.skipped = first._files, {}
+        self._files = first._files
         self.records = FrameRecords.of_runs({run: reader.records for run, reader in self.runs.items()})
         self.frames = list(self.records)
         self.unfinished = "; ".join(reader.unfinished for reader in self.runs.values() if reader.unfinished) or None

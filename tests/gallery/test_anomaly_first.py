@@ -13,7 +13,6 @@ from segunc.gallery.colormap import display_range
 from segunc.gallery.overlay import Legend, draw_panel
 from segunc.maps.reader import MapsReader
 from segunc.options import SummaryOptions
-from segunc.scores import first_shown
 from segunc.verbs.results import summary
 from tests.gallery.browser import Visit
 from tests.gallery.scenes import LABEL_MAP, NAMES, SCORES, Scene, draw, write_maps, write_page
@@ -30,13 +29,6 @@ def maps(scene: Scene, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def page(scene: Scene, maps: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     given = {"labels": scene.labels, "label_map": LABEL_MAP, "anomaly_labels": scene.anomaly, "exact": True}
     return write_page(maps, tmp_path_factory.mktemp("page") / "review", **given)
-
-
-def test_the_one_rule() -> None:
-    assert first_shown(["msp", "entropy", "anomaly"]) == "anomaly"
-    assert first_shown(["msp", "entropy"]) == "entropy"
-    assert first_shown(["msp", "epistemic"]) == "msp"
-    assert first_shown([]) == ""
 
 
 def test_overlays_and_panels_begin_with_it(maps: Path, scene: Scene, tmp_path: Path) -> None:
@@ -60,12 +52,6 @@ def test_frames_are_ranked_by_it(maps: Path, scene: Scene, tmp_path: Path) -> No
         assert (found.statistic, found.moments[0].name, found.label_statistic) == (statistic, worst, "epistemic.mean")
         text = write_page(folder, tmp_path / folder.name, limit=1).with_name("data").joinpath("frames.js").read_text()
         assert [name in text for name in (NAMES[0], NAMES[5])] == [worst == NAMES[0], worst == NAMES[5]]
-
-
-def test_of_several_folders_all_have_the_score_of_the_list(maps: Path, scene: Scene, tmp_path: Path) -> None:
-    for name, folder in (("first", maps), ("second", scene.maps)):
-        (tmp_path / name).symlink_to(folder)
-    assert summary(SummaryOptions(maps=tmp_path)).statistic == "entropy.mean"
 
 
 def test_the_page_shows_the_score_and_the_label_of_one_name(page: Path, maps: Path, visit: Visit) -> None:

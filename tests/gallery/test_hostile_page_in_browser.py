@@ -149,16 +149,3 @@ def test_what_is_inserted_all_the_same_cannot_run_or_call(tmp_path: Path, browse
     refused = [text for text in visit.complaints if "Content Security Policy" in text]
     assert len(refused) >= 15, visit.complaints
     page.context.close()
-
-
-def test_no_file_of_a_page_holds_a_name_as_code(tmp_path: Path) -> None:
-    """Also where there is no Chromium: index.html has the title alone, escaped; the rest is JSON in a string, in ASCII."""
-    index = write_page(ours(tmp_path), tmp_path / "review")
-    text = index.read_text(encoding="utf-8")
-    assert "Content-Security-Policy" in text
-    assert OWN not in text.replace("&lt;", "")
-    for path in (index.parent / "data").glob("*.js"):
-        (line,) = path.read_bytes().decode("ascii").splitlines()
-        key, _, data = line.removeprefix("segunc.receive(").removesuffix("));").partition(", JSON.parse(")
-        json.loads(json.loads(data))
-        assert json.loads(key) == path.stem

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
-from segunc.maps.reader import MapsReader
 from tests.gallery.browser import Visit
-from tests.gallery.scenes import NAMES, Scene, write_page, write_video_scene
+from tests.gallery.scenes import NAMES, write_page, write_video_scene
 
 # Styles are not asked for, which the page's policy forbids.
 AXE = {"resultTypes": ["violations"], "preload": False}
@@ -76,27 +74,6 @@ def test_panes_of_two_models_show_a_layer_of_both_and_say_what_is_not_there(full
     visit.page.keyboard.press("Enter")
     visit.until("segunc.regions.shown().length === 1")
     assert visit.page.evaluate("segunc.regions.shown()[0].region.box") == [20, 15, 20, 15]
-
-
-def test_maps_of_two_sizes_lie_beside_one_another(scene: Scene, tmp_path: Path, visit: Visit) -> None:
-    other = tmp_path / "other"
-    (other / "entropy").mkdir(parents=True)
-    for name in NAMES:
-        path = other / "entropy" / f"{name}.npy"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        values = np.zeros((60, 80), np.float32)
-        values[24, 14] = 1  # the pixel 7, 12 of the smaller ones
-        np.save(path, values)
-    index = write_page(scene.maps, tmp_path / "review", compare=other, exact=True)
-    visit.open_frame(index, NAMES[1], "&layer=entropy&panes=2&probe=7,12")
-    assert visit.page.evaluate(
-        "[...document.querySelectorAll('#layer-left, .pane:not([hidden]) canvas')].map((c) => c.width)"
-    ) == [
-        40,
-        80,
-    ]
-    cell = visit.page.locator("#values dd[data-content='entropy']").get_attribute("data-value")
-    assert np.float32(cell) == MapsReader(scene.maps).read(NAMES[1], "entropy")[12, 7]
 
 
 def test_frames_play_at_their_rate_and_faster(tmp_path: Path, visit: Visit) -> None:

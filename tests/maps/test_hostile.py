@@ -24,7 +24,7 @@ from segunc.maps.pipeline import run_pipeline
 from segunc.maps.reader import MapsReader
 from segunc.maps.score_files import read_score_file
 from segunc.maps.store import MapsWriter
-from tests.maps.fakes import edit_log, edit_manifest, manifest, process, write_pictures, write_video
+from tests.maps.fakes import edit_log, edit_manifest, manifest, process, write_pictures
 
 NAMES = ("", ".", "..", "../x", "/x", "a/../../x", "a//b", "a/", "a\\b", "C:x", "a\0b", "a\nb", "x" * 256)
 VERBS = {
@@ -233,20 +233,6 @@ def test_only_images_of_the_recorded_bytes_are_shown(home: Path, monkeypatch: py
         assert shown(maps)[0] == []
 
 
-def test_only_a_video_of_the_recorded_bytes_is_shown(home: Path) -> None:
-    write_video(home / "drive.avi", 3)
-    source = open_source(home / "drive.avi")
-    run_pipeline(source, process, MapsWriter(home / "video", manifest(**source.identity())))
-    assert shown(home / "video") == (["000000", "000001", "000002"], None)
-    edit_manifest(home / "video", lambda content: content["run"].update(input_hash="0" * 32))
-    assert shown(home / "video")[0] == []
-    edit_manifest(home / "video", lambda content: content["run"].pop("input_hash"))
-    found, missing = shown(home / "video")
-    assert found == []
-    assert missing is not None
-    assert "--images" in missing
-
-
 def _virtual(file: Any) -> None:
     layout = h5py.VirtualLayout((4, 4), "f4")
     layout[:] = h5py.VirtualSource("other.h5", "value", (4, 4))
@@ -277,9 +263,3 @@ def test_an_hdf5_map_is_held_by_its_file(
         write(file)
     with pytest.raises(InputError, match=said):
         read_score_file(Path("map.hdf5"))
-
-
-def test_a_whole_map_of_one_value_is_no_bomb(tmp_path: Path) -> None:
-    with h5py.File(tmp_path / "map.hdf5", "w") as file:
-        file.create_dataset("value", data=np.zeros((1080, 1920), np.float16), compression=9, chunks=(1080, 1920))
-    assert read_score_file(tmp_path / "map.hdf5").shape == (1080, 1920)

@@ -33,7 +33,7 @@ def test_score_folders_with_nested_frames_and_mixed_kinds(tmp_path: Path) -> Non
     reader = MapsReader(written(tmp_path, "energy/a/1.npy", "energy/a/2.h5", "void/a/1.tif"))
     assert (reader.scores, reader.frames) == (["energy", "void"], ["a/1", "a/2"])
     assert [reader.has("a/2", score) for score in reader.scores] == [True, False]
-    assert (reader.manifest, reader.unfinished, reader.skipped) == (None, None, {})
+    assert (reader.manifest, reader.unfinished) == (None, None)
     for name, score in (("a/1", "energy"), ("a/2", "energy"), ("a/1", "void")):
         np.testing.assert_array_equal(reader.read(name, score), VALUES)
     write_map(tmp_path / "void/a/2.npy", VALUES.astype(np.float64) / 3)
@@ -97,22 +97,12 @@ def test_the_name_of_a_score_does_not_make_codes_of_ours(tmp_path: Path) -> None
 
 
 def test_pictures_and_labels_beside_the_scores_are_no_scores(tmp_path: Path) -> None:
-    written(tmp_path, "heat/1.png", values=PICTURE)
-    for folder in (tmp_path, tmp_path / "heat"):
-        with pytest.raises(InputError, match=r"holds no finished map.*; heat: it holds colour pictures"):
-            MapsReader(folder)
-    written(tmp_path, "entropy/1.png", "images/1.png", "overlay/1.png", "labels/1.png", values=CODES)
-    (tmp_path / "notes").mkdir()
-    reader = MapsReader(tmp_path)
-    assert reader.scores == ["entropy"]
-    assert set(reader.skipped) == {"heat", "images", "overlay", "labels"}
-    assert reader.skipped["heat"] == "it holds colour pictures"
-
-
-def test_one_colour_picture_does_not_hide_a_score(tmp_path: Path) -> None:
+    written(tmp_path, "images/1.png", "labels/1.png", values=PICTURE)
+    with pytest.raises(InputError, match="holds no finished map"):
+        MapsReader(tmp_path)
     written(tmp_path, "entropy/1.png", values=PICTURE)
-    reader = MapsReader(written(tmp_path, "entropy/2.png", values=CODES))
-    assert reader.frames == ["1", "2"]
+    reader = MapsReader(written(tmp_path, "entropy/2.png", "overlay/1.png", values=CODES))
+    assert (reader.scores, reader.frames) == (["entropy"], ["1", "2"])
     with pytest.raises(InputError, match=r"entropy/1.png has the shape \(3, 4, 3\)"):
         reader.read("1", "entropy")
 
@@ -166,7 +156,7 @@ def test_a_manifest_of_another_tool_is_ignored(tmp_path: Path) -> None:
 
 
 def test_an_empty_folder_says_what_would_be_read(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"holds no finished map, no file SCORE/FRAME or FRAME .*\.hdf5"):
+    with pytest.raises(InputError, match=r"holds no finished map: no file SCORE/FRAME or FRAME .*\.hdf5"):
         MapsReader(tmp_path)
     with pytest.raises(InputError, match="does not exist"):
         MapsReader(tmp_path / "nowhere")

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from segunc.core.errors import InputError
-from segunc.core.files import differing_keys
 from segunc.maps.encoding import encode_unit
 from segunc.maps.manifest import read_run
 from segunc.maps.reader import MapsReader
@@ -115,12 +114,6 @@ def test_other_settings_are_refused_by_name(tmp_path: Path, changed: dict[str, A
     assert key in str(error.value)
     assert "give another `out`, or `overwrite`" in str(error.value)
     assert (out / "frames.jsonl").read_bytes() == before
-
-
-def test_differing_keys_are_dotted_and_ignore_tuples() -> None:
-    old = {"model": {"base": "aa", "posterior": "bb"}, "size": [4, 8]}
-    new = {"model": {"base": "aa", "posterior": "cc"}, "size": (4, 8), "seed": None}
-    assert differing_keys(old, new) == [("model.posterior", "bb", "cc"), ("seed", None, None)]
 
 
 def test_overwrite_removes_our_maps(tmp_path: Path) -> None:

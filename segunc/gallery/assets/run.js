@@ -47,7 +47,7 @@
     if (labelled) {
       view.append(element("section", {}, element("h2", {}, "Found and missed"), element("p", {},
         `${labelled} of ${table.count} frames have an anomaly label. An object is a connected region (8 neighbours) of the label of at least `
-        + `${page.objects.smallest} pixels, or any region where a frame has no larger one. It is found where the chosen share of its pixels has a score at `
+        + `${page.objects.smallest} pixels, or any region where a frame has no larger one. It is found where at least ${100 * page.objects.share} % of its pixels have a score at `
         + "or above the threshold. A frame counts as found where all its objects are, and as missed where one is not.")));
     }
     if (page.failed.length) {

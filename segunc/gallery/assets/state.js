@@ -24,7 +24,6 @@
     run: ["all", oneOf("all", ...page.runs)],
     search: ["", (text) => text],
     show: ["all", oneOf(...Object.keys(table.SHOW))],
-    share: ["half", oneOf(...table.shares)],
     verdict: ["all", (text) => text],
     threshold: [null, number(-Infinity, Infinity)],
     layer: [score ?? "prediction", (text) => text],

@@ -26,8 +26,8 @@
   }
 
   /* "found" or "missed": whether all labelled objects of a frame reach the threshold; null without an object. */
-  function outcome(index, score, threshold, share) {
-    const upTo = frames.found[score]?.[share]?.[index] ?? null;
+  function outcome(index, score, threshold) {
+    const upTo = frames.found[score]?.[index] ?? null;
     return upTo === null || threshold === null ? null : upTo >= threshold ? "found" : "missed";
   }
 
@@ -47,8 +47,8 @@
     all: ["all frames", () => true],
     flagged: ["statistic at or above the threshold", (i, s) => reaches(i, s) === true],
     below: ["statistic below the threshold", (i, s) => reaches(i, s) === false],
-    missed: ["labelled anomaly missed at the threshold", (i, s) => outcome(i, s.score, s.threshold, s.share) === "missed"],
-    found: ["labelled anomaly found at the threshold", (i, s) => outcome(i, s.score, s.threshold, s.share) === "found"],
+    missed: ["labelled anomaly missed at the threshold", (i, s) => outcome(i, s.score, s.threshold) === "missed"],
+    found: ["labelled anomaly found at the threshold", (i, s) => outcome(i, s.score, s.threshold) === "found"],
     normal: ["label without an anomaly", (i) => frames.objects[i] === 0],
     unlabelled: ["no anomaly label", (i) => !labelled(i)],
     problems: ["something could not be shown", (i) => String(i) in frames.problems],
@@ -128,7 +128,6 @@
     problems: (index) => frames.problems[index] ?? [],
     index: (name) => indices.get(name) ?? null,
     hasMoments: Boolean(frames.times),
-    shares: Object.keys(page.objects.shares),
     everHas: (content) => frames.kinds.some((kind) => kind.includes(content)),
   };
 })(segunc);
