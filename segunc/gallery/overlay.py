@@ -295,10 +295,8 @@ def draw_panel(
         note = scores[0][0].note if scores else ""
         tiles.append(tile(resize(image, width, height), "image", note, width - 2 * size))
     if prediction is not None and classes:
-        colours = np.full((256, 3), 255, np.uint8)  # ids beyond the classes are white
-        colours[: len(classes)] = [colour for _, colour in classes]
         note = OUTLINE_NOTE if anomaly is not None else ""
-        painted = colours[resize_nearest(prediction, width, height)]
+        painted = _paint(resize_nearest(prediction, width, height), classes)
         tiles.append(tile(painted, "prediction", note, width - 2 * size))
         tiles.append(_class_legend(prediction, classes, height + below, size, theme))
     middle = round(width * 0.52)
@@ -312,6 +310,13 @@ def draw_panel(
             sheet.swatch(legend.flags, FLAGGED, size, third, size, width - 2 * size)
         tiles.append(sheet)
     return _arranged(tiles, caption, size, theme)
+
+
+def _paint(prediction: npt.NDArray[np.uint8], classes: Sequence[tuple[str, Colour]]) -> Image:
+    """Paint class ids in the colours of their classes; ids beyond the classes are white."""
+    colours = np.full((256, 3), 255, np.uint8)
+    colours[: len(classes)] = [colour for _, colour in classes]
+    return np.asarray(colours[prediction], np.uint8)
 
 
 def _arranged(tiles: Sequence[Sheet], caption: str, size: int, theme: Theme) -> Image:

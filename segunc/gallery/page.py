@@ -76,8 +76,8 @@ def write_review(
     rows = _choose_frames(reader, settings.limit)
     names = [row.name for row in rows]
     frame_labels = labels.find(reader, names)
-    for model in (reader, other):
-        if model is not None and labels.labels is not None and labels.label_map is not None:
+    if labels.label_map is not None:
+        for model in filter(None, (reader, other)):
             check_classes(model, labels.label_map)
     notices = list(_notices(reader, other, frame_labels, names))
     source, missing = labelled.open_images(reader, settings.images, names)
@@ -88,8 +88,7 @@ def write_review(
     _write_frames(writer, rows, source, on_frame, on_space)
     without = sum(files.IMAGE not in row.contents for row in rows)
     if missing or without:
-        some = f"{without} of {len(rows)} frames have no image in the source; their maps are shown alone."
-        notices.append(missing or some)
+        notices.append(missing or f"{without} of {len(rows)} frames have no image; their maps are shown alone.")
     page = {
         "run": record["run"],
         "written": record["tool"],

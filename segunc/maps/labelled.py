@@ -108,8 +108,7 @@ def open_images(
     if isinstance(reader, SeveralMaps):
         return _images_of_runs(reader, names)
     run = (reader.manifest or {}).get("run", {})
-    recorded = run.get("input")
-    if not isinstance(recorded, str) or not recorded or "\0" in recorded:
+    if not (recorded := run.get("input")):
         return None, "The maps do not say where their images are, so only maps are shown; --images gives their place."
     try:
         if Path(recorded).suffix.lower() in VIDEO_SUFFIXES:
@@ -117,7 +116,7 @@ def open_images(
             source: FrameSource | None = open_source(recorded) if same else None
         else:
             source = recorded_images(recorded, {name: reader.records[name].get("stamp") for name in names})
-            if isinstance(source, ImageSource) and isinstance(run.get("bits"), int):
+            if isinstance(source, ImageSource) and run.get("bits"):
                 source.depth.bits = run["bits"]
     except (InputError, OSError) as error:
         return None, f"The source images could not be opened, so only maps are shown: {error}; see --images."
@@ -236,34 +235,6 @@ def label_files(labels: Labels | None, reader: MapsReader, frames: Sequence[str]
     return find_labels(Path(str(labels)), frames, layouts, is_frame)
 
 
-def find_review_labels(
-    reader: MapsReader,
-    frames: Sequence[str],
-    anomaly: Labels | None,
-    anomaly_encoding: AnomalyEncoding,
-    classes: Labels | None = None,
-    label_map: LabelMap | None = None,
-) -> ReviewLabels:
-    """Find the labels of frames of maps; of a data set's files it is enough that one kind belongs to a frame.
-
-    Raises:
-        InputError: class labels come without a label map, or were drawn with another one.
-        PartialFailure: labels are given and none belongs to a frame.
-    """
-    if classes is not None and label_map is None:
-        raise InputError("class labels are given without the label map that explains their values")
-    both = anomaly, classes
-    files = [label_files(labels, reader, frames) for labels in both]
-    for labels, matched in zip(both, files, strict=True):
-        if labels is not None and not matched and not (isinstance(labels, Mapping) and any(files)):
-            example = next(iter(labels)) if isinstance(labels, Mapping) else None
-            where = f"of the data set, whose frames are named like {example}," if example else f"in {labels}"
-            raise PartialFailure(f"no label {where} belongs to a frame; the frames are named like {frames[0]}")
-    if label_map is not None:
-        check_label_files(files[1].values(), label_map)
-    return ReviewLabels(files[0], files[1], anomaly_encoding, label_map, reader.region)
-
-
 @dataclass(frozen=True)
 class LabelSources:
     """Where labels come from: anomaly masks with their encoding, and class labels with their label map."""
@@ -274,7 +245,21 @@ class LabelSources:
     label_map: LabelMap | None = None
 
     def find(self, reader: MapsReader, frames: Sequence[str]) -> ReviewLabels:
-        """Find the labels of frames as :func:`find_review_labels` does."""
-        return find_review_labels(
-            reader, frames, self.anomaly_labels, self.anomaly_encoding, self.labels, self.label_map
-        )
+        """Find the labels of frames of maps; of a data set's files it is enough that one kind belongs to a frame.
+
+        Raises:
+            InputError: class labels come without a label map, or were drawn with another one.
+            PartialFailure: labels are given and none belongs to a frame.
+        """
+        if self.labels is not None and self.label_map is None:
+            raise InputError("class labels are given without the label map that explains their values")
+        both = self.anomaly_labels, self.labels
+        files = [label_files(labels, reader, frames) for labels in both]
+        for labels, matched in zip(both, files, strict=True):
+            if labels is not None and not matched and not (isinstance(labels, Mapping) and any(files)):
+                example = next(iter(labels)) if isinstance(labels, Mapping) else None
+                where = f"of the data set, whose frames are named like {example}," if example else f"in {labels}"
+                raise PartialFailure(f"no label {where} belongs to a frame; the frames are named like {frames[0]}")
+        if self.label_map is not None:
+            check_label_files(files[1].values(), self.label_map)
+        return ReviewLabels(files[0], files[1], self.anomaly_encoding, self.label_map, reader.region)

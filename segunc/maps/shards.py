@@ -160,13 +160,17 @@ class FrameLog:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.next = 0  # the place behind the last one
-        self.count = 0
-        self._finished = bytearray()  # a million frames as numbers would take a hundred megabytes
+        self._finished: set[int] = set()
         self._sorted = True
         self._file: BinaryIO | None = None
 
     def __contains__(self, place: int) -> bool:
-        return 0 <= place < len(self._finished) and self._finished[place] == 1
+        return place in self._finished
+
+    @property
+    def count(self) -> int:
+        """How many frames are finished."""
+        return len(self._finished)
 
     def recover(self, place_of: Callable[[Record], int | None]) -> int:
         """Read what an earlier run left, cut a torn last line, and return how many lines were forgotten, damaged ones too.
@@ -217,10 +221,7 @@ class FrameLog:
             self._sorted = True
 
     def _mark(self, place: int) -> None:
-        if place >= len(self._finished):
-            self._finished.extend(bytes(max(place + 1 - len(self._finished), len(self._finished), 1024)))
-        self._finished[place] = 1
-        self.count += 1
+        self._finished.add(place)
         self._sorted = self._sorted and place >= self.next
         self.next = max(self.next, place + 1)
 

@@ -137,11 +137,5 @@ def test_the_verb_evaluates_verdicts_on_maps(scene: Scene, tmp_path: Path, capsy
     assert "No interval: too few resampled units: 3" in said
     (result,) = load_results([out])
     assert result.numbers["verdicts", "together", "precision"] == 1 / 3
-    for more, message in (
-        (["--labels", "x", "--dataset", "toy"], "--verdicts with --labels"),
-        (["--plots", "x"], "--verdicts with --plots"),
-    ):
-        assert main([*words, *more]) == 2
-        assert message in capsys.readouterr().err
     with pytest.raises(InputError, match="`verdicts` without `maps`"):
         segunc.evaluate(segunc.EvaluateOptions(verdicts=[path], out=out))

@@ -36,16 +36,6 @@ def decoded(path: Path) -> tuple[list[float], list[np.ndarray]]:
     return [time for time, _ in frames], [picture for _, picture in frames]
 
 
-def test_video_has_all_frames_even_sides_and_the_rate(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    out = write_video(pictures(tmp_path / "overlay", 20), tmp_path / "overlay.webm", 29.97)
-    times, found = decoded(out)
-    assert times == pytest.approx([index / 29.97 for index in range(20)], abs=0.0006)
-    assert {picture.shape for picture in found} == {(60, 80, 3)}
-    np.testing.assert_allclose([picture.mean() for picture in found], 10 + 8 * np.arange(20), atol=4)
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["overlay", "overlay.webm"]
-    assert capfd.readouterr().err == ""
-
-
 @pytest.mark.parametrize("suffix", [".webm", ".mp4"])
 def test_a_variable_rate_keeps_its_times(tmp_path: Path, suffix: str) -> None:
     if find_encoder(suffix) is None:

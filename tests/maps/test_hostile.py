@@ -92,7 +92,7 @@ def test_an_unsafe_name_is_none(name: str) -> None:
 
 
 @pytest.mark.parametrize("place", ["score", "frame", "file"])
-@pytest.mark.parametrize("name", ["../x", "/x", "\udcff", 5, None], ids=repr)
+@pytest.mark.parametrize("name", ["../x", "/x", "\udcff", 5], ids=repr)
 def test_a_name_that_is_none_is_refused(home: Path, capsys: pytest.CaptureFixture[str], place: str, name: Any) -> None:
     if name == "/x":
         name = str(home / "x")
@@ -228,9 +228,8 @@ def test_only_images_of_the_recorded_bytes_are_shown(home: Path, monkeypatch: py
     assert missing.startswith("2 of 2 frames have no image at the recorded place")
     assert "--images" in missing
     assert "secret" in shown(maps, home)[0]
-    for damaged in (7, None, "", "\0", {"a": 1}):
-        edit_manifest(maps, lambda content, damaged=damaged: content["run"].update(input=damaged))  # type: ignore[misc]
-        assert shown(maps)[0] == []
+    edit_manifest(maps, lambda content: content["run"].pop("input"))
+    assert shown(maps)[0] == []
 
 
 def _virtual(file: Any) -> None:

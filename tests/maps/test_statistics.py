@@ -183,31 +183,6 @@ def test_peaks_are_those_of_the_plain_comparison_of_all_with_all(
     assert separated_peaks(values, times, videos, apart, count) == plain[:count]
 
 
-class Counted(float):
-    """A time that counts how often times are compared or subtracted."""
-
-    operations = 0
-
-    def __lt__(self, other: float) -> bool:
-        Counted.operations += 1
-        return float(self) < float(other)
-
-    def __sub__(self, other: float) -> float:
-        Counted.operations += 1
-        return float(self) - float(other)
-
-
-def test_a_video_of_any_length_costs_a_few_comparisons_a_frame() -> None:
-    """Where every frame is a moment of its own, comparing all with all takes n^2 / 2 = 8 million."""
-    frames = 4000
-    times = [Counted(place) for place in range(frames)]
-    values = np.random.default_rng(0).permutation(frames).tolist()
-    Counted.operations = 0
-    chosen = separated_peaks(values, times, [""] * frames, 1.0, frames)
-    assert len(chosen) == frames
-    assert Counted.operations < 3 * frames * math.log2(frames)
-
-
 def test_moments_of_several_folders_are_one_ranking(tmp_path: Path) -> None:
     times = [0.0, 0.1, 3.0, 3.1, 9.0]
     for name in ("monday", "tuesday"):

@@ -81,7 +81,6 @@ def test_a_folder_of_photographs_alone_ends_with_1(
     assert run(*words, "--anomaly-labels", folder, "--dataset", "road-anomaly") == 1
     error = capsys.readouterr().err.splitlines()[-1]
     assert f"no label in {folder} belongs to a frame" in error
-    assert grey or "6 of 6 images there are JPEG or in colour, which no label is, e.g. frame0.jpg" in error
     assert not (tmp_path / "out" / "index.html").exists()
 
 
@@ -128,10 +127,8 @@ def test_a_data_set_of_other_frames_ends_with_1(
     words = (*words_of(verb, scene.maps, tmp_path), "--dataset", "toy-anomaly", "--split", "anomaly")
     assert run(*words, "--root", predicted.data) == 1
     error = capsys.readouterr().err
-    assert (
-        f"no label of the data set belongs to a frame; expected labels named like the frames, e.g. {NAMES[0]}" in error
-    )
-    assert "its frames are named like " in error
+    assert "no label of the data set, whose frames are named like elsewhere/" in error
+    assert f"belongs to a frame; the frames are named like {NAMES[0]}" in error
 
 
 def test_doctor_ends_with_1_where_no_label_fits(

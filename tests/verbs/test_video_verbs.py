@@ -41,7 +41,7 @@ def test_several_inputs_each_have_a_folder_and_one_summary(finetuned: Job, tmp_p
     rows = list(csv.DictReader(table.open(newline="")))
     assert {row["list"] for row in rows} == {"moments", "label"}
     assert "crossing/0000" in done.stdout
-    assert "choose another one" in refuse("summary", "--maps", out, "--score deterministic-energy")
+    assert "no mean of" in refuse("summary", "--maps", out, "--score deterministic-energy")
 
 
 def test_shards_of_a_video_at_once_are_one_run(finetuned: Job, tmp_path: Path) -> None:
