@@ -186,11 +186,6 @@ class FrameFiles:
             self._write_thumbnail(row, IMAGE, _shrink(image, THUMBNAIL_WIDTH))
             row.add(IMAGE, image.shape)
 
-    def size(self, row: FrameRow) -> int:
-        """Return the bytes of all files of a frame that was written."""
-        folders = (self.out / part / f"{row.place:06d}" for part in (FRAMES, THUMBNAILS))
-        return sum(path.stat().st_size for folder in folders for path in folder.rglob("*") if path.is_file())
-
     def _write_maps(
         self, row: FrameRow, reader: MapsReader, prefix: str, statistics: dict[str, dict[str, float]]
     ) -> Iterator[tuple[str, Values]]:

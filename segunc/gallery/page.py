@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from segunc.core.errors import InputError
-from segunc.core.files import expected_space, parse_json, read_bytes, write_file, write_json
+from segunc.core.files import parse_json, read_bytes, write_file, write_json
 from segunc.frames.source import FrameSource
 from segunc.gallery import frame_files as files
 from segunc.gallery.colormap import DisplayRange, colour_table, page_ranges
@@ -27,7 +27,6 @@ from segunc.scores import first_shown
 ASSETS = "assets"
 PAGE_NAME = "review.json"
 PAGE_FORMAT = "segunc-review"
-_SMALLER = "free it, or write fewer frames or scores (--limit, --scores) without --exact"
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,6 @@ def write_review(
     settings: PageSettings = EVERYTHING,
     labels: labelled.LabelSources = NO_LABELS,
     on_frame: Callable[[int, int], None] | None = None,
-    on_space: Callable[[str], None] | None = None,
 ) -> Path:
     """Write the review page of a maps folder and return the path of its ``index.html``; an earlier page is replaced.
 
@@ -63,10 +61,9 @@ def write_review(
         settings: what the page carries.
         labels: anomaly masks and class labels.
         on_frame: called after each frame with the number of frames done and their total.
-        on_space: called after the first frame with a line on the bytes that all take.
 
     Raises:
-        InputError: there are no maps, an unknown score, a page that the disk has no room for, compared maps without a frame
+        InputError: there are no maps, an unknown score, compared maps without a frame
             in common, no images at the place given, or an output folder that holds something else.
         PartialFailure: no label belongs to a frame.
     """
@@ -85,7 +82,7 @@ def write_review(
     longest = None if settings.exact else _longest_side(reader)
     ranges = page_ranges(reader)
     writer = files.FrameFiles(out, reader, scores, ranges, frame_labels, other, longest)
-    _write_frames(writer, rows, source, on_frame, on_space)
+    _write_frames(writer, rows, source, on_frame)
     without = sum(files.IMAGE not in row.contents for row in rows)
     if missing or without:
         notices.append(missing or f"{without} of {len(rows)} frames have no image; their maps are shown alone.")
@@ -125,19 +122,15 @@ def _write_frames(
     on_frame: Callable[[int, int], None] | None,
     on_space: Callable[[str], None] | None,
 ) -> None:
-    """Write the files of all frames and fill in their rows; InputError where the disk has no room for them."""
-    by_name, total = {row.name: row for row in rows}, len(rows)
+    """Write the files of all frames and fill in their rows."""
+    by_name = {row.name: row for row in rows}
     for done, (name, image, error) in enumerate(labelled.with_images(list(by_name), source), start=1):
         row = by_name[name]
         if error is not None:
             row.problems.append(error)
         writer.write(row, image)
-        if done == 1:
-            line = expected_space(writer.out, "files of the page", writer.size(row), total, total - 1, _SMALLER)
-            if on_space is not None:
-                on_space(line)
         if on_frame is not None:
-            on_frame(done, total)
+            on_frame(done, len(rows))
 
 
 def _about(reader: MapsReader, scores: Sequence[str], longest: int | None) -> dict[str, Any]:

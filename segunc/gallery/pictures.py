@@ -118,7 +118,7 @@ def write_pictures(
         if on_frame is not None:
             on_frame(done, len(names))
     if source is not None and without:
-        written.notes.append(f"{without} of {len(names)} frames have no image in {source.path}")
+        written.notes.append(f"{without} of {len(names)} frames have no image")
     return written
 
 

@@ -82,7 +82,6 @@ class JoinedSources:
     """The images of several runs, whose frames are named ``RUN/FRAME``."""
 
     sources: Mapping[str, FrameSource]
-    path: Path  # of the runs
 
     def frames(self, skip: Skip) -> Iterator[Frame]:
         """Yield frames as :meth:`segunc.frames.source.FrameSource.frames` does."""
@@ -136,7 +135,7 @@ def _images_of_runs(reader: SeveralMaps, names: Sequence[str]) -> tuple[JoinedSo
             sources[run] = source
         if note:
             missing.append(f"{run}: {note}")
-    return JoinedSources(sources, reader.folder) if sources else None, " ".join(missing) or None
+    return JoinedSources(sources) if sources else None, " ".join(missing) or None
 
 
 def with_images(

@@ -162,7 +162,7 @@ def review(options: ReviewOptions) -> ReviewResult:
     settings = PageSettings(**_shared_fields(PageSettings, options))
     with ConsoleProgress() as show:
         labels = LabelSources(**label_arguments(options, entry))
-        page = write_review(Path(options.maps), Path(options.out), settings, labels, show.count, show.say)
+        page = write_review(Path(options.maps), Path(options.out), settings, labels, show.count)
     record = page_of(Path(options.out)) or {}
     failure, problems = "", record.get("problems", {})
     if problems:

@@ -102,23 +102,6 @@ def test_a_page_carries_condensed_maps_of_the_first_scores_unless_asked(scene: S
     assert condense_label(np.arange(12, dtype=np.uint8).reshape(3, 4), 2).shape == (2, 2)
 
 
-def test_a_page_says_what_it_takes_and_is_refused_where_it_does_not_fit(
-    scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    said: list[str] = []
-    write_page(scene.maps, tmp_path / "review", on_space=said.append)
-    assert re.fullmatch(r"files of the page take [\d.]+ kB a frame, [\d.]+ kB for all 6 frames; .* are free", said[0])
-    little = shutil.disk_usage(tmp_path)._replace(free=1000)
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: little)
-    with pytest.raises(
-        InputError, match=r"the files of the page of 5 more frames take .* and 1 kB are free .*`limit`, `scores`"
-    ):
-        write_page(scene.maps, tmp_path / "full")
-    assert not (tmp_path / "full/index.html").exists()
-    monkeypatch.undo()
-    assert write_page(scene.maps, tmp_path / "full").exists()
-
-
 def test_limit_keeps_the_worst_and_scores_can_be_chosen(scene: Scene, tmp_path: Path) -> None:
     index = write_page(scene.maps, tmp_path / "review", limit=2, scores=["epistemic", "epistemic"])
     found = table(index, "frames")
