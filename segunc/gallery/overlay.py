@@ -86,7 +86,7 @@ class Sheet:
 
     def bar(self, colours: Image, left: int, top: int, width: int, height: int) -> None:
         """Draw a horizontal bar of colours ``[K, 3]`` with a thin edge."""
-        columns = np.arange(width) * len(colours) // width
+        columns = np.rint(np.linspace(0, len(colours) - 1, width)).astype(np.intp)
         self.pixels[top : top + height, left : left + width] = colours[columns]
         cv2.rectangle(self.pixels, (left - 1, top - 1), (left + width, top + height), self.theme.faint, 1)
 
