@@ -180,10 +180,6 @@ def _notices(
         raise InputError(f"{other.folder} and {reader.folder} have no frame in common", hint="check --compare")
     if len(both) < len(names):
         yield f"The compared maps hold {len(both)} of {len(names)} frames; the others show one model only."
-    if more := len(set(other.frames) - set(reader.frames)):
-        yield f"{more} frames stand only in the compared maps and are not shown."
-    if other.unfinished:
-        yield f"Compared maps: {other.unfinished}."
 
 
 def _choose_frames(reader: MapsReader, limit: int | None) -> list[files.FrameRow]:
