@@ -213,14 +213,14 @@ def parts_of(hint: Any) -> list[Any]:
 
 GROUPS = {
     "input": "source weights weights_key trust base config method model maps results input images image all_images frames every start end "
-    "shard mask names metrics verdicts compare",
+    "shard mask names verdicts compare",
     "labels and data": "labels anomaly_labels dataset root split label_map map_classes anomaly_class corruption",
     "the network and what it sees": "classes drop_classes mean std arguments size bits tile overlap",
     "draws": "draws seed seeds alpha scheme scope redraw",
     "scores": "scores score overlay_score component_threshold statistic label_score top apart keys baseline",
     "what is measured": "protocols components component_mode by sizes groups flag flag_region replicates resample",
     "speed": "device precision compile chunk frames_at_once threads engine workers shards ray_address",
-    "output": "out to compact exact panel overlay ranges format theme no_caption video fps anomaly_only limit plots logger verify repair overwrite",
+    "output": "out to compact exact panel overlay ranges format theme video fps anomaly_only limit plots logger verify repair overwrite",
 }
 """Titles under which every verb's help shows its options, by the names of their fields."""
 
@@ -448,7 +448,6 @@ class PredictOptions(SamplingOptions):
             them at the frame's size
         overlay: also write overlays, and a video of them for a video
         overlay_score (SCORE): the score that overlays show (default: anomaly where it is written, else entropy)
-        no_caption: overlays without the frame's name and, of a video, its moment
         scores (A,B): scores to write (default: those that need no statistics, and anomaly if fitted)
         every (N): take every N-th frame (default 1)
         start (TIME): first moment of a video, in seconds or as HH:MM:SS
@@ -477,7 +476,6 @@ class PredictOptions(SamplingOptions):
     compact: bool = False
     overlay: bool = False
     overlay_score: str | None = None
-    no_caption: bool = False
     scores: Names | None = option(None, flags=("--scores", "--maps"))
     every: PositiveInt = 1
     start: str | None = None
@@ -566,21 +564,19 @@ class ReviewOptions(DeviceOptions, ClassTruthOptions):
         maps (DIR): a maps folder, of segunc or any other tool, or the folder of several of one model
         compare (DIR): maps of a second model on the same frames
         images (PATH): the source images, where they are no longer at their place
-        metrics (JSON): a result of evaluate to show
         scores (A,B): scores that the page carries, or all (default: the first of anomaly and entropy, entropy and epistemic)
         exact: carry the maps whole, with the exact value of each pixel (default: at most 960 pixels wide, in 255 steps)
         apart (SECONDS): between two moments, of which the gallery shows one each (default 5)
-        fps: frames a second of images that are a video, in their order; else pictures that look alike are one moment
+        fps: frames a second of images that are a video, in their order
         limit (N): carry only the N frames of the highest mean anomaly, else entropy
-        verdicts (FILE): check, merge and count verdicts that pages exported (.json or .csv), with the agreement of the reviewers; with
-            --out the page shows them
+        verdicts (JSON): check, merge and count verdicts that pages exported, with the agreement of the reviewers; with --out the
+            page shows them
         out (DIR): folder of the page
     """
 
     maps: Folder
     compare: Folder | None = None
     images: str | None = None
-    metrics: File | None = None
     scores: Names | None = None
     exact: bool = False
     apart: NonNegativeFloat = 5.0
@@ -601,7 +597,7 @@ class SummaryOptions(DeviceOptions):
         label_score: score whose mean ranks frames (default epistemic if there, else that of the worst moments)
         top (N): moments and frames to list (default 10)
         apart (SECONDS): between two moments of a video (default 5)
-        fps: frames a second of images that are a video, in their order; else pictures that look alike are one moment
+        fps: frames a second of images that are a video, in their order
         out (CSV): also write both lists as a table
     """
 
@@ -628,9 +624,8 @@ class OverlayOptions(DeviceOptions, TruthOptions):
         images (PATH): the source images, where they are no longer at their place
         ranges (A=LOW:HIGH,B=LOW:HIGH): ranges of the colours (default: fixed for scores in 0..1, of the whole set for unbounded ones)
         flag (A=X,B=Y): values from which on pixels of a score are outlined, and named as flagged
-        no_caption: leave out the frame's name and, of a video, its moment
         theme: of captions and legends: dark for screens (default), light for print
-        format: png and pdf are lossless, pdf is 300 dots an inch with text and legends as such (default png)
+        format: png is lossless (default), jpg is smaller
         video: also a video of the pictures: MP4 (H.264) where PyAV has an encoder of it, else WebM (VP8)
         fps (N): frames a second of the video (default: as recorded)
     """
@@ -643,9 +638,8 @@ class OverlayOptions(DeviceOptions, TruthOptions):
     images: str | None = None
     ranges: Annotated[Mapping[str, tuple[float, float]], score_ranges] = option({}, flags=("--range",))
     flag: Thresholds = option({})
-    no_caption: bool = False
     theme: Literal["dark", "light"] = "dark"
-    format: Literal["png", "jpg", "pdf"] = "png"
+    format: Literal["png", "jpg"] = "png"
     video: bool = False
     fps: PositiveFloat | None = None
 
@@ -663,7 +657,6 @@ class ExportOptions(DeviceOptions):
         anomaly_only: fishyscapes without DDDD_segmentation.npy, which its mIoU is computed from
         dataset (NAME): the benchmark's name of the data set (smiyc needs it)
         out (PATH): output folder; the same command after a kill loses nothing
-        overwrite: remove an earlier export at the same place first
     """
 
     maps: Folder
@@ -673,7 +666,6 @@ class ExportOptions(DeviceOptions):
     anomaly_only: bool = False
     dataset: str = ""
     out: PathLike
-    overwrite: bool = False
 
 
 @dataclass(frozen=True)

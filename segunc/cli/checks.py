@@ -15,7 +15,7 @@ from segunc.core.errors import InputError
 from segunc.options import parts_of, several
 
 READ = (
-    *("model", "base", "maps", "root", "config", "weights", "image", "mask", "metrics"),
+    *("model", "base", "maps", "root", "config", "weights", "image", "mask"),
     *("verdicts", "compare", "results"),
 )
 """Options that name files or folders to read."""

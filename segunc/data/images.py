@@ -305,13 +305,3 @@ def resize_nearest(values: npt.NDArray[Scalar], width: int, height: int) -> npt.
     )
     resized: npt.NDArray[Scalar] = values[rows[:, None], columns[None, :]]
     return resized
-
-
-def difference_hash(image: Image) -> int:
-    """64 bits that tell whether two pictures look alike: whether each of 8 x 9 mean grey values exceeds its left neighbour (the "dHash" of
-    N. Krawetz, 2013); 0 for a picture without any gradient.
-
-    Measured on 480 x 360 of CamVid at 15 Hz: 3 bits differ between neighbours, 10 between frames 0.33 s apart; between frames of
-    Road Anomaly, each of another place, at least 17."""
-    grey = cv2.resize(cv2.cvtColor(image, cv2.COLOR_RGB2GRAY), (9, 8), interpolation=cv2.INTER_AREA)
-    return int.from_bytes(np.packbits(grey[:, 1:] > grey[:, :-1]).tobytes(), "big")

@@ -17,7 +17,7 @@ from segunc.data.labels import LabelMap
 from segunc.evaluation.evaluator import Evaluation, EvaluationOptions, finish
 from segunc.evaluation.labelled_frame import CONFIDENCE, LabelledFrame
 from segunc.maps.folder import PREDICTION
-from segunc.maps.labelled import Labels, ReviewLabels, choose_scores, every_label, find_review_labels
+from segunc.maps.labelled import Labels, LabelSources, ReviewLabels, choose_scores, every_label
 from segunc.maps.reader import MapsReader, check_classes
 
 NO_LABEL = "no label carries its name"  # why a frame is left out that nobody has labelled
@@ -46,7 +46,7 @@ def evaluate_maps(
     """
     options, reader = options or EvaluationOptions(), MapsReader(maps)
     classes = None if labels is None else _classes_of(reader, label_map, options)
-    label_files = find_review_labels(reader, reader.frames, anomaly_labels, anomaly_encoding, labels, classes)
+    label_files = LabelSources(anomaly_labels, anomaly_encoding, labels, classes).find(reader, reader.frames)
     check_masks(label_files.anomaly_files.values(), anomaly_encoding)
     chosen = choose_scores(reader, options.scores)
     codes = {name for name in reader.scores if reader.form(name) == "unit-code"}

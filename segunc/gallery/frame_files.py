@@ -42,8 +42,8 @@ LONGEST_SIDE = 960
 """Pixels of the longer side of a map on the page, at most, unless maps are carried whole."""
 STATISTICS = ("mean", "p99", "max")
 """Of a score over a frame; p99 is the smallest value that at least 99 % of the pixels do not exceed."""
-SHARES = {"any": 0.0, "tenth": 0.1, "half": 0.5, "most": 0.9}
-"""Which share of an object's pixels must reach the threshold for it to be found; ``any`` is one pixel."""
+FOUND_SHARE = 0.5
+"""The share of an object's pixels that must reach the threshold for it to be found."""
 SMALLEST_OBJECT = 10  # pixels; a smaller labelled region is a speck of the labelling, unless a frame has no larger
 _LEVEL = 1  # of zlib: level 6 takes three times as long for 5 % less
 
@@ -53,7 +53,7 @@ Read = TypeVar("Read")
 
 
 def pack(values: npt.NDArray[Any]) -> tuple[str, bytes]:
-    """The type (``uint8``, ``uint16``, ``float16`` or ``float32``) and the packed bytes of an array ``[H, W]``.
+    """Return the type (``uint8``, ``uint16``, ``float16`` or ``float32``) and the packed bytes of an array ``[H, W]``.
 
     Any other type is taken to float32, in which :meth:`segunc.maps.reader.MapsReader.read` gives values.
     """
@@ -68,8 +68,8 @@ def pack(values: npt.NDArray[Any]) -> tuple[str, bytes]:
 
 
 def condense(values: Values, longest: int) -> tuple[npt.NDArray[np.uint8], dict[str, Any]]:
-    """A map ``[H, W]`` of finite values as codes uint8 of at most ``longest`` pixels on a side, each the mean of those it stands for, and
-    what the page has to know of them: a value is ``low + code / 255 * (high - low)``."""
+    """Return a map ``[H, W]`` of finite values as uint8 codes of at most ``longest`` pixels on a side, each the mean of those
+    it stands for, and the ends of their range: a value is ``low + code / 255 * (high - low)``."""
     small = _shrink(values, longest)
     low, high = float(small.min()), float(small.max())
     codes = np.rint((small - low) * (255 / (high - low) if high > low else 0)).astype(np.uint8)
@@ -77,7 +77,7 @@ def condense(values: Values, longest: int) -> tuple[npt.NDArray[np.uint8], dict[
 
 
 def condense_label(label: Label, longest: int) -> Label:
-    """Class ids or anomaly labels ``[H, W]`` at the size that :func:`condense` gives: the nearest ones."""
+    """Resize class ids or anomaly labels ``[H, W]`` to the size that :func:`condense` gives, by the nearest pixel."""
     height, width = _fitting(label.shape, longest)
     return resize_nearest(label, width, height)
 
@@ -92,21 +92,21 @@ def write_data(path: Path, key: str, content: Any) -> None:
 
 
 def frame_statistics(values: Values) -> dict[str, float]:
-    """:data:`STATISTICS` of a map ``[H, W]`` in its own unit; empty where a value is not finite."""
+    """Compute the :data:`STATISTICS` of a map ``[H, W]`` in its own unit; empty where a value is not finite."""
     if not np.isfinite(values).all():
         return {}
-    found = (values.mean(dtype=np.float64), np.percentile(values, 99, method="inverted_cdf"), values.max())
+    numbers = (values.mean(dtype=np.float64), np.percentile(values, 99, method="inverted_cdf"), values.max())
     # Nine digits hold a float32.
-    return {name: float(f"{float(value):.9g}") for name, value in zip(STATISTICS, found, strict=True)}
+    return {name: float(f"{float(number):.9g}") for name, number in zip(STATISTICS, numbers, strict=True)}
 
 
 def recorded_statistics(record: Mapping[str, Any], score: str) -> dict[str, float]:
-    """Every statistic of a score that a line of ``frames.jsonl`` holds as ``{statistic: {score: number}}``."""
+    """Return every statistic of a score that a line of ``frames.jsonl`` holds as ``{statistic: {score: number}}``."""
     return {name: record[name][score] for name in RECORDED if score in record.get(name, {})}
 
 
 def labelled_objects(anomaly: Label) -> list[Pixels]:
-    """Flat pixel indices of each labelled object: 8-connected regions of label 1 in ``[H, W]``."""
+    """Return the flat pixel indices of each labelled object: 8-connected regions of label 1 in ``[H, W]``."""
     count, regions = cv2.connectedComponents((anomaly == 1).astype(np.uint8), connectivity=8)
     order = np.argsort(regions, axis=None, kind="stable")
     ends = np.cumsum(np.bincount(regions.ravel(), minlength=count))
@@ -114,16 +114,13 @@ def labelled_objects(anomaly: Label) -> list[Pixels]:
     return [pixels for pixels in objects if len(pixels) >= SMALLEST_OBJECT] or objects
 
 
-def found_up_to(values: Values, objects: Sequence[Pixels]) -> dict[str, float]:
-    """The highest threshold at which every object is found, for each of :data:`SHARES`; at least one object, and values ``[H, W]``.
+def found_up_to(values: Values, objects: Sequence[Pixels]) -> float:
+    """Return the highest threshold at which each of at least one object of a map ``[H, W]`` is found.
 
-    An object is found at threshold t where at least the share of its pixels have a value >= t.
+    An object is found at threshold t where at least :data:`FOUND_SHARE` of its pixels have a value >= t.
     """
-    descending = [np.sort(values.ravel()[pixels])[::-1] for pixels in objects]
-    return {
-        name: float(min(pixels[max(math.ceil(share * len(pixels)), 1) - 1] for pixels in descending))
-        for name, share in SHARES.items()
-    }
+    descending = (np.sort(values.ravel()[pixels])[::-1] for pixels in objects)
+    return float(min(pixels[math.ceil(FOUND_SHARE * len(pixels)) - 1] for pixels in descending))
 
 
 @dataclass
@@ -137,12 +134,11 @@ class FrameRow:
     statistics: dict[str, dict[str, float]] = field(default_factory=dict)  # score -> statistic -> value
     other: dict[str, dict[str, float]] = field(default_factory=dict)  # the same of the second model
     objects: int | None = None  # labelled ones; None without an anomaly label
-    found: dict[str, dict[str, float]] = field(default_factory=dict)  # score -> share -> see found_up_to
-    look: int = 0  # the difference hash of its image
+    found: dict[str, float] = field(default_factory=dict)  # score -> found_up_to
     problems: list[str] = field(default_factory=list)  # a line on each thing that could not be shown
 
     def attempt(self, read: Callable[..., Read], *which: Any) -> Read | None:
-        """What ``read`` gives; None, with a note, where the file is damaged, or no file can be made of it."""
+        """Return what ``read`` gives, or None with a note of the problem where it raises InputError."""
         try:
             return read(*which)
         except InputError as error:
@@ -150,7 +146,7 @@ class FrameRow:
             return None
 
     def add(self, content: str, shape: tuple[int, ...]) -> None:
-        """Note what was written; the first of it gives the frame's size."""
+        """Note content that was written; the first gives the frame its size."""
         self.contents.append(content)
         self.size = self.size or (int(shape[0]), int(shape[1]))
 
@@ -168,7 +164,7 @@ class FrameFiles:
     longest: int | None = None  # pixels of a condensed map's longer side; None carries maps whole
 
     def write(self, row: FrameRow, image: Image | None) -> None:
-        """Write all files of a frame and fill in its row; what cannot be read is noted there and left out."""
+        """Write all files of a frame and fill in its row; a file that cannot be read is noted there and left out."""
         anomaly = row.attempt(self.labels.anomaly, row.name)
         truth = row.attempt(self.labels.classes, row.name)
         objects = labelled_objects(anomaly) if anomaly is not None else []
@@ -190,15 +186,10 @@ class FrameFiles:
             self._write_thumbnail(row, IMAGE, _shrink(image, THUMBNAIL_WIDTH))
             row.add(IMAGE, image.shape)
 
-    def size(self, row: FrameRow) -> int:
-        """Bytes of the files of a frame that was written."""
-        folders = (self.out / part / f"{row.place:06d}" for part in (FRAMES, THUMBNAILS))
-        return sum(path.stat().st_size for folder in folders for path in folder.rglob("*") if path.is_file())
-
     def _write_maps(
         self, row: FrameRow, reader: MapsReader, prefix: str, statistics: dict[str, dict[str, float]]
     ) -> Iterator[tuple[str, Values]]:
-        """Write the prediction and the scores of a frame; gives each score in its own unit."""
+        """Write the prediction and the scores of a frame; yields each score in its own unit."""
         if reader.has(row.name, PREDICTION):
             prediction = row.attempt(reader.prediction, row.name)
             if prediction is not None:
@@ -213,8 +204,8 @@ class FrameFiles:
             else:
                 codes, ends = condense(values, self.longest)
                 self._write_chunk(row, f"{prefix}{score}", codes, "range", ends, values.shape)
-            found = recorded_statistics(reader.records.get(row.name, {}), score)
-            statistics[score] = found or frame_statistics(values)
+            recorded = recorded_statistics(reader.records.get(row.name, {}), score)
+            statistics[score] = recorded or frame_statistics(values)
             if not statistics[score]:
                 row.problems.append(f"{score} holds NaN or infinite values, so it has no statistics")
             yield score, values
@@ -254,14 +245,14 @@ class FrameFiles:
 
 
 def _fitting(shape: tuple[int, ...], longest: int) -> tuple[int, int]:
-    """Height and width of at most so many pixels on the longer side."""
+    """Return height and width scaled down to at most ``longest`` pixels on the longer side."""
     height, width = shape[:2]
     scale = min(1.0, longest / max(height, width))
     return max(1, round(height * scale)), max(1, round(width * scale))
 
 
 def _shrink(picture: Any, longest: int) -> Any:
-    """A picture or map of at most so many pixels on the longer side, each the mean of those it stands for."""
+    """Scale a picture or map down to at most ``longest`` pixels on a side, each the mean of those it stands for."""
     height, width = _fitting(picture.shape, longest)
     if (height, width) == picture.shape[:2]:
         return picture.copy()

@@ -1,4 +1,4 @@
-"""What is drawn over pictures: text, legends and outlines; overlays of a score over its image, and panels."""
+"""Pictures of one frame: a score over its image with a legend, or a panel of image, prediction and scores."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ from segunc.frames.source import format_time
 from segunc.gallery.colormap import DisplayRange, colour_table, colourise, levels
 
 Colour = tuple[int, int, int]
-INK, FAINT_INK, PAPER = (236, 236, 240), (168, 168, 178), (22, 22, 26)  # RGB, on screens
-MINIMUM_TEXT = 12  # height of capital letters in pixels below which text is not drawn: smaller is not legible in a JPEG
+MINIMUM_TEXT = 12  # height of capital letters in pixels: smaller text is not legible in a JPEG
 LABELLED, FLAGGED = (255, 255, 255), (0, 229, 255)  # RGB of outlines
 OUTLINE_NOTE = "outlined: labelled anomaly"
 MINIMUM_WIDTH = 640  # smaller pictures are enlarged by a whole factor, so that their legend can be read
@@ -30,24 +29,40 @@ _FONT = cv2.FONT_HERSHEY_SIMPLEX
 _GAP, _COLUMNS = 6, 3
 
 
-def blank(height: int, width: int, colour: Colour = PAPER) -> Image:
-    """A picture of one colour, RGB uint8 ``[height, width, 3]``."""
+class Theme(NamedTuple):
+    """Colours of strips and of the text on them."""
+
+    paper: Colour
+    ink: Colour
+    faint: Colour  # of minor text and edges
+
+
+THEMES = {
+    "dark": Theme((22, 22, 26), (236, 236, 240), (168, 168, 178)),
+    "light": Theme((255, 255, 255), (28, 29, 33), (96, 99, 108)),
+}
+"""Dark for screens, light for print."""
+DARK = THEMES["dark"]
+
+
+def blank(height: int, width: int, colour: Colour = DARK.paper) -> Image:
+    """Return a picture of one colour, RGB uint8 ``[height, width, 3]``."""
     return np.full((height, width, 3), colour, np.uint8)
 
 
 def printable(text: str) -> str:
-    """Text in the characters that OpenCV's font has in all versions: accents removed, the rest as ``?``."""
+    """Return text in the characters that OpenCV's font has: without accents, and ``?`` for all others."""
     plain = unicodedata.normalize("NFKD", text)
     return "".join(c if " " <= c <= "~" else "?" for c in plain if not unicodedata.combining(c))
 
 
 def text_width(text: str, size: int) -> int:
-    """Width in pixels of text with capitals ``size`` pixels high."""
+    """Return the width in pixels of text with capitals ``size`` pixels high."""
     return int(cv2.getTextSize(printable(text), _FONT, cv2.getFontScaleFromHeight(_FONT, size, 1), 1)[0][0])
 
 
 def shorten(text: str, size: int, width: int) -> str:
-    """Text cut with ``...`` so that it fits into ``width`` pixels."""
+    """Cut text with ``...`` so that it fits into ``width`` pixels."""
     if text_width(text, size) <= width:
         return text
     while text and text_width(text + "...", size) > width:
@@ -55,83 +70,35 @@ def shorten(text: str, size: int, width: int) -> str:
     return text.rstrip() + "..."
 
 
-def two_lines(text: str, size: int, width: int) -> tuple[str, str]:
-    """Text in two lines of ``width`` pixels, the first of as many words as fit, the second cut."""
-    words = text.split(" ")
-    fit = next((n for n in range(len(words), 1, -1) if text_width(" ".join(words[:n]), size) <= width), 1)
-    return shorten(" ".join(words[:fit]), size, width), shorten(" ".join(words[fit:]), size, width)
-
-
-@dataclass(frozen=True)
-class Theme:
-    """Colours of strips and of what stands on them."""
-
-    paper: Colour
-    ink: Colour
-    faint: Colour  # of minor text and edges
-
-
-THEMES = {"dark": Theme(PAPER, INK, FAINT_INK), "light": Theme((255, 255, 255), (28, 29, 33), (96, 99, 108))}
-"""For screens, and for print."""
-
-
-class Text(NamedTuple):
-    """A line of text, capitals ``size`` pixels high, that stands on ``baseline``."""
-
-    words: str
-    left: int
-    baseline: int
-    size: int
-    colour: Colour
-
-
-class Bar(NamedTuple):
-    """A horizontal bar of colours ``[K, 3]``, or a swatch of one, with a thin edge."""
-
-    colours: Image
-    left: int
-    top: int
-    width: int
-    height: int
-    edge: Colour
-
-
 class Sheet:
-    """A picture and, apart from its pixels, the text and the legends on it, which a PDF keeps as text and vectors.
-
-    Attributes:
-        pixels: RGB uint8 ``[H, W, 3]``, the image parts over the paper of the theme.
-    """
+    """A picture, RGB uint8 ``[H, W, 3]`` in ``pixels``, that text and legends are drawn on in the colours of a theme."""
 
     def __init__(self, pixels: Image, theme: Theme) -> None:
         self.pixels, self.theme = pixels, theme
-        self.texts: list[Text] = []
-        self.bars: list[Bar] = []
 
     def write(self, words: str, left: int, baseline: int, size: int, width: int, colour: Colour | None = None) -> None:
         """Write text (in ink where no colour is given), cut to ``width`` pixels."""
-        if words:
-            words = shorten(printable(words), size, width)
-            self.texts.append(Text(words, left, baseline, size, colour or self.theme.ink))
+        if not words:
+            return
+        words = shorten(printable(words), size, width)
+        scale = cv2.getFontScaleFromHeight(_FONT, size, 1)
+        cv2.putText(self.pixels, words, (left, baseline), _FONT, scale, colour or self.theme.ink, 1, cv2.LINE_AA)
 
-    def title(self, title: str, note: str, left: int, baseline: int, size: int, width: int) -> None:
-        """Write a title and behind it, fainter, a note, each cut so that both fit into ``width`` pixels from ``left``."""
-        self.write(title, left + size, baseline, size, width - 2 * size)
-        behind = 2 * size + text_width(title, size)
-        if width - behind - size > 3 * size:
-            self.write(note, left + behind, baseline, size, width - behind - size, self.theme.faint)
+    def bar(self, colours: Image, left: int, top: int, width: int, height: int) -> None:
+        """Draw a horizontal bar of colours ``[K, 3]`` with a thin edge."""
+        columns = np.rint(np.linspace(0, len(colours) - 1, width)).astype(np.intp)
+        self.pixels[top : top + height, left : left + width] = colours[columns]
+        cv2.rectangle(self.pixels, (left - 1, top - 1), (left + width, top + height), self.theme.faint, 1)
 
     def swatch(self, words: str, colour: Colour, left: int, baseline: int, size: int, width: int) -> None:
-        """A swatch and what it means, from ``left`` on in ``width`` pixels."""
-        self.bars.append(
-            Bar(np.array([colour], np.uint8), left, baseline - size - 1, 2 * size, size + 2, self.theme.faint)
-        )
+        """Draw a swatch and its meaning, from ``left`` on in ``width`` pixels."""
+        self.bar(np.array([colour], np.uint8), left, baseline - size - 1, 2 * size, size + 2)
         self.write(words, left + round(2.6 * size), baseline, size, width - round(2.6 * size))
 
     def scale(self, colours: Image, legend: Legend, left: int, top: int, width: int, height: int, size: int) -> None:
-        """A colour bar of ``colours`` ``[K, 3]`` with evenly spaced labels below, the outer ones flush, and a mark at the threshold."""
-        self.bars.append(Bar(colours, left, top, width, height, self.theme.faint))
-        ticks, shown = legend.shown.ticks, legend.shown
+        """Draw a colour bar of ``colours`` ``[K, 3]`` with evenly spaced labels below, and a mark at the threshold."""
+        self.bar(colours, left, top, width, height)
+        shown, ticks = legend.shown, legend.shown.ticks
         for index, tick in enumerate(ticks):
             share = index / (len(ticks) - 1)
             x = left + round(share * width) - round(share * text_width(tick, size))
@@ -139,35 +106,7 @@ class Sheet:
         if legend.threshold is not None and shown.low <= legend.threshold <= shown.high:
             x = left + round((legend.threshold - shown.low) / (shown.high - shown.low) * width)
             thick = max(4, size // 4)
-            mark = Bar(
-                np.array([FLAGGED], np.uint8),
-                x - thick // 2,
-                top - size // 3,
-                thick,
-                height + 2 * (size // 3),
-                (0, 0, 0),
-            )
-            self.bars.append(mark)
-
-    def paste(self, other: Sheet, top: int, left: int) -> None:
-        """Lay another sheet over this one."""
-        height, width = other.pixels.shape[:2]
-        self.pixels[top : top + height, left : left + width] = other.pixels
-        self.texts += [text._replace(left=text.left + left, baseline=text.baseline + top) for text in other.texts]
-        self.bars += [bar._replace(left=bar.left + left, top=bar.top + top) for bar in other.bars]
-
-    def picture(self) -> Image:
-        """All of it as RGB uint8 ``[H, W, 3]``."""
-        picture = self.pixels.copy()
-        for bar in self.bars:
-            right, below = bar.left + bar.width, bar.top + bar.height
-            columns = np.rint(np.linspace(0, len(bar.colours) - 1, bar.width)).astype(np.intp)
-            picture[bar.top : below, bar.left : right] = bar.colours[columns]
-            cv2.rectangle(picture, (bar.left - 1, bar.top - 1), (right, below), bar.edge, 1)
-        for text in self.texts:
-            scale = cv2.getFontScaleFromHeight(_FONT, text.size, 1)
-            cv2.putText(picture, text.words, (text.left, text.baseline), _FONT, scale, text.colour, 1, cv2.LINE_AA)
-        return picture
+            self.bar(np.array([FLAGGED], np.uint8), x - thick // 2, top - size // 3, thick, height + 2 * (size // 3))
 
 
 def draw_outline(picture: Image, mask: npt.NDArray[np.bool_], colour: Colour = LABELLED) -> None:
@@ -179,17 +118,17 @@ def draw_outline(picture: Image, mask: npt.NDArray[np.bool_], colour: Colour = L
 
 
 def resize(picture: Image, width: int, height: int) -> Image:
-    """A picture at another size: means of pixels when it shrinks, linear in between when it grows."""
+    """Resize a picture: means of pixels when it shrinks, linear interpolation when it grows."""
     if picture.shape[:2] == (height, width):
         return picture
-    how = cv2.INTER_AREA if width < picture.shape[1] else cv2.INTER_LINEAR
-    return np.asarray(cv2.resize(picture, (width, height), interpolation=how), np.uint8)
+    interpolation = cv2.INTER_AREA if width < picture.shape[1] else cv2.INTER_LINEAR
+    return np.asarray(cv2.resize(picture, (width, height), interpolation=interpolation), np.uint8)
 
 
 @dataclass(frozen=True)
 class Legend:
-    """What a legend says of a score: its unit in words, the fixed range of its colours, the model line, and the value from which
-    on pixels are flagged, None where none are."""
+    """What a legend says of a score: its unit, the fixed range of its colours, a line on the model, and the threshold at
+    or above which pixels are flagged, None where none are."""
 
     score: str
     unit: str
@@ -201,18 +140,16 @@ class Legend:
     def of(
         cls, manifest: Mapping[str, Any] | None, score: str, shown: DisplayRange, threshold: float | None = None
     ) -> Self:
-        """The legend of a score with what a manifest records of it."""
+        """Return the legend of a score with what a manifest records of it."""
         return cls(score, score_unit(manifest, score), shown, model_line(manifest), threshold)
 
     @property
     def title(self) -> str:
-        # The unit last: where there is little room, the end is cut.
-        named = self.score if self.threshold is None else f"{self.score}, flagged >= {self.threshold:g}"
-        return f"{named} ({self.unit})" if self.unit else named
+        return f"{self.score} ({self.unit})" if self.unit else self.score
 
     @property
     def flags(self) -> str:
-        """What is flagged, empty where nothing is."""
+        """Say what is flagged; empty where nothing is."""
         return "" if self.threshold is None else f"flagged: {self.score} >= {self.threshold:g}"
 
     def outline(self, picture: Image, values: npt.NDArray[np.floating]) -> None:
@@ -222,12 +159,12 @@ class Legend:
 
 
 def frame_caption(name: str, time: float | None) -> str:
-    """What a picture says of its frame: its name, and of a video its moment."""
+    """Name a frame and, of a video, its time."""
     return f"frame {name}" if time is None else f"frame {name}, {format_time(time)}"
 
 
 def model_line(manifest: Mapping[str, Any] | None) -> str:
-    """One line on the model and its posterior from a manifest: what of it is recorded, nothing else."""
+    """Describe the model and its posterior in one line, as far as a manifest records them."""
     manifest = manifest or {}
     model, run = manifest.get("model", {}), manifest.get("run", {})
     parts = [str(model[key]) for key in ("architecture", "method") if model.get(key)]
@@ -240,7 +177,7 @@ def model_line(manifest: Mapping[str, Any] | None) -> str:
 
 
 def score_unit(manifest: Mapping[str, Any] | None, score: str) -> str:
-    """The unit of a score as a manifest records it, empty where there is none."""
+    """Return the unit of a score as a manifest records it, empty where there is none."""
     return str(((manifest or {}).get("maps", {}).get(score) or {}).get("unit", ""))
 
 
@@ -251,21 +188,26 @@ def draw_overlay(
     *,
     anomaly: npt.NDArray[np.bool_] | None = None,
     caption: str = "",
-    theme: Theme = THEMES["dark"],
-) -> Sheet:
-    """A score map over its image, a legend strip below: at least 640 pixels wide.
+    theme: Theme = DARK,
+) -> Image:
+    """Draw a score map over its image with a legend strip below, at least 640 pixels wide.
 
-    The image is shown in grey, darkened to 80 %. Colour covers it the more, the higher the score, by a fixed rule: 10 % at the low end
-    of the range, 85 % at the high end; the legend's bar is painted by the same rule over mid-grey.
-    ``image`` is RGB uint8 ``[H, W, 3]``; ``values`` in real units ``[h, w]`` are taken to its size by the nearest value; labelled
-    anomalies ``[H, W]``, and what the legend flags, are outlined; the caption stands in the strip.
+    The image is shown in grey at 80 % of its brightness. The colour of a pixel covers 10 % of it at the low end of the
+    score's range and 85 % at the high end; the legend's bar is painted by the same rule over mid-grey.
+
+    Args:
+        image: RGB uint8 ``[H, W, 3]``.
+        values: in real units ``[h, w]``, resized to the image by the nearest value.
+        legend: of the score; what it flags is outlined.
+        anomaly: labelled pixels ``[H, W]`` to outline.
+        caption: written in the strip.
+        theme: of the strip.
     """
-    _check_mask(image, anomaly)
-    height, width = image.shape[:2]
-    factor = math.ceil(MINIMUM_WIDTH / width)
-    height, width = height * factor, width * factor
+    _check_label_size(image, anomaly)
+    factor = math.ceil(MINIMUM_WIDTH / image.shape[1])
+    height, width = image.shape[0] * factor, image.shape[1] * factor
     size = max(MINIMUM_TEXT, width // 72)
-    _check_drawable(height + 9 * size, width)
+    _check_picture_size(height + 9 * size, width)
     # Darkened, so that a white lane marking cannot be taken for a high score.
     grey = resize(image, width, height).astype(np.float32) @ (_LUMINANCE * np.float32(PHOTO_BRIGHTNESS))
     picture = blend(grey, resize_nearest(levels(values, legend.shown), width, height))
@@ -281,31 +223,30 @@ def draw_overlay(
     sheet.write(legend.note, size, second, size, middle - 2 * size, theme.faint)
     sheet.write(caption, size, third, size, (middle if outlines else width) - 2 * size)
     room = width - size - middle
-    for place, (words, colour) in enumerate(outlines):
-        sheet.swatch(words, colour, middle, third + round(1.9 * size * place), size, room)
+    for row, (words, colour) in enumerate(outlines):
+        sheet.swatch(words, colour, middle, third + round(1.9 * size * row), size, room)
     colours = blend(np.full(256, 128 * PHOTO_BRIGHTNESS, np.float32), np.arange(256))
     sheet.scale(colours, legend, middle, height + round(size * 0.8), room, round(size * 1.1), size)
-    return sheet
+    return sheet.pixels
 
 
 def blend(grey: npt.NDArray[np.float32], level: npt.NDArray[np.integer]) -> Image:
-    """Colours of the levels 0..255 over grey values 0..255, both ``[...]``, as RGB uint8 ``[..., 3]``."""
+    """Lay the colours of levels 0..255 over grey values 0..255, both ``[...]``; returns RGB uint8 ``[..., 3]``."""
     cover = (0.10 + 0.75 * np.arange(256, dtype=np.float32) / 255)[:, None]
     mixed = grey[..., None] * (1 - cover)[level] + (colour_table().astype(np.float32) * cover)[level]
     return np.asarray(np.rint(mixed), np.uint8)
 
 
-def _check_drawable(height: int, width: int) -> None:
-    """Raise InputError for a picture with more pixels than an image may have: a frame of few columns becomes very tall."""
+def _check_picture_size(height: int, width: int) -> None:
+    """Refuse a picture with more pixels than an image may have: that of a frame of few columns becomes very tall."""
     if height * width > MOST_PIXELS:
-        raise InputError(f"a picture of {width} x {height} pixels", f"at most {MOST_PIXELS:,}", "leave the frame out")
+        raise InputError(f"a picture of {width} x {height} pixels is too large: at most {MOST_PIXELS:,} are drawn")
 
 
-def _check_mask(image: Image, anomaly: npt.NDArray[np.bool_] | None) -> None:
+def _check_label_size(image: Image, anomaly: npt.NDArray[np.bool_] | None) -> None:
     if anomaly is not None and anomaly.shape != image.shape[:2]:
-        sizes = [f"{picture.shape[1]}x{picture.shape[0]}" for picture in (anomaly, image)]
-        given = "an anomaly label of {} for an image of {}".format(*sizes)
-        raise InputError(given, "labels of the image's size", "give the labels that were drawn on these images")
+        label, picture = (f"{shape[1]}x{shape[0]}" for shape in (anomaly.shape, image.shape))
+        raise InputError(f"the anomaly label has {label} pixels for an image of {picture}")
 
 
 def draw_panel(
@@ -316,78 +257,95 @@ def draw_panel(
     classes: Sequence[tuple[str, Colour]] = (),
     anomaly: npt.NDArray[np.bool_] | None = None,
     caption: str = "",
-    theme: Theme = THEMES["dark"],
-) -> Sheet:
-    """Tiles in rows of three: image, prediction, class legend, then one tile a score.
+    theme: Theme = DARK,
+) -> Image:
+    """Draw tiles in rows of three: image, prediction, class legend, then one tile a score.
 
     Where tiles are smaller than the maps, a tile pixel is the mean colour of those it stands for.
-    The image is RGB uint8 ``[H, W, 3]``, left out where it is not at hand; the prediction class ids ``[h, w]``, left out without
-    classes, which are names and colours by id; maps are in real units ``[h, w]``; anomalies ``[H, W]`` are outlined in every tile, what
-    a legend flags in that of its score. The caption stands above, with what is flagged.
+
+    Args:
+        image: RGB uint8 ``[H, W, 3]``; None leaves it out.
+        prediction: class ids ``[h, w]``; left out where it is None or there are no classes.
+        scores: the legend and the map in real units ``[h, w]`` of each score; what a legend flags is outlined in its tile.
+        classes: name and colour of each class id.
+        anomaly: labelled pixels ``[H, W]``, outlined in every tile.
+        caption: written above the tiles.
+        theme: of all text.
     """
     if image is not None:
-        _check_mask(image, anomaly)
+        _check_label_size(image, anomaly)
     shape = image.shape if image is not None else scores[0][1].shape if prediction is None else prediction.shape
     height, width = max(1, round(TILE_WIDTH * shape[0] / shape[1])), TILE_WIDTH
-    _check_drawable(height, width)
+    _check_picture_size(height, width)
     size = max(MINIMUM_TEXT, width // 48)
-    flags = ", ".join(legend.flags for legend, _ in scores if legend.flags)
     first, second, third = (height + round(size * rows) for rows in (1.6, 3.3, 5.0))
-    below, middle = round(size * (5.7 if flags else 4.0)), round(width * 0.52)
+    below = round(size * (5.7 if any(legend.flags for legend, _ in scores) else 4.0))
 
-    def tile(picture: Image) -> Sheet:
-        """A tile of a picture with an empty strip below."""
-        made = Sheet(np.vstack([picture, blank(below, width, theme.paper)]), theme)
+    def tile(picture: Image, title: str, note: str, room: int) -> Sheet:
+        """Return a tile of a picture with its title and a note in a strip below."""
+        sheet = Sheet(np.vstack([picture, blank(below, width, theme.paper)]), theme)
         if anomaly is not None:
-            draw_outline(made.pixels[:height], resize_nearest(anomaly, width, height))
-        return made
+            draw_outline(sheet.pixels[:height], resize_nearest(anomaly, width, height))
+        sheet.write(title, size, first, size, room)
+        sheet.write(note, size, second, size, room, theme.faint)
+        return sheet
 
     tiles: list[Sheet] = []
     if image is not None:
-        tiles.append(tile(resize(image, width, height)))
-        tiles[-1].title("image", scores[0][0].note if scores else "", 0, first, size, width)
+        note = scores[0][0].note if scores else ""
+        tiles.append(tile(resize(image, width, height), "image", note, width - 2 * size))
     if prediction is not None and classes:
-        colours = np.full((256, 3), 255, np.uint8)  # ids beyond the classes are white
-        colours[: len(classes)] = [colour for _, colour in classes]
-        tiles.append(tile(colours[resize_nearest(prediction, width, height)]))
-        tiles[-1].title("prediction", OUTLINE_NOTE if anomaly is not None else "", 0, first, size, width)
+        note = OUTLINE_NOTE if anomaly is not None else ""
+        painted = _paint(resize_nearest(prediction, width, height), classes)
+        tiles.append(tile(painted, "prediction", note, width - 2 * size))
         tiles.append(_class_legend(prediction, classes, height + below, size, theme))
+    middle = round(width * 0.52)
     for legend, values in scores:
-        made = tile(resize(colourise(values, legend.shown), width, height))
-        legend.outline(made.pixels[:height], values)
-        for baseline, text in zip((first, second), two_lines(legend.title, size, middle - 2 * size), strict=True):
-            made.write(text, size, baseline, size, middle - 2 * size)
-        made.scale(colour_table(), legend, middle, height + round(size * 0.6), width - size - middle, size, size)
+        sheet = tile(
+            resize(colourise(values, legend.shown), width, height), legend.score, legend.unit, middle - 2 * size
+        )
+        legend.outline(sheet.pixels[:height], values)
+        sheet.scale(colour_table(), legend, middle, height + round(size * 0.6), width - size - middle, size, size)
         if legend.flags:
-            made.swatch(legend.flags, FLAGGED, size, third, size, width - 2 * size)
-        tiles.append(made)
-    above, tall, columns = round(size * 2.4) if caption or flags else 0, height + below, min(_COLUMNS, len(tiles))
+            sheet.swatch(legend.flags, FLAGGED, size, third, size, width - 2 * size)
+        tiles.append(sheet)
+    return _arranged(tiles, caption, size, theme)
+
+
+def _paint(prediction: npt.NDArray[np.uint8], classes: Sequence[tuple[str, Colour]]) -> Image:
+    """Paint class ids in the colours of their classes; ids beyond the classes are white."""
+    colours = np.full((256, 3), 255, np.uint8)
+    colours[: len(classes)] = [colour for _, colour in classes]
+    return np.asarray(colours[prediction], np.uint8)
+
+
+def _arranged(tiles: Sequence[Sheet], caption: str, size: int, theme: Theme) -> Image:
+    """Lay tiles of one size in rows below their caption."""
+    height, width = tiles[0].pixels.shape[:2]
+    above, columns = round(size * 2.4) if caption else 0, min(_COLUMNS, len(tiles))
     rows = -(-len(tiles) // columns)
-    sheet = Sheet(blank(above + rows * (tall + _GAP) - _GAP, columns * (width + _GAP) - _GAP, theme.paper), theme)
-    sheet.title(*((caption, flags) if caption else (flags, "")), 0, round(size * 1.7), size, sheet.pixels.shape[1])
-    for place, made in enumerate(tiles):
-        sheet.paste(made, above + (place // columns) * (tall + _GAP), (place % columns) * (width + _GAP))
-    return sheet
+    sheet = Sheet(blank(above + rows * (height + _GAP) - _GAP, columns * (width + _GAP) - _GAP, theme.paper), theme)
+    sheet.write(caption, size, round(size * 1.7), size, sheet.pixels.shape[1] - 2 * size)
+    for index, tile in enumerate(tiles):
+        top, left = above + (index // columns) * (height + _GAP), (index % columns) * (width + _GAP)
+        sheet.pixels[top : top + height, left : left + width] = tile.pixels
+    return sheet.pixels
 
 
 def _class_legend(
     prediction: npt.NDArray[np.uint8], classes: Sequence[tuple[str, Colour]], height: int, size: int, theme: Theme
 ) -> Sheet:
-    """Swatches and names: all classes where they fit, else those that cover most of the frame."""
+    """Draw swatches and names of all classes where they fit, else of those that cover most of the frame."""
     sheet = Sheet(blank(height, TILE_WIDTH, theme.paper), theme)
     step, columns = round(size * 1.9), 2
     column_width = (TILE_WIDTH - size) // columns
-    order = list(range(len(classes)))
-    room = columns * max(1, (height - size) // step - 1)
-    if len(order) > room:
+    rows = max(1, (height - size) // step - 1)
+    shown = list(range(len(classes)))
+    if len(shown) > columns * rows:
         counts = np.bincount(prediction.ravel(), minlength=len(classes))[: len(classes)]
-        order = sorted(np.argsort(-counts, kind="stable")[: room - 1].tolist())
-    more = len(classes) - len(order)
-    rows = -(-(len(order) + (more > 0)) // columns)
-    for place, index in enumerate(order):
-        left, top = size + (place // rows) * column_width, size + (place % rows) * step
-        sheet.swatch(*classes[index], left, top + size + 1, size, column_width - round(1.4 * size))
-    if more:
-        left, baseline = size + (columns - 1) * column_width, size + (rows - 1) * step + size
-        sheet.write(f"and {more} more classes", left, baseline, size, column_width, theme.faint)
+        shown = sorted(np.argsort(-counts, kind="stable")[: columns * rows].tolist())
+        sheet.write(f"and {len(classes) - len(shown)} more classes", size, height - size, size, TILE_WIDTH, theme.faint)
+    for index, class_id in enumerate(shown):
+        left, top = size + (index // rows) * column_width, size + (index % rows) * step
+        sheet.swatch(*classes[class_id], left, top + size + 1, size, column_width - round(1.4 * size))
     return sheet

@@ -1,4 +1,4 @@
-"""A video from finished pictures. It is made after the run from the pictures on disk, so a continued run gives the whole video."""
+"""A video from finished pictures. It is made from the pictures on disk, so a run that was continued gives the whole video."""
 
 from __future__ import annotations
 
@@ -19,30 +19,36 @@ MAXIMUM_WIDTH = 1280  # wider pictures are scaled down: VP8 is encoded on one co
 
 
 def video_suffix() -> str:
-    """``.mp4`` where H.264 can be written, else ``.webm``."""
+    """Return ``.mp4`` where H.264 can be written, else ``.webm``."""
     return WEBM if find_encoder(MP4) is None else MP4
 
 
-def frame_rate(maps: Path, given: float | None = None) -> float:
-    """Frames a second of a video of a maps folder: as given, else that of its source and of the frames that were taken; InputError
-    where neither is known, as for images."""
-    if given is not None:
-        return given
+def frame_rate(maps: Path) -> float:
+    """Return the frames a second that a video of a maps folder has: that of its source, of the frames that were taken.
+
+    Raises:
+        InputError: the source has no rate, as images have none.
+    """
     manifest = (read_manifest(maps) if is_ours(maps) else None) or {}
     fps = manifest.get("source", {}).get("fps")
     if not fps:
-        raise InputError(f"the maps in {maps} record no frame rate", "frames a second", "give --fps")
+        raise InputError(f"the maps in {maps} record no frame rate", hint="give --fps")
     return float(fps) / int(manifest.get("run", {}).get("every") or 1)
 
 
 def write_video(pictures: Sequence[Path], out: Path, fps: float, times: Sequence[float | None] = ()) -> Path:
-    """Write pictures as a video; the file appears when it is complete and has been read back.
+    """Write pictures as a video; the file appears when it is complete.
 
-    The first picture decides the size (even, as both codecs want it); pictures of another shape are fitted into it with dark margins.
-    ``out`` ends in ``.webm``, or in ``.mp4`` where there is an encoder (:func:`video_suffix`); ``times`` are the seconds of each picture,
-    so that a variable frame rate is kept. Where one is unknown, all follow ``fps``.
+    Args:
+        pictures: files; the first decides the size (even, as both codecs want it), others are fitted into it with dark
+            margins.
+        out: ends in ``.webm``, or in ``.mp4`` where there is an encoder (:func:`video_suffix`).
+        fps: frames a second, which all pictures follow where the time of one is unknown.
+        times: seconds of each picture, so that a variable frame rate is kept.
 
-    InputError: no encoder; PartialFailure, without a file: the encoder failed, or a picture cannot be read.
+    Raises:
+        InputError: there is no encoder.
+        PartialFailure: the encoder failed, or a picture cannot be read; no file is left.
     """
     require_encoder(out)
     known = [time for time in times if time is not None]
@@ -56,9 +62,6 @@ def write_video(pictures: Sequence[Path], out: Path, fps: float, times: Sequence
         width, height = (max(2, round(side * scale) // 2 * 2) for side in first.shape[1::-1])
         frames = ((time, _fit(_read(path), width, height)) for time, path in zip(moments, pictures, strict=True))
         encode_video(partial, frames, fps, (height, width))
-        if (found := len(shown_spans(partial))) != len(pictures):
-            held = f"{found} of {len(pictures)} frames after writing"
-            raise PartialFailure(f"video {out} holds {held}; the pictures are kept")
         os.replace(partial, out)
     except OSError as error:
         why = f"video {out} cannot be written ({error.strerror or one_line(error)}); the pictures are kept"
@@ -66,25 +69,6 @@ def write_video(pictures: Sequence[Path], out: Path, fps: float, times: Sequence
     finally:
         partial.unlink(missing_ok=True)
     return out
-
-
-def shown_spans(video: Path) -> list[tuple[float, float]]:
-    """Return from when to when, in seconds, a player shows each frame of a WebM or MP4 of ours; empty where it cannot be read.
-
-    Nothing is decoded. The format is that of the name: a file of unknown origin must not pass for a list of other files.
-    """
-    import av
-
-    av.logging.set_level(None)
-    try:
-        with av.open(str(video), format=video.suffix[1:]) as container:
-            starts = sorted(
-                float(p.pts * p.time_base) for p in container.demux(video=0) if p.size and p.pts is not None
-            )
-            end = (container.duration or 0) / av.time_base
-    except (av.error.FFmpegError, OSError, IndexError, ValueError):
-        return []
-    return list(zip(starts, [*starts[1:], max(end, *starts[-1:])], strict=False))
 
 
 def _read(path: Path) -> Image:
@@ -95,9 +79,9 @@ def _read(path: Path) -> Image:
 
 
 def _fit(picture: Image, width: int, height: int) -> Image:
+    """Scale a picture into a size, with dark margins where its shape is another by more than a pixel of rounding."""
     scale = min(width / picture.shape[1], height / picture.shape[0])
     inner_width, inner_height = (max(1, round(side * scale)) for side in picture.shape[1::-1])
-    # A pixel of rounding is no other shape.
     if abs(inner_width - width) <= 2 and abs(inner_height - height) <= 2:
         return resize(picture, width, height)
     canvas = blank(height, width)

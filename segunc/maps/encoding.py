@@ -14,7 +14,6 @@ tells them at half size from codes of 16 bits.
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
 from typing import Any
 
 import cv2
@@ -39,47 +38,45 @@ Floats = npt.NDArray[np.float32]
 
 
 def encode_unit(values: npt.NDArray[np.floating]) -> Codes:
-    """uint16 codes round(65535 sqrt(v)) of values in 0..1, clipped, as rounding may cross the ends.
+    """Return uint16 codes round(65535 sqrt(v)) of values in 0..1, clipped, as rounding may cross the ends.
 
     Raises:
         InputError: a value is NaN or infinite.
     """
     if not np.isfinite(values).all():
-        raise InputError("a map holds NaN or infinite values", "finite values in 0..1", "check the network's weights")
+        raise InputError("a map holds NaN or infinite values", hint="check the network's weights")
     root = np.sqrt(np.clip(values.astype(np.float32), 0.0, 1.0))
     return np.rint(root * np.float32(CODE_MAX)).astype(np.uint16)
 
 
 def decode_unit(codes: npt.NDArray[np.unsignedinteger]) -> Floats:
-    """The float32 values in 0..1 of codes: (code / 65535)^2 of uint16, (code / 255)^2 of uint8, those of compact maps."""
+    """Return the float32 values in 0..1 of codes: (code / 65535)^2 of uint16, (code / 255)^2 of uint8, those of compact maps."""
     values: Floats = np.square(codes.astype(np.float32) / np.float32(np.iinfo(codes.dtype).max))
     return values
 
 
 def encode_unbounded(values: npt.NDArray[np.floating]) -> npt.NDArray[np.float16]:
-    """float16 of an unbounded score; InputError where a value is NaN, or overflows float16 (beyond 65,504)."""
+    """Round an unbounded score to float16; InputError where a value is NaN, or overflows float16 (beyond 65,504)."""
     with np.errstate(over="ignore"):
         half = values.astype(np.float16)
     if not np.isfinite(half).all():
-        given = "a score is NaN or beyond the range of float16"
-        raise InputError(given, "finite values within +-65504", "check the network's weights")
+        raise InputError("a score is NaN or beyond the range of float16, +-65504", hint="check the network's weights")
     return half
 
 
 def encode_score(score: str, values: Array) -> Array:
-    """The stored form of a named score: uint16 codes for the bounded ones (given codes are taken as they are), float16 for
+    """Return the stored form of a named score: uint16 codes for the bounded ones (codes are taken as they are), float16 for
     the others; InputError for other types and NaN."""
     codes = SCORES[score].stored == "unit16"
     if np.issubdtype(values.dtype, np.floating):
         return encode_unit(values) if codes else encode_unbounded(values)
     if codes and values.dtype == np.uint16:
         return values
-    expected = "floating values, or uint16 codes of a score in 0..1"
-    raise InputError(f"map {score} is {values.dtype}", expected, "repair the process")
+    raise InputError(f"map {score} is of type {values.dtype}: neither floats nor uint16 codes of a score in 0..1")
 
 
 def score_keys(stored: npt.NDArray[Any]) -> Codes:
-    """Order-preserving uint16 keys of a stored score: equal scores have equal keys, higher scores higher keys.
+    """Return order-preserving uint16 keys of a stored score: equal scores have equal keys, higher scores higher keys.
 
     A uint16 code is its own key. A float16 (wider floats are rounded to it first) is keyed by its bits: sign
     bit flipped for positive values, all bits flipped for negative ones, -0.0 made +0.0 first.
@@ -89,22 +86,21 @@ def score_keys(stored: npt.NDArray[Any]) -> Codes:
     if stored.dtype in (np.uint8, np.uint16):
         return stored.astype(np.uint16, copy=False)
     if not np.issubdtype(stored.dtype, np.floating):
-        raise InputError(f"a score map of type {stored.dtype}", "uint8, uint16 or a floating type", "convert the map")
+        raise InputError(f"a score map is of type {stored.dtype}: neither uint8, uint16 nor floats")
     half = stored if stored.dtype == np.float16 else encode_unbounded(stored)
     if not np.isfinite(half).all():
-        given = "a score map holds NaN or infinite values"
-        raise InputError(given, "finite values", "mask them as ignored in the labels or repair the map")
+        raise InputError("a score map holds NaN or infinite values", hint="mark them as ignored in the labels")
     bits = (half + np.float16(0.0)).view(np.uint16)  # -0.0 + 0.0 = +0.0
     return np.where(bits & 0x8000, ~bits, bits | 0x8000).astype(np.uint16)
 
 
 def keys_to_half(keys: Codes) -> npt.NDArray[np.float16]:
-    """The float16 values of :func:`score_keys` made from floats (its inverse)."""
+    """Return the float16 values of keys that :func:`score_keys` made of floats."""
     return np.where(keys & 0x8000, keys & 0x7FFF, ~keys).astype(np.uint16).view(np.float16)
 
 
 def encode_compact(stored: Array) -> Array:
-    """The compact form of a stored score ``[H, W]``, uint16 codes or float16: ``[ceil(H / 2), ceil(W / 2)]`` means of its values as
+    """Return the compact form of a stored score ``[H, W]``, uint16 codes or float16: ``[ceil(H / 2), ceil(W / 2)]`` means of its values as
     uint8 codes round(255 sqrt(v)), or as the uint16 :func:`score_keys` of floats."""
     floats = stored.dtype == np.float16
     values = stored.astype(np.float32) if floats else decode_unit(stored)
@@ -114,7 +110,7 @@ def encode_compact(stored: Array) -> Array:
 
 
 def decode_compact(codes: Array, size: Any, what: str, *, floats: bool) -> Array:
-    """The stored form (uint16 codes, or float16 of ``floats``) of a compact map at the frame's size ``[H, W]``, its values
+    """Return the stored form (uint16 codes, or float16 of ``floats``) of a compact map at the frame's size ``[H, W]``, its values
     bilinear in between; InputError, with ``what`` it is, where the map is of another type or no half of that size."""
     dtype = np.dtype(np.uint16 if floats else np.uint8)
     height, width = codes.shape
@@ -122,8 +118,8 @@ def decode_compact(codes: Array, size: Any, what: str, *, floats: bool) -> Array
     if codes.dtype != dtype or size not in [
         [h, w] for h in (2 * height - 1, 2 * height) for w in (2 * width - 1, 2 * width)
     ]:
-        given = f"{what}, a compact one, is {height} x {width} {codes.dtype} for a frame of {ascii(size)[:80]}"
-        raise InputError(given, f"{dtype} of half its height and width", "predict into a new folder")
+        found = f"{height} x {width} {codes.dtype} for a frame of {ascii(size)[:80]}"
+        raise InputError(f"{what}, a compact one, is {found}, not {dtype} of half its height and width")
     values = keys_to_half(codes).astype(np.float32) if floats else decode_unit(codes)
     whole: Floats = np.asarray(
         cv2.resize(values, (int(size[1]), int(size[0])), interpolation=cv2.INTER_LINEAR), np.float32
@@ -131,35 +127,30 @@ def decode_compact(codes: Array, size: Any, what: str, *, floats: bool) -> Array
     return whole.astype(np.float16) if floats else encode_unit(whole)
 
 
-def class_ids(values: Array, name: str, remedy: str = "repair the process") -> npt.NDArray[np.uint8]:
-    """The prediction of a frame as uint8; InputError where it is not whole numbers in 0..255."""
+def class_ids(values: Array, name: str) -> npt.NDArray[np.uint8]:
+    """Return the prediction of a frame as uint8; InputError where it is not whole numbers in 0..255."""
     if not np.issubdtype(values.dtype, np.integer) or values.min(initial=0) < 0 or values.max(initial=0) > 255:
-        raise InputError(f"the prediction of frame {name} is {values.dtype}", "class ids 0..255", remedy)
+        raise InputError(f"the prediction of frame {name} is {values.dtype} that holds more than class ids 0..255")
     return np.ascontiguousarray(values, np.uint8)
 
 
 def encode_png(values: Array) -> bytes:
-    """PNG bytes of a ``[H, W]`` uint8 or uint16 map, or of an RGB uint8 ``[H, W, 3]`` picture."""
+    """Return PNG bytes of a ``[H, W]`` uint8 or uint16 map, or of an RGB uint8 ``[H, W, 3]`` picture."""
     pixels = cv2.cvtColor(values, cv2.COLOR_RGB2BGR) if values.ndim == 3 else values
-    return _encoded(".png", pixels, _PNG)
+    return cv2.imencode(".png", pixels, _PNG)[1].tobytes()
 
 
 def encode_jpeg(picture: Image, quality: int = 90) -> bytes:
-    """JPEG bytes of an RGB uint8 ``[H, W, 3]`` picture."""
-    how = (cv2.IMWRITE_JPEG_QUALITY, quality)
-    return _encoded(".jpg", cv2.cvtColor(picture, cv2.COLOR_RGB2BGR), how)
-
-
-def _encoded(ending: str, pixels: Array, how: Sequence[int]) -> bytes:
-    """The bytes of a picture; InputError where its format has no such size."""
-    if ending == ".jpg" and max(pixels.shape) > LONGEST_JPEG:
-        given = f"a picture of {pixels.shape[1]} x {pixels.shape[0]} pixels as {ending}"
-        raise InputError(given, f"at most {LONGEST_JPEG} on a side", "leave the frame out")
-    return cv2.imencode(ending, pixels, how)[1].tobytes()
+    """Return JPEG bytes of an RGB uint8 ``[H, W, 3]`` picture; InputError where it is too large for a JPEG."""
+    if max(picture.shape) > LONGEST_JPEG:
+        size = f"{picture.shape[1]} x {picture.shape[0]}"
+        raise InputError(f"a picture of {size} pixels has more than the {LONGEST_JPEG} on a side that a JPEG can have")
+    bgr = cv2.cvtColor(picture, cv2.COLOR_RGB2BGR)
+    return cv2.imencode(".jpg", bgr, (cv2.IMWRITE_JPEG_QUALITY, quality))[1].tobytes()
 
 
 def encode_npy(values: Array) -> bytes:
-    """``.npy`` bytes of an array."""
+    """Return ``.npy`` bytes of an array."""
     buffer = io.BytesIO()
     np.save(buffer, np.ascontiguousarray(values), allow_pickle=False)
     return buffer.getvalue()

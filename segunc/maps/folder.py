@@ -11,18 +11,17 @@ from pathlib import Path
 from segunc.core.errors import InputError
 from segunc.core.files import PARTIAL_SUFFIX, inside, read_bytes, write_file
 from segunc.core.locks import START_SECONDS
-from segunc.frames.source import FrameSource
 from segunc.maps.manifest import Manifest
-from segunc.maps.shards import FRAMES_NAME, LOCK_STEM, MANIFEST_NAME, FrameRecords, Record, all_shards
-from segunc.maps.statistics import MASK_NAME, TABLE_NAME
+from segunc.maps.shards import FRAMES_NAME, LOCK_STEM, MANIFEST_NAME, Record, all_shards
+from segunc.maps.statistics import MASK_NAME
 from segunc.maps.sums import REPAIR, DamageError, Sum, file_sum
 
 PREDICTION = "prediction"
 OVERLAY = "overlay"
 START_LOCK = f"{LOCK_STEM}-start"
 """Held while a run reads and writes the manifest, so that shards that start at once make one folder."""
-NEAREST = "nearest"
-"""Folder of what earlier versions wrote with ``--nearest``."""
+_OLDER_FILES = ("frames.csv", "nearest/", "smoothing/")
+"""What earlier versions wrote beside the maps."""
 
 
 def write_map(out: Path, file: str, data: bytes) -> Sum:
@@ -32,18 +31,18 @@ def write_map(out: Path, file: str, data: bytes) -> Sum:
 
 
 def read_map(path: Path, known: Sum | None = None) -> bytes:
-    """The bytes of a file that :func:`write_map` (or another tool) wrote; DamageError where they are not those of a known sum."""
-    missing = known is not None and not path.is_file()
-    data = b"" if missing else read_bytes(path)
-    if missing or known not in (None, file_sum(data)):
-        what = "is missing" if missing else "was changed since it was written"
-        raise DamageError(f"{path} {what}", "the file that its frame's line tells of", REPAIR)
+    """Read a file that :func:`write_map` (or another tool) wrote; DamageError where it does not have a known sum."""
+    if known is None:
+        return read_bytes(path)
+    data = read_bytes(path) if path.is_file() else None
+    if data is None or file_sum(data) != known:
+        raise DamageError(f"{path} {'is missing' if data is None else 'was changed since it was written'}", hint=REPAIR)
     return data
 
 
 def damaged_file(out: Path, record: Record, *, verify: bool) -> str | None:
-    """The first file of a record that is missing or, by its size (or to ``verify``, by its bytes), not the one that was written; None
-    where all are."""
+    """Return the first file of a record that is missing or, by its size (or to ``verify``, by its bytes), not the one that
+    was written; None where all are."""
     for score, file in record["files"].items():
         path, known = inside(out, file), record["sums"][score]
         size = path.stat().st_size if path.is_file() else -1
@@ -53,8 +52,10 @@ def damaged_file(out: Path, record: Record, *, verify: bool) -> str | None:
 
 
 def refuse_foreign(out: Path) -> None:
-    """Raise InputError where a folder without a manifest holds anything but the locks of runs that begin just now.
-    Where such a run is making the folder, it is waited for: its first files come before its manifest."""
+    """Refuse a folder without a manifest that holds anything but the locks of runs that begin just now.
+
+    A run that is making the folder at this moment writes its first files before the manifest, so it is waited for.
+    """
     end = time.monotonic() + START_SECONDS
     while out.is_dir() and any(not path.name.startswith(LOCK_STEM) for path in out.iterdir()):
         # In this order: whoever has let go of the lock since has written the manifest.
@@ -62,58 +63,54 @@ def refuse_foreign(out: Path) -> None:
         if (out / MANIFEST_NAME).exists():
             return
         if not beginning or time.monotonic() > end:
-            given = f"output {out} holds files but no {MANIFEST_NAME}"
-            raise InputError(given, "an empty or new folder", "give another --out")
+            raise InputError(f"output {out} holds files but no {MANIFEST_NAME}", hint="give an empty or new --out")
         time.sleep(0.02)
 
 
-def clear_folder(out: Path, manifest: Manifest, source: FrameSource | None = None) -> None:
+def clear_folder(out: Path, manifest: Manifest) -> None:
     """Remove the maps of an earlier run; the lines go first, so that a kill in between leaves no false claim.
 
-    Removed are files of fixed names, and of each map of the manifest those of the frames that the log, or the source of
-    the run about to start, names; then what is empty of the folders that held them.
+    Removed are files of fixed names and, in the folder of each map of the manifest, files with the endings of maps; then
+    the folders that this left empty.
 
-    InputError: the folder holds anything else; then nothing was removed.
+    Raises:
+        InputError: the folder holds anything else; then nothing was removed.
     """
     shards = all_shards(manifest)
-    logs, locks = ([shard.file(name) for shard in shards] for name in (FRAMES_NAME, LOCK_STEM))
-    states = {MANIFEST_NAME, *(shard.file(MANIFEST_NAME) for shard in shards)}
-    fixed = {TABLE_NAME, MASK_NAME, f"{OVERLAY}.webm", START_LOCK, LOCK_STEM, *locks, *states, *logs}
-    records = FrameRecords(out, shards)
+    logs, states = ([shard.file(name) for shard in shards] for name in (FRAMES_NAME, MANIFEST_NAME))
+    fixed = {MASK_NAME, f"{OVERLAY}.webm", MANIFEST_NAME, *logs, *states}
     maps = {*manifest["maps"], PREDICTION}
 
     def is_ours(file: str) -> bool:
-        folder, _, rest = file.partition("/")
-        name, ending = os.path.splitext(rest)
-        last = os.path.basename(file)
-        frame = name in records or (source is not None and bool(name) and source.position(name) is not None)
+        folder, name = file.partition("/")[0], os.path.basename(file)
         return (
             file in fixed
-            or (last.startswith(".") and PARTIAL_SUFFIX in last)
-            or (folder in maps and frame and ending in (".png", ".npy"))
-            or (folder == OVERLAY and frame and ending == ".jpg")
-            or (folder == NEAREST and frame and ending == ".json")
+            or file.startswith((LOCK_STEM, *_OLDER_FILES))
+            or (name.startswith(".") and PARTIAL_SUFFIX in name)
+            or (folder in maps and name.endswith((".png", ".npy")))
+            or (folder == OVERLAY and name.endswith(".jpg"))
         )
 
-    stranger = next((file for file, plain in _files(out) if not (plain and is_ours(file))), None)
-    if stranger is not None:
-        given = f"{out} holds {stranger}, which is no file of the run that --overwrite would remove"
-        raise InputError(given, "only files of that run", "move it away, or give another --out")
-    for name in logs:
-        (out / name).unlink(missing_ok=True)
-    for file, plain in _files(out):
-        if plain and is_ours(file) and file not in states and not file.startswith(LOCK_STEM):
-            (out / file).unlink(missing_ok=True)
-    for folder in (*maps, OVERLAY, NEAREST):
-        for path, _, _ in os.walk(out / folder, topdown=False):
-            with contextlib.suppress(OSError):
-                os.rmdir(path)
-    for name in sorted(states):
-        (out / name).unlink(missing_ok=True)
+    files = list(_files(out))
+    if strangers := [file for file, plain in files if not plain or not is_ours(file)]:
+        raise InputError(
+            f"{out} holds {strangers[0]}, which is no file of the run that --overwrite would remove",
+            hint="move it away, or give another --out",
+        )
+    kept = {MANIFEST_NAME, *states}
+    removed = [file for file, _ in files if file not in kept and not file.startswith(LOCK_STEM)]
+    for file in sorted(removed, key=lambda file: file not in logs):
+        (out / file).unlink(missing_ok=True)
+    for folder, _, _ in os.walk(out, topdown=False):
+        with contextlib.suppress(OSError):
+            if Path(folder) != out:
+                os.rmdir(folder)
+    for file in sorted(kept):
+        (out / file).unlink(missing_ok=True)
 
 
 def _files(out: Path) -> Iterator[tuple[str, bool]]:
-    """Everything below a folder but folders, as relative path, and whether it is a plain file; no link is followed."""
+    """Yield everything below a folder but folders, as relative path, and whether it is a plain file; no link is followed."""
     for folder, folders, files in os.walk(out):
         for name in (*files, *folders):
             path = Path(folder, name)

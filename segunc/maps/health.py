@@ -1,4 +1,4 @@
-"""Is a maps folder what was written? Everything in it is read and compared with its sums."""
+"""Check a maps folder: read everything in it and compare it with its sums."""
 
 from __future__ import annotations
 
@@ -13,19 +13,18 @@ from segunc.maps.manifest import Manifest, read_manifest
 from segunc.maps.shards import FRAMES_NAME, Shard, all_shards, iterate_lines
 from segunc.maps.statistics import read_region
 
-MOST_NAMED = 20
-"""Frames that are named of those that are damaged."""
+MAX_EXAMPLES = 20
 
 
 @dataclass
 class Health:
-    """What a look at a maps folder found.
+    """The state of a maps folder.
 
     Attributes:
         manifest: of the folder.
         frames: finished frames whose lines are whole.
         damaged: name -> the first file of each frame that is missing or not what was written.
-        lines: what is wrong with damaged lines of logs, a text for each, without the folder's path: twenty of them are one message.
+        lines: what is wrong with each damaged line of a log.
         lost: finished frames that no line, not even a damaged one, tells of.
         shards: where frames are damaged or lost.
     """
@@ -50,9 +49,10 @@ class Health:
     @property
     def examples(self) -> str:
         """What is damaged, in words; of many the first."""
-        found = [*(f"{name} ({file})" for name, file in self.damaged.items()), *self.lines]
-        found += [f"no line tells of {self.lost}"] if self.lost else []
-        return ", ".join(found[:MOST_NAMED]) + (f" and {len(found) - MOST_NAMED} more" * (len(found) > MOST_NAMED))
+        problems = [*(f"{name} ({file})" for name, file in self.damaged.items()), *self.lines]
+        problems += [f"no line tells of {self.lost}"] if self.lost else []
+        more = len(problems) - MAX_EXAMPLES
+        return ", ".join(problems[:MAX_EXAMPLES]) + (f" and {more} more" if more > 0 else "")
 
     @property
     def whole(self) -> bool:
@@ -63,33 +63,31 @@ class Health:
 def examine(folder: Path) -> Health:
     """Read every line and every file of a maps folder of this tool.
 
-    InputError where there is no manifest, or it or the mask is damaged: nothing can be said of the maps then.
+    Raises:
+        InputError: there is no manifest, or it or the mask is damaged: nothing can be said of the maps then.
     """
     manifest = read_manifest(folder)
     if manifest is None:
-        raise InputError(f"{folder} holds no manifest", "a folder that segunc predict wrote", "check the path")
+        raise InputError(f"{folder} holds no manifest, so segunc predict did not write it")
     read_region(folder, manifest)
-    found, shards, names = Health(manifest), all_shards(manifest), set[str]()
-
-    def note(damage: InputError) -> None:
-        found.lines.append(damage.given.removeprefix(f"{folder}{os.sep}"))
-
-    for shard in shards:
-        before, length, log = len(found.damaged) + len(found.lines), 0, inside(folder, shard.file(FRAMES_NAME))
-        for line, record in iterate_lines(log, note):
+    health, names, finished = Health(manifest), set[str](), manifest.get("status") == "finished"
+    for shard in all_shards(manifest):
+        before, length, log = health.amount, 0, inside(folder, shard.file(FRAMES_NAME))
+        for line, record in iterate_lines(
+            log, lambda damage: health.lines.append(damage.message.removeprefix(f"{folder}{os.sep}"))
+        ):
             length += len(line)
             if (name := record["name"]) in names:  # it would hide one that is lost
-                found.lines.append(f"a second line of {name}")
+                health.lines.append(f"a second line of {name}")
                 continue
             names.add(name)
-            found.frames += 1
+            health.frames += 1
             if (file := damaged_file(folder, record, verify=True)) is not None:
-                found.damaged[name] = file
-        if manifest.get("status") == "finished" and not found.lines and log.exists() and log.stat().st_size > length:
-            found.lines.append(f"{log.name} ends within a line")
-        if len(found.damaged) + len(found.lines) > before:
-            found.shards.append(shard)
-    if manifest.get("status") == "finished":
-        found.lost = max(0, manifest["finished"] - found.frames - len(found.lines))
-        found.shards = shards if found.lost else found.shards
-    return found
+                health.damaged[name] = file
+        if finished and not health.lines and log.exists() and log.stat().st_size > length:
+            health.lines.append(f"{log.name} ends within a line")
+        if health.amount > before:
+            health.shards.append(shard)
+    if finished and (lost := manifest["finished"] - health.total) > 0:
+        health.lost, health.shards = lost, all_shards(manifest)
+    return health

@@ -1,23 +1,21 @@
-"""What pages, pictures and exports are made from: a maps folder, its images, its labels, the times of its frames."""
+"""Open a maps folder together with its images, its labels and the times of its frames."""
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from segunc.core.errors import InputError, PartialFailure
-from segunc.data.entry import AnomalyEncoding
+from segunc.data.entry import BINARY, AnomalyEncoding
 from segunc.data.images import Image
 from segunc.data.labels import IGNORE, LabelMap, check_label_files
-from segunc.data.layout import Layout, composed, find_labels, list_images, possible_labels
+from segunc.data.layout import Layout, composed, find_labels, possible_labels
 from segunc.frames.source import Frame, FrameSource, Skip
 from segunc.frames.sources import VIDEO_SUFFIXES, ImageSource, open_source, recorded_images, stamp_of
 from segunc.frames.video import video_hash
@@ -33,7 +31,7 @@ Label = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class LabelFolder:
-    """A folder of label files, named as the layouts of a data set have them, or in one of the usual ways."""
+    """A folder of label files, named as a data set's layouts say or in one of the usual ways."""
 
     path: Path
     layouts: tuple[Layout, ...] = ()
@@ -43,35 +41,40 @@ class LabelFolder:
 
 
 Labels = Path | LabelFolder | Mapping[str, Path]
-"""A folder of files found by the frames' names, or the file of each frame by name."""
-_NUMBERED = re.compile(r"(\d{4})_.*_labels")  # of the label files of Fishyscapes
+"""A folder whose files are found by the frames' names, or the file of each frame by name."""
 
 
 def open_maps(folder: Path, several: bool = False) -> MapsReader:
-    """The maps of one folder or, where that is allowed, of the several that lie in it; InputError where there are none, or several,
-    whose codes must not be read as another tool's."""
+    """Open one maps folder or, where ``several`` are allowed, all that lie in one folder as one.
+
+    Raises:
+        InputError: there are no maps, or several that must not be read as those of another tool.
+    """
     if not (folder / MANIFEST_NAME).exists():
         inner = sorted(path.parent for path in folder.glob(f"*/{MANIFEST_NAME}") if is_ours(path.parent))
         if inner and several:
             return SeveralMaps(folder, inner)
         if inner:
-            names = ", ".join(path.name for path in inner[:3])
-            raise InputError(f"{folder} holds {len(inner)} maps folders ({names})", "one of them", f"--maps {inner[0]}")
+            raise InputError(f"{folder} holds {len(inner)} maps folders", hint=f"give one of them: --maps {inner[0]}")
     return MapsReader(folder)
 
 
 def choose_scores(reader: MapsReader, scores: Sequence[str] | None) -> list[str]:
-    """The scores asked for, each once; InputError where one of them has no maps. None is all, but of a single draw, which a
-    deterministic network is, not those that say how draws differ: they are 0 everywhere."""
+    """Return the scores asked for, each once; None asks for all that mean something.
+
+    Maps of a single draw, as a deterministic network has, are 0 everywhere in the scores that say how draws differ.
+
+    Raises:
+        InputError: one of the scores has no maps.
+    """
     if scores is None:
         single = ((reader.manifest or {}).get("run") or {}).get("draws") == 1
         return [name for name in reader.scores if not (single and name in SPREADS)]
-    chosen = dict.fromkeys(scores)
-    unknown = [score for score in chosen if score not in reader.scores]
-    if unknown:
-        known, remedy = ", ".join(reader.scores) or "(there is none)", "check the name, or predict with that score"
-        raise InputError(f"score '{unknown[0]}' has no maps in {reader.folder}", f"one of {known}", remedy)
-    return list(chosen)
+    for score in scores:
+        if score not in reader.scores:
+            known = ", ".join(reader.scores) or "no scores"
+            raise InputError(f"the score '{score}' has no maps in {reader.folder}, which holds {known}")
+    return list(dict.fromkeys(scores))
 
 
 @dataclass(frozen=True)
@@ -79,16 +82,9 @@ class JoinedSources:
     """The images of several runs, whose frames are named ``RUN/FRAME``."""
 
     sources: Mapping[str, FrameSource]
-    path: Path  # of the runs
-
-    @property
-    def length(self) -> int | None:
-        """The number of frames of all; None where one does not know."""
-        lengths = [source.length for source in self.sources.values()]
-        return None if None in lengths else sum(length for length in lengths if length is not None)
 
     def frames(self, skip: Skip) -> Iterator[Frame]:
-        """As :meth:`segunc.frames.source.FrameSource.frames`."""
+        """Yield frames as :meth:`segunc.frames.source.FrameSource.frames` does."""
 
         def skip_of(run: str) -> Skip:
             return lambda index, name: skip(index, f"{run}/{name}")
@@ -100,18 +96,18 @@ class JoinedSources:
 def open_images(
     reader: MapsReader, images: str | Path | None, names: Sequence[str]
 ) -> tuple[FrameSource | JoinedSources | None, str | None]:
-    """The source of images for the frames named and, where some are missing, one line for the page.
+    """Return the source of images for the frames named and, where some are missing, a line that says so.
 
-    ``images`` that were asked for must open, and are shown as they are. The source that the manifest records is shown only where it
-    has the recorded bytes (the stamp of an image, the hash of a video): the maps of a stranger name any place of this disk.
+    ``images`` that are given must open, and are shown as they are. The source that the manifest records is shown only
+    where it has the recorded bytes (the stamp of an image, the hash of a video): the maps of a stranger may name any place
+    of this disk.
     """
     if images is not None:
         return open_source(images), None
     if isinstance(reader, SeveralMaps):
         return _images_of_runs(reader, names)
     run = (reader.manifest or {}).get("run", {})
-    recorded = run.get("input")
-    if not isinstance(recorded, str) or not recorded or "\0" in recorded:
+    if not (recorded := run.get("input")):
         return None, "The maps do not say where their images are, so only maps are shown; --images gives their place."
     try:
         if Path(recorded).suffix.lower() in VIDEO_SUFFIXES:
@@ -119,33 +115,33 @@ def open_images(
             source: FrameSource | None = open_source(recorded) if same else None
         else:
             source = recorded_images(recorded, {name: reader.records[name].get("stamp") for name in names})
-            if isinstance(source, ImageSource) and isinstance(run.get("bits"), int):
+            if isinstance(source, ImageSource) and run.get("bits"):
                 source.depth.bits = run["bits"]
     except (InputError, OSError) as error:
         return None, f"The source images could not be opened, so only maps are shown: {error}; see --images."
-    found = 0 if source is None else len(names) if source.length is None else source.length
-    if found == len(names):
+    opened = 0 if source is None else len(names) if source.length is None else source.length
+    if opened == len(names):
         return source, None
-    lack = f"{len(names) - found} of {len(names)} frames have no image at the recorded place with the bytes that were predicted"
-    return source, f"{lack}, so only maps are shown of them; --images gives their place."
+    missing = f"{len(names) - opened} of {len(names)} frames have no image at the recorded place with the bytes that were predicted"
+    return source, f"{missing}, so only maps are shown of them; --images gives their place."
 
 
 def _images_of_runs(reader: SeveralMaps, names: Sequence[str]) -> tuple[JoinedSources | None, str | None]:
     sources, missing = {}, []
-    for run, inner in reader.runs.items():
-        own = [name.partition("/")[2] for name in names if name.partition("/")[0] == run]
-        source, lack = open_images(inner, None, own) if own else (None, None)
+    for run, maps in reader.runs.items():
+        frames = [name.removeprefix(f"{run}/") for name in names if name.startswith(f"{run}/")]
+        source, note = open_images(maps, None, frames) if frames else (None, None)
         if isinstance(source, FrameSource):
             sources[run] = source
-        if lack:
-            missing.append(f"{run}: {lack}")
-    return JoinedSources(sources, reader.folder) if sources else None, " ".join(missing) or None
+        if note:
+            missing.append(f"{run}: {note}")
+    return JoinedSources(sources) if sources else None, " ".join(missing) or None
 
 
 def with_images(
     names: Sequence[str], source: FrameSource | JoinedSources | None
 ) -> Iterator[tuple[str, Image | None, str | None]]:
-    """Each frame with its image, or with the reason why there is none, one image in memory at a time."""
+    """Yield each frame with its image, or with the reason why it has none, one image in memory at a time."""
     waiting, names_of = dict.fromkeys(names), {composed(name): name for name in names}
 
     def name_of(image: str) -> str | None:
@@ -164,27 +160,20 @@ def with_images(
 
 
 def frame_times(reader: MapsReader, names: Sequence[str], rate: float | None = None) -> list[float | None]:
-    """Seconds of each frame in its video: as recorded, else of its number at the recorded rate, else, of images that are a video, at
-    ``rate`` frames a second from the first of their folder on."""
-    source: dict[str, Any] = (reader.manifest or {}).get("source", {})
-    fps = source.get("fps")
-    # Maps of earlier versions hold no times; their frames are named by their numbers.
-    recorded = [reader.records.get(name, {}).get("time") for name in names]
-    counted = [int(name) / fps if fps and name.isdigit() else None for name in names]
-    if rate:
-        numbers: Counter[str] = Counter()
-        places = {}
-        for name in reader.frames:
-            folder = name.rpartition("/")[0]
-            places[name] = numbers[folder] / rate
-            numbers[folder] += 1
-        counted = [places[name] for name in names]
-    return [other if time is None else float(time) for time, other in zip(recorded, counted, strict=True)]
+    """Return the seconds of each frame in its video, as recorded; of images that are a video, those at ``rate`` frames a
+    second from the first of their folder on."""
+    numbers: Counter[str] = Counter()
+    counted = {}
+    for name in reader.frames if rate else ():
+        folder = name.rpartition("/")[0]
+        counted[name] = numbers[folder] / rate
+        numbers[folder] += 1
+    return [reader.records.get(name, {}).get("time", counted.get(name)) for name in names]
 
 
 @dataclass(frozen=True)
 class ReviewLabels:
-    """Label files by frame, read one at a time; labels are ignored outside of a region of pixels that count.
+    """The label files of frames, read one at a time; pixels outside of a region of interest are ignored.
 
     Reading raises InputError where a file is damaged or holds values that its encoding or label map does not know.
     """
@@ -196,15 +185,15 @@ class ReviewLabels:
     region: Region | None
 
     def anomaly(self, name: str) -> Label | None:
-        """0 normal, 1 anomaly, 255 ignored, uint8 ``[H, W]``; None for a frame without a mask."""
+        """Read 0 normal, 1 anomaly, 255 ignored, uint8 ``[H, W]``; None for a frame without a mask."""
         return self._read(self.anomaly_files.get(name), self.anomaly_encoding)
 
     def classes(self, name: str) -> Label | None:
-        """Train ids, 255 ignored, uint8 ``[H, W]``; None for a frame without class labels."""
+        """Read train ids, 255 ignored, uint8 ``[H, W]``; None for a frame without class labels."""
         return self._read(self.class_files.get(name), self.label_map)
 
     def gaps(self, frames: int) -> Iterator[str]:
-        """What a user should know where only some of the frames, of this number, have labels."""
+        """Yield a line for each kind of label that only some of so many frames have."""
         for kind, labelled in (("an anomaly label", self.anomaly_files), ("a class label", self.class_files)):
             if labelled and len(labelled) < frames:
                 yield f"{len(labelled)} of {frames} frames have {kind}; the others show none."
@@ -218,75 +207,58 @@ class ReviewLabels:
         return np.where(self.region.at(label.shape[0], label.shape[1]), label, np.uint8(IGNORE))
 
 
-def every_label(given: Labels) -> Collection[Path]:
-    """The files among which labels of frames are looked for."""
-    return given.values() if isinstance(given, Mapping) else possible_labels(Path(str(given)))
+def every_label(labels: Labels) -> Collection[Path]:
+    """Return the files among which labels of frames are looked for."""
+    return labels.values() if isinstance(labels, Mapping) else possible_labels(Path(str(labels)))
 
 
-def label_files(given: Labels | None, reader: MapsReader, frames: Sequence[str]) -> Mapping[str, Path]:
-    """The label file of each frame that has one; never a frame's own image, which the maps know by its bytes. Frames that bear nothing
-    but the numbers of Fishyscapes (``0003``), as a submission's do, get the labels of these numbers (``0003_..._labels.png``). InputError
-    where two labels claim one frame."""
-    if given is None:
-        return {}
-    if isinstance(given, Mapping):
-        by_name = {composed(name): path for name, path in given.items()}
-        found = {name: by_name[composed(name)] for name in frames if composed(name) in by_name}
-    else:
-        stamps = {record["stamp"] for record in reader.records.values() if record.get("stamp")}
-        layouts = given.layouts if isinstance(given, LabelFolder) else ()
+def label_files(labels: Labels | None, reader: MapsReader, frames: Sequence[str]) -> Mapping[str, Path]:
+    """Return the label file of each frame that has one; never a frame's own image, which the maps know by its bytes.
 
-        def is_frame(path: Path) -> bool:
-            with suppress(OSError):  # whoever reads it as a label says what is wrong
-                return bool(stamps) and stamp_of(path) in stamps
-            return False
-
-        found = find_labels(Path(str(given)), frames, layouts, is_frame)
-    bare = [name for name in frames if name not in found and re.fullmatch(r"\d{4}", name)]
-    if not bare:
-        return found
-    numbered: dict[str, Path] = {}
-    for path in every_label(given):
-        if match := _NUMBERED.fullmatch(path.stem):
-            other = numbered.setdefault(match[1], path)
-            if other != path:
-                raise InputError(f"{other} and {path} have one number", "the labels of one set", "give its folder")
-    return found | {name: numbered[name] for name in bare if name in numbered}
-
-
-def find_review_labels(
-    reader: MapsReader,
-    frames: Sequence[str],
-    anomaly: Labels | None,
-    anomaly_encoding: AnomalyEncoding,
-    classes: Labels | None = None,
-    label_map: LabelMap | None = None,
-) -> ReviewLabels:
-    """Find the labels of frames of maps, for whatever reads labels; of a data set's files it is enough that one kind fits.
-
-    InputError: class labels come without a map, or not one was drawn with it. PartialFailure: no label of those given belongs to a frame.
+    Raises:
+        InputError: two labels claim one frame.
     """
-    if classes is not None and label_map is None:
-        raise InputError("class labels are given without a label map", "the label map that explains their values")
-    both = anomaly, classes
-    found = [label_files(given, reader, frames) for given in both]
-    for given, files in zip(both, found, strict=True):
-        if given is not None and not files and not (isinstance(given, Mapping) and any(found)):
-            where = "of the data set" if isinstance(given, Mapping) else f"in {given}"
-            why = f"expected labels named like the frames, e.g. {frames[0]}; {_instead(given)}"
-            raise PartialFailure(f"no label {where} belongs to a frame; {why}")
-    if label_map is not None:
-        check_label_files(found[1].values(), label_map)
-    return ReviewLabels(found[0], found[1], anomaly_encoding, label_map, reader.region)
+    if labels is None:
+        return {}
+    if isinstance(labels, Mapping):
+        by_name = {composed(name): path for name, path in labels.items()}
+        return {name: by_name[composed(name)] for name in frames if composed(name) in by_name}
+    stamps = {record["stamp"] for record in reader.records.values() if record.get("stamp")}
+
+    def is_frame(path: Path) -> bool:
+        with suppress(OSError):  # the error comes when the file is read as a label
+            return bool(stamps) and stamp_of(path) in stamps
+        return False
+
+    layouts = labels.layouts if isinstance(labels, LabelFolder) else ()
+    return find_labels(Path(str(labels)), frames, layouts, is_frame)
 
 
-def _instead(given: Labels) -> str:
-    """What is there where no label belongs to a frame."""
-    if isinstance(given, Mapping):
-        return f"its frames are named like {next(iter(given))}"
-    folder = Path(str(given))
-    every, possible = list_images(folder), set(every_label(given))
-    pictures = [path.relative_to(folder).as_posix() for path in every if path not in possible]
-    if not pictures:
-        return "check the path"
-    return f"{len(pictures)} of {len(every)} images there are JPEG or in colour, which no label is, e.g. {pictures[0]}"
+@dataclass(frozen=True)
+class LabelSources:
+    """Where labels come from: anomaly masks with their encoding, and class labels with their label map."""
+
+    anomaly_labels: Labels | None = None
+    anomaly_encoding: AnomalyEncoding = BINARY
+    labels: Labels | None = None
+    label_map: LabelMap | None = None
+
+    def find(self, reader: MapsReader, frames: Sequence[str]) -> ReviewLabels:
+        """Find the labels of frames of maps; of a data set's files it is enough that one kind belongs to a frame.
+
+        Raises:
+            InputError: class labels come without a label map, or were drawn with another one.
+            PartialFailure: labels are given and none belongs to a frame.
+        """
+        if self.labels is not None and self.label_map is None:
+            raise InputError("class labels are given without the label map that explains their values")
+        both = self.anomaly_labels, self.labels
+        files = [label_files(labels, reader, frames) for labels in both]
+        for labels, matched in zip(both, files, strict=True):
+            if labels is not None and not matched and not (isinstance(labels, Mapping) and any(files)):
+                example = next(iter(labels)) if isinstance(labels, Mapping) else None
+                where = f"of the data set, whose frames are named like {example}," if example else f"in {labels}"
+                raise PartialFailure(f"no label {where} belongs to a frame; the frames are named like {frames[0]}")
+        if self.label_map is not None:
+            check_label_files(files[1].values(), self.label_map)
+        return ReviewLabels(files[0], files[1], self.anomaly_encoding, self.label_map, reader.region)

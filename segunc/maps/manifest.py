@@ -1,7 +1,6 @@
 """The manifest of a maps folder: what made the maps, with which settings, in which units, and what failed.
 
-Its ``run`` part holds everything that decides the maps' values. A later run continues a folder only where that part
-is the same.
+Its ``run`` part holds everything that decides the maps' values; a later run continues a folder only where that is the same.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from segunc.core.errors import InputError
-from segunc.core.files import differing_keys, inside, parse_json, read_bytes
+from segunc.core.files import differing_keys, inside, parse_json, read_bytes, read_json
 from segunc.maps.shards import MANIFEST_NAME, Shard, all_shards, find_log, joined_state
 from segunc.maps.sums import unseal
 from segunc.scores import SCORES
@@ -53,7 +52,7 @@ def build_manifest(
     model: Mapping[str, Any] | None = None,
     component_thresholds: Mapping[str, float] | None = None,
 ) -> Manifest:
-    """The manifest of a run that is about to start.
+    """Make the manifest of a run that is about to start.
 
     Args:
         run: everything that decides the values of the maps: model hashes, draws, seed, scope, size, dtype, chunk,
@@ -83,28 +82,28 @@ def build_manifest(
 
 
 def describe_score(score: str, component_threshold: float | None, *, compact: bool = False) -> dict[str, Any]:
-    """File type, stored type, unit and range of a score map; range None is unbounded."""
-    unit, components = SCORES[score].unit, {"component_threshold": component_threshold}
+    """Describe a score map: file type, stored type, unit and range; range None is unbounded."""
+    codes, unit = SCORES[score].stored == "unit16", SCORES[score].unit
     described: dict[str, Any] = {"file": "npy", "dtype": "float16", "unit": unit, "range": None}
-    if codes := SCORES[score].stored == "unit16":
+    if codes:
         described = {"file": "png", "dtype": "uint16", "value": UNIT_VALUE, "unit": unit, "range": [0.0, 1.0]}
     if compact:
         dtype, value = "uint8" if codes else "uint16", COMPACT_VALUES[SCORES[score].stored]
         described |= {"file": "png", "dtype": dtype, "value": value, "pixels": HALF_SIZE}
-    return described if component_threshold is None else described | components
+    return described if component_threshold is None else described | {"component_threshold": component_threshold}
 
 
 def environment() -> dict[str, str]:
-    """Versions of Python, the platform and the packages that decide the maps' values."""
-    found = {"python": platform.python_version(), "platform": platform.platform(), "machine": platform.machine()}
+    """Return the versions of Python, the platform and the packages that decide the maps' values."""
+    versions = {"python": platform.python_version(), "platform": platform.platform(), "machine": platform.machine()}
     for package in _PACKAGES:
         with contextlib.suppress(metadata.PackageNotFoundError):
-            found[package] = metadata.version(package)
-    return found
+            versions[package] = metadata.version(package)
+    return versions
 
 
 def tool_version() -> str:
-    """The version of this package, ``unknown`` where it runs without being installed."""
+    """Return the version of this package, ``unknown`` where it runs without being installed."""
     try:
         return metadata.version("segunc")
     except metadata.PackageNotFoundError:
@@ -112,7 +111,7 @@ def tool_version() -> str:
 
 
 def tool_commit() -> str | None:
-    """The commit of the checkout this package runs from (``-dirty`` with uncommitted changes), None when installed."""
+    """Return the commit of the checkout this package runs from (``-dirty`` with changes), None when installed."""
     package = Path(__file__).resolve().parents[1]
 
     def git(*arguments: str) -> str:
@@ -129,42 +128,40 @@ def tool_commit() -> str | None:
 
 
 def read_manifest(folder: Path) -> Manifest | None:
-    """The manifest of a maps folder, None where there is none; that of a folder in shards with their joined state.
-    InputError: the file is there but is no manifest of this tool, was changed, is of another version of the format, or names a
-    score or a form of values that nothing here knows."""
+    """Read the manifest of a maps folder, None where there is none; that of a folder in shards with their joined state.
+
+    Raises:
+        InputError: the file is no manifest of this tool, was changed, is of another version of the format, or names a score
+            or a form of values that nothing here knows.
+    """
     path = inside(folder, MANIFEST_NAME)
-    try:
-        text = read_bytes(path)
-    except FileNotFoundError:
+    if not path.exists() and (folder.is_dir() or not folder.exists()):
         return None
-    except NotADirectoryError as error:
-        raise InputError(f"{folder} is a file", "a folder", "check the path") from error
-    except OSError as error:
-        raise InputError(f"{path} cannot be read ({error.strerror})", "a manifest written by segunc", "") from error
-    try:
-        manifest = parse_json(text)
-    except ValueError as error:
-        raise InputError(f"{path} is no JSON ({error})", "a manifest written by segunc", "remove the folder") from error
-    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-        raise InputError(f"{path} is no manifest of a maps folder", f'"format": "{FORMAT}"', "give another folder")
+    manifest = read_json(path, "a manifest written by segunc")
+    if manifest.get("format") != FORMAT:
+        raise InputError(f"{path} is no manifest of a maps folder")
     if (version := manifest.get("format_version")) != FORMAT_VERSION:
-        remedy = "use the segunc that wrote it, or predict into a new folder"
-        raise InputError(f"{path} is of format version {version}", f"version {FORMAT_VERSION}", remedy)
+        raise InputError(
+            f"{path} is of format version {version}, not {FORMAT_VERSION}",
+            hint="use the segunc that wrote it, or predict into a new folder",
+        )
     manifest = unseal(manifest, path)
     for name, described in manifest["maps"].items():
         if name != "prediction" and name not in SCORES:
-            remedy = "install the package that the score comes from"
-            raise InputError(f"{path}: score '{name}'", f"one of {', '.join(SCORES)}", remedy)
+            raise InputError(
+                f"{path} names the score '{name}', which is not known", hint="install the package that it comes from"
+            )
         if (value := described.get("value")) not in (None, *VALUES):
-            given = f"{path}: the values of '{name}' are {value}"
-            raise InputError(given, f"{', '.join(VALUES)}, or none", "use the segunc that wrote it")
+            raise InputError(f"{path}: the values of '{name}' are {value}, which this segunc does not know")
     return manifest | joined_state(folder, manifest) if "shards" in manifest else manifest
 
 
 def is_ours(folder: Path) -> bool:
-    """Whether a folder's ``manifest.json`` is to be read as this tool's; False where there is none, or another tool's.
-    Only a JSON object of another format beside no lines of frames is another tool's: a damaged manifest of ours must
-    not turn our maps into foreign ones, whose values are decoded otherwise."""
+    """Return whether a folder's ``manifest.json`` is to be read as this tool's; False where there is none.
+
+    Only a JSON object of another format beside no lines of frames is another tool's: a damaged manifest of ours must not
+    turn our maps into foreign ones, whose values are decoded otherwise.
+    """
     path = folder / MANIFEST_NAME
     if not path.exists() or find_log(folder):
         return path.exists()
@@ -176,34 +173,37 @@ def is_ours(folder: Path) -> bool:
 
 
 def read_run(folder: Path) -> dict[str, Any] | None:
-    """The ``run`` part of an existing maps folder, None where there is none."""
+    """Return the ``run`` part of an existing maps folder, None where there is none."""
     manifest = read_manifest(folder)
-    return None if manifest is None else dict(manifest.get("run", {}))
+    return None if manifest is None else dict(manifest["run"])
 
 
 def continued_manifest(folder: Path, before: Manifest | None, manifest: Mapping[str, Any], shard: Shard) -> Manifest:
-    """The manifest to write: the first run's, with a note of every environment that continued it with other versions.
-    InputError where the folder was begun in another number of shards or with other settings."""
+    """Return the manifest to write: the first run's, with a note of every environment that continued it.
+
+    Raises:
+        InputError: the folder was begun in another number of shards or with other settings.
+    """
     if before is None:
         return dict(manifest)
     count = len(all_shards(before))
-    if count == 1 < shard.count:
-        raise InputError(f"{folder} was begun without shards", "the same command without --shard", "give another --out")
     if count != shard.count:
-        missing = ", ".join(before["missing_shards"]) or "none"
-        given = f"{folder} was begun in {count} shards (now {shard})"
-        raise InputError(given, f"--shard 1/{count} to {count}/{count}", f"not finished: {missing}")
-    refuse_other_run(folder, before.get("run", {}), manifest.get("run", {}))
+        begun = "without shards" if count == 1 else f"in {count} shards"
+        missing = ", ".join(before.get("missing_shards", ())) or "none"
+        raise InputError(
+            f"{folder} was begun {begun}, not in {shard.count} (not finished: {missing})", hint="give another --out"
+        )
+    refuse_other_run(folder, before["run"], manifest["run"])
     first, now = ({key: made.get(key) for key in MAKERS} for made in (before, manifest))
     later = before.get("continued_by", [])
     return dict(before) if now in (first, *later) else {**before, "continued_by": [*later, now]}
 
 
-def refuse_other_run(folder: Path, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
-    """Raise InputError where a folder's run and the run about to start differ, naming the settings."""
-    different = differing_keys(old, new)
-    if different:
+def refuse_other_run(
+    folder: Path, old: Mapping[str, Any], new: Mapping[str, Any], hint: str = "give another --out, or --overwrite"
+) -> None:
+    """Refuse to mix a folder's run with one of other settings, which the error names."""
+    if different := differing_keys(old, new):
         shown = ", ".join(f"{key} = {before!r} (now {after!r})" for key, before, after in different[:3])
         more = f" and {len(different) - 3} more" if len(different) > 3 else ""
-        given = f"{folder} was written with {shown}{more}"
-        raise InputError(given, "the same settings, to continue it", "give another --out, or --overwrite")
+        raise InputError(f"{folder} was written with {shown}{more}", hint=hint)

@@ -17,7 +17,7 @@ from itertools import groupby
 from segunc.core.errors import InputError, PartialFailure, one_line
 from segunc.core.files import expected_space
 from segunc.core.progress import Progress
-from segunc.data.images import Image, difference_hash
+from segunc.data.images import Image
 from segunc.frames.source import Frame, FrameSource
 from segunc.maps.shards import Record
 from segunc.maps.store import Maps, MapsWriter
@@ -189,9 +189,6 @@ class _Run:
         overlay = None if self.draw_overlay is None else self.draw_overlay(frame, self.writer.visible(maps))
         record = self.writer.store(frame.name, maps, overlay, place=frame.index)
         origin = {"time": frame.time, "stamp": frame.stamp}
-        if frame.time is None and frame.image is not None:
-            # In place of a time it tells which frames are of one moment.
-            origin["look"] = f"{difference_hash(frame.image):016x}"
         return record | {key: value for key, value in origin.items() if value is not None}
 
     def _expect(self, record: Record) -> None:

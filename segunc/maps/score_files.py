@@ -11,10 +11,9 @@ from typing import Any, Literal
 import cv2
 import numpy as np
 import numpy.typing as npt
-from PIL import Image
 
 from segunc.core.errors import InputError, one_line
-from segunc.core.files import open_file, read_array, read_bytes
+from segunc.core.files import read_array, read_bytes
 from segunc.core.progress import quiet_opencv
 from segunc.data.images import MOST_PIXELS, decode, decode_labels
 from segunc.maps.encoding import Array, decode_unit
@@ -22,7 +21,7 @@ from segunc.maps.sums import DamageError
 
 _FILTERS = {1, 2, 3}
 """Of HDF5: deflation, shuffling, checksums. Others are loaded as libraries of any origin."""
-_MOST_DEFLATION = 1032
+_MAX_DEFLATION = 1032
 """No deflated byte stands for more."""
 Form = Literal["unit-code", "linear"]
 """How the whole numbers of a stored score map become values. ``unit-code``: (code / 65535)^2, this tool's encoding of
@@ -34,17 +33,18 @@ HDF5_KEY = "value"
 
 
 def read_score_file(path: Path, read: Callable[[Path], bytes] = read_bytes, *, ids: bool = False) -> Array:
-    """A single-channel map ``[H, W]`` in the type it is stored in; its ending tells the kind, ``read`` gives its bytes.
+    """Read a single-channel map ``[H, W]`` in the type it is stored in; its ending tells the kind, ``read`` gives its bytes.
 
     With ``ids`` it holds class ids: those of a palette image are its indices, and three equal channels are one.
     A leading or trailing axis of length 1 is dropped. An HDF5 file holds its map under ``value`` or as its only data
     set, in itself (links to other files are not followed) and uncompressed or deflated.
 
-    InputError: the file is missing, damaged, of an unknown kind, or holds anything but one channel of numbers.
+    Raises:
+        InputError: the file is missing, damaged, of an unknown kind, or holds anything but one channel of numbers.
     """
-    decode, kind = _READERS.get(path.suffix.lower(), (None, ""))
+    decode = _READERS.get(path.suffix.lower())
     if decode is None:
-        raise InputError(f"map {path} is of an unknown kind", f"one of {', '.join(SUFFIXES)}", "convert the map")
+        raise InputError(f"map {path} is of an unknown kind: known are {', '.join(SUFFIXES)}")
     if ids and decode is _read_image:
         decode = _read_ids
     try:
@@ -52,23 +52,23 @@ def read_score_file(path: Path, read: Callable[[Path], bytes] = read_bytes, *, i
     except DamageError:
         raise
     except InputError as error:
-        raise InputError(f"map {path} {error.given}", error.expected, error.remedy or "convert the map") from error
+        raise InputError(f"map {path} {error.message}", hint=error.hint) from error
     except Exception as error:  # what the decoders raise for damaged files has no common type
         reason = getattr(error, "strerror", None) or (error if isinstance(error, ValueError) else one_line(error))
-        raise InputError(f"map {path} cannot be read ({reason})", kind, "write the map again") from error
+        raise InputError(f"map {path} cannot be read ({reason})", hint="write the map again") from error
     if stored.ndim == 3 and 1 in (stored.shape[0], stored.shape[2]):
         stored = stored.squeeze(0 if stored.shape[0] == 1 else 2)
     if stored.ndim != 2:
-        raise InputError(f"map {path} has the shape {stored.shape}", "one channel, [H, W]", "convert the map")
+        raise InputError(f"map {path} has the shape {stored.shape}, not one channel [H, W]")
     if stored.dtype.kind not in "biuf" or stored.dtype.itemsize > 8:
-        raise InputError(f"map {path} is of type {stored.dtype}", "floats or whole numbers", "convert the map")
+        raise InputError(f"map {path} is of type {stored.dtype}, neither floats nor whole numbers")
     if stored.dtype.kind in "iu" and stored.size and max(int(stored.max()), -int(stored.min())) > 2**53:
-        raise InputError(f"map {path} holds whole numbers beyond 2^53", "such as float64 holds", "rescale the map")
+        raise InputError(f"map {path} holds whole numbers beyond 2^53, more than float64 holds")
     return stored.astype(stored.dtype.newbyteorder("="), copy=False)
 
 
 def as_score(stored: Array) -> Array:
-    """A stored map as a score: uint8, uint16 and floats stay as they are, other whole numbers become float64. The range
+    """Return a stored map as a score: uint8, uint16 and floats stay as they are, other whole numbers become float64. The range
     of a wider or signed type says nothing about the range of the scores in it, so these are taken as values."""
     if stored.dtype in (np.uint8, np.uint16) or stored.dtype.kind == "f":
         return stored
@@ -76,23 +76,12 @@ def as_score(stored: Array) -> Array:
 
 
 def decode_stored(stored: Array, form: Form) -> npt.NDArray[np.float32]:
-    """The values of a stored score, float32 of the same shape; see :data:`Form`."""
+    """Return the values of a stored score, float32 of the same shape; see :data:`Form`."""
     if np.issubdtype(stored.dtype, np.floating):
         return stored.astype(np.float32)
     if form == "unit-code":
         return decode_unit(stored)
     return stored.astype(np.float32) / np.float32(np.iinfo(stored.dtype).max)
-
-
-def is_colour_picture(path: Path) -> bool:
-    """Whether an image file's header declares colours (several channels, or a palette); False where it cannot be read."""
-    if path.suffix.lower() not in IMAGE_SUFFIXES:
-        return False
-    try:
-        with open_file(path) as file, Image.open(file) as image:
-            return image.mode == "P" or len(image.getbands()) > 1
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
-        return False
 
 
 def _read_image(data: bytes) -> Array:
@@ -107,7 +96,7 @@ def _read_ids(data: bytes) -> Array:
 
 def _read_npy(data: bytes) -> Array:
     if zipfile.is_zipfile(io.BytesIO(data)):
-        raise InputError("is an archive of arrays", "one .npy array")
+        raise InputError("is an archive of arrays, not one .npy array")
     return np.asarray(read_array(data))
 
 
@@ -115,38 +104,36 @@ def _read_hdf5(data: bytes) -> Array:
     import h5py
 
     with h5py.File(io.BytesIO(data), "r") as file:
-        found: dict[str, Any] = {}
-        file.visititems(lambda name, item: found.update({name: item}) if isinstance(item, h5py.Dataset) else None)
-        if HDF5_KEY not in found and len(found) != 1:
-            names = ", ".join(sorted(found)) or "none"
-            raise InputError(f"holds {len(found)} data sets ({names})", f"one, or one named '{HDF5_KEY}'")
-        dataset = found.get(HDF5_KEY, next(iter(found.values())))
+        sets: dict[str, Any] = {}
+        file.visititems(lambda name, item: sets.update({name: item}) if isinstance(item, h5py.Dataset) else None)
+        if HDF5_KEY not in sets and len(sets) != 1:
+            names = ", ".join(sorted(sets)) or "none"
+            raise InputError(f"holds {len(sets)} data sets ({names}), neither one nor one named '{HDF5_KEY}'")
+        dataset = sets.get(HDF5_KEY, next(iter(sets.values())))
         _check_dataset(dataset, len(data))
         return np.asarray(dataset[()])
 
 
 def _check_dataset(dataset: Any, length: int) -> None:
-    """Raise InputError for a data set that is not held by its file of so many bytes, before anything of it is read."""
+    """Refuse a data set that its file of so many bytes cannot hold, before anything of it is read."""
     plan = dataset.id.get_create_plist()
     filters = {plan.get_filter(number)[0] for number in range(plan.get_nfilters())}
     if dataset.external or dataset.is_virtual:
-        raise InputError("takes its values from other files", "a file that holds them")
+        raise InputError("takes its values from other files")
     if filters - _FILTERS:
-        raise InputError(f"is encoded by the HDF5 filter {max(filters - _FILTERS)}", "no filter, gzip or shuffle")
+        raise InputError(f"is encoded by the HDF5 filter {max(filters - _FILTERS)}, neither gzip nor shuffle")
     if dataset.dtype.kind not in "biuf":
-        raise InputError(f"is of type {dataset.dtype}", "floats or whole numbers")
-    if dataset.size is None or dataset.size * dataset.dtype.itemsize > _MOST_DEFLATION * length:
-        raise InputError(f"claims the shape {dataset.shape} in {length} bytes", "a file that can hold its map")
-    if dataset.size > MOST_PIXELS:
-        raise InputError(f"claims the shape {dataset.shape}", f"at most {MOST_PIXELS:,} pixels")
+        raise InputError(f"is of type {dataset.dtype}, neither floats nor whole numbers")
+    most = min(MOST_PIXELS, _MAX_DEFLATION * length // dataset.dtype.itemsize)
+    if dataset.size is None or dataset.size > most:
+        raise InputError(f"claims the shape {dataset.shape} in {length} bytes, which is too large")
 
 
 IMAGE_SUFFIXES = (".png", ".tif", ".tiff")
-_READERS: dict[str, tuple[Callable[[bytes], Array], str]] = {
-    ".png": (_read_image, "a PNG"),
-    ".npy": (_read_npy, "an .npy array"),
-    **dict.fromkeys((".tif", ".tiff"), (_read_image, "a TIFF")),
-    **dict.fromkeys((".hdf5", ".h5"), (_read_hdf5, "an HDF5 file")),
+_READERS: dict[str, Callable[[bytes], Array]] = {
+    **dict.fromkeys(IMAGE_SUFFIXES, _read_image),
+    ".npy": _read_npy,
+    **dict.fromkeys((".hdf5", ".h5"), _read_hdf5),
 }
 SUFFIXES = tuple(_READERS)
 """File name endings of score maps (any case)."""

@@ -10,7 +10,7 @@ from segunc.core.errors import InputError
 from segunc.maps.reader import MapsReader
 from segunc.maps.shards import FrameRecords
 
-_OF_INPUT = ("input", "input_hash")  # settings in which runs of one model differ
+_INPUT_KEYS = ("input", "input_hash")  # settings in which runs of one model differ
 
 
 class SeveralMaps(MapsReader):
@@ -19,7 +19,8 @@ class SeveralMaps(MapsReader):
     Attributes:
         runs: the reader of each folder, in the order of their names.
 
-    InputError: a folder cannot be read, holds other maps than the first or those of another model, or has another region of interest.
+    Raises:
+        InputError: a folder cannot be read, or has other maps, another model or another region of interest than the first.
     """
 
     def __init__(self, folder: Path, folders: Sequence[Path]) -> None:
@@ -29,19 +30,21 @@ class SeveralMaps(MapsReader):
         for other in others:
             for what, of in _compared(first).items():
                 if _compared(other)[what] != of:
-                    given = f"{other.folder} has other {what} than {first.folder}"
-                    raise InputError(given, "runs of one model, which differ in their input alone", "give one --maps")
-        everything = [reader.manifest or {} for reader in self.runs.values()]
+                    raise InputError(
+                        f"{other.folder} has other {what} than {first.folder}, so they are no runs of one model",
+                        hint=f"give one of them: --maps {first.folder}",
+                    )
+        manifests = [reader.manifest or {} for reader in self.runs.values()]
         failed = [
             entry | {"name": f"{run}/{entry['name']}"}
-            for run, manifest in zip(self.runs, everything, strict=True)
+            for run, manifest in zip(self.runs, manifests, strict=True)
             for entry in manifest.get("failed", [])
         ]
-        inputs = ", ".join(str(manifest["run"].get("input")) for manifest in everything if "run" in manifest)
-        run = {key: value for key, value in everything[0].get("run", {}).items() if key not in _OF_INPUT}
-        self.manifest = everything[0] | {"run": run | {"input": inputs}, "failed": failed, "source": {}}
+        inputs = ", ".join(str(manifest["run"].get("input")) for manifest in manifests if "run" in manifest)
+        run = {key: value for key, value in manifests[0].get("run", {}).items() if key not in _INPUT_KEYS}
+        self.manifest = manifests[0] | {"run": run | {"input": inputs}, "failed": failed, "source": {}}
         self.class_names, self.scores, self.region = first.class_names, first.scores, first.region
-        self._files, self.skipped = first._files, {}
+        self._files = first._files
         self.records = FrameRecords.of_runs({run: reader.records for run, reader in self.runs.items()})
         self.frames = list(self.records)
         self.unfinished = "; ".join(reader.unfinished for reader in self.runs.values() if reader.unfinished) or None
@@ -52,6 +55,6 @@ class SeveralMaps(MapsReader):
 
 def _compared(reader: MapsReader) -> dict[str, Any]:
     manifest = reader.manifest or {}
-    run = {key: value for key, value in manifest.get("run", {}).items() if key not in _OF_INPUT}
+    run = {key: value for key, value in manifest.get("run", {}).items() if key not in _INPUT_KEYS}
     region = None if reader.region is None else reader.region.sha256
     return {"maps": manifest.get("maps"), "model": manifest.get("model"), "settings": run, "mask": region}

@@ -1,8 +1,8 @@
 """Shards of a maps folder, and the lines of finished frames: ``frames.jsonl``, one for each shard.
 
 The frames of a source are dealt out in blocks, like cards. Each shard has its own file of finished frames, its own record
-of how its run went, and its own lock; ``manifest.json`` belongs to all. Nothing has to be merged. A million lines would
-take gigabytes as objects, so they are read as a stream.
+of how its run went, and its own lock; ``manifest.json`` belongs to all, and nothing has to be merged. Lines are read as a
+stream: a million of them as objects would take gigabytes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from segunc.core.files import (
 from segunc.maps.sums import DamageError, open_line, seal, seal_line, unseal
 
 MANIFEST_NAME, FRAMES_NAME, LOCK_STEM = "manifest.json", "frames.jsonl", ".lock"
-MOST_SHARDS = 4096
+MAX_SHARDS = 4096
 """Parts of one folder: each has a log of its own that every reader opens."""
 STATISTICS = ("mean", "max", "p99", "component")
 """Their names in ``frames.jsonl``, each an object of numbers by score."""
@@ -47,9 +47,8 @@ class Shard:
     count: int = 1
 
     def __post_init__(self) -> None:
-        if not 1 <= self.number <= self.count <= MOST_SHARDS:
-            given = f"shard {self.number}/{self.count}"
-            raise InputError(given, f"1/N to N/N, N up to {MOST_SHARDS}", "number the shards from 1")
+        if not 1 <= self.number <= self.count <= MAX_SHARDS:
+            raise InputError(f"there is no shard {self.number}/{self.count}: they are 1/N to N/N, N up to {MAX_SHARDS}")
 
     def __str__(self) -> str:
         return f"{self.number}/{self.count}"
@@ -60,53 +59,51 @@ class Shard:
         return self.count == 1
 
     def file(self, name: str) -> str:
-        """The name of its own file in the place of one of a whole folder: of finished frames (``FRAMES_NAME``), of its
-        status and failures (``MANIFEST_NAME``), of its lock (``LOCK_STEM``)."""
+        """Return the shard's own name of a file that a whole folder has: ``FRAMES_NAME``, ``MANIFEST_NAME`` or ``LOCK_STEM``."""
         stem, ending = os.path.splitext(name)
         return name if self.whole else f"{stem}.{self.number}-of-{self.count}{ending}"
 
     def owns(self, place: int, block: int = 1) -> bool:
-        """Whether the frame at a place of the source belongs to it, dealt out in blocks of so many frames."""
+        """Return whether the frame at a place of the source belongs to it, dealt out in blocks of so many frames."""
         return place // block % self.count == self.number - 1
 
     def share(self, frames: int, block: int = 1) -> int:
-        """How many of the first so many frames belong to it."""
+        """Count how many of the first ``frames`` frames belong to it."""
         rounds, rest = divmod(frames, block * self.count)
         return rounds * block + min(block, max(0, rest - block * (self.number - 1)))
 
 
 def parse_shard(text: str) -> Shard:
-    """``i/n`` as a shard; InputError for another form, or numbers out of range."""
+    """Read ``i/n`` as a shard; InputError for another form, or numbers out of range."""
     match = re.fullmatch(r"(\d{1,9})/(\d{1,9})", text.strip())
     if match is None:
-        raise InputError(f"a shard of '{text}'", "i/n, e.g. 2/4", "number the shards from 1")
+        raise InputError(f"'{text}' is no shard", hint="write i/n, counted from 1, e.g. --shard 2/4")
     return Shard(int(match[1]), int(match[2]))
 
 
 def all_shards(manifest: dict[str, Any] | None) -> list[Shard]:
-    """The shards of a maps folder by its manifest."""
+    """Return the shards of a maps folder by its manifest."""
     count = (manifest or {}).get("shards", 1)
     return [Shard(number, count) for number in range(1, count + 1)]
 
 
 def find_log(folder: Path) -> str | None:
-    """The name of a file with lines of finished frames, of a whole run or of a shard; None where there is none."""
+    """Return the name of a file with lines of finished frames, of a run or a shard; None where there is none."""
     return min((path.name for path in folder.glob(FRAMES_NAME.replace(".", "*."))), default=None)
 
 
 def parse_record(line: bytes, where: str) -> Record:
-    """The record of a line; DamageError where it was changed, InputError where its frame or a file has a name that leads elsewhere."""
+    """Read the record of a line; DamageError where it was changed, InputError where a name in it is unsafe."""
     record: Record = json.loads(open_line(line, where))
     record["sums"] = {score: (size, digest) for score, (size, digest) in record["sums"].items()}
-    safe_name(record["name"], f"{where}, the frame")
-    for score, file in record["files"].items():
-        safe_name(file, f"{where}, the file of {score}")
+    for name in (record["name"], *record["files"].values()):
+        safe_name(name, f"{where}, a frame or file")
     return record
 
 
 def iterate_lines(path: Path, on_damage: Callable[[DamageError], None] | None = None) -> Iterator[tuple[bytes, Record]]:
-    """The complete lines of a file and their records, one at a time; a torn last line is left out, and where ``on_damage``
-    is told of them, so are damaged ones."""
+    """Yield the complete lines of a file and their records; a torn last line is left out, and where ``on_damage`` is told
+    of them, so are damaged ones."""
     if not path.exists():
         return
     with reading(str(path), "lines of finished frames"):
@@ -126,13 +123,13 @@ def iterate_lines(path: Path, on_damage: Callable[[DamageError], None] | None = 
 
 
 def iterate_records(folder: Path, shards: list[Shard]) -> Iterator[Record]:
-    """The records of all shards in source order, one at a time; InputError at a line that is none and not torn."""
+    """Yield the records of all shards in source order; DamageError at a line that was changed."""
     streams = [(record for _, record in iterate_lines(inside(folder, shard.file(FRAMES_NAME)))) for shard in shards]
     return heapq.merge(*streams, key=lambda record: int(record["index"]))
 
 
 def read_state(folder: Path, shard: Shard) -> dict[str, Any] | None:
-    """How a shard's run stands, None where it was never started; DamageError where that was changed."""
+    """Read how a shard's run stands, None where it was never started; DamageError where that was changed."""
     path = inside(folder, shard.file(MANIFEST_NAME))
     return unseal(read_json(path, "a shard's record"), path) if path.exists() else None
 
@@ -143,11 +140,11 @@ def write_state(folder: Path, shard: Shard, content: Mapping[str, Any]) -> None:
 
 
 def joined_state(folder: Path, manifest: dict[str, Any]) -> dict[str, Any]:
-    """``status``, ``finished`` and ``failed`` of a folder in shards. The status is ``finished`` when all shards are,
+    """Join ``status``, ``finished`` and ``failed`` of a folder in shards. The status is ``finished`` when all shards are,
     ``running`` while one is (or was killed), else ``interrupted``."""
-    found = {shard: read_state(folder, shard) for shard in all_shards(manifest)}
-    records = [record for record in found.values() if record is not None]
-    missing = [str(shard) for shard, record in found.items() if record is None or record["status"] != "finished"]
+    states = {shard: read_state(folder, shard) for shard in all_shards(manifest)}
+    records = [record for record in states.values() if record is not None]
+    missing = [str(shard) for shard, record in states.items() if record is None or record["status"] != "finished"]
     running = any(record["status"] == "running" for record in records)
     return {
         "status": "finished" if not missing else "running" if running else "interrupted",
@@ -162,17 +159,21 @@ class FrameLog:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.count = 0
         self.next = 0  # the place behind the last one
-        self._finished = bytearray()
+        self._finished: set[int] = set()
         self._sorted = True
         self._file: BinaryIO | None = None
 
     def __contains__(self, place: int) -> bool:
-        return 0 <= place < len(self._finished) and self._finished[place] == 1
+        return place in self._finished
+
+    @property
+    def count(self) -> int:
+        """How many frames are finished."""
+        return len(self._finished)
 
     def recover(self, place_of: Callable[[Record], int | None]) -> int:
-        """Read what an earlier run left, cut a torn last line, and say how many lines were forgotten: the damaged ones, too.
+        """Read what an earlier run left, cut a torn last line, and return how many lines were forgotten, damaged ones too.
 
         Args:
             place_of: the place of a record in the source, None to forget it.
@@ -220,32 +221,30 @@ class FrameLog:
             self._sorted = True
 
     def _mark(self, place: int) -> None:
-        if place >= len(self._finished):
-            self._finished.extend(bytes(max(place + 1 - len(self._finished), len(self._finished), 1024)))
-        self._finished[place] = 1
+        self._finished.add(place)
         self._sorted = self._sorted and place >= self.next
         self.next = max(self.next, place + 1)
-        self.count += 1
 
 
 class FrameRecords(Mapping[str, Record]):
-    """Frame name -> its line of ``frames.jsonl``, in source order, for all shards of a folder. Of each frame its name
-    and the place of its line in the file are kept; the line is read when it is asked for. The last one is remembered,
-    because frames are mostly looked at one after the other."""
+    """Frame name -> its line of ``frames.jsonl``, in source order, for all shards of a folder.
+
+    Names and places of lines are kept; a line is read when it is asked for, and the last one is remembered.
+    """
 
     def __init__(self, folder: Path, shards: list[Shard]) -> None:
-        found: list[tuple[int, str, tuple[Path, int]]] = []
+        lines: list[tuple[int, str, tuple[Path, int]]] = []
         for shard in shards:
             path, start = inside(folder, shard.file(FRAMES_NAME)), 0
             for line, record in iterate_lines(path):
-                found.append((record["index"], record["name"], (path, start)))
+                lines.append((record["index"], record["name"], (path, start)))
                 start += len(line)
-        self._lines = {name: where for _, name, where in sorted(found)}
+        self._lines = {name: where for _, name, where in sorted(lines)}
         self._last: tuple[str, Record] | None = None
 
     @classmethod
     def of_runs(cls, runs: Mapping[str, FrameRecords]) -> FrameRecords:
-        """The lines of several folders, whose frames are called ``RUN/FRAME``."""
+        """Join the lines of several folders, whose frames are called ``RUN/FRAME``."""
         joined = cls(Path(), [])
         joined._lines = {
             f"{run}/{name}": line for run, records in runs.items() for name, line in records._lines.items()

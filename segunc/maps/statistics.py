@@ -1,37 +1,32 @@
-"""What frames amount to, over the pixels that count: statistics, their table, and the frames that stand out."""
+"""Statistics of maps over the pixels that count, and the frames that stand out by them."""
 
 from __future__ import annotations
 
 import bisect
 import hashlib
 import heapq
-import io
 import math
-from array import array
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import cv2
 import numpy as np
 import numpy.typing as npt
 
 from segunc.core.errors import InputError
-from segunc.core.files import csv_text, inside, reading, replacing, write_atomically, write_rows
+from segunc.core.files import csv_text, inside, reading, write_atomically
 from segunc.data.images import read_image, resize_nearest
 from segunc.maps.encoding import CODE_MAX, Array, decode_unit, keys_to_half, score_keys
 from segunc.maps.manifest import Manifest, is_ours, read_manifest
-from segunc.maps.shards import MANIFEST_NAME, STATISTICS, all_shards, iterate_records
+from segunc.maps.shards import MANIFEST_NAME, all_shards, iterate_records
 from segunc.maps.sums import DamageError
 
 MASK_NAME = "mask.png"
 ASPECT_TOLERANCE = 0.02
 """By how much the ratio of a mask's sides may differ from that of a frame: another camera's mask is a mistake."""
 PERCENT = 99
-TABLE_NAME = "frames.csv"
-SAME_LOOK = 10
-"""Bits in which the hashes of one moment may differ."""
 
 Mask = npt.NDArray[np.bool_]
 
@@ -40,58 +35,64 @@ class Region:
     """A region of interest: pixels outside of it (the vehicle's own bonnet, a time stamp burnt in) count for nothing.
 
     It comes from a PNG: black (0) is left out, any other value counts. A frame of another size gets it resized to the
-    nearest pixel. InputError where the file cannot be read, is no PNG (a JPEG's black is not 0), or leaves nothing.
+    nearest pixel.
 
     Attributes:
         kept: bool ``[H, W]`` at the size of the file.
         sha256: of size and pixels, whatever the file's encoding.
+
+    Raises:
+        InputError: the file cannot be read, is no PNG (a JPEG's black is not 0), or leaves nothing.
     """
 
     def __init__(self, path: Path) -> None:
         if path.suffix.lower() != ".png":
-            raise InputError(f"mask {path}", "a PNG, whose black is exactly 0", "convert it")
+            raise InputError(f"mask {path} is no PNG, whose black is exactly 0", hint="convert it")
         with reading(f"mask {path}", "a PNG"):
             picture = read_image(path)
         self.kept: Mask = picture.max(axis=2) > 0
         if not self.kept.any():
-            raise InputError(f"mask {path} is black all over", "white where pixels count", "invert it")
+            raise InputError(f"mask {path} is black all over", hint="make it white where pixels count")
         self.sha256 = hashlib.sha256(repr(self.kept.shape).encode() + np.packbits(self.kept).tobytes()).hexdigest()
-        self._resized: dict[tuple[int, int], Mask] = {}
 
     def at(self, height: int, width: int) -> Mask:
-        """The region at a frame's size, bool ``[height, width]``; InputError for frames of another shape than the mask's, or so
-        small that nothing of the region is left."""
-        found = self._resized.get((height, width))
-        if found is None:
-            rows, columns = self.kept.shape
-            if abs(columns / rows / (width / height) - 1.0) > ASPECT_TOLERANCE:
-                given = f"a mask of {rows}x{columns} for a frame of {height}x{width}"
-                raise InputError(given, "one shape", "give another --mask")
-            found = resize_nearest(self.kept, width, height)
-            if not found.any():
-                raise InputError(f"a mask that leaves nothing of a frame of {height}x{width}", "a larger region", "")
-            self._resized = {(height, width): found}  # of the last size only: sizes may be many
-        return found
+        """Return the region at a frame's size, bool ``[height, width]``.
+
+        Raises:
+            InputError: the frame has another shape than the mask, or is so small that nothing of the region is left.
+        """
+        rows, columns = self.kept.shape
+        if (height, width) == (rows, columns):
+            return self.kept
+        if abs(columns / rows / (width / height) - 1.0) > ASPECT_TOLERANCE:
+            raise InputError(
+                f"the mask of {rows}x{columns} does not fit a frame of {height}x{width}", hint="give another --mask"
+            )
+        resized: Mask = resize_nearest(self.kept, width, height)
+        if not resized.any():
+            raise InputError(f"the mask leaves nothing of a frame of {height}x{width}")
+        return resized
 
     def clear(self, maps: Mapping[str, Array]) -> dict[str, Array]:
-        """Maps ``[H, W]`` of one frame with 0 outside of the region, each in its own type."""
-        return {name: np.where(self.at(*values.shape), values, values.dtype.type(0)) for name, values in maps.items()}
+        """Return maps ``[H, W]`` of one frame, all of one size, with 0 outside of the region, each in its own type."""
+        kept = self.at(*next(iter(maps.values())).shape)
+        return {name: np.where(kept, values, values.dtype.type(0)) for name, values in maps.items()}
 
 
 def read_region(folder: Path, manifest: Manifest | None) -> Region | None:
-    """The region of a maps folder, None where all pixels count; DamageError where its mask is not what was written."""
+    """Return the region of a maps folder, None where all pixels count; DamageError where its mask was changed."""
     described = (manifest or {}).get("mask")
     if described is None:
         return None
     region = Region(inside(folder, MASK_NAME))
     if region.sha256 != described.get("sha256"):
-        given = f"{folder / MASK_NAME} was changed since it was written"
-        raise DamageError(given, "the mask that the manifest tells of", "restore it, or predict into a new folder")
+        path = folder / MASK_NAME
+        raise DamageError(f"{path} was changed since it was written", hint="restore it, or predict into a new folder")
     return region
 
 
 def map_statistics(stored: Array, threshold: float | None = None, kept: Mask | None = None) -> dict[str, float]:
-    """The :data:`STATISTICS` of one map, of its stored values in real units.
+    """Compute the statistics of one map that ``frames.jsonl`` holds, in real units.
 
     ``mean``, the largest value ``max``, ``p99``, the smallest stored value that at least 99 % of the pixels do not
     exceed, and, where there is a threshold, ``component``, the pixels of the :func:`largest_component` of values at or
@@ -113,69 +114,42 @@ def map_statistics(stored: Array, threshold: float | None = None, kept: Mask | N
     mean = (values if kept is None else values[kept]).mean(dtype=np.float64)
     numbers = {"mean": mean, "max": maximum, "p99": percentile}
     # Nine digits hold a float32; more would be rounding noise of the summation.
-    found: dict[str, float] = {name: float(f"{float(number):.9g}") for name, number in numbers.items()}
-    return found if threshold is None else found | {"component": largest_component(values >= threshold, kept)}
+    statistics: dict[str, float] = {name: float(f"{float(number):.9g}") for name, number in numbers.items()}
+    if threshold is not None:
+        statistics["component"] = largest_component(values >= threshold, kept)
+    return statistics
 
 
 def largest_component(high: Mask, kept: Mask | None = None) -> int:
-    """Pixels of the largest 8-connected component of a mask ``[H, W]``, 0 where it is empty."""
+    """Count the pixels of the largest 8-connected component of a mask ``[H, W]``, 0 where it is empty."""
     mask = (high if kept is None else high & kept).astype(np.uint8)
     if not mask.any():
         return 0
     return int(cv2.connectedComponentsWithStats(mask, connectivity=8)[2][1:, cv2.CC_STAT_AREA].max())
 
 
-def write_frame_table(folder: Path, manifest: Manifest, scores: Sequence[str]) -> None:
-    """Write the table of a maps folder, in source order, by atomic rename. The columns are name, index, time (seconds;
-    empty for images), height, width, and ``SCORE.STATISTIC`` for each score; a statistic that a score does not have is
-    empty."""
-    columns = [(score, statistic) for score in scores for statistic in STATISTICS]
-    with replacing(folder / TABLE_NAME) as file, io.TextIOWrapper(file, encoding="utf-8", newline="") as text:
-        write_rows(text, [["name", "index", "time", "height", "width", *(".".join(column) for column in columns)]])
-        for record in iterate_records(folder, all_shards(manifest)):
-            numbers = [record.get(statistic, {}).get(score) for score, statistic in columns]
-            size = record.get("size", (None, None))
-            write_rows(text, [[record["name"], record.get("index"), record.get("time"), *size, *numbers]])
-
-
 @dataclass(frozen=True)
 class Moment:
-    """A frame that stands out: its maps folder, name, time in seconds (None for images), the statistic that chose it, and whether the maps
-    know how it looks."""
+    """A frame that stands out: its maps folder, name, time in seconds (None where unknown), and the statistic that chose it."""
 
     folder: Path
     name: str
     time: float | None
     value: float
-    look: bool = False
 
 
 def maps_folders(folder: Path) -> list[Path]:
-    """The folder itself where it is a maps folder, else those directly below it, sorted; InputError where there is none."""
+    """Return the folder itself where it is a maps folder, else those directly below it, sorted; InputError for none."""
     if not folder.is_dir():
-        raise InputError(f"maps folder {folder} does not exist", "a folder of maps", "check the path")
+        raise InputError(f"maps folder {folder} does not exist")
     if (folder / MANIFEST_NAME).exists():
         return [folder]
-    found = sorted(path.parent for path in folder.glob(f"*/{MANIFEST_NAME}") if is_ours(path.parent))
-    if not found:
-        given = f"{folder} holds no {MANIFEST_NAME}, nor does a folder in it"
-        raise InputError(given, "maps that segunc predict has written", "give its --out")
-    return found
-
-
-@dataclass(frozen=True)
-class Neighbours:
-    """Which frames of a source show one moment: those less than ``apart`` seconds from one another or, where a time is not known (NaN),
-    whose pictures look alike: their :func:`segunc.data.images.difference_hash` differ in at most :data:`SAME_LOOK` bits (0: no hash)."""
-
-    times: Sequence[float]
-    looks: Sequence[int]
-    apart: float
-
-
-def recorded_look(record: Mapping[str, Any]) -> int:
-    """The hash of a frame's picture in its line of ``frames.jsonl``; 0 where it has none."""
-    return int(record.get("look", "0"), 16)
+    inner = sorted(path.parent for path in folder.glob(f"*/{MANIFEST_NAME}") if is_ours(path.parent))
+    if not inner:
+        raise InputError(
+            f"{folder} holds no {MANIFEST_NAME}, nor does a folder in it", hint="give the --out of predict"
+        )
+    return inner
 
 
 def worst_moments(
@@ -187,46 +161,41 @@ def worst_moments(
     apart: float = 5.0,
     fps: float | None = None,
 ) -> list[Moment]:
-    """At most ``count`` frames of maps folders with the highest of the :data:`STATISTICS` of a score, worst first.
+    """Return at most ``count`` frames of maps folders with the highest statistic of a score, worst first.
 
-    A moment of a source (:class:`Neighbours`) is named once, by its highest frame; ``fps`` gives images of a video, in each of their
-    folders, their times. Mean epistemic ranks frames for labelling as BALD does (Houlsby et al. 2011, arXiv 1112.5745; Gal et al. 2017,
-    arXiv 1703.02910).
+    Frames of one video less than ``apart`` seconds from one another are one moment, named by its highest frame. ``fps``
+    gives images of a video their times, in each of their folders. Mean epistemic ranks frames for labelling as BALD does
+    (Houlsby et al. 2011, arXiv 1112.5745; Gal et al. 2017, arXiv 1703.02910).
 
-    InputError: a folder whose lines do not hold the statistic for this score.
+    Raises:
+        InputError: a folder's lines do not hold the statistic for this score.
     """
     moments = [m for folder in folders for m in _worst_of_folder(folder, score, statistic, count, apart, fps)]
     return heapq.nsmallest(count, moments, key=lambda moment: -moment.value)
 
 
-def separated_peaks(values: Sequence[float], frames: Neighbours, count: int) -> list[int]:
-    """Places of the highest values, highest first, none near a higher one that was taken. Of equal values the earlier comes first; a
-    value of NaN is left out."""
-    chosen: list[int] = []
-    # Of the chosen, in order, so that a new one is compared with the two beside it and not with all.
-    times: list[float] = []
-    looks, looks_without_time = array("Q"), array("Q")
+def separated_peaks(
+    values: Sequence[float], times: Sequence[float | None], videos: Sequence[str], apart: float, count: int
+) -> list[int]:
+    """Return the places of the highest values, highest first, without those near a higher one of the same video.
+
+    Of equal values the earlier comes first; a value of NaN is left out. A frame without a time is near no other.
+    """
+    peaks: list[int] = []
+    chosen: dict[str, list[float]] = defaultdict(
+        list
+    )  # times by video, sorted: only the two beside a new one can be near
     for place in sorted((p for p in range(len(values)) if not math.isnan(values[p])), key=lambda p: -values[p]):
-        if len(chosen) == count:
+        if len(peaks) == count:
             break
-        time, look = frames.times[place], frames.looks[place]
-        timed = not math.isnan(time)
-        after = bisect.bisect_left(times, time) if timed else 0
-        near = timed and any(abs(time - other) < frames.apart for other in times[max(0, after - 1) : after + 1])
-        if near or _looks_like_any(look, looks_without_time if timed else looks):
-            continue
-        chosen.append(place)
-        if timed:
-            times.insert(after, time)
-        for known in (looks,) if timed else (looks, looks_without_time):
-            known.extend([look] if look else [])
-    return chosen
-
-
-def _looks_like_any(look: int, others: array[int]) -> bool:
-    if not (look and others):
-        return False
-    return bool((np.bitwise_count(np.frombuffer(others, np.uint64) ^ np.uint64(look)) <= SAME_LOOK).any())
+        time, others = times[place], chosen[videos[place]]
+        if time is not None:
+            after = bisect.bisect_left(others, time)
+            if any(abs(time - other) < apart for other in others[max(0, after - 1) : after + 1]):
+                continue
+            others.insert(after, time)
+        peaks.append(place)
+    return peaks
 
 
 def write_moments(path: Path, lists: dict[str, tuple[str, list[Moment]]]) -> None:
@@ -242,26 +211,17 @@ def _worst_of_folder(
     folder: Path, score: str, statistic: str, count: int, apart: float, fps: float | None
 ) -> list[Moment]:
     manifest = read_manifest(folder)
-    values, times, looks = array("d"), array("d"), array("Q")
-    names: list[str] = []
-    known_times: list[float | None] = []
-    inner, start = "", 0.0
+    names, videos = list[str](), list[str]()
+    values, times = list[float](), list[float | None]()
+    numbers: Counter[str] = Counter()
     for record in iterate_records(folder, all_shards(manifest)):
-        values.append(record.get(statistic, {}).get(score, math.nan))
         names.append(record["name"])
-        known_times.append(record.get("time", record.get("index", len(known_times)) / fps if fps else None))
-        time = record.get("time", math.nan)
-        if fps is not None and math.isnan(time):
-            if (of := record["name"].rpartition("/")[0]) != inner:
-                inner, start = of, (times[-1] if times else 0.0) + apart  # nothing of another folder is near
-            time = start + len(times) / fps
-        times.append(time)
-        looks.append(recorded_look(record))
-    if len(values) and all(map(math.isnan, values)):
+        videos.append(record["name"].rpartition("/")[0])
+        values.append(record.get(statistic, {}).get(score, math.nan))
+        times.append(record.get("time", numbers[videos[-1]] / fps if fps else None))
+        numbers[videos[-1]] += 1
+    if values and all(map(math.isnan, values)):
         known = ", ".join(name for name in (manifest or {}).get("maps", {}) if name != "prediction")
-        given = f"the frames of {folder} have no {statistic} of '{score}'"
-        raise InputError(given, f"a score of {known}", "choose another one")
-    return [
-        Moment(folder, names[place], known_times[place], values[place], bool(looks[place]))
-        for place in separated_peaks(values, Neighbours(times, looks, apart), count)
-    ]
+        raise InputError(f"the frames of {folder} have no {statistic} of '{score}'; their scores are {known}")
+    peaks = separated_peaks(values, times, videos, apart, count)
+    return [Moment(folder, names[place], times[place], values[place]) for place in peaks]

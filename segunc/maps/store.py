@@ -22,7 +22,7 @@ from segunc.maps.encoding import Array, class_ids, encode_compact, encode_jpeg, 
 from segunc.maps.folder import OVERLAY, PREDICTION, START_LOCK, clear_folder, damaged_file, refuse_foreign, write_map
 from segunc.maps.manifest import COMPACT_VALUES, MAKERS, STATE_KEYS, Manifest, continued_manifest, read_manifest
 from segunc.maps.shards import FRAMES_NAME, LOCK_STEM, STATISTICS, FrameLog, Record, Shard, read_state, write_state
-from segunc.maps.statistics import MASK_NAME, Region, map_statistics, write_frame_table
+from segunc.maps.statistics import MASK_NAME, Region, map_statistics
 
 WHOLE = Shard()
 Maps = Mapping[str, Array]
@@ -37,10 +37,9 @@ class MapsWriter:
         manifest: :func:`segunc.maps.manifest.build_manifest`; its ``run`` part must equal that of an existing folder.
         overwrite: remove the maps of an existing maps folder first. A folder without a manifest, or with anything that
             the run did not write, is never cleared.
-        source: of the frames; with ``overwrite``, its frames' files are the run's own even where they have no line yet.
         shard: which part of the frames is written here; the others may be written at the same time.
         region: pixels that count; the others are stored as 0 and no statistic knows them.
-        verify: read the maps of finished frames and compare them with their sums, where else their sizes are enough.
+        verify: compare the maps of finished frames with their sums, where else their sizes are enough.
 
     Attributes:
         manifest: as it stands.
@@ -49,8 +48,9 @@ class MapsWriter:
         failed: name -> reason of the frames that failed in this run; the manifest lists them, the next run tries them again.
         was_complete: the folder (or shard) had been finished without a failure before this run.
 
-    InputError where the folder holds other files, was written with other settings or in other shards, or is being written
-    by another run.
+    Raises:
+        InputError: the folder holds other files, was written with other settings or in other shards, or is being written by
+            another run.
     """
 
     def __init__(
@@ -61,7 +61,6 @@ class MapsWriter:
         overwrite: bool = False,
         shard: Shard = WHOLE,
         region: Region | None = None,
-        source: FrameSource | None = None,
         verify: bool = False,
     ) -> None:
         self.out, self.shard, self._region, self._verify = out, shard, region, verify
@@ -70,19 +69,18 @@ class MapsWriter:
         self._log = FrameLog(inside(out, shard.file(FRAMES_NAME)))
         self._begun = self._closed = False
         if overwrite and not shard.whole:
-            raise InputError("--overwrite of one shard", "a whole folder", f"remove {out} before the first shard")
+            raise InputError("one shard cannot overwrite a folder", hint=f"remove {out} before the first shard")
         if read_manifest(out) is None:
             refuse_foreign(out)
         try:
             out.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            given = f"output {out} cannot be made ({error.strerror})"
-            raise InputError(given, "a folder that can be written", "give another --out") from error
+            raise InputError(f"output {out} cannot be made ({error.strerror})", hint="give another --out") from error
         what = f"output {out}" if shard.whole else f"shard {shard} of output {out}"
         self._lock = Lock(out / shard.file(LOCK_STEM), what)
         try:
             with self._start_lock():
-                self._start(manifest, overwrite, source)
+                self._start(manifest, overwrite)
         except BaseException:
             self._lock.release()
             raise
@@ -105,8 +103,9 @@ class MapsWriter:
         """Take up what an earlier run left; call it before the first frame.
 
         The source tells which frames have changed since, and where each stands; without one, places are those of the lines.
-        InputError where
-        ``frames.jsonl`` is damaged, or the source lacks a finished frame; the folder is as it was then.
+
+        Raises:
+            InputError: the source lacks a finished frame; the folder is as it was then.
         """
         try:
             self.forgotten = self._log.recover(lambda record: self._place_of(record, source))
@@ -121,7 +120,7 @@ class MapsWriter:
         self._log.open()
 
     def visible(self, maps: Maps) -> Maps:
-        """The maps of a frame with 0 outside of the region; InputError where that does not fit the frame."""
+        """Return the maps of a frame with 0 outside of the region; InputError where that does not fit the frame."""
         return maps if self._region is None else self._region.clear(maps)
 
     def store(
@@ -143,27 +142,26 @@ class MapsWriter:
             overlay: RGB uint8 picture for ``overlay/``.
             place: the frame's place in the source; the next one where None.
 
-        InputError where a map is missing, has another size or type, or holds NaN; OSError where a file cannot be written.
+        Raises:
+            InputError: a map is missing, has another size or type, or holds NaN.
+            OSError: a file cannot be written.
         """
         expected = {PREDICTION, *self._thresholds}
         if set(maps) != expected:
-            raise InputError(f"frame {name} has the maps {sorted(maps)}", f"{sorted(expected)}", "repair the process")
+            raise InputError(f"frame {name} has the maps {sorted(maps)}, not {sorted(expected)}")
         height, width = maps[PREDICTION].shape
         for score, values in maps.items():
             if values.shape != (height, width):
-                given = f"map {score} of frame {name} is {values.shape}"
-                raise InputError(given, f"{(height, width)}", "repair the process")
+                raise InputError(f"map {score} of frame {name} is {values.shape}, not {(height, width)}")
         stored: Maps = {PREDICTION: class_ids(maps[PREDICTION], name)} | {
             score: encode_score(score, maps[score]) for score in self._thresholds
         }
         stored = self.visible(stored)
         kept = None if self._region is None else self._region.at(height, width)
-        found = {s: map_statistics(stored[s], threshold, kept) for s, threshold in self._thresholds.items()}
         record: Record = {"name": name, "index": self.lines.next if place is None else place, "size": [height, width]}
         files, sums = record["files"], record["sums"] = {}, {}
         for score, values in stored.items():
-            described = self.manifest["maps"][score]
-            if described.get("value") in COMPACT_VALUES.values():
+            if self.manifest["maps"][score].get("value") in COMPACT_VALUES.values():
                 values = encode_compact(values)
             floats = values.dtype == np.float16
             files[score] = f"{score}/{name}.{'npy' if floats else 'png'}"
@@ -171,8 +169,9 @@ class MapsWriter:
         if overlay is not None:
             files[OVERLAY] = f"{OVERLAY}/{name}.jpg"
             sums[OVERLAY] = write_map(self.out, files[OVERLAY], encode_jpeg(overlay))
+        numbers = {s: map_statistics(stored[s], threshold, kept) for s, threshold in self._thresholds.items()}
         for statistic in STATISTICS:
-            record[statistic] = {score: numbers[statistic] for score, numbers in found.items() if statistic in numbers}
+            record[statistic] = {score: of[statistic] for score, of in numbers.items() if statistic in of}
         return record
 
     def commit(self, record: Record) -> None:
@@ -195,9 +194,6 @@ class MapsWriter:
         try:
             self.lines.close()
             self._write_state(status, self._log.count)
-            with self._start_lock():  # the table, by the run that has the last word on the folder
-                if self.shard.whole or (read_manifest(self.out) or {}).get("status") == "finished":
-                    write_frame_table(self.out, self.manifest, list(self._thresholds))
         finally:
             self._lock.release()
 
@@ -207,10 +203,10 @@ class MapsWriter:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self.close("finished" if kind is None else "interrupted")
 
-    def _start(self, manifest: Mapping[str, Any], overwrite: bool, source: FrameSource | None) -> None:
+    def _start(self, manifest: Mapping[str, Any], overwrite: bool) -> None:
         before = read_manifest(self.out)
         if before is not None and overwrite:
-            clear_folder(self.out, before, source)
+            clear_folder(self.out, before)
             before = None
         self.manifest: Manifest = continued_manifest(self.out, before, manifest, self.shard)
         if before is not None and self.shard.whole:  # other shards may be writing
@@ -231,7 +227,7 @@ class MapsWriter:
             self._write_state("running", 0)  # else once it is known that the run can go on
 
     def _place_of(self, record: Record, source: FrameSource | None) -> int | None:
-        """Where the frame of a line stands now; None where its maps are gone or damaged, or its image file was replaced."""
+        """Return where the frame of a line stands now; None where its maps are damaged, or its image file was replaced."""
         if damaged_file(self.out, record, verify=self._verify) is not None:
             return None
         if source is None:
@@ -240,12 +236,15 @@ class MapsWriter:
         if not isinstance(place, int) or source.name_of(place) != name:
             place = source.position(name)
         if place is None:
-            given = f"{self.out} holds maps of frame {name}, which {source.path} does not hold"
-            remedy = "restore it (--all-images, where it looks like a label), give another --out, or --overwrite"
-            raise InputError(given, "an input that still has every finished frame", remedy)
+            raise InputError(
+                f"{self.out} holds maps of frame {name}, which {source.path} does not hold",
+                hint="restore it (--all-images, where it looks like a label), give another --out, or --overwrite",
+            )
         if not self.shard.owns(place, int(self.manifest["run"].get("group", 1))):
-            given = f"frame {name} of shard {self.shard} in {self.out} now stands in another shard"
-            raise InputError(given, "an input whose frames have the order that they had", "give another --out")
+            raise InputError(
+                f"frame {name} of shard {self.shard} in {self.out} now stands in another shard, as the order of frames has changed",
+                hint="give another --out",
+            )
         return place if source.stamp(name) == record.get("stamp") else None
 
     def _start_lock(self) -> Lock:

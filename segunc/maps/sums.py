@@ -1,7 +1,6 @@
-"""Checksums of a maps folder: of each file in its frame's line, of each line and of the manifest in themselves.
+"""Checksums of a maps folder: each file's in its frame's line, each line's and the manifest's in itself.
 
-They find damage, a flipped bit, a cut file, a number edited by hand. They do not find forgery: whoever writes a folder anew
-writes them anew.
+They find damage (a flipped bit, a cut file, a number edited by hand) and no forgery.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ REPAIR = "make it again: `segunc doctor --maps DIR --repair`, or the same predic
 _DIGITS = 16
 _SEAL = re.compile(rb',"sum":"([0-9a-f]{16})"}\n\Z')
 _LENGTH = len(',"sum":""}\n') + _DIGITS
-_OF_MANIFEST = "sha256"
+_MANIFEST_KEY = "sha256"
 
 
 class DamageError(InputError):
@@ -30,12 +29,12 @@ class DamageError(InputError):
 
 
 def file_sum(data: bytes) -> Sum:
-    """What the line of a frame says of a file of these bytes."""
+    """Return what the line of a frame says of a file of these bytes."""
     return len(data), hashlib.sha256(data).hexdigest()[:_DIGITS]
 
 
 def seal_line(content: Mapping[str, Any]) -> bytes:
-    """A line of compact JSON whose last value, ``sum``, begins the SHA-256 of the object without it."""
+    """Write a line of compact JSON whose last value, ``sum``, begins the SHA-256 of the object without it."""
     text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
     return text[:-1] + f',"sum":"{hashlib.sha256(text).hexdigest()[:_DIGITS]}"}}\n'.encode()
 
@@ -45,21 +44,20 @@ def open_line(line: bytes, where: str) -> bytes:
     seal = _SEAL.search(line, max(0, len(line) - _LENGTH))
     text = b"" if seal is None else line[: seal.start()] + b"}"
     if seal is None or hashlib.sha256(text).hexdigest()[:_DIGITS].encode() != seal[1]:
-        raise DamageError(f"{where}, was changed since it was written", "the line that its sum is of", REPAIR)
+        raise DamageError(f"{where}, was changed since it was written", hint=REPAIR)
     return text
 
 
 def seal(content: Mapping[str, Any]) -> dict[str, Any]:
-    """A JSON object with the SHA-256 of its values, whatever their order and layout, as ``sha256``."""
-    return {**content, _OF_MANIFEST: _digest(content)}
+    """Return a JSON object with the SHA-256 of its values, whatever their order and layout, as ``sha256``."""
+    return {**content, _MANIFEST_KEY: _digest(content)}
 
 
 def unseal(content: dict[str, Any], path: Path) -> dict[str, Any]:
     """Return what :func:`seal` was given; DamageError where the sum does not fit, or is missing."""
-    inner = {key: value for key, value in content.items() if key != _OF_MANIFEST}
-    if content.get(_OF_MANIFEST) != _digest(inner):
-        what = f"{path} was changed since it was written"
-        raise DamageError(what, f"values that its {_OF_MANIFEST} is of", "restore it, or predict into a new folder")
+    inner = {key: value for key, value in content.items() if key != _MANIFEST_KEY}
+    if content.get(_MANIFEST_KEY) != _digest(inner):
+        raise DamageError(f"{path} was changed since it was written", hint="restore it, or predict into a new folder")
     return inner
 
 

@@ -83,8 +83,8 @@ def demo(options: DemoOptions, step: Step | None = None, say: Callable[[str], No
     video = data / "video" / "crossing.webm"
     crossing = opts.PredictOptions(model=abnn, input=video, out=out / "video", overlay=True, device=device)
     step("maps and overlay video of the crossing", "predict", crossing)
-    page, numbers = out / "review", out / "anomaly.json"
-    shown = opts.ReviewOptions(out / "maps", anomaly_labels=masks, metrics=numbers, out=page, device=device)
+    page = out / "review"
+    shown = opts.ReviewOptions(out / "maps", anomaly_labels=masks, out=page, device=device)
     step("a page to look at", "review", shown)
     labels = data / "video" / "crossing_anomaly"
     shown = opts.ReviewOptions(out / "video", anomaly_labels=labels, out=out / "review-video", device=device)

@@ -266,9 +266,9 @@ def predict_shard(job: Job, place: int, shard: Shard, execution: Execution) -> S
     options, target, source = job.options, job.inputs[place], job.sources[place]
     sampler = job.sampler.with_execution(chunk=execution.chunk, compiled=execution.compiled)
     manifest = run_manifest(job, place, execution)
-    overlay = overlay_drawer(job.overlay, manifest, not options.no_caption) if job.overlay else None
+    overlay = overlay_drawer(job.overlay, manifest) if job.overlay else None
     kept: dict[str, Any] = {"overwrite": options.overwrite, "verify": options.verify}
-    writer = MapsWriter(target.out, manifest, shard=shard, region=job.region, source=source, **kept)
+    writer = MapsWriter(target.out, manifest, shard=shard, region=job.region, **kept)
     process = FrameProcess(sampler, job.scores, size=options.size, tiling=job.tiling, redraw=options.redraw)
     with ConsoleProgress(label=target.label) as show:
         return run_pipeline(
@@ -310,7 +310,6 @@ def run_manifest(job: Job, place: int, execution: Execution) -> dict[str, Any]:
         "store": "png",
         "redraw": options.redraw,
         **({"compact": True} if options.compact else {}),
-        **({"captions": False} if job.overlay and options.no_caption else {}),
         "precision": sampler.precision,
         "compiled": execution.compiled,
         "chunk": execution.chunk,
@@ -341,7 +340,7 @@ def run_manifest(job: Job, place: int, execution: Execution) -> dict[str, Any]:
     ) | {"command": _command(options)}
 
 
-def overlay_drawer(score: str, manifest: dict[str, Any], captions: bool = True) -> DrawOverlay:
+def overlay_drawer(score: str, manifest: dict[str, Any]) -> DrawOverlay:
     """Return what draws the overlay of a frame, of a score that is written and has a fixed range."""
     from segunc.gallery.colormap import display_range
     from segunc.gallery.overlay import Legend, draw_overlay, frame_caption
@@ -355,8 +354,8 @@ def overlay_drawer(score: str, manifest: dict[str, Any], captions: bool = True) 
 
     def draw(frame: Frame, maps: Maps) -> Image:
         assert frame.image is not None
-        caption = frame_caption(frame.name, frame.time) if captions else ""
-        return draw_overlay(frame.image, np.asarray(maps[score]), legend, caption=caption).picture()
+        caption = frame_caption(frame.name, frame.time)
+        return draw_overlay(frame.image, np.asarray(maps[score]), legend, caption=caption)
 
     return draw
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,11 @@ from segunc.evaluation.compare import Comparison, csv_table, format_comparison, 
 from segunc.evaluation.compare import compare as compare_results
 from segunc.exchange.export import ExportResult, export_maps
 from segunc.gallery.description import run_id
-from segunc.gallery.page import VERDICTS_NAME, page_of, write_review, write_verdicts
-from segunc.gallery.pictures import write_pictures
+from segunc.gallery.page import PageSettings, page_of, write_review, write_verdicts
+from segunc.gallery.pictures import PictureSettings, write_pictures
 from segunc.gallery.video import frame_rate, video_suffix, write_video
 from segunc.maps.folder import PREDICTION
-from segunc.maps.labelled import open_maps
+from segunc.maps.labelled import LabelSources, open_maps
 from segunc.maps.manifest import read_manifest
 from segunc.maps.statistics import Moment, maps_folders, worst_moments, write_moments
 from segunc.maps.verdicts import agreement_table, merge_verdicts, read_verdicts, summary_table
@@ -50,7 +50,7 @@ def compare(options: CompareOptions) -> CompareResult:
     """
     out = _path(options.out)
     if out is not None and out.suffix.lower() not in (".md", ".csv"):
-        raise InputError(f"--out {out}", "the path of a .md or .csv file", "e.g. table.md")
+        raise InputError(f"--out {out} ends in neither .md nor .csv", hint="--out table.md")
     results = load_results([Path(path) for path in options.results], options.names)
     comparison = compare_results(results, scores=options.scores, keys=options.keys, baseline=options.baseline)
     text = format_comparison(comparison)
@@ -73,19 +73,17 @@ def export(options: ExportOptions) -> ExportResult:
     >>> result.written == result.total, *(len(list(result.folder.glob(f"*_{part}.npy"))) for part in ("anomaly", "segmentation"))
     (True, 4, 4)
     """
-    to = options.to
-    if options.anomaly_only and to != "fishyscapes":
-        raise InputError(f"--anomaly-only with --to {to}", "--to fishyscapes", "leave out --anomaly-only")
+    if options.anomaly_only and options.to != "fishyscapes":
+        raise InputError(f"--anomaly-only means nothing to --to {options.to}", hint="leave out --anomaly-only")
     with ConsoleProgress() as show:
         return export_maps(
             Path(options.maps),
             Path(options.out),
             options.score,
-            to,
+            options.to,
             method=options.method,
             dataset=options.dataset,
             anomaly_only=options.anomaly_only,
-            overwrite=options.overwrite,
             on_frame=show.count,
         )
 
@@ -111,37 +109,28 @@ def overlay(options: OverlayOptions) -> OverlayResult:
     >>> [(place.name, len(pictures)) for place, pictures in result.pictures.items()]
     [('overlay-epistemic', 4)]
     """
-    if options.video and options.format == "pdf":
-        raise InputError("--video with --format pdf", "--format png or jpg", "a video is made from the pictures")
     if options.fps is not None and not options.video:
-        raise InputError(f"--fps {options.fps:g} without --video", "both", "add --video")
+        raise InputError(f"--fps {options.fps:g} is the rate of a video, which was not asked for", hint="add --video")
     entry = entry_of_labels(options.dataset, None, options.anomaly_class)
     maps, out = Path(options.maps), Path(options.out)
-    rate = frame_rate(maps, options.fps) if options.video else None
+    rate = (options.fps or frame_rate(maps)) if options.video else None
+    settings = PictureSettings(**_shared_fields(PictureSettings, options))
     with ConsoleProgress() as show:
-        written = write_pictures(
-            maps,
-            out,
-            scores=options.score,
-            panel=options.panel,
-            frames=options.frames,
-            suffix=options.format,
-            ranges=options.ranges,
-            flags=options.flag,
-            captions=not options.no_caption,
-            theme=options.theme,
-            images=options.images,
-            **label_arguments(options, entry),
-            on_frame=show.count,
-        )
+        labels = LabelSources(**label_arguments(options, entry))
+        written = write_pictures(maps, out, settings, labels, on_frame=show.count)
     pictures = {out / name: paths for name, paths in written.pictures.items()}
     times = written.times if options.fps is None else []
     videos = {
         folder: write_video(paths, out / f"{folder.name}{video_suffix()}", rate, times)
         for folder, paths in pictures.items()
-        if rate is not None and paths
+        if rate is not None
     }
     return OverlayResult(pictures, videos, tuple(written.notes), written.failure)
+
+
+def _shared_fields(settings: type, options: Any) -> dict[str, Any]:
+    """Return the values of a verb's options for the fields of ``settings``, which have the same names."""
+    return {each.name: getattr(options, each.name) for each in fields(settings)}
 
 
 @dataclass(frozen=True)
@@ -168,25 +157,12 @@ def review(options: ReviewOptions) -> ReviewResult:
     if options.verdicts:
         return _import([Path(path) for path in options.verdicts], options)
     if not options.out:
-        raise InputError("no --out is given", "a folder for the page", "e.g. --out review")
+        raise InputError("the page has no place", hint="--out review")
     entry = entry_of_labels(options.dataset, options.label_map, options.anomaly_class)
-    labels = label_arguments(options, entry)
+    settings = PageSettings(**_shared_fields(PageSettings, options))
     with ConsoleProgress() as show:
-        page = write_review(
-            Path(options.maps),
-            Path(options.out),
-            **labels,
-            compare=_path(options.compare),
-            images=options.images,
-            metrics=_path(options.metrics),
-            scores=options.scores,
-            limit=options.limit,
-            exact=options.exact,
-            apart=options.apart,
-            fps=options.fps,
-            on_frame=show.count,
-            on_space=show.say,
-        )
+        labels = LabelSources(**label_arguments(options, entry))
+        page = write_review(Path(options.maps), Path(options.out), settings, labels, show.count)
     record = page_of(Path(options.out)) or {}
     failure, problems = "", record.get("problems", {})
     if problems:
@@ -196,22 +172,22 @@ def review(options: ReviewOptions) -> ReviewResult:
     return ReviewResult(page.resolve(), notes=tuple(record.get("notices", ())), failure=failure)
 
 
-def _import(given: Sequence[Path], options: ReviewOptions) -> ReviewResult:
+def _import(paths: Sequence[Path], options: ReviewOptions) -> ReviewResult:
+    """Merge and count verdicts and, where there is a page of the same run, let it show them."""
     reader = open_maps(Path(options.maps), several=True)
-    verdicts = merge_verdicts(read_verdicts(path, run_id(reader), reader.frames) for path in given)
+    run = run_id(reader)
+    verdicts = merge_verdicts(read_verdicts(path, run, reader.frames) for path in paths)
     table = "\n\n".join(filter(None, (summary_table(verdicts, len(reader.frames)), agreement_table(verdicts))))
     if not options.out:
         return ReviewResult(verdicts=table)
     out = Path(options.out)
-    page = page_of(out)
-    if page is None or page.get("run") != run_id(reader):
-        raise InputError(f"{out} is no review page of these maps", "the --out of that page", "check the path")
-    write_verdicts(out, run_id(reader), verdicts)
-    return ReviewResult(verdicts=table, path=out / VERDICTS_NAME)
+    if (page_of(out) or {}).get("run") != run:
+        raise InputError(f"{out} is no review page of the maps in {reader.folder}", hint="give the --out of that page")
+    return ReviewResult(verdicts=table, path=write_verdicts(out, run, verdicts))
 
 
-def _path(given: str | Path | None) -> Path | None:
-    return Path(given) if given else None
+def _path(path: str | Path | None) -> Path | None:
+    return Path(path) if path else None
 
 
 @dataclass(frozen=True)
@@ -230,7 +206,7 @@ class SummaryResult:
 
 @takes(SummaryOptions)
 def summary(options: SummaryOptions) -> SummaryResult:
-    """The worst moments of one or several maps folders, and the frames to label first.
+    """List the worst moments of one or several maps folders, and the frames to label first.
 
     Raises:
         InputError: there are no such maps or statistics.
@@ -239,39 +215,41 @@ def summary(options: SummaryOptions) -> SummaryResult:
     3
     """
     folders = maps_folders(Path(options.maps))
-    notes = []
     manifests = {folder: read_manifest(folder) or {} for folder in folders}
-    for folder, manifest in manifests.items():
-        if manifest.get("status") != "finished":
-            status = manifest.get("status", "unknown")
-            notes.append(f"{folder} is not finished (status {status}); the list is of what is there")
-    lost = [(folder, failure) for folder, manifest in manifests.items() for failure in manifest.get("failed", [])]
-    failure = ""
-    if lost:
-        folder, first = lost[0]
-        which = f"first {first['name']} of {folder} ({first['reason']})"
-        failure = f"{len(lost)} frames have no maps and are in no list, {which}; the same predict tries them again"
+    notes = [
+        f"{folder} is not finished (status {manifest.get('status', 'unknown')}); the list is of what is there"
+        for folder, manifest in manifests.items()
+        if manifest.get("status") != "finished"
+    ]
     shared = set.intersection(*(set(manifest.get("maps", {})) - {PREDICTION} for manifest in manifests.values()))
     score = options.score or first_shown(sorted(shared) or ["entropy"])
     label_score = options.label_score or ("epistemic" if "epistemic" in shared else score)
     if not options.label_score and label_score != "epistemic":
         notes.append(f"no map of epistemic, so frames to label are ranked by {label_score}")
-    how: dict[str, Any] = {"count": options.top, "apart": options.apart, "fps": options.fps}
-    moments = worst_moments(folders, score, options.statistic, **how)
-    label = worst_moments(folders, label_score, "mean", **how)
-    if lone := [m for m in moments if m.time is None and not m.look]:
-        lack = "nothing tells which frames are of one moment, so neighbours may be listed"
-        notes.append(f"of {lone[0].name} neither time nor look is recorded: {lack}; --fps gives images their times")
+    settings: dict[str, Any] = {"count": options.top, "apart": options.apart, "fps": options.fps}
+    moments = worst_moments(folders, score, options.statistic, **settings)
+    label = worst_moments(folders, label_score, "mean", **settings)
     if not moments:
-        given = f"{options.maps} holds no finished frame"
-        raise InputError(given, "at least one", "let the prediction finish one first")
+        raise InputError(f"{options.maps} holds no finished frame", hint="let the prediction finish one first")
+    untimed = [moment.name for moment in moments if moment.time is None]
+    if untimed:
+        notes.append(
+            f"no time is recorded of {untimed[0]}, so neighbours may be listed; --fps gives images their times"
+        )
     by, label_by = f"{score}.{options.statistic}", f"{label_score}.mean"
     out = _path(options.out)
     if out is not None:
         write_moments(out, {"moments": (by, moments), "label": (label_by, label)})
-    words = {
-        f"at least {options.apart:g} s apart": any(m.time is not None for m in moments),
-        "no two that look alike": any(m.time is None and m.look for m in moments),
-    }
-    said = ", ".join(word for word, holds in words.items() if holds)
-    return SummaryResult(tuple(moments), by, tuple(label), label_by, said, tuple(notes), out, failure)
+    words = f"at least {options.apart:g} s apart" if len(untimed) < len(moments) else ""
+    failure = _lost_frames(manifests)
+    return SummaryResult(tuple(moments), by, tuple(label), label_by, words, tuple(notes), out, failure)
+
+
+def _lost_frames(manifests: Mapping[Path, Mapping[str, Any]]) -> str:
+    """Say how many frames failed when they were predicted, and which first; empty where none did."""
+    lost = [(folder, failure) for folder, manifest in manifests.items() for failure in manifest.get("failed", [])]
+    if not lost:
+        return ""
+    folder, first = lost[0]
+    which = f"first {first['name']} of {folder} ({first['reason']})"
+    return f"{len(lost)} frames have no maps and are in no list, {which}; the same predict tries them again"

@@ -34,7 +34,7 @@ from segunc.evaluation.resampling import load_replicates
 from segunc.frames.sources import open_source
 from segunc.frames.video import VideoSource
 from segunc.gallery.description import run_id
-from segunc.gallery.page import kept_verdicts, page_of
+from segunc.gallery.page import page_of
 from segunc.maps.health import examine
 from segunc.maps.pipeline import run_pipeline
 from segunc.maps.reader import MapsReader
@@ -219,7 +219,7 @@ def resume(root: Path, file: Path) -> Any:
     """``predict --verify`` into the folder: what is damaged is made again, to the same bytes."""
     writer = MapsWriter(root / "maps", manifest(input="in"), verify=True)
     run_pipeline(open_source(root / "in"), process, writer)
-    return {name: data for name, data in folder_bytes(root / "maps").items() if name != "frames.csv"}
+    return folder_bytes(root / "maps")
 
 
 def sealed_again(data: bytes) -> bytes:
@@ -334,27 +334,16 @@ def read_classes(root: Path, file: Path) -> Any:
 
 
 def verdicts(world: World, folder: Path) -> list[Path]:
-    """Verdicts of both kinds of file, on maps beside them."""
-    files = []
-    for ending in ("json", "csv"):
-        reader = MapsReader(write_maps(folder / ending))
-        path, run, (first, second) = folder / ending / f"verdicts.{ending}", run_id(reader), reader.frames
-        region: dict[str, Any] = {"box": [1, 2, 4, 4], "area": 16, "size": list(SIZE), "mask": [65, 4, 97, 4]}
-        region |= {"score": "entropy", "threshold": 0.5, "value": 0.75}
-        one: dict[str, Any] = {"frame": first, "verdict": "true-alarm", "note": "a dog"}
-        one |= {"time": "2025-01-01T00:00:00Z", "reviewer": "ann"}
-        entries = [one, one | {"reviewer": "bob", "verdict": "unsure"}, one | {"frame": second, "region": region}]
-        if ending == "json":
-            path.write_text(json.dumps({"format": "segunc-verdicts", "version": 2, "run": run, "verdicts": entries}))
-        else:
-            rows = [",".join(columns := ("run", *one, *region))]
-            for entry in entries:
-                flat = entry | (entry.get("region") or {}) | {"run": run}
-                words = (flat.get(column, "") for column in columns)
-                rows.append(",".join(" ".join(map(str, w)) if isinstance(w, list) else str(w) for w in words))
-            path.write_text("\n".join(rows) + "\n")
-        files.append(path)
-    return files
+    """Verdicts on maps beside them."""
+    reader = MapsReader(write_maps(folder))
+    path, run, (first, second) = folder / "verdicts.json", run_id(reader), reader.frames
+    region: dict[str, Any] = {"box": [1, 2, 4, 4], "area": 16, "size": list(SIZE), "mask": [65, 4, 97, 4]}
+    region |= {"score": "entropy", "threshold": 0.5, "value": 0.75}
+    one: dict[str, Any] = {"frame": first, "verdict": "true-alarm", "note": "a dog"}
+    one |= {"time": "2025-01-01T00:00:00Z", "reviewer": "ann"}
+    entries = [one, one | {"reviewer": "bob", "verdict": "unsure"}, one | {"frame": second, "region": region}]
+    path.write_text(json.dumps({"format": "segunc-verdicts", "version": 2, "run": run, "verdicts": entries}))
+    return [path]
 
 
 def read_judged(root: Path, file: Path) -> Any:
@@ -364,15 +353,8 @@ def read_judged(root: Path, file: Path) -> Any:
     return table, segunc.evaluate(options).numbers
 
 
-ONE_VERDICT = {"frame": "a", "verdict": "missed", "note": "", "time": "", "reviewer": ""}
-PAGES = {
-    "verdicts.json": {"format": "segunc-verdicts", "version": 2, "run": "0", "verdicts": [ONE_VERDICT]},
-    "review.json": {"format": "segunc-review", "run": "0"},
-}
-
-
 def read_page(root: Path, file: Path) -> Any:
-    return page_of(root), kept_verdicts(root, "0")
+    return page_of(root)
 
 
 def results(pattern: str) -> Seeds:
@@ -426,7 +408,7 @@ READERS: dict[str, Reader] = {
     "label maps": Reader(of_text(LABELS), read_labels),
     "class maps and groups": Reader(of_text(TABLES), read_classes),
     "verdicts": Reader(verdicts, read_judged),
-    "pages": Reader(of_text({name: json.dumps(content) for name, content in PAGES.items()}), read_page),
+    "pages": Reader(of_text({"review.json": json.dumps({"format": "segunc-review", "run": "0"})}), read_page),
     "results": Reader(results("first.json"), read_results),
     "results as thresholds": Reader(results("first.json"), of_file(lambda file: read_thresholds([str(file)]))),
     "replicates": Reader(results("first.replicates.npz"), of_file(load_replicates)),

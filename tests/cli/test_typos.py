@@ -28,7 +28,6 @@ LINES = {
     "doctor --maps nowhere": "nowhere",
     "doctor --model FOLDER --image nowhere.png": "nowhere.png",
     "import smp:x --out o --weights nowhere": "nowhere",
-    "review --maps FOLDER --out o --metrics nowhere": "nowhere",
     "review --maps nowhere --out o": "nowhere",
     "summary --maps nowhere": "nowhere",
     "overlay --maps nowhere --out o": "nowhere",

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from segunc.gallery.page import write_review
 from tests.gallery.browser import Visit
-from tests.gallery.scenes import LABEL_MAP, Scene, write_scene
+from tests.gallery.scenes import LABEL_MAP, Scene, write_page, write_scene
 
 
 @pytest.fixture(scope="session")
@@ -30,7 +29,7 @@ def full_page(scene: Scene, tmp_path_factory: pytest.TempPathFactory) -> Path:
         "scores": ["all"],
         "exact": True,
     }
-    return write_review(scene.maps, tmp_path_factory.mktemp("full") / "review", **given)
+    return write_page(scene.maps, tmp_path_factory.mktemp("full") / "review", **given)
 
 
 @pytest.fixture(scope="module")

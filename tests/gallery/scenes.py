@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,9 @@ import numpy as np
 
 from segunc.data.labels import LabelMap
 from segunc.frames.sources import open_source
+from segunc.gallery.page import PageSettings, write_review
+from segunc.gallery.pictures import PictureSettings, WrittenPictures, write_pictures
+from segunc.maps.labelled import LabelSources
 from segunc.maps.manifest import build_manifest
 from segunc.maps.store import MapsWriter
 from tests.maps.fakes import CLASSES, PALETTE
@@ -47,6 +50,22 @@ def score_maps(grey: Any, seed: int, *, shift: float = 0.0) -> dict[str, Any]:
     }
 
 
+def split(settings: type, given: dict[str, Any]) -> Any:
+    """Take the fields of a class out of what is given."""
+    names = [field.name for field in fields(settings) if field.name in given]
+    return settings(**{name: given.pop(name) for name in names})
+
+
+def write_page(maps: Path, out: Path, **given: Any) -> Path:
+    """Write a page of these settings and labels."""
+    return write_review(maps, out, split(PageSettings, given), split(LabelSources, given), **given)
+
+
+def draw(maps: Path, out: Path, **given: Any) -> WrittenPictures:
+    """Draw pictures by these settings and labels."""
+    return write_pictures(maps, out, split(PictureSettings, given), split(LabelSources, given), **given)
+
+
 def write_maps(
     images: Path,
     out: Path,
@@ -71,8 +90,7 @@ def write_maps(
             found = score_maps(grey, frame.index + 100 * seed, shift=shift)
             maps = {"prediction": prediction, **{name: found[name] for name in scores}}
             record = writer.store(frame.name, maps, place=frame.index)
-            look = int(np.random.default_rng(frame.index).integers(2**62))  # each of another place
-            writer.commit(record | {"stamp": frame.stamp, "look": f"{look:016x}"})
+            writer.commit(record | {"stamp": frame.stamp})
     return out
 
 
@@ -109,6 +127,6 @@ def write_video_scene(root: Path, count: int = 40, fps: float = 20.0) -> Path:
     with MapsWriter(maps, manifest) as writer:
         for index in range(count):
             level = 0.2 + 0.5 * max(0, 1 - abs(index - 10) / 5) + 0.7 * max(0, 1 - abs(index - 30) / 5)
-            prediction = np.zeros(SIZE, np.uint8)
-            writer.write(f"{index:06d}", {"prediction": prediction, "entropy": np.full(SIZE, level, np.float32)})
+            content = {"prediction": np.zeros(SIZE, np.uint8), "entropy": np.full(SIZE, level, np.float32)}
+            writer.commit(writer.store(f"{index:06d}", content) | {"time": index / fps})
     return maps

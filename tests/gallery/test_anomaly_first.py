@@ -11,14 +11,11 @@ import pytest
 from segunc.data.images import read_image
 from segunc.gallery.colormap import display_range
 from segunc.gallery.overlay import Legend, draw_panel
-from segunc.gallery.page import write_review
-from segunc.gallery.pictures import write_pictures
 from segunc.maps.reader import MapsReader
 from segunc.options import SummaryOptions
-from segunc.scores import first_shown
 from segunc.verbs.results import summary
 from tests.gallery.browser import Visit
-from tests.gallery.scenes import LABEL_MAP, NAMES, SCORES, Scene, write_maps
+from tests.gallery.scenes import LABEL_MAP, NAMES, SCORES, Scene, draw, write_maps, write_page
 from tests.maps.fakes import CLASSES, PALETTE
 
 
@@ -31,27 +28,21 @@ def maps(scene: Scene, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def page(scene: Scene, maps: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     given = {"labels": scene.labels, "label_map": LABEL_MAP, "anomaly_labels": scene.anomaly, "exact": True}
-    return write_review(maps, tmp_path_factory.mktemp("page") / "review", **given)
-
-
-def test_the_one_rule() -> None:
-    assert first_shown(["msp", "entropy", "anomaly"]) == "anomaly"
-    assert first_shown(["msp", "entropy"]) == "entropy"
-    assert first_shown(["msp", "epistemic"]) == "msp"
-    assert first_shown([]) == ""
+    return write_page(maps, tmp_path_factory.mktemp("page") / "review", **given)
 
 
 def test_overlays_and_panels_begin_with_it(maps: Path, scene: Scene, tmp_path: Path) -> None:
-    assert list(write_pictures(maps, tmp_path, frames=[NAMES[0]]).pictures) == ["overlay-anomaly"]
-    assert list(write_pictures(scene.maps, tmp_path, frames=[NAMES[0]]).pictures) == ["overlay-entropy"]
-    (drawn,) = write_pictures(maps, tmp_path, frames=[NAMES[0]], panel=True, captions=False).pictures["panel"]
+    assert list(draw(maps, tmp_path, frames=[NAMES[0]]).pictures) == ["overlay-anomaly"]
+    assert list(draw(scene.maps, tmp_path, frames=[NAMES[0]]).pictures) == ["overlay-entropy"]
+    (drawn,) = draw(maps, tmp_path, frames=[NAMES[0]], panel=True).pictures["panel"]
     reader, image = MapsReader(maps), read_image(scene.images / f"{NAMES[0]}.png")
     scores = [
         (Legend.of(reader.manifest, name, display_range(name)), reader.read(NAMES[0], name))
         for name in ("anomaly", "entropy", "epistemic")
     ]
     classes = list(zip(CLASSES, PALETTE, strict=True))
-    panel = draw_panel(image, reader.prediction(NAMES[0]), scores, classes=classes).picture()
+    caption = f"frame {NAMES[0]}"
+    panel = draw_panel(image, reader.prediction(NAMES[0]), scores, classes=classes, caption=caption)
     np.testing.assert_array_equal(read_image(drawn), panel)
 
 
@@ -59,14 +50,8 @@ def test_frames_are_ranked_by_it(maps: Path, scene: Scene, tmp_path: Path) -> No
     for folder, statistic, worst in ((maps, "anomaly.mean", NAMES[0]), (scene.maps, "entropy.mean", NAMES[5])):
         found = summary(SummaryOptions(maps=folder, top=1))
         assert (found.statistic, found.moments[0].name, found.label_statistic) == (statistic, worst, "epistemic.mean")
-        text = write_review(folder, tmp_path / folder.name, limit=1).with_name("data").joinpath("frames.js").read_text()
+        text = write_page(folder, tmp_path / folder.name, limit=1).with_name("data").joinpath("frames.js").read_text()
         assert [name in text for name in (NAMES[0], NAMES[5])] == [worst == NAMES[0], worst == NAMES[5]]
-
-
-def test_of_several_folders_all_have_the_score_of_the_list(maps: Path, scene: Scene, tmp_path: Path) -> None:
-    for name, folder in (("first", maps), ("second", scene.maps)):
-        (tmp_path / name).symlink_to(folder)
-    assert summary(SummaryOptions(maps=tmp_path)).statistic == "entropy.mean"
 
 
 def test_the_page_shows_the_score_and_the_label_of_one_name(page: Path, maps: Path, visit: Visit) -> None:

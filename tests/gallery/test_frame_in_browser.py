@@ -8,10 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from segunc.gallery.page import write_review
 from segunc.maps.reader import MapsReader
 from tests.gallery.browser import Visit
-from tests.gallery.scenes import NAMES, OBJECT, SCORES, SIZE, Scene
+from tests.gallery.scenes import NAMES, OBJECT, SCORES, SIZE, Scene, write_page
 
 WORST_FIRST = list(reversed(NAMES))
 
@@ -175,7 +174,7 @@ def test_condensed_maps_are_shown_in_pixels_of_the_frame(
     scene: Scene, tmp_path: Path, visit: Visit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("segunc.gallery.frame_files.LONGEST_SIDE", 20)
-    index = write_review(scene.maps, tmp_path / "review", anomaly_labels=scene.anomaly)
+    index = write_page(scene.maps, tmp_path / "review", anomaly_labels=scene.anomaly)
     values = MapsReader(scene.maps).read(NAMES[0], "entropy")
     blocks = values.reshape(15, 2, 20, 2).mean((1, 3))
     visit.open_frame(index, NAMES[0], "&flags=1&score=entropy&threshold=0.6&probe=7,12")

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 from segunc.gallery.description import run_id
-from segunc.gallery.page import write_review, write_verdicts
+from segunc.gallery.page import write_verdicts
 from segunc.maps.manifest import build_manifest
 from segunc.maps.reader import MapsReader
 from segunc.maps.store import MapsWriter
 from segunc.maps.verdicts import read_verdicts
 from tests.gallery.browser import Visit
-from tests.gallery.scenes import SIZE
+from tests.gallery.scenes import SIZE, write_page
 from tests.maps.fakes import PALETTE
 from tests.maps.foreign import write_map
 
@@ -67,7 +67,7 @@ def assert_nothing_ran(visit: Visit) -> None:
 @pytest.mark.parametrize("write", [ours, foreign])
 def test_names_and_notes_are_texts(tmp_path: Path, visit: Visit, write: Any) -> None:
     maps = write(tmp_path)
-    index = write_review(maps, tmp_path / "review", scores=["all"])
+    index = write_page(maps, tmp_path / "review", scores=["all"])
     visit.page.on("dialog", lambda dialog: visit.complaints.append(dialog.message))
     page = visit.open(index, "order=source")
     assert sorted(visit.names()) == sorted(FRAMES)
@@ -126,7 +126,7 @@ document.documentElement.dataset.inserted = refused.length;
 def test_what_is_inserted_all_the_same_cannot_run_or_call(tmp_path: Path, browser: Any) -> None:
     """The page's policy, as Chromium keeps it: no inline code, no text as code, no connection, no frame. It is tried by a script of the
     page itself, for what a driver evaluates is above the policy."""
-    index = write_review(ours(tmp_path), tmp_path / "review")
+    index = write_page(ours(tmp_path), tmp_path / "review")
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.setblocking(False)
         there = f"http://127.0.0.1:{server.getsockname()[1]}/"
@@ -149,16 +149,3 @@ def test_what_is_inserted_all_the_same_cannot_run_or_call(tmp_path: Path, browse
     refused = [text for text in visit.complaints if "Content Security Policy" in text]
     assert len(refused) >= 15, visit.complaints
     page.context.close()
-
-
-def test_no_file_of_a_page_holds_a_name_as_code(tmp_path: Path) -> None:
-    """Also where there is no Chromium: index.html has the title alone, escaped; the rest is JSON in a string, in ASCII."""
-    index = write_review(ours(tmp_path), tmp_path / "review")
-    text = index.read_text(encoding="utf-8")
-    assert "Content-Security-Policy" in text
-    assert OWN not in text.replace("&lt;", "")
-    for path in (index.parent / "data").glob("*.js"):
-        (line,) = path.read_bytes().decode("ascii").splitlines()
-        key, _, data = line.removeprefix("segunc.receive(").removesuffix("));").partition(", JSON.parse(")
-        json.loads(json.loads(data))
-        assert json.loads(key) == path.stem

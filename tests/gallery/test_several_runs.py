@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from segunc.cli.main import main
-from segunc.gallery.page import write_review
 from segunc.maps.reader import MapsReader
 from tests.gallery.browser import Visit
-from tests.gallery.scenes import NAMES, Scene, write_maps
+from tests.gallery.scenes import NAMES, Scene, write_maps, write_page
 from tests.gallery.test_page import table
 from tests.maps.fakes import edit_manifest
 
@@ -34,7 +33,7 @@ def runs(scene: Scene, tmp_path: Path) -> Path:
 def test_a_page_over_several_runs_has_their_frames_images_and_a_filter(
     runs: Path, scene: Scene, tmp_path: Path, visit: Visit
 ) -> None:
-    index = write_review(runs, tmp_path / "review", exact=True)
+    index = write_page(runs, tmp_path / "review", exact=True)
     found, page = table(index, "frames"), table(index, "page")
     assert found["names"] == [*(f"monday/{name}" for name in NAMES), *(f"tuesday/{name}" for name in NAMES[:3])]
     assert page["runs"] == ["monday", "tuesday"]

@@ -20,7 +20,6 @@ from segunc.maps.pipeline import run_pipeline
 from segunc.maps.reader import MapsReader
 from segunc.maps.statistics import Region
 from segunc.maps.store import MapsWriter
-from segunc.maps.sums import file_sum
 from tests.maps.fakes import edit_log, folder_bytes, manifest, process, write_pictures
 
 Usage = namedtuple("Usage", "total used free")
@@ -92,32 +91,20 @@ def test_the_manifest_names_the_codes_and_others_refuse_them(tmp_path: Path, mon
         MapsWriter(tmp_path / "full", manifest(compact=True))
     monkeypatch.setattr(manifests, "VALUES", (manifests.UNIT_VALUE,))  # as before there were compact maps
     with pytest.raises(
-        InputError, match=r"the values of 'entropy' are \(code / 255\)\^2; .*; use the segunc that wrote"
+        InputError, match=r"the values of 'entropy' are \(code / 255\)\^2, which this segunc does not know"
     ):
         MapsReader(out)
 
 
-@pytest.mark.parametrize(
-    "size", [None, "xy", [47], [46, 64, 1], [94, 128], [10**9, 10**9], [24, 32], [47.5, 64], {"h": 1}]
-)
+@pytest.mark.parametrize("size", [None, "xy", [46, 64, 1], [10**9, 10**9], [24, 32]])
 def test_a_size_that_is_none_of_the_map_is_one_line(tmp_path: Path, size: Any) -> None:
     out = tmp_path / "maps"
     written(out, compact=True)
     edit_log(out, lambda record: record.update(size=size))
     with pytest.raises(
         InputError,
-        match=r"entropy/a/one.png, a compact one, is 24 x 32 uint8 for a frame of .*half its|line 1, is no record",
+        match=r"entropy/a/one.png, a compact one, is 24 x 32 uint8 for a frame of .*half its",
     ):
-        MapsReader(out).read("a/one", "entropy")
-
-
-def test_a_full_map_is_no_compact_one(tmp_path: Path) -> None:
-    out = tmp_path / "maps"
-    written(out, compact=True)
-    data = (written(tmp_path / "full").folder / "entropy/a/one.png").read_bytes()
-    (out / "entropy/a/one.png").write_bytes(data)
-    edit_log(out, lambda record: record["sums"].update(entropy=file_sum(data)))
-    with pytest.raises(InputError, match="is 47 x 64 uint16 for a frame of"):
         MapsReader(out).read("a/one", "entropy")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
@@ -54,11 +53,11 @@ def test_no_flipped_bit_is_read(home: Path, file: str) -> None:
     reader = MapsReader(home / "maps")
     for bit in np.random.default_rng(0).choice(8 * len(whole), 60, replace=False):
         flip(path, int(bit))
-        with pytest.raises(InputError, match=rf"{FRAME}.* was changed since it was written; .*--repair"):
+        with pytest.raises(InputError, match=rf"{FRAME}.* was changed since it was written.*--repair"):
             reader._read(FRAME, file.split("/")[0])
         path.write_bytes(whole)
     path.rename(home / "elsewhere")
-    with pytest.raises(InputError, match=rf"{FRAME}.* (is missing|cannot be read .*); .*--repair"):
+    with pytest.raises(InputError, match=rf"{FRAME}.* is missing.*--repair"):
         reader._read(FRAME, file.split("/")[0])
     (home / "elsewhere").rename(path)
     assert examine(home / "maps").whole
@@ -144,13 +143,3 @@ def test_the_maps_of_shards_are_never_another_tools(tmp_path: Path, manifest_tex
         InputError, match=r"holds frames\.1-of-2\.jsonl but no manifest|is no manifest of a maps folder"
     ):
         MapsReader(tmp_path / "maps")
-
-
-def test_a_line_that_was_sealed_for_other_values_is_damaged(home: Path) -> None:
-    log = home / "maps" / "frames.jsonl"
-    first, *others = log.read_bytes().splitlines(keepends=True)
-    record = json.loads(first)
-    inner = {key: value for key, value in record.items() if key not in ("sums", "sum")}
-    log.write_bytes(b"".join([json.dumps({**inner, "sum": record["sum"]}).encode() + b"\n", *others]))
-    with pytest.raises(DamageError, match=r"line 1, was changed"):
-        MapsReader(home / "maps")

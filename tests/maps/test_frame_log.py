@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -87,31 +86,6 @@ def test_an_intact_file_is_not_written_again_but_with_a_moved_place_it_is(tmp_pa
     assert path.stat().st_ino == before
     assert FrameLog(path).recover(lambda found: found["index"] + 1) == 0
     assert places_of(path) == [1, 2, 3]
-
-
-def test_in_sequence_nothing_is_kept_behind_a_gap(tmp_path: Path) -> None:
-    path = written(tmp_path, 5, 6, 8, 9)
-    log = FrameLog(path)
-    assert log.recover(lambda found: found["index"], in_sequence=True) == 2
-    assert (log.count, log.next) == (2, 7)
-    assert places_of(path) == [5, 6]
-
-
-def test_many_frames_take_no_memory(tmp_path: Path) -> None:
-    path = tmp_path / "frames.jsonl"
-    with path.open("wb") as file:
-        for place in range(20_000):
-            file.write(seal_line(record(place)))
-    assert path.stat().st_size > 4e6
-    tracemalloc.start()
-    log = opened(path)
-    for place in range(20_000, 20_100):
-        log.append(record(place))
-    log.close()
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert log.count == 20_100
-    assert peak < 4e5
 
 
 def test_records_are_read_when_asked_for(tmp_path: Path) -> None:

@@ -218,19 +218,6 @@ def test_the_network_does_not_run_ahead_of_the_writers(tmp_path: Path) -> None:
     assert max(ahead) <= 3 + 3
 
 
-def test_overlays_are_written_beside_the_maps(tmp_path: Path) -> None:
-    write_pictures(tmp_path / "in", 2)
-
-    def draw(frame: Frame, maps: Maps) -> np.ndarray:
-        assert frame.image is not None
-        return frame.image // 2
-
-    run(tmp_path, draw_overlay=draw)
-    assert sorted(p.name for p in (tmp_path / "out/overlay").rglob("*.jpg")) == ["frame_000.jpg", "frame_001.jpg"]
-    first = json.loads((tmp_path / "out/frames.jsonl").read_text().splitlines()[0])
-    assert first["files"]["overlay"] == "overlay/a/frame_000.jpg"
-
-
 def test_progress_lines_hold_rate_and_time_left(tmp_path: Path) -> None:
     line = describe(Progress(finished=10, failed=2, skipped=8, total=100, seconds=6.0))
     assert line == "20 of 100 frames, 2.00 frames/s, 0:40 left, 2 failed"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -82,28 +83,16 @@ def test_a_run_that_cannot_go_on_leaves_the_folder_as_it_was(pictures: Path, tmp
     assert finish(pictures, out, 1).finished == 7
 
 
-def test_a_run_in_the_order_of_texts_goes_on_in_that_of_numbers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_image_that_comes_before_others_takes_its_place(pictures: Path, tmp_path: Path) -> None:
     given, out = tmp_path / "given", tmp_path / "out"
-    write_pictures(given, 24)
-    for path in sorted(given.rglob("*.png")):
-        path.rename(given / f"frame_{int(path.stem[-3:]) + 1}.png")
-    finish(given, tmp_path / "unbroken", 1)
-
-    def part(shard: Shard, out: Path) -> MapsWriter:
-        source = open_source(given)
-        writer = MapsWriter(out, manifest(), shard=shard, source=source)
-        run_pipeline(source, process, writer)
-        return writer
-
-    with monkeypatch.context() as patch:  # as earlier versions sorted
-        patch.setattr("segunc.frames.sources.frame_order", lambda name: (name, ""))
-        part(Shard(1, 2), tmp_path / "shards")
-        finish(given, out, 1)
-    log = out / "frames.jsonl"
-    log.write_bytes(b"".join(log.read_bytes().splitlines(keepends=True)[:9]))
+    shutil.copytree(pictures, given)
+    first = given / "a/frame_000.png"
+    first.rename(tmp_path / "later.png")
     finish(given, out, 1)
+    run_pipeline(open_source(given), process, MapsWriter(tmp_path / "half", manifest(), shard=Shard(1, 2)))
+    (tmp_path / "later.png").rename(first)
+    finish(given, out, 1)
+    finish(given, tmp_path / "unbroken", 1)
     assert folder_bytes(out) == folder_bytes(tmp_path / "unbroken")
     with pytest.raises(InputError, match="now stands in another shard"):
-        part(Shard(1, 2), tmp_path / "shards")
+        run_pipeline(open_source(given), process, MapsWriter(tmp_path / "half", manifest(), shard=Shard(1, 2)))

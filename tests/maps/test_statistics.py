@@ -1,4 +1,4 @@
-"""Statistics of frames over all pixels or those of a region, their table, and the frames that stand out."""
+"""Statistics of frames over all pixels or those of a region, and the frames that stand out."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ from segunc.maps.pipeline import run_pipeline
 from segunc.maps.reader import MapsReader
 from segunc.maps.shards import Shard
 from segunc.maps.statistics import (
-    Neighbours,
     Region,
     largest_component,
     map_statistics,
@@ -34,7 +33,7 @@ from segunc.maps.statistics import (
     write_moments,
 )
 from segunc.maps.store import Maps, MapsWriter
-from tests.maps.fakes import SCORES, edit_log, manifest, process, write_pictures, write_timed_video
+from tests.maps.fakes import SCORES, manifest, process, write_pictures, write_timed_video
 
 
 def predict(given: Path, out: Path, **settings: Any) -> Path:
@@ -114,26 +113,21 @@ def test_the_manifest_and_the_reader_know_the_region(tmp_path: Path, region: Reg
     assert reader.region is not None
     assert reader.region.sha256 == region.sha256 == Region(tmp_path / "red.png").sha256
     np.testing.assert_array_equal(reader.region.at(24, 32), np.repeat([True] * 16 + [False] * 8, 32).reshape(24, 32))
+    seen: list[Maps] = []
+
+    def draw(frame: Frame, maps: Maps) -> Any:
+        seen.append(maps)
+        return frame.image
+
+    writer = MapsWriter(tmp_path / "drawn", manifest(), region=region)
+    run_pipeline(open_source(tmp_path / "in"), process, writer, draw_overlay=draw)
+    assert not seen[0]["entropy"][16:].any()  # nothing outside is drawn
+    assert seen[0]["entropy"][:16].all()
     described = json.loads((tmp_path / "out/manifest.json").read_text())["mask"]
     assert (described["sha256"], described["kept"]) == (region.sha256, pytest.approx(2 / 3))
     assert MapsReader(predict(tmp_path / "in", tmp_path / "whole")).region is None
     with pytest.raises(InputError, match="mask = "):
         predict(tmp_path / "in", tmp_path / "out")
-
-
-def test_overlays_show_nothing_outside(tmp_path: Path, region: Region) -> None:
-    write_pictures(tmp_path / "in", 1)
-    seen: list[Maps] = []
-
-    def draw(frame: Frame, maps: Maps) -> np.ndarray:
-        seen.append(maps)
-        assert frame.image is not None
-        return frame.image
-
-    writer = MapsWriter(tmp_path / "out", manifest(), region=region)
-    run_pipeline(open_source(tmp_path / "in"), process, writer, draw_overlay=draw)
-    assert not seen[0]["entropy"][16:].any()
-    assert seen[0]["entropy"][:16].all()
 
 
 def test_unfit_masks_are_one_line(tmp_path: Path, region: Region) -> None:
@@ -147,7 +141,7 @@ def test_unfit_masks_are_one_line(tmp_path: Path, region: Region) -> None:
     ):
         with pytest.raises(InputError, match=said):
             Region(tmp_path / name)
-    with pytest.raises(InputError, match="a mask of 12x16 for a frame of 12x12"):
+    with pytest.raises(InputError, match="mask of 12x16 does not fit a frame of 12x12"):
         region.at(12, 12)
     write_pictures(tmp_path / "in", 2, (20, 20))
     writer = MapsWriter(tmp_path / "out", manifest(), region=region)
@@ -155,84 +149,38 @@ def test_unfit_masks_are_one_line(tmp_path: Path, region: Region) -> None:
     assert len(summary.failed) == 2
 
 
-def test_the_table_holds_what_the_lines_hold(tmp_path: Path) -> None:
-    write_timed_video(tmp_path / "drive.mkv", [0.0, 0.5, 0.6])
-    out = predict(tmp_path / "drive.mkv", tmp_path / "out")
-    rows = list(csv.DictReader((out / "frames.csv").open(newline="")))
-    records = [json.loads(line) for line in (out / "frames.jsonl").read_text().splitlines()]
-    assert [(row["name"], float(row["time"])) for row in rows] == [("000000", 0.0), ("000001", 0.5), ("000002", 0.6)]
-    for row, record in zip(rows, records, strict=True):
-        for score in ("entropy", "epistemic", "deterministic-max-logit"):
-            for statistic in ("mean", "max", "p99"):
-                assert float(row[f"{score}.{statistic}"]) == record[statistic][score]
-        assert int(row["entropy.component"]) == record["component"]["entropy"]
-        assert row["deterministic-max-logit.component"] == ""  # unbounded: no threshold of its own
-    assert json.loads((out / "manifest.json").read_text())["maps"]["epistemic"]["component_threshold"] == 0.1
-
-
-def test_shards_make_one_table_when_the_last_has_finished(tmp_path: Path) -> None:
+def test_shards_give_the_moments_of_the_whole(tmp_path: Path) -> None:
     write_pictures(tmp_path / "in", 5)
     predict(tmp_path / "in", tmp_path / "whole")
-    predict(tmp_path / "in", tmp_path / "two", shard=Shard(2, 2))
-    assert not (tmp_path / "two" / "frames.csv").exists()
-    predict(tmp_path / "in", tmp_path / "two", shard=Shard(1, 2))
-    assert (tmp_path / "two/frames.csv").read_bytes() == (tmp_path / "whole/frames.csv").read_bytes()
+    for number in (2, 1):
+        predict(tmp_path / "in", tmp_path / "two", shard=Shard(number, 2))
     moments = worst_moments([tmp_path / "two"], "entropy", count=3)
     assert [m.name for m in moments] == [m.name for m in worst_moments([tmp_path / "whole"], "entropy", count=3)]
 
 
-TIMES = st.one_of(st.sampled_from([0.0, 0.5, 1.0, 2.5, 3.0, 7.0]), st.just(math.nan))
-LOOKS = st.one_of(st.just(0), st.integers(1, 2**64 - 1), st.integers(0, 2**12 - 1))
-
-
-@given(
-    st.lists(st.tuples(st.one_of(st.floats(-5, 5), st.just(math.nan)), TIMES, LOOKS), max_size=30),
-    st.integers(1, 8),
-    st.sampled_from([0.0, 0.5, 1.0, 2.5, 100.0]),
+FRAMES = st.tuples(
+    st.one_of(st.floats(-5, 5), st.just(math.nan)),
+    st.sampled_from([0.0, 0.5, 1.0, 2.5, 3.0, 7.0, None]),
+    st.sampled_from(["day", "night"]),
 )
+
+
+@given(st.lists(FRAMES, max_size=30), st.integers(1, 8), st.sampled_from([0.0, 0.5, 1.0, 2.5, 100.0]))
 def test_peaks_are_those_of_the_plain_comparison_of_all_with_all(
-    frames: list[tuple[float, float, int]], count: int, apart: float
+    frames: list[tuple[float, float | None, str]], count: int, apart: float
 ) -> None:
-    values, times, looks = ([frame[part] for frame in frames] for part in range(3))
+    values, times, videos = ([frame[part] for frame in frames] for part in range(3))
 
     def near(one: int, other: int) -> bool:
-        between = abs(times[one] - times[other])
-        if math.isnan(between):
-            bits = zip(f"{looks[one]:064b}", f"{looks[other]:064b}", strict=True)
-            return bool(looks[one] and looks[other]) and sum(a != b for a, b in bits) <= 10
-        return between < apart
+        known = times[one] is not None and times[other] is not None and videos[one] == videos[other]
+        return known and abs(times[one] - times[other]) < apart
 
     plain: list[int] = []
     numbers = [place for place in range(len(frames)) if not math.isnan(values[place])]
     for place in sorted(numbers, key=lambda place: -values[place]):
         if not any(near(place, other) for other in plain):
             plain.append(place)
-    assert separated_peaks(values, Neighbours(times, looks, apart), count) == plain[:count]
-
-
-class Counted(float):
-    """A time that counts how often times are compared or subtracted."""
-
-    operations = 0
-
-    def __lt__(self, other: float) -> bool:
-        Counted.operations += 1
-        return float(self) < float(other)
-
-    def __sub__(self, other: float) -> float:
-        Counted.operations += 1
-        return float(self) - float(other)
-
-
-def test_a_video_of_any_length_costs_a_few_comparisons_a_frame() -> None:
-    """Where every frame is a moment of its own, comparing all with all takes n^2 / 2 = 8 million."""
-    frames = 4000
-    times = [Counted(place) for place in range(frames)]
-    values = np.random.default_rng(0).permutation(frames).tolist()
-    Counted.operations = 0
-    chosen = separated_peaks(values, Neighbours(times, [0] * frames, 1.0), frames)
-    assert len(chosen) == frames
-    assert Counted.operations < 3 * frames * math.log2(frames)
+    assert separated_peaks(values, times, videos, apart, count) == plain[:count]
 
 
 def test_moments_of_several_folders_are_one_ranking(tmp_path: Path) -> None:
@@ -256,45 +204,19 @@ def test_moments_of_several_folders_are_one_ranking(tmp_path: Path) -> None:
     assert len(worst_moments(folders[:1], "entropy", apart=0.0)) == 5
 
 
-def write_drive(folder: Path, places: int, frames: int) -> None:
-    """Pictures of several places, a few frames of each, which differ by a speck; the entropy rises along the drive."""
-    folder.mkdir()
-    for place in range(places):
-        scene = np.random.default_rng(place).integers(0, 255, (4, 5, 3)).astype(np.uint8)
-        picture = cv2.resize(scene, (40, 32), interpolation=cv2.INTER_CUBIC)
-        for frame in range(frames):
-            picture[frame, frame] = 255
-            assert cv2.imwrite(str(folder / f"{place}{frame}.png"), picture)
-
-
-def test_images_that_look_alike_are_one_moment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_drive(tmp_path / "in", 5, 4)
-    out = predict(tmp_path / "in", tmp_path / "out")
-    moments = worst_moments([out], "epistemic", "p99", count=20)
-    assert sorted(m.name[0] for m in moments) == ["0", "1", "2", "3", "4"]
-    assert all(m.time is None and m.look for m in moments)
-    lines = [json.loads(line) for line in (out / "frames.jsonl").read_text().splitlines()]
-    for moment in moments:
-        assert moment.value == max(line["p99"]["epistemic"] for line in lines if line["name"][0] == moment.name[0])
-    timed = worst_moments([out], "epistemic", "p99", count=20, fps=2.0, apart=5.0)
-    assert len(timed) <= 2  # twenty frames are ten seconds
-    assert all(m.time == 0.5 * int(m.name[0]) * 4 + 0.5 * int(m.name[1]) for m in timed)
-    assert main(["summary", "--maps", str(out)]) == 0
-    assert "no two that look alike" in capsys.readouterr().out
-
-
-def test_without_looks_and_times_neighbours_may_be_listed_and_that_is_said(
+def test_images_get_times_from_a_rate_and_without_one_that_is_said(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write_drive(tmp_path / "in", 2, 3)
+    names = write_pictures(tmp_path / "in", 6)
     out = predict(tmp_path / "in", tmp_path / "out")
-    edit_log(out, lambda record: record.pop("look"), slice(None))
+    timed = worst_moments([out], "epistemic", "p99", count=20, fps=2.0, apart=5.0)
+    assert sorted(m.name[0] for m in timed) == ["a", "b"]  # of each folder one
+    assert all(m.time == 0.5 * (names.index(m.name) % 3) for m in timed)
     assert len(worst_moments([out], "epistemic", "p99", count=20)) == 6
     assert main(["summary", "--maps", str(out)]) == 0
-    said = capsys.readouterr().out
-    assert "neighbours may be listed" in said
-    assert "apart" not in said.replace("neighbours", "")
-    assert main(["summary", "--maps", str(out), "--fps", "0"]) == 2
+    assert "neighbours may be listed" in capsys.readouterr().out
+    assert main(["summary", "--maps", str(out), "--fps", "2"]) == 0
+    assert "neighbours may be listed" not in capsys.readouterr().out
 
 
 def test_bad_input_is_one_line(tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ def test_grouped_frames_killed_and_continued_give_the_same_bytes(finetuned: Job,
     done = succeed(*base, "--out", killed)  # the grouping comes from the manifest
     assert f"{before} were finished before" in done.stdout
     assert tree(killed) == tree(whole)
-    assert len(tree(whole)) == 12 * 4 + 3  # frames.jsonl, frames.csv and the mask
+    assert len(tree(whole)) == 12 * 4 + 2  # frames.jsonl and the mask
     run = json.loads((whole / "manifest.json").read_text())["run"]
     assert (run["group"], run["compiled"]) == (5, False)
     assert "group = 5 (now 2)" in refuse(*base, "--frames-at-once 2", "--out", whole)

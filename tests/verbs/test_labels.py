@@ -71,6 +71,19 @@ def test_labels_beside_their_photographs_are_found_and_the_photographs_are_none(
         assert (counts["anomaly_frames"], counts["anomaly_pixels"]) == (6, 6 * 120)
 
 
+@pytest.mark.parametrize("grey", [False, True])
+@pytest.mark.parametrize("verb", READERS)
+def test_a_folder_of_photographs_alone_ends_with_1(
+    tmp_path: Path, verb: str, grey: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = published(tmp_path, labelled=0, grey=grey)
+    words = words_of(verb, maps_of(folder, tmp_path), tmp_path)
+    assert run(*words, "--anomaly-labels", folder, "--dataset", "road-anomaly") == 1
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert f"no label in {folder} belongs to a frame" in error
+    assert not (tmp_path / "out" / "index.html").exists()
+
+
 @pytest.mark.parametrize("verb", READERS)
 def test_values_that_no_label_has_end_with_1(
     scene: Scene, tmp_path: Path, verb: str, capsys: pytest.CaptureFixture[str]

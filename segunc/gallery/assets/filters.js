@@ -4,7 +4,6 @@
   const { element, table, state, verdicts, format } = segunc;
   const { page } = segunc.data;
   const STATISTIC_WORDS = { p99: "99th percentile", max: "maximum", component: "largest region, pixels" };
-  const SHARE_WORDS = { any: "one pixel reaches it", tenth: "10 % reaches it", half: "half reaches it", most: "90 % reaches it" };
   const MODEL_WORDS = { first: "model 1", second: "model 2", difference: "model 2 less model 1" };
   /* Of a score the words say from which value on a pixel belongs to a region. */
   function statisticWords(name, score = null) {
@@ -53,9 +52,6 @@
       oninput: () => state.set({ threshold: controls.threshold.value === "" ? null : Number(controls.threshold.value) }),
     });
     if (table.scores.length) parts.push(element("label", {}, "Threshold", controls.threshold));
-    if (Object.keys(segunc.data.frames.found).length) {
-      parts.push(select("share", "Found when, of every object,", table.shares.map((name) => [name, SHARE_WORDS[name]])));
-    }
     parts.push(select("verdict", "Verdict", [["all", "any"], ["none", "not judged yet"], ...Object.entries(verdicts.WORDS), ["note", "with a note"], ["disagree", "reviewers disagree"]]));
     controls.legend = element("div", { id: "gallery-legend" });
     controls.count = element("p", { id: "count", role: "status" });
@@ -72,11 +68,10 @@
   }
 
   function update(current, changed) {
-    for (const field of ["score", "statistic", "model", "order", "moments", "show", "share", "verdict", "search", "run"]) {
+    for (const field of ["score", "statistic", "model", "order", "moments", "show", "verdict", "search", "run"]) {
       if (controls[field] && controls[field].value !== (current[field] ?? "")) controls[field].value = current[field] ?? "";
     }
     if (controls.moments) controls.moments.disabled = current.order === "source";
-    if (controls.share) controls.share.parentElement.hidden = !["found", "missed"].includes(current.show) && current.threshold === null;
     // The reader may be in the middle of typing "0.0".
     if (Number(controls.threshold.value || NaN) !== current.threshold && document.activeElement !== controls.threshold) {
       controls.threshold.value = current.threshold ?? "";

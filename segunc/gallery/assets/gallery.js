@@ -131,7 +131,7 @@
     if (time !== null) line.append(element("span", { class: "faint" }, seconds(time)));
     const objects = table.objects(index);
     if (objects && !several) { // two verdicts take the room
-      const outcome = current.score ? table.outcome(index, current.score, current.threshold, current.share) : null;
+      const outcome = current.score ? table.outcome(index, current.score, current.threshold) : null;
       line.append(element("span", { class: `badge ${outcome ?? ""}` }, outcome ?? (objects === 1 ? "1 labelled object" : `${objects} labelled objects`)));
     }
     for (const { reviewer, verdict, note } of opinions) {
@@ -200,7 +200,7 @@
     state.set({ view: "frame", frame: table.name(order[position]), zoom: 1, x: 0.5, y: 0.5, probe: null });
   }
 
-  const FIELDS = ["score", "statistic", "model", "order", "moments", "opened", "run", "search", "show", "share", "verdict", "threshold"];
+  const FIELDS = ["score", "statistic", "model", "order", "moments", "opened", "run", "search", "show", "verdict", "threshold"];
   function update(current, changed) {
     const key = JSON.stringify(FIELDS.map((field) => current[field]));
     if (key !== stamp) {

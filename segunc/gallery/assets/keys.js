@@ -14,12 +14,9 @@
     ["Page", ["?"], "this sheet", () => toggleHelp()],
     ["Regions", ["Escape"], "no region is chosen", () => state.set({ region: null, marking: false }), () => inFrame() && (state.get().region !== null || state.get().marking)],
     ["Page", ["g", "Escape"], "gallery", show("gallery")],
-    ["Page", ["v"], "overlay video", () => { if (segunc.data.page.video) state.set({ view: "video" }); }],
-    ["Page", ["i"], "run and metrics", show("run")],
-    ["Page", ["d"], "dark, light, as the system", () => segunc.theme.next()],
+    ["Page", ["i"], "the run", show("run")],
     ["Page", ["/"], "search", () => { state.set({ view: "gallery" }); document.getElementById("search").focus(); }],
     ["Page", ["c"], "fold or unfold model line, values and timeline (folded in a low window)", () => segunc.compact.toggle()],
-    ["Page", ["F"], "the picture alone, on the whole screen", () => segunc.compact.alone(), inFrame],
     ["Gallery", ["Arrows"], "move between frames, Enter opens; Home, End, Page Up, Page Down", null],
     ["Gallery", ["x"], "show or hide the other frames of this moment", () => segunc.gallery.toggleMoment(), () => segunc.gallery.focusedFrame() !== null],
     ["Time", [" "], "play or pause", () => timeline.togglePlay()],
@@ -107,7 +104,7 @@
       return; // Escape closes a dialog by itself
     }
     // A focused control takes its own keys.
-    if ((event.key === " " || event.key === "Enter") && target.matches("button, a, input, summary, video")) return;
+    if ((event.key === " " || event.key === "Enter") && target.matches("button, a, input, summary")) return;
     const digit = /^(?:Digit|Numpad)(\d)$/.exec(event.code);
     if (digit && inFrame()) {
       event.preventDefault();

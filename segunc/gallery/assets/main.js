@@ -2,36 +2,7 @@
 /* Puts the page together and tells every part of each change of state. */
 (function (segunc) {
   const { state, table, verdicts, run } = segunc;
-  const views = ["gallery", "frame", "video", "run"];
-
-  /* Dark, light or as the system has it; remembered where the browser keeps things. */
-  const THEMES = ["system", "dark", "light"];
-  const THEME_KEY = "segunc-review-theme";
-  segunc.theme = {
-    next() {
-      const now = document.documentElement.dataset.theme ?? "system";
-      this.set(THEMES[(THEMES.indexOf(now) + 1) % THEMES.length]);
-    },
-    set(theme) {
-      if (theme === "system") delete document.documentElement.dataset.theme;
-      else document.documentElement.dataset.theme = theme;
-      const button = document.getElementById("theme");
-      button.textContent = `Theme: ${theme}`;
-      try {
-        localStorage.setItem(THEME_KEY, theme);
-      } catch { /* the theme lasts as long as the page */ }
-      segunc.timeline.draw();
-    },
-    start() {
-      let kept = null;
-      try {
-        kept = localStorage.getItem(THEME_KEY);
-      } catch { /* the browser keeps nothing: as the system has it */ }
-      this.set(THEMES.includes(kept) ? kept : "system");
-      document.getElementById("theme").addEventListener("click", () => this.next());
-      matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => segunc.timeline.draw());
-    },
-  };
+  const views = ["gallery", "frame", "run"];
 
   /* What is not the picture folds away: by a key, and by itself where the window is low, until the reader says otherwise. */
   const LOW = matchMedia("(max-height: 700px)");
@@ -43,17 +14,8 @@
       this.show();
       segunc.announce(this.chosen ? "model line, values and timeline are folded away" : "everything is shown", true);
     },
-    /* The picture alone, and the whole screen for it. */
-    alone() {
-      const root = document.documentElement, now = !("alone" in root.dataset);
-      if (now) root.dataset.alone = "";
-      else delete root.dataset.alone;
-      if (now) root.requestFullscreen?.().catch(() => {});
-      else if (document.fullscreenElement) document.exitFullscreen();
-    },
     start() {
       LOW.addEventListener("change", () => this.show());
-      document.addEventListener("fullscreenchange", () => { if (!document.fullscreenElement) delete document.documentElement.dataset.alone; });
       this.show();
     },
   };
@@ -82,13 +44,12 @@
   segunc.timeline.start();
   segunc.reviewer.start();
   segunc.verdictFiles.start(run.say);
-  segunc.theme.start();
   segunc.compact.start();
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => segunc.timeline.draw());
   segunc.keys.start();
   verdicts.onChange(showProgress);
   showProgress();
   for (const button of document.querySelectorAll("nav button")) {
-    button.hidden = button.dataset.view === "video" && !segunc.data.page.video;
     button.addEventListener("click", () => state.set({ view: button.dataset.view }));
   }
   document.getElementById("skip").addEventListener("click", () => {

@@ -1,5 +1,5 @@
 "use strict";
-/* What made the maps: the line in the header, notices, and the view with all facts, legends and metrics. */
+/* What made the maps: the line in the header, notices, and the view with all facts and legends. */
 (function (segunc) {
   const { element, table, legend } = segunc;
   const { page } = segunc.data;
@@ -8,27 +8,16 @@
     document.getElementById("title").textContent = `Uncertainty review: ${page.compared ? `${page.title} and ${page.compared.title}` : page.title}`;
     const facts = new Map(page.facts);
     const words = [`${page.compared ? "model 1: " : ""}${page.line || "no model is recorded"}`];
-    if (facts.has("Parameters")) words.push(facts.get("Parameters"));
-    if (facts.has("Data")) words.push(`data: ${facts.get("Data").split(/[\\/]/).slice(-2).join("/")}`);
+    if (facts.has("run.input")) words.push(`data: ${facts.get("run.input").split(/[\\/]/).slice(-2).join("/")}`);
     words.push(page.written);
     const parts = [words.join(" · ")];
     if (page.compared) parts.push(element("br"), `model 2: ${page.compared.line || "not recorded"}`);
-    const headline = metricsLine();
-    if (headline) parts.push(element("br"), headline);
     document.getElementById("model").replaceChildren(...parts);
-  }
-
-  /* The first table's numbers of the score that the page opens with. */
-  function metricsLine() {
-    const table = page.metrics[0], row = table?.rows.find(({ name }) => name === page.ranking);
-    if (!row) return null;
-    const numbers = table.heads.map((head, i) => `${head} ${row.cells[i].value?.toFixed(4) ?? "–"}`);
-    return `${table.title}, ${row.name}: ${numbers.join(", ")}`;
   }
 
   function notices() {
     const list = [...page.notices];
-    if (page.failed.length) list.push(`${page.failed.length} frames failed when they were predicted; they are named under Run and metrics.`);
+    if (page.failed.length) list.push(`${page.failed.length} frames failed when they were predicted; they are named under Run.`);
     const broken = Object.keys(segunc.data.frames.problems).length;
     if (broken) list.push(`${broken} frames could not be shown whole; each says why, and the gallery can show them alone.`);
     for (const text of list) say(text);
@@ -46,21 +35,10 @@
       element("dl", {}, ...facts.map(([term, text]) => element("div", {}, element("dt", {}, term), element("dd", {}, text)))));
   }
 
-  function metricsTable({ title, heads, rows }) {
-    const head = element("tr", {}, element("th", { scope: "col" }, ""), ...heads.map((text) => element("th", { scope: "col" }, text)));
-    const body = rows.map(({ name, cells }) => element("tr", {}, element("th", { scope: "row" }, name),
-      ...cells.map(({ value, reason }) => element("td", { title: reason }, value === null ? "–" : value.toFixed(4)))));
-    return element("table", {}, element("caption", {}, title), element("thead", {}, head), element("tbody", {}, ...body));
-  }
-
   function build() {
     const view = document.getElementById("run-view");
     view.append(factList(page.compared ? "Run, model 1" : "Run", [...page.facts, ["Frames", `${table.count} of ${page.total}`], ["Run id", page.run], ["Page written by", page.written]]));
     if (page.compared) view.append(factList("Model 2", page.compared.facts));
-    if (page.metrics.length) {
-      view.append(element("section", {}, element("h2", {}, "Metrics"), ...page.metrics.map(metricsTable),
-        element("p", { class: "small" }, "Fractions of 1. A dash has its reason as a tooltip and in metrics.json.")));
-    }
     const labelled = segunc.data.frames.objects.filter((n) => n !== null).length;
     view.append(element("section", {}, element("h2", {}, "Colours"),
       element("div", { class: "legends" }, ...table.scores.map(legend.scoreLegend)),
@@ -69,7 +47,7 @@
     if (labelled) {
       view.append(element("section", {}, element("h2", {}, "Found and missed"), element("p", {},
         `${labelled} of ${table.count} frames have an anomaly label. An object is a connected region (8 neighbours) of the label of at least `
-        + `${page.objects.smallest} pixels, or any region where a frame has no larger one. It is found where the chosen share of its pixels has a score at `
+        + `${page.objects.smallest} pixels, or any region where a frame has no larger one. It is found where at least ${100 * page.objects.share} % of its pixels have a score at `
         + "or above the threshold. A frame counts as found where all its objects are, and as missed where one is not.")));
     }
     if (page.failed.length) {

@@ -13,7 +13,7 @@
 
   /* Name -> default and reader; a reader gives undefined for what this page does not know. */
   const FIELDS = {
-    view: ["gallery", oneOf("gallery", "frame", "video", "run")],
+    view: ["gallery", oneOf("gallery", "frame", "run")],
     frame: [null, (text) => (table.index(text) === null ? undefined : text)],
     score: [score, oneOf(...table.scores)],
     statistic: ["mean", oneOf("mean", ...table.scores.flatMap(table.statisticsOf))],
@@ -24,7 +24,6 @@
     run: ["all", oneOf("all", ...page.runs)],
     search: ["", (text) => text],
     show: ["all", oneOf(...Object.keys(table.SHOW))],
-    share: ["half", oneOf(...table.shares)],
     verdict: ["all", (text) => text],
     threshold: [null, number(-Infinity, Infinity)],
     layer: [score ?? "prediction", (text) => text],

@@ -26,8 +26,8 @@
   }
 
   /* "found" or "missed": whether all labelled objects of a frame reach the threshold; null without an object. */
-  function outcome(index, score, threshold, share) {
-    const upTo = frames.found[score]?.[share]?.[index] ?? null;
+  function outcome(index, score, threshold) {
+    const upTo = frames.found[score]?.[index] ?? null;
     return upTo === null || threshold === null ? null : upTo >= threshold ? "found" : "missed";
   }
 
@@ -47,8 +47,8 @@
     all: ["all frames", () => true],
     flagged: ["statistic at or above the threshold", (i, s) => reaches(i, s) === true],
     below: ["statistic below the threshold", (i, s) => reaches(i, s) === false],
-    missed: ["labelled anomaly missed at the threshold", (i, s) => outcome(i, s.score, s.threshold, s.share) === "missed"],
-    found: ["labelled anomaly found at the threshold", (i, s) => outcome(i, s.score, s.threshold, s.share) === "found"],
+    missed: ["labelled anomaly missed at the threshold", (i, s) => outcome(i, s.score, s.threshold) === "missed"],
+    found: ["labelled anomaly found at the threshold", (i, s) => outcome(i, s.score, s.threshold) === "found"],
     normal: ["label without an anomaly", (i) => frames.objects[i] === 0],
     unlabelled: ["no anomaly label", (i) => !labelled(i)],
     problems: ["something could not be shown", (i) => String(i) in frames.problems],
@@ -76,19 +76,12 @@
     return chosen.sort((a, b) => (keys[a] < keys[b] ? -1 : keys[a] > keys[b] ? 1 : a - b));
   }
 
-  const ones = (word) => {
-    let count = 0;
-    for (let rest = word >>> 0; rest; rest &= rest - 1) count++;
-    return count;
-  };
   const folders = frames.names.map((name) => name.slice(0, name.lastIndexOf("/") + 1));
 
-  /* Whether two frames are of one moment: by their times, or else by how they look (segunc.maps.statistics.Neighbours). */
+  /* Whether two frames are of one moment: by their times. */
   function near(one, other) {
     const [a, b] = [frames.times?.[one] ?? null, frames.times?.[other] ?? null];
-    if (a !== null && b !== null) return folders[one] === folders[other] && Math.abs(a - b) < page.moments.apart;
-    const [first, second] = [frames.looks[one], frames.looks[other]];
-    return Boolean(first && second) && ones(first[0] ^ second[0]) + ones(first[1] ^ second[1]) <= page.moments.same_look;
+    return a !== null && b !== null && folders[one] === folders[other] && Math.abs(a - b) < page.apart;
   }
 
   /* The first of each moment in an order, and how many frames of it follow; those of the frame `opened` behind it. */
@@ -134,8 +127,7 @@
     objects: (index) => frames.objects[index],
     problems: (index) => frames.problems[index] ?? [],
     index: (name) => indices.get(name) ?? null,
-    hasMoments: Boolean(frames.times) || frames.looks.some(Boolean),
-    shares: Object.keys(page.objects.shares),
+    hasMoments: Boolean(frames.times),
     everHas: (content) => frames.kinds.some((kind) => kind.includes(content)),
   };
 })(segunc);

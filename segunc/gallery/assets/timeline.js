@@ -1,5 +1,5 @@
 "use strict";
-/* The scores of all frames in the order of the source: scrub, play, jump to peaks; with the overlay video beside it. */
+/* The scores of all frames in the order of the source: scrub, play, jump to peaks. */
 (function (segunc) {
   const { element, table, state, verdicts, format, seconds } = segunc;
   const { page } = segunc.data;
@@ -13,7 +13,7 @@
   const speed = element("select", { id: "speed", "aria-label": "Speed", title: "Speed ({ and })" }, ...SPEEDS.map((factor) => element("option", { value: factor, selected: factor === 1 }, `${factor} ×`)));
   // The ends of the scale stand left of the curve, the axis below it.
   const LEFT = 58, RIGHT = 8, AXIS = 14;
-  let timer = null, due = 0, peaks = [], peaksKey = "", drawn = "", video = null;
+  let timer = null, due = 0, peaks = [], peaksKey = "", drawn = "";
 
   const series = (score, statistic, model) => Array.from({ length: table.count }, (_, i) => table.value(i, score, statistic, model));
 
@@ -187,10 +187,7 @@
 
   function go(index) {
     const target = Math.min(table.count - 1, Math.max(0, index));
-    if (state.get().view === "video") {
-      state.set({ frame: table.name(target) });
-      if (video?.duration > 0 && page.spans) video.currentTime = (page.spans[target][0] + page.spans[target][1]) / 2;
-    } else segunc.frame.go(target);
+    segunc.frame.go(target);
   }
 
   function scrub(event) {
@@ -209,12 +206,6 @@
 
   /* Frame after frame, no faster than the source; a frame that takes longer is waited for, none is left out. */
   function togglePlay() {
-    if (state.get().view === "video" && video) {
-      video.playbackRate = Number(speed.value);
-      if (video.paused) video.play();
-      else video.pause();
-      return;
-    }
     if (playing()) stop();
     else {
       if (at() >= table.count - 1) segunc.frame.go(0);
@@ -247,7 +238,6 @@
   function faster(by) {
     const now = SPEEDS.indexOf(Number(speed.value));
     speed.value = SPEEDS[Math.min(SPEEDS.length - 1, Math.max(0, now + by))];
-    if (video) video.playbackRate = Number(speed.value);
     segunc.announce(`speed ${speed.value} ×`, true);
   }
 
@@ -258,28 +248,7 @@
     go(at() + step);
   }
 
-  function buildVideo() {
-    const view = document.getElementById("video-view");
-    if (!page.video) return;
-    video = element("video", { controls: true, preload: "metadata", playsinline: true, "aria-label": "Overlay video of all frames" });
-    video.addEventListener("timeupdate", () => {
-      if (video.seeking || !page.spans) return;
-      const index = page.spans.findIndex(([start, end]) => start <= video.currentTime && video.currentTime < end);
-      if (index >= 0) state.set({ frame: table.name(index) });
-    });
-    const open = element("button", { type: "button", id: "open-frame", onclick: () => segunc.frame.go(at()) }, "Look at this frame");
-    view.append(element("h2", {}, "Overlay video"), video, open);
-  }
-
-  /* The file is opened when it is looked at, at the frame that was looked at last. */
-  function openVideo() {
-    const index = at();
-    video.addEventListener("loadedmetadata", () => go(index), { once: true });
-    video.src = encodeURIComponent(page.video);
-  }
-
   function start() {
-    buildVideo();
     if (!table.scores.length || table.count < 2) {
       footer.hidden = true;
       return;
@@ -304,8 +273,6 @@
   function update(current, changed) {
     if (changed.has("view")) {
       if (current.view !== "frame" && playing()) stop();
-      if (current.view !== "video" && video) video.pause();
-      if (current.view === "video" && video && !video.src) openVideo();
     }
     if (["frame", "score", "statistic", "model", "threshold", "view"].some((field) => changed.has(field))) draw();
   }

@@ -1,11 +1,9 @@
 "use strict";
-/* Verdicts as files: JSON, CSV and COCO by download; the JSON and the CSV are read back. */
+/* Verdicts as files: JSON, which is read back, and COCO by download. */
 (function (segunc) {
   const { verdicts, table, announce } = segunc;
   const { page } = segunc.data;
   const FORMAT = "segunc-verdicts", VERSION = 2;
-  const COLUMNS = ["run", "frame", "reviewer", "verdict", "note", "time", "score", "threshold", "value", "box", "area", "size", "mask"];
-  const LISTS = ["box", "size", "mask"], NUMBERS = ["threshold", "value", "area"];
 
   function download(text, type, ending) {
     const link = segunc.element("a", {
@@ -20,18 +18,6 @@
   function asJson() {
     const head = { format: FORMAT, version: VERSION, run: page.run, title: page.title, tool: page.written };
     return `${JSON.stringify({ ...head, exported: new Date().toISOString(), verdicts: verdicts.all() }, null, 2)}\n`;
-  }
-
-  /* What a spreadsheet would take for a formula (OWASP, "CSV Injection") has an apostrophe before it, which is taken away again. */
-  const FORMULA = /^'*[=+\-@\t\r\n＝＋－＠]/;
-
-  /* RFC 4180: fields with a comma, quote or line break in quotes, quotes doubled. A region's numbers are separated by spaces. */
-  function asCsv() {
-    const quote = (text) => (/[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
-    const plain = (text) => (FORMULA.test(text) ? `'${text}` : text);
-    const cell = (value) => quote(Array.isArray(value) ? value.join(" ") : typeof value === "string" ? plain(value) : String(value ?? ""));
-    const rows = verdicts.all().map((v) => COLUMNS.map((name) => cell(name === "run" ? page.run : name in v ? v[name] : v.region?.[name])).join(","));
-    return [COLUMNS.join(","), ...rows, ""].join("\r\n");
   }
 
   /* The regions that were judged, as annotations of COCO with uncompressed masks (runs down the columns); the verdicts are the categories. */
@@ -67,31 +53,6 @@
     return [...counts, length];
   }
 
-  function fromCsv(text) {
-    const rows = [[""]];
-    let quoted = false;
-    for (let i = 0; i < text.length; i++) {
-      const row = rows.at(-1), c = text[i];
-      if (quoted) {
-        if (c !== '"') row[row.length - 1] += c;
-        else if (text[i + 1] === '"') row[row.length - 1] += text[i++];
-        else quoted = false;
-      } else if (c === '"') quoted = true;
-      else if (c === ",") row.push("");
-      else if (c === "\n") rows.push([""]);
-      else if (c !== "\r") row[row.length - 1] += c;
-    }
-    const [head, ...lines] = rows;
-    const list = lines.filter((line) => line.length === head.length).map((line) => {
-      const cells = Object.fromEntries(head.map((name, i) => [name.replace(/^\uFEFF/, ""), /^'/.test(line[i]) && FORMULA.test(line[i]) ? line[i].slice(1) : line[i]]));
-      const { run, frame, reviewer = "", verdict, note, time, ...region } = cells;
-      for (const name of LISTS) region[name] = (region[name] ?? "").split(" ").filter(Boolean).map(Number);
-      for (const name of NUMBERS) region[name] = region[name] ? Number(region[name]) : null;
-      return { run, frame, reviewer, verdict, note, time, region: region.box.length ? { ...region, score: region.score || null } : null };
-    });
-    return { format: FORMAT, version: VERSION, run: list.find(({ run }) => run !== page.run)?.run ?? page.run, verdicts: list };
-  }
-
   const whole = (list, length) => Array.isArray(list) && (length === undefined || list.length === length) && list.every((n) => Number.isInteger(n) && n >= 0);
 
   /* Whether a region is one of its frame: a box inside of it, and runs that follow each other. */
@@ -104,10 +65,10 @@
   }
 
   /* One line on what was taken from the text of an exported file, or why nothing was. */
-  function read(text, csv) {
+  function read(text) {
     let content;
     try {
-      content = csv ? fromCsv(text) : JSON.parse(text);
+      content = JSON.parse(text);
     } catch {
       return "The file is no JSON; export it again.";
     }
@@ -126,12 +87,12 @@
 
   function start(say) {
     const file = document.getElementById("import-file");
-    for (const [ending, type, text] of [["json", "application/json", asJson], ["csv", "text/csv", asCsv], ["coco.json", "application/json", asCoco]]) {
+    for (const [ending, type, text] of [["json", "application/json", asJson], ["coco.json", "application/json", asCoco]]) {
       document.getElementById(`export-${ending.replace(".json", "")}`).addEventListener("click", () => download(text(), type, ending));
     }
     document.getElementById("import").addEventListener("click", () => file.click());
     file.addEventListener("change", async () => {
-      for (const one of file.files) say(read(await one.text(), /\.csv$/i.test(one.name)));
+      for (const one of file.files) say(read(await one.text()));
       file.value = "";
     });
   }
