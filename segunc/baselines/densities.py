@@ -112,16 +112,17 @@ class Gaussians:
         counts, sums = moments.counts[present], moments.sums[present]
         total, classes, size = counts.sum(), int(present.sum()), moments.sums.shape[1]
         if total < classes + size or not size:
-            given = f"{total:.0f} features with a class for a covariance of {size} numbers within {classes} classes"
-            raise InputError(given, f"at least {classes + size}", "more frames, or a layer of fewer channels")
+            raise InputError(
+                f"{total:.0f} features with a class are too few for a covariance of {size} numbers within {classes} classes, which "
+                f"needs {classes + size}",
+                hint="take more frames, or a layer of fewer channels",
+            )
         means, mean, products = sums / counts[:, None], sums.sum(0) / total, moments.products.sum(0)
         shared = (products - (means.T * counts) @ means) / total
         variances, directions = torch.linalg.eigh(shared)
         kept = variances > max(LEAST_SHARE * float(variances[-1]), torch.finfo(torch.float32).eps ** 2)
         if not kept.any():
-            raise InputError(
-                "features that are the same wherever a class is", "features that vary", "name another layer"
-            )
+            raise InputError("the features are the same wherever a class is", hint="name another layer")
         whitening = (directions[:, kept] / variances[kept].sqrt()).T
         found = {"mean": mean, "whitening": whitening, "centres": (means - mean) @ whitening.T}
         if RELATIVE_MAHALANOBIS in needs:

@@ -28,7 +28,7 @@ from segunc.sampling.runner import draw_logits
 from segunc.training.config import FitConfig
 from segunc.training.progress import Say, say
 
-FEWEST_PIXELS = 100
+MIN_PIXELS = 100
 """A class predicted for fewer pixels has no standard deviation worth dividing by."""
 BOUNDARY_WIDTHS = (3, 2, 1, 0)
 """By how many pixels (L1 distance) the border is widened in each pass of the suppression."""
@@ -77,8 +77,10 @@ def standardized_max_logit(logits: Tensor, statistics: MaxLogitStatistics) -> Te
         InputError: statistics of another number of classes.
     """
     if len(statistics.mean) != logits.shape[1]:
-        given = f"max-logit statistics of {len(statistics.mean)} classes for logits of {logits.shape[1]}"
-        raise InputError(given, "statistics of this network", "fit them again")
+        raise InputError(
+            f"max-logit statistics of {len(statistics.mean)} classes do not fit logits of {logits.shape[1]}",
+            hint="fit them again",
+        )
     largest, predicted = logits.max(1)
     mean, deviation = (to_device(torch.tensor(v), logits.device) for v in (statistics.mean, statistics.std))
     score = (mean[predicted] - largest.float()) / deviation[predicted]
@@ -176,13 +178,12 @@ class ClassMoments:
 
 def usable_statistics(moments: ClassMoments) -> tuple[list[float], list[float], list[int]]:
     """Means and population standard deviations (above 0) of the classes, and the ids of those that were predicted for fewer than
-    :data:`FEWEST_PIXELS` pixels or always with one value: they get mean and deviation of all pixels together, which must vary."""
+    :data:`MIN_PIXELS` pixels or always with one value: they get mean and deviation of all pixels together, which must vary."""
     pooled_mean, pooled_deviation = moments.pooled()
     if not pooled_deviation > 0:
-        given = f"the max logit is {pooled_mean:g} at every pixel"
-        raise InputError(given, "a network that tells pixels apart", "check the model")
+        raise InputError(f"the max logit is {pooled_mean:g} at every pixel", hint="check the model")
     deviation = (moments.squares / moments.count.clamp_min(1)).sqrt()
-    replaced = (moments.count < FEWEST_PIXELS) | (deviation <= 0)
+    replaced = (moments.count < MIN_PIXELS) | (deviation <= 0)
     mean = torch.where(replaced, pooled_mean, moments.mean)
     deviation = torch.where(replaced, pooled_deviation, deviation)
     return mean.tolist(), deviation.tolist(), replaced.nonzero().flatten().tolist()
@@ -209,7 +210,7 @@ def standardize_max_logit(
     mean, deviation, replaced = usable_statistics(moments)
     if replaced:
         names = ", ".join(model.network.description.classes[c] for c in replaced)
-        say(f"predicted for fewer than {FEWEST_PIXELS} pixels, given the statistics of all classes together: {names}")
+        say(f"predicted for fewer than {MIN_PIXELS} pixels, given the statistics of all classes together: {names}")
     pixels = tuple(int(n) for n in moments.count)
     data_set = fitted_on(config, settings.split)
     statistics = MaxLogitStatistics(tuple(mean), tuple(deviation), pixels, data_set, frames, model.sha256)

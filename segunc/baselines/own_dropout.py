@@ -1,7 +1,7 @@
 """MC dropout at the network's own dropout layers (Gal & Ghahramani 2016), made drawable by the class swap of :mod:`segunc.affine.convert`.
 
-A converted layer gains a second path, taken while masks are active: it multiplies its input by masks made of seeds alone, one for
-each draw and each call of the layer within a forward pass, and the same for all frames of one size. It holds no random state, and running statistics of other layers stay untouched.
+While masks are active, a converted layer multiplies its input by masks made of seeds alone: one for each draw and each call of the layer
+within a forward pass, the same for all frames of one size. It holds no random state.
 """
 
 from __future__ import annotations
@@ -88,11 +88,10 @@ def convert_dropout(network: nn.Module) -> DropoutReport:
     there is none."""
     report = dropout_layers(network)
     if not report.sites:
+        others = "".join(f", and {layer} at {name} is not drawn" for name, layer in [*report.left.items()][:1])
         raise InputError(
-            f"{type(network).__name__} has no dropout layer of its own with p above 0"
-            + "".join(f" but {name} ({layer})" for name, layer in [*report.left.items()][:1]),
-            "nn.Dropout or Dropout1d to 3d layers",
-            "use channel dropout at the norm sites: mc_dropout.sites norm",
+            f"{type(network).__name__} has no dropout layer of its own with p above 0{others}",
+            hint="use channel dropout at the normalisation layers: mc_dropout.sites norm",
         )
     for name in report.sites:
         module = network.get_submodule(name)
@@ -120,10 +119,10 @@ class OwnDropout:
 
     def __init__(self, p: Sequence[float], names: Sequence[str], scope: str = "all") -> None:
         if len(p) != len(names) or not p:
-            raise InputError(f"{len(p)} probabilities for {len(names)} dropout layers", "one for each, at least one")
+            raise InputError(f"{len(p)} probabilities do not belong to {len(names)} dropout layers")
         for value in p:
             if not 0 <= value < 1:
-                raise InputError(f"dropout probability p {value}", "a number in [0, 1)", "give mc_dropout.p")
+                raise InputError(f"the dropout probability p {value} is not in [0, 1)", hint="give mc_dropout.p")
         self.p, self.names, self.scope = tuple(float(value) for value in p), tuple(names), scope
 
     @classmethod
@@ -136,15 +135,14 @@ class OwnDropout:
         """See :class:`segunc.posteriors.mc_dropout.Dropout`."""
         options, report = run.config.settings, convert_dropout(run.network)
         run.say(str(report))
-        made = cls.of(report, options.p, options.scope)
-        in_scope(options.scope, made.names)
-        if options.p is None and options.p_grid is not None:
+        in_scope(options.scope, list(report.sites))
+        p = options.p
+        if p is None and options.p_grid is not None:
             run.place()
-            made = cls.of(
-                report, run.select(lambda p: cls.of(report, p, options.scope), options.p_grid, "p"), options.scope
-            )
-        elif options.p is None:
+            p = run.select(lambda value: cls.of(report, value, options.scope), options.p_grid, "p")
+        elif p is None:
             run.say("they keep the p that the network was trained with: neither p nor p_grid is given")
+        made = cls.of(report, p, options.scope)
         run.measured["p"] = list(made.p)
         return made, f"the network's own {len(made.p)} dropout layers"
 
@@ -152,16 +150,16 @@ class OwnDropout:
 
     @classmethod
     def of(cls, report: DropoutReport, p: float | None = None, scope: str = "all") -> Self:
-        """The layers of a report with their own probabilities, or all with ``p``."""
-        return cls([own if p is None else p for own in report.sites.values()], list(report.sites), scope)
+        """Return the layers of a report with the probabilities that they have, or all with ``p``."""
+        return cls([trained if p is None else p for trained in report.sites.values()], list(report.sites), scope)
 
     def affine(self, layout: AffineLayout, draws: Sequence[int], seed: Seed, scope: str | None = None) -> AffineDraws:
         """See :class:`segunc.affine.posterior.Posterior`; masks are independent under every scheme of the noise."""
         if layout.dropout_names != self.names:
             raise InputError(
-                f"a network with the drawn dropout layers {', '.join(layout.dropout_names) or 'none'}",
-                ", ".join(self.names),
-                "call convert_dropout on the network that the posterior was made for",
+                f"the network has the drawn dropout layers {', '.join(layout.dropout_names) or 'none'}, and the posterior at "
+                f"{', '.join(self.names)}",
+                hint="call convert_dropout on the network that the posterior was made for",
             )
         flags = in_scope(self.scope, self.names, scope)
         source = NoiseSource.of(seed).seed

@@ -16,19 +16,21 @@ from segunc.core.errors import InputError
 
 @dataclass(frozen=True)
 class Bound:
-    """A range of numbers: from ``least`` or above ``above``, up to ``most``."""
+    """A range of numbers: from ``least`` or above ``above``, up to ``most`` or below ``below``."""
 
     least: float | None = None
     above: float | None = None
     most: float | None = None
+    below: float | None = None
 
     def holds(self, value: float) -> bool:
         low = (self.least is None or value >= self.least) and (self.above is None or value > self.above)
-        return low and (self.most is None or value <= self.most)
+        return low and (self.most is None or value <= self.most) and (self.below is None or value < self.below)
 
     def __str__(self) -> str:
         low = f"of at least {self.least:.10g}" if self.above is None else f"above {self.above:g}"
-        return f"a number {low}" + ("" if self.most is None else f" and at most {self.most:.10g}")
+        high = f" and below {self.below:g}" if self.below is not None else ""
+        return f"a number {low}{high}" + ("" if self.most is None else f" and at most {self.most:.10g}")
 
 
 PositiveInt = Annotated[int, Bound(above=0)]
@@ -36,6 +38,7 @@ NonNegativeInt = Annotated[int, Bound(least=0)]
 PositiveFloat = Annotated[float, Bound(above=0)]
 NonNegativeFloat = Annotated[float, Bound(least=0)]
 UnitInterval = Annotated[float, Bound(least=0, most=1)]
+BelowOne = Annotated[float, Bound(least=0, below=1)]
 Count = Annotated[int, Bound(least=1, most=4096)]
 """Of draws, frames in a batch or processes. A Latin hypercube of so many draws takes a gigabyte for 30,000 channels."""
 Threads = Annotated[int, Bound(least=1, most=1024)]

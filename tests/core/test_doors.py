@@ -56,7 +56,6 @@ ALLOWED = {
     "maps/store.py self._log.open": "appends",
     "networks/weights.py load_file": CHECKED,
     "networks/weights.py torch.load": FROM_BYTES,
-    "baselines/laplace.py load_file": CHECKED,
     "sampling/tail_native.py Path('/proc/cpuinfo').read_text": "the kernel's",
     "sampling/tail_native.py SOURCE.read_text": OWN,
     "verbs/cluster.py local.read_options(options).open": "no file",

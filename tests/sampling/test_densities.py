@@ -141,7 +141,7 @@ def test_a_class_of_one_feature_has_a_gaussian_and_dead_channels_are_left_out(kn
 @pytest.mark.parametrize(
     ("rows", "labels", "said"),
     [
-        (random(8, SIZE), [0, 1, 2, 0, 1, 2, 0, 1], "8 features with a class .* expected at least 9"),
+        (random(8, SIZE), [0, 1, 2, 0, 1, 2, 0, 1], "8 features with a class are too few .* needs 9"),
         (random(30, SIZE), [255] * 30, "0 features with a class"),
         (torch.ones(30, SIZE), [0, 1, 2] * 10, "the same wherever a class is"),
     ],
@@ -267,9 +267,9 @@ def test_clipped_and_scaled_energies_are_the_formulas(images: Tensor, kernel: in
 
 def test_networks_without_such_a_layer_are_refused_in_one_line() -> None:
     wide = network(nn.Conv2d(8, CLASSES, 3, padding=1))
-    with pytest.raises(InputError, match="3 x 3 places for the score vim"):
+    with pytest.raises(InputError, match="1 x 1, not of 3 x 3"):
         head_scores(wide, torch.zeros(1, 3, 8, 8), [VIRTUAL_LOGIT])
-    with pytest.raises(InputError, match="without a layer that makes its logits"):
+    with pytest.raises(InputError, match="no convolution or linear layer that makes its logits"):
         LogitLayer(network(nn.ConvTranspose2d(8, CLASSES, 1)))
     masks = network()
     masks.body.logarithms = True
@@ -277,7 +277,7 @@ def test_networks_without_such_a_layer_are_refused_in_one_line() -> None:
         LogitLayer(masks)
     mixing = network()
     mixing.body.register_forward_hook(lambda _, __, logits: logits - logits.mean(0, keepdim=True))
-    with pytest.raises(InputError, match="does more than upsample"):
+    with pytest.raises(InputError, match="does more with its logits than upsample"):
         LogitLayer(mixing)
 
 

@@ -123,5 +123,5 @@ def test_a_lower_max_logit_is_more_anomalous_and_frames_do_not_mix() -> None:
 
 
 def test_statistics_of_other_classes_are_refused() -> None:
-    with pytest.raises(InputError, match="2 classes for logits of 4"):
+    with pytest.raises(InputError, match="2 classes do not fit logits of 4"):
         standardized_max_logit(torch.zeros(1, 4, 5, 5), statistics((1.0, 1.0), (1.0, 1.0)))
