@@ -52,7 +52,7 @@ def make_sampler(model: Model, options: SamplingOptions, scores: Sequence[str] =
             raise InputError(given, "an ABNN", "leave --alpha out")
         posterior = posterior.with_alpha(options.alpha)
     model.place(device)
-    precision, why = choose_precision(options.precision, device, model.network)
+    precision = choose_precision(options.precision, device)
     sampler = Sampler(
         model.network,
         posterior if model.bayesian else None,
@@ -66,7 +66,6 @@ def make_sampler(model: Model, options: SamplingOptions, scores: Sequence[str] =
         scores=scores,
         **model.fitted(scores),
     )
-    sampler.report.messages += [why] if why else []
     return sampler
 
 

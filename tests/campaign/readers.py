@@ -322,7 +322,7 @@ def read_configuration(root: Path, file: Path) -> Any:
         )
         open_data(config.data, 9)
         with tempfile.TemporaryDirectory() as out:
-            settings = trainer_settings(dict(config.trainer), Path(out), "cpu", torch.nn.Linear(1, 1))
+            settings = trainer_settings(dict(config.trainer), Path(out), "cpu")
             make_trainer(settings, Path(out), "faults")
     finally:
         if sys.modules.pop("tests.campaign.canary", None):
