@@ -68,9 +68,7 @@ class Bench:
         request = job.request
         options = request.options
         if request.tiling or options.smooth or options.redraw or request.region is not None:
-            raise InputError(
-                "--tile, --smooth, --redraw or --mask", "whole frames, which can be in memory", "leave it out"
-            )
+            raise InputError("only whole frames are timed", hint="leave out --tile, --smooth, --redraw and --mask")
         self.request, self.scores, self.model, self.source = request, request.scores, job.model, job.sources[0]
         self.execution = choose_execution(options, None, job.sampler, self.source, None)
         self.sampler: Sampler = job.sampler.with_execution(

@@ -81,7 +81,7 @@ def measure(arguments: argparse.Namespace) -> int:
         sampler = Sampler(model.network, posterior, draws=draws, precision=precision, scores=scores, **given)
         work[row.label] = lambda sampler=sampler: sampler(image)  # type: ignore[misc]
     if "" not in work:
-        raise InputError(f"the baseline '{plan.baseline}' is not made", "its network", "run the study first")
+        raise InputError(f"the network of the baseline '{plan.baseline}' is not made", hint="run the study first")
     times: dict[str, list[float]] = {label: [] for label in work}
     with torch.inference_mode():
         for done in range(arguments.rounds + 1):

@@ -59,12 +59,12 @@ class MaxLogitStatistics(Attachment):
         return {"max_logit_statistics_sha256": json_sha256([self.mean, self.std])}
 
     def __call__(self, *_: object) -> dict[str, Any]:
-        """Themselves, as the constant that they are."""
+        """Return themselves, a constant."""
         return {MAX_LOGIT_STATISTICS: self}
 
 
 def standardized_max_logit(logits: Tensor, statistics: MaxLogitStatistics) -> Tensor:
-    """The anomaly score ``-(max_c z_c - mean_c) / std_c``, c the predicted class, suppressed at borders and smoothed.
+    """Return the anomaly score ``-(max_c z_c - mean_c) / std_c``, c the predicted class, suppressed at borders and smoothed.
 
     Jung et al., ICCV 2021, arXiv 2107.11264. The max logit of a class has its own scale (12 may be low for road and high for
     pole), which its mean and standard deviation over the training set take out. Around the borders between predicted classes it
@@ -88,7 +88,7 @@ def standardized_max_logit(logits: Tensor, statistics: MaxLogitStatistics) -> Te
 
 
 def find_boundaries(predicted: Tensor) -> Tensor:
-    """Where predicted class ids ``[n, H, W]`` meet: bool ``[n, H, W]``, a pixel whose largest id among itself and its four
+    """Return where predicted class ids ``[n, H, W]`` meet: bool ``[n, H, W]``, a pixel whose largest id among itself and its four
     neighbours is not the smallest among its eight neighbours and itself; the frame's edge is no border."""
     ids = predicted.float()
     return _dilate(ids) != -F.max_pool2d(-ids, 3, stride=1, padding=1)
@@ -112,7 +112,7 @@ def suppress_boundaries(score: Tensor, predicted: Tensor) -> Tensor:
 
 
 def smooth(score: Tensor) -> Tensor:
-    """A Gaussian of 7 x 7 taps, six pixels apart, over ``[n, H, W]``; the edge values are repeated outwards."""
+    """Smooth ``[n, H, W]`` with a Gaussian of 7 x 7 taps, six pixels apart; the edge values are repeated outwards."""
     taps = torch.arange(KERNEL, dtype=torch.float64) - KERNEL // 2
     weights = torch.exp(-taps.square() / (2 * SIGMA**2))
     # The two-dimensional kernel is the product of two of one dimension, each of which sums to 1.
@@ -124,7 +124,7 @@ def smooth(score: Tensor) -> Tensor:
 
 
 def _dilate(values: Tensor) -> Tensor:
-    """The largest value among a pixel and its four neighbours inside of the frame."""
+    """Return the largest value among a pixel and its four neighbours inside of the frame."""
     vertical = F.max_pool2d(values, (3, 1), stride=1, padding=(1, 0))
     return torch.maximum(vertical, F.max_pool2d(values, (1, 3), stride=1, padding=(0, 1)))
 
@@ -169,7 +169,7 @@ class ClassMoments:
         self.count = together
 
     def pooled(self) -> tuple[float, float]:
-        """Mean and population standard deviation over all classes together."""
+        """Return mean and population standard deviation over all classes together."""
         total = self.count.sum()
         mean = (self.count * self.mean).sum() / total
         squares = (self.squares + self.count * (self.mean - mean).square()).sum()
@@ -177,7 +177,7 @@ class ClassMoments:
 
 
 def usable_statistics(moments: ClassMoments) -> tuple[list[float], list[float], list[int]]:
-    """Means and population standard deviations (above 0) of the classes, and the ids of those that were predicted for fewer than
+    """Return means and population standard deviations (above 0) of the classes, and the ids of those that were predicted for fewer than
     :data:`MIN_PIXELS` pixels or always with one value: they get mean and deviation of all pixels together, which must vary."""
     pooled_mean, pooled_deviation = moments.pooled()
     if not pooled_deviation > 0:

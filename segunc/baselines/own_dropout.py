@@ -38,7 +38,7 @@ class DropoutSite:
         state = self.segunc_dropout
         if state.folded is None:
             return cast(Tensor, super().forward(x))  # type: ignore[misc]
-        each = rows_of_a_draw(x, len(state.folded.seeds), "dropout layer's input")
+        rows = rows_of_a_draw(x, len(state.folded.seeds), "dropout layer's input")
         shape = (x.shape[1], *[1] * (x.ndim - 2)) if isinstance(self, CHANNEL_KINDS) else tuple(x.shape[1:])
         # A layer that a network calls several times drops anew each time.
         call, state.calls = state.calls, state.calls + 1
@@ -47,14 +47,14 @@ class DropoutSite:
         # Marked by hand: nothing that the engine follows went into it, and it is what makes draws differ.
         setattr(mask, ORIGIN, DRAWS)
         # In float32: 1 / (1 - p) rounded to bfloat16 would scale every kept element by the same error.
-        return (x * (mask.repeat_interleave(each, 0) if each > 1 else mask)).to(x.dtype)
+        return (x * (mask.repeat_interleave(rows, 0) if rows > 1 else mask)).to(x.dtype)
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, drawn"  # type: ignore[misc]
 
 
 def _mask(seed: int | None, p: float, shape: tuple[int, ...]) -> Tensor:
-    """``z / (1 - p)``, z ~ Bernoulli(1 - p), float32; the same uniform numbers decide at every p."""
+    """Return ``z / (1 - p)``, z ~ Bernoulli(1 - p), float32; the same uniform numbers decide at every p."""
     if seed is None or p == 0.0:
         return torch.ones(shape)
     uniform = np.random.Generator(np.random.Philox(key=seed)).random(shape, dtype=np.float32)

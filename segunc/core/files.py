@@ -70,7 +70,7 @@ def inside(folder: Path, name: str) -> Path:
     """Return the path of a name in a folder; InputError where the name is not safe, or a link leads out of the folder."""
     path = folder / safe_name(name, f"a file of {folder}")
     if not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder)):
-        raise InputError(f"{path} is a link out of {folder}", hint="put the file in the place of the link")
+        raise InputError(f"{path} leads out of {folder}", hint="put the file in the place of the link")
     return path
 
 

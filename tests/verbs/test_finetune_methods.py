@@ -165,6 +165,6 @@ def test_bad_input_is_one_line(trained: Job, tmp_path: Path, method: str, settin
 def test_an_unknown_method_the_settings_of_another_and_too_few_labels(trained: Job, tmp_path: Path) -> None:
     config = configuration(trained, "laplace", "images: 4, samples: 2", tmp_path)
     message = refuse(*words(trained, "laplace", config, tmp_path / "out"), "--data.crop [32,32]")
-    assert "labelled pixels in 4 images; expected at least 10,000" in message
+    assert "needs at least 10,000 labelled pixels, and 4 images have" in message
     config = configuration(trained, "swag", "rank: 4", tmp_path)
     assert "swag" in refuse(*words(trained, "variational", config, tmp_path / "out"))
