@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import socket
 from pathlib import Path
@@ -31,7 +32,8 @@ class Lock:
 
     Raises:
         HeldError: another run holds it.
-        OSError: a link or a folder lies there, or the file system has no locks.
+        InputError: a link lies there, through which another file would be written.
+        OSError: a folder lies there, or the file system has no locks.
     """
 
     def __init__(self, path: Path, what: str, wait: float = 0.0) -> None:
@@ -52,6 +54,10 @@ class Lock:
                 f"{what} is being written by another run{holder}",
                 hint=f"wait, or give another --out; if that run is gone, remove {path}",
             ) from error
+        except OSError as error:
+            if error.errno != errno.ELOOP:
+                raise
+            raise InputError(f"{path} is a link, not the lock of a run", hint="remove it") from error
 
     def release(self) -> None:
         """Let go; a second call does nothing."""
@@ -68,6 +74,8 @@ class Lock:
     def _sign(self, handle: int) -> None:
         """Name the holder in the file, unless its holder before removed it between our opening and locking it: a lock on that file holds
         nothing. The count of links does not tell everywhere: NFS keeps a removed file that is open under another name."""
+        if os.fstat(handle).st_nlink > 1:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(self.path))
         if not self.path.exists() or not os.path.samestat(os.fstat(handle), self.path.lstat()):
             raise _RemovedError
         os.truncate(handle, 0)

@@ -8,10 +8,12 @@ import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from segunc.core.errors import InputError
 from segunc.core.locks import HeldError, Lock
 
 
@@ -60,11 +62,11 @@ def test_a_lock_that_is_let_go_is_waited_for(tmp_path: Path) -> None:
     timer.join()
 
 
-@pytest.mark.parametrize("what", ["link", "folder"])
-def test_what_is_no_file_stays_as_it_is(tmp_path: Path, what: str) -> None:
+@pytest.mark.parametrize("link", [Path.symlink_to, Path.hardlink_to])
+def test_what_a_link_leads_to_stays_as_it_is(tmp_path: Path, link: Callable[[Path, Path], None]) -> None:
     path, mine = tmp_path / ".lock", tmp_path / "mine"
     mine.write_text("all of it")
-    path.symlink_to(mine) if what == "link" else path.mkdir()
-    with pytest.raises(OSError):
+    link(path, mine)
+    with pytest.raises(InputError, match="is a link, not the lock of a run"):
         Lock(path, "it")
-    assert path.is_dir() or path.read_text() == "all of it"
+    assert mine.read_text() == "all of it"
