@@ -74,7 +74,7 @@ DAMAGED = {
     "short": npy("(4, 4)", data=bytes(60)),
     "no-character": npy("()", "<U1", b"\x00\x00\x22\x00"),
     "objects": npy("(1,)", "|O", b"\x80\x04."),
-    "version": npy("(1,)", data=bytes(4), version=b"\3\0"),
+    "version": npy("(1,)", data=bytes(4), version=b"\4\0"),
     "deep": npy("(" * 9000),
 }
 
@@ -103,7 +103,6 @@ def test_good_arrays_come_back() -> None:
     [
         (zipped(a=stored(np.zeros(10_000_000, np.uint8))), "unpacks to 10 MB, and no more than 1.05 MB"),
         (zipped(**{f"a{i}": stored(np.zeros(200_000, np.uint8)) for i in range(6)}), "unpacks to 1.2 MB"),
-        (zipped(zipfile.ZIP_LZMA, a=stored(np.zeros(9))), "compressed in another way"),
         (zipped(a=stored(np.zeros(9)))[:-30], "no archive of arrays"),
         (zipped(zipfile.ZIP_STORED, a=stored(np.zeros(9))).replace(bytes(16), b"\1" * 16, 1), "no archive of arrays"),
         (b"PK\5\6" + bytes(17), "no archive of arrays"),
