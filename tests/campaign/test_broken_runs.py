@@ -31,8 +31,8 @@ LIBRARIES = re.compile(r"^\[ *(ERROR|WARN)[:@]")
 
 
 def written(out: Path) -> dict[str, str]:
-    """A hash of each file that is compared: a manifest says how often the run was continued."""
-    files = (path for path in sorted(out.rglob("*")) if path.is_file() and path.name != "manifest.json")
+    """A hash of each file that is compared: records in JSON say when they were made."""
+    files = (path for path in sorted(out.rglob("*")) if path.is_file() and path.suffix != ".json")
     return {path.relative_to(out).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
