@@ -9,7 +9,7 @@ INSTALL := -m pip install --quiet --disable-pip-version-check --only-binary :all
 COMPILE = $(TOOLS)/bin/uv --no-config --quiet pip compile --universal --python-version 3.11 --default-index https://pypi.org/simple \
 	--generate-hashes --no-header --no-annotate $(UPGRADE)
 
-.PHONY: demo test check lock wheel sbom licences audit clean
+.PHONY: demo test check lock wheel audit clean
 
 # The stamp is newer than what the environment was made from, or the environment is made again.
 $(VENV)/.installed: requirements.lock pyproject.toml
@@ -44,17 +44,6 @@ lock: $(TOOLS)/.installed
 
 wheel: $(VENV)/.installed
 	tools/wheel.sh dist $(CURDIR)/$(BIN)/python
-
-sbom: $(VENV)/.installed $(TOOLS)/.installed
-	$(BIN)/python -m tools.sbom --out dist/segunc.cdx.json
-	$(TOOLS)/bin/python -c 'import sys; from cyclonedx import schema, validation; \
-		check = validation.make_schemabased_validator(schema.OutputFormat.JSON, schema.SchemaVersion.V1_6); \
-		wrong = check.validate_str(open(sys.argv[1], encoding="utf-8").read()); \
-		sys.exit(wrong and str(wrong).partition("\n")[0])' dist/segunc.cdx.json
-
-licences: $(VENV)/.installed
-	$(BIN)/python -m tools.licences --check
-	$(BIN)/python -m tools.licences > docs/licences.md
 
 # Asks PyPI for known vulnerabilities; --strict: a package that it has no answer for is a failure.
 audit: $(TOOLS)/.installed

@@ -1,7 +1,7 @@
-"""What can be asked of each verb: one dataclass a verb, from which the command line makes its options and their help.
+"""The options of each verb: one dataclass a verb, from which the command line makes its options and their help.
 
 The types say the bounds of numbers and what reads a word; the dataclasses check themselves. Docstrings say what the options mean, and
-in parentheses how the help writes a value. Nothing here imports more than the standard library.
+in parentheses how the help writes a value. This module imports the standard library alone, so that help appears at once.
 """
 
 from __future__ import annotations
@@ -75,9 +75,9 @@ def takes(
     return decorate
 
 
-def several(given: PathLike | Sequence[PathLike]) -> Sequence[PathLike]:
-    """One path or several, as several."""
-    return [given] if isinstance(given, str | Path) else given
+def several(paths: PathLike | Sequence[PathLike]) -> Sequence[PathLike]:
+    """Return one path or several as several."""
+    return [paths] if isinstance(paths, str | Path) else paths
 
 
 def option(default: Any = ..., **settings: Any) -> Any:
@@ -95,12 +95,12 @@ def option(default: Any = ..., **settings: Any) -> Any:
 
 
 def comma_list(text: str) -> list[str]:
-    """``a,b`` as a list."""
+    """Read ``a,b`` as a list."""
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
 def whole_numbers(text: str) -> list[int]:
-    """``0,1,2`` as a list."""
+    """Read ``0,1,2`` as a list."""
     parts = comma_list(text)
     if not parts or not all(part.isdigit() for part in parts):
         raise ArgumentTypeError(f"'{text}' is not a list of whole numbers, e.g. 0,1,2,3")
@@ -108,7 +108,7 @@ def whole_numbers(text: str) -> list[int]:
 
 
 def image_size(text: str) -> tuple[int, int]:
-    """``HxW`` as (height, width)."""
+    """Read ``HxW`` as (height, width)."""
     parts = text.lower().split("x")
     if len(parts) != 2 or not all(p.isdigit() and int(p) > 0 for p in parts):
         raise ArgumentTypeError(f"'{text}' is not HxW, e.g. 512x1024")
@@ -116,22 +116,22 @@ def image_size(text: str) -> tuple[int, int]:
 
 
 def by_name(parts: str | Iterable[Sequence[str]], read: Callable[[str], Value], form: str) -> dict[str, Value]:
-    """``a=X,b=Y``, or its pairs, as a dictionary; ``form`` is for the message."""
-    found: dict[str, Value] = {}
+    """Read ``a=X,b=Y``, or its pairs, as a dictionary; ``form`` is for the message."""
+    values: dict[str, Value] = {}
     for part in (word.split("=", 1) for word in comma_list(parts)) if isinstance(parts, str) else parts:
         try:
-            name, value = part
-            read_value = read(value)
+            name, text = part
+            value = read(text)
         except ValueError:
             raise ArgumentTypeError(f"'{'='.join(part)}' is not {form}") from None
-        if name.strip() in found:
+        if name.strip() in values:
             raise ArgumentTypeError(f"'{name.strip()}' is given twice")
-        found[name.strip()] = read_value
-    return found
+        values[name.strip()] = value
+    return values
 
 
 def colour_triple(text: str) -> tuple[float, float, float]:
-    """``R,G,B`` as three numbers."""
+    """Read ``R,G,B`` as three numbers."""
     try:
         red, green, blue = map(float, text.split(","))
     except ValueError:
@@ -140,22 +140,17 @@ def colour_triple(text: str) -> tuple[float, float, float]:
 
 
 def read_arguments(text: str) -> dict[str, Any]:
-    """``a=1,b="x"`` with values in JSON, or one JSON object, as a dictionary."""
-    if not text.startswith("{"):
-        return by_name(text, json.loads, "NAME=JSON, e.g. width=32")
-    try:
-        return dict(json.loads(text))
-    except ValueError:
-        raise ArgumentTypeError(f"'{text}' is no JSON object") from None
+    """Read ``a=1,b="x"``, with values in JSON, as a dictionary."""
+    return by_name(text, json.loads, "NAME=JSON, e.g. width=32")
 
 
 def thresholds(text: str) -> dict[str, float]:
-    """``a=0.5,b=0.1`` as a dictionary."""
+    """Read ``a=0.5,b=0.1`` as a dictionary."""
     return by_name(text, float, "SCORE=VALUE, e.g. entropy=0.5")
 
 
 def score_ranges(text: str) -> dict[str, tuple[float, float]]:
-    """``a=0:0.5,b=-8:0`` as a dictionary."""
+    """Read ``a=0:0.5,b=-8:0`` as a dictionary."""
 
     def ends(range: str) -> tuple[float, float]:
         low, high = map(float, range.split(":"))
@@ -165,7 +160,7 @@ def score_ranges(text: str) -> dict[str, tuple[float, float]]:
 
 
 def named_pairs(text: str, columns: str, form: str) -> dict[str, str]:
-    """``a=b,c=d`` as a dictionary, or the same of a CSV file with these two columns; names without spaces around them."""
+    """Read ``a=b,c=d``, or a CSV file with these two columns, as a dictionary; names without spaces around them."""
 
     def name(value: str) -> str:
         if not value.strip():
@@ -187,12 +182,12 @@ def named_pairs(text: str, columns: str, form: str) -> dict[str, str]:
 
 
 def class_pairs(text: str) -> dict[str, str]:
-    """``road=road,sidewalk=pavement`` as a dictionary, or the same of a CSV file with the columns ``network,dataset``."""
+    """Read ``road=road,sidewalk=pavement``, or a CSV file with the columns ``network,dataset``, as a dictionary."""
     return named_pairs(text, "network,dataset", "NETWORK_CLASS=DATASET_CLASS, e.g. sidewalk=pavement")
 
 
 def frame_groups(text: str) -> str | dict[str, str]:
-    """A regular expression as it is, or the group of each frame of a CSV file with the columns ``frame,group``."""
+    """Return a regular expression as it is, or read the group of each frame of a CSV file with the columns ``frame,group``."""
     return named_pairs(text, "frame,group", "FRAME,GROUP") if text.endswith(".csv") else text
 
 
@@ -227,23 +222,22 @@ GROUPS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What the options of all verbs promise: InputError for a number out of its bounds, NaN, a text that can be no name, or a place for
-    the output that is taken by something of another kind."""
+    """Base of the options of all verbs, which checks them: InputError for a number out of its bounds, a text that can be no name, an empty
+    path, or a place for the output that is taken by something of another kind."""
 
     def __post_init__(self) -> None:
         hints = get_type_hints(type(self), include_extras=True)
-        for one in fields(self):
-            flag = next(iter(one.metadata.get("flags", ())), f"--{one.name.replace('_', '-')}")
-            value, hint = getattr(self, one.name), hints[one.name]
-            check_value(flag, value, hint, "see --help")
-            parts = parts_of(hint)
+        for each in fields(self):
+            flag = next(iter(each.metadata.get("flags", ())), f"--{each.name.replace('_', '-')}")
+            value, parts = getattr(self, each.name), parts_of(hints[each.name])
+            check_value(flag, value, hints[each.name], "see --help")
             if Path in parts and "" in (value if isinstance(value, list | tuple) else [value]):
-                raise InputError(f"{flag} ''", "a path", ". is the current folder")
-            if one.name in ("out", "plots") and value and ("folder" in parts or "file" in parts):
+                raise InputError(f"{flag} is an empty path", hint=". is the current folder")
+            if each.name in ("out", "plots") and value and ("folder" in parts or "file" in parts):
                 try:
                     check_place(Path(value), folder="folder" in parts)
                 except InputError as error:
-                    raise InputError(f"{flag} {error.given}", error.expected, f"give another {flag}") from error
+                    raise InputError(f"{flag} {error.message}", hint=f"give another {flag}") from error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -323,7 +317,7 @@ class SamplingOptions(DeviceOptions):
         scope (SCOPE): sample fewer norm sites: all, encoder, decoder, last:N, every:N or a pattern
         size (HxW): size the network sees; maps keep the frame's own size
         chunk (N): draws in a batch (default: by memory)
-        precision: of the network (default: bfloat16 where the hardware makes it fast for this network)
+        precision: of the network (default: bfloat16 on a GPU and on a CPU with AMX, else float32)
         threads (N): CPU threads of the network (default: all cores)
         compile: torch.compile the draws: a tenth faster after seconds of compiling for each size of frame; on or off (default off, or as
             the maps folder was begun)

@@ -70,7 +70,7 @@ def measure(arguments: argparse.Namespace) -> int:
             continue
         model = load_model(cell.model)
         model.place(device)
-        precision = choose_precision("auto", device, model.network)[0]
+        precision = choose_precision("auto", device)
         if row.label == plan.baseline:
             engine = Engine(model.network, precision)
             work[""] = lambda engine=engine: engine.logits(image, None, None)  # type: ignore[misc]
@@ -81,7 +81,7 @@ def measure(arguments: argparse.Namespace) -> int:
         sampler = Sampler(model.network, posterior, draws=draws, precision=precision, scores=scores, **given)
         work[row.label] = lambda sampler=sampler: sampler(image)  # type: ignore[misc]
     if "" not in work:
-        raise InputError(f"the baseline '{plan.baseline}' is not made", "its network", "run the study first")
+        raise InputError(f"the network of the baseline '{plan.baseline}' is not made", hint="run the study first")
     times: dict[str, list[float]] = {label: [] for label in work}
     with torch.inference_mode():
         for done in range(arguments.rounds + 1):

@@ -18,7 +18,7 @@ from segunc.posteriors.temperature import Fit, Kind, PixelSample, Strengths, fit
 
 
 def fit_penalised(sample: PixelSample, temperature: float, strengths: Strengths) -> Fit:
-    """W and b of the lowest mean NLL with the penalty of the module, from ``W = I / T``, which they are where it has no strengths."""
+    """Return W and b of the lowest mean NLL with the penalty of the module, from ``W = I / T``, which they are where it has no strengths."""
     slope, intercept = fit_scalar(sample, temperature)
     if not strengths:
         return slope, intercept

@@ -15,12 +15,12 @@ from scipy.special import ndtri
 from segunc.core.errors import InputError
 
 Array = npt.NDArray[np.float64]
-SHORTEST = 4
-"""Draws a chain below which its halves have no variance."""
+MIN_DRAWS = 4
+"""A chain of fewer draws has halves without a variance."""
 
 
 def rank_normalised_rhat(chains: Array) -> float:
-    """R-hat of one quantity: near 1 where the chains agree, NaN where the quantity is constant or not finite.
+    """Return R-hat of one quantity: near 1 where the chains agree, NaN where the quantity is constant or not finite.
 
     The larger of the split R-hat of the rank-normalised draws (location) and of their folded distances from the
     median (scale); Vehtari, Gelman, Simpson, Carpenter & Bürkner 2021, arXiv 1903.08008, section 4. The paper asks for below 1.01.
@@ -39,7 +39,7 @@ def rank_normalised_rhat(chains: Array) -> float:
 
 
 def effective_sample_size(chains: Array) -> float:
-    """Bulk effective sample size of a quantity, at most S log10 S of its S = M N draws ``[M, N]``; NaN where it is constant.
+    """Return the bulk effective sample size of a quantity, at most S log10 S of its S = M N draws ``[M, N]``; NaN where it is constant.
 
     Autocorrelations of the rank-normalised split chains, summed by Geyer's initial positive and monotone sequence (Geyer 1992);
     Vehtari et al. 2021, sections 3.2 and 4.3. InputError as :func:`rank_normalised_rhat`.
@@ -69,15 +69,15 @@ def effective_sample_size(chains: Array) -> float:
 
 
 def convergence(states: Array) -> dict[str, Any]:
-    """R-hat and effective sample size over the D parameters of ``[M, N, D]``, N states of each of M chains, for a record.
+    """Return R-hat and effective sample size over the D parameters of ``[M, N, D]``, N states of each of M chains, for a record.
 
     ``rhat_max``, ``rhat_median``, ``rhat_below_1.1`` (share of the parameters, 0..1), ``ess_min`` and ``ess_median``; all None
     where the chains are too short or stand still, with the ``reason``.
     """
     names = ("rhat_max", "rhat_median", "rhat_below_1.1", "ess_min", "ess_median")
     chains, length, count = states.shape
-    if length < SHORTEST:
-        return {**dict.fromkeys(names), "reason": f"{length} states a chain, R-hat needs {SHORTEST}"}
+    if length < MIN_DRAWS:
+        return {**dict.fromkeys(names), "reason": f"{length} states a chain, R-hat needs {MIN_DRAWS}"}
     series = np.asarray(states, np.float64).transpose(2, 0, 1)
     numbers = np.array([(rank_normalised_rhat(x), effective_sample_size(x)) for x in series])
     rhat, size = numbers[np.isfinite(numbers).all(1)].T
@@ -90,9 +90,8 @@ def convergence(states: Array) -> dict[str, Any]:
 def _split(chains: Array) -> Array:
     """``[2M, N // 2]``: each chain's first and last half; the middle draw of an odd number is left out."""
     chains = np.asarray(chains, np.float64)
-    if chains.ndim != 2 or chains.shape[1] < SHORTEST or len(chains) == 0:
-        expected = f"[M, N] with N at least {SHORTEST}"
-        raise InputError(f"chains of shape {chains.shape}", expected, "draw more states from each chain")
+    if chains.ndim != 2 or chains.shape[1] < MIN_DRAWS or len(chains) == 0:
+        raise InputError(f"chains have the shape [M, N] with N at least {MIN_DRAWS}, not {chains.shape}")
     half = chains.shape[1] // 2
     return np.concatenate([chains[:, :half], chains[:, -half:]])
 

@@ -78,18 +78,18 @@ class Gaussians:
 
     @staticmethod
     def shapes(needs: Collection[str]) -> dict[str, str]:
-        """Names of the tensors that some evidence needs, with their axes."""
-        found = {
+        """Return names of the tensors that some evidence needs, with their axes."""
+        shapes = {
             "mean": "D",  # of all features with a class
             "whitening": "RD",
             "centres": "KR",  # means of the classes, whitened
             "standard": "32",  # mean and standard deviation of each evidence, in OF_GAUSSIANS
         }
         if RELATIVE_MAHALANOBIS in needs:
-            found["background"] = "RR"  # whitens the one Gaussian of all, in whitened coordinates
+            shapes["background"] = "RR"  # whitens the one Gaussian of all, in whitened coordinates
         if LOG_DENSITY in needs:  # what whitens the classes' own; logarithms of weights and normalisers
-            found |= {"components": "KRR", "constants": "K"}
-        return found
+            shapes |= {"components": "KRR", "constants": "K"}
+        return shapes
 
     def __init__(self, tensors: Mapping[str, Tensor], gives: Collection[str]) -> None:
         self.tensors, self.gives = tensors, frozenset(gives).intersection(OF_GAUSSIANS)
@@ -100,7 +100,7 @@ class Gaussians:
 
     @classmethod
     def fit(cls, moments: GaussianFit, sample: Tensor) -> Gaussians:
-        """Those that some evidence needs, standardised on a sample ``[M, D]`` of the training features.
+        """Return those that some evidence needs, standardised on a sample ``[M, D]`` of the training features.
 
         Class covariances are drawn towards the shared one as if D more features with it had been seen, D the number of directions:
         (n_k S_k + D S) / (n_k + D), so that a class with fewer features than directions has one, too.
@@ -112,29 +112,30 @@ class Gaussians:
         counts, sums = moments.counts[present], moments.sums[present]
         total, classes, size = counts.sum(), int(present.sum()), moments.sums.shape[1]
         if total < classes + size or not size:
-            given = f"{total:.0f} features with a class for a covariance of {size} numbers within {classes} classes"
-            raise InputError(given, f"at least {classes + size}", "more frames, or a layer of fewer channels")
+            raise InputError(
+                f"{total:.0f} features with a class are too few for a covariance of {size} numbers within {classes} classes, which "
+                f"needs {classes + size}",
+                hint="take more frames, or a layer of fewer channels",
+            )
         means, mean, products = sums / counts[:, None], sums.sum(0) / total, moments.products.sum(0)
         shared = (products - (means.T * counts) @ means) / total
         variances, directions = torch.linalg.eigh(shared)
         kept = variances > max(LEAST_SHARE * float(variances[-1]), torch.finfo(torch.float32).eps ** 2)
         if not kept.any():
-            raise InputError(
-                "features that are the same wherever a class is", "features that vary", "name another layer"
-            )
+            raise InputError("the features are the same wherever a class is", hint="name another layer")
         whitening = (directions[:, kept] / variances[kept].sqrt()).T
-        found = {"mean": mean, "whitening": whitening, "centres": (means - mean) @ whitening.T}
+        tensors = {"mean": mean, "whitening": whitening, "centres": (means - mean) @ whitening.T}
         if RELATIVE_MAHALANOBIS in needs:
-            found["background"] = _whitening(whitening @ (products / total - mean.outer(mean)) @ whitening.T)
+            tensors["background"] = _whitening(whitening @ (products / total - mean.outer(mean)) @ whitening.T)
         if LOG_DENSITY in needs:
             unit = torch.eye(len(whitening), dtype=torch.float64)
             scatters = moments.products[present] - counts[:, None, None] * means[:, :, None] * means[:, None]
             drawn = whitening @ scatters @ whitening.T + len(whitening) * unit
             components = _whitening(drawn / (counts + len(whitening))[:, None, None])
             normaliser = components.diagonal(dim1=1, dim2=2).log().sum(1) - variances[kept].log().sum() / 2
-            found["components"] = components
-            found["constants"] = (counts / total).log() + normaliser - len(whitening) / 2 * math.log(2 * math.pi)
-        plain = cls({name: values.float().contiguous() for name, values in found.items()}, needs)
+            tensors["components"] = components
+            tensors["constants"] = (counts / total).log() + normaliser - len(whitening) / 2 * math.log(2 * math.pi)
+        plain = cls({name: values.float().contiguous() for name, values in tensors.items()}, needs)
         values = plain.raw(sample, needs)
         standard = torch.tensor([[0.0, 1.0]] * len(OF_GAUSSIANS))
         for name, of_sample in values.items():
@@ -143,35 +144,37 @@ class Gaussians:
         return cls({**plain.tensors, "standard": standard}, needs)
 
     def raw(self, features: Tensor, needs: Collection[str]) -> dict[str, Tensor]:
-        """The evidence that is needed of features ``[M, D]``, each ``[M]`` float32: squared Mahalanobis distance to the nearest class
+        """Return the evidence that is needed of features ``[M, D]``, each ``[M]`` float32: squared Mahalanobis distance to the nearest class
         (Lee et al., NeurIPS 2018), the same less that to the one Gaussian of all (Ren et al. 2021), and minus the log density of the
         mixture whose weights are the shares of the classes (Mukhoti et al., CVPR 2023)."""
-        own, found = self.tensors, dict[str, Tensor]()
-        white = (features - own["mean"]) @ own["whitening"].T
+        tensors, evidence = self.tensors, dict[str, Tensor]()
+        white = (features - tensors["mean"]) @ tensors["whitening"].T
         if {MAHALANOBIS, RELATIVE_MAHALANOBIS}.intersection(needs):
             # Through products of matrices the difference of two large squares would lose the digits.
-            apart = torch.cdist(white, own["centres"], compute_mode="donot_use_mm_for_euclid_dist")
-            found[MAHALANOBIS] = apart.amin(1).square()
+            distances = torch.cdist(white, tensors["centres"], compute_mode="donot_use_mm_for_euclid_dist")
+            evidence[MAHALANOBIS] = distances.amin(1).square()
         if RELATIVE_MAHALANOBIS in needs:
-            found[RELATIVE_MAHALANOBIS] = found[MAHALANOBIS] - (white @ own["background"].T).square().sum(1)
+            evidence[RELATIVE_MAHALANOBIS] = evidence[MAHALANOBIS] - (white @ tensors["background"].T).square().sum(1)
         if LOG_DENSITY in needs:
             logs = [
                 constant - ((white - centre) @ component.T).square().sum(1) / 2
-                for centre, component, constant in zip(own["centres"], own["components"], own["constants"], strict=True)
+                for centre, component, constant in zip(
+                    tensors["centres"], tensors["components"], tensors["constants"], strict=True
+                )
             ]
-            found[LOG_DENSITY] = -torch.stack(logs).logsumexp(0)
-        return {name: values for name, values in found.items() if name in needs}
+            evidence[LOG_DENSITY] = -torch.stack(logs).logsumexp(0)
+        return {name: values for name, values in evidence.items() if name in needs}
 
     def __call__(self, features: Tensor, needs: Collection[str]) -> dict[str, Tensor]:
-        """The evidence that is needed of unit features ``[M, D]``, each ``[M]`` float32, standardised."""
+        """Return the evidence that is needed of unit features ``[M, D]``, each ``[M]`` float32, standardised."""
         constants = dict(zip(OF_GAUSSIANS, self.tensors["standard"], strict=True))
-        found = self.raw(features, needs)
-        return {name: (values - constants[name][0]) / constants[name][1] for name, values in found.items()}
+        raw = self.raw(features, needs)
+        return {name: (values - constants[name][0]) / constants[name][1] for name, values in raw.items()}
 
 
 def _whitening(covariance: Tensor) -> Tensor:
-    """W ``[..., R, R]``, lower triangular, with W S W^T the unit matrix, of covariances S of full rank."""
+    """Return W ``[..., R, R]``, lower triangular, with W S W^T the unit matrix, of covariances S of full rank."""
     factor = torch.linalg.cholesky(covariance)
     unit = torch.eye(covariance.shape[-1], dtype=covariance.dtype)
-    found: Tensor = torch.linalg.solve_triangular(factor, unit.expand_as(covariance), upper=False)
-    return found
+    inverse: Tensor = torch.linalg.solve_triangular(factor, unit.expand_as(covariance), upper=False)
+    return inverse

@@ -23,9 +23,9 @@ from segunc.sampling.density import Sample, narrowed
 from segunc.training.progress import Say
 from segunc.uncertainty import energy
 
-OF_HEAD = frozenset({VIRTUAL_LOGIT, CLIPPED_ENERGY, SCALED_ENERGY})
-PLACES = 10_000
-"""Whose activations stand for those of the training set where a percentile or a mean is asked for."""
+OF_HEAD = (VIRTUAL_LOGIT, CLIPPED_ENERGY, SCALED_ENERGY)
+SAMPLED_PLACES = 10_000
+"""Places whose activations stand for those of the training set in percentiles and means."""
 
 
 class LogitLayer:
@@ -49,26 +49,25 @@ class LogitLayer:
         finally:
             for handle in handles:
                 handle.remove()
-        remedy = "leave vim, react-energy and scale-energy out"
+        hint = "leave vim, react-energy and scale-energy out"
         if not called or network.logarithms:
-            given = f"a network of type {type(network.body).__name__} without a layer that makes its logits"
-            raise InputError(given, "a convolution or linear layer with an output for each class", remedy)
+            name = type(network.body).__name__
+            raise InputError(f"{name} has no convolution or linear layer that makes its logits", hint=hint)
         self.module: Any = called[-1]
-        self.axis = 1 if isinstance(self.module, nn.Conv2d) else -1  # of the channels
-        with torch.inference_mode(), self.changed(lambda given: torch.cat([given, 2 * given + 1])):
-            found = network(images)
-        if found.shape != (2, *expected.shape[1:]) or not torch.allclose(found[:1], expected, rtol=1e-3, atol=1e-4):
-            given = f"a network of type {type(network.body).__name__} that does more than upsample its logits"
-            raise InputError(given, "one that ends with them", remedy)
+        self.channel_axis = 1 if isinstance(self.module, nn.Conv2d) else -1
+        with torch.inference_mode(), self.changed(lambda x: torch.cat([x, 2 * x + 1])):
+            stacked = network(images)
+        if stacked.shape != (2, *expected.shape[1:]) or not torch.allclose(stacked[:1], expected, rtol=1e-3, atol=1e-4):
+            raise InputError(f"{type(network.body).__name__} does more with its logits than upsample them", hint=hint)
 
     @contextmanager
-    def changed(self, given: Any = None, gives: Any = None) -> Iterator[None]:
-        """Meanwhile what the layer is given, and what it gives, is what these functions make of it."""
+    def changed(self, change_input: Any = None, change_output: Any = None) -> Iterator[None]:
+        """Pass the layer's input, and its output, through these functions while open."""
         handles = []
-        if given:
-            handles.append(self.module.register_forward_pre_hook(lambda _, args: (given(args[0]), *args[1:])))
-        if gives:
-            handles.append(self.module.register_forward_hook(lambda _, __, output: gives(output)))
+        if change_input:
+            handles.append(self.module.register_forward_pre_hook(lambda _, args: (change_input(args[0]), *args[1:])))
+        if change_output:
+            handles.append(self.module.register_forward_hook(lambda _, __, output: change_output(output)))
         try:
             yield
         finally:
@@ -76,37 +75,24 @@ class LogitLayer:
                 handle.remove()
 
     def weight(self) -> tuple[Tensor, Tensor]:
-        """``[C, D]`` and bias ``[C]`` float64 on the CPU; InputError for a convolution of more than one place."""
+        """Return weight ``[C, D]`` and bias ``[C]``, float64 on the CPU; InputError for a convolution larger than 1 x 1."""
         weight, bias = self.module.weight, self.module.bias
         if weight[0, 0].numel() > 1 or getattr(self.module, "groups", 1) > 1:
-            given = f"a last convolution of {' x '.join(map(str, weight.shape[2:]))} places for the score vim"
-            raise InputError(given, "one place", "leave vim out; react-energy and scale-energy take any convolution")
+            raise InputError(
+                f"the score vim needs a last convolution of 1 x 1, not of {' x '.join(map(str, weight.shape[2:]))} in groups of "
+                f"{self.module.groups}",
+                hint="leave vim out; react-energy and scale-energy take any convolution",
+            )
         flat = weight.detach().flatten(1).double().cpu()
         return flat, flat.new_zeros(len(flat)) if bias is None else bias.detach().double().cpu()
 
-    def rows(self, given: Tensor) -> Tensor:
-        """What the layer is given as rows ``[M, D]`` float32."""
-        return given.float().movedim(self.axis, -1).flatten(0, -2)
-
     @torch.inference_mode()
     def inputs(self, images: Tensor) -> Tensor:
-        """What the layer is given for images ``[n, 3, H, W]``, as rows."""
-        seen: list[Tensor] = []
-
-        def stop(given: Tensor) -> Tensor:
-            seen.append(given)
-            raise _Complete
-
-        try:
-            with self.changed(stop):
-                self.network(images)
-        except _Complete:
-            pass
-        return self.rows(seen[0])
-
-
-class _Complete(Exception):
-    """The layer's input is there."""
+        """Return the layer's input of images ``[n, 3, H, W]`` as rows ``[M, D]`` float32."""
+        inputs: list[Tensor] = []
+        with self.changed(lambda x: inputs.append(x) or x):  # type: ignore[func-returns-value]
+            self.network(images)
+        return inputs[-1].float().movedim(self.channel_axis, -1).flatten(0, -2)
 
 
 class HeadScores:
@@ -121,76 +107,72 @@ class HeadScores:
 
     @staticmethod
     def shapes(needs: Collection[str]) -> dict[str, str]:
-        """Names of the tensors that some evidence needs, with their axes."""
-        found = {"clip": "1"} if CLIPPED_ENERGY in needs else {}
+        """Return names of the tensors that some evidence needs, with their axes."""
+        shapes = {"clip": "1"} if CLIPPED_ENERGY in needs else {}
         if VIRTUAL_LOGIT in needs:
             # u = -W^+ b, where all logits are nearest to 0; an orthonormal basis of what the training features hardly use
-            found |= {"origin": "D", "residual": "RD", "alpha": "1"}
-        return found
+            shapes |= {"origin": "D", "residual": "RD", "alpha": "1"}
+        return shapes
 
     def __init__(
         self, layer: LogitLayer, tensors: Mapping[str, Tensor], percentile: float, gives: Collection[str]
     ) -> None:
         self.layer, self.tensors, self.percentile = layer, tensors, percentile
-        self.gives = OF_HEAD.intersection(gives)
+        self.gives = frozenset(OF_HEAD).intersection(gives)
 
     @torch.inference_mode()
     @full_float32()
     def __call__(
         self, images: Tensor, needs: Collection[str], precision: Precision = "float32", temperature: float = 1.0
     ) -> dict[str, Tensor]:
-        """The evidence that is needed, each ``[n, H, W]`` float32, of images ``[n, 3, H, W]`` in 0..1: alpha times the residual's
-        length less log-sum-exp of the logits (Wang et al., CVPR 2022); the energy of the logits of clipped (Sun et al., NeurIPS 2021)
-        and of scaled activations (Xu et al., ICLR 2024). Logits are divided by ``temperature``, see
-        :func:`segunc.uncertainty.energy`."""
-        asked = [
-            name for name in (VIRTUAL_LOGIT, CLIPPED_ENERGY, SCALED_ENERGY) if name in self.gives.intersection(needs)
-        ]
-        residual: list[Tensor] = []
+        """Return the evidence that is needed, each ``[n, H, W]`` float32, of images ``[n, 3, H, W]`` in 0..1.
 
-        def forms(given: Tensor) -> Tensor:
-            found = []
-            for name in asked:
-                if name == VIRTUAL_LOGIT:
-                    residual.append(self.residual(given))
-                    found.append(given)
-                else:
-                    found.append(self.clipped(given) if name == CLIPPED_ENERGY else self.scaled(given))
-            return torch.cat(found)
+        Alpha times the residual's length less log-sum-exp of the logits (Wang et al., CVPR 2022); the energy of the logits of clipped
+        (Sun et al., NeurIPS 2021) and of scaled activations (Xu et al., ICLR 2024). Logits are divided by ``temperature``, see
+        :func:`segunc.uncertainty.energy`.
+        """
+        names = [name for name in OF_HEAD if name in self.gives.intersection(needs)]
+        forms = {VIRTUAL_LOGIT: lambda x: x, CLIPPED_ENERGY: self.clipped, SCALED_ENERGY: self.scaled}
+        residuals: list[Tensor] = []
 
-        def beside(logits: Tensor) -> Tensor:
-            return torch.cat([logits, *(part.to(logits.dtype).expand_as(logits[: len(images)]) for part in residual)])
+        def stack_forms(activations: Tensor) -> Tensor:
+            if VIRTUAL_LOGIT in names:
+                residuals.append(self.residual(activations))
+            return torch.cat([forms[name](activations) for name in names])
 
-        with narrowed(images, precision), self.layer.changed(forms, beside):
+        def add_residuals(logits: Tensor) -> Tensor:
+            return torch.cat([logits, *(x.to(logits.dtype).expand_as(logits[: len(images)]) for x in residuals)])
+
+        with narrowed(images, precision), self.layer.changed(stack_forms, add_residuals):
             parts = self.layer.network(images).float().split(len(images))
-        found = {name: energy(logits, temperature) for name, logits in zip(asked, parts, strict=False)}
-        if VIRTUAL_LOGIT in found:
-            found[VIRTUAL_LOGIT] += self.tensors["alpha"] * parts[-1][:, 0]
-        return found
+        evidence = {name: energy(logits, temperature) for name, logits in zip(names, parts, strict=False)}
+        if VIRTUAL_LOGIT in evidence:
+            evidence[VIRTUAL_LOGIT] += self.tensors["alpha"] * parts[-1][:, 0]
+        return evidence
 
-    def residual(self, given: Tensor) -> Tensor:
-        """How long the part of activations is that the training set hardly uses, one channel."""
-        with torch.autocast(given.device.type, enabled=False):
-            wide = given.float().movedim(self.layer.axis, -1) - self.tensors["origin"]
-            found: Tensor = (wide @ self.tensors["residual"].T).norm(dim=-1, keepdim=True)
-            return found.movedim(-1, self.layer.axis)
+    def residual(self, activations: Tensor) -> Tensor:
+        """Return the length of the part of activations that the training set hardly uses, one channel."""
+        with torch.autocast(activations.device.type, enabled=False):
+            centred = activations.float().movedim(self.layer.channel_axis, -1) - self.tensors["origin"]
+            length: Tensor = (centred @ self.tensors["residual"].T).norm(dim=-1, keepdim=True)
+            return length.movedim(-1, self.layer.channel_axis)
 
-    def clipped(self, given: Tensor) -> Tensor:
-        """Activations no larger than those of the training set mostly are."""
-        return given.clamp_max(self.tensors["clip"].to(given.dtype))
+    def clipped(self, activations: Tensor) -> Tensor:
+        """Return activations no larger than those of the training set mostly are."""
+        return activations.clamp_max(self.tensors["clip"].to(activations.dtype))
 
-    def scaled(self, given: Tensor) -> Tensor:
-        """The activations of each place times exp(sum of all / sum of the largest); negative ones count as 0 in the sums."""
-        values = given.float().relu()
-        channels = values.shape[self.layer.axis]
-        largest = values.topk(max(1, channels - round(channels * self.percentile / 100)), self.layer.axis).values
-        sums = [part.sum(self.layer.axis, keepdim=True) for part in (values, largest)]
-        ratio = sums[0] / sums[1].clamp_min(torch.finfo(torch.float32).tiny)
-        return (given * ratio.exp()).to(given.dtype)
+    def scaled(self, activations: Tensor) -> Tensor:
+        """Return the activations of each place times exp(sum of all / sum of the largest); negative ones count as 0 in the sums."""
+        axis, values = self.layer.channel_axis, activations.float().relu()
+        channels = values.shape[axis]
+        largest = values.topk(max(1, channels - round(channels * self.percentile / 100)), axis).values
+        whole, part = (x.sum(axis, keepdim=True) for x in (values, largest))
+        ratio = whole / part.clamp_min(torch.finfo(torch.float32).tiny)
+        return (activations * ratio.exp()).to(activations.dtype)
 
 
 class HeadFit(FeatureFit):
-    """Gathers what the three need of the training frames."""
+    """Gathers what the three scores need of the training frames."""
 
     prefix = "head."
 
@@ -200,7 +182,7 @@ class HeadFit(FeatureFit):
 
     def __init__(self, network: SegmentationNetwork, needs: Collection[str], settings: FeaturesConfig) -> None:
         super().__init__(network, needs, settings)
-        self.layer, self.sample = LogitLayer(network), Sample(PLACES, settings.seed)
+        self.layer, self.sample = LogitLayer(network), Sample(SAMPLED_PLACES, settings.seed)
         if VIRTUAL_LOGIT in needs:
             self.weight, self.bias = self.layer.weight()
             size = self.weight.shape[1]
@@ -218,11 +200,11 @@ class HeadFit(FeatureFit):
             self.products.addmm_(wide.T, wide)
 
     def tensors(self, sample: Tensor, say: Say) -> dict[str, Tensor]:
-        """The clip is the percentile ``react_percentile`` of all activations; the principal subspace of vim
-        has half of the dimensions, as its authors take them."""
-        found: dict[str, Tensor] = {}
+        """Return the tensors of the scores. The clip is the percentile ``react_percentile`` of all activations; the principal subspace of
+        vim has half of the dimensions, as its authors take them."""
+        tensors: dict[str, Tensor] = {}
         if CLIPPED_ENERGY in self.needs:
-            found["clip"] = torch.tensor([np.percentile(self.sample.rows.numpy(), self.settings.react_percentile)])
+            tensors["clip"] = torch.tensor([np.percentile(self.sample.rows.numpy(), self.settings.react_percentile)])
         if VIRTUAL_LOGIT in self.needs:
             origin = -torch.linalg.pinv(self.weight) @ self.bias
             crossed = self.sum.outer(origin) / self.count
@@ -233,7 +215,9 @@ class HeadFit(FeatureFit):
             length = ((rows - origin) @ residual.T).norm(dim=1).mean()
             largest = (rows @ self.weight.T + self.bias).amax(1).mean()
             if not length > 0:
-                given = "activations that fill no more than half of their dimensions"
-                raise InputError(given, "a residual for the score vim", "leave vim out")
-            found |= {"origin": origin, "residual": residual, "alpha": (largest / length)[None]}
-        return {name: values.float().contiguous() for name, values in found.items()}
+                raise InputError(
+                    "the score vim needs a residual, and activations fill no more than half of their dimensions",
+                    hint="leave vim out",
+                )
+            tensors |= {"origin": origin, "residual": residual, "alpha": (largest / length)[None]}
+        return {name: values.float().contiguous() for name, values in tensors.items()}

@@ -25,12 +25,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice, repeat
 from math import ceil
-from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, cast, get_args
+from typing import Any, ClassVar, Literal, Self, cast
 
 import torch
 import torch.nn.functional as F
-from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from segunc.affine.draws import AffineDraws, AffineLayout
@@ -38,7 +36,6 @@ from segunc.affine.noise import NoiseSource, Seed, mix_seed
 from segunc.affine.posterior import Prior
 from segunc.core.bounds import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from segunc.core.errors import InputError
-from segunc.core.files import require_file, write_atomically
 from segunc.core.progress import ConsoleProgress
 from segunc.data.labels import IGNORE
 from segunc.posteriors.abnn import Point
@@ -46,16 +43,12 @@ from segunc.posteriors.fitting import finetuning
 from segunc.posteriors.methods import Method
 from segunc.training.config import AffineTrainingConfig
 from segunc.training.finetune_run import FinetuneRun
-from segunc.training.progress import CHECKPOINTS, INTERVAL, is_first_process
+from segunc.training.progress import INTERVAL, is_first_process
 
-Structure = Literal["diagonal", "block", "full"]
-FULL_LIMIT = 4096
-"""Parameters up to which the full matrix is kept: 64 MiB as float32, and seconds to factorise."""
-PARTIAL = "fisher.safetensors"
-"""The sums so far, beside the checkpoints."""
-LEAST_PIXELS = 10_000
+Structure = Literal["diagonal", "block"]
+MIN_PIXELS = 10_000
 """Labelled pixels below which no Fisher is taken: rare classes would not occur in it."""
-LEAST_GRADIENTS = 8
+MIN_GRADIENTS = 8
 """Image gradients below which no Fisher is taken: the relative standard error of its entries is 50 % there."""
 
 
@@ -63,43 +56,25 @@ class Laplace:
     """Draws from ``N(mean, T P^-1)`` with the precision ``P = N_eff F + I / s^2``.
 
     F is the Fisher matrix of the mean pixel (see the module's text), so N_eff F stands for the curvature of
-    N_eff independent pixels. It is held in one of three forms: ``diagonal``; ``block``, which keeps the 2 x 2 block of
-    the gamma and the beta of each channel; ``full`` over the parameters of a small scope.
+    N_eff independent pixels. It is diagonal, or keeps the 2 x 2 block of the gamma and the beta of each channel.
 
     Args:
         mean: ``[2, T]`` gamma (row 0) and beta (row 1) at which the Fisher was taken.
-        fisher: ``[2, T]`` diagonal; ``[3, T]`` for blocks: gamma with gamma, beta with beta, gamma with beta;
-            ``[P, P]`` full.
-        structure: which of these.
-        index: ``[P]`` int64 positions in the flattened ``[2, T]`` of the full form's rows, else None.
+        fisher: ``[2, T]`` diagonal; or ``[3, T]`` blocks: gamma with gamma, beta with beta, gamma with beta.
         prior: s, N_eff and the temperature T.
-        scope: which sites are stochastic. Sampling fewer sites keeps their noise as it is and drops that of the others.
+        scope: which normalisation layers are stochastic. Sampling fewer keeps their noise as it is and drops that of the others.
     """
 
     method: ClassVar[str] = "laplace"
     members = 1
 
-    def __init__(
-        self,
-        mean: Tensor,
-        fisher: Tensor,
-        structure: Structure = "block",
-        index: Tensor | None = None,
-        prior: Prior | None = None,
-        scope: str = "all",
-    ) -> None:
-        if structure not in get_args(Structure):
-            raise InputError(f"structure '{structure}'", ", ".join(get_args(Structure)))
-        total = mean.shape[-1]
-        side = 0 if index is None else len(index)
-        expected = {"diagonal": (2, total), "block": (3, total), "full": (side, side)}[structure]
-        if mean.shape != (2, total) or fisher.shape != expected or (index is None) == (structure == "full"):
-            shapes = f"mean {tuple(mean.shape)}, fisher {tuple(fisher.shape)}, {side} rows"
-            raise InputError(shapes, f"[2, T] and {list(expected)} for a {structure} Fisher")
-        self.mean, self.fisher, self.index, self.scope = mean, fisher, index, scope
-        self.structure: Structure = structure
+    def __init__(self, mean: Tensor, fisher: Tensor, prior: Prior | None = None, scope: str = "all") -> None:
+        if mean.ndim != 2 or len(mean) != 2 or fisher.shape not in ((2, mean.shape[1]), (3, mean.shape[1])):
+            raise InputError(
+                f"a Laplace posterior has a mean [2, T] and a Fisher [2, T] or [3, T], not {tuple(mean.shape)} and {tuple(fisher.shape)}"
+            )
+        self.mean, self.fisher, self.scope = mean, fisher, scope
         self.prior = Prior() if prior is None else prior
-        self._factor: Tensor | None = None
 
     def affine(self, layout: AffineLayout, draws: Sequence[int], seed: Seed, scope: str | None = None) -> AffineDraws:
         noise = NoiseSource.of(seed).normal(draws, 2 * layout.total).double().view(len(draws), 2, -1)
@@ -108,44 +83,33 @@ class Laplace:
         return AffineDraws(values[:, 0], values[:, 1])
 
     def _spread(self, noise: Tensor) -> Tensor:
-        """``L^-T noise`` with ``P = L L'``, whose covariance is ``P^-1``; ``[S, 2, T]`` float64."""
+        """Return ``L^-T noise`` with ``P = L L'``, whose covariance is ``P^-1``; ``[S, 2, T]`` float64."""
         precision = self.prior.effective_pixels * self.fisher.cpu().double()
         prior = self.prior.scale**-2
-        if self.structure == "diagonal":
+        if len(self.fisher) == 2:
             return noise / (precision + prior).sqrt()
-        if self.structure == "block":
-            first = (precision[0] + prior).sqrt()
-            below = precision[2] / first
-            second = (precision[1] + prior - below.square()).sqrt()
-            beta = noise[:, 1] / second
-            return torch.stack([(noise[:, 0] - below * beta) / first, beta], 1)
-        assert self.index is not None
-        if self._factor is None:
-            self._factor = torch.linalg.cholesky(precision + prior * torch.eye(len(precision), dtype=torch.float64))
-        index = self.index.cpu()
-        spread = torch.zeros_like(noise).flatten(1)
-        chosen = noise.flatten(1)[:, index].T
-        spread[:, index] = torch.linalg.solve_triangular(self._factor.T, chosen, upper=True).T
-        return spread.view_as(noise)
+        first = (precision[0] + prior).sqrt()
+        below = precision[2] / first
+        second = (precision[1] + prior - below.square()).sqrt()
+        beta = noise[:, 1] / second
+        return torch.stack([(noise[:, 0] - below * beta) / first, beta], 1)
 
     def with_prior_scale(self, prior_scale: float) -> Laplace:
-        """The same Fisher under another prior."""
-        prior = replace(self.prior, scale=prior_scale)
-        return Laplace(self.mean, self.fisher, self.structure, self.index, prior, self.scope)
+        """Return the same Fisher under another prior."""
+        return Laplace(self.mean, self.fisher, replace(self.prior, scale=prior_scale), self.scope)
 
     def tensors(self) -> dict[str, Tensor]:
-        held = {"mean": self.mean, "fisher": self.fisher, "index": self.index}
-        return {name: tensor for name, tensor in held.items() if tensor is not None}
+        return {"mean": self.mean, "fisher": self.fisher}
 
     def settings(self) -> dict[str, Any]:
         prior = {"prior_scale": self.prior.scale, "effective_pixels": self.prior.effective_pixels}
-        return {"structure": self.structure, **prior, "temperature": self.prior.temperature, "scope": self.scope}
+        structure = "diagonal" if len(self.fisher) == 2 else "block"
+        return {"structure": structure, **prior, "temperature": self.prior.temperature, "scope": self.scope}
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor], settings: Mapping[str, Any]) -> Self:
         prior = Prior(settings["prior_scale"], settings["effective_pixels"], temperature=settings["temperature"])
-        structure, index = settings["structure"], tensors.get("index")
-        return cls(tensors["mean"], tensors["fisher"], structure, index, prior, settings["scope"])
+        return cls(tensors["mean"], tensors["fisher"], prior, settings["scope"])
 
 
 class FisherSum:
@@ -154,32 +118,21 @@ class FisherSum:
     Args:
         network: converted, in eval mode, its own parameters frozen.
         affine: ``[2, T]`` gamma and beta at which the Fisher is taken.
-        structure: see :class:`Laplace`.
-        scope: sites whose parameters count; the others' entries stay 0 (they are absent from the full form).
+        structure: diagonal or block.
+        scope: normalisation layers whose parameters count; the others' entries stay 0.
 
     Attributes:
-        total: the sum, float64, of the shape that the structure has; divided by ``pixels`` it is F.
+        total: the sum, float64, ``[2, T]`` or ``[3, T]`` as in :class:`Laplace`; divided by ``pixels`` it is F.
         pixels, gradients: labelled pixels times samples, and image gradients, that went into it.
-        index: ``[P]`` positions of the full form's rows in the flattened ``[2, T]``, else None.
     """
 
     def __init__(self, network: nn.Module, affine: Tensor, structure: Structure, scope: str = "all") -> None:
         self.network = network.eval()
         self.layout = AffineLayout(network)
-        self.affine, self.structure = affine.to(self.layout.device), structure
+        self.affine = affine.to(self.layout.device)
         self._mask = self.layout.free(scope)
-        self.index: Tensor | None = None
-        shape: tuple[int, ...] = (3 if structure == "block" else 2, self.layout.total)
-        if structure == "full":
-            self.index = self._mask.flatten().nonzero().flatten()
-            if len(self.index) > FULL_LIMIT:
-                raise InputError(
-                    f"the full Fisher of {len(self.index):,} parameters",
-                    f"at most {FULL_LIMIT:,}",
-                    "choose a smaller scope such as last:2, or structure block",
-                )
-            shape = (len(self.index), len(self.index))
-        self.total = torch.zeros(shape, dtype=torch.float64, device=self.layout.device)
+        rows = 3 if structure == "block" else 2
+        self.total = torch.zeros(rows, self.layout.total, dtype=torch.float64, device=self.layout.device)
         self.pixels = self.gradients = 0
 
     def add(self, images: Tensor, labels: Tensor, seed: int, samples: int = 1) -> None:
@@ -204,25 +157,21 @@ class FisherSum:
             # Rounding may leave the last sum below 1.
             drawn = (cumulative < uniform).sum(1).clamp_max(logits.shape[1] - 1)
             loss = F.cross_entropy(logits, drawn.masked_fill(ignored, IGNORE), ignore_index=IGNORE, reduction="sum")
-            found = torch.autograd.grad(loss, (gamma, beta), retain_graph=sample + 1 < samples)
-            self._accumulate(torch.stack(found, 1).double() * self._mask)
+            slopes = torch.autograd.grad(loss, (gamma, beta), retain_graph=sample + 1 < samples)
+            self._accumulate(torch.stack(slopes, 1).double() * self._mask)
         self.pixels += samples * int((~ignored).sum())
         self.gradients += samples * rows
 
     def _accumulate(self, gradients: Tensor) -> None:
         """Add outer products of gradients ``[n, 2, T]``."""
         if not bool(torch.isfinite(gradients).all()):
-            raise InputError("a gradient of the network is NaN or infinite", "finite gradients", "check its weights")
-        if self.index is not None:
-            chosen = gradients.flatten(1)[:, self.index]
-            self.total += chosen.T @ chosen
-            return
+            raise InputError("a gradient of the network is NaN or infinite", hint="check its weights")
         self.total[:2] += gradients.square().sum(0)
-        if self.structure == "block":
+        if len(self.total) == 3:
             self.total[2] += (gradients[:, 0] * gradients[:, 1]).sum(0)
 
     def mean(self) -> Tensor:
-        """F, the Fisher of the mean pixel, float32 on the CPU, in the shape of ``total``."""
+        """Return F, the Fisher of the mean pixel, float32 on the CPU, in the shape of ``total``."""
         return (self.total / max(self.pixels, 1)).float().cpu()
 
 
@@ -233,7 +182,7 @@ class LaplaceConfig(AffineTrainingConfig):
     Args:
         epochs: of plain fine-tuning to the maximum of the posterior before the Fisher is taken; 0 takes it at the base.
         prior_scale: s in that fine-tuning, and in the result where ``prior_scale_grid`` is empty.
-        structure: diagonal, block (2 x 2 blocks of gamma and beta of each channel) or full (a small scope).
+        structure: diagonal, or block: 2 x 2 blocks of the gamma and beta of each channel.
         images: training crops whose gradients are taken.
         samples: label maps drawn for each crop.
         prior_scale_grid: candidates for s in the result, one of which is selected on validation NLL.
@@ -253,7 +202,7 @@ class LaplaceConfig(AffineTrainingConfig):
     selection_draws: PositiveInt = 6
 
 
-@finetuning(partial=PARTIAL)
+@finetuning()
 def finetune_laplace(run: FinetuneRun[LaplaceConfig]) -> dict[str, Any]:
     """Take the Fisher at the base (or after plain fine-tuning), select the prior, and write the Bayesian model."""
     options = run.config.settings
@@ -265,59 +214,38 @@ def finetune_laplace(run: FinetuneRun[LaplaceConfig]) -> dict[str, Any]:
         run.place()
     fisher = FisherSum(run.network.requires_grad_(False), affine, options.structure, options.scope)
     _take_fisher(run, fisher)
-    index = None if fisher.index is None else fisher.index.cpu()
     prior = options.prior(temperature=options.temperature)
-    posterior = Laplace(affine, fisher.mean(), options.structure, index, prior, options.scope)
+    posterior = Laplace(affine, fisher.mean(), prior, options.scope)
     scale = prior.scale
     if options.prior_scale_grid:
         scale = run.select(posterior.with_prior_scale, options.prior_scale_grid, "prior_scale")
     run.measured |= {"pixels": fisher.pixels, "gradients": fisher.gradients, "prior_scale": scale}
-    found = f"{options.structure} Fisher of {fisher.gradients} gradients over {fisher.pixels:,} pixels"
-    return run.finish(posterior.with_prior_scale(scale), f"{found}, prior scale {scale:g}")
+    summary = f"{options.structure} Fisher of {fisher.gradients} gradients over {fisher.pixels:,} pixels"
+    return run.finish(posterior.with_prior_scale(scale), f"{summary}, prior scale {scale:g}")
 
 
 def _take_fisher(run: FinetuneRun[LaplaceConfig], fisher: FisherSum) -> None:
-    """Sum the gradients of ``images`` crops; what a killed run had summed is not summed again."""
+    """Sum the gradients of ``images`` crops."""
     options = run.config.settings
-    if options.images * options.samples < LEAST_GRADIENTS:
-        given = f"laplace with {options.images} images and {options.samples} samples"
-        raise InputError(given, f"at least {LEAST_GRADIENTS} gradients", "raise laplace.images or laplace.samples")
+    if options.images * options.samples < MIN_GRADIENTS:
+        raise InputError(
+            f"laplace needs at least {MIN_GRADIENTS} gradients, and takes {options.images} images with {options.samples} samples each",
+            hint="raise laplace.images or laplace.samples",
+        )
     run.trained_on.prepare_data()
-    run.seed_everything()  # the same crops whether a fine-tuning came before, was continued, or was not there
-    path = run.out / CHECKPOINTS / PARTIAL
-    done = _restore(fisher, path)
+    run.seed_everything()  # the same crops whether a fine-tuning came before or not
     batches = ceil(options.images / run.trained_on.batch_size)
-    first, label = is_first_process(), "finetune: Fisher"
-    again_and_again = chain.from_iterable(run.train_batches() for _ in repeat(None))
-    with ConsoleProgress(label=label, unit="step", interval=INTERVAL, skipped=done, quiet=not first) as show:
-        for number, (images, labels) in enumerate(islice(again_and_again, batches)):
-            if number < done:
-                continue  # read again all the same, so that the augmentation goes on from the same random state
+    epochs = chain.from_iterable(run.train_batches() for _ in repeat(None))
+    show = ConsoleProgress(label="finetune: Fisher", unit="step", interval=INTERVAL, quiet=not is_first_process())
+    with show:
+        for number, (images, labels) in enumerate(islice(epochs, batches)):
             fisher.add(images, labels, mix_seed(options.seed, number), options.samples)
             show.count(number + 1, batches)
-            if show.due and first:
-                _store(fisher, number + 1, path)
-    if first:
-        _store(fisher, batches, path)
-    if fisher.pixels < LEAST_PIXELS:
-        given = f"laplace with {fisher.pixels:,} labelled pixels in {options.images} images"
-        raise InputError(given, f"at least {LEAST_PIXELS:,}", "raise laplace.images or the crop, or check the labels")
-
-
-def _store(fisher: FisherSum, batches: int, path: Path) -> None:
-    counts = torch.tensor([batches, fisher.pixels, fisher.gradients])
-    write_atomically(path, save({"total": fisher.total.cpu(), "counts": counts}))
-
-
-def _restore(fisher: FisherSum, path: Path) -> int:
-    """The number of batches that a killed run had summed; 0 where there was none."""
-    if not path.exists():
-        return 0
-    require_file(path)
-    held = load_file(path)
-    fisher.total.copy_(held["total"])
-    done, fisher.pixels, fisher.gradients = (int(v) for v in held["counts"])
-    return done
+    if fisher.pixels < MIN_PIXELS:
+        raise InputError(
+            f"laplace needs at least {MIN_PIXELS:,} labelled pixels, and {options.images} images have {fisher.pixels:,}",
+            hint="raise laplace.images or the crop, or check the labels",
+        )
 
 
 METHOD = Method("laplace", LaplaceConfig, finetune_laplace, Laplace.from_tensors)

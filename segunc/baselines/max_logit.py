@@ -28,7 +28,7 @@ from segunc.sampling.runner import draw_logits
 from segunc.training.config import FitConfig
 from segunc.training.progress import Say, say
 
-FEWEST_PIXELS = 100
+MIN_PIXELS = 100
 """A class predicted for fewer pixels has no standard deviation worth dividing by."""
 BOUNDARY_WIDTHS = (3, 2, 1, 0)
 """By how many pixels (L1 distance) the border is widened in each pass of the suppression."""
@@ -59,12 +59,12 @@ class MaxLogitStatistics(Attachment):
         return {"max_logit_statistics_sha256": json_sha256([self.mean, self.std])}
 
     def __call__(self, *_: object) -> dict[str, Any]:
-        """Themselves, as the constant that they are."""
+        """Return themselves, a constant."""
         return {MAX_LOGIT_STATISTICS: self}
 
 
 def standardized_max_logit(logits: Tensor, statistics: MaxLogitStatistics) -> Tensor:
-    """The anomaly score ``-(max_c z_c - mean_c) / std_c``, c the predicted class, suppressed at borders and smoothed.
+    """Return the anomaly score ``-(max_c z_c - mean_c) / std_c``, c the predicted class, suppressed at borders and smoothed.
 
     Jung et al., ICCV 2021, arXiv 2107.11264. The max logit of a class has its own scale (12 may be low for road and high for
     pole), which its mean and standard deviation over the training set take out. Around the borders between predicted classes it
@@ -77,8 +77,10 @@ def standardized_max_logit(logits: Tensor, statistics: MaxLogitStatistics) -> Te
         InputError: statistics of another number of classes.
     """
     if len(statistics.mean) != logits.shape[1]:
-        given = f"max-logit statistics of {len(statistics.mean)} classes for logits of {logits.shape[1]}"
-        raise InputError(given, "statistics of this network", "fit them again")
+        raise InputError(
+            f"max-logit statistics of {len(statistics.mean)} classes do not fit logits of {logits.shape[1]}",
+            hint="fit them again",
+        )
     largest, predicted = logits.max(1)
     mean, deviation = (to_device(torch.tensor(v), logits.device) for v in (statistics.mean, statistics.std))
     score = (mean[predicted] - largest.float()) / deviation[predicted]
@@ -86,7 +88,7 @@ def standardized_max_logit(logits: Tensor, statistics: MaxLogitStatistics) -> Te
 
 
 def find_boundaries(predicted: Tensor) -> Tensor:
-    """Where predicted class ids ``[n, H, W]`` meet: bool ``[n, H, W]``, a pixel whose largest id among itself and its four
+    """Return where predicted class ids ``[n, H, W]`` meet: bool ``[n, H, W]``, a pixel whose largest id among itself and its four
     neighbours is not the smallest among its eight neighbours and itself; the frame's edge is no border."""
     ids = predicted.float()
     return _dilate(ids) != -F.max_pool2d(-ids, 3, stride=1, padding=1)
@@ -110,7 +112,7 @@ def suppress_boundaries(score: Tensor, predicted: Tensor) -> Tensor:
 
 
 def smooth(score: Tensor) -> Tensor:
-    """A Gaussian of 7 x 7 taps, six pixels apart, over ``[n, H, W]``; the edge values are repeated outwards."""
+    """Smooth ``[n, H, W]`` with a Gaussian of 7 x 7 taps, six pixels apart; the edge values are repeated outwards."""
     taps = torch.arange(KERNEL, dtype=torch.float64) - KERNEL // 2
     weights = torch.exp(-taps.square() / (2 * SIGMA**2))
     # The two-dimensional kernel is the product of two of one dimension, each of which sums to 1.
@@ -122,7 +124,7 @@ def smooth(score: Tensor) -> Tensor:
 
 
 def _dilate(values: Tensor) -> Tensor:
-    """The largest value among a pixel and its four neighbours inside of the frame."""
+    """Return the largest value among a pixel and its four neighbours inside of the frame."""
     vertical = F.max_pool2d(values, (3, 1), stride=1, padding=(1, 0))
     return torch.maximum(vertical, F.max_pool2d(values, (1, 3), stride=1, padding=(0, 1)))
 
@@ -167,7 +169,7 @@ class ClassMoments:
         self.count = together
 
     def pooled(self) -> tuple[float, float]:
-        """Mean and population standard deviation over all classes together."""
+        """Return mean and population standard deviation over all classes together."""
         total = self.count.sum()
         mean = (self.count * self.mean).sum() / total
         squares = (self.squares + self.count * (self.mean - mean).square()).sum()
@@ -175,14 +177,13 @@ class ClassMoments:
 
 
 def usable_statistics(moments: ClassMoments) -> tuple[list[float], list[float], list[int]]:
-    """Means and population standard deviations (above 0) of the classes, and the ids of those that were predicted for fewer than
-    :data:`FEWEST_PIXELS` pixels or always with one value: they get mean and deviation of all pixels together, which must vary."""
+    """Return means and population standard deviations (above 0) of the classes, and the ids of those that were predicted for fewer than
+    :data:`MIN_PIXELS` pixels or always with one value: they get mean and deviation of all pixels together, which must vary."""
     pooled_mean, pooled_deviation = moments.pooled()
     if not pooled_deviation > 0:
-        given = f"the max logit is {pooled_mean:g} at every pixel"
-        raise InputError(given, "a network that tells pixels apart", "check the model")
+        raise InputError(f"the max logit is {pooled_mean:g} at every pixel", hint="check the model")
     deviation = (moments.squares / moments.count.clamp_min(1)).sqrt()
-    replaced = (moments.count < FEWEST_PIXELS) | (deviation <= 0)
+    replaced = (moments.count < MIN_PIXELS) | (deviation <= 0)
     mean = torch.where(replaced, pooled_mean, moments.mean)
     deviation = torch.where(replaced, pooled_deviation, deviation)
     return mean.tolist(), deviation.tolist(), replaced.nonzero().flatten().tolist()
@@ -209,7 +210,7 @@ def standardize_max_logit(
     mean, deviation, replaced = usable_statistics(moments)
     if replaced:
         names = ", ".join(model.network.description.classes[c] for c in replaced)
-        say(f"predicted for fewer than {FEWEST_PIXELS} pixels, given the statistics of all classes together: {names}")
+        say(f"predicted for fewer than {MIN_PIXELS} pixels, given the statistics of all classes together: {names}")
     pixels = tuple(int(n) for n in moments.count)
     data_set = fitted_on(config, settings.split)
     statistics = MaxLogitStatistics(tuple(mean), tuple(deviation), pixels, data_set, frames, model.sha256)

@@ -1,7 +1,7 @@
 """MC dropout at the network's own dropout layers (Gal & Ghahramani 2016), made drawable by the class swap of :mod:`segunc.affine.convert`.
 
-A converted layer gains a second path, taken while masks are active: it multiplies its input by masks made of seeds alone, one for
-each draw and each call of the layer within a forward pass, and the same for all frames of one size. It holds no random state, and running statistics of other layers stay untouched.
+While masks are active, a converted layer multiplies its input by masks made of seeds alone: one for each draw and each call of the layer
+within a forward pass, the same for all frames of one size. It holds no random state.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class DropoutSite:
         state = self.segunc_dropout
         if state.folded is None:
             return cast(Tensor, super().forward(x))  # type: ignore[misc]
-        each = rows_of_a_draw(x, len(state.folded.seeds), "dropout layer's input")
+        rows = rows_of_a_draw(x, len(state.folded.seeds), "dropout layer's input")
         shape = (x.shape[1], *[1] * (x.ndim - 2)) if isinstance(self, CHANNEL_KINDS) else tuple(x.shape[1:])
         # A layer that a network calls several times drops anew each time.
         call, state.calls = state.calls, state.calls + 1
@@ -47,14 +47,14 @@ class DropoutSite:
         # Marked by hand: nothing that the engine follows went into it, and it is what makes draws differ.
         setattr(mask, ORIGIN, DRAWS)
         # In float32: 1 / (1 - p) rounded to bfloat16 would scale every kept element by the same error.
-        return (x * (mask.repeat_interleave(each, 0) if each > 1 else mask)).to(x.dtype)
+        return (x * (mask.repeat_interleave(rows, 0) if rows > 1 else mask)).to(x.dtype)
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, drawn"  # type: ignore[misc]
 
 
 def _mask(seed: int | None, p: float, shape: tuple[int, ...]) -> Tensor:
-    """``z / (1 - p)``, z ~ Bernoulli(1 - p), float32; the same uniform numbers decide at every p."""
+    """Return ``z / (1 - p)``, z ~ Bernoulli(1 - p), float32; the same uniform numbers decide at every p."""
     if seed is None or p == 0.0:
         return torch.ones(shape)
     uniform = np.random.Generator(np.random.Philox(key=seed)).random(shape, dtype=np.float32)
@@ -88,11 +88,10 @@ def convert_dropout(network: nn.Module) -> DropoutReport:
     there is none."""
     report = dropout_layers(network)
     if not report.sites:
+        others = "".join(f", and {layer} at {name} is not drawn" for name, layer in [*report.left.items()][:1])
         raise InputError(
-            f"{type(network).__name__} has no dropout layer of its own with p above 0"
-            + "".join(f" but {name} ({layer})" for name, layer in [*report.left.items()][:1]),
-            "nn.Dropout or Dropout1d to 3d layers",
-            "use channel dropout at the norm sites: mc_dropout.sites norm",
+            f"{type(network).__name__} has no dropout layer of its own with p above 0{others}",
+            hint="use channel dropout at the normalisation layers: mc_dropout.sites norm",
         )
     for name in report.sites:
         module = network.get_submodule(name)
@@ -120,10 +119,10 @@ class OwnDropout:
 
     def __init__(self, p: Sequence[float], names: Sequence[str], scope: str = "all") -> None:
         if len(p) != len(names) or not p:
-            raise InputError(f"{len(p)} probabilities for {len(names)} dropout layers", "one for each, at least one")
+            raise InputError(f"{len(p)} probabilities do not belong to {len(names)} dropout layers")
         for value in p:
             if not 0 <= value < 1:
-                raise InputError(f"dropout probability p {value}", "a number in [0, 1)", "give mc_dropout.p")
+                raise InputError(f"the dropout probability p {value} is not in [0, 1)", hint="give mc_dropout.p")
         self.p, self.names, self.scope = tuple(float(value) for value in p), tuple(names), scope
 
     @classmethod
@@ -136,15 +135,14 @@ class OwnDropout:
         """See :class:`segunc.posteriors.mc_dropout.Dropout`."""
         options, report = run.config.settings, convert_dropout(run.network)
         run.say(str(report))
-        made = cls.of(report, options.p, options.scope)
-        in_scope(options.scope, made.names)
-        if options.p is None and options.p_grid is not None:
+        in_scope(options.scope, list(report.sites))
+        p = options.p
+        if p is None and options.p_grid is not None:
             run.place()
-            made = cls.of(
-                report, run.select(lambda p: cls.of(report, p, options.scope), options.p_grid, "p"), options.scope
-            )
-        elif options.p is None:
+            p = run.select(lambda value: cls.of(report, value, options.scope), options.p_grid, "p")
+        elif p is None:
             run.say("they keep the p that the network was trained with: neither p nor p_grid is given")
+        made = cls.of(report, p, options.scope)
         run.measured["p"] = list(made.p)
         return made, f"the network's own {len(made.p)} dropout layers"
 
@@ -152,16 +150,16 @@ class OwnDropout:
 
     @classmethod
     def of(cls, report: DropoutReport, p: float | None = None, scope: str = "all") -> Self:
-        """The layers of a report with their own probabilities, or all with ``p``."""
-        return cls([own if p is None else p for own in report.sites.values()], list(report.sites), scope)
+        """Return the layers of a report with the probabilities that they have, or all with ``p``."""
+        return cls([trained if p is None else p for trained in report.sites.values()], list(report.sites), scope)
 
     def affine(self, layout: AffineLayout, draws: Sequence[int], seed: Seed, scope: str | None = None) -> AffineDraws:
         """See :class:`segunc.affine.posterior.Posterior`; masks are independent under every scheme of the noise."""
         if layout.dropout_names != self.names:
             raise InputError(
-                f"a network with the drawn dropout layers {', '.join(layout.dropout_names) or 'none'}",
-                ", ".join(self.names),
-                "call convert_dropout on the network that the posterior was made for",
+                f"the network has the drawn dropout layers {', '.join(layout.dropout_names) or 'none'}, and the posterior at "
+                f"{', '.join(self.names)}",
+                hint="call convert_dropout on the network that the posterior was made for",
             )
         flags = in_scope(self.scope, self.names, scope)
         source = NoiseSource.of(seed).seed

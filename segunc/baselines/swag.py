@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
 import torch
@@ -43,13 +43,14 @@ class Swag(Posterior):
         self, mean: Tensor, variance: Tensor, deviations: Tensor, scale: float = 1.0, scope: str = "all"
     ) -> None:
         if mean.ndim != 2 or mean.shape[0] != 2 or variance.shape != mean.shape or deviations.shape[1:] != mean.shape:
-            shapes = f"mean {tuple(mean.shape)}, variance {tuple(variance.shape)}, deviations {tuple(deviations.shape)}"
-            raise InputError(shapes, "[2, T], [2, T] and [K, 2, T]")
+            shapes = ", ".join(str(tuple(tensor.shape)) for tensor in (mean, variance, deviations))
+            raise InputError(f"SWAG has mean [2, T], variance [2, T] and deviations [K, 2, T], not {shapes}")
         if (count := len(deviations)) < 2:
-            raise InputError(f"SWAG with {count} snapshots", "at least 2", "collect more often or train for longer")
+            raise InputError(
+                f"SWAG needs at least 2 snapshots, not {count}", hint="collect more often or train for longer"
+            )
         if not scale >= 0 or not bool((variance >= 0).all()):
-            given = f"scale {scale} or a negative variance"
-            raise InputError(given, "numbers of at least 0", "1 is the published scale")
+            raise InputError(f"the scale {scale} or a variance of SWAG is below 0", hint="1 is the published scale")
         self.mean, self.variance, self.deviations = mean, variance, deviations
         self.scale, self.scope = float(scale), scope
 
@@ -63,10 +64,6 @@ class Swag(Posterior):
         values = self.mean.to(layout.device) + mask * spread.to(layout.device)
         return AffineDraws(values[:, 0], values[:, 1])
 
-    def with_scale(self, scale: float) -> Swag:
-        """The same trajectory with another factor of the covariance."""
-        return Swag(self.mean, self.variance, self.deviations, scale, self.scope)
-
 
 @dataclass(frozen=True)
 class SwagConfig(AffineTrainingConfig):
@@ -78,11 +75,7 @@ class SwagConfig(AffineTrainingConfig):
         burn_in: steps before the first snapshot may be taken.
         collect_every: steps between snapshots.
         rank: K, how many of the last snapshots the low-rank part keeps.
-        scale: factor of the covariance (1 is the published one), or none to select it from ``scale_grid`` on
-            validation NLL.
-        scale_grid: the candidates.
-        selection_frames: validation frames used for the selection, evenly spaced (0: all).
-        selection_draws: draws for each candidate.
+        scale: factor of the covariance; 1 is the published one.
     """
 
     section = "swag"
@@ -90,10 +83,7 @@ class SwagConfig(AffineTrainingConfig):
     burn_in: NonNegativeInt = 10
     collect_every: PositiveInt = 2
     rank: Annotated[int, Bound(least=2)] = 10
-    scale: PositiveFloat | None = 1.0
-    scale_grid: list[PositiveFloat] = field(default_factory=lambda: [0.3, 1.0, 3.0, 10.0])
-    selection_frames: NonNegativeInt = 24
-    selection_draws: PositiveInt = 6
+    scale: PositiveFloat = 1.0
 
 
 class Trajectory(Point):
@@ -124,8 +114,10 @@ class Trajectory(Point):
     def check_steps(self, steps: int) -> None:
         burn_in, every = self.config.burn_in, self.config.collect_every
         if (expected := max(0, steps - burn_in) // every) < 2:
-            given = f"SWAG with {expected} snapshots: {steps} steps, burn_in {burn_in}, collect_every {every}"
-            raise InputError(given, "at least 2 snapshots", "train for more epochs, or lower burn_in or collect_every")
+            raise InputError(
+                f"SWAG needs at least 2 snapshots, and {steps} steps give {expected} with burn_in {burn_in} and collect_every {every}",
+                hint="train for more epochs, or lower burn_in or collect_every",
+            )
 
     def after_step(self, layout: AffineLayout, step: int) -> None:
         after = step - self.config.burn_in
@@ -147,11 +139,13 @@ class Trajectory(Point):
 
     @torch.no_grad()
     def gaussian(self) -> Swag:
-        """The Gaussian of the snapshots so far; of a single one there is none, which is an :class:`InputError`."""
+        """Return the Gaussian of the snapshots so far; InputError where they are fewer than 2."""
         count = int(self.snapshots)
         variance = (self.squares / max(count, 1)).float()
         deviations = self.deviations[self.config.rank - min(count, self.config.rank) :]
-        return Swag(self.mean.float().cpu(), variance.cpu(), deviations.cpu().clone(), scope=self.scope)
+        return Swag(
+            self.mean.float().cpu(), variance.cpu(), deviations.cpu().clone(), self.config.scale, scope=self.scope
+        )
 
 
 @finetuning()
@@ -160,14 +154,9 @@ def finetune_swag(run: FinetuneRun[SwagConfig]) -> dict[str, Any]:
     options = run.config.settings
     trajectory = Trajectory(AffineLayout(run.network), options)
     run.train(trajectory)
-    posterior = trajectory.gaussian()
-    scale = options.scale
-    if scale is None:
-        run.place()
-        scale = run.select(posterior.with_scale, options.scale_grid, "scale")
-    snapshots, columns = int(trajectory.snapshots), len(posterior.deviations)
-    run.measured |= {"snapshots": snapshots, "scale": scale}
-    return run.finish(posterior.with_scale(scale), f"{snapshots} snapshots, rank {columns}, scale {scale:g}")
+    posterior, snapshots = trajectory.gaussian(), int(trajectory.snapshots)
+    run.measured |= {"snapshots": snapshots, "scale": posterior.scale}
+    return run.finish(posterior, f"{snapshots} snapshots, rank {len(posterior.deviations)}, scale {posterior.scale:g}")
 
 
 METHOD = Method("swag", SwagConfig, finetune_swag, Swag.from_tensors)

@@ -27,19 +27,19 @@ class LogPosterior:
         network: converted; logits ``[N, C, H, W]`` of images ``[N, 3, H, W]``. It is put into eval mode and its own
             parameters are frozen. It computes in its own floating type; sums over pixels are float64.
         prior: s, N_eff and T, which has to be above 0.
-        scope: sites whose gamma and beta are theta.
+        scope: normalisation layers whose gamma and beta are theta.
 
     Attributes:
         layout: of the network.
         base, centre: ``[D]`` float64, the trained values and the mean of the prior.
 
     Raises:
-        InputError: a temperature of 0, or a scope that matches no site.
+        InputError: a temperature of 0, or a scope that matches no layer.
     """
 
     def __init__(self, network: nn.Module, prior: Prior, scope: str = "all") -> None:
         if prior.temperature == 0:
-            raise InputError("temperature 0", "a positive number: a chain has no density to follow at 0", "raise it")
+            raise InputError("a chain has no density to follow at temperature 0", hint="raise the temperature")
         self.network, self.prior = network.eval().requires_grad_(False), prior
         self.layout = AffineLayout(network)
         self._trained = self.layout.affine.double().flatten()
@@ -49,17 +49,15 @@ class LogPosterior:
         self._dtype = next(network.parameters()).dtype
 
     def expand(self, theta: Tensor) -> tuple[Tensor, Tensor]:
-        """gamma and beta of the whole network, each ``[..., T]``, from theta ``[..., D]``; differentiable.
-
-        Outside the scope they are the trained values.
-        """
+        """Return gamma and beta of the whole network, each ``[..., T]``, from theta ``[..., D]``; differentiable. Outside the scope they
+        are the trained values."""
         every = self._trained.expand(*theta.shape[:-1], -1).index_copy(-1, self._free, theta)
         gamma, beta = every.view(*theta.shape[:-1], 2, -1).unbind(-2)
         return gamma, beta
 
     def log_likelihood(self, theta: Tensor, images: Tensor, labels: Tensor) -> Tensor:
-        """Sum over the labelled pixels of images ``[N, 3, H, W]`` of log p(label), in nats; labels ``[N, H, W]`` are train ids, 255
-        ignored. A float64 scalar, differentiable in theta ``[D]``."""
+        """Return the sum over the labelled pixels of images ``[N, 3, H, W]`` of log p(label), in nats: a float64 scalar, differentiable
+        in theta ``[D]``. Labels ``[N, H, W]`` are train ids, 255 ignored."""
         gamma, beta = self.expand(theta)
         images = images.to(self.layout.device, self._dtype).contiguous(memory_format=torch.channels_last)
         with self.layout.active(AffineDraws(gamma[None], beta[None])):
@@ -70,31 +68,29 @@ class LogPosterior:
         return -losses.sum(dtype=torch.float64)
 
     def _differentiated(self, theta: Tensor, images: Tensor, labels: Tensor) -> tuple[float, Tensor]:
-        """The log likelihood and its gradient ``[D]``."""
+        """Return the log likelihood and its gradient ``[D]``."""
         with torch.enable_grad():
             leaf = theta.detach().requires_grad_()
             value = self.log_likelihood(leaf, images, labels)
             (gradient,) = torch.autograd.grad(value, leaf)
         return float(value.detach()), gradient
 
-    def energy_gradient(self, theta: Tensor, images: Tensor, labels: Tensor, pixels: float | None = None) -> Tensor:
+    def energy_gradient(self, theta: Tensor, images: Tensor, labels: Tensor, pixels: float) -> Tensor:
         """Estimate ``[D]``, from a minibatch, of the gradient of the energy -T log p(theta).
 
-        With the expected number of labelled ``pixels`` of such a batch the estimate is unbiased for any labels; None divides by
-        those of this batch, right where frames have equally many.
+        ``pixels`` is the expected number of labelled pixels of such a batch, which makes the estimate unbiased for any labels.
         """
-        counted = float((labels != IGNORE).sum()) if pixels is None else pixels
         gradient = (theta - self.centre) / self.prior.scale**2
-        if counted == 0:
+        if not bool((labels != IGNORE).any()):
             return gradient
         _, of_likelihood = self._differentiated(theta, images, labels)
-        return gradient - (self.prior.effective_pixels / counted) * of_likelihood
+        return gradient - (self.prior.effective_pixels / pixels) * of_likelihood
 
     def on(self, batches: Sequence[Batch]) -> LogDensity:
-        """The log density over a fixed data set, streamed batch by batch, whose sizes may differ; no labelled pixel is an error."""
+        """Return the log density over a fixed data set of batches, whose sizes may differ; InputError without a labelled pixel."""
         pixels = sum(int((labels != IGNORE).sum()) for _, labels in batches)
         if pixels == 0:
-            raise InputError("the frames hold no labelled pixel", "frames with labels", "check the training split")
+            raise InputError("the training frames have no labelled pixel", hint="check the training split")
 
         def log_density(theta: Tensor) -> tuple[float, Tensor]:
             offset = (theta - self.centre) / self.prior.scale

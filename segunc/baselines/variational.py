@@ -36,9 +36,9 @@ class MeanField(Posterior):
 
     def __init__(self, mean: Tensor, sigma: Tensor, scope: str = "all") -> None:
         if mean.ndim != 2 or mean.shape[0] != 2 or sigma.shape != mean.shape:
-            raise InputError(f"mean {tuple(mean.shape)} and sigma {tuple(sigma.shape)}", "both [2, T]")
+            raise InputError(f"mean {tuple(mean.shape)} and sigma {tuple(sigma.shape)} are not both [2, T]")
         if not bool((sigma >= 0).all()):
-            raise InputError("a negative or NaN sigma", "standard deviations of at least 0")
+            raise InputError("a standard deviation sigma is negative or NaN")
         self.mean, self.sigma, self.scope = mean, sigma, scope
 
     def affine(self, layout: AffineLayout, draws: Sequence[int], seed: Seed, scope: str | None = None) -> AffineDraws:

@@ -1,4 +1,4 @@
-"""The command line: one verb's options are parsed, its function is called, its result printed."""
+"""The command line: parse the options of a verb, call its function, and turn errors into exit codes."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from typing import Any, NoReturn
 
 from segunc import options
 from segunc.cli import run
-from segunc.cli.checks import check_asked
-from segunc.cli.parser import Parser, add_options, parsed
+from segunc.cli.parser import Parser, add_options, check_paths, parsed
 from segunc.core.errors import InputError, NoteWarning, PartialFailure, is_out_of_memory
 from segunc.core.terminal import say
 
@@ -63,24 +62,26 @@ VERBS = {
     ),
     "doctor": ("segunc doctor --model runs/camvid-abnn --image frame.png\n  segunc doctor --maps maps --repair"),
 }
-"""Verb -> an example, or several in lines of two blanks."""
-FUNCTIONS = {"import": "import_network"}  # verb -> its function, where Python's grammar has taken its name
-TRAINING = ("train", "finetune")  # verbs with a configuration
-DEBUG = " (--debug shows where)"
+"""Examples of each verb, one a line."""
+FUNCTIONS = {"import": "import_network"}
+"""Functions of verbs whose name is a word of Python."""
+TRAINING = ("train", "finetune")
+"""Verbs with a configuration."""
 RESUMED = ("demo", *TRAINING, "predict")
+DEBUG_HINT = " (--debug shows where)"
 INTERRUPTED = 128 + 2  # as shells say it of a command that SIGINT ended
 PIPE_CLOSED = 128 + 13  # likewise SIGPIPE: whoever reads what is printed has stopped
-LONGEST_MESSAGE = 600  # characters of an unexpected error that still make one readable line; --debug shows all of it
+MAX_MESSAGE = 600  # characters of an unexpected error that still make one readable line; --debug shows all of it
 
 
 def options_of(verb: str) -> type:
-    """The dataclass of a verb's options."""
-    found: type = getattr(options, f"{verb.capitalize()}Options")
-    return found
+    """Return the dataclass of a verb's options."""
+    options_type: type = getattr(options, f"{verb.capitalize()}Options")
+    return options_type
 
 
 class ConfigurationHelp(argparse.Action):
-    """The help of a verb, and then the keys of its configuration: of the method that is named before ``--help``, or of the usual one."""
+    """Print the help of a verb, and then the keys of its configuration: of the method that is named before ``--help``, or of the usual one."""
 
     def __init__(self, option_strings: Sequence[str], **more: Any) -> None:
         super().__init__(option_strings, **{**more, "nargs": 0})
@@ -94,13 +95,13 @@ class ConfigurationHelp(argparse.Action):
 
 
 def build_parser() -> Parser:
-    """The parser of all verbs."""
+    """Return the parser of all verbs."""
     parser = Parser(prog="segunc", description="How far to trust a segmentation network, pixel by pixel.")
     parser.add_argument("--version", action="store_true", help="print the version and exit")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", parser_class=Parser)
     for verb, example in VERBS.items():
         about, *_ = inspect.cleandoc(options_of(verb).__doc__ or "").splitlines()
-        own = verbs.add_parser(
+        verb_parser = verbs.add_parser(
             verb,
             help=about[0].lower() + about[1:].removesuffix("."),
             description=about,
@@ -110,9 +111,9 @@ def build_parser() -> Parser:
         )
         if verb in TRAINING:
             shown = "show this help message, with the keys of the configuration, and exit"
-            own.add_argument("-h", "--help", action=ConfigurationHelp, help=shown)
-        own.add_argument("--debug", action="store_true", help="show a traceback when something fails")
-        add_options(own, options_of(verb))
+            verb_parser.add_argument("-h", "--help", action=ConfigurationHelp, help=shown)
+        verb_parser.add_argument("--debug", action="store_true", help="show a traceback when something fails")
+        add_options(verb_parser, options_of(verb))
     return parser
 
 
@@ -126,71 +127,61 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         say(f"segunc {version('segunc')}")
         return 0
-    if arguments.verb is None:
+    verb = arguments.verb
+    if verb is None:
         parser.error(f"no verb is given; choose one of {', '.join(VERBS)}")
     # Training verbs hand further --key.subkey VALUE pairs to their configuration; the others know all their options.
-    training = arguments.verb in TRAINING
-    if rest and not training:
+    if rest and verb not in TRAINING:
         parser.error(f"unrecognised arguments: {' '.join(rest)}")
     # albumentations would ask a server for news on import, and Lightning would advertise.
     os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")
+    kept = (
+        f"what is finished is kept, and the same command {'goes on from there' if verb in RESUMED else 'begins again'}"
+    )
     try:
         with warnings.catch_warnings():
-
-            def show(message: Warning | str, category: type[Warning], *place: Any, **_: Any) -> None:
-                """What is worth a note is no warning with its place in our code."""
-                if issubclass(category, NoteWarning):
-                    say(f"note: {message}")
-                else:
-                    say(warnings.formatwarning(message, category, *place[:2]), stream=sys.stderr, end="")
-
-            warnings.showwarning = show
-            asked = parsed(options_of(arguments.verb), arguments, **({"settings": rest} if training else {}))
-            check_asked(asked)
-            getattr(run, FUNCTIONS.get(arguments.verb, arguments.verb))(asked)
+            warnings.showwarning = _show_warning
+            asked = parsed(options_of(verb), arguments, **({"settings": rest} if verb in TRAINING else {}))
+            check_paths(asked)
+            getattr(run, FUNCTIONS.get(verb, verb))(asked)
         sys.stdout.flush()
+        return 0
     except BrokenPipeError:  # as `| head` leaves it; what Python would still write has nowhere to go
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return PIPE_CLOSED
-    except InputError as error:
-        return _fail(arguments, error, 2, error.command_line)
-    except PartialFailure as error:
-        return _fail(arguments, error, 1)
     except KeyboardInterrupt:
-        say(f"segunc {arguments.verb}: interrupted; {_kept(arguments.verb)}", stream=sys.stderr)
+        say(f"segunc {verb}: interrupted; {kept}", stream=sys.stderr)
         return INTERRUPTED
-    except OSError as error:
-        if not error.strerror or is_out_of_memory(error):
-            return _fail_unforeseen(arguments, error)
-        place = f"{error.filename}: " if error.filename else ""
-        return _fail(arguments, error, 1, f"{place}{error.strerror}; {_kept(arguments.verb)}", DEBUG)
     except Exception as error:
-        return _fail_unforeseen(arguments, error)
-    return 0
+        if arguments.debug:
+            import traceback
+
+            say("".join(traceback.format_exception(error)), stream=sys.stderr, end="")
+        say(f"segunc {verb}: {' '.join(_message(error, kept).split())}", stream=sys.stderr)
+        return 2 if isinstance(error, InputError) else 1
 
 
-def _kept(verb: str) -> str:
-    goes_on = "goes on from there" if verb in RESUMED else "begins again"
-    return f"what is finished is kept, and the same command {goes_on}"
+def _show_warning(message: Warning | str, category: type[Warning], *place: Any, **_: Any) -> None:
+    """Print a warning; a note is shown without its place in our code."""
+    if issubclass(category, NoteWarning):
+        say(f"note: {message}")
+    else:
+        say(warnings.formatwarning(message, category, *place[:2]), stream=sys.stderr, end="")
 
 
-def _fail_unforeseen(arguments: argparse.Namespace, error: Exception) -> int:
-    what = "not enough memory: " if is_out_of_memory(error) else ""
-    return _fail(arguments, error, 1, f"{what}{type(error).__name__}: {error}", DEBUG)
-
-
-def _fail(arguments: argparse.Namespace, error: Exception, code: int, text: str = "", hint: str = "") -> int:
-    if arguments.debug:
-        import traceback
-
-        say("".join(traceback.format_exception(error)), stream=sys.stderr, end="")
-    line = " ".join((text or str(error)).split())
-    if code == 1 and text and len(line) > LONGEST_MESSAGE:
-        line = f"{line[:LONGEST_MESSAGE]}..."
-    say(f"segunc {arguments.verb}: {line}{hint}", stream=sys.stderr)
-    return code
+def _message(error: Exception, kept: str) -> str:
+    """Return what the user reads of an error, with ``kept`` where the system refused something."""
+    if isinstance(error, InputError):
+        return error.command_line
+    if isinstance(error, PartialFailure):
+        return str(error)
+    if isinstance(error, OSError) and error.strerror and not is_out_of_memory(error):
+        text = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+        return f"{text}; {kept}{DEBUG_HINT}"
+    text = f"{'not enough memory: ' if is_out_of_memory(error) else ''}{type(error).__name__}: {error}"
+    return f"{text if len(text) <= MAX_MESSAGE else f'{text[:MAX_MESSAGE]}...'}{DEBUG_HINT}"
 
 
 def entry() -> NoReturn:
-    """The console command."""
+    """Run the console command."""
     sys.exit(main())

@@ -1,22 +1,43 @@
-"""A verb's options as argparse knows them, made from their dataclass."""
+"""Make argparse's options from the dataclass of a verb's options, and read them back."""
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import glob
 import importlib
+import os
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, NoReturn, Union, get_args, get_origin, get_type_hints
 
 from segunc.core.bounds import meanings
+from segunc.core.errors import InputError
 from segunc.core.terminal import say, visible
-from segunc.options import GROUPS
+from segunc.options import GROUPS, parts_of, several
+
+READ = [
+    "model",
+    "base",
+    "maps",
+    "root",
+    "config",
+    "weights",
+    "image",
+    "mask",
+    "metrics",
+    "verdicts",
+    "compare",
+    "results",
+    "input",
+]
+"""Options that name files or folders to read."""
 
 
 class Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line and exits with 2."""
+    """Parser that says what is wrong in one line and exits with 2."""
 
     def __init__(self, **settings: Any) -> None:
         # Abbreviated options would change their meaning when an option is added, and would swallow configuration keys.
@@ -31,13 +52,13 @@ class Parser(argparse.ArgumentParser):
 
 def add_options(parser: argparse.ArgumentParser, options: type) -> None:
     """Add a dataclass's options under the titles of :data:`segunc.options.GROUPS`: in each its own, then those that it shares."""
-    kinds, fields, said = get_type_hints(options, include_extras=True), _fields(options), meanings(options)
+    kinds, fields, texts = get_type_hints(options, include_extras=True), _fields(options), meanings(options)
     for title, names in GROUPS.items():
         group: Any = None
         exclusive: Any = None
         for field in (field for field in fields if field.name in names.split()):
             group = group or parser.add_argument_group(title)
-            flags, settings = _argument(field, kinds[field.name], *said[field.name])
+            flags, settings = _argument(field, kinds[field.name], *texts[field.name])
             if settings.pop("exclusive", False):
                 exclusive = exclusive or group.add_mutually_exclusive_group(required=True)
                 exclusive.add_argument(*flags, **settings)
@@ -46,12 +67,12 @@ def add_options(parser: argparse.ArgumentParser, options: type) -> None:
 
 
 def parsed(options: type, arguments: argparse.Namespace, **further: Any) -> Any:
-    """What was given on the command line, as the dataclass of a verb's options."""
+    """Return what was given on the command line as the dataclass of a verb's options."""
     return options(**{field.name: getattr(arguments, field.name) for field in _fields(options)}, **further)
 
 
 def command_line(options: Any, *, but: str) -> str:
-    """The words of the command line for options of a verb, where they are not the defaults; without one option."""
+    """Return the words of the command line for the options of a verb that are not the defaults, without one of them."""
     words: list[str] = []
     for field in _fields(type(options)):
         value = getattr(options, field.name)
@@ -62,10 +83,25 @@ def command_line(options: Any, *, but: str) -> str:
     return " ".join(words)
 
 
+def check_paths(options: Any) -> None:
+    """Raise InputError where a path to read does not exist, before the verb imports torch, which takes seconds."""
+    hints = get_type_hints(type(options), include_extras=True)
+    for field in dataclasses.fields(options):
+        if field.name in READ:
+            for name in several(getattr(options, field.name) or ()):
+                path, flag = Path(name).expanduser(), flags_of(field)[0]
+                if field.name == "input" and glob.has_magic(str(name)):
+                    continue
+                if not os.path.exists(path):
+                    raise InputError(f"{flag} {path} does not exist", hint="check the path")
+                if "folder" in parts_of(hints[field.name]) and not path.is_dir():
+                    raise InputError(f"{flag} {path} is no folder", hint="check the path")
+
+
 def _fields(options: type) -> list[dataclasses.Field[Any]]:
-    own, said = options.__annotations__, meanings(options)
-    known = [field for field in dataclasses.fields(options) if field.name in said]
-    return sorted(known, key=lambda field: field.name not in own)
+    texts = meanings(options)
+    fields = [field for field in dataclasses.fields(options) if field.name in texts]
+    return sorted(fields, key=lambda field: field.name not in options.__annotations__)
 
 
 def flags_of(field: dataclasses.Field[Any]) -> tuple[str, ...]:
@@ -95,18 +131,18 @@ def _argument(
     settings.pop("flags", None)
     if placeholder:
         settings["metavar"] = placeholder
-    several = any(get_origin(each) is Sequence for each in (kind, *get_args(kind)))
+    is_list = any(get_origin(each) is Sequence for each in (kind, *get_args(kind)))
     kind, reader = reader_of(kind)
     if get_origin(kind) is Literal:
         settings["choices"] = get_args(kind)
     elif reader is not None:
         settings["type"] = reader
-    elif several:
+    elif is_list:
         settings["nargs"] = "+"
     if place := settings.pop("choices_of", None):
         module, _, name = place.partition(":")
         settings["choices"] = tuple(getattr(importlib.import_module(module), name))
     if not flags[0].startswith("-"):
         return flags, settings
-    own = {"required": True} if default is dataclasses.MISSING else {"default": default}
-    return flags, {**settings, "dest": field.name, **({"action": "store_true"} if kind is bool else own)}
+    required = {"required": True} if default is dataclasses.MISSING else {"default": default}
+    return flags, {**settings, "dest": field.name, **({"action": "store_true"} if kind is bool else required)}

@@ -1,15 +1,13 @@
-"""Files that appear whole or not at all, JSON and CSV, and the names that files may give to other files."""
+"""Read files from outside safely, write files that appear whole or not at all, and check names that files give to other files."""
 
 from __future__ import annotations
 
-import codecs
 import contextlib
 import csv
 import errno
 import hashlib
 import io
 import json
-import math
 import os
 import re
 import shutil
@@ -24,32 +22,37 @@ from segunc.core.errors import InputError, one_line
 
 PARTIAL_SUFFIX = ".segunc-partial"
 """Ending of files that are being written; whoever finds one may remove it while no run is under way."""
-LONGEST_PART = 255
-"""Bytes of one part of a name, as file systems allow them."""
+MAX_NAME_BYTES = 255
+"""Of one part of a path, as file systems allow them."""
 RECORD_FORMAT, _SEAL = 2, "record_sha256"
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\\]|^[A-Za-z]:")
-"""What is no part of a name: control characters, the separator and the drive letters of another system."""
+"""Control characters, and the separator and the drive letters of another system."""
 _NUMBER = re.compile(r"(?<![0-9]{9}\.)(?<![0-9])[0-9]+")
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
+_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 
 
 def safe_name(name: Any, what: str, *, single: bool = False) -> str:
-    """A name that came out of a file, where it can be nothing but a name: a relative path of plain parts, with ``/``.
+    """Return a name that came out of a file, if it is a relative path of plain parts with ``/``.
+
     InputError, which says ``what`` it names, for anything else (absolute, ``..``, an empty part, a backslash, control
-    characters, no text at all), and for more than one part where only a ``single`` one is allowed, as for scores."""
+    characters, no text at all), and for more than one part where only a ``single`` one is allowed, as for scores.
+    """
     try:
         parts = name.split("/") if isinstance(name, str) and not _UNSAFE.search(name) else [""]
-        safe = all(part not in ("", ".", "..") and len(part.encode()) <= LONGEST_PART for part in parts)
+        safe = all(part not in ("", ".", "..") and len(part.encode()) <= MAX_NAME_BYTES for part in parts)
     except UnicodeEncodeError:  # bytes of a file name that are no UTF-8
         safe = False
     if safe and (len(parts) == 1 or not single):
         return str(name)
-    kind = "a name without slashes" if single else "a relative path without '..', backslashes and control characters"
-    raise InputError(f"{what} is named {ascii(name)[:80]}", kind, "use no files of unknown origin, or make them again")
+    kind = "name without slashes" if single else "relative path without '..', backslashes and control characters"
+    raise InputError(
+        f"{what} is named {ascii(name)[:80]}, which is no {kind}",
+        hint="use no files of unknown origin, or make them again",
+    )
 
 
 def frame_order(name: str) -> tuple[str, str]:
-    """The key by which names of frames are sorted: numbers as numbers, so that ``frame_2`` stands before ``frame_10``.
+    """Return the key by which names of frames are sorted: numbers as numbers, so that ``frame_2`` stands before ``frame_10``.
 
     Names whose numbers have leading zeros sort as texts do. Composed and decomposed letters are equal; of equal names,
     such as ``1`` and ``01``, the text decides. Digits behind the point of a time in seconds since 1970 are a fraction.
@@ -63,10 +66,10 @@ def frame_order(name: str) -> tuple[str, str]:
 
 
 def inside(folder: Path, name: str) -> Path:
-    """The path of a name in a folder; InputError where the name is not safe, or a link leads out of the folder."""
+    """Return the path of a name in a folder; InputError where the name is not safe, or a link leads out of the folder."""
     path = folder / safe_name(name, f"a file of {folder}")
     if not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder)):
-        raise InputError(f"{path} leads out of {folder}", "a file of its own", "put the file in the place of the link")
+        raise InputError(f"{path} leads out of {folder}", hint="put the file in the place of the link")
     return path
 
 
@@ -99,12 +102,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def decode_text(data: bytes) -> str:
-    """Return the text of bytes in UTF-8, without the byte order mark that Excel writes in front of it.
-
-    Raises ValueError for bytes of another encoding.
-    """
-    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        raise ValueError("it is in UTF-16 or UTF-32; save it in UTF-8")
+    """Return the text of bytes in UTF-8, without the byte order mark that Excel writes in front of it; ValueError for another encoding."""
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -127,15 +125,21 @@ def read_rows(path: Path) -> list[list[str]]:
 
 @contextlib.contextmanager
 def reading(subject: str, expected: str, remedy: str = "write it again") -> Iterator[None]:
-    """Turn OSError and ValueError of whatever reads a file into InputError, which begins with the ``subject``, what the file is and its path."""
+    """Turn OSError and ValueError of whatever reads a file into InputError.
+
+    Args:
+        subject: what the file is and its path; the error begins with it.
+        expected: what it should be.
+        remedy: the hint where the file is there and no such file.
+    """
     try:
         yield
     except InputError:
         raise
     except OSError as error:
-        raise InputError(f"{subject} cannot be read ({error.strerror})", expected, "check the path") from error
+        raise InputError(f"{subject} cannot be read ({error.strerror})", hint="check the path") from error
     except ValueError as error:
-        raise InputError(f"{subject} cannot be read ({error})", expected, remedy) from error
+        raise InputError(f"{subject} cannot be read as {expected} ({error})", hint=remedy) from error
 
 
 def user_folder(variable: str, usual: str) -> Path | None:
@@ -147,23 +151,16 @@ def user_folder(variable: str, usual: str) -> Path | None:
         return None
 
 
-def is_named_file(path: Path) -> bool:
-    """Return True for all but folders: reading a broken link or a pipe raises an error, while to pass it over would be silent."""
-    return not path.is_dir()
-
-
 def open_new(path: Path) -> BinaryIO:
-    """A file to write, new whatever was there: what an old one is linked to stays as it is."""
+    """Open a new file to write, whatever was there: what an old link leads to stays as it is."""
     path.unlink(missing_ok=True)
     return path.open("xb")
 
 
 def partial_of(path: Path) -> Path:
-    """The hidden neighbour that a file is written to before it takes its name, which may be as long as a file system allows."""
-    name = f".{path.name}{PARTIAL_SUFFIX}"
-    if len(os.fsencode(name)) > LONGEST_PART:
-        name = f".{hashlib.blake2b(os.fsencode(name), digest_size=16).hexdigest()}{PARTIAL_SUFFIX}"
-    return path.with_name(name)
+    """Return the hidden neighbour that a file is written to before it takes its name, which may be as long as a file system allows."""
+    digest = hashlib.blake2b(os.fsencode(path.name), digest_size=16).hexdigest()
+    return path.with_name(f".{digest}{PARTIAL_SUFFIX}")
 
 
 def check_place(path: Path, *, folder: bool = False) -> None:
@@ -174,36 +171,35 @@ def check_place(path: Path, *, folder: bool = False) -> None:
     except FileNotFoundError:
         return
     except OSError as error:
-        raise InputError(
-            f"{path} cannot be written ({error.strerror})", "a place for it", "give another path"
-        ) from error
+        raise InputError(f"{path} cannot be written ({error.strerror})", hint="give another path") from error
     if not (stat.S_ISDIR if folder else stat.S_ISREG)(mode):
         what = "a file" if stat.S_ISREG(mode) else "a folder" if stat.S_ISDIR(mode) else "a device, pipe or socket"
-        raise InputError(f"{path} is {what}", f"the path of a {'folder' if folder else 'file'}", "give another path")
+        raise InputError(f"{path} is {what}, not a {'folder' if folder else 'file'}", hint="give another path")
 
 
 def own_folder(path: Path) -> bool:
-    """Make a folder that others cannot enter where there is none; whether nobody but this user (and root) can have put anything there: it
-    is the user's own and no link, and neither it nor, but for sticky ones as /tmp, any above it can be written by others."""
+    """Make a folder that others cannot enter where there is none, and return whether only this user (and root) can write there.
+
+    So it is where the folder is the user's own and no link, and neither it nor any above it, but for sticky ones as /tmp, can be written by
+    others.
+    """
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = path.lstat()
-        above = [folder.stat() for folder in path.resolve().parents]
+        folder, parents = path.lstat(), [parent.stat() for parent in path.resolve().parents]
     except OSError:
         return False
-    mine, safe = (os.getuid(), 0), stat.S_IWGRP | stat.S_IWOTH
-    return (
-        stat.S_ISDIR(found.st_mode)
-        and found.st_uid == mine[0]
-        and not found.st_mode & safe
-        and all(one.st_uid in mine and (not one.st_mode & safe or one.st_mode & stat.S_ISVTX) for one in above)
+    writable = stat.S_IWGRP | stat.S_IWOTH
+    own = stat.S_ISDIR(folder.st_mode) and folder.st_uid == os.getuid() and not folder.st_mode & writable
+    return own and all(
+        parent.st_uid in (os.getuid(), 0) and (not parent.st_mode & writable or parent.st_mode & stat.S_ISVTX)
+        for parent in parents
     )
 
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """A file to write that takes a path's place when it is whole; after an error everything is as before. InputError where anything but a
-    file is there."""
+    """Open a file to write that takes a path's place when it is whole; after an error everything is as before. InputError where anything
+    but a file is there."""
     check_place(path)
     partial = partial_of(path)
     try:
@@ -240,14 +236,14 @@ def write_rows(file: io.TextIOBase, rows: Iterable[Iterable[object]]) -> None:
 
 
 def csv_text(rows: Iterable[Iterable[object]]) -> str:
-    """:func:`write_rows` as a text."""
+    """Return what :func:`write_rows` writes."""
     buffer = io.StringIO()
     write_rows(buffer, rows)
     return buffer.getvalue()
 
 
 def _harmless(cell: object) -> object:
-    if isinstance(cell, str) and cell.startswith(_FORMULA):
+    if isinstance(cell, str) and cell.startswith(_FORMULA_STARTS):
         try:
             float(cell)
         except ValueError:
@@ -256,26 +252,28 @@ def _harmless(cell: object) -> object:
 
 
 def expected_space(out: Path, what: str, each: int, frames: int | None, coming: int | None, remedy: str) -> str:
-    """One line on the bytes that files of frames take, ``each`` of them, all ``frames`` and what is free; None is an unknown number.
-    InputError, with a remedy, where the frames still ``coming`` do not fit."""
+    """Return a line on the bytes that files of frames take, ``each`` of them, all ``frames`` and what is free; None is an unknown number.
+    InputError, with a hint, where the frames still ``coming`` do not fit."""
     free = shutil.disk_usage(out).free
     if coming is not None and coming * each > free:
-        given = f"the {what} of {coming} more frames take {_bytes(coming * each)} ({_bytes(each)} a frame), and {_bytes(free)} are free"
-        raise InputError(f"{given} for {out}", f"{_bytes(coming * each)} of free space", remedy)
+        raise InputError(
+            f"the {what} of {coming} more frames take {_bytes(coming * each)} ({_bytes(each)} a frame), and {_bytes(free)} are free for {out}",
+            hint=remedy,
+        )
     of_all = "" if frames is None else f", {_bytes(frames * each)} for all {frames} frames"
     return f"{what} take {_bytes(each)} a frame{of_all}; {_bytes(free)} are free"
 
 
 def _bytes(count: int) -> str:
-    """In the largest unit that leaves a number from 1 on, of powers of 1000."""
+    """Return a number of bytes in words, in powers of 1000."""
     units = ("bytes", "kB", "MB", "GB", "TB")
     step = min((len(str(count)) - 1) // 3, len(units) - 1)
     return f"{count / 1000**step:.3g} {units[step]}"
 
 
 def parse_json(text: str | bytes) -> Any:
-    """What JSON in UTF-8 says; ValueError for anything else: also for NaN, which JSON does not know, for half of a surrogate pair, which no
-    file in UTF-8 can hold, and where it is nested too deeply."""
+    """Return what JSON in UTF-8 says; ValueError for anything else, also for NaN, for half of a surrogate pair, which no file in UTF-8 can
+    hold, and where it is nested too deeply."""
 
     def refuse(constant: str) -> NoReturn:
         raise ValueError(f"it holds {constant}")
@@ -292,21 +290,16 @@ def parse_json(text: str | bytes) -> Any:
         raise ValueError("it is nested too deeply") from error
 
 
-def load_json(path: Path, what: str) -> Any:
-    """Return what a file of JSON says; InputError, which says ``what`` it should hold, where it is missing or no JSON."""
+def read_json(path: Path, what: str) -> dict[str, Any]:
+    """Return the JSON object in a file; InputError, which says ``what`` it should hold, where it is missing or no JSON object."""
     with reading(str(path), what):
         data = read_bytes(path)
     try:
-        return parse_json(data)
+        content = parse_json(data)
     except ValueError as error:
-        raise InputError(f"{path} is not valid JSON ({error})", what, "write it again") from error
-
-
-def read_json(path: Path, what: str) -> dict[str, Any]:
-    """A JSON object from a file; InputError as of :func:`load_json`, and where it is no object."""
-    content = load_json(path, what)
+        raise InputError(f"{path} is not valid JSON ({error})", hint="write it again") from error
     if not isinstance(content, dict):
-        raise InputError(f"{path} holds a {type(content).__name__}", what, "write it again")
+        raise InputError(f"{path} holds a {type(content).__name__}, not {what}", hint="write it again")
     return content
 
 
@@ -317,7 +310,7 @@ def write_record(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def is_record(path: Path) -> bool:
-    """Whether a file is what :func:`write_record` wrote of a fit on a network, changed or not."""
+    """Return whether a file is what :func:`write_record` wrote of a fit on a network, changed or not."""
     try:
         content = parse_json(read_bytes(path))
     except (OSError, ValueError):
@@ -330,20 +323,19 @@ def read_record(path: Path, what: str) -> dict[str, Any]:
     content = read_json(path, what)
     bound = content.pop(_SEAL, None)
     if content.get("format") != RECORD_FORMAT:
-        raise InputError(f"{path} is not of format {RECORD_FORMAT}", "a file that this version wrote", "make it again")
+        raise InputError(f"{path} is not {what} of format {RECORD_FORMAT}", hint="make it again with this version")
     if bound != json_sha256(content):
-        raise InputError(
-            f"{path} has changed since it was written", f"{what} as it was", "restore it, or make it again"
-        )
+        raise InputError(f"{path} has changed since it was written", hint="restore it, or make it again")
     return content
 
 
 def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Return ``{"a": {"b": 1}}`` as ``{"a.b": 1}``; an empty object stays a value."""
-    found: dict[str, Any] = {}
+    flattened: dict[str, Any] = {}
     for key, value in values.items():
-        found |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) and value else {f"{prefix}{key}": value}
-    return found
+        nested = isinstance(value, Mapping) and value
+        flattened |= flat(value, f"{prefix}{key}.") if nested else {f"{prefix}{key}": value}
+    return flattened
 
 
 def differing_keys(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
@@ -354,24 +346,18 @@ def differing_keys(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[tuple
 
 
 def json_sha256(content: Any) -> str:
-    """SHA-256 over what JSON says, whatever the order of its keys."""
+    """Return the SHA-256 of what JSON says, whatever the order of its keys."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def read_array(data: bytes) -> Any:
-    """The array of an ``.npy`` file; ValueError for anything else, for objects, and where the header claims more than the bytes hold:
-    numpy would first make room for it."""
+    """Return the array of an ``.npy`` file; ValueError for anything else, for objects, and where the header claims more than the bytes
+    hold."""
     import numpy as np
 
-    stream = io.BytesIO(data)
-    readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
     try:
-        shape, _, kind = readers[np.lib.format.read_magic(stream)](stream)
-        if min(shape, default=0) < 0 or math.prod(shape) * max(kind.itemsize, 1) > len(data):
-            raise ValueError(f"it claims the shape {shape} in {len(data)} bytes")
-        stream.seek(0)
-        array = np.load(stream, allow_pickle=False)
-        if kind.kind == "U":
+        array = np.load(io.BytesIO(data), allow_pickle=False)  # room that is claimed and not filled takes no memory
+        if array.dtype.kind == "U":
             array.tolist()  # numpy reads numbers that are no characters, and fails where they are first used
         return array
     except Exception as error:  # the header is Python, and what its damage raises has no common type
@@ -379,14 +365,12 @@ def read_array(data: bytes) -> Any:
 
 
 def read_arrays(data: bytes, most: int) -> dict[str, Any]:
-    """The arrays of an ``.npz`` file, of at most so many bytes together; ValueError for anything else."""
+    """Return the arrays of an ``.npz`` file, of at most so many bytes together; ValueError for anything else."""
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             members = archive.infolist()
             if (size := sum(member.file_size for member in members)) > most:
                 raise ValueError(f"it unpacks to {_bytes(size)}, and no more than {_bytes(most)} are read")
-            if any(member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for member in members):
-                raise ValueError("it is compressed in another way than numpy compresses")
             return {member.filename.removesuffix(".npy"): read_array(archive.read(member)) for member in members}
     except ValueError:
         raise
@@ -395,7 +379,7 @@ def read_arrays(data: bytes, most: int) -> dict[str, Any]:
 
 
 def link_or_copy(source: Path, target: Path) -> None:
-    """A hard link to a file in place of whatever is there, or a copy where the file system has none."""
+    """Put a hard link to a file in place of whatever is there, or a copy where the file system has no links."""
     target.unlink(missing_ok=True)
     try:
         os.link(source.resolve(), target)

@@ -5,22 +5,15 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import re
 import socket
-import stat
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from segunc.core.errors import InputError
 from segunc.core.files import read_text
 
-if TYPE_CHECKING:
-    from filelock import BaseFileLock
-
 START_SECONDS = 30.0
 """How long a run waits for another one that is making the same folder."""
-_HOLDER = re.compile(rb"(\d+\s\S+\s[\d\s]*)?")
-"""What a lock holds: nothing yet, or a process and its host (and, by filelock, when the process began)."""
 
 
 class HeldError(InputError):
@@ -28,33 +21,43 @@ class HeldError(InputError):
 
 
 class Lock:
-    """Holds a file until :meth:`release`, which removes it, or until this process ends, however it ends.
+    """Hold a file until :meth:`release`, which removes it, or until this process ends, however it ends.
 
-    The file says who holds it (process id and host). It is locked by the operating system, which forgets the lock of a
-    dead process. Where the file system knows no locks, the file's being there is the lock: one that a dead process of
-    this host has left is taken over; of a process of another host nothing can be known.
+    The file says who holds it (process id and host). The operating system locks it, and forgets the lock of a dead process.
 
-    HeldError, which says ``what`` is held, where another run holds it for ``wait`` seconds more; InputError where no lock
-    lies there but a link, or a file of another content.
+    Args:
+        path: of the lock file.
+        what: is held, for the error.
+        wait: seconds to wait while another run holds it.
+
+    Raises:
+        HeldError: another run holds it.
+        InputError: a link lies there, through which another file would be written.
+        OSError: a folder lies there, or the file system has no locks.
     """
 
     def __init__(self, path: Path, what: str, wait: float = 0.0) -> None:
-        from filelock import Timeout  # here, because readers of maps import this module and lock nothing
+        from filelock import FileLock, Timeout  # here, because readers of maps import this module and lock nothing
 
         self.path = path
+        self._lock = FileLock(path, wait, thread_local=False, on_acquired=self._sign)
         try:
-            self._lock = self._acquire(wait)
+            while not self._lock.is_locked:
+                with contextlib.suppress(_RemovedError):
+                    self._lock.acquire()
         except Timeout as error:
-            who = ""
+            holder = ""
             with contextlib.suppress(OSError, ValueError):
                 process, host = read_text(path).split()[:2]
-                who = f" (process {int(process)} on {host})"
-            remedy = f"wait, or give another --out; if that run is gone, remove {path}"
-            raise HeldError(f"{what} is being written by another run{who}", "one run at a time", remedy) from error
+                holder = f" (process {int(process)} on {host})"
+            raise HeldError(
+                f"{what} is being written by another run{holder}",
+                hint=f"wait, or give another --out; if that run is gone, remove {path}",
+            ) from error
         except OSError as error:
-            if error.errno not in (errno.ELOOP, errno.EMLINK, errno.EISDIR):
+            if error.errno != errno.ELOOP:
                 raise
-            raise InputError(f"{path} is no lock of a run", "a file of segunc, or none", "remove it") from error
+            raise InputError(f"{path} is a link, not the lock of a run", hint="remove it") from error
 
     def release(self) -> None:
         """Let go; a second call does nothing."""
@@ -68,37 +71,15 @@ class Lock:
     def __exit__(self, *_: object) -> None:
         self.release()
 
-    def _acquire(self, wait: float) -> BaseFileLock:
-        from filelock import FileLock, SoftFileLock
-
-        lock: BaseFileLock = FileLock(self.path, wait, thread_local=False, on_acquired=self._sign)
-        try:
-            lock.acquire()
-        except _RemovedError:
-            return self._acquire(wait)
-        except OSError as error:
-            if error.errno not in (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL):
-                raise
-            with contextlib.suppress(FileNotFoundError):
-                if self.path.lstat().st_size == 0:  # made just now, by the attempt
-                    self.path.unlink()
-            lock = SoftFileLock(self.path, wait, thread_local=False)
-            lock.acquire()
-        return lock
-
     def _sign(self, handle: int) -> None:
-        """Name the holder in place of what is there, which must be a lock's: a folder from elsewhere may hold another file."""
-        found = os.fstat(handle)
-        if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1 or not _HOLDER.fullmatch(os.pread(handle, 1024, 0)):
-            raise OSError(errno.EMLINK, "no lock")
-        # Between opening and locking, its holder may have removed the file: a lock on that one holds nothing. The count of
-        # links does not tell it everywhere: NFS keeps a removed file that is open under another name.
-        with contextlib.suppress(FileNotFoundError):
-            if os.path.samestat(found, self.path.lstat()):
-                os.truncate(handle, 0)
-                os.write(handle, f"{os.getpid()} {socket.gethostname()}\n".encode())
-                return
-        raise _RemovedError
+        """Name the holder in the file, unless its holder before removed it between our opening and locking it: a lock on that file holds
+        nothing. The count of links does not tell everywhere: NFS keeps a removed file that is open under another name."""
+        if os.fstat(handle).st_nlink > 1:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(self.path))
+        if not self.path.exists() or not os.path.samestat(os.fstat(handle), self.path.lstat()):
+            raise _RemovedError
+        os.truncate(handle, 0)
+        os.pwrite(handle, f"{os.getpid()} {socket.gethostname()}\n".encode(), 0)
 
 
 class _RemovedError(Exception):

@@ -14,8 +14,6 @@ from typing import Any, Self, TextIO, TypeVar
 from segunc.core.terminal import say, visible
 
 T = TypeVar("T")
-PLAIN_INTERVAL = 5.0
-"""Seconds between two plain lines."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +36,7 @@ class ConsoleProgress:
 
     Args:
         stream: None for standard error.
+        interval: seconds between two lines.
         label: stands in front of the bar and of every line.
         unit: what is counted.
         skipped: how many an earlier run had finished, for :meth:`count`.
@@ -48,7 +47,7 @@ class ConsoleProgress:
         self,
         stream: TextIO | None = None,
         *,
-        interval: float = PLAIN_INTERVAL,
+        interval: float = 5.0,
         label: str = "",
         unit: str = "frame",
         skipped: int = 0,
@@ -56,25 +55,24 @@ class ConsoleProgress:
     ) -> None:
         self._stream = sys.stderr if stream is None else stream
         self._interval, self._label, self._unit, self._skipped, self._quiet = interval, label, unit, skipped, quiet
-        self.due = False  # whether an interval had passed at the last call, so that it is time to save what was done
         self._bar: Any = None
         self._unprinted: Progress | None = None
         self._start = self._last = time.monotonic()
 
     def __call__(self, progress: Progress) -> None:
         """Show it."""
-        self.due = time.monotonic() - self._last >= self._interval
-        if self.due:
-            self._last = time.monotonic()
-        if self._stream.isatty() and not self._quiet:
+        if self._quiet:
+            return
+        if self._stream.isatty():
             self._advance_bar(progress)
-        else:
-            self._unprinted = progress
-            if self.due:
-                self.flush()
+            return
+        self._unprinted = progress
+        if time.monotonic() - self._last >= self._interval:
+            self._last = time.monotonic()
+            self.flush()
 
     def count(self, done: int, total: int, state: str = "") -> None:
-        """Show that ``done`` of ``total`` are done, as a call does."""
+        """Show that ``done`` of ``total`` are done."""
         seconds = time.monotonic() - self._start
         self(Progress(done - self._skipped, 0, self._skipped, total, seconds, state))
 
@@ -103,22 +101,22 @@ class ConsoleProgress:
             self._bar.close()
         self.flush()
 
-    def _advance_bar(self, progress: Progress) -> None:
-        from tqdm import tqdm
+    def flush(self) -> None:
+        """Print the line that is waiting for the end of the interval."""
+        if self._unprinted is not None:
+            self.say(describe(self._unprinted, self._unit))
+        self._unprinted = None
 
+    def _advance_bar(self, progress: Progress) -> None:
         if self._bar is None:
+            from tqdm import tqdm
+
             # `initial` keeps frames of an earlier run out of the rate.
-            given = {"total": progress.total, "initial": progress.skipped, "desc": visible(self._label) or None}
-            self._bar = tqdm(unit=self._unit, file=self._stream, dynamic_ncols=True, **given)
+            settings = {"total": progress.total, "initial": progress.skipped, "desc": visible(self._label) or None}
+            self._bar = tqdm(unit=self._unit, file=self._stream, dynamic_ncols=True, **settings)
         failed = [f"{progress.failed} failed"] if progress.failed else []
         self._bar.set_postfix_str(visible(", ".join([*failed, progress.state])), refresh=False)
         self._bar.update(progress.skipped + progress.finished + progress.failed - self._bar.n)
-
-    def flush(self) -> None:
-        """Print the line that is waiting for the end of the interval."""
-        if self._unprinted is not None and not self._quiet:
-            self.say(describe(self._unprinted, self._unit))
-        self._unprinted = None
 
 
 def describe(progress: Progress, unit: str = "frame") -> str:
@@ -132,9 +130,8 @@ def describe(progress: Progress, unit: str = "frame") -> str:
         minutes, seconds = divmod(round((progress.total - done) / rate), 60)
         hours, minutes = divmod(minutes, 60)
         parts.append(f"{hours}:{minutes:02d}:{seconds:02d} left" if hours else f"{minutes}:{seconds:02d} left")
-    if progress.failed:
-        parts.append(f"{progress.failed} failed")
-    return ", ".join(part for part in (*parts, progress.state) if part)
+    failed = f"{progress.failed} failed" if progress.failed else ""
+    return ", ".join(part for part in (*parts, failed, progress.state) if part)
 
 
 @contextlib.contextmanager

@@ -22,9 +22,14 @@ T = TypeVar("T")
 
 
 class Registry(Mapping[str, T], Generic[T]):
-    """Names and what they stand for; a :class:`Mapping` in the order of registration. ``kind`` says in messages what
-    the entries are, ``group`` is of the entry points of other packages, ``own`` gives for each name the entry, or
-    ``module:name`` where it stands, and ``baselines`` are the names that entry points of this package bring."""
+    """Names and their entries, a :class:`Mapping` in the order of registration.
+
+    Args:
+        kind: says in messages what the entries are.
+        group: of the entry points of other packages.
+        own: for each name the entry, or ``module:name`` where it stands.
+        baselines: names that entry points of this package bring.
+    """
 
     def __init__(self, kind: str, group: str, own: Mapping[str, T | str], baselines: Iterable[str] = ()) -> None:
         self.kind, self.group = kind, group
@@ -34,31 +39,35 @@ class Registry(Mapping[str, T], Generic[T]):
     def register(self, name: str, entry: T) -> T:
         """Add an entry under a new name, and return it; InputError where the name is taken by another entry."""
         if name in self._entries and self._entries[name] is not entry:
-            raise InputError(f"a second {self.kind} '{name}'", "a name of its own", "rename it")
+            raise InputError(f"there is a {self.kind} '{name}' already", hint="rename the second one")
         self._entries[name] = entry
         return entry
 
     def __getitem__(self, name: str) -> T:
-        """The entry of a name; InputError where nothing is registered under it."""
+        """Return the entry of a name; InputError where nothing is registered under it."""
         if name not in self:
-            raise InputError(f"{self.kind} '{name}'", f"one of {', '.join(self)}", "check the spelling")
+            raise InputError(f"there is no {self.kind} '{name}'", hint=f"choose one of {', '.join(self)}")
         if self._entries[name] is None:
             self._look_outside()
         entry = self._entries[name]
         if entry is None:
-            given = f"{self.kind} '{name}', whose entry point was not there when segunc was installed"
-            raise InputError(given, "an installation of this version", "run pip install -e . again")
+            raise InputError(
+                f"the entry point of {self.kind} '{name}' was not there when segunc was installed",
+                hint="pip install -e .",
+            )
         if isinstance(entry, str):
             module, _, attribute = entry.partition(":")
             try:
                 entry = self._entries[name] = getattr(importlib.import_module(module), attribute)
             except ModuleNotFoundError as error:
-                given = f"{self.kind} '{name}' ({error})"
-                raise InputError(given, "the package that it needs", f"pip install {error.name}") from error
+                raise InputError(
+                    f"{self.kind} '{name}' needs a package that is not installed ({error})",
+                    hint=f"pip install {error.name}",
+                ) from error
         return entry  # type: ignore[no-any-return]
 
     def get(self, name: str, default: Any = None) -> Any:
-        """The entry of a name; a mapping's own ``get`` would look for a KeyError."""
+        """Return the entry of a name; a mapping's own ``get`` would look for a KeyError."""
         return self[name] if name in self else default  # noqa: SIM401
 
     def __contains__(self, name: object) -> bool:

@@ -1,12 +1,11 @@
-"""Code that is not part of this package: it runs only where its user agreed to it on this machine.
+"""Run code that is not part of this package only where its user agreed to it on this machine.
 
 ``--trust`` notes an agreement in ``trusted.json`` of the user's configuration folder: the name ``package.module:attribute``, the folder in
-which Python finds the package, and one SHA-256 over the code in it. Later runs compare all three before they import anything. A machine
-on which nobody types ``--trust``, of a cluster for instance, has the environment variable ``SEGUNC_TRUST=NAME@FOLDER,...``.
+which Python finds the package, and one SHA-256 over the code in it. Later runs compare all three before they import anything. Where nobody
+types ``--trust``, as on a cluster, the environment variable ``SEGUNC_TRUST=NAME@FOLDER,...`` agrees.
 
-An agreement binds every source file and every compiled file, by relative path and content: of the whole top-level package, or, for a module
-that is in no package, of its folder with all folders below it. Of an installed module that is in no package it binds the file alone.
-Other modules that the code imports, installed ones for instance, belong to the environment of the user and are not bound.
+An agreement binds all source and compiled files of the top-level package, by relative path and content; of a module that is in no package,
+those of its folder and below, or where it is installed, its file alone. Other modules that the code imports are not bound.
 """
 
 from __future__ import annotations
@@ -58,15 +57,14 @@ def find_code(name: str) -> Code:
     module, colon, attribute = name.partition(":")
     parts = module.split(".")
     if not colon or not all(part.isidentifier() for part in (*parts, attribute)):
-        raise InputError(f"'{name}'", "package.module:function", "e.g. python:my_networks.unet:build")
+        raise InputError(f"'{name}' is no package.module:function", hint="e.g. python:my_networks.unet:build")
     first = spec = _find_spec(parts[0], None) or PathFinder.find_spec(parts[0], [os.getcwd()])
     for end in range(2, len(parts) + 1):  # importlib.util.find_spec would run the packages above the module
         path = spec and spec.submodule_search_locations
         spec = _find_spec(".".join(parts[:end]), path) if path else None
     source = Path(str(spec and spec.origin)).resolve()
     if first is None or source.suffix != ".py" or not source.is_file():
-        expected = "a module where Python looks for it"
-        raise InputError(f"no source of the module {module}", expected, "add its folder to PYTHONPATH")
+        raise InputError(f"Python finds no source of the module {module}", hint="add its folder to PYTHONPATH")
     single = first.submodule_search_locations is None
     roots = [Path(root).resolve() for root in first.submodule_search_locations or [str(source.parent)]]
     folder = roots[0] if single else roots[0].parent
@@ -80,8 +78,7 @@ def find_code(name: str) -> Code:
 def agree(code: Code) -> None:
     """Note that the user agrees to run this code on this machine."""
     if (path := _note()) is None:
-        given = "this user has no home folder, so trust cannot be noted"
-        raise InputError(given, "XDG_CONFIG_HOME in the environment", "set it to a folder of yours")
+        raise InputError("this user has no home folder, so trust cannot be noted", hint="set XDG_CONFIG_HOME")
     path.parent.mkdir(parents=True, exist_ok=True)
     write_json(path, {**_agreements(), code.name: code.note})
 
@@ -92,19 +89,22 @@ def check_agreed(code: Code, how: str) -> None:
     variable = (text.strip().rpartition("@") for text in os.environ.get(TRUST, "").split(","))
     if noted == code.note or (code.name, code.folder) in {(name, os.path.realpath(path)) for name, _, path in variable}:
         return
-    what = f"code of {code.name} ({code.files} files in {code.folder})"
-    if noted is None:
-        found = f"{what}, which nobody agreed to run on this machine"
-    else:
-        found = f"{what}, which is not what you agreed to ({noted.get('folder')})"
-    raise InputError(found, "code that you know", f"if you trust it: {how}, or {TRUST}={entry} in the environment")
+    reason = (
+        "nobody agreed to it on this machine"
+        if noted is None
+        else f"it is not what you agreed to ({noted.get('folder')})"
+    )
+    raise InputError(
+        f"the code of {code.name} ({code.files} files in {code.folder}) does not run, as {reason}",
+        hint=f"if you trust it: {how}, or {TRUST}={entry} in the environment",
+    )
 
 
 @contextlib.contextmanager
 def imported(code: Code) -> Iterator[Any]:
-    """Import the module and yield the attribute that the name says, or None; in the working folder nothing but the bound files is found.
+    """Import the module and yield the attribute that the name says, or None; in the working folder only the bound files are found.
 
-    Compiled copies in ``__pycache__`` are not read: nothing binds them, and Python believes the time of a file that they name.
+    Compiled copies in ``__pycache__`` are not read, because nothing binds them.
     """
     module, _, attribute = code.name.partition(":")
 
@@ -128,13 +128,16 @@ def _find_spec(name: str, path: Sequence[str] | None) -> ModuleSpec | None:
 
 
 def _code_files(name: str, roots: Sequence[Path], folder: Path) -> dict[str, Path]:
-    """The files of code below some folders, by their paths relative to ``folder``; no module can be in a folder whose name is no identifier."""
+    """Return the files of code below some folders, by their paths relative to ``folder``. No module is in a folder whose name is no
+    identifier."""
     files, entries = dict[str, Path](), 0
     for root in roots:
         for place, folders, names in os.walk(root, followlinks=True):
             if (entries := entries + len(folders) + len(names)) > MAX_ENTRIES:
-                given = f"{name} in {root}, a folder of more than {MAX_ENTRIES} entries"
-                raise InputError(given, "a package of its own", "move the module into a folder with an __init__.py")
+                raise InputError(
+                    f"{name} is in {root}, a folder of more than {MAX_ENTRIES} entries",
+                    hint="move the module into a folder with an __init__.py",
+                )
             folders[:] = [part for part in folders if part.isidentifier() and part != "__pycache__"]
             paths = [Path(place, part) for part in names if part.endswith(CODE)]
             files |= {os.path.relpath(path, folder): path for path in paths if path.is_file()}

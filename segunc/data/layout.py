@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from segunc.core.errors import InputError
-from segunc.core.files import is_named_file
 from segunc.data.images import flat_values, label_rank, png_head
 from segunc.data.labels import label_values
 
@@ -62,8 +61,8 @@ def is_hidden(path: Path, folder: Path) -> bool:
 
 
 def is_image_file(path: Path) -> bool:
-    """Whether a path is a file (:func:`segunc.core.files.is_named_file`) that is named as an image."""
-    return path.suffix.lower() in IMAGE_SUFFIXES and is_named_file(path)
+    """Whether a path is a file that is named as an image."""
+    return path.suffix.lower() in IMAGE_SUFFIXES and not path.is_dir()  # a broken link raises an error when it is read
 
 
 def without_labels(root: Path, files: Sequence[Path]) -> list[Path]:

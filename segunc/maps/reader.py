@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from segunc.core.errors import InputError
-from segunc.core.files import frame_order, inside, is_named_file
+from segunc.core.files import frame_order, inside
 from segunc.data.labels import LabelMap
 from segunc.data.layout import frame_name, is_hidden
 from segunc.maps.encoding import class_ids, decode_compact
@@ -194,7 +194,7 @@ def _subfolders(folder: Path) -> list[Path]:
 
 def _map_files(folder: Path) -> Iterator[Path]:
     for path in sorted(folder.rglob("*")):
-        if path.suffix.lower() in SUFFIXES and not is_hidden(path, folder) and is_named_file(path):
+        if path.suffix.lower() in SUFFIXES and not is_hidden(path, folder) and not path.is_dir():
             yield path
 
 

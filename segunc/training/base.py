@@ -54,10 +54,8 @@ WHOLE_NUMBERS = ("max_epochs", "max_steps", "check_val_every_n_epoch", "accumula
 """Settings of the Trainer that fail late and obscurely when they are of another type."""
 
 
-def trainer_settings(
-    config: dict[str, Any], out: Path, device: str, network: nn.Module, *, frozen: bool = False
-) -> dict[str, Any]:
-    """Settings of Lightning's Trainer: ours, for this network with its convolutions trained or frozen, overruled by the configuration's."""
+def trainer_settings(config: dict[str, Any], out: Path, device: str, *, frozen: bool = False) -> dict[str, Any]:
+    """Return settings of Lightning's Trainer: ours, with convolutions trained or frozen, overruled by the configuration's."""
     for key in WHOLE_NUMBERS:
         if not isinstance(config.get(key, 1), int):
             raise InputError(f"trainer.{key} {config[key]}", "a whole number", "repair the configuration")
@@ -91,10 +89,8 @@ def trainer_settings(
     elif device.startswith("cuda"):
         settings |= {"accelerator": "gpu", "devices": [int(device.partition(":")[2] or 0)]}
     if "precision" not in config:
-        precision, why = choose_precision("auto", resolve_device(device), network, training=not frozen)
+        precision = choose_precision("auto", resolve_device(device), training=not frozen)
         settings["precision"] = "bf16-mixed" if precision == "bfloat16" else "32-true"
-        if why:
-            say(f"note: {why}")
     return {**settings, **config}
 
 
@@ -324,7 +320,7 @@ def _train_network(config: TrainConfig, out: Path, device: str) -> tuple[Segment
     data = SegmentationDataModule(**config.data)
     network, start_from = _build_to_train(config.network, data.label_map), config.network.weights
     description = network.description
-    settings = trainer_settings(dict(config.trainer), out, device, network)
+    settings = trainer_settings(dict(config.trainer), out, device)
     if settings.get("max_epochs") == 0:
         if not start_from:
             raise InputError("trainer.max_epochs 0 without network.weights", "weights to take over, or epochs to train")

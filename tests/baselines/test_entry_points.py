@@ -47,12 +47,6 @@ def uninstalled(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_a_baseline_without_its_entry_point_says_to_install_again(ask: Callable[[], object]) -> None:
-    with pytest.raises(InputError, match=r"'(sgld|own|laplace)', whose entry point .* run pip install -e \. again$"):
+    with pytest.raises(InputError, match=r"entry point of .* '(sgld|own|laplace)' .* pip install -e "):
         ask()
     assert {"sgld", "laplace"} <= set(METHODS), "their names are listed all the same"
-
-
-@pytest.mark.usefixtures("uninstalled")
-def test_another_package_cannot_take_the_name_of_a_baseline() -> None:
-    with pytest.raises(InputError, match="a second method 'swag'"):
-        METHODS.register("swag", METHODS["abnn"])

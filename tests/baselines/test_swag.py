@@ -53,12 +53,12 @@ def test_accumulated_gradients_give_one_snapshot_a_step_and_each_below_the_rank_
 
 def test_one_snapshot_is_one_clear_line(tmp_path: Path) -> None:
     task = swag_task(small_network(), burn_in=10, collect_every=4)
-    said = "SWAG with 1 snapshots: 16 steps, burn_in 10, collect_every 4; expected at least 2"
+    said = "at least 2 snapshots, and 16 steps give 1 with burn_in 10 and collect_every 4"
     with pytest.raises(InputError, match=said):
         fit(task, tmp_path, 4)
     assert int(task.trained.snapshots) == 0, "said before the first step"
     task.trained.collect(AffineLayout(task.network))
-    with pytest.raises(InputError, match="SWAG with 1 snapshots"):
+    with pytest.raises(InputError, match="at least 2 snapshots, not 1"):
         task.trained.gaussian()
 
 

@@ -82,8 +82,10 @@ def test_minibatch_gradients_are_unbiased_though_labels_are_unequal() -> None:
     _, exact = posterior.on([(images, labels)])(theta)
     pixels = float((labels != 255).sum()) / len(images)
     mean, ratio = (
-        torch.stack([posterior.energy_gradient(theta, images[i][None], labels[i][None], p) for i in range(6)]).mean(0)
-        for p in (pixels, None)
+        torch.stack(
+            [posterior.energy_gradient(theta, images[i : i + 1], labels[i : i + 1], counts[i]) for i in range(6)]
+        ).mean(0)
+        for counts in ([pixels] * 6, (labels != 255).sum((1, 2)).tolist())
     )
     torch.testing.assert_close(mean, -0.5 * exact, rtol=1e-10, atol=1e-10)
     assert not torch.allclose(ratio, mean, rtol=1e-3), "dividing by the pixels of each batch is another estimate"
@@ -96,7 +98,7 @@ def test_a_batch_without_labels_leaves_the_prior(mean: PriorMean) -> None:
     posterior = LogPosterior(network, Prior(S, N_EFF, mean))
     images, labels = data()
     theta = moved(posterior)
-    gradient = posterior.energy_gradient(theta, images, torch.full_like(labels, 255))
+    gradient = posterior.energy_gradient(theta, images, torch.full_like(labels, 255), 64.0)
     torch.testing.assert_close(gradient, (theta - (posterior.base if mean == "base" else 0)) / S**2)
     with pytest.raises(InputError, match="no labelled pixel"):
         posterior.on([(images, torch.full_like(labels, 255))])
@@ -157,7 +159,7 @@ def test_hmc_samples_the_posterior_of_a_network_of_one_channel() -> None:
     assert (deviation < 0.8 * S).any(), "and narrow it"
     settings = HmcConfig(prior_scale=S, temperature=temperature, warmup=60, samples=500)
     chain = HamiltonianChain(density, posterior.base, settings, seed=0)
-    x = torch.stack([chain.theta for _ in range(chain.total) if chain.advance()]).numpy() - posterior.base.numpy()
+    x = chain.sample().numpy() - posterior.base.numpy()
     for i in range(2):
         # Each moment by the effective size of its own series: trajectories of half a period mix means, not spreads.
         for power, expected in ((1, mean[i]), (2, p_grid @ grid.numpy()[:, i] ** 2)):

@@ -1,4 +1,4 @@
-"""The campaign is short in ``make test``; ``SEGUNC_CASES=START:STOP`` chooses its cases, and takes every reader, command and fault."""
+"""The campaign is short in ``make test``; ``SEGUNC_CASES=START:STOP`` chooses the cases of each reader."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import pytest
 from tests.campaign.world import World
 from tests.conftest import Job
 
-LONG = "SEGUNC_CASES" in os.environ
 CASES = range(*map(int, os.environ.get("SEGUNC_CASES", "0:8").split(":")))
 
 

@@ -7,7 +7,6 @@ line. Where it is ``exact``, there is a checksum or a hash behind what it reads:
 from __future__ import annotations
 
 import contextlib
-import json
 import shutil
 import sys
 import tempfile
@@ -20,32 +19,24 @@ from typing import Any
 import cv2
 import h5py
 import numpy as np
-import torch
 from PIL import Image
 
 import segunc
 from segunc.core.errors import InputError, PartialFailure
-from segunc.data.cut_paste import read_cut_out
 from segunc.data.entry import BINARY
 from segunc.data.images import read_label_image
 from segunc.data.labels import label_map, read_label_map
 from segunc.evaluation.flagged import read_thresholds
-from segunc.evaluation.resampling import load_replicates
 from segunc.frames.sources import open_source
 from segunc.frames.video import VideoSource
-from segunc.gallery.description import run_id
-from segunc.gallery.page import page_of
 from segunc.maps.health import examine
 from segunc.maps.pipeline import run_pipeline
 from segunc.maps.reader import MapsReader
-from segunc.maps.shards import Shard
 from segunc.maps.store import MapsWriter
-from segunc.maps.sums import seal, seal_line
 from segunc.networks.weights import read_state
-from segunc.options import CompareOptions, EvaluateOptions, ReviewOptions, class_pairs, frame_groups
+from segunc.options import CompareOptions
 from segunc.posteriors.abnn import METHOD as ABNN
 from segunc.posteriors.files import load_model
-from segunc.posteriors.model import model_files
 from segunc.training.base import make_trainer, trainer_settings
 from segunc.training.config import FinetuneConfig, TrainConfig, parse_config
 from segunc.training.data import open_data
@@ -65,9 +56,7 @@ class Reader:
     seeds: Seeds  # makes whole files, each in a folder of its own below a folder, and returns those to damage
     read: Callable[[Path, Path], Any]  # of the folder and the damaged file in it
     exact: bool = False
-    finish: Callable[[bytes], bytes] = bytes  # what is done to damaged bytes in the end
     writes: bool = False  # the folder has to be laid anew for each case
-    trained: bool = False  # its whole files take trainings
 
 
 def noise(*shape: int) -> Any:
@@ -92,11 +81,6 @@ def of_text(texts: dict[str, str]) -> Seeds:
     return in_folders(texts, lambda name, path: path.write_text(texts[name]))
 
 
-def of_file(read: Callable[[Path], Any]) -> Callable[[Path, Path], Any]:
-    """What a function reads of a file alone."""
-    return lambda root, file: read(file)
-
-
 # -- images, labels, videos ------------------------------------------------------------------------------------------------------
 
 
@@ -107,17 +91,12 @@ def write_image(name: str, path: Path) -> None:
     alpha = Image.fromarray(np.pad(np.full((12, 16), 255, np.uint8), ((6, 6), (8, 8))))
     kinds: dict[str, Callable[[], Any]] = {
         "sixteen": lambda: cv2.imwrite(str(path), noise(*SIZE).astype(np.uint16) * 257),
-        "float": lambda: cv2.imwrite(str(path), noise(*SIZE).astype(np.float32)),
         "cmyk": lambda: picture.convert("CMYK").save(path),
         "turned": lambda: picture.save(path, exif=exif),
         "palette": lambda: picture.quantize(16).save(path),
         "alpha": lambda: (picture.putalpha(alpha), picture.save(path)),
-        "one": lambda: Image.fromarray(noise(1, 1, 3)).save(path),
         "wide": lambda: Image.fromarray(noise(2, 20_000, 3)).save(path),
-        "bit": lambda: Image.fromarray(noise(*SIZE) > 127).save(path),
         "grey": lambda: Image.fromarray(noise(*SIZE)).save(path),
-        "progressive": lambda: picture.save(path, progressive=True),
-        "deflated": lambda: picture.save(path, compression="tiff_adobe_deflate"),
     }
     kinds.get(path.stem, lambda: picture.save(path))()
 
@@ -172,21 +151,19 @@ def read_video(root: Path, file: Path) -> Any:
 # -- maps ------------------------------------------------------------------------------------------------------------------------------
 
 
-def write_maps(folder: Path, *, shards: int = 1, compact: bool = False) -> Path:
+def write_maps(folder: Path, *, compact: bool = False) -> Path:
     """A folder with pictures in ``in`` and maps of them in ``maps``."""
     write_pictures(folder / "in", 2, SIZE)
-    for number in range(1, shards + 1):
-        run = {"compact": True} if compact else {}
-        writer = MapsWriter(folder / "maps", manifest(input="in", **run), shard=Shard(number, shards))
-        run_pipeline(open_source(folder / "in"), process, writer)
+    writer = MapsWriter(folder / "maps", manifest(input="in", **({"compact": True} if compact else {})))
+    run_pipeline(open_source(folder / "in"), process, writer)
     return folder / "maps"
 
 
-def our_maps(*patterns: str, shards: int = 1, compact: bool = True) -> Seeds:
+def our_maps(*patterns: str, compact: bool = True) -> Seeds:
     """Files of a maps folder of ours, and, if ``compact``, of a compact one."""
 
     def make(world: World, folder: Path) -> list[Path]:
-        made = [write_maps(folder / "0", shards=shards)]
+        made = [write_maps(folder / "0")]
         if compact:
             made.append(write_maps(folder / "1", compact=True))
         return sorted(path for maps in made for pattern in patterns for path in maps.glob(pattern))
@@ -222,21 +199,6 @@ def resume(root: Path, file: Path) -> Any:
     return folder_bytes(root / "maps")
 
 
-def sealed_again(data: bytes) -> bytes:
-    """Lines and a manifest whose sums fit what is damaged, as one who forges them writes them."""
-
-    def line(text: bytes) -> bytes:
-        with contextlib.suppress(ValueError, AttributeError, RecursionError):
-            return seal_line({key: one for key, one in json.loads(text).items() if key != "sum"})
-        return text
-
-    with contextlib.suppress(ValueError, RecursionError):
-        content = json.loads(data)
-        if isinstance(content, dict) and "sum" not in content:
-            return json.dumps(seal({key: one for key, one in content.items() if key != "sha256"})).encode()
-    return b"".join(map(line, data.splitlines(keepends=True)))
-
-
 def write_foreign(name: str, path: Path) -> None:
     """A score map of another tool, in a folder ``SCORE``."""
     values = noise(*SIZE).astype(np.float32) / 255
@@ -257,15 +219,11 @@ FOREIGN = ("plain.npy", "half.npy", "long.npy", "plain.h5", "deflated.h5", "plai
 # -- models ----------------------------------------------------------------------------------------------------------------------------
 
 
-def models(*patterns: str, fitted: bool = False) -> Seeds:
+def models(*patterns: str) -> Seeds:
     """Files of a model folder."""
 
     def make(world: World, folder: Path) -> list[Path]:
-        source = world.fitted if fitted else world.job.abnn
-        for path in model_files(source):
-            target = folder / "0" / path.relative_to(source)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(path, target)
+        shutil.copytree(world.job.abnn, folder / "0", ignore=shutil.ignore_patterns("checkpoints", "logs"))
         return sorted(path for pattern in patterns for path in (folder / "0").glob(pattern))
 
     return make
@@ -309,7 +267,7 @@ def read_configuration(root: Path, file: Path) -> Any:
         )
         open_data(config.data, 9)
         with tempfile.TemporaryDirectory() as out:
-            settings = trainer_settings(dict(config.trainer), Path(out), "cpu", torch.nn.Linear(1, 1))
+            settings = trainer_settings(dict(config.trainer), Path(out), "cpu")
             make_trainer(settings, Path(out), "faults")
     finally:
         if sys.modules.pop("tests.campaign.canary", None):
@@ -323,51 +281,15 @@ def read_labels(root: Path, file: Path) -> Any:
 
 
 LABELS = {"toy.csv": (Path(segunc.__file__).parent / "data" / "labels" / "toy.csv").read_text()}
-TABLES = {
-    "classes.csv": "network,dataset\nroad,road\nsidewalk,pavement\n",
-    "groups.csv": "frame,group\na/x,night\nb/y,day\n",
-}
 
 
-def read_classes(root: Path, file: Path) -> Any:
-    return (class_pairs if file.name == "classes.csv" else frame_groups)(str(file))
-
-
-def verdicts(world: World, folder: Path) -> list[Path]:
-    """Verdicts on maps beside them."""
-    reader = MapsReader(write_maps(folder))
-    path, run, (first, second) = folder / "verdicts.json", run_id(reader), reader.frames
-    region: dict[str, Any] = {"box": [1, 2, 4, 4], "area": 16, "size": list(SIZE), "mask": [65, 4, 97, 4]}
-    region |= {"score": "entropy", "threshold": 0.5, "value": 0.75}
-    one: dict[str, Any] = {"frame": first, "verdict": "true-alarm", "note": "a dog"}
-    one |= {"time": "2025-01-01T00:00:00Z", "reviewer": "ann"}
-    entries = [one, one | {"reviewer": "bob", "verdict": "unsure"}, one | {"frame": second, "region": region}]
-    path.write_text(json.dumps({"format": "segunc-verdicts", "version": 2, "run": run, "verdicts": entries}))
-    return [path]
-
-
-def read_judged(root: Path, file: Path) -> Any:
-    """Both verbs that read them."""
-    table = segunc.review(ReviewOptions(root / "maps", verdicts=[file])).verdicts
-    options = EvaluateOptions(maps=root / "maps", verdicts=[file], out=root / "judged.json", replicates=0)
-    return table, segunc.evaluate(options).numbers
-
-
-def read_page(root: Path, file: Path) -> Any:
-    return page_of(root)
-
-
-def results(pattern: str) -> Seeds:
-    """Results of evaluations with their replicates."""
-
-    def make(world: World, folder: Path) -> list[Path]:
-        (folder / "0").mkdir(parents=True)
-        for path in (world.metrics, world.metrics.with_suffix(".replicates.npz")):
-            for name in ("first", "second"):
-                shutil.copy(path, folder / "0" / path.name.replace("metrics", name))
-        return sorted((folder / "0").glob(pattern))
-
-    return make
+def results(world: World, folder: Path) -> list[Path]:
+    """Two results of evaluations."""
+    files = [folder / "0" / f"{name}.json" for name in ("first", "second")]
+    files[0].parent.mkdir(parents=True)
+    for path in files:
+        shutil.copy(world.metrics, path)
+    return files[:1]
 
 
 def read_results(root: Path, file: Path) -> Any:
@@ -378,39 +300,23 @@ def read_results(root: Path, file: Path) -> Any:
 
 LOG_AND_MANIFEST = ("frames.jsonl", "manifest.json")
 EVERYTHING = ("*/*/*.*", *LOG_AND_MANIFEST)
-SHARDS = ("manifest.*.json", "frames.*.jsonl", "manifest.json")
-CLIPS = in_folders(("a.webm", "b.avi", "c.mp4", "timed.mkv"), write_clip)
 LABEL_FILES = in_folders(("plain.png", "palette.png", "bit.png", "sixteen.png", "plain.tif"), write_label)
 READERS: dict[str, Reader] = {
-    "images, PNG": Reader(images("png", "sixteen", "palette", "alpha", "one", "wide", "bit", "grey"), read_frames),
-    "images, JPEG": Reader(images("jpg", "cmyk", "turned", "grey", "progressive", "one"), read_frames),
-    "images, TIFF": Reader(images("tif", "sixteen", "deflated"), read_frames),
-    "images, BMP": Reader(images("bmp"), read_frames),
-    "images, WebP": Reader(images("webp", "alpha"), read_frames),
-    "cut-out objects": Reader(in_folders(["alpha.png"], write_image), of_file(read_cut_out)),
+    "images": Reader(images("png", "sixteen", "palette", "alpha", "wide", "grey"), read_frames),
+    "images, JPEG": Reader(images("jpg", "cmyk", "turned"), read_frames),
     "labels": Reader(LABEL_FILES, read_label),
-    "videos": Reader(CLIPS, read_video),
+    "videos": Reader(in_folders(("a.webm", "c.mp4", "timed.mkv"), write_clip), read_video),
     "maps of others": Reader(in_folders([f"score/{name}" for name in FOREIGN], write_foreign), read_maps),
     "maps": Reader(our_maps("*/*/*.png", "*/*/*.npy"), read_maps, exact=True),
     "maps, log and manifest": Reader(our_maps(*LOG_AND_MANIFEST), read_maps, exact=True),
-    "maps, shards": Reader(our_maps(*SHARDS, shards=2), read_maps, exact=True),
-    "maps, forged": Reader(our_maps(*LOG_AND_MANIFEST), read_maps, finish=sealed_again),
     "doctor --maps": Reader(our_maps(*EVERYTHING), read_health, exact=True),
     "predict --verify": Reader(our_maps(*EVERYTHING, compact=False), resume, exact=True, writes=True),
-    "predict, forged": Reader(our_maps(*LOG_AND_MANIFEST, compact=False), resume, finish=sealed_again, writes=True),
     "model, network": Reader(models("network.*"), read_model, exact=True),
     "model, posterior": Reader(models("posterior.*"), read_model, exact=True),
-    "model, what is fitted": Reader(
-        models("[!np]*.json", "features.safetensors", fitted=True), read_model, True, trained=True
-    ),
     "checkpoints": Reader(checkpoints, read_checkpoint),
     "configurations": Reader(configurations, read_configuration),
     "label maps": Reader(of_text(LABELS), read_labels),
-    "class maps and groups": Reader(of_text(TABLES), read_classes),
-    "verdicts": Reader(verdicts, read_judged),
-    "pages": Reader(of_text({"review.json": json.dumps({"format": "segunc-review", "run": "0"})}), read_page),
-    "results": Reader(results("first.json"), read_results),
-    "results as thresholds": Reader(results("first.json"), of_file(lambda file: read_thresholds([str(file)]))),
-    "replicates": Reader(results("first.replicates.npz"), of_file(load_replicates)),
+    "results": Reader(results, read_results),
+    "results as thresholds": Reader(results, lambda root, file: read_thresholds([str(file)])),
 }
 """Whatever a stranger can send."""

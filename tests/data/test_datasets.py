@@ -262,7 +262,7 @@ def test_a_label_map_makes_class_labels_of_a_folder_and_unknown_names_list_the_k
     entry = dataset_entry("folder", labels="toy")
     assert entry.anomaly_encoding is None
     assert all(sample.label and not sample.anomaly for sample in entry.samples(tmp_path, "test"))
-    with pytest.raises(InputError, match=f"data set 'kitti'; expected one of {', '.join(sorted(DATASETS))}"):
+    with pytest.raises(InputError, match=f"no data set 'kitti'. Hint: choose one of {', '.join(sorted(DATASETS))}"):
         dataset_entry("kitti")
 
 

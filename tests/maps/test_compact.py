@@ -156,7 +156,7 @@ def test_a_run_that_does_not_fit_ends_after_its_first_frame(tmp_path: Path, monk
     ]
     monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(0, 0, 7 * took[0] - 1))
     said: list[str] = []
-    expected = r"of 7 more frames take .* a frame\), and .* are free .*; expected .*; .* `compact` or fewer `maps`"
+    expected = r"of 7 more frames take .* a frame\), and .* are free for .*Hint: .*`compact` or fewer `maps`"
     with pytest.raises(InputError, match=expected):
         predicted(tmp_path, "out", said)
     assert said == []

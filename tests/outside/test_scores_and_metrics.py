@@ -126,9 +126,9 @@ def test_maps_of_a_score_that_nobody_registers_are_refused_and_of_another_tool_a
         ("review", "--maps", maps, "--out", tmp_path / "page"),
     ):
         assert run(*words) == 2
-        assert "score 'margin'; expected one of msp" in capsys.readouterr().err
+        assert "no score 'margin'. Hint: choose one of msp" in capsys.readouterr().err
     assert predict(trained, tmp_path / "more") == 2
-    assert "score 'margin'; expected one of msp" in capsys.readouterr().err
+    assert "no score 'margin'. Hint: choose one of msp" in capsys.readouterr().err
     for name in ("entropy", "margin"):
         shutil.copytree(maps / name, tmp_path / "theirs" / name)
     assert run("evaluate", "--maps", tmp_path / "theirs", *labels) == 0

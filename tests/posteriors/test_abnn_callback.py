@@ -231,7 +231,7 @@ class Manual(Script):
             "ABNNCallback with dice, random_classes; expected settings of",
         ),
         (Script, {"epochs": 0}, {}, "ABNNCallback with epochs 0"),
-        (Script, {"members": 0}, {}, "members 0; expected a number above 0"),
+        (Script, {"members": 0}, {}, "members 0 is not a number above 0"),
     ],
 )
 def test_bad_input_is_one_clear_line(

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from segunc.baselines.max_logit import FEWEST_PIXELS, ClassMoments, usable_statistics
+from segunc.baselines.max_logit import MIN_PIXELS, ClassMoments, usable_statistics
 from segunc.core.errors import InputError
 
 
@@ -38,13 +38,13 @@ def test_moments_of_parts_are_those_of_the_whole(parts: list[int], classes: int,
 def test_classes_that_are_hardly_predicted_get_the_statistics_of_all() -> None:
     rng = np.random.default_rng(0)
     moments = ClassMoments(4)
-    counts = (FEWEST_PIXELS, FEWEST_PIXELS - 1, 500, 0)
+    counts = (MIN_PIXELS, MIN_PIXELS - 1, 500, 0)
     values = np.concatenate([rng.normal(c, 1 + c, n) for c, n in enumerate(counts)])
     values[-500:] = 7.0  # a class of which every max logit is one number
     moments.add(torch.from_numpy(values), torch.from_numpy(np.repeat(np.arange(4), counts)))
     mean, deviation, replaced = usable_statistics(moments)
     assert replaced == [1, 2, 3]
-    first = values[:FEWEST_PIXELS]
+    first = values[:MIN_PIXELS]
     assert mean == pytest.approx([first.mean(), *[values.mean()] * 3])
     assert deviation == pytest.approx([first.std(), *[values.std()] * 3])
 

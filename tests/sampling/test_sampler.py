@@ -259,7 +259,7 @@ def test_nan_weights_and_dead_alpha_are_errors() -> None:
     [
         ({"draws": 1}, "1 draws for 2 members"),
         ({"chunk": 0}, "chunk"),
-        ({"scores": ["msp", "sharpness"]}, "score 'sharpness'; expected one of msp, "),
+        ({"scores": ["msp", "sharpness"]}, "no score 'sharpness'. Hint: choose one of msp, "),
         ({"scores": ["standardized-max-logit"]}, "finetune --method standardized-max-logit"),
         *(({"temperature": temperature}, "temperature") for temperature in (0.0, -1.0, math.nan, math.inf)),
     ],

@@ -109,10 +109,10 @@ def test_a_formula_is_its_closed_form(name: str) -> None:
 def test_names_are_checked() -> None:
     assert check_scores(["deterministic-energy", "msp", "deterministic-energy"]) == ("deterministic-energy", "msp")
     assert check_scores(DEFAULT_SCORES) == DEFAULT_SCORES
-    for names, said in ((["sharpness"], "score 'sharpness'; expected one of msp, "), ([], "no score is named")):
+    for names, said in ((["sharpness"], "no score 'sharpness'. Hint: choose one of msp, "), ([], "no score is named")):
         with pytest.raises(InputError, match=said):
             check_scores(names)
-    with pytest.raises(InputError, match="a second score 'msp'"):
+    with pytest.raises(InputError, match="a score 'msp' already"):
         SCORES.register("msp", replace(SCORES["msp"]))
 
 

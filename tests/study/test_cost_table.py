@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 from safetensors.torch import load_file
 
@@ -15,7 +14,6 @@ from segunc.training.config import FitConfig
 from tests.conftest import Job
 from tests.study.conftest import Run
 from tools import cost_table
-from tools.measuring import in_own_process
 
 
 @pytest.fixture(scope="module")
@@ -61,12 +59,3 @@ def test_a_table_of_costs_adds_up(
 def test_a_row_tells_its_memory(model: Path, run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     run(cost_table, "--model", model, "--size", "64x128", "--device", "cpu", "--row", "search 1 300")
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["peak_bytes"] > 1 << 20
-
-
-def test_a_process_of_its_own_does_not_inherit_a_peak(tmp_path: Path) -> None:
-    script = tmp_path / "peak.py"
-    measured = "json.dumps({'peak_bytes': peak_bytes(torch.device('cpu'))})"
-    script.write_text(f"import json\nimport torch\nfrom tools.measuring import peak_bytes\nprint({measured})\n")
-    ballast = np.ones(3 << 26)  # 1.5 GiB that this process has had
-    del ballast
-    assert 1 << 20 < in_own_process(str(script), [], "peak")["peak_bytes"] < 5 << 28

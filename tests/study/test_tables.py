@@ -16,7 +16,7 @@ from tests.evaluation.evaluations import COUNTS
 from tools.study.endpoints import endpoint_table, holm
 from tools.study.means import mean_over_seeds, mean_replicates, spread_over_seeds
 from tools.study.plan import Endpoint, Plan, Protocol, Row
-from tools.study.tables import Chosen, Entry, cost_table, difference_table, number_table
+from tools.study.tables import Chosen, Entry, cost_table, difference_table
 
 
 def result(name: str, nll: float, replicates: np.ndarray, **numbers: float | None) -> EvaluationResult:
@@ -93,15 +93,6 @@ def test_seeds_are_resampled_in_pairs_with_the_variance_of_a_mean_of_few() -> No
     assert (pair.low, pair.high) == pytest.approx((0.05, 0.05))
     assert paired_difference(both, mean_replicates(shifted[:3], list("012")), ("n",)) == "means over other seeds"
     assert mean_replicates(rows[:1], ["0"]).seeds == ()
-
-
-def test_the_best_is_bold_only_among_rows_of_the_same_seeds() -> None:
-    row = np.random.default_rng(2).normal(0, 0.01, 400)
-    better, worse = ({0: result(name, nll, nll + row)} for name, nll in (("better", 0.5), ("worse", 1.5)))
-    same = [Entry("better", better, {0: [0]}), Entry("worse", worse, {0: [0]})]
-    chosen = Chosen(["calibration.nll"])
-    assert "| **.500 [" in number_table(same, chosen)
-    assert "**" not in number_table([replace(same[0], partners={0: [1]}), same[1]], chosen)
 
 
 def test_the_cost_of_an_unknown_training_is_a_dash() -> None:

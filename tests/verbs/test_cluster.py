@@ -69,7 +69,7 @@ def kill_worker(running: Command, out: Path, shard: str) -> int:
     [
         ("--shard 1/2", "does not go with --engine ray"),
         ("--overwrite", "--overwrite does not go with --engine ray"),
-        ("--workers 0", "--workers 0; expected a number of at least 1"),
+        ("--workers 0", "--workers 0 is not a number of at least 1"),
         ("--device cuda:0", "--device cuda:0 with --engine ray"),
         ("--ray-address auto", "--ray-address without --workers"),
         ("--overlay --overlay-score deterministic-energy", "--overlay-score deterministic-energy"),

@@ -106,7 +106,7 @@ class Study:
         """
         for label in labels or ():
             if label not in self._by_label:
-                raise InputError(f"row '{label}'", f"one of {', '.join(self._by_label)}", "check the label")
+                raise InputError(f"the plan has no row '{label}'", hint=f"choose from {', '.join(self._by_label)}")
         for row in self.rows:
             if labels is not None and row.label not in labels:
                 continue
@@ -145,7 +145,7 @@ class Study:
         if record and record["asked"] != asked:
             if record["failure"] is None:
                 raise InputError(
-                    f"{cell.folder} was made from other settings or bases", "those of the plan", f"remove {cell.folder}"
+                    f"{cell.folder} was made from other settings or bases than the plan's", hint=f"remove {cell.folder}"
                 )
             shutil.rmtree(cell.folder / "model", ignore_errors=True)  # half of what is no longer asked for
         made = False

@@ -39,11 +39,11 @@ def mean_over_seeds(results: Sequence[EvaluationResult], name: str, seeds: Seque
         InputError: no result, or results of different data.
     """
     if not results:
-        raise InputError(f"'{name}' has no result", "at least one", "run the study first")
+        raise InputError(f"'{name}' has no result", hint="run the study first")
     first = results[0]
     warnings = data_warnings(results)
     if warnings:
-        raise InputError(f"'{name}': {warnings[0]}", "seeds evaluated on the same data", "evaluate them again")
+        raise InputError(f"'{name}': {warnings[0]}", hint="evaluate all seeds on the same data")
     numbers: dict[NumberPath, float | None] = {}
     reasons: dict[str, str] = {}
     for path in first.numbers:

@@ -246,25 +246,26 @@ def read_plan(path: Path) -> Plan:
     for rows in (plan.rows, plan.candidates):
         _check_rows(plan, rows, path)
     if plan.baseline not in [row.label for row in plan.rows]:
-        raise InputError(f"{path}: baseline '{plan.baseline}' is no row", _listed(row.label for row in plan.rows))
+        labels = _listed(row.label for row in plan.rows)
+        raise InputError(f"{path}: baseline '{plan.baseline}' is no row", hint=f"choose from {labels}")
     for name, protocol in plan.protocols.items():
         split = protocol.selection.get("split")
         if (protocol.selection or plan.candidates) and split not in SELECTION_SPLITS:
             raise InputError(
-                f"{path}: the selection of protocol {name} has the split {split}",
-                " or ".join(SELECTION_SPLITS),
-                "nothing is selected on the frames that results are reported on",
+                f"{path}: the selection of protocol {name} has the split {split}, and nothing is selected on frames of results",
+                hint=f"use {' or '.join(SELECTION_SPLITS)}",
             )
     for table in plan.tables:
         if table.scores and (table.score or table.baseline_score or len(table.numbers) != 1):
-            where = f"{path}: table '{table.title}' has several scores"
-            raise InputError(where, "one number, and neither score nor baseline_score", "make a table for each number")
+            raise InputError(
+                f"{path}: table '{table.title}' has several scores, and so has one number, no score and no baseline_score",
+                hint="make a table for each number",
+            )
         lacking = {label for label, _ in table.parts} - {row.label for row in plan.rows}
         if lacking or (table.lines and not (table.baseline_score and not table.score and not table.scores)):
-            where = f"{path}: lines of table '{table.title}'{f' of {lacking.pop()}' if lacking else ''}"
-            raise InputError(
-                where, "ROW: SCORE each, with baseline_score alone", _listed(row.label for row in plan.rows)
-            )
+            unknown = f" name the row {lacking.pop()}" if lacking else " need a baseline_score, and no score or scores"
+            labels = _listed(row.label for row in plan.rows)
+            raise InputError(f"{path}: lines of table '{table.title}'{unknown}", hint=f"ROW: SCORE of {labels}")
     for endpoint in plan.endpoints:
         _check_endpoint(plan, endpoint, path)
     places = [table.evaluation for table in plan.tables] + [endpoint.evaluation for endpoint in plan.endpoints]
@@ -274,7 +275,7 @@ def read_plan(path: Path) -> Plan:
     known = [f"{name}/{evaluation}" for name, protocol in plan.protocols.items() for evaluation in protocol.evaluations]
     for place in places:
         if place not in known:
-            raise InputError(f"{path}: evaluation '{place}' of a table, figure or endpoint", f"one of {_listed(known)}")
+            raise InputError(f"{path}: a table, figure or endpoint has the evaluation '{place}'", hint=_listed(known))
     return plan
 
 
@@ -284,11 +285,11 @@ def _check_endpoint(plan: Plan, endpoint: Endpoint, path: Path) -> None:
     where, labels = f"{path}: endpoint '{endpoint.claim}'", [row.label for row in plan.rows]
     for line in (endpoint.line, endpoint.baseline):
         if plan.part_of(line)[0] not in labels:
-            raise InputError(f"{where} names the row of '{line}'", f"ROW or ROW: SCORE of {_listed(labels)}")
+            raise InputError(f"{where} names the row of '{line}'", hint=f"ROW or ROW: SCORE of {_listed(labels)}")
     if endpoint.direction not in _OPPOSITE:
-        raise InputError(f"{where} has no direction", "higher or lower", "say which way is better")
+        raise InputError(f"{where} has no direction", hint="say higher or lower")
     if endpoint.margin is not None and not endpoint.margin > 0:
-        raise InputError(f"{where} has the margin {endpoint.margin:g}", "a number above 0", "or leave it out")
+        raise InputError(f"{where} has the margin {endpoint.margin:g}, which is not above 0")
 
 
 def _of_time(axis: str) -> bool:
@@ -309,33 +310,31 @@ def _check_rows(plan: Plan, rows: list[Row], path: Path) -> None:
     for row in rows:
         where = f"{path}: row '{row.label}'"
         if row.slug in slugs or not row.slug:
-            raise InputError(f"{where} has the folder name '{row.slug}'", "a name of its own", "change the label")
+            raise InputError(f"{where} has the folder name '{row.slug}' of another row", hint="change the label")
         if row.method is not None and row.method not in METHODS:
-            raise InputError(f"{where} has the method {row.method}", f"one of {_listed(METHODS)}")
+            raise InputError(f"{where} has the method {row.method}", hint=f"choose from {_listed(METHODS)}")
         if row.method is None and (row.settings or row.data or row.trainer):
-            raise InputError(f"{where} has settings without a method", "a method", "or leave the settings out")
+            raise InputError(f"{where} has settings without a method")
         if row.networks and not 2 <= row.networks <= len(plan.seeds):
-            given = f"{where} has {row.networks} networks"
-            raise InputError(given, f"2 to {len(plan.seeds)}, the study's seeds", "name more seeds")
+            raise InputError(f"{where} has {row.networks} networks, not 2 to {len(plan.seeds)}", hint="name more seeds")
         if (row.members or row.networks) and row.method != "ensemble":
-            raise InputError(f"{where} has members", "the method ensemble", "leave the members out")
+            raise InputError(f"{where} has members, and is no ensemble")
         unknown = set(plan.protocols_of(row)) - set(plan.protocols)
         if unknown:
-            raise InputError(f"{where} names the protocol {unknown.pop()}", f"one of {_listed(plan.protocols)}")
+            raise InputError(f"{where} names the protocol {unknown.pop()}", hint=_listed(plan.protocols))
         known = [name for protocol in plan.protocols_of(row) for name in plan.protocols[protocol].evaluations]
         if unknown := set(row.evaluations or ()) - set(known):
-            raise InputError(f"{where} names the evaluation {unknown.pop()}", f"one of {_listed(known)}")
+            raise InputError(f"{where} names the evaluation {unknown.pop()}", hint=_listed(known))
         if row.of is not None:
             if row.of not in seen:
-                raise InputError(f"{where} is of '{row.of}'", f"an earlier row: {_listed(seen)}")
+                raise InputError(f"{where} is of '{row.of}', which is no earlier row: {_listed(seen)}")
             source = seen[row.of]
             asked = {one for seed in plan.seeds_of(row) for one in plan.members_of(row, seed)}
             lacking = asked - set(plan.seeds_of(source))
             if lacking or set(plan.protocols_of(row)) - set(plan.protocols_of(source)):
                 raise InputError(
-                    f"{where} needs '{row.of}' of {f'seed {min(lacking)}' if lacking else 'other protocols'}",
-                    f"seeds {plan.seeds_of(source)} in {_listed(plan.protocols_of(source))}",
-                    "change the seeds or the protocols of one of them",
+                    f"{where} needs '{row.of}' of {f'seed {min(lacking)}' if lacking else 'other protocols'}, which has seeds "
+                    f"{plan.seeds_of(source)} in {_listed(plan.protocols_of(source))}"
                 )
         seen[row.label] = row
         slugs.add(row.slug)

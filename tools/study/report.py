@@ -275,7 +275,7 @@ def axis_values(study: Study, axis: str) -> Mapping[str, tuple[float, tuple[floa
     scores = {row.label: (row.scores or [""])[0] for row in study.rows}
     base_score = scores[baseline.label] if SCORE in number else None
     if Chosen([_of_score(number)], base_score).path(_of_score(number)) not in baseline.mean.numbers:
-        raise InputError(f"axis '{axis}' of a figure", f"a number of {place}", "check its path")
+        raise InputError(f"axis '{axis}' of a figure is no number of {place}")
     found: dict[str, tuple[float, tuple[float, float] | None]] = {baseline.label: (0.0, None)}
     for entry in entries:
         own = scores[entry.label] if SCORE in number else None

@@ -227,7 +227,7 @@ def _compare(results: Sequence[EvaluationResult], chosen: Chosen, scores: Sequen
     try:
         return compare(results, scores=scores, keys=chosen.numbers)
     except InputError as error:
-        raise InputError(f"table of {', '.join(chosen.numbers)}: {error.given}", error.expected) from error
+        raise error.within(f"table of {', '.join(chosen.numbers)}") from error
 
 
 def _heading(result: EvaluationResult, score: str | None, results: int) -> str:

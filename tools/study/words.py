@@ -48,7 +48,7 @@ def evaluate_options(model: Path, out: Path, options: Mapping[str, Any], device:
     for key, value in options.items():
         name = key.replace("-", "_")
         if name not in known:
-            raise InputError(f"evaluation option '{key}'", f"one of {', '.join(known)}", "check the spelling")
+            raise InputError(f"there is no evaluation option '{key}'", hint=f"choose from {', '.join(known)}")
         if isinstance(value, bool):  # a flag; YAML also reads `on` so
             read |= {name: "on" if name == "compile" else True} if value else {}
             continue
@@ -83,9 +83,7 @@ def expand(text: str) -> str:
     """
     unset = [name for name in VARIABLE.findall(text) if name not in os.environ]
     if unset:
-        raise InputError(
-            f"'{text}' with ${unset[0]} not set", "a variable of the environment", f"export {unset[0]}=..."
-        )
+        raise InputError(f"'{text}' needs ${unset[0]}, which is not set", hint=f"export {unset[0]}=...")
     return os.path.expandvars(text)
 
 
@@ -117,7 +115,7 @@ def check_settings(method: str, config: dict[str, Any], where: str) -> None:
         try:
             parse_config(kind, path, [], entry.config, data=entry.data, selects=entry.selects)
         except InputError as error:
-            raise InputError(f"{where}: {error.given}", error.expected, error.remedy) from error
+            raise error.within(where) from error
 
 
 def fingerprint(folder: Path) -> str:
