@@ -106,4 +106,4 @@ def sample_anomaly(
         sketch(Figure(at, size, mirror or drawn, gait, shape, (first, second), (one, other)))
 
     reach = upright(0.8 * wide * size, (-0.3, 0.3), tall * size, 0.64 * wide * size)
-    return Thing(lateral, station, ANOMALY, reach, draw, wide * size, yaw)
+    return Thing(lateral, station, reach, draw, wide * size, yaw)

@@ -51,12 +51,6 @@ class Camera:
         columns, rows = self.columns / 2 + cosine * x - sine * y, self.horizon * self.rows + sine * x + cosine * y
         return np.column_stack([columns, rows])
 
-    def misses(self, points: Points, margin: float) -> bool:
-        """Whether something that reaches ``margin`` m around these street points lies beside the picture."""
-        column = self.project(points)[:, 0]
-        reach = margin * self.focal / np.maximum(points[:, 2] - self.station, NEAR)
-        return bool((column + reach).max() < 0 or (column - reach).min() > self.columns)
-
     def clip(self, points: Points) -> Points:
         """The part of a polygon ``[N, 3]`` that lies beyond NEAR (Sutherland & Hodgman 1974); may be empty."""
         ahead = points[:, 2] - self.station - NEAR

@@ -200,12 +200,10 @@ class Thing:
 
     lateral: float  # where it stands, metres
     station: float  # likewise; of what is long, the far end
-    label: int
     reach: Points  # [N, 3] (right, up, ahead) of foot and top from there, for shadows
     recipe: Callable[[Place], None]  # draws it at its place
     half_width: float = 0.0  # of what may stand before an anomaly, metres
     yaw: float = 0.0  # radians
-    speed: float = 0.0  # along the street, m/s
 
     def draw(self, stage: Stage) -> None:
         self.recipe(Place(stage, self.lateral, self.station, self.yaw))

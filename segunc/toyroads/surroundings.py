@@ -119,7 +119,7 @@ def sample_house(rng: np.random.Generator, lateral: float, start: float, length:
         shade = at.stage.light.shade((-side, 0.0, 0.0))
         at.stage.canvas.warp(camera.project(corners), corners[:, 2] - camera.station, cut, shade, BUILDING)
 
-    return Thing(lateral, end, BUILDING, boxed((0.0, side * depth), height, (-length, 0.0)), draw)
+    return Thing(lateral, end, boxed((0.0, side * depth), height, (-length, 0.0)), draw)
 
 
 def sample_tree(rng: np.random.Generator, lateral: float, station: float, bush: bool = False) -> Thing:
@@ -141,7 +141,7 @@ def sample_tree(rng: np.random.Generator, lateral: float, station: float, bush: 
             at.fill(outline, leaf * shade * bright, VEGETATION, leaves)
 
     reach = upright(0.2, (-0.2, 0.2), trunk + crown, 0.8 * crown)
-    return Thing(lateral, station, VEGETATION, reach, draw)
+    return Thing(lateral, station, reach, draw)
 
 
 def sample_hedge(rng: np.random.Generator, lateral: float, start: float, length: float) -> Thing:
@@ -151,7 +151,7 @@ def sample_hedge(rng: np.random.Generator, lateral: float, start: float, length:
     def draw(at: Place) -> None:
         replace(at, station=start + length / 2).solid(block(length, height), 0.8, leaf, VEGETATION, patch)
 
-    return Thing(lateral, start + length, VEGETATION, boxed((-0.4, 0.4), height, (-length, 0.0)), draw)
+    return Thing(lateral, start + length, boxed((-0.4, 0.4), height, (-length, 0.0)), draw)
 
 
 def sample_skyline(rng: np.random.Generator, woods: float) -> Callable[[Stage], None]:
