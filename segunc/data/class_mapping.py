@@ -37,18 +37,15 @@ class ClassMapping(LabelMap):
                 raise InputError(
                     f"--map-classes: {owner} has no class '{unknown[0]}'", hint=f"one of {', '.join(classes)}"
                 )
-        wanted = set(pairs.values())
-        kept = [i for i, name in enumerate(labels.classes) if name in wanted]
-        numbers = {old: new for new, old in enumerate(kept)}
-        classes = tuple(labels.classes[i] for i in kept)
+        kept = labels.keeping(set(pairs.values()))
         return cls(
-            labels.name,
-            classes,
-            tuple(labels.palette[i] for i in kept),
-            {raw: numbers.get(train, IGNORE) for raw, train in labels.raw_to_train.items()},
+            kept.name,
+            kept.classes,
+            kept.palette,
+            kept.raw_to_train,
             tuple(network),
-            tuple(classes.index(pairs[name]) if name in pairs else len(kept) for name in network),
-            tuple(name for name in labels.classes if name not in wanted),
+            tuple(kept.classes.index(pairs[name]) if name in pairs else kept.num_classes for name in network),
+            tuple(name for name in labels.classes if name not in kept.classes),
             colours=labels.colours,
             train_ids=labels.train_ids,
         )

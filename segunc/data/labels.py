@@ -7,7 +7,7 @@ Raw ids may share a train id; the first row of a train id names and colours the 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import resources
 from importlib.resources.abc import Traversable
@@ -87,24 +87,25 @@ class LabelMap:
             wanted.add(self.classes.index(name))
         return frozenset(raw for raw, train in self.raw_to_train.items() if train in wanted)
 
-    def without(self, names: Iterable[str]) -> LabelMap:
-        """Return the map without some classes: their raw ids are ignored, the others are renumbered in their order.
-
-        Raises InputError where no class bears one of the names, or fewer than two classes are left.
-        """
-        names = list(names)
-        gone = self.raw_ids(names)
-        kept = [i for i, name in enumerate(self.classes) if name not in names]
-        if len(kept) < 2:
-            raise InputError(f"label map '{self.name}' without {', '.join(names)} has fewer than two classes")
-        numbers = {old: new for new, old in enumerate(kept)} | {IGNORE: IGNORE}
+    def keeping(self, names: Collection[str]) -> LabelMap:
+        """Return the map with some of its classes alone, numbered anew in their order; the raw ids of the others are ignored."""
+        kept = [i for i, name in enumerate(self.classes) if name in names]
+        numbers = {train: number for number, train in enumerate(kept)}
         return replace(
             self,
-            name=f"{self.name} without {', '.join(names)}" if names else self.name,
             classes=tuple(self.classes[i] for i in kept),
             palette=tuple(self.palette[i] for i in kept),
-            raw_to_train={raw: IGNORE if raw in gone else numbers[train] for raw, train in self.raw_to_train.items()},
+            raw_to_train={raw: numbers.get(train, IGNORE) for raw, train in self.raw_to_train.items()},
         )
+
+    def without(self, names: Collection[str]) -> LabelMap:
+        """Return the map without some classes; raise InputError where one is unknown, or fewer than two are left."""
+        self.raw_ids(names)
+        kept = [name for name in self.classes if name not in names]
+        name = f"{self.name} without {', '.join(names)}" if names else self.name
+        if len(kept) < 2:
+            raise InputError(f"label map '{name}' has fewer than two classes")
+        return replace(self.keeping(kept), name=name)
 
 
 def compact_ranges(values: Iterable[int]) -> str:
@@ -190,10 +191,8 @@ _VALUES: dict[tuple[Path, int, int, str], frozenset[int]] = {}
 
 def label_values(path: Path, labels: LabelMap | None = None) -> frozenset[int]:
     """Return the raw values that occur in a label file, by the colours of a label map where there is one; the process remembers them."""
-    try:
+    with reading(f"label {path}", "a PNG"):
         status = path.stat()
-    except OSError as error:
-        raise InputError(f"label {path} cannot be read ({error.strerror})", hint="check the path") from error
     key = (path, status.st_size, status.st_mtime_ns, labels.name if labels else "")
     if key not in _VALUES:
         raw = labels.read_ids(path) if labels else read_label_image(path)
@@ -217,6 +216,7 @@ def check_label_files(files: Iterable[Path], labels: LabelMap, *, training: bool
     id_of_class = {train: raw for raw, train in sorted(ids.items(), reverse=True) if train != IGNORE}  # the lowest
     # A map most of whose classes have an id beyond the train ids: files of its ids hold such values.
     renumbered = 2 * sum(raw not in train_ids for raw in id_of_class.values()) >= len(id_of_class)
+    telling = {raw for raw, train in ids.items() if train != IGNORE} - (train_ids if renumbered else {0, IGNORE})
     other = other_numbering(labels.name)
     hint = f"--label-map {other}, or data.labels to train" if other else "give a label map of the train ids"
     values, first = set[int](), None
@@ -226,28 +226,24 @@ def check_label_files(files: Iterable[Path], labels: LabelMap, *, training: bool
         except InputError:
             continue
         first = first or file
-        unknown = values - ids.keys()
+        unknown = sorted(values - ids.keys())[:8]
         if unknown and other and values <= label_map(other).raw_to_train.keys():
             raise InputError(
-                f"label {file} holds the values {sorted(unknown)[:8]}, which are ids of label map '{other}', not of '{labels.name}'",
+                f"label {file} holds the values {unknown}, which are ids of label map '{other}', not of '{labels.name}'",
                 hint=hint,
             )
-        ambiguous = values <= {0, IGNORE} or (renumbered and values <= train_ids)
-        if not ambiguous and any(ids.get(value, IGNORE) != IGNORE for value in values):
+        if values & telling:
             return
     if first is None:
         return
     fact = f"no label file, the first is {first}, holds a value but {compact_ranges(values)}"
-    look_like_train_ids = renumbered and values <= train_ids
-    if look_like_train_ids and IGNORE in values:
-        raise InputError(
-            f"{fact}: these look like train ids, and most ids of label map '{labels.name}' are higher", hint=hint
-        )
+    if renumbered and values <= train_ids and IGNORE in values:
+        raise InputError(f"{fact}: these look like train ids, not like ids of label map '{labels.name}'", hint=hint)
     learnt = {ids.get(value, IGNORE) for value in values} - {IGNORE}
     if not learnt or values == {0, IGNORE}:
-        problem = "so there is one class" if learnt else f"which label map '{labels.name}' ignores"
+        fact += ", so there is one class" if learnt else f", which label map '{labels.name}' ignores"
         if training:
-            raise InputError(f"{fact}, {problem}", hint="check the labels and the label map")
-        warnings.warn(f"{fact}, {problem}", NoteWarning, stacklevel=2)
-    elif look_like_train_ids:
+            raise InputError(fact, hint="check the labels and the label map")
+        warnings.warn(fact, NoteWarning, stacklevel=2)
+    elif renumbered and values <= train_ids:
         warnings.warn(f"{fact}; if these are train ids, what follows is wrong: {hint}", NoteWarning, stacklevel=2)
