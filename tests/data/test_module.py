@@ -31,9 +31,6 @@ def test_the_loaders_give_batches_of_each_split(root: Path) -> None:
     validation = list(data.val_dataloader())
     assert [tuple(batch["label"].shape) for batch in validation] == [(2, 48, 64), (1, 48, 64)]
     assert [name for batch in validation for name in batch["name"]] == [f"0001TP_{i:06d}" for i in range(3)]
-
-
-def test_the_size_is_that_of_the_frames_that_networks_see(root: Path) -> None:
     data = module(root, size=(24, 32), crop=(16, 16))
     assert next(iter(data.val_dataloader()))["image"].shape[-2:] == (24, 32)
     assert next(iter(data.train_dataloader()))["image"].shape[-2:] == (16, 16)
@@ -163,13 +160,7 @@ class TestSequences:
         assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        *({"batch_size": 0}, {"eval_batch_size": 0}, {"workers": -1}, {"crop": (0, 32)}, {"size": (32, -1)}),
-        *({"scale": (0.0, 1.0)}, {"scale": (2.0, 1.0)}, {"flip": 1.5}, {"colour": -0.1}, {"blur": 2.0}),
-    ],
-)
+@pytest.mark.parametrize("options", [{"batch_size": 0}, {"size": (32, -1)}, {"scale": (2.0, 1.0)}, {"flip": 1.5}])
 def test_impossible_settings_are_refused_by_their_name(root: Path, options: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=f"^{next(iter(options))} "):
         module(root, **options)
