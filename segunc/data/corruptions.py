@@ -80,7 +80,7 @@ def random_of(text: str) -> np.random.Generator:
 
 
 def _blur(image: Image, level: int, random: np.random.Generator) -> Image:
-    """Defocus: the mean over a disc, whose edge covers pixels in part; a radius below half a pixel changes nothing."""
+    """Blur as a defocused lens does: the mean over a disc, whose edge covers pixels in part; a radius below half a pixel changes nothing."""
     radius = BLUR_RADIUS[level] * min(image.shape[:2]) / REFERENCE_SIDE
     reach = int(np.ceil(radius))
     across = np.arange(-reach, reach + 1)
@@ -94,7 +94,7 @@ def _noise(image: Image, level: int, random: np.random.Generator) -> Image:
 
 
 def _fog(image: Image, level: int, random: np.random.Generator) -> Image:
-    """A veil of a fractal pattern is added, and the picture scaled back to its brightest value."""
+    """Add a veil of a fractal pattern, and scale the picture back to its brightest value."""
     thickness = FOG_THICKNESS[level]
     height, width = image.shape[:2]
     veil = thickness * fractal(max(height, width), FOG_DECAY, random)[:height, :width, None]
@@ -104,7 +104,7 @@ def _fog(image: Image, level: int, random: np.random.Generator) -> Image:
 
 
 def _darkness(image: Image, level: int, random: np.random.Generator) -> Image:
-    """``scale x^2`` of the values stretched to 0..1, then photon noise, then read noise."""
+    """Return ``scale x^2`` of the values stretched to 0..1, with photon noise, then read noise."""
     scale, photons, read_noise = DARKNESS[level]
     values = image / 255.0
     low, high = values.min(), values.max()

@@ -119,7 +119,7 @@ class VideoSource(FrameSource):
 
     @contextlib.contextmanager
     def _opened(self) -> Iterator[tuple[InputContainer, VideoStream, Fraction]]:
-        """The file, its main stream and the seconds of one tick of the stream's clock."""
+        """Open the file; yield it, its main stream and the seconds of one tick of the stream's clock."""
         import av
         from av.stream import Disposition
 
