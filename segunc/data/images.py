@@ -120,7 +120,8 @@ def find_damage(data: bytes) -> str | None:
     if not data:
         return "the file is empty"
     try:
-        image = _open_header(io.BytesIO(data))
+        file = io.BytesIO(data)
+        image = _open_header(file)
         sizes = [image.size] * getattr(image, "n_frames", 1) if image else _tiff_sizes(io.BytesIO(data))
         width, height = sizes[0]
     except Exception:  # what Pillow raises for damaged headers has no common type
@@ -136,7 +137,7 @@ def find_damage(data: bytes) -> str | None:
             return f"the PNG is truncated or damaged ({error})"
     elif isinstance(image, JpegImageFile):
         # A thumbnail has an end marker, too. The image's own comes behind its first scan, before which Pillow stops.
-        if data.find(b"\xff\xd9", image.fp.tell()) < 0:
+        if data.find(b"\xff\xd9", file.tell()) < 0:
             return "the JPEG is truncated (its end marker is missing)"
     elif image:
         riff = data.startswith(_RIFF_SIGNATURE)
@@ -283,9 +284,10 @@ def resize_nearest(values: npt.NDArray[Scalar], width: int, height: int) -> npt.
 
     def nearest(old: int, new: int) -> npt.NDArray[np.intp]:
         target = np.arange(new)
-        return ((2 * target + 1) * old - (target % 2 == 0)) // (2 * new)
+        return np.asarray(((2 * target + 1) * old - (target % 2 == 0)) // (2 * new))
 
-    return values[nearest(values.shape[0], height)[:, None], nearest(values.shape[1], width)]
+    resized: npt.NDArray[Scalar] = values[nearest(values.shape[0], height)[:, None], nearest(values.shape[1], width)]
+    return resized
 
 
 def difference_hash(image: Image) -> int:
