@@ -459,7 +459,7 @@ class PredictOptions(SamplingOptions):
         shards (N): parts that --engine ray cuts an input into (default: 4 a worker; of videos, each decoded whole, 1 a worker)
         ray_address (ADDRESS): a running cluster: auto, or HOST:PORT (default: start one on this machine)
         bits (N): bits that 16-bit images use, of 12 for instance the highest value is 4095 (default 16)
-        all_images: take every image of a folder as a frame, those that look like labels, too
+        all_images: take every image of a folder as a frame, those that are named as labels, too
         verify: read the maps of finished frames and make those again that are not what was written (default: compare their sizes)
         overwrite: start the maps folder anew
     """

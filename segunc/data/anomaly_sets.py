@@ -7,28 +7,25 @@ split rules that the layouts follow are in docs/data-sets.md.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from segunc.data.class_sets import TOY
 from segunc.data.entry import BINARY, ROAD_ANOMALY, WHITE_ANOMALIES, AnomalyEncoding, DatasetEntry
 from segunc.data.layout import Layout, Part, same_folders
 
-_WITHHELD = {"test": "they are kept by the benchmark"}
 OBSTACLES_LEFT_OUT = tuple(f"validation_{number}" for number in (19, *range(21, 30)))
 """Beginnings of names that the benchmark's code takes out of the validation frames, to have 30."""
 
 
-def _anomaly_track(name: str) -> bool:
-    return name.startswith("validation")
-
-
-def _obstacle_track(name: str) -> bool:
+def _is_obstacle_frame(name: str) -> bool:
     return name.startswith("validation_") and not name.startswith(OBSTACLES_LEFT_OUT)
 
 
-_SMIYC = (
-    ("smiyc-anomaly", "dataset_AnomalyTrack", _anomaly_track),
-    ("smiyc-obstacle", "dataset_ObstacleTrack", _obstacle_track),
-)
+def _smiyc(name: str, folder: str, keep: Callable[[str], bool]) -> DatasetEntry:
+    part = Part(f"{folder}/images", f"{folder}/labels_masks", keep=keep)
+    layout = Layout({"validation": (part,)}, label_ending="_labels_semantic")
+    return DatasetEntry(name, "https://segmentmeifyoucan.com/datasets", (layout,), anomaly_masks=BINARY)
+
 
 # Fishyscapes (Blum et al. 2021): the public validation sets of its Lost and Found and Static parts.
 #
@@ -37,20 +34,12 @@ _SMIYC = (
 # frame and clipped to 0..255 (``fishyscapes_tfds.py`` of the authors); this is not done here.
 
 _FISHYSCAPES = "https://fishyscapes.com/dataset"
-_LAF_LABELS = "fishyscapes_lostandfound"
 
 
-def _numberless(name: str) -> str:
-    """The Lost and Found frame of a label, which has a running number before it."""
+def _fishyscapes_stem(name: str) -> str:
+    """Return the Lost and Found frame of a label, which has a running number before it."""
     return re.sub(r"^\d{4}_", "", name).removesuffix("_labels")
 
-
-def _val(images: str, labels: str) -> dict[str, tuple[Part, ...]]:
-    return {"val": (Part(images, labels),)}
-
-
-_COMPOSED = Layout(_val("original", "labels"))
-"""Images and labels of one name, as several public projects keep the composed sets."""
 
 # Lost and Found (Pinggera et al. 2016): small obstacles on the road; and the split that SegmentMeIfYouCan scores.
 #
@@ -63,30 +52,29 @@ _COMPOSED = Layout(_val("original", "labels"))
 LOST_AND_FOUND = AnomalyEncoding(
     "lost-and-found", frozenset({1}), frozenset(range(2, 201)), frozenset({0, *range(201, 256)})
 )
-_KNOWN = (
+_SHOW_KNOWN_CLASSES = (
     *("15_Rechbergstr_Deckenpfronn", "01_Hanns_Klemm_Str_45_000006"),
     *("01_Hanns_Klemm_Str_45_000007", "10_Schlossberg_9_000004"),
 )
 """Beginnings of the names of frames that show children (the first) or bicycles."""
 
 
-def _drawn(values: frozenset[int]) -> bool:
+def _is_drawn(values: frozenset[int]) -> bool:
     return values != {0}
 
 
-def _unknown(name: str) -> bool:
-    return not name.startswith(_KNOWN)
+def _lost_and_found() -> dict[str, tuple[Part, ...]]:
+    train, test = (f"leftImg8bit/{split}" for split in ("train", "test"))
+    train_labels, test_labels = (f"gtCoarse/{split}" for split in ("train", "test"))
+    unknown_only = Part(test, test_labels, keep=lambda name: not name.startswith(_SHOW_KNOWN_CLASSES), holds=_is_drawn)
+    return {
+        "train": (Part(train, train_labels),),
+        "test": (Part(test, test_labels),),
+        "train-valid": (Part(train, train_labels, holds=_is_drawn),),
+        "test-valid": (Part(test, test_labels, holds=_is_drawn),),
+        "test-no-known": (unknown_only,),
+    }
 
-
-_TRAIN = ("leftImg8bit/train", "gtCoarse/train")
-_TEST = ("leftImg8bit/test", "gtCoarse/test")
-_LOST_AND_FOUND = {
-    "train": (Part(*_TRAIN),),
-    "test": (Part(*_TEST),),
-    "train-valid": (Part(*_TRAIN, holds=_drawn),),
-    "test-valid": (Part(*_TEST, holds=_drawn),),
-    "test-no-known": (Part(*_TEST, keep=_unknown, holds=_drawn),),
-}
 
 # Road Anomaly, and five sets in the form of an archive that university courses share: ``SET/images`` and
 # ``SET/labels_masks``. These are the validation frames of SegmentMeIfYouCan's two tracks, those of Fishyscapes, and Road
@@ -102,7 +90,7 @@ _COURSE = {
 """Name -> folder in the archive (spelled as there) and encoding."""
 
 
-def _stem(name: str) -> str:
+def _road_anomaly_stem(name: str) -> str:
     return name.removesuffix("/labels_semantic").removesuffix(".labels")
 
 
@@ -110,59 +98,52 @@ def _test(images: str, labels: str) -> dict[str, tuple[Part, ...]]:
     return dict.fromkeys(("test", "all"), (Part(images, labels),))
 
 
-_BLACK, _WHITE = frozenset({0}), frozenset({255})
+_WHITE = AnomalyEncoding("white", frozenset({0}), frozenset({255}))
 
 
-def _own(labels: str) -> dict[str, tuple[Part, ...]]:
-    splits = same_folders("{}/images", f"{{}}/{labels}", ("train", "val", "test"))
-    return {"all": (Part("images", labels),), **splits}
+def _folder(name: str, encoding: AnomalyEncoding) -> DatasetEntry:
+    def splits(labels: str) -> dict[str, tuple[Part, ...]]:
+        below = same_folders("{}/images", f"{{}}/{labels}", ("train", "val", "test"))
+        return {"all": (Part("images", labels),), **below}
+
+    layouts = tuple(Layout(splits(labels)) for labels in ("labels_masks", "labels"))
+    return DatasetEntry(name, f"your own files; masks hold {encoding}", layouts, anomaly_masks=encoding)
 
 
 ENTRIES = (
-    *(
-        DatasetEntry(
-            name=name,
-            source="https://segmentmeifyoucan.com/datasets",
-            layouts=tuple(
-                Layout({"validation": (Part(f"{top}images", f"{top}labels_masks", keep=keep),)}, "", "_labels_semantic")
-                for top in (f"{folder}/", "")
-            ),
-            anomaly_masks=BINARY,
-            withheld=_WITHHELD,
-        )
-        for name, folder, keep in _SMIYC
-    ),
+    _smiyc("smiyc-anomaly", "dataset_AnomalyTrack", lambda name: name.startswith("validation")),
+    _smiyc("smiyc-obstacle", "dataset_ObstacleTrack", _is_obstacle_frame),
     DatasetEntry(
         name="fishyscapes-laf",
         source=f"{_FISHYSCAPES} (labels) and http://www.6d-vision.com/lostandfounddataset (images)",
         layouts=(
-            *(
-                Layout(_val(images, _LAF_LABELS), "_leftImg8bit", "_labels", _numberless, labels_choose=True)
-                for images in ("leftImg8bit", "laf_images")
+            Layout(
+                {"val": (Part("leftImg8bit", "fishyscapes_lostandfound"),)},
+                image_ending="_leftImg8bit",
+                label_ending="_labels",
+                label_stem=_fishyscapes_stem,
+                labels_choose=True,
             ),
-            _COMPOSED,
         ),
         anomaly_masks=BINARY,
-        withheld=_WITHHELD,
     ),
     DatasetEntry(
         name="fishyscapes-static",
         source=f"{_FISHYSCAPES} (labels and overlays) and https://www.cityscapes-dataset.com (images)",
-        layouts=(Layout(_val("fs_static_images", "fs_val_v3"), "_rgb", "_labels"), _COMPOSED),
+        layouts=(Layout({"val": (Part("fs_static_images", "fs_val_v3"),)}, "_rgb", "_labels"),),
         anomaly_masks=BINARY,
-        withheld=_WITHHELD,
     ),
     DatasetEntry(
         name="lost-and-found",
         source="http://www.6d-vision.com/lostandfounddataset",
-        layouts=(Layout(_LOST_AND_FOUND, "_leftImg8bit", "_gtCoarse_labelIds"),),
+        layouts=(Layout(_lost_and_found(), "_leftImg8bit", "_gtCoarse_labelIds"),),
         anomaly_masks=LOST_AND_FOUND,
     ),
     DatasetEntry(
         name="road-anomaly",
         source="https://www.epfl.ch/labs/cvlab/data/road-anomaly/",
         layouts=(
-            Layout(_test("frames", "frames"), "", "labels_semantic", _stem, flat=True),
+            Layout(_test("frames", "frames"), label_ending="labels_semantic", label_stem=_road_anomaly_stem),
             *(Layout(_test("images", labels)) for labels in ("labels_masks", "labels")),
         ),
         anomaly_masks=ROAD_ANOMALY,
@@ -182,13 +163,6 @@ ENTRIES = (
         layouts=(Layout(same_folders("leftImg8bit/{}", "gtAnomaly/{}", ("anomaly",)), "_leftImg8bit", "_anomaly"),),
         anomaly_masks=BINARY,
     ),
-    *(
-        DatasetEntry(
-            name=name,
-            source=f"your own files; masks hold {encoding}",
-            layouts=tuple(Layout(_own(labels)) for labels in ("labels_masks", "labels")),
-            anomaly_masks=encoding,
-        )
-        for name, encoding in (("folder", BINARY), (WHITE_ANOMALIES, AnomalyEncoding("white", _BLACK, _WHITE)))
-    ),
+    _folder("folder", BINARY),
+    _folder(WHITE_ANOMALIES, _WHITE),
 )

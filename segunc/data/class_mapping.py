@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any, Self
 
 import numpy as np
@@ -28,28 +27,25 @@ class ClassMapping(LabelMap):
 
     @classmethod
     def of(cls, labels: LabelMap, network: Sequence[str], pairs: Mapping[str, str]) -> Self:
-        """The mapping by ``pairs``, name of a class of the network -> name of one of the label map; InputError for an unknown name."""
-        for owner, known, names in (
-            ("the network", network, list(pairs)),
-            (f"label map '{labels.name}'", labels.classes, list(pairs.values())),
+        """Return the mapping by ``pairs``, name of a class of the network -> name of one of the label map; raise InputError for an
+        unknown name."""
+        for owner, classes, names in (
+            ("the network", network, pairs.keys()),
+            (f"label map '{labels.name}'", labels.classes, pairs.values()),
         ):
-            for name in names:
-                if name not in known:
-                    near = get_close_matches(name, known, 1)
-                    given, expected = f"--map-classes: {owner} has no class '{name}'", f"one of {', '.join(known)}"
-                    raise InputError(given, expected, f"did you mean '{near[0]}'?" if near else "check the name")
-        wanted = set(pairs.values())
-        kept = [i for i, name in enumerate(labels.classes) if name in wanted]
-        numbers = {old: new for new, old in enumerate(kept)}
-        classes = tuple(labels.classes[i] for i in kept)
+            if unknown := [name for name in names if name not in classes]:
+                raise InputError(
+                    f"--map-classes: {owner} has no class '{unknown[0]}'", hint=f"one of {', '.join(classes)}"
+                )
+        kept = labels.keeping(set(pairs.values()))
         return cls(
-            labels.name,
-            classes,
-            tuple(labels.palette[i] for i in kept),
-            {raw: numbers.get(train, IGNORE) for raw, train in labels.raw_to_train.items()},
+            kept.name,
+            kept.classes,
+            kept.palette,
+            kept.raw_to_train,
             tuple(network),
-            tuple(classes.index(pairs[name]) if name in pairs else len(kept) for name in network),
-            tuple(name for name in labels.classes if name not in wanted),
+            tuple(kept.classes.index(pairs[name]) if name in pairs else kept.num_classes for name in network),
+            tuple(name for name in labels.classes if name not in kept.classes),
             colours=labels.colours,
             train_ids=labels.train_ids,
         )
@@ -60,41 +56,41 @@ class ClassMapping(LabelMap):
         return self.num_classes in self.partners
 
     def predicted(self, prediction: npt.NDArray[np.uint8], labels: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-        """The partner of each class that the network predicts, C for one without (uint8 ``[H, W]``); whatever is predicted where the
-        labels ``[H, W]`` are ignored. InputError for an id that the network does not have."""
+        """Return the partner of each class that the network predicts, C for one without (uint8 ``[H, W]``), and anything where the
+        labels ``[H, W]`` are ignored; raise InputError for an id that the network does not have."""
         counted = np.where(labels == IGNORE, np.uint8(0), prediction)
-        expected, remedy = f"ids in 0..{len(self.network) - 1}", "give the maps that belong to this network"
-        return recode(counted, dict(enumerate(self.partners)), "the prediction", expected, remedy)
+        known_values, hint = f"0-{len(self.network) - 1}", "give the maps that belong to this network"
+        return recode(counted, dict(enumerate(self.partners)), "the prediction", known_values, hint)
 
     def merged(self, probabilities: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-        """Probabilities ``[C, H, W]`` of the data set's classes, each the sum over the partners of it among the network's
+        """Return probabilities ``[C, H, W]`` of the data set's classes, each the sum over the partners of it among the network's
         ``[N, H, W]``; they are not made to sum to 1 where some lies on classes without a partner."""
         sums = np.zeros((self.num_classes, *probabilities.shape[1:]), probabilities.dtype)
-        for own, partner in enumerate(self.partners):
+        for number, partner in enumerate(self.partners):
             if partner < self.num_classes:
-                sums[partner] += probabilities[own]
+                sums[partner] += probabilities[number]
         return sums
 
     def about(self) -> dict[str, Any]:
-        """What a result records of it."""
+        """Return what a result records of the mapping."""
         by_name = zip(self.network, self.partners, strict=True)
         return {
             "partners": {name: self.classes[partner] for name, partner in by_name if partner < self.num_classes},
-            "network_classes_without_partner": self._unpartnered(),
+            "network_classes_without_partner": self._without_partner(),
             "dataset_classes_without_partner": list(self.ignored),
             "confidence": "1 - msp of the network's own classes, a lower bound of the merged class's probability",
         }
 
     def notes(self) -> list[str]:
-        """Lines on what has no partner, for a user."""
-        own, theirs = ", ".join(self._unpartnered()), ", ".join(self.ignored)
-        lines = (
-            [f"classes of the network without a partner, an error wherever they are predicted: {own}"] if own else []
-        )
-        return [
-            *lines,
-            *([f"classes of label map '{self.name}' without a partner, ignored: {theirs}"] if theirs else []),
-        ]
+        """Return lines on what has no partner, for a user."""
+        lines = []
+        if errors := self._without_partner():
+            lines.append(
+                f"classes of the network without a partner, an error wherever they are predicted: {', '.join(errors)}"
+            )
+        if self.ignored:
+            lines.append(f"classes of label map '{self.name}' without a partner, ignored: {', '.join(self.ignored)}")
+        return lines
 
-    def _unpartnered(self) -> list[str]:
+    def _without_partner(self) -> list[str]:
         return [name for name, partner in zip(self.network, self.partners, strict=True) if partner == self.num_classes]

@@ -6,30 +6,29 @@ The published file lists and split rules that the layouts follow are in docs/dat
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 
 from segunc.data.entry import DatasetEntry
 from segunc.data.labels import label_map
 from segunc.data.layout import Layout, Part, same_folders
 
 TOY = "`segunc demo`, or generate_toy of segunc.toyroads"
-_SERVER = "they are kept by the benchmark's server"
+CONDITIONS = ("fog", "night", "rain", "snow")
 
 
 def _cityscapes(*splits: str, labels: str = "_gtFine_labelIds") -> tuple[Layout, ...]:
     return (Layout(same_folders("leftImg8bit/{}", "gtFine/{}", splits), "_leftImg8bit", labels),)
 
 
-CONDITIONS = ("fog", "night", "rain", "snow")
+def _acdc_parts(split: str, *conditions: str) -> tuple[Part, ...]:
+    return tuple(
+        Part(f"rgb_anon/{condition}/{split}", f"gt/{condition}/{split}", prefix=f"{condition}/{split}/")
+        for condition in conditions
+    )
 
 
-def _conditions(split: str, *conditions: str) -> tuple[Part, ...]:
-    return tuple(Part(f"rgb_anon/{one}/{split}", f"gt/{one}/{split}", prefix=f"{one}/{split}/") for one in conditions)
-
-
-_ACDC = {
-    **{split: _conditions(split, *CONDITIONS) for split in ("train", "val")},
-    **{f"{split}-{one}": _conditions(split, one) for split in ("train", "val") for one in CONDITIONS},
+_ACDC = {split: _acdc_parts(split, *CONDITIONS) for split in ("train", "val")} | {
+    f"{split}-{condition}": _acdc_parts(split, condition) for split in ("train", "val") for condition in CONDITIONS
 }
 
 # BDD100K (10k images with semantic labels) and BDD-Anomaly, the CAOS benchmark's split of it, in its two forms.
@@ -46,54 +45,28 @@ _BDD = {
     "bdd-anomaly-two-class": ("train", "motorcycle"),
 }
 """Name -> anomalies."""
-_BDD_FORMS = (("images/10k/{}", "labels/sem_seg/masks/{}", ""), ("seg/images/{}", "seg/labels/{}", "_train_id"))
-"""Image folder, label folder and label ending of the present form and of the first."""
-
-
-@cache
-def _bdd_ids(names: tuple[str, ...]) -> frozenset[int]:
-    return label_map("cityscapes-train-ids").raw_ids(names)
-
-
-def _shows(anomalies: tuple[str, ...], wanted: bool, values: frozenset[int]) -> bool:
-    """Whether a label with these raw values shows an anomaly, where that is ``wanted``, or else whether it shows none."""
-    return values.isdisjoint(_bdd_ids(anomalies)) != wanted
 
 
 def _bdd(images: str, labels: str, anomalies: tuple[str, ...]) -> dict[str, tuple[Part, ...]]:
     folders = same_folders(images, labels, ("train", "val"))
     if not anomalies:
         return folders
-    known, shown = (partial(_shows, anomalies, wanted) for wanted in (False, True))
+
+    @cache
+    def anomaly_ids() -> frozenset[int]:
+        return label_map("cityscapes-train-ids").raw_ids(anomalies)
+
+    def shows_none(values: frozenset[int]) -> bool:
+        return values.isdisjoint(anomaly_ids())
+
+    def shows_one(values: frozenset[int]) -> bool:
+        return not shows_none(values)
+
     return {
-        **{split: (replace(part, holds=known),) for split, (part,) in folders.items()},
-        "test": tuple(replace(part, prefix=f"{split}/", holds=shown) for split, (part,) in folders.items()),
+        **{split: (replace(part, holds=shows_none),) for split, (part,) in folders.items()},
+        "test": tuple(replace(part, prefix=f"{split}/", holds=shows_one) for split, (part,) in folders.items()),
     }
 
-
-# KITTI semantic segmentation: 200 frames with the ids of Cityscapes.
-#
-# No validation split is published, and public projects each make their own, most at random. Here it is the last 40: frames
-# of one drive bear neighbouring numbers, and a block at the end has neighbours on one side only. The split all has the 200.
-
-_KITTI = ("training/image_2", "training/semantic")
-
-
-def _kitti_val(name: str) -> bool:
-    return name[-6:] >= "000160"
-
-
-def _kitti_train(name: str) -> bool:
-    return not _kitti_val(name)
-
-
-# Mapillary Vistas: 66 classes in version 1.2 (1.1 before) and 124 in 2.0, whose archive holds both; "Unlabeled", the last,
-# is ignored. Ids are positions in ``config_v1.2.json`` and ``config_v2.0.json``, names the readable ones there. Tables sorted
-# by the long names differ from the second in the six traffic lights (90 to 95).
-
-_MAPILLARY = {"mapillary": ("v1.2/labels", "labels"), "mapillary-v2": ("v2.0/labels",)}
-"""Name -> label folders of a split, as they lie in the archive of 2.0 and in that of 1.2."""
-_MAPILLARY_SPLITS = {"train": ("training",), "val": ("validation",)}
 
 # MUAD: synthetic road scenes (Franchi et al., BMVC 2022), 15 known classes and 6 that are anomalies.
 #
@@ -127,58 +100,31 @@ ENTRIES = (
         source="https://www.cityscapes-dataset.com, after registration, for non-commercial use",
         layouts=_cityscapes("train", "val"),
         labels="cityscapes",
-        withheld={"test": "the public files of its labels are dummies, scored by the benchmark's server"},
     ),
     DatasetEntry(
         name="acdc",
         source="https://acdc.vision.ee.ethz.ch, after registration, for non-commercial use",
         layouts=(Layout(_ACDC, "_rgb_anon", "_gt_labelTrainIds"),),
         labels="cityscapes-train-ids",
-        withheld={"test": _SERVER},
     ),
     *(
         DatasetEntry(
             name=name,
             source="https://bdd-data.berkeley.edu, after registration, under the licence of BDD100K",
-            layouts=tuple(Layout(_bdd(a, b, anomalies), label_ending=ending) for a, b, ending in _BDD_FORMS),
+            layouts=(
+                Layout(_bdd("images/10k/{}", "labels/sem_seg/masks/{}", anomalies)),
+                Layout(_bdd("seg/images/{}", "seg/labels/{}", anomalies), label_ending="_train_id"),
+            ),
             labels="cityscapes-train-ids",
             anomaly_classes=anomalies,
-            withheld={} if anomalies else {"test": "they were never published"},
         )
         for name, anomalies in _BDD.items()
-    ),
-    DatasetEntry(
-        name="kitti-semantics",
-        source="https://www.cvlibs.net/datasets/kitti/eval_semantics.php, for non-commercial use",
-        layouts=(
-            Layout(
-                {
-                    "train": (Part(*_KITTI, keep=_kitti_train),),
-                    "val": (Part(*_KITTI, keep=_kitti_val),),
-                    "all": (Part(*_KITTI),),
-                },
-                *("_10", "_10"),
-            ),
-        ),
-        labels="cityscapes",
-        withheld={"test": _SERVER},
     ),
     DatasetEntry(
         name="idd",
         source="https://idd.insaan.iiit.ac.in, after registration; AutoNUE's createLabels.py --id-type level3Id makes the labels",
         layouts=_cityscapes("train", "val", labels="_gtFine_labellevel3Ids"),
         labels="idd",
-        withheld={"test": _SERVER},
-    ),
-    *(
-        DatasetEntry(
-            name=name,
-            source="https://www.mapillary.com/dataset/vistas, after registration",
-            layouts=tuple(Layout(same_folders("{}/images", f"{{}}/{folder}", _MAPILLARY_SPLITS)) for folder in folders),
-            labels=name,
-            withheld={"test": "they were never published"},
-        )
-        for name, folders in _MAPILLARY.items()
     ),
     DatasetEntry(
         name="muad",

@@ -28,7 +28,6 @@ REFERENCE_SIDE = 1024
 """Shorter side, in pixels, of the frames that the radii of blur belong to."""
 Values = npt.NDArray[np.float64]
 
-
 BLUR_RADIUS = (3.0, 4.0, 6.0, 8.0, 10.0)
 """Radius of the disc that a point becomes, in pixels at :data:`REFERENCE_SIDE`."""
 NOISE_DEVIATION = (0.08, 0.12, 0.18, 0.26, 0.38)
@@ -45,30 +44,28 @@ JPEG_QUALITY = (25, 18, 15, 10, 7)
 
 @dataclass(frozen=True)
 class Corruption:
-    """A corruption of :data:`CORRUPTIONS` of a strength, 1 (slight) to 5; InputError for another name or strength."""
+    """A corruption of :data:`CORRUPTIONS` of a strength, 1 (slight) to 5."""
 
     name: str
     strength: int
 
     def __post_init__(self) -> None:
-        if self.name not in CORRUPTIONS:
-            raise InputError(f"corruption '{self.name}'", f"one of {', '.join(CORRUPTIONS)}", "check the name")
-        if self.strength not in range(1, STRENGTHS + 1):
-            raise InputError(f"corruption {self.name} of strength {self.strength}", f"1 to {STRENGTHS}", "e.g. fog:3")
+        if self.name not in CORRUPTIONS or self.strength not in range(1, STRENGTHS + 1):
+            raise InputError(f"corruption '{self.name}' of strength {self.strength} is unknown", hint=_HINT)
 
     @classmethod
     def parse(cls, text: str) -> Corruption:
-        """The corruption of ``NAME:STRENGTH``; InputError for another form, name or strength."""
-        name, colon, strength = text.partition(":")
-        if not colon or not (strength.isascii() and strength.removeprefix("-").isdigit()):
-            raise InputError(f"corruption '{text}'", "NAME:STRENGTH", f"e.g. fog:3; names: {', '.join(CORRUPTIONS)}")
+        """Return the corruption of ``NAME:STRENGTH``; raise InputError for another form, name or strength."""
+        name, _, strength = text.partition(":")
+        if not (strength.isascii() and strength.isdigit()):
+            raise InputError(f"corruption '{text}' is not of the form NAME:STRENGTH", hint=_HINT)
         return cls(name, int(strength))
 
     def __str__(self) -> str:
         return f"{self.name}:{self.strength}"
 
     def __call__(self, image: Image, frame: str) -> Image:
-        """The corrupted image, a function of image, frame name, corruption and strength alone.
+        """Return the corrupted image, a function of image, frame name, corruption and strength alone.
 
         The random pattern of a frame is the same at all strengths, so that they differ by strength and nothing else.
         """
@@ -76,14 +73,14 @@ class Corruption:
 
 
 def random_of(text: str) -> np.random.Generator:
-    """Random numbers that are a function of a text."""
+    """Return random numbers that are a function of a text."""
     digest = hashlib.sha256(text.encode()).digest()
     key = [int.from_bytes(digest[start : start + 8], "little") for start in (0, 8)]
     return np.random.Generator(np.random.Philox(key=key))
 
 
 def _blur(image: Image, level: int, random: np.random.Generator) -> Image:
-    """Defocus: the mean over a disc, whose edge covers pixels in part; a radius below half a pixel changes nothing."""
+    """Blur as a defocused lens does: the mean over a disc, whose edge covers pixels in part; a radius below half a pixel changes nothing."""
     radius = BLUR_RADIUS[level] * min(image.shape[:2]) / REFERENCE_SIDE
     reach = int(np.ceil(radius))
     across = np.arange(-reach, reach + 1)
@@ -97,7 +94,7 @@ def _noise(image: Image, level: int, random: np.random.Generator) -> Image:
 
 
 def _fog(image: Image, level: int, random: np.random.Generator) -> Image:
-    """A veil of a fractal pattern is added, and the picture scaled back to its brightest value."""
+    """Add a veil of a fractal pattern, and scale the picture back to its brightest value."""
     thickness = FOG_THICKNESS[level]
     height, width = image.shape[:2]
     veil = thickness * fractal(max(height, width), FOG_DECAY, random)[:height, :width, None]
@@ -107,7 +104,7 @@ def _fog(image: Image, level: int, random: np.random.Generator) -> Image:
 
 
 def _darkness(image: Image, level: int, random: np.random.Generator) -> Image:
-    """``scale x^2`` of the values stretched to 0..1, then photon noise, then read noise."""
+    """Return ``scale x^2`` of the values stretched to 0..1, with photon noise, then read noise."""
     scale, photons, read_noise = DARKNESS[level]
     values = image / 255.0
     low, high = values.min(), values.max()
@@ -116,12 +113,8 @@ def _darkness(image: Image, level: int, random: np.random.Generator) -> Image:
     return _stored(np.clip(counted, 0.0, 1.0) + read_noise * random.standard_normal(image.shape))
 
 
-def _jpeg(image: Image, level: int, random: np.random.Generator) -> Image:
-    return recompressed(image, JPEG_QUALITY[level])
-
-
 def recompressed(image: Image, quality: int) -> Image:
-    """What a JPEG of a quality, 1..100, keeps."""
+    """Return what a JPEG of a quality, 1..100, keeps of an image."""
     options = [cv2.IMWRITE_JPEG_QUALITY, quality]
     encoded = cv2.imencode(".jpg", cv2.cvtColor(image, cv2.COLOR_RGB2BGR), options)[1]
     decoded = cv2.imdecode(encoded, cv2.IMREAD_COLOR)
@@ -134,18 +127,19 @@ CORRUPTIONS: dict[str, Callable[[Image, int, np.random.Generator], Image]] = {
     "noise": _noise,
     "fog": _fog,
     "darkness": _darkness,
-    "jpeg": _jpeg,
+    "jpeg": lambda image, level, random: recompressed(image, JPEG_QUALITY[level]),
 }
 """Name -> (image, strength - 1, random numbers) -> corrupted image."""
+_HINT = f"one of {', '.join(CORRUPTIONS)} with a strength of 1 to {STRENGTHS}, e.g. fog:3"
 
 
 def _stored(values: Values) -> Image:
-    """Values around 0..1 as uint8."""
+    """Return values around 0..1 as uint8."""
     return np.asarray(np.rint(np.clip(values, 0.0, 1.0) * 255.0), np.uint8)
 
 
 def fractal(side: int, decay: float, random: np.random.Generator) -> Values:
-    """A periodic height map by midpoint displacement (diamond-square; Fournier, Fussell & Carpenter 1982).
+    """Return a periodic height map by midpoint displacement (diamond-square; Fournier, Fussell & Carpenter 1982).
 
     The displacements are divided by ``decay`` from one grid to the next, twice as fine; maps of other decays have the
     same ones. ``[N, N]`` in 0..1, N the next power of two from ``side``.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -19,32 +19,30 @@ from segunc.data.layout import Layout
 
 @dataclass(frozen=True)
 class AnomalyEncoding:
-    """The raw values of an anomaly mask and what they mean; no metric counts those that are ignored. InputError where a value
-    stands in two of the sets, or outside 0..255."""
+    """The raw values of an anomaly mask and what they mean. Each value of 0..255 stands in one of the sets at most."""
 
     name: str
     normal: frozenset[int]
     anomaly: frozenset[int]
-    ignored: frozenset[int] = frozenset()
+    ignored: frozenset[int] = frozenset()  # no metric counts these pixels
     labels: LabelMap | None = None  # where classes are the anomaly: the label map, whose colours the files may hold
 
     def __post_init__(self) -> None:
-        every = [*self.normal, *self.anomaly, *self.ignored]
-        if len(set(every)) != len(every) or not all(0 <= value <= 255 for value in every):
-            given = f"anomaly encoding '{self.name}' with the values {sorted(every)}"
-            raise InputError(given, "each value of 0..255 at most once")
+        values = [*self.normal, *self.anomaly, *self.ignored]
+        if len(set(values)) != len(values) or not all(0 <= value <= 255 for value in values):
+            raise InputError(f"anomaly encoding '{self.name}' has a value twice or outside 0..255: {sorted(values)}")
 
     def read(self, path: Path) -> npt.NDArray[np.uint8]:
-        """Return the mask of a file as :meth:`encode` does; InputError where it cannot be read or encoded."""
+        """Return the mask of a file as :meth:`encode` does; raise InputError where it cannot be read or encoded."""
         raw = self.labels.read_ids(path) if self.labels else read_label_image(path)
         return self.encode(raw, f"anomaly label {path}")
 
     def encode(self, raw: npt.NDArray[np.integer], source: str = "anomaly label") -> npt.NDArray[np.uint8]:
-        """uint8 ``[H, W]`` with 0 normal, 1 anomaly, 255 ignored of a raw mask ``[H, W]``; InputError, which names ``source``, for
-        a value that the encoding does not know."""
+        """Return uint8 ``[H, W]`` with 0 normal, 1 anomaly, 255 ignored of a raw mask ``[H, W]``; raise InputError, which names
+        ``source``, for a value that the encoding does not know."""
         codes = dict.fromkeys(self.normal, 0) | dict.fromkeys(self.anomaly, 1) | dict.fromkeys(self.ignored, IGNORE)
-        expected = f"only those of the anomaly encoding '{self.name}': {self}"
-        return recode(raw, codes, source, expected, "repair the mask or name the data set that it belongs to")
+        known_values = f"those of the anomaly encoding '{self.name}' ({self})"
+        return recode(raw, codes, source, known_values, "name the --dataset that the masks belong to")
 
     def __str__(self) -> str:
         parts = (("normal", self.normal), ("anomaly", self.anomaly), ("ignored", self.ignored))
@@ -60,8 +58,8 @@ ROAD_ANOMALY = AnomalyEncoding("road-anomaly", frozenset({0}), frozenset({2}))
 
 
 def classes_as_anomalies(labels: LabelMap, names: Iterable[str]) -> AnomalyEncoding:
-    """The encoding of class labels in which some classes are the anomaly and ignored ids stay ignored; InputError where no class
-    bears one of the names."""
+    """Return the encoding of class labels in which some classes are the anomaly and ignored ids stay ignored; raise InputError where no
+    class bears one of the names."""
     names = list(names)
     anomaly = labels.raw_ids(names)
     ignored = frozenset(raw for raw, train in labels.raw_to_train.items() if train == IGNORE)
@@ -72,16 +70,18 @@ def classes_as_anomalies(labels: LabelMap, names: Iterable[str]) -> AnomalyEncod
 def check_masks(files: Iterable[Path], encoding: AnomalyEncoding) -> None:
     """Raise InputError where no mask of a set holds a value but 0 and 255, and the encoding ignores 255: many tools write 255 for the
     anomaly, and then every anomaly would be left out. Files are read until one holds another value."""
-    seen: set[int] = set()
-    for file in files if IGNORE in encoding.ignored and 0 in encoding.normal else ():
+    if IGNORE not in encoding.ignored or 0 not in encoding.normal:
+        return
+    values: set[int] = set()
+    for file in files:
         with suppress(InputError):  # whoever reads its frame says what is wrong
-            seen |= label_values(file, encoding.labels)
-        if not seen <= {0, IGNORE}:
+            values |= label_values(file, encoding.labels)
+        if not values <= {0, IGNORE}:
             return
-    if seen == {0, IGNORE}:
-        given = f"no anomaly mask, the last is {file}, holds a value but 0 and 255, and 255 is ignored, so nothing is an anomaly"
+    if values == {0, IGNORE}:
         raise InputError(
-            given, str(encoding), f"--dataset {WHITE_ANOMALIES} if 255 marks the anomalies, else give no masks"
+            f"no anomaly mask, the last is {file}, holds a value but 0 and 255, and 255 is ignored, so nothing is an anomaly",
+            hint=f"--dataset {WHITE_ANOMALIES} if 255 marks the anomalies, else give no masks",
         )
 
 
@@ -105,7 +105,6 @@ class DatasetEntry:
     labels: str | None = None  # name or CSV path of the class label map, None where the set has no class labels
     anomaly_classes: tuple[str, ...] = ()  # classes of ``labels`` that no network is trained on and that are anomalies
     anomaly_masks: AnomalyEncoding | None = None  # the encoding of masks that mark anomalies and no classes
-    withheld: Mapping[str, str] = field(default_factory=dict)  # split -> why it has no labels here
 
     @property
     def splits(self) -> tuple[str, ...]:
@@ -120,40 +119,42 @@ class DatasetEntry:
         return self.anomaly_masks
 
     def label_map(self) -> LabelMap:
-        """The class label map: anomaly classes are ignored, the others numbered without a gap; InputError where there is none."""
+        """Return the class label map: anomaly classes are ignored, the others numbered without a gap; raise InputError where there is
+        none."""
         if self.labels is None:
-            given = f"data set {self.name} has no class labels"
-            raise InputError(given, "a set with class labels", "choose another set")
+            raise InputError(
+                f"data set {self.name} has no class labels", hint="give a --label-map, or another data set"
+            )
         return label_map(self.labels).without(self.anomaly_classes)
 
     def samples(self, root: Path, split: str) -> list[Sample]:
-        """The labelled frames of one split for evaluation, each with all the labels it has; InputError for an unknown split or
-        where :meth:`~segunc.data.layout.Layout.frames` raises it."""
+        """Return the labelled frames of one split for evaluation, each with all the labels it has; raise InputError for an unknown split
+        or where :meth:`~segunc.data.layout.Layout.frames` does."""
         if split not in self.splits:
-            why = f" has no labels: {self.withheld[split]}" if split in self.withheld else ""
-            given = f"split '{split}' of data set {self.name}{why}"
-            raise InputError(given, f"one of {', '.join(self.splits)}", "check the split")
-        described = (
-            f"data set {self.name} as {' or '.join(one.describe(split) for one in self.layouts)} (from {self.source})"
-        )
+            raise InputError(
+                f"data set {self.name} has no split '{split}' with public labels",
+                hint=f"one of {', '.join(self.splits)}",
+            )
+        described = " or ".join(layout.describe(split) for layout in self.layouts)
+        described = f"data set {self.name} lies as {described} (from {self.source})"
         # Where no layout is complete, the one that has come the farthest says what it lacks.
-        layout = max(self.layouts, key=lambda one: one.folders_in(root, split))
-        there = [other for other in self.splits if any(one.folders_in(root, other) for one in self.layouts)]
+        best_layout = max(self.layouts, key=lambda layout: layout.folders_in(root, split))
+        there = [name for name in self.splits if any(layout.folders_in(root, name) for layout in self.layouts)]
         if there and split not in there:
-            raise InputError(f"{root} has no split '{split}'", described, f"splits found there: {', '.join(there)}")
+            raise InputError(f"{root} has no split '{split}', but {', '.join(there)}", hint=described)
         classes, anomalies = self.labels is not None, self.anomaly_encoding is not None
         return [
             Sample(name, image, label if classes else None, label if anomalies else None)
-            for name, image, label in layout.frames(root, split, described)
+            for name, image, label in best_layout.frames(root, split, described)
         ]
 
     def training_samples(self, root: Path, split: str) -> list[Sample]:
-        """The frames of split ``train``, or of ``val`` to select hyper-parameters on; InputError as :meth:`samples`, or where the
-        set has no class labels to train on."""
+        """Return the frames of split ``train``, or of ``val`` to select hyper-parameters on; raise InputError as :meth:`samples`, or
+        where the set has no class labels to train on."""
         self.label_map()
         return self.samples(root, split)
 
 
 def encoding_of_masks(entry: DatasetEntry | None) -> AnomalyEncoding:
-    """What the values of anomaly masks mean: as in a data set that has such masks, else :data:`BINARY`."""
+    """Return what the values of anomaly masks mean: as in a data set that has such masks, else :data:`BINARY`."""
     return (entry and entry.anomaly_encoding) or BINARY

@@ -15,22 +15,16 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader
 
-from segunc.core.bounds import (
-    Bits,
-    NonNegativeInt,
-    PositiveFloat,
-    PositiveInt,
-    Seed,
-    Settings,
-    UnitInterval,
-)
+from segunc.core.bounds import Bits, NonNegativeInt, PositiveFloat, PositiveInt, Seed, Settings, UnitInterval
 from segunc.core.errors import InputError
-from segunc.data.datasets import HOLDOUT, dataset_entry
+from segunc.data.datasets import dataset_entry
 from segunc.data.entry import Sample
 from segunc.data.images import load_image
 from segunc.data.labels import IGNORE, LabelMap, check_label_files
-from segunc.data.layout import LOOKED_AT
 from segunc.data.samples import EvalTransform, SegmentationDataset, TrainTransform, collate
+
+DEPTH_SAMPLES = 16
+"""Pictures of a split that are read to see how many of their 16 bits are used."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +44,6 @@ class DataConfig(Settings):
         seed: of the shuffle and the augmentation.
         anomaly_class: classes (a list, or names with commas between) that are anomalies: frames that hold one are not
             trained on, and the network does not know them; see :mod:`segunc.data.datasets`.
-        holdout: training frames that are held out to select on where every frame of ``val`` holds an anomaly.
         validation: what split ``val`` is: the data set's own, or, for ``leave-sequence-out``, one sequence of the training frames, which
             is then not trained on. Neighbours of training frames choose too much certainty for frames that are not.
         sequence: regular expression whose first group (or whole match) in a frame's name is its sequence, ``^([^_]+)_`` for CamVid.
@@ -74,7 +67,6 @@ class DataConfig(Settings):
     blur: UnitInterval = 0.1
     seed: Seed = 0
     anomaly_class: str | list[str] | None = None
-    holdout: PositiveInt = HOLDOUT
     validation: Literal["val", "leave-sequence-out"] = "val"
     sequence: str | None = None
     held_out: str | None = None
@@ -83,17 +75,19 @@ class DataConfig(Settings):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.scale[0] > self.scale[1]:
-            raise InputError(f"scale {list(self.scale)}", "the smaller number first", "repair the configuration")
+            raise InputError(f"scale {list(self.scale)} does not begin with the smaller number")
         if self.held_out is not None and self.validation == "val":
-            given = f"held_out {self.held_out} with data.validation val"
-            raise InputError(given, "data.validation leave-sequence-out", "or leave it out")
+            raise InputError(
+                f"held_out {self.held_out} is without meaning here", hint="data.validation leave-sequence-out"
+            )
         if self.sequence is None and self.validation != "val":
-            given = f"validation {self.validation} without data.sequence"
-            raise InputError(given, "a pattern of frame names whose first group is the sequence", "e.g. ^([^_]+)_")
+            raise InputError(
+                f"validation {self.validation} needs data.sequence, a pattern of frame names", hint="e.g. ^([^_]+)_"
+            )
         try:
             re.compile(self.sequence or "")
         except re.error as error:
-            raise InputError(f"sequence {self.sequence}: {error}", "a regular expression", "repair it") from error
+            raise InputError(f"sequence {self.sequence} is no regular expression: {error}") from error
 
 
 class SegmentationDataModule(L.LightningDataModule):
@@ -101,39 +95,38 @@ class SegmentationDataModule(L.LightningDataModule):
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__()
-        chosen = DataConfig(*arguments, **named)
-        self.validation, self.held_out, self.seed = chosen.validation, chosen.held_out, chosen.seed
-        self._pattern = None if chosen.sequence is None else re.compile(chosen.sequence)
-        names = chosen.anomaly_class or []
-        anomalies = [name.strip() for name in (names.split(",") if isinstance(names, str) else names) if name.strip()]
-        self.entry = dataset_entry(
-            chosen.dataset, labels=chosen.labels, anomaly_classes=anomalies, holdout=chosen.holdout
-        )
-        self.root, self.bits, self.crop = Path(chosen.root), chosen.bits, tuple(chosen.crop)
-        self.batch_size, self.eval_batch_size = chosen.batch_size, chosen.eval_batch_size
-        self.workers, self.size = chosen.workers, None if chosen.size is None else (chosen.size[0], chosen.size[1])
+        self.config = config = DataConfig(*arguments, **named)
+        self.batch_size, self.workers, self.seed = config.batch_size, config.workers, config.seed
+        self.validation, self.held_out = config.validation, config.held_out
+        self.size = None if config.size is None else (config.size[0], config.size[1])
+        names = config.anomaly_class or []
+        names = names.split(",") if isinstance(names, str) else names
+        anomalies = [name.strip() for name in names if name.strip()]
+        self.entry = dataset_entry(config.dataset, labels=config.labels, anomaly_classes=anomalies)
+        self.root = Path(config.root)
         self.label_map: LabelMap = self.entry.label_map()
-        augmented = (chosen.scale, chosen.flip, chosen.colour, chosen.blur)
-        self._train_transform = TrainTransform(chosen.crop, self.size, *augmented)
+        self._train_transform = TrainTransform(
+            config.crop, self.size, config.scale, config.flip, config.colour, config.blur
+        )
         self._eval_transform = EvalTransform(self.size)
-        self._sets: dict[str, SegmentationDataset] = {}
+        self._sets: dict[tuple[str, bool], SegmentationDataset] = {}
 
     def dataset(self, split: str, *, augment: bool = False) -> SegmentationDataset:
-        """The frames of one split that have class labels; built once."""
-        key = f"{split}/{augment}"
-        if key not in self._sets:
+        """Return the frames of one split that have class labels; built once."""
+        if (split, augment) not in self._sets:
             transform = self._train_transform if augment else self._eval_transform
             samples = self._samples(split)
             labels = [sample.label for sample in samples if sample.label]
             check_label_files(labels, self.label_map, training=split in ("train", "val"))
-            self._sets[key] = frames = SegmentationDataset(samples, self.label_map, transform, self.bits)
-            for sample in samples[:: -(-len(samples) // LOOKED_AT)]:
+            frames = SegmentationDataset(samples, self.label_map, transform, self.config.bits)
+            for sample in samples[:: -(-len(samples) // DEPTH_SAMPLES)]:
                 with suppress(InputError):  # whoever trains on it says what is wrong
                     load_image(sample.image, frames.depth)
                 if not frames.depth.largest:
                     break  # not of 16 bits
             frames.depth.warn(f"split {split} in {self.root}")
-        return self._sets[key]
+            self._sets[split, augment] = frames
+        return self._sets[split, augment]
 
     def _samples(self, split: str) -> list[Sample]:
         if split not in ("train", "val"):
@@ -144,35 +137,35 @@ class SegmentationDataModule(L.LightningDataModule):
         if split == "train":
             return [sample for name, samples in sequences.items() if name != self.held_out for sample in samples]
         if self.held_out is None:
-            given = "split val of data.validation leave-sequence-out without data.held_out"
-            raise InputError(given, f"one of {_counts(sequences)}", "name the sequence, or choose data.validation val")
+            raise InputError("leave-sequence-out has no split val", hint=f"data.held_out, one of {_counts(sequences)}")
         return sequences[self.held_out]
 
     def sequences(self) -> dict[str, list[Sample]]:
-        """The training frames (with ``validation: val``, too) of each sequence; InputError where a name belongs to none, there is but
-        one, or none is called ``held_out``."""
-        if self._pattern is None:
-            raise InputError("training frames without data.sequence", "a pattern of their names", "e.g. ^([^_]+)_")
-        frames = self.entry.training_samples(self.root, "train")
-        found: dict[str, list[Sample]] = defaultdict(list)
-        for sample in frames:
-            match = self._pattern.search(sample.name)
-            found[(match[min(1, self._pattern.groups)] or "") if match else ""].append(sample)
-        lost = found.pop("", [])
-        if lost:
-            given = f"data.sequence {self._pattern.pattern} finds no sequence in {len(lost)} of {len(frames)} training frames"
-            expected = "a pattern for every name, e.g. ^([^_]+)_"
-            raise InputError(f"{given}, the first is {lost[0].name}", expected, f"sequences found: {_counts(found)}")
-        if len(found) < 2:
-            given = f"data.sequence {self._pattern.pattern} finds one sequence of training frames: {_counts(found)}"
-            raise InputError(given, "at least two, one of them to hold out", "give a pattern that tells them apart")
-        if self.held_out is not None and self.held_out not in found:
-            raise InputError(f"data.held_out {self.held_out}", f"one of {_counts(found)}", "check the name")
-        return dict(found)
+        """Return the training frames (with ``validation: val``, too) of each sequence; raise InputError where a name belongs to none,
+        there is but one, or none is called ``held_out``."""
+        if self.config.sequence is None:
+            raise InputError("data.sequence, a pattern of frame names, is missing", hint="e.g. ^([^_]+)_")
+        pattern = re.compile(self.config.sequence)
+        sequences: dict[str, list[Sample]] = defaultdict(list)
+        for sample in self.entry.training_samples(self.root, "train"):
+            match = pattern.search(sample.name)
+            sequences[(match[min(1, pattern.groups)] or "") if match else ""].append(sample)
+        if unmatched := sequences.pop("", []):
+            raise InputError(
+                f"data.sequence {pattern.pattern} finds no sequence in {len(unmatched)} training frames, the first is {unmatched[0].name}",
+                hint=f"sequences found: {_counts(sequences)}",
+            )
+        if len(sequences) < 2:
+            raise InputError(
+                f"data.sequence {pattern.pattern} finds one sequence, {_counts(sequences)}; none can be held out"
+            )
+        if self.held_out is not None and self.held_out not in sequences:
+            raise InputError(f"data.held_out {self.held_out} is no sequence", hint=f"one of {_counts(sequences)}")
+        return dict(sequences)
 
     def folds(self) -> list[Self]:
-        """Modules whose ``val`` to select on, each with the ``train`` that goes with it: itself, or with leave-sequence-out and no
-        ``held_out`` one for each sequence."""
+        """Return modules whose ``val`` to select on, each with the ``train`` that goes with it: this one, or with leave-sequence-out and
+        no ``held_out`` one for each sequence."""
         if self.validation == "val" or self.held_out is not None:
             return [self]
         folds = []
@@ -182,12 +175,13 @@ class SegmentationDataModule(L.LightningDataModule):
         return folds
 
     def prepare_data(self) -> None:
-        """Nothing is downloaded; InputError before a trainer starts its work, where a split is missing or incomplete, its labels hold
+        """Download nothing; raise InputError before a trainer starts its work, where a split is missing or incomplete, its labels hold
         nothing to learn or to select on, or it holds less than a batch of training frames."""
         frames, _ = len(self.dataset("train", augment=True)), self.dataset("val")
         if frames < self.batch_size:
-            expected = f"at least a batch of {self.batch_size}"
-            raise InputError(f"{frames} training frames", expected, "lower data.batch_size")
+            raise InputError(
+                f"{frames} training frames are fewer than a batch of {self.batch_size}", hint="lower data.batch_size"
+            )
 
     def train_dataloader(self) -> DataLoader[dict[str, Any]]:
         generator = torch.Generator().manual_seed(self.seed)
@@ -195,23 +189,22 @@ class SegmentationDataModule(L.LightningDataModule):
         return self._loader(data, self.batch_size, shuffle=True, drop_last=True, generator=generator)
 
     def val_dataloader(self) -> DataLoader[dict[str, Any]]:
-        return self._loader(self.dataset("val"), self.eval_batch_size)
+        return self._loader(self.dataset("val"), self.config.eval_batch_size)
 
     def _loader(self, data: SegmentationDataset, batch_size: int, **more: Any) -> DataLoader[dict[str, Any]]:
         more |= {"persistent_workers": self.workers > 0, "pin_memory": torch.cuda.is_available()}
         return DataLoader(data, batch_size, num_workers=self.workers, collate_fn=collate, **more)
 
     def class_frequencies(self, limit: int = 400) -> list[float]:
-        """Share of the labelled training pixels of each class, from at most ``limit`` evenly spaced frames."""
+        """Return the share of the labelled training pixels of each class, from at most ``limit`` evenly spaced frames."""
         data = self.dataset("train")
         counts = np.zeros(256, np.int64)
         for index in np.unique(np.linspace(0, len(data) - 1, min(limit, len(data))).astype(int)):
             counts += np.bincount(data.read(int(index))[1].ravel(), minlength=256)
-        known = counts[: self.label_map.num_classes]
-        if known.sum() == 0:
-            given = "the training labels hold only ignored pixels"
-            raise InputError(given, f"ids other than {IGNORE}", "check the labels")
-        return [float(v) for v in known / known.sum()]
+        of_classes = counts[: self.label_map.num_classes]
+        if of_classes.sum() == 0:
+            raise InputError(f"the training labels hold only ignored pixels (train id {IGNORE})")
+        return [float(share) for share in of_classes / of_classes.sum()]
 
 
 def _counts(sequences: dict[str, list[Sample]]) -> str:

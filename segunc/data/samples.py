@@ -41,7 +41,7 @@ class SegmentationDataset(Dataset[dict[str, Any]]):
         self, samples: Sequence[Sample], label_map: LabelMap, transform: Transform, bits: int | None = None
     ) -> None:
         if not samples:
-            raise InputError("a data set without a frame", "at least one labelled image", "check its root and split")
+            raise InputError("the data set has no labelled frame", hint="check its root and split")
         self.samples, self.label_map, self.transform = list(samples), label_map, transform
         self.depth = PixelDepth(bits)
 
@@ -49,16 +49,15 @@ class SegmentationDataset(Dataset[dict[str, Any]]):
         return len(self.samples)
 
     def read(self, index: int) -> tuple[Image, Labels]:
-        """Image (RGB uint8 ``[H, W, 3]``) and train ids (uint8 ``[H, W]``, 255 ignored) of one frame, untransformed."""
+        """Return image (RGB uint8 ``[H, W, 3]``) and train ids (uint8 ``[H, W]``, 255 ignored) of one frame, untransformed."""
         sample = self.samples[index]
         image = load_image(sample.image, self.depth)
         if sample.label is None:
-            raise InputError(f"frame {sample.name} has no label", "a label file", "remove the frame from the split")
+            raise InputError(f"frame {sample.name} has no label", hint="remove the frame from the split")
         label = self.label_map.read(sample.label)
         if label.shape != image.shape[:2]:
-            sizes = f"{label.shape[0]}x{label.shape[1]}, its image {image.shape[0]}x{image.shape[1]}"
-            given = f"label {sample.label} is {sizes}"
-            raise InputError(given, "one size for both", "pair the label with the right image")
+            sizes = (*label.shape, *image.shape[:2])
+            raise InputError("label {} is {}x{}, its image {}x{}".format(sample.label, *sizes))
         return image, label
 
     def __getitem__(self, index: int) -> dict[str, Any]:
@@ -66,22 +65,24 @@ class SegmentationDataset(Dataset[dict[str, Any]]):
 
 
 def collate(items: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """A batch of frames; InputError where they differ in size."""
+    """Return a batch of frames; raise InputError where they differ in size."""
     shapes = sorted({tuple(item["image"].shape[1:]) for item in items})
     if len(shapes) > 1:
-        remedy = "give data.size, or data.eval_batch_size 1 where they are those of a validation"
-        raise InputError(f"frames of the sizes {shapes}", "frames of one size", remedy)
+        raise InputError(
+            f"frames of the sizes {shapes} make no batch",
+            hint="give data.size, or for validation data.eval_batch_size 1",
+        )
     return dict(default_collate(list(items)))
 
 
 def resized(image: Image, label: Labels, size: tuple[int, int], how: int) -> tuple[Image, Labels]:
-    """Both at a size (height, width), the image by an interpolation of OpenCV, the label by its nearest pixels."""
+    """Return both at a size (height, width), the image by an interpolation of OpenCV, the label by its nearest pixels."""
     target = (size[1], size[0])
     return np.asarray(cv2.resize(image, target, interpolation=how), np.uint8), resize_nearest(label, *target)
 
 
 def to_tensors(image: Image, label: Labels) -> dict[str, Tensor]:
-    """Both as tensors, the image in 0..1 (networks normalise by themselves)."""
+    """Return both as tensors, the image in 0..1 (networks normalise by themselves)."""
     pixels = torch.from_numpy(np.ascontiguousarray(image.transpose(2, 0, 1))).float().div_(255.0)
     return {"image": pixels, "label": torch.from_numpy(label.astype(np.int64))}
 

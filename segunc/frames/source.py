@@ -8,7 +8,6 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from functools import reduce
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,10 +21,9 @@ Skip = Callable[[int, str], bool]
 
 
 def sampled_hash(path: Path, stretches: int, length: int) -> str:
-    """A hash (32 hexadecimal digits) of a file's size and of at least two stretches of so many bytes, spread evenly over it,
-    its first and last bytes among them.
+    """Return a hash (32 hexadecimal digits) of a file's size and of ``stretches`` pieces of ``length`` bytes, spread evenly over it.
 
-    Cheap for files of any size and, unlike the time of change, the same for a copy elsewhere. An edit that keeps the size
+    It is cheap for files of any size and, unlike the time of change, the same for a copy elsewhere. An edit that keeps the size
     and misses every stretch is not seen; in compressed files an edit changes nearly all that follows it.
     """
     digest = hashlib.blake2b(digest_size=16)
@@ -40,9 +38,11 @@ def sampled_hash(path: Path, stretches: int, length: int) -> str:
 
 @dataclass(frozen=True)
 class Selection:
-    """Frames whose number in the input is a multiple of ``every`` and whose time t is in ``start <= t < end``. Numbers
-    count from the first frame of the input, whatever ``start`` is, so that two ranges of one video take frames of one
-    raster. Times are seconds from the first frame, None without a bound."""
+    """Frames whose number in the input is a multiple of ``every`` and whose time t is in ``start <= t < end``.
+
+    Numbers count from the first frame of the input, whatever ``start`` is, so that two ranges of one video take frames of one raster.
+    Times are seconds from the first frame, None without a bound.
+    """
 
     every: int = 1
     start: float | None = None
@@ -50,7 +50,7 @@ class Selection:
 
     def __post_init__(self) -> None:
         if self.end is not None and not self.end > (self.start or 0.0):
-            raise InputError(f"an end of {self.end} s", f"later than {self.start or 0.0} s", "check both moments")
+            raise InputError(f"an end at {self.end} s is not later than the start at {self.start or 0.0} s")
 
     @property
     def timed(self) -> bool:
@@ -58,21 +58,20 @@ class Selection:
         return self.start is not None or self.end is not None
 
     def takes(self, number: int, time: float | None) -> bool:
-        """Whether the frame of a number in the input and a time in seconds is taken."""
+        """Return whether the frame of a number in the input and a time in seconds is taken."""
         if number % self.every:
             return False
         return not self.timed or (time is not None and time >= (self.start or 0.0) and not self.is_past(time))
 
     def is_past(self, time: float | None) -> bool:
-        """Whether a frame of this time, and with it all that follow, lies behind the end."""
+        """Return whether a frame of this time, and with it all that follow, lies behind the end."""
         return self.end is not None and time is not None and time >= self.end
 
     def expected(self, frames: int, fps: float | None) -> int:
-        """How many of so many frames are taken; with a time range an estimate from the frame rate."""
+        """Return how many of so many frames are taken; with a time range an estimate from the frame rate."""
         if self.timed and fps is not None:
-            duration = frames / fps
-            taken = min(duration, self.end if self.end is not None else duration) - (self.start or 0.0)
-            frames = max(0, round(taken * fps))
+            end = min(frames / fps, math.inf if self.end is None else self.end)
+            frames = max(0, round((end - (self.start or 0.0)) * fps))
         return -(-frames // self.every)
 
 
@@ -80,20 +79,22 @@ ALL_FRAMES = Selection()
 
 
 def parse_time(text: str) -> float:
-    """Seconds of ``90``, ``90.5``, ``1:30`` or ``0:01:30.5``; InputError for another form."""
-    parts = text.strip().split(":")
+    """Return the seconds of ``90``, ``90.5``, ``1:30`` or ``0:01:30.5``; raise InputError for another form."""
+    *whole, last = text.strip().split(":")
     try:
-        numbers = [float(part) for part in parts]
+        numbers = [*map(int, whole), float(last)]
     except ValueError:
         numbers = [math.nan]
-    whole = all(part.isdigit() for part in parts[:-1]) and all(number < 60 for number in numbers[1:])
-    if len(parts) > 3 or not whole or not all(math.isfinite(number) and number >= 0 for number in numbers):
-        raise InputError(f"a time of '{text}'", "seconds or HH:MM:SS, e.g. 90.5 or 0:01:30.5", "check the spelling")
-    return reduce(lambda seconds, number: 60.0 * seconds + number, numbers, 0.0)
+    if len(numbers) > 3 or not all(0 <= n < (60 if i else math.inf) for i, n in enumerate(numbers)):
+        raise InputError(f"'{text}' is no time", hint="seconds or HH:MM:SS, e.g. 90.5 or 0:01:30.5")
+    seconds = 0.0
+    for number in numbers:
+        seconds = 60.0 * seconds + number
+    return seconds
 
 
 def format_time(seconds: float) -> str:
-    """``H:MM:SS.mmm`` of seconds."""
+    """Return ``H:MM:SS.mmm`` of seconds."""
     minutes, rest = divmod(round(seconds * 1000), 60_000)
     return f"{minutes // 60}:{minutes % 60:02d}:{rest // 1000:02d}.{rest % 1000:03d}"
 
@@ -127,23 +128,23 @@ class FrameSource(ABC):
 
     @abstractmethod
     def name_of(self, index: int) -> str | None:
-        """The name of the frame at an index; None beyond the known end."""
+        """Return the name of the frame at an index; None beyond the known end."""
 
     @abstractmethod
     def position(self, name: str) -> int | None:
-        """The index of a name, None for one that is not in the source."""
+        """Return the index of a name, None for one that is not in the source."""
 
     def stamp(self, name: str) -> str | None:
-        """The present stamp of a frame's own file; None for frames that have none."""
+        """Return the present stamp of a frame's own file; None for frames that have none."""
         return None
 
     def __iter__(self) -> Iterator[Frame]:
         return self.frames()
 
     def describe(self) -> dict[str, Any]:
-        """What a manifest records of the source: kind, fps and the expected number of frames."""
+        """Return what a manifest records of the source: kind, fps and the expected number of frames."""
         return {"kind": self.kind, "fps": self.fps, "frames": self.length or self.length_hint}
 
     def identity(self) -> dict[str, Any]:
-        """What must be the same for a later run to continue: the input and which of its frames are taken."""
+        """Return what must be the same for a later run to continue: the input and which of its frames are taken."""
         return {"input": str(self.path), **asdict(self.selection)}

@@ -21,7 +21,7 @@ from typing import Any
 from segunc.core.errors import InputError
 from segunc.core.files import frame_order, safe_name
 from segunc.data.images import PixelDepth, read_image
-from segunc.data.layout import IMAGE_SUFFIXES, composed, is_hidden, is_image_file, list_images, without_labels
+from segunc.data.layout import IMAGE_SUFFIXES, composed, image_files, is_hidden, is_image_file, without_labels
 from segunc.frames.source import ALL_FRAMES, Frame, FrameSource, Kind, Selection, Skip, sampled_hash
 from segunc.frames.video import VideoSource
 
@@ -40,16 +40,16 @@ class ImageSource(FrameSource):
         self, kind: Kind, path: Path, root: Path, files: list[Path], selection: Selection = ALL_FRAMES
     ) -> None:
         if selection.timed:
-            raise InputError(f"a start or end in time for the images {path}", "a video", "leave both out")
+            raise InputError(f"images have no times: {path}", hint="leave --start and --end out")
         self.kind, self.path, self.selection, self._root = kind, path, selection, root
         relative = sorted((file.relative_to(root).as_posix() for file in files), key=_order)
         named: dict[str, str] = {}
         for file in relative:
             # A letter with an accent may be written as one sign or as two.
             if (first := named.setdefault(composed(_stem(file)), file)) != file:
-                given = f"{root / first} and {root / file} are both frame '{_stem(first)}'"
-                expected = "one image for each name (the suffix is not part of it)"
-                raise InputError(given, expected, "rename or remove one of them")
+                raise InputError(
+                    f"{root / first} and {root / file} are both frame '{_stem(first)}'", hint="rename or remove one"
+                )
         self._files, self.depth = relative[:: selection.every], PixelDepth()
         self.length = self.length_hint = len(self._files)
 
@@ -60,13 +60,13 @@ class ImageSource(FrameSource):
         return _stem(self._files[index]) if index < len(self._files) else None
 
     def position(self, name: str) -> int | None:
-        place = bisect.bisect_left(self._files, frame_order(name), key=_order)
-        return place if self.name_of(place) == name else None
+        index = bisect.bisect_left(self._files, frame_order(name), key=_order)
+        return index if self.name_of(index) == name else None
 
     def stamp(self, name: str) -> str | None:
-        place = self.position(name)
+        index = self.position(name)
         with contextlib.suppress(OSError):
-            return None if place is None else stamp_of(self._root / self._files[place])
+            return None if index is None else stamp_of(self._root / self._files[index])
         return None
 
     def frames(self, skip: Skip | None = None) -> Iterator[Frame]:
@@ -77,21 +77,19 @@ class ImageSource(FrameSource):
             shown = self._root / f"{name}{file.suffix}"
             try:
                 if shown != file:
-                    raise ValueError(
-                        "no map can bear this name: only UTF-8 without backslashes, control characters and drive letters; rename it"
-                    )
+                    raise ValueError("no map can bear this name; rename the image in letters, digits, '-' and '_'")
                 # Before reading: a file that is replaced meanwhile is read again by the next run.
                 stamp = stamp_of(file)
                 frame = Frame(name, index, read_image(file, self.depth), stamp=stamp)
             except (OSError, ValueError, MemoryError) as error:
-                why = f"not enough memory: {error}" if isinstance(error, MemoryError) else error
-                frame = Frame(name, index, None, f"{shown}: {getattr(error, 'strerror', None) or why}")
+                reason = "not enough memory" if isinstance(error, MemoryError) else error
+                frame = Frame(name, index, None, f"{shown}: {getattr(error, 'strerror', None) or reason}")
             yield frame
 
 
 def _stem(relative: str) -> str:
-    """The name of a frame by its file's. One that no map may have (of other bytes than UTF-8, of several lines, with the drive letter of
-    another system) is written in ASCII, with backslashes, which no other has."""
+    """Return the name of a frame by its file's. One that no map may have (of other bytes than UTF-8, of several lines, with the drive
+    letter of another system) is written in ASCII, with backslashes, which no other has."""
     stem = os.path.splitext(relative)[0]
     try:
         return safe_name(stem, "a file")
@@ -104,16 +102,12 @@ def _order(relative: str) -> tuple[str, str]:
 
 
 def stamp_of(file: Path) -> str:
-    """The :func:`sampled_hash` of an image file that frames carry."""
+    """Return the :func:`sampled_hash` of an image file that frames carry."""
     return sampled_hash(file, STAMP_STRETCHES, STAMP_LENGTH)
 
 
 def open_source(
-    spec: str | Path,
-    *,
-    out: Path | None = None,
-    selection: Selection = ALL_FRAMES,
-    all_images: bool = True,
+    spec: str | Path, *, out: Path | None = None, selection: Selection = ALL_FRAMES, all_images: bool = True
 ) -> FrameSource:
     """Open an image file, a folder (all images below it), a glob pattern (``**`` crosses folders) or a video.
 
@@ -124,45 +118,45 @@ def open_source(
         spec: the path or pattern.
         out: where maps will be written; refused below the input, where they would become frames of the next run.
         selection: which frames are taken.
-        all_images: take every image of a folder or pattern; else those that look like labels are left out, with a note
+        all_images: take every image of a folder or pattern; else those that are named as labels are left out, with a note
             (:func:`segunc.data.layout.without_labels`).
 
-    InputError: nothing there, no image among it, two images of one name, a video that cannot be opened, or a selection
-    that does not suit it.
+    Raises:
+        InputError: nothing there, no image among it, two images of one name, a video that cannot be opened, or a selection
+            that does not suit it.
     """
     path = Path(spec).expanduser()
     absolute = path.absolute()
-    if path.is_dir():
-        files = _images_of(path)
-        _refuse_inside(absolute, out)
-        return _frames_of("folder", absolute, absolute, files, selection, all_images=all_images)
+    if path.is_file() and _is_video(path):
+        return VideoSource(absolute, selection)
+    if path.is_file() and _is_image(path):
+        return ImageSource("image", absolute, absolute.parent, [absolute], selection)
     if path.is_file():
-        if _is_video(path):
-            return VideoSource(absolute, selection)
-        if _is_image(path):
-            return ImageSource("image", absolute, absolute.parent, [absolute], selection)
-        given = f"input {path} is neither an image nor a video by its name"
+        endings = ", ".join((*IMAGE_SUFFIXES, *VIDEO_SUFFIXES))
+        raise InputError(f"input {path} is neither an image nor a video by its name", hint=f"names end in {endings}")
+    if path.is_dir():
+        kind: Kind = "folder"
+        root, files, videos = absolute, image_files(absolute), list(filter(_is_video, _visible(path)))
+        crosses_folders = True
+    elif glob.has_magic(str(path)):
+        kind, root, matches = "glob", _fixed_part(absolute), _matches(absolute)
+        files, videos = list(set(filter(is_image_file, matches))), list(filter(_is_video, matches))
+        crosses_folders = "**" in absolute.parts
+    else:
+        raise InputError(f"input {spec} does not exist", hint="give an image, a folder, a glob pattern or a video")
+    if not files:
+        hint = f"give a video itself: {min(videos)}" if videos else "check the path"
+        raise InputError(f"{kind} {path} holds no image", hint=hint)
+    if crosses_folders and out is not None and out.resolve().is_relative_to(root.resolve()):
         raise InputError(
-            given, f"a file ending in {', '.join((*IMAGE_SUFFIXES, *VIDEO_SUFFIXES))}", "convert or rename it"
+            f"output {out} lies inside the input {root}, so its maps would be taken for frames",
+            hint="give another --out",
         )
-    if glob.has_magic(str(path)):
-        files = _matching_images(path)
-        if "**" in absolute.parts:
-            _refuse_inside(_fixed_part(absolute), out)
-        return _frames_of("glob", absolute, _fixed_part(absolute), files, selection, all_images=all_images)
-    raise InputError(f"input {spec} does not exist", "an image, a folder, a glob pattern or a video", "check the path")
-
-
-def _frames_of(
-    kind: Kind, path: Path, root: Path, files: list[Path], selection: Selection, *, all_images: bool
-) -> ImageSource:
-    taken = files if all_images else without_labels(root, sorted(files))
-    source = ImageSource(kind, path, root, taken, selection)
-    if left := sorted(set(files) - set(taken)):
-        example = left[0].relative_to(root).as_posix()
-        source.note = (
-            f"{path}: {len(taken)} images; {len(left)} others left out, which look like labels, e.g. {example} "
-        )
+    frames = files if all_images else without_labels(root, files)
+    source = ImageSource(kind, absolute, root, frames, selection)
+    if left_out := sorted(set(files) - set(frames)):
+        example = left_out[0].relative_to(root).as_posix()
+        source.note = f"{absolute}: {len(frames)} images; {len(left_out)} others left out, which are named as labels, e.g. {example} "
         source.note += "(--all-images takes them)"
     return source
 
@@ -175,43 +169,27 @@ def _is_image(path: Path) -> bool:
     return path.suffix.lower() in IMAGE_SUFFIXES
 
 
-def _images_of(folder: Path) -> list[Path]:
-    try:
-        return list_images(folder.absolute())
-    except InputError as error:
-        videos = sorted(file.name for file in folder.iterdir() if _is_video(file) and not is_hidden(file, folder))
-        if not videos:
-            raise
-        given = f"folder {folder} holds no image but the video {videos[0]}"
-        remedy = f"give the video itself: {folder / videos[0]}"
-        raise InputError(given, "a folder of images, or one video", remedy) from error
-
-
-def _matching_images(pattern: Path) -> list[Path]:
-    matches = _matches(pattern.absolute())
-    files = list(set(filter(is_image_file, matches)))
-    if files:
-        return files
-    given, expected = f"pattern {pattern} matches no image", f"at least one file ending in {', '.join(IMAGE_SUFFIXES)}"
-    if video := next(filter(_is_video, matches), None):
-        raise InputError(f"{given} but the video {video}", expected, f"give one video itself: {video}")
-    raise InputError(given, expected, "check the pattern (and its quotes in the shell)")
+def _visible(folder: Path) -> list[Path]:
+    paths = (path for path in folder.iterdir() if not is_hidden(path, folder))
+    return sorted(paths, key=lambda path: frame_order(path.name))
 
 
 def _matches(pattern: Path) -> list[Path]:
-    """What a pattern with absolute path matches, as a shell has it, but that ``**`` follows no links: two that lead to folders above them
-    would make more paths than can be listed."""
+    """Return what a pattern with absolute path matches, as a shell has it, but that ``**`` follows no links: two that lead to folders
+    above them would make more paths than can be listed."""
     root = _fixed_part(pattern)
-    asked = pattern.relative_to(root).parts
-    hidden = any(part.startswith(".") for part in asked)
-    found = root.glob(str(Path(*asked, "*") if asked[-1] == "**" else Path(*asked)))
-    return sorted((p for p in found if hidden or not is_hidden(p, root)), key=lambda path: frame_order(str(path)))
+    parts = pattern.relative_to(root).parts
+    hidden = any(part.startswith(".") for part in parts)
+    paths = root.glob(str(Path(*parts, "*") if parts[-1] == "**" else Path(*parts)))
+    return sorted((p for p in paths if hidden or not is_hidden(p, root)), key=lambda path: frame_order(str(path)))
 
 
 def recorded_images(spec: str, stamps: Mapping[str, str | None]) -> ImageSource | None:
-    """The images of frames at the place that a manifest records, without listing a folder, or None where there is none.
+    """Return the images of frames at the place that a manifest records, without listing a folder, or None where there is none.
+
     A manifest may come from anywhere and name any place of this disk, so an image is taken only where its bytes have
-    the stamp (by frame name in ``stamps``) that was recorded of the frame: whoever wrote that has had the image."""
+    the stamp (by frame name in ``stamps``) that was recorded of the frame: whoever wrote that has had the image.
+    """
     path = Path(spec)
     root = path if path.is_dir() else path.parent if path.is_file() else _fixed_part(path)
     files = []
@@ -225,12 +203,6 @@ def _fixed_part(pattern: Path) -> Path:
     return Path(*takewhile(lambda part: not glob.has_magic(part), pattern.parts))
 
 
-def _refuse_inside(root: Path, out: Path | None) -> None:
-    if out is not None and out.resolve().is_relative_to(root.resolve()):
-        expected = "an output folder outside the input (its maps would be taken for frames)"
-        raise InputError(f"output {out} lies inside the input {root}", expected, "give another --out")
-
-
 @dataclass(frozen=True)
 class Input:
     """One input of a run: what :func:`open_source` takes, its maps folder, and its name in progress and messages."""
@@ -241,55 +213,50 @@ class Input:
 
 
 def plan_inputs(specs: Sequence[str], out: Path) -> list[Input]:
-    """The inputs of a run and their maps folders.
+    """Return the inputs of a run and their maps folders.
 
     A folder or a pattern that holds videos and no image stands for its videos. A single input has ``out`` itself as its
     maps folder. Of several, each has a sub-folder with the name of the file (without its suffix) or folder; where two
     have one name, folders above it are joined in front with ``_`` until the names differ.
 
-    InputError: one input is given twice, or names cannot be told apart.
+    Raises:
+        InputError: one input is given twice, or names cannot be told apart.
     """
     expanded = [part for spec in specs for part in _expand(spec)]
     if len(expanded) == 1:
         return [Input(expanded[0], out)]
-    names = _distinct_names(expanded)
+    names = _distinct_names([Path(spec).expanduser().absolute() for spec in expanded])
     return [Input(spec, out / name, name) for spec, name in zip(expanded, names, strict=True)]
 
 
 def _expand(spec: str) -> list[str]:
+    """Return the videos of a folder or pattern that holds no image, else the input itself; opening it says what is missing."""
     path = Path(spec).expanduser()
-    found: list[Path] = []
-    if path.is_dir() and not any(_is_image(file) and not is_hidden(file, path) for file in path.rglob("*")):
-        found = sorted(
-            (file for file in path.iterdir() if not is_hidden(file, path)), key=lambda path: frame_order(path.name)
-        )
-    elif not path.exists() and glob.has_magic(str(path)):
-        found = _matches(path.absolute())
-    # Where there is no video either, opening the input says what is missing.
-    return [spec] if any(map(_is_image, found)) else [str(file) for file in found if _is_video(file)] or [spec]
+    if path.is_dir():
+        images, paths = image_files(path), _visible(path)
+    else:
+        paths = _matches(path.absolute()) if not path.exists() and glob.has_magic(str(path)) else []
+        images = list(filter(_is_image, paths))
+    return [str(path) for path in paths if _is_video(path) and not images] or [spec]
 
 
-def _distinct_names(specs: Sequence[str]) -> list[str]:
-    paths = [Path(spec).expanduser().absolute() for spec in specs]
-    for path, count in Counter(paths).items():
-        if count > 1:
-            raise InputError(f"input {path} is given {count} times", "every input once", "remove one")
-    parts = [_parts(path) for path in paths]
-    depths = [1] * len(parts)
-    while True:
-        names = ["_".join(part[-depth:]) for part, depth in zip(parts, depths, strict=True)]
-        repeated = {name for name, count in Counter(names).items() if count > 1}
-        if not repeated:
-            return names
-        deeper = [d + (n in repeated and d < len(p)) for d, n, p in zip(depths, names, parts, strict=True)]
-        if deeper == depths:
-            given = f"several inputs would have the maps folder '{sorted(repeated)[0]}'"
-            remedy = "rename one, or predict it in a run of its own"
-            raise InputError(given, "names that differ in more than their suffix", remedy)
-        depths = deeper
+def _distinct_names(paths: list[Path]) -> list[str]:
+    # Wildcards, which no folder can be named by on every system, become x.
+    parts = [
+        [re.sub(r'[*?\[\]<>:"|]', "x", part) for part in (path.with_suffix("") if _is_file_name(path) else path).parts]
+        for path in paths
+    ]
+    names = [part[-1] for part in parts]
+    for depth in range(2, max(map(len, parts))):
+        times = Counter(names)
+        names = [
+            name if times[name] == 1 else "_".join(part[1:][-depth:]) for name, part in zip(names, parts, strict=True)
+        ]
+    name, times_used = Counter(names).most_common(1)[0]
+    if times_used > 1:
+        raise InputError(f"{times_used} inputs would have the maps folder '{name}'", hint="rename one, or give it once")
+    return names
 
 
-def _parts(path: Path) -> list[str]:
-    """Parts of a name: wildcards, which no folder can be named by on every system, become ``x``."""
-    whole = path.with_suffix("") if _is_video(path) or _is_image(path) else path
-    return [re.sub(r'[*?\[\]<>:"|]', "x", part) for part in whole.parts[1:]]
+def _is_file_name(path: Path) -> bool:
+    return _is_video(path) or _is_image(path)

@@ -62,24 +62,16 @@ class VideoSource(FrameSource):
                 # Containers that know no duration of a stream state their end on the clock that the first frame stands on.
                 stated = Fraction(container.duration, av.time_base) - (stream.start_time or 0) * base
             # A file that was cut without encoding it anew also counts frames that its edit list hides.
-            counts = [
-                stream.frames or math.inf,
-                int(float(stated) * self.fps + 0.5) if stated and self.fps else math.inf,
-            ]
+            by_duration = int(float(stated) * self.fps + 0.5) if stated and self.fps else 0
+            counts = [count for count in (stream.frames, by_duration) if count > 0]
             # Where a clock may start anew, the end is an estimate.
             self._end = None if stated is None or _may_restart(container) else float(stated)
-            first = next(_decoded(container, stream, set()), None)
-            if first is None:
+            if next(_decoded(container, stream, set()), None) is None:
                 raise self._unreadable()
-            # What earlier versions read otherwise: a run of theirs is not continued.
-            mirrored = np.linalg.det(_display_matrix(first)) < 0
-            self._unlike_before: dict[str, Any] = {"mirrored": True} if mirrored else {}
-            if stream != container.streams.video[0]:
-                self._unlike_before["stream"] = stream.index
         if self._end is not None:
             self._require_start(self._end)
-        if 0 < min(counts) < math.inf:
-            self.length_hint = selection.expected(int(min(counts)), self.fps)
+        if counts:
+            self.length_hint = selection.expected(min(counts), self.fps)
 
     def name_of(self, index: int) -> str | None:
         return f"{index * self.selection.every:06d}"
@@ -118,15 +110,16 @@ class VideoSource(FrameSource):
     def _require_start(self, end: float) -> None:
         if self.selection.start is not None and self.selection.start >= end:
             start = format_time(self.selection.start)
-            given = f"a start at {start} of video {self.path}, which ends at {format_time(end)}"
-            raise InputError(given, "a moment of the video", "give an earlier --start")
+            raise InputError(
+                f"video {self.path} ends at {format_time(end)}, before the start at {start}", hint="an earlier --start"
+            )
 
     def identity(self) -> dict[str, Any]:
-        return {**super().identity(), "input_hash": video_hash(self.path), **self._unlike_before}
+        return {**super().identity(), "input_hash": video_hash(self.path)}
 
     @contextlib.contextmanager
     def _opened(self) -> Iterator[tuple[InputContainer, VideoStream, Fraction]]:
-        """The file, its main stream and the seconds of one tick of the stream's clock."""
+        """Open the file; yield it, its main stream and the seconds of one tick of the stream's clock."""
         import av
         from av.stream import Disposition
 
@@ -138,29 +131,29 @@ class VideoSource(FrameSource):
         with container:
             no_film = Disposition.attached_pic | Disposition.timed_thumbnails
             films = [stream for stream in container.streams.video if not stream.disposition & no_film]
-            # A stream without a context is of a codec that nothing here decodes.
-            ranks = [
-                (bool(film.disposition & Disposition.default), film.width * film.height if film.codec_context else 0)
-                for film in films
-            ]
-            if not ranks or not max(ranks)[1]:
+
+            def rank(film: VideoStream) -> tuple[bool, int]:
+                # A stream without a context is of a codec that nothing here decodes.
+                size = film.width * film.height if film.codec_context else 0
+                return bool(film.disposition & Disposition.default), size
+
+            stream = max(films, key=rank, default=None)
+            if stream is None or not rank(stream)[1]:
                 raise self._unreadable()
-            stream = films[ranks.index(max(ranks))]
             yield container, stream, stream.time_base or Fraction(1, av.time_base)
 
     def _unreadable(self) -> InputError:
-        remedy = "check that it plays, or convert it (for example to H.264 in .mp4)"
-        expected = "a complete video with a codec that FFmpeg decodes"
-        return InputError(f"video {self.path} cannot be opened", expected, remedy)
+        hint = "check that it is complete and plays, or convert it, for example to H.264 in .mp4"
+        return InputError(f"video {self.path} cannot be opened", hint=hint)
 
 
 def video_hash(path: Path) -> str:
-    """What tells a video from another one under its name."""
+    """Return what tells a video from another one under its name."""
     return sampled_hash(path, HASH_STRETCHES, HASH_LENGTH)
 
 
 def _may_restart(container: InputContainer) -> bool:
-    """Whether the clock of a container's format may start anew within a file, as in transport streams."""
+    """Return whether the clock of a container's format may start anew within a file, as in transport streams."""
     from av.format import Flags
 
     return Flags.ts_discont in Flags(container.format.flags)
@@ -211,13 +204,13 @@ def _packets(container: InputContainer, stream: VideoStream) -> Iterator[av.Pack
 
 
 def _display_matrix(frame: av.VideoFrame) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
-    """Where the stored axes point on the screen: rows are the stored x and y, columns the x and y of the screen."""
-    stated: Any = frame.side_data.get("DISPLAYMATRIX")
-    return np.eye(2) if stated is None else np.frombuffer(bytes(stated), np.int32).reshape(3, 3)[:2, :2].astype(float)
+    """Return where the stored axes point on the screen: rows are the stored x and y, columns the x and y of the screen."""
+    matrix: Any = frame.side_data.get("DISPLAYMATRIX")
+    return np.eye(2) if matrix is None else np.frombuffer(bytes(matrix), np.int32).reshape(3, 3)[:2, :2].astype(float)
 
 
 def _upright(frame: av.VideoFrame) -> Image:
-    """The picture in the nearest of the eight orientations that axes can have."""
+    """Return the picture in the nearest of the eight orientations that axes can have."""
     picture = frame.reformat(format="rgb24", interpolation="BICUBIC").to_ndarray()
     (a, b), (c, d) = _display_matrix(frame)
     if abs(b) + abs(c) > abs(a) + abs(d):

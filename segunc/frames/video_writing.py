@@ -32,8 +32,8 @@ def find_encoder(suffix: str) -> str | None:
 def require_encoder(path: Path) -> str:
     """Return the name of the encoder for a file; InputError where PyAV brings none."""
     if (encoder := find_encoder(path.suffix)) is None:
-        remedy = "install av from PyPI" + (", or give a name ending in .webm" if path.suffix == MP4 else "")
-        raise InputError(f"video {path} without an encoder", "PyAV with libvpx, libx264 or libopenh264", remedy)
+        hint = "pip install av" + (", or give a name ending in .webm" if path.suffix == MP4 else "")
+        raise InputError(f"this PyAV has no encoder for video {path} ({', '.join(_ENCODERS[path.suffix])})", hint=hint)
     return encoder
 
 

@@ -42,7 +42,7 @@ class Figure:
 
 
 def _animal(it: Figure) -> None:
-    """Cow, deer, dog or boar: four legs that walk, trunk, neck, head."""
+    """Draw a cow, deer, dog or boar: four legs that walk, trunk, neck, head."""
     leg, trunk, neck = 0.45 + 0.3 * it.shape[0], 0.2 + 0.14 * it.shape[1], 0.15 + 0.4 * it.shape[2]
     body = leg + trunk
     head = (0.72 + 0.25 * (1 - it.shape[2]), body + neck)
@@ -55,7 +55,7 @@ def _animal(it: Figure) -> None:
 
 
 def _boulder(it: Figure) -> None:
-    """A rock of angular outline, its upper half in the light."""
+    """Draw a rock of angular outline, its upper half in the light."""
     angles = np.linspace(0, np.pi, 8)
     radius = 0.75 * (0.85 + 0.3 * it.shape)
     rim = np.column_stack([radius * np.cos(angles), 0.95 * radius * np.sin(angles)])
@@ -64,7 +64,7 @@ def _boulder(it: Figure) -> None:
 
 
 def _sofa(it: Figure) -> None:
-    """A sofa without arms: back and seat."""
+    """Draw a sofa without arms: back and seat."""
     s, place = it.size, replace(it.at, yaw=np.pi + 0.7 * it.at.yaw)
     back = np.array([[-0.15, 0.08], [-0.2, 0.95], [-0.45, 0.95], [-0.45, 0.08]]) * s
     seat = np.array([[0.45, 0.08], [0.45, 0.48], [-0.2, 0.45], [-0.2, 0.08]]) * s
@@ -73,7 +73,7 @@ def _sofa(it: Figure) -> None:
 
 
 def _cone(it: Figure) -> None:
-    """A striped cone on a foot plate."""
+    """Draw a striped cone on a foot plate."""
     it.part([(-0.5, 0.0), (0.5, 0.0), (0.46, 0.09), (-0.46, 0.09)], 0, 0.7)
     heights, halves = np.linspace(0.08, 1.13, 6), np.linspace(0.36, 0.05 + 0.12 * it.shape[0], 6)
     for i, (low, high, a, b) in enumerate(zip(heights, heights[1:], halves, halves[1:], strict=False)):
@@ -93,7 +93,7 @@ KINDS = tuple(_KINDS)  # the shapes that an anomaly may have
 def sample_anomaly(
     rng: np.random.Generator, lateral: float, station: float, kind: str | None = None, mirror: int | None = None
 ) -> Thing:
-    """A random anomaly at a place; an animal of a video walks."""
+    """Return a random anomaly at a place; an animal of a video walks."""
     kind = kind or str(rng.choice(KINDS))
     first, second = paint.odd_colour(rng), paint.odd_colour(rng)
     one, other = paint.fabric(rng), paint.fabric(rng)
@@ -106,4 +106,4 @@ def sample_anomaly(
         sketch(Figure(at, size, mirror or drawn, gait, shape, (first, second), (one, other)))
 
     reach = upright(0.8 * wide * size, (-0.3, 0.3), tall * size, 0.64 * wide * size)
-    return Thing(lateral, station, ANOMALY, reach, draw, wide * size, yaw)
+    return Thing(lateral, station, reach, draw, wide * size, yaw)

@@ -42,7 +42,7 @@ class Camera:
         return self.columns / 2 / tan(self.field_of_view / 2)
 
     def project(self, points: Points) -> Points:
-        """Canvas positions (column, row) ``[N, 2]`` of street points ``[N, 3]``; distances are held at NEAR or more."""
+        """Return canvas positions (column, row) ``[N, 2]`` of street points ``[N, 3]``; distances are held at NEAR or more."""
         distance = np.maximum(points[:, 2] - self.station, NEAR)
         scale = self.focal / distance
         x = (points[:, 0] + self.curvature / 2 * distance * distance) * scale
@@ -51,14 +51,8 @@ class Camera:
         columns, rows = self.columns / 2 + cosine * x - sine * y, self.horizon * self.rows + sine * x + cosine * y
         return np.column_stack([columns, rows])
 
-    def misses(self, points: Points, margin: float) -> bool:
-        """Whether something that reaches ``margin`` m around these street points lies beside the picture."""
-        column = self.project(points)[:, 0]
-        reach = margin * self.focal / np.maximum(points[:, 2] - self.station, NEAR)
-        return bool((column + reach).max() < 0 or (column - reach).min() > self.columns)
-
     def clip(self, points: Points) -> Points:
-        """The part of a polygon ``[N, 3]`` that lies beyond NEAR (Sutherland & Hodgman 1974); may be empty."""
+        """Return the part of a polygon ``[N, 3]`` that lies beyond NEAR (Sutherland & Hodgman 1974); may be empty."""
         ahead = points[:, 2] - self.station - NEAR
         kept: list[Points] = []
         for i in range(len(points)):
@@ -71,7 +65,7 @@ class Camera:
         return np.array(kept).reshape(-1, 3)
 
     def ground_grid(self) -> tuple[int, Floats, Floats, Floats]:
-        """The first row that may show ground, and street coordinates of the ground under each pixel from there.
+        """Return the first row that may show ground, and street coordinates of the ground under each pixel from there.
 
         These are lateral, distance (from the camera; infinite above the horizon) and slope (metres of lateral that a
         pixel spans), each float32 ``[rows - first, columns]``.
@@ -93,20 +87,20 @@ class Camera:
 
 
 def turned(local: Points, yaw: float, lateral: float = 0.0, station: float = 0.0) -> Points:
-    """Street points or directions ``[N, 3]`` of local ones (right, up, forward) at a turned place."""
+    """Return street points or directions ``[N, 3]`` of local ones (right, up, forward) at a turned place."""
     cosine, sine = cos(yaw), sin(yaw)
     right, up, forward = local.T
     return np.column_stack([lateral + cosine * right + sine * forward, up, station - sine * right + cosine * forward])
 
 
 def upright(half: float, depths: Corner, height: float, top: float) -> Points:
-    """The reach of four points at the foot, ``half`` m to both sides, and two ``height`` m above it."""
+    """Return the reach of four points at the foot, ``half`` m to both sides, and two ``height`` m above it."""
     foot = [(x, 0.0, z) for x in (-half, half) for z in depths]
     return np.array([*foot, *((x, height, 0.0) for x in (-top, top))])
 
 
 def boxed(laterals: Corner, height: float, depths: Corner) -> Points:
-    """The reach of a box on the ground along the street: its eight corners."""
+    """Return the reach of a box on the ground along the street: its eight corners."""
     return np.array([(x, y, z) for x in laterals for y in (0.0, height) for z in depths])
 
 
@@ -114,14 +108,14 @@ _ANGLES = np.linspace(0, 2 * np.pi, 16, endpoint=False)
 
 
 def ellipse(centre: Corner, radii: Corner, tilt: float = 0.0) -> Points:
-    """The outline ``[16, 2]`` (right, up) of an ellipse turned by ``tilt`` radians."""
+    """Return the outline ``[16, 2]`` (right, up) of an ellipse turned by ``tilt`` radians."""
     x, y = radii[0] * np.cos(_ANGLES), radii[1] * np.sin(_ANGLES)
     cosine, sine = np.cos(tilt), np.sin(tilt)
     return np.column_stack([centre[0] + cosine * x - sine * y, centre[1] + sine * x + cosine * y])
 
 
 def limb(start: Corner, end: Corner, thick: float, thin: float) -> list[Corner]:
-    """A tapering limb from start to end as a polygon (right, up); ``thick`` and ``thin`` are its widths in metres."""
+    """Return a tapering limb from start to end as a polygon (right, up); ``thick`` and ``thin`` are its widths in metres."""
     dx, dy = end[0] - start[0], end[1] - start[1]
     length = max(1e-6, float(np.hypot(dx, dy)))
     nx, ny = -dy / length / 2, dx / length / 2
@@ -130,6 +124,6 @@ def limb(start: Corner, end: Corner, thick: float, thin: float) -> list[Corner]:
 
 
 def block(length: float, height: float, base: float = 0.0) -> Points:
-    """The side profile of a box centred over its place, its foot ``base`` m above the ground."""
+    """Return the side profile of a box centred over its place, its foot ``base`` m above the ground."""
     half = length / 2
     return np.array([[half, base], [half, base + height], [-half, base + height], [-half, base]])

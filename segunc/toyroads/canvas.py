@@ -79,7 +79,7 @@ class Canvas:
         self._put(where, inside, colours, label, _depths(corners, depth, where))
 
     def _window(self, low: Points, high: Points) -> Window | None:
-        """The part of the canvas around a box of pixel coordinates; None where they do not meet."""
+        """Return the part of the canvas around a box of pixel coordinates; None where they do not meet."""
         rows, columns = self.labels.shape
         left, top = max(0, int(low[0]) - 1), max(0, int(low[1]) - 1)
         right, bottom = min(columns, int(high[0]) + 2), min(rows, int(high[1]) + 2)
@@ -103,7 +103,7 @@ def _inside(where: Window, fixed: list[npt.NDArray[np.int32]]) -> Mask:
 
 
 def _depths(outline: Points, depth: Points, where: Window) -> Floats | float:
-    """Depth over a window, from the plane through the corners; their mean where they are about as far."""
+    """Return depth over a window, from the plane through the corners; their mean where they are about as far."""
     distances = depth.tolist()
     if max(distances) < 1.05 * min(distances):
         return float(depth.mean())
@@ -115,7 +115,7 @@ def _depths(outline: Points, depth: Points, where: Window) -> Floats | float:
 
 
 def _stretch(patch: Floats, low: Points, high: Points, where: Window) -> Floats:
-    """The part of a patch, stretched over the box low..high, that the window shows."""
+    """Return the part of a patch, stretched over the box low..high, that the window shows."""
     width, height = max(1.0, high[0] - low[0]), max(1.0, high[1] - low[1])
     small = patch
     if width < patch.shape[1] or height < patch.shape[0]:
@@ -161,11 +161,11 @@ class Place:
         self.stage.flat(points, colour, label, patch)
 
     def street(self, local: Points) -> Points:
-        """Street points ``[N, 3]`` of local ones (right, up, forward)."""
+        """Return street points ``[N, 3]`` of local ones (right, up, forward)."""
         return turned(local, self.yaw, self.lateral, self.station)
 
     def faces(self, profile: Points, width: float) -> list[tuple[int, Points, Points]]:
-        """The faces of a solid here that look at the camera, farthest first: (number, street corners, street normal).
+        """Return the faces of a solid here that look at the camera, farthest first: (number, street corners, street normal).
 
         It is ``width`` m wide; its side profile ``[N, 2]`` (forward, up) runs counter-clockwise seen from the right.
         Face i runs from profile corner i to i + 1, its first two corners on the left; the sides are LEFT and RIGHT.
@@ -200,12 +200,10 @@ class Thing:
 
     lateral: float  # where it stands, metres
     station: float  # likewise; of what is long, the far end
-    label: int
     reach: Points  # [N, 3] (right, up, ahead) of foot and top from there, for shadows
     recipe: Callable[[Place], None]  # draws it at its place
     half_width: float = 0.0  # of what may stand before an anomaly, metres
     yaw: float = 0.0  # radians
-    speed: float = 0.0  # along the street, m/s
 
     def draw(self, stage: Stage) -> None:
         self.recipe(Place(stage, self.lateral, self.station, self.yaw))

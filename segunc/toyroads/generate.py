@@ -14,6 +14,7 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
+from segunc.core.bounds import NonNegativeInt, Settings, Side
 from segunc.core.errors import InputError, PartialFailure
 from segunc.core.files import read_json
 from segunc.data.images import Image
@@ -30,29 +31,25 @@ CROSSING = 24.0  # station of the crossing animal, metres ahead of the first fra
 
 
 @dataclass(frozen=True)
-class ToyConfig:
+class ToyConfig(Settings):
     """What to generate: scenes of each split and frames of the video (0 leaves it out).
 
     Frame i of a split is drawn from the seed (``seed``, split, i) alone, so longer and shorter sets share frames;
-    ``size`` is (height, width) in pixels, even and at least 32.
+    ``size`` is (height, width) in pixels, even for the video.
     """
 
-    seed: int = 0
-    train: int = 160
-    val: int = 32
-    test: int = 32
-    anomaly: int = 32
-    video_frames: int = 48
-    size: tuple[int, int] = (128, 256)
+    seed: NonNegativeInt = 0
+    train: NonNegativeInt = 160
+    val: NonNegativeInt = 32
+    test: NonNegativeInt = 32
+    anomaly: NonNegativeInt = 32
+    video_frames: NonNegativeInt = 48
+    size: tuple[Side, Side] = (128, 256)
 
-    def check(self) -> None:
-        """Refuse a negative number, and a size that is too small or odd, as an InputError."""
-        if min(self.size) < 32 or any(side % 2 for side in self.size):
-            expected = "even height and width (for the video) of at least 32 pixels each"
-            raise InputError(f"toy scenes of size {self.size}", expected, "give another size")
-        for name, value in asdict(self).items():
-            if name != "size" and value < 0:
-                raise InputError(f"{name} {value} of the toy scenes", "0 or more", "give another number")
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if any(side % 2 for side in self.size):
+            raise InputError(f"toy scenes of size {self.size} have an odd side, which no video can have")
 
 
 def generate_toy(root: Path, config: ToyConfig = ToyConfig(), *, progress: Callable[[str], None] | None = None) -> None:
@@ -68,10 +65,10 @@ def generate_toy(root: Path, config: ToyConfig = ToyConfig(), *, progress: Calla
         InputError: ``root`` holds something else, or toy scenes of another configuration or version.
         PartialFailure: a file could not be written.
     """
-    config.check()
     settings = {**asdict(config), "size": [*config.size]}
+    description = {"content": "segunc toy road scenes", "version": VERSION, "config": settings}
     tell = progress or (lambda line: None)
-    if _is_finished(root, {"version": VERSION, **settings}):
+    if _is_finished(root, description):
         tell(f"toy road scenes in {root} are complete")
         return
     unfinished = root.absolute().with_name(f".{root.absolute().name}.{os.getpid()}.unfinished")
@@ -90,7 +87,6 @@ def generate_toy(root: Path, config: ToyConfig = ToyConfig(), *, progress: Calla
         if config.video_frames:
             _write_video(unfinished / "video", config)
             tell(f"toy road scenes: video of {config.video_frames} frames")
-        description = {"content": "segunc toy road scenes", "version": VERSION, "config": settings}
         (unfinished / "toy.json").write_text(json.dumps(description, indent=2) + "\n", encoding="utf-8")
         if root.is_dir():
             root.rmdir()  # empty, or _is_finished had refused it
@@ -101,25 +97,20 @@ def generate_toy(root: Path, config: ToyConfig = ToyConfig(), *, progress: Calla
         shutil.rmtree(unfinished, ignore_errors=True)
 
 
-def _is_finished(root: Path, wanted: dict[str, Any]) -> bool:
-    """Whether the folder holds this set; False where nothing is there yet."""
+def _is_finished(root: Path, description: dict[str, Any]) -> bool:
+    """Return whether the folder holds this set, False where nothing is there yet; raise InputError where anything else is."""
     if not root.exists() or (root.is_dir() and not any(root.iterdir())):
         return False
     marker = root / "toy.json"
-    if not marker.is_file():
-        expected = "a new or empty folder, or a finished set of toy scenes"
-        raise InputError(f"{root} is a file or holds other files (no toy.json)", expected, "choose another folder")
-    found = read_json(marker, "the file of a finished set")
-    theirs = {**found, **found["config"]} if isinstance(found.get("config"), dict) else found
-    differences = [f"{k} {theirs.get(k)} there, {v} asked for" for k, v in wanted.items() if theirs.get(k) != v]
-    if differences:
-        given = f"folder {root} holds toy scenes of another configuration: {', '.join(differences)}"
-        raise InputError(given, "the same configuration or a new folder", "choose another folder or remove this one")
+    if not marker.is_file() or read_json(marker, "the file of a finished set") != description:
+        raise InputError(
+            f"{root} holds something else than toy scenes of this configuration", hint="choose a new or empty folder"
+        )
     return True
 
 
 def frame_name(split: str, index: int) -> str:
-    """The path of a frame below its split's folder, without its ending: ``CITY/CITY_000003_000019``."""
+    """Return the path of a frame below its split's folder, without its ending: ``CITY/CITY_000003_000019``."""
     city = _CITIES[split][index % len(_CITIES[split])]
     # Scenes are numbered as sequences; the frame number is the one that Cityscapes labels.
     return f"{city}/{city}_{index:06d}_000019"

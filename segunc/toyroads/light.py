@@ -29,7 +29,7 @@ class Light:
     wet: float  # how much rain has darkened the ground, 0..1
 
     def shade(self, normal: tuple[float, float, float] | Points) -> Points:
-        """RGB factors of a surface with this unit normal (right, up, ahead)."""
+        """Return RGB factors of a surface with this unit normal (right, up, ahead)."""
         direct = max(0.0, float(np.dot(np.asarray(normal), self.sun)))
         # Surfaces that face the ground see less sky.
         return self.ambient * (0.8 + 0.2 * float(normal[1])) + self.sun_colour * direct
@@ -47,7 +47,7 @@ class Light:
 
 
 def sample_light(rng: np.random.Generator) -> Light:
-    """A random time of day and weather."""
+    """Return a random time of day and weather."""
     weather = str(rng.choice(["clear", "overcast", "dusk"], p=[0.5, 0.38, 0.12]))
     overcast, dusk = weather == "overcast", weather == "dusk"
     azimuth = rng.uniform(-np.pi, np.pi)
@@ -76,7 +76,7 @@ def sample_light(rng: np.random.Generator) -> Light:
 
 
 def draw_sky(camera: Camera, light: Light) -> Floats:
-    """The sky behind everything, float32 ``[rows, columns, 3]``: a gradient with clouds that fade to the horizon."""
+    """Return the sky behind everything, float32 ``[rows, columns, 3]``: a gradient with clouds that fade to the horizon."""
     rows = camera.rows
     above = np.clip(1 - (np.arange(rows, dtype=np.float32) + 0.5) / (camera.horizon * rows), 0, 1)[:, None, None]
     sky = light.skyline + (light.zenith - light.skyline) * np.sqrt(above)
@@ -86,14 +86,14 @@ def draw_sky(camera: Camera, light: Light) -> Floats:
 
 
 def apply_air(colours: Floats, depth: Floats, light: Light) -> Floats:
-    """Haze: Koschmieder's law ``c exp(-k d) + skyline (1 - exp(-k d))``; depth 0 (the sky) stays as it is."""
+    """Add haze by Koschmieder's law ``c exp(-k d) + skyline (1 - exp(-k d))``; depth 0 (the sky) stays as it is."""
     skyline = light.skyline.astype(np.float32)
     clear = np.asarray(cv2.exp(-np.float32(light.extinction) * depth), np.float32)
     return skyline + (colours - skyline) * clear[..., None]
 
 
 def expose(picture: Floats, light: Light, rng: np.random.Generator) -> npt.NDArray[np.uint8]:
-    """The sensor: exposure, a soft shoulder, signal-dependent noise; uint8 ``[H, W, 3]``."""
+    """Return what the sensor makes of a picture (exposure, a soft shoulder, signal-dependent noise), uint8 ``[H, W, 3]``."""
     picture = picture * np.float32(light.exposure)
     # Highlights roll off instead of clipping: identity below 0.7, then towards 1.
     over = np.maximum(picture - np.float32(0.7), 0)

@@ -12,7 +12,7 @@ _FACING = (0.0, 0.1, -0.995)
 
 
 def sample_post(rng: np.random.Generator, lateral: float, station: float) -> Thing:
-    """A lamp post whose arm reaches over the street, at times a plain post."""
+    """Return a lamp post whose arm reaches over the street, at times a plain post."""
     colour, patch = paint.colour(rng, "metal"), paint.speckle(rng, 0.08)
     arm = rng.uniform(0.8, 2.0) * (1 if lateral < 0 else -1) if rng.random() < 0.75 else 0.0
     top, wide = rng.uniform(4.0, 8.0), rng.uniform(0.14, 0.26)
@@ -27,7 +27,7 @@ def sample_post(rng: np.random.Generator, lateral: float, station: float) -> Thi
             at.fill(limb((0.8 * arm, top + 0.33), (1.15 * arm, top + 0.33), 0.14, 0.2), glow, POLE)
 
     half = wide / 2
-    return Thing(lateral, station, POLE, upright(half, (-half, half), top, half), draw)
+    return Thing(lateral, station, upright(half, (-half, half), top, half), draw)
 
 
 _TRIANGLE = np.array([(-0.95, -0.6), (0.95, -0.6), (0.0, 1.0)])
@@ -36,7 +36,7 @@ _SHAPES = (ellipse((0, 0), (1, 1)), _TRIANGLE, -_TRIANGLE, _PLATE)  # of signs, 
 
 
 def sample_sign(rng: np.random.Generator, lateral: float, station: float) -> Thing:
-    """A traffic sign with a rim, on a post and facing the camera."""
+    """Return a traffic sign with a rim, on a post and facing the camera."""
     height, half = rng.uniform(2.4, 3.4), rng.uniform(0.38, 0.56)
     face, rim, post = (paint.colour(rng, thing) for thing in ("sign", "sign", "metal"))
     shape = half * _SHAPES[rng.integers(len(_SHAPES))]
@@ -48,18 +48,18 @@ def sample_sign(rng: np.random.Generator, lateral: float, station: float) -> Thi
         for scale, colour in ((1.0, rim), (0.7, face)):
             at.fill(scale * shape + (0, height - half), colour * shade * 1.15, SIGN)
 
-    return Thing(lateral, station, POLE, upright(0.05, (-0.05, 0.05), height, 0.05), draw)
+    return Thing(lateral, station, upright(0.05, (-0.05, 0.05), height, 0.05), draw)
 
 
 def sample_person(rng: np.random.Generator, lateral: float, station: float) -> Thing:
-    """A random person at a place, whose legs and arms swing in a video."""
+    """Return a random person at a place, whose legs and arms swing in a video."""
     h, stride = rng.uniform(1.4, 1.92), rng.uniform(0.05, 0.5)  # metres, radians
     wide = 0.125 * h * rng.uniform(0.65, 1.2)
     top, trousers = paint.colour(rng, "clothing"), paint.colour(rng, "clothing") * 0.85
     skin, hair, patch = paint.colour(rng, "skin"), paint.colour(rng, "bark"), paint.fabric(rng)
 
     def draw(at: Place) -> None:
-        """Legs first, then the trunk, the arms and the head."""
+        """Draw legs first, then the trunk, the arms and the head."""
         light = at.stage.light
         shade, body = light.shade((0.0, 0.25, -0.97)) * 1.05, paint.rounded(patch, light.side)
 
@@ -77,7 +77,7 @@ def sample_person(rng: np.random.Generator, lateral: float, station: float) -> T
         part(ellipse((0, 0.925 * h), (0.05 * h, 0.072 * h)), hair)
         part(ellipse((0, 0.9 * h), (0.04 * h, 0.06 * h)), skin)
 
-    return Thing(lateral, station, PERSON, upright(0.2, (-0.1, 0.15), h, 0.15), draw, half_width=0.3)
+    return Thing(lateral, station, upright(0.2, (-0.1, 0.15), h, 0.15), draw, half_width=0.3)
 
 
 # Side profiles (forward; up) in metres for a length of 4.4 m, counter-clockwise seen from the right, from the
@@ -91,8 +91,8 @@ _TYRE = np.array([0.07, 0.07, 0.075])
 _CIRCLE = np.linspace(0, 2 * np.pi, 12, endpoint=False)
 
 
-def sample_car(rng: np.random.Generator, lateral: float, station: float, yaw: float, speed: float = 0.0) -> Thing:
-    """A random car whose middle is at a place; ``yaw`` 0 looks away from the camera, pi towards it; ``speed`` 0: parked."""
+def sample_car(rng: np.random.Generator, lateral: float, station: float, yaw: float) -> Thing:
+    """Return a random car whose middle is at a place; ``yaw`` 0 looks away from the camera, pi towards it."""
     # Paint mirrors the sky above and the street below.
     gloss = np.linspace(1.12, 0.85, 48, dtype=np.float32)[:, None]
     patch = paint.speckle(rng, rng.uniform(0.02, 0.08), "cloud") * gloss
@@ -102,7 +102,7 @@ def sample_car(rng: np.random.Generator, lateral: float, station: float, yaw: fl
     window = cabin.mean(axis=0) + (cabin - cabin.mean(axis=0)) * (0.82, 0.72)
 
     def draw(at: Place) -> None:
-        """The faces, each with its glass, lamps and wheels."""
+        """Draw the faces, each with its glass, lamps and wheels."""
         light = at.stage.light
         for face, corners, normal in at.faces(profile, width):
             shade, middle = light.shade(normal), corners.mean(axis=0)
@@ -129,4 +129,4 @@ def sample_car(rng: np.random.Generator, lateral: float, station: float, yaw: fl
     foot = [(x, 0.0, z) for x in (-half, half) for z in (back, front)]
     top = [(x, roof, z) for x in (-0.8 * half, 0.8 * half) for z in (back + 0.5, 0.6)]
     reach, across = turned(np.array(foot + top), yaw), abs(np.sin(yaw)) > 0.5
-    return Thing(lateral, station, CAR, reach, draw, half_width=2.4 if across else 1.0, yaw=yaw, speed=speed)
+    return Thing(lateral, station, reach, draw, half_width=2.4 if across else 1.0, yaw=yaw)

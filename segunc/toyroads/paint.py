@@ -38,7 +38,7 @@ _ROAD_GREY = 0.37
 
 
 def colour(rng: Random, thing: str) -> Points:
-    """The RGB of a known thing, by its name in the table of tones."""
+    """Return the RGB of a known thing, by its name in the table of tones."""
     tones = np.array(_TONES[thing])
     tone = tones[rng.integers(len(tones))]
     hue, saturation, value = tone[:3] + rng.uniform(-1, 1, 3) * tone[3:]
@@ -46,7 +46,7 @@ def colour(rng: Random, thing: str) -> Points:
 
 
 def odd_colour(rng: Random) -> Points:
-    """The RGB of an anomaly: one of the known things' distributions, but none that hides it on a grey road.
+    """Return the RGB of an anomaly: one of the known things' distributions, but none that hides it on a grey road.
 
     A grey lump on grey asphalt is road to every network, without a doubt; nothing could be learned from it.
     """
@@ -62,7 +62,7 @@ _GRAINS = {"medium": 5.0, "coarse": 14.0, "cloud": 0.0}
 
 @cache
 def noise_tile(grain: str) -> Floats:
-    """A tileable noise ``[256, 256]`` with mean 0 and standard deviation 1; the same in every run.
+    """Return a tileable noise ``[256, 256]`` with mean 0 and standard deviation 1; the same in every run.
 
     Grains: ``medium`` and ``coarse`` (blobs of 2 and 6 pixels), ``cloud`` (1/f).
     """
@@ -77,25 +77,25 @@ def noise_tile(grain: str) -> Floats:
 
 
 def crop(rng: Random, grain: str, height: int = 48, width: int = 48) -> Floats:
-    """A random piece of a noise tile, at most 256 pixels high and wide."""
+    """Return a random piece of a noise tile, at most 256 pixels high and wide."""
     top, left = (int(v) for v in rng.integers(0, (TILE - height + 1, TILE - width + 1)))
     return noise_tile(grain)[top : top + height, left : left + width]
 
 
 def speckle(rng: Random, strength: float, grain: str = "medium") -> Floats:
-    """Noise factors ``[48, 48]`` around 1 with standard deviation ``strength``, held within 0.2..1.8."""
+    """Return noise factors ``[48, 48]`` around 1 with standard deviation ``strength``, held within 0.2..1.8."""
     return np.asarray(np.clip(1 + np.float32(strength) * crop(rng, grain), 0.2, 1.8), np.float32)
 
 
 def leaves(rng: Random) -> Floats:
-    """Clumps of leaves ``[64, 64]``: dark gaps between lit clumps, lighter towards the top."""
+    """Return clumps of leaves ``[64, 64]``: dark gaps between lit clumps, lighter towards the top."""
     patch = 1 + 0.22 * crop(rng, "medium", 64, 64) + 0.24 * crop(rng, "coarse", 64, 64)
     patch = patch * np.linspace(1.2, 0.75, 64, dtype=np.float32)[:, None]
     return np.asarray(np.clip(patch, 0.25, 1.9), np.float32)
 
 
 def fabric(rng: Random) -> Floats:
-    """Any surface of made things ``[48, 48]``: speckled, striped or patched."""
+    """Return any surface of made things ``[48, 48]``: speckled, striped or patched."""
     kind, strength = int(rng.integers(3)), rng.uniform(0.03, 0.2)
     patch = speckle(rng, 0.5 * strength)
     if kind == 1:
@@ -106,7 +106,7 @@ def fabric(rng: Random) -> Floats:
 
 
 def rounded(patch: Floats, side: float, strength: float = 0.35) -> Floats:
-    """A patch shaded as a round body: lit from ``side`` (-1 left .. 1 right), darker at its foot."""
+    """Return a patch shaded as a round body: lit from ``side`` (-1 left .. 1 right), darker at its foot."""
     height, width = patch.shape
     across = np.linspace(-1, 1, width, dtype=np.float32)[None]
     down = np.linspace(0.12, -0.18, height, dtype=np.float32)[:, None]
@@ -115,7 +115,7 @@ def rounded(patch: Floats, side: float, strength: float = 0.35) -> Floats:
 
 
 def house_front(rng: Random, wall: Points, *, storeys: int, bays: int, lit: float, shops: bool) -> Floats:
-    """The colours of a house front, float32 ``[16 * storeys, 12 * bays, 3]`` in 0..1.
+    """Return the colours of a house front, float32 ``[16 * storeys, 12 * bays, 3]`` in 0..1.
 
     Args:
         wall: RGB of the wall.

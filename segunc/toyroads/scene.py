@@ -60,7 +60,7 @@ class Layout:
 
 
 def sample_layout(rng: np.random.Generator, anomalies: bool = False) -> Layout:
-    """A random street scene, if asked for with one to three anomalies on the road or sidewalk."""
+    """Return a random street scene, if asked for with one to three anomalies on the road or sidewalk."""
     woods = rng.uniform(0, 1)
     skyline = surroundings.sample_skyline(rng, woods)
     view, horizon, height = float(np.deg2rad(rng.uniform(50, 68))), rng.uniform(0.40, 0.52), rng.uniform(1.25, 1.75)
@@ -76,7 +76,7 @@ def sample_layout(rng: np.random.Generator, anomalies: bool = False) -> Layout:
 
 
 def _line_side(rng: np.random.Generator, layout: Layout, kerb: float, outer: float, woods: float) -> None:
-    """Houses, or hedges and trees, behind one sidewalk; lamp posts and traffic signs along the kerb."""
+    """Place houses, or hedges and trees, behind one sidewalk; lamp posts and traffic signs along the kerb."""
     side, add = (1 if outer > kerb else -1), layout.things.append
     lit = 0.35 if layout.light.weather == "dusk" else 0.04
     built, station = rng.random() > 0.1 + 0.4 * woods, rng.uniform(-12, -2)
@@ -97,7 +97,7 @@ def _line_side(rng: np.random.Generator, layout: Layout, kerb: float, outer: flo
 
 
 def _traffic(rng: np.random.Generator, layout: Layout) -> None:
-    """Parked cars, cars ahead and oncoming cars."""
+    """Place parked cars, cars ahead and oncoming cars."""
     road, lines = layout.ground.road, layout.ground.lines
 
     def add(lateral: float, station: float, half: Corner, away: bool) -> None:
@@ -117,7 +117,7 @@ def _traffic(rng: np.random.Generator, layout: Layout) -> None:
 
 
 def _people(rng: np.random.Generator, layout: Layout) -> None:
-    """Persons on the sidewalks and some who cross."""
+    """Place persons on the sidewalks and some who cross."""
     places = []
     for _ in range(int(rng.poisson(7.0))):
         kerb, outer = layout.sidewalks[rng.integers(2)]
@@ -130,7 +130,7 @@ def _people(rng: np.random.Generator, layout: Layout) -> None:
 
 
 def _place_anomalies(rng: np.random.Generator, layout: Layout) -> None:
-    """One to three anomalies on road or sidewalk, within the picture."""
+    """Place one to three anomalies on road or sidewalk, within the picture."""
     for _ in range(int(rng.choice((1, 2, 3), p=(0.5, 0.35, 0.15)))):
         station = 10.5 * float(np.exp(rng.uniform(0, 0.55)))
         reach = 0.8 * station * float(np.tan(layout.camera.field_of_view / 2))
@@ -177,7 +177,7 @@ def render_layout(
 
 
 def vote(labels: Bytes) -> tuple[Bytes, Bytes]:
-    """Labels of the final pixels by majority over their canvas pixels, and the anomaly mask.
+    """Return labels of the final pixels by majority over their canvas pixels, and the anomaly mask.
 
     Ties go to the earlier id of VOTE_ORDER. Pixels that an anomaly touches without the majority, and the ring of
     one pixel around it, where the lens mixes both, are 255 in the mask.

@@ -25,7 +25,7 @@ class Ground:
 
 
 def sample_ground(rng: np.random.Generator) -> Ground:
-    """A random street: two to four lanes, ours to the right of the middle, sidewalks on both sides."""
+    """Return a random street: two to four lanes, ours to the right of the middle, sidewalks on both sides."""
     lane = rng.uniform(2.9, 3.6)
     ours, theirs = int(rng.integers(1, 3)), int(rng.integers(1, 3))
     parking = [2.2 if rng.random() < 0.5 else rng.uniform(0.2, 0.6) for _ in range(2)]
@@ -72,14 +72,14 @@ def sample_ground(rng: np.random.Generator) -> Ground:
 
 
 def _stripe(lateral: Floats, place: float, half: float, slope: Floats) -> Floats:
-    """How much of each pixel a stripe along the street covers, 0..1; thin far stripes fade as in a real picture."""
+    """Return how much of each pixel a stripe along the street covers, 0..1; thin far stripes fade as in a real picture."""
     pixel = np.maximum(slope, 1e-4)
     inner = (np.float32(half) - np.abs(lateral - np.float32(place))) / pixel + np.float32(0.5)
     return np.asarray(np.clip(inner, 0, np.minimum(1, 2 * np.float32(half) / pixel)), np.float32)
 
 
 def draw_shadows(camera: Camera, light: Light, footprints: list[Points]) -> Floats:
-    """Factors by which the ground is darkened, float32 ``[rows, columns]``.
+    """Return factors by which the ground is darkened, float32 ``[rows, columns]``.
 
     Of the street points of each thing, those on the ground make the contact shadow, and all of them, moved along the
     sun's rays to the ground, the outline of the cast one.
@@ -96,7 +96,7 @@ def draw_shadows(camera: Camera, light: Light, footprints: list[Points]) -> Floa
 
 
 def sample_house(rng: np.random.Generator, lateral: float, start: float, length: float, lit: float) -> Thing:
-    """A random house whose front begins at ``start`` and is ``length`` m long.
+    """Return a random house whose front begins at ``start`` and is ``length`` m long.
 
     What stands beside the front is nearer than its far end, the house's station, and so drawn later.
     """
@@ -119,11 +119,11 @@ def sample_house(rng: np.random.Generator, lateral: float, start: float, length:
         shade = at.stage.light.shade((-side, 0.0, 0.0))
         at.stage.canvas.warp(camera.project(corners), corners[:, 2] - camera.station, cut, shade, BUILDING)
 
-    return Thing(lateral, end, BUILDING, boxed((0.0, side * depth), height, (-length, 0.0)), draw)
+    return Thing(lateral, end, boxed((0.0, side * depth), height, (-length, 0.0)), draw)
 
 
 def sample_tree(rng: np.random.Generator, lateral: float, station: float, bush: bool = False) -> Thing:
-    """A random tree of clumps of leaves, or a bush: a low crown without a trunk."""
+    """Return a random tree of clumps of leaves, or a bush: a low crown without a trunk."""
     trunk, crown = (0.0, rng.uniform(0.5, 1.3)) if bush else (rng.uniform(1.8, 3.4), rng.uniform(1.5, 3.1))
     clumps: list[tuple[Points, float]] = []  # outline and brightness
     for _ in range(int(rng.integers(4, 8))):
@@ -141,21 +141,21 @@ def sample_tree(rng: np.random.Generator, lateral: float, station: float, bush: 
             at.fill(outline, leaf * shade * bright, VEGETATION, leaves)
 
     reach = upright(0.2, (-0.2, 0.2), trunk + crown, 0.8 * crown)
-    return Thing(lateral, station, VEGETATION, reach, draw)
+    return Thing(lateral, station, reach, draw)
 
 
 def sample_hedge(rng: np.random.Generator, lateral: float, start: float, length: float) -> Thing:
-    """A random clipped hedge along the street, ``length`` m from ``start``."""
+    """Return a random clipped hedge along the street, ``length`` m from ``start``."""
     height, leaf, patch = rng.uniform(0.8, 2.2), paint.colour(rng, "foliage"), paint.leaves(rng)
 
     def draw(at: Place) -> None:
         replace(at, station=start + length / 2).solid(block(length, height), 0.8, leaf, VEGETATION, patch)
 
-    return Thing(lateral, start + length, VEGETATION, boxed((-0.4, 0.4), height, (-length, 0.0)), draw)
+    return Thing(lateral, start + length, boxed((-0.4, 0.4), height, (-length, 0.0)), draw)
 
 
 def sample_skyline(rng: np.random.Generator, woods: float) -> Callable[[Stage], None]:
-    """What draws a random skyline: far houses and woods across the whole picture, which move with the camera.
+    """Return what draws a random skyline: far houses and woods across the whole picture, which move with the camera.
 
     ``woods`` is the share of trees in it (0..1).
     """

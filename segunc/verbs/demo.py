@@ -21,11 +21,11 @@ from segunc.verbs.training import finetune, train
 
 SHOWN = ("deterministic-energy", "entropy", "epistemic", "anomaly")
 """Scores whose numbers are printed at the end."""
-FITTED = {
-    "a witness: what the training frames look like to the base's own encoder": "features",
-    "one score of the base's energy and of what the witness never saw": "anomaly",
+SECOND_ENCODER_STEPS = {
+    "features": "second encoder: remember the features of the training frames",
+    "anomaly": "anomaly score: the base's energy and the distance to these features as one number",
 }
-"""Titles of the steps between the ABNN and the model that is used, and their methods."""
+"""Methods that are fitted on the ABNN, and the titles of their steps."""
 
 Step = Callable[[str, str, Any], None]  # does one step: its title, the verb, and the verb's options
 
@@ -42,10 +42,13 @@ class DemoResult:
 
 @takes(DemoOptions)
 def demo(options: DemoOptions, step: Step | None = None, say: Callable[[str], None] | None = None) -> DemoResult:
-    """Toy data, base, ABNN, a witness, maps, metrics, video and page.
+    """Make toy data, base, ABNN, second encoder, maps, metrics, video and page.
 
-    The witness is the base's own encoder, which never saw the anomalies: a second encoder that knows toy things does not exist.
-    ``step`` does each step, the verb's function unless something is to be shown of it; ``say`` receives a line of each set of scenes.
+    The second encoder is the base's own, which never saw the anomalies: one that knows toy things does not exist.
+
+    Args:
+        step: does each step: the verb's function unless something is to be shown of it.
+        say: receives a line of each set of scenes.
 
     Raises:
         PartialFailure: a step failed; what was finished is kept.
@@ -55,46 +58,52 @@ def demo(options: DemoOptions, step: Step | None = None, say: Callable[[str], No
     step = step or _call
     out, device, start = Path(options.out), options.device, time.monotonic()
     data, base, abnn = (out / name for name in ("data", "base", "abnn"))
-    frames, masks = data / "leftImg8bit" / "anomaly", data / "gtAnomaly" / "anomaly"
     generate_toy(data, ToyConfig(seed=options.seed), progress=say or (lambda text: None))
-    root = {"data.root": str(data)}
-    with resources.as_file(resources.files("segunc.verbs")) as configs:
-        config = configs / "demo_train.yaml"
-        step("train a base network", "train", opts.TrainOptions(config, base, settings=root, device=device))
-        config = configs / "demo_finetune.yaml"
-        tuned = opts.FinetuneOptions(base=base, config=config, out=abnn, settings=root, device=device)
-        step("convert and fine-tune it (ABNN)", "finetune", tuned)
-        for title, method in FITTED.items():
-            config = configs / f"demo_{method}.yaml"
-            fitted = opts.FinetuneOptions(
-                base=abnn, method=method, config=config, out=abnn, settings=root, device=device
-            )
-            step(title, "finetune", fitted)
+    _fit(base, abnn, data, device, step)
     step("is the uncertainty alive", "doctor", opts.DoctorOptions(model=abnn, device=device))
-    maps = opts.PredictOptions(model=abnn, input=frames, out=out / "maps", overlay=True, device=device)
-    step("maps of the anomaly split", "predict", maps)
-    anomaly = opts.EvaluateOptions(maps=out / "maps", anomaly_labels=masks, out=out / "anomaly.json", device=device)
-    step("anomaly metrics of the maps", "evaluate", anomaly)
+
+    frames, masks = data / "leftImg8bit" / "anomaly", data / "gtAnomaly" / "anomaly"
+    maps, numbers, page = out / "maps", out / "anomaly.json", out / "review"
+    predicted = opts.PredictOptions(model=abnn, input=frames, out=maps, overlay=True, device=device)
+    step("maps of the anomaly split", "predict", predicted)
+    evaluated = opts.EvaluateOptions(maps=maps, anomaly_labels=masks, out=numbers, device=device)
+    step("anomaly metrics of the maps", "evaluate", evaluated)
     for name, model in (("base", base), ("abnn", abnn)):
-        tested = opts.EvaluateOptions(
-            model=model, dataset="toy", root=data, out=out / f"test-{name}.json", device=device
-        )
+        result = out / f"test-{name}.json"
+        tested = opts.EvaluateOptions(model=model, dataset="toy", root=data, out=result, device=device)
         step(f"segmentation and calibration of the {name} network on the test split", "evaluate", tested)
-    video = data / "video" / "crossing.webm"
-    crossing = opts.PredictOptions(model=abnn, input=video, out=out / "video", overlay=True, device=device)
+    video, video_maps = data / "video" / "crossing.webm", out / "video"
+    crossing = opts.PredictOptions(model=abnn, input=video, out=video_maps, overlay=True, device=device)
     step("maps and overlay video of the crossing", "predict", crossing)
-    page = out / "review"
-    shown = opts.ReviewOptions(out / "maps", anomaly_labels=masks, out=page, device=device)
+    shown = opts.ReviewOptions(maps, anomaly_labels=masks, out=page, device=device)
     step("a page to look at", "review", shown)
     labels = data / "video" / "crossing_anomaly"
-    shown = opts.ReviewOptions(out / "video", anomaly_labels=labels, out=out / "review-video", device=device)
+    shown = opts.ReviewOptions(video_maps, anomaly_labels=labels, out=out / "review-video", device=device)
     step("a page of the video", "review", shown)
-    scores = read_json(out / "anomaly.json", "a result of evaluate")["scores"]
+
+    scores = read_json(numbers, "a result of evaluate")["scores"]
     auroc = {name: scores[name]["pooled"]["auroc"] for name in SHOWN}
     if any(value is None for value in auroc.values()):
         raise PartialFailure(f"the demo has no anomaly score: {auroc}")
     seconds = time.monotonic() - start
-    return DemoResult((page / "index.html").resolve(), out / "video" / "overlay.webm", auroc, seconds)
+    return DemoResult((page / "index.html").resolve(), video_maps / "overlay.webm", auroc, seconds)
+
+
+def _fit(base: Path, abnn: Path, data: Path, device: str, step: Step) -> None:
+    """Train the base and fit the ABNN, its second encoder and its anomaly score."""
+    with resources.as_file(resources.files("segunc.verbs")) as configs:
+
+        def finetune_options(model: Path, method: str, config: str) -> opts.FinetuneOptions:
+            return opts.FinetuneOptions(
+                base=model, method=method, config=configs / config, out=abnn, settings=settings, device=device
+            )
+
+        settings = {"data.root": str(data)}
+        trained = opts.TrainOptions(configs / "demo_train.yaml", base, settings=settings, device=device)
+        step("train a base network", "train", trained)
+        step("convert and fine-tune it (ABNN)", "finetune", finetune_options(base, "abnn", "demo_finetune.yaml"))
+        for method, title in SECOND_ENCODER_STEPS.items():
+            step(title, "finetune", finetune_options(abnn, method, f"demo_{method}.yaml"))
 
 
 def _call(title: str, verb: str, options: Any) -> None:

@@ -44,23 +44,11 @@ _BDD_FORMS = (
     _frames("images/10k/{}/{}.jpg", "labels/sem_seg/masks/{}/{}.png", *_BDD),
     _frames("seg/images/{}/{}.jpg", "seg/labels/{}/{}_train_id.png", *_BDD),
 )
-_KITTI = [(f"000{number}_10", range(34)) for number in ("000", "159", "160")]
 _IDD = [
     ("train/201/frame0029", "png", (*range(26), 255)),
     ("train/404/0000531", "jpg", (0, 25, 255)),  # of the second part
     ("val/119/frame2889", "png", (*range(26), 255)),
 ]
-
-
-def _mapillary(classes: int) -> list[tuple[str, str, Sequence[int]]]:
-    """Each class in one frame of two, as no frame of a miniature is wide enough for all."""
-    names = [
-        ("training", "dojFUiCN6nSetZGUwnPthw"),
-        ("training", "M2kh294N9c72sICO990Uew"),
-        ("validation", "_7zhntDU5r1Emk"),
-    ]
-    half = classes // 2
-    return [(*name, part) for name, part in zip(names, (range(half), range(half, classes), (0, 65)), strict=True)]
 
 
 _MUAD = [
@@ -116,13 +104,7 @@ FORMS: dict[str, Sequence[list[Frame]]] = {
     "bdd100k": _BDD_FORMS,
     "bdd-anomaly": _BDD_FORMS,
     "bdd-anomaly-two-class": _BDD_FORMS,
-    "kitti-semantics": [_frames("training/image_2/{}.png", "training/semantic/{}.png", *_KITTI)],
     "idd": [_frames("leftImg8bit/{}_leftImg8bit.{}", "gtFine/{}_gtFine_labellevel3Ids.png", *_IDD)],
-    "mapillary": [
-        _frames("{0}/images/{1}.jpg", f"{{0}}/{folder}/{{1}}.png", *_mapillary(66))
-        for folder in ("v1.2/labels", "labels")
-    ],
-    "mapillary-v2": [_frames("{0}/images/{1}.jpg", "{0}/v2.0/labels/{1}.png", *_mapillary(124))],
     "muad": [_frames("{}/leftImg8bit/{}_leftImg8bit.png", "{}/leftLabel/{}_leftLabel.png", *_MUAD)],
     "streethazards": [
         _frames(f"{archive}images/{{1}}.png", f"{archive}annotations/{{1}}.png", *_STREETS) for archive in ("{0}/", "")
@@ -135,8 +117,8 @@ FORMS: dict[str, Sequence[list[Frame]]] = {
             ("images/{}.jpg", "labels/{}.png"),
         )
     ],
-    "smiyc-anomaly": _masks("dataset_AnomalyTrack", "jpg", "validation0000", "validation0009", ending=_SEMANTIC),
-    "smiyc-obstacle": _masks("dataset_ObstacleTrack", "webp", "validation_1", "validation_18", ending=_SEMANTIC),
+    "smiyc-anomaly": _masks("dataset_AnomalyTrack", "jpg", "validation0000", "validation0009", ending=_SEMANTIC)[:1],
+    "smiyc-obstacle": _masks("dataset_ObstacleTrack", "webp", "validation_1", "validation_18", ending=_SEMANTIC)[:1],
     "lost-and-found": [
         _frames(
             "leftImg8bit/{0}/{1}/{1}_{2}_leftImg8bit.png",
@@ -146,12 +128,9 @@ FORMS: dict[str, Sequence[list[Frame]]] = {
     ],
     "fishyscapes-laf": [
         _frames("leftImg8bit/train/{1}/{1}_{2}_leftImg8bit.png", _LAF_LABEL, *_LAF),
-        _frames("laf_images/{1}_{2}_leftImg8bit.png", _LAF_LABEL, *_LAF),
-        _frames("original/{1}_{2}.png", "labels/{1}_{2}.png", *_LAF),
     ],
     "fishyscapes-static": [
         _frames("fs_static_images/{}_rgb.png", "fs_val_v3/{}_labels.png", _STATIC),
-        _frames("original/{}.png", "labels/{}.png", _STATIC),
     ],
     "course-road-anomaly-21": _masks("RoadAnomaly21", "png", "0", "1"),
     "course-road-obstacle-21": _masks("RoadObsticle21", "webp", "0", "1"),
@@ -188,19 +167,11 @@ BESIDE = {
         "rgb_anon/fog/train_ref/GOPR0475/GOPR0475_frame_000041_rgb_ref_anon.png",
     ],
     "bdd100k": ["labels/sem_seg/colormaps/train/0004a4c0-d4dff0ad.png", "images/10k/test/ac6d4f42-00000000.jpg"],
-    "kitti-semantics": [
-        "training/image_2/000000_11.png",  # of the scene flow benchmark: the second frame of a pair has no label
-        "training/semantic_rgb/000000_10.png",
-        "training/instance/000000_10.png",
-        "testing/image_2/000000_10.png",
-    ],
     "idd": [
         "gtFine/train/201/frame0029_gtFine_polygons.json",
         "gtFine/train/201/frame0029_gtFine_labelids.png",
         "gtFine/train/201/frame0029_gtFine_instancelevel3Ids.png",
     ],
-    "mapillary": ["training/v2.0/labels/dojFUiCN6nSetZGUwnPthw.png", "testing/images/a.jpg", "config_v1.2.json"],
-    "mapillary-v2": ["training/v1.2/labels/dojFUiCN6nSetZGUwnPthw.png", "training/v2.0/polygons/a.json"],
     "lost-and-found": [
         "gtCoarse/test/02_Hanns_Klemm_Str_44/02_Hanns_Klemm_Str_44_000000_000020_gtCoarse_color.png",
         "gtCoarse/test/02_Hanns_Klemm_Str_44/02_Hanns_Klemm_Str_44_000000_000020_gtCoarse_instanceIds.png",

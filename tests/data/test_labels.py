@@ -9,7 +9,7 @@ import pytest
 
 from segunc.core.errors import InputError
 from segunc.data.entry import BINARY, ROAD_ANOMALY, AnomalyEncoding, classes_as_anomalies
-from segunc.data.labels import COLUMNS, IGNORE, compact_ranges, label_map, read_label_map
+from segunc.data.labels import COLUMNS, IGNORE, label_map, read_label_map
 
 # From cityscapesScripts, cityscapesscripts/helpers/labels.py: name, id, trainId, colour of the evaluated classes.
 CITYSCAPES = [
@@ -48,49 +48,22 @@ def test_cityscapes_has_the_official_ids_names_and_colours() -> None:
     assert train_ids.raw_to_train == {**{i: i for i in range(19)}, 255: IGNORE}
 
 
-@pytest.mark.parametrize(
-    ("name", "rows"),
-    [
-        # AutoNUE/public-code, helpers/anue_labels.py: level3Id of a name that it shares with nobody, and its colour.
-        (
-            "idd",
-            {
-                **{0: ("road", (128, 64, 128)), 2: ("sidewalk", (244, 35, 232)), 8: ("autorickshaw", (255, 204, 54))},
-                **{11: ("bus", (0, 60, 100)), 18: ("traffic sign", (220, 220, 0)), 24: ("vegetation", (107, 142, 35))},
-            },
-        ),
-        # facebookresearch/Mask2Former, register_mapillary_vistas.py.
-        (
-            "mapillary",
-            {
-                **{0: ("Bird", (165, 42, 42)), 13: ("Road", (128, 64, 128)), 27: ("Sky", (70, 130, 180))},
-                **{35: ("Billboard", (220, 220, 220)), 55: ("Car", (0, 0, 142)), 64: ("Ego Vehicle", (120, 10, 10))},
-            },
-        ),
-        # open-mmlab/mmsegmentation, mmseg/datasets/mapillary.py.
-        (
-            "mapillary-v2",
-            {
-                **{0: ("Bird", (165, 42, 42)), 21: ("Road", (128, 64, 128)), 61: ("Sky", (70, 130, 180))},
-                **{75: ("Parking Meter", (20, 20, 255)), 90: ("Traffic Light - General (Single)", (250, 170, 30))},
-                **{108: ("Car", (0, 0, 142)), 110: ("Motorcycle", (0, 0, 230)), 122: ("Static", (111, 111, 0))},
-            },
-        ),
-    ],
-)
-def test_published_ids_have_their_names_and_colours(
-    name: str, rows: dict[int, tuple[str, tuple[int, int, int]]]
-) -> None:
-    found = label_map(name)
-    for raw, (label, colour) in rows.items():
-        train = found.raw_to_train[raw]
-        assert (found.classes[train], found.palette[train]) == (label, colour)
-    assert [raw for raw, train in found.raw_to_train.items() if train == IGNORE] == [max(found.raw_to_train)]
-    assert len(set(found.classes)) == found.num_classes
+def test_idd_has_its_published_ids_names_and_colours() -> None:
+    # AutoNUE/public-code, helpers/anue_labels.py: level3Id of a name that it shares with nobody, and its colour.
+    rows = {
+        **{0: ("road", (128, 64, 128)), 2: ("sidewalk", (244, 35, 232)), 8: ("autorickshaw", (255, 204, 54))},
+        **{11: ("bus", (0, 60, 100)), 18: ("traffic sign", (220, 220, 0)), 24: ("vegetation", (107, 142, 35))},
+    }
+    idd = label_map("idd")
+    for raw, (name, colour) in rows.items():
+        train = idd.raw_to_train[raw]
+        assert (idd.classes[train], idd.palette[train]) == (name, colour)
+    assert [raw for raw, train in idd.raw_to_train.items() if train == IGNORE] == [max(idd.raw_to_train)]
+    assert len(set(idd.classes)) == idd.num_classes
 
 
 def test_the_built_in_maps_number_their_classes_without_a_gap() -> None:
-    names = [("cityscapes", 19), ("camvid", 11), ("toy", 9), ("idd", 26), ("mapillary", 65), ("mapillary-v2", 123)]
+    names = [("cityscapes", 19), ("camvid", 11), ("toy", 9), ("idd", 26)]
     for name, classes in [*names, ("cityscapes-train-ids", 19), ("muad", 21), ("streethazards", 14)]:
         found = label_map(name)
         assert found.num_classes == len(found.palette) == classes
@@ -104,7 +77,7 @@ def test_encoding_maps_every_known_value_and_refuses_the_others() -> None:
     assert encoded.dtype == np.uint8
     assert encoded.tolist() == [[0, 13, 255], [18, 10, 255]]
     assert found.encode(raw.astype(np.int64)).tolist() == encoded.tolist()
-    with pytest.raises(InputError, match=r"a.png holds the values \[77, 200\]; expected only ids .* 0-33"):
+    with pytest.raises(InputError, match=r"a.png holds the values \[77, 200\], but only 0-33"):
         found.encode(np.array([[7, 200, 77]], np.uint8), "a.png")
 
 
@@ -131,35 +104,25 @@ def test_a_map_of_ones_own_may_merge_raw_ids(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "said"),
+    "rows",
     [
-        (["0,road,0,1,2,3", "1,car,2,1,2,3"], "train ids 0, 2; expected 0, 1, 2, ... without a gap"),
-        (["0,road,1,1,2,3"], "without a gap"),
-        (["0,void,255,1,2,3"], "without a gap"),
-        ([], "without a gap"),
-        (["0,road,0,1,2,3", "0,car,1,1,2,3"], "the id 0 twice"),
-        (["0,road,zero,1,2,3"], "whole numbers"),
-        (["0,road,0,1,2"], "whole numbers"),
-        (["300,road,0,1,2,3"], "outside 0..255"),
-        (["-1,road,0,1,2,3"], "outside 0..255"),
-        (["0,road,0,1,2,256"], "outside 0..255"),
+        *(["0,road,0,1,2,3", "1,car,2,1,2,3"], ["0,road,1,1,2,3"], ["0,void,255,1,2,3"], []),  # a gap, or no class
+        ["0,road,0,1,2,3", "0,car,1,1,2,3"],  # an id twice
+        *(["0,road,zero,1,2,3"], ["0,road,0,1,2"], ["300,road,0,1,2,3"], ["-1,road,0,1,2,3"], ["0,road,0,1,2,256"]),
     ],
 )
-def test_a_wrong_map_is_refused(tmp_path: Path, rows: list[str], said: str) -> None:
-    with pytest.raises(InputError, match=said):
+def test_a_wrong_map_is_refused(tmp_path: Path, rows: list[str]) -> None:
+    with pytest.raises(InputError, match=r"own\.csv"):
         read_label_map(write(tmp_path / "own.csv", *rows))
 
 
 def test_wrong_columns_and_files_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="columns id,name,train; expected id,name,train_id,red,green,blue"):
+    with pytest.raises(InputError, match="columns id,name,train instead of id,name,train_id,red,green,blue"):
         read_label_map(write(tmp_path / "own.csv", "0,road,0", header="id,name,train"))
     (tmp_path / "binary.csv").write_bytes(b"\xff\xfe\x00\x81")
-    with pytest.raises(InputError, match="no CSV file"):
-        read_label_map(tmp_path / "binary.csv")
-    with pytest.raises(InputError, match="cannot be read"):
-        read_label_map(tmp_path / "none.csv")
-    with pytest.raises(InputError, match="label map 'kitti'; expected one of camvid, cityscapes, cityscapes-train-ids"):
-        label_map("kitti")
+    for name in (str(tmp_path / "binary.csv"), str(tmp_path / "none.csv"), "kitti"):
+        with pytest.raises(InputError, match=name):
+            label_map(name)
 
 
 def test_classes_can_be_taken_out() -> None:
@@ -170,15 +133,9 @@ def test_classes_can_be_taken_out() -> None:
     assert found.encode(np.array([[0, 1, 2, 9, 10, 11]], np.uint8)).tolist() == [[0, 255, 1, 8, 255, 255]]
     assert whole.without([]) == whole
     assert found.name == "camvid without building, bicyclist"
-    with pytest.raises(InputError, match=r"class 'bike' .* expected one of sky, building, .*bicyclist"):
-        whole.without(["bike"])
-    with pytest.raises(InputError, match="has 1 classes; expected at least two"):
-        whole.without(whole.classes[1:])
-
-
-def test_ranges_are_compact() -> None:
-    assert compact_ranges([5, 1, 2, 3, 255]) == "1-3, 5, 255"
-    assert compact_ranges([]) == ""
+    for names in (["bike"], whole.classes[1:]):
+        with pytest.raises(InputError, match=r"'bike'.*one of sky, building|fewer than two"):
+            whole.without(names)
 
 
 @pytest.mark.parametrize("kind", [np.uint8, np.uint16, np.int32])
@@ -186,8 +143,7 @@ def test_raw_values_of_a_mask_become_0_1_and_255_and_others_are_refused_by_name(
     assert BINARY.encode(np.array([[0, 1, 255]], kind)).tolist() == [[0, 1, 255]]
     encoded = ROAD_ANOMALY.encode(np.array([[0, 2, 2]], kind))
     assert (encoded.tolist(), encoded.dtype) == ([[0, 1, 1]], np.uint8)
-    message = r"mask.png holds the values \[2, 7\].*0 = normal, 1 = anomaly, 255 = ignored; .*name the data set"
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(InputError, match=r"mask.png holds the values \[2, 7\].*0 = normal, 1 = anomaly, 255 = ignored"):
         BINARY.encode(np.array([[0, 2, 7]], kind), "mask.png")
 
 
@@ -199,5 +155,5 @@ def test_classes_become_the_anomaly() -> None:
 
 @pytest.mark.parametrize("sets", [({0, 1}, {1}, set()), ({0}, {300}, set())])
 def test_a_value_has_one_meaning(sets: tuple[set[int], ...]) -> None:
-    with pytest.raises(InputError, match="at most once"):
+    with pytest.raises(InputError, match="own"):
         AnomalyEncoding("own", *map(frozenset, sets))

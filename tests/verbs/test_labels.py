@@ -129,7 +129,7 @@ def test_predict_leaves_labels_out_says_so_and_goes_on_likewise(
         shutil.copy(image, frames / f"{index}.png")
         assert cv2.imwrite(str(frames / f"{index}_mask.png"), np.repeat([0, 1], [60, 4])[:, None].repeat(128, 1))
     words = ("--model", finetuned.abnn, "--input", frames, "--draws", 2, "--device", "cpu", "--out", out)
-    left_out = f"note: {frames}: 2 images; 2 others left out, which look like labels, e.g. 0_mask.png"
+    left_out = f"note: {frames}: 2 images; 2 others left out, which are named as labels, e.g. 0_mask.png"
     for finished in ("2 in", "0 in"):
         assert run("predict", *words) == 0
         said = capsys.readouterr().out.splitlines()
