@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from segunc.core.errors import InputError
 from segunc.evaluation import parts
 from segunc.evaluation.labelled_frame import LabelledFrame
-from segunc.evaluation.parts import COARSE_KEYS, NO_ANOMALY_LABEL, ArrayPart, Forms, Numbers, Part
+from segunc.evaluation.parts import COARSE_KEYS, NO_ANOMALY_LABEL, ArrayPart, Forms, Numbers, Pooled
 from segunc.evaluation.resampling import NumberPath
 from segunc.metrics.counting import NO_NORMAL, Counts
 from segunc.metrics.objects import NO_OBJECT, OBJECT_NUMBERS, ObjectBins, object_counts, object_numbers
 
 OTHER = "other"
 """The group of frames whose names a pattern does not match, or a list does not hold."""
-MOST_GROUPS = 100
+MAX_GROUPS = 100
 
 
 class ByObject(ArrayPart):
@@ -27,10 +25,8 @@ class ByObject(ArrayPart):
     :mod:`segunc.metrics.objects`. Its counts are ``[1 + 2 B, K]`` by key or bin: normal pixels, then those of ``object_counts``."""
 
     needs, lacks = "anomaly", NO_ANOMALY_LABEL
-    coarse, metrics = (
-        COARSE_KEYS,
-        (*parts.AREAS, parts.higher("found", "found"), *map(parts.Metric, ("objects", "pixels"))),
-    )
+    metrics = (*parts.AREAS, parts.higher("found", "found"), *map(parts.Metric, ("objects", "pixels")))
+    coarse = COARSE_KEYS
 
     def __init__(self, score: str, bins: ObjectBins) -> None:
         self.score, self.bins, self.section = score, bins, ("scores", score, bins.kind)
@@ -55,37 +51,47 @@ class ByObject(ArrayPart):
         return NO_OBJECT if counts[0].any() else NO_NORMAL
 
 
-@dataclass(frozen=True)
-class Grouped:
-    """A part that counts the frames of one group alone."""
+class PooledGroup(Pooled):
+    """The pooled numbers of the frames of one group."""
 
-    part: Part[Any]
-    group: str
-    members: Collection[str]
+    def __init__(self, score: str, group: str, members: Collection[str]) -> None:
+        super().__init__(score)
+        self.group, self.members, self.section = group, members, ("scores", score, "groups", group, "pooled")
+
+    def count(self, frame: LabelledFrame) -> Counts | None:
+        return super().count(frame) if frame.name in self.members else None
 
 
 def group_frames(how: str | Mapping[str, str], frames: Collection[str]) -> dict[str, set[str]]:
-    """The frames of each group, by its name, :data:`OTHER` last: what a regular expression finds in their names (its first group,
-    where it has one), or the groups of a mapping from frames. InputError: not a regular expression, no frame belongs to a group, or
-    more than :data:`MOST_GROUPS` come out."""
+    """Return the frames of each group by its name, :data:`OTHER` last.
+
+    Args:
+        how: a regular expression, whose match in the name of a frame (its first group, where it has one) names the group, or a
+            mapping from frames to groups.
+        frames: those with an anomaly label.
+
+    Raises:
+        InputError: no regular expression, no frame belongs to a group, or there are more than :data:`MAX_GROUPS` groups.
+    """
     if isinstance(how, str):
         try:
             pattern = re.compile(how)
         except re.error as error:
-            expected = "a regular expression, or a CSV with the columns frame,group"
-            raise InputError(
-                f"--groups '{how}' ({error})", expected, "e.g. '^[a-z_]+' for the letters before a number"
-            ) from error
+            message = f"--groups '{how}' is neither a CSV file nor a regular expression ({error})"
+            raise InputError(message, hint="--groups '^[a-z_]+' takes the letters before a number") from error
         matches = {frame: pattern.search(frame) for frame in frames}
-        found = {frame: match[min(pattern.groups, 1)] or OTHER for frame, match in matches.items() if match}
+        group_of = {frame: match[min(pattern.groups, 1)] or OTHER for frame, match in matches.items() if match}
     else:
-        found = {frame: how[frame] for frame in frames if frame in how}
-    groups: dict[str, set[str]] = {name: set() for name in sorted({*found.values()} - {OTHER})}
+        group_of = {frame: how[frame] for frame in frames if frame in how}
+    groups: dict[str, set[str]] = {name: set() for name in sorted({*group_of.values()} - {OTHER})}
     for frame in frames:
-        groups.setdefault(found.get(frame, OTHER), set()).add(frame)
-    if not found or len(groups) > MOST_GROUPS:
-        what = f"makes {len(groups)} groups" if found else "names no frame with an anomaly label"
-        example = f", of names such as {min(frames)}" if frames else ""
-        given = f"--groups {how if isinstance(how, str) else 'CSV'} {what}"
-        raise InputError(given, f"1 to {MOST_GROUPS} groups{example}", "kinds or sequences, say")
+        groups.setdefault(group_of.get(frame, OTHER), set()).add(frame)
+    if not group_of or len(groups) > MAX_GROUPS:
+        fault = (
+            f"makes {len(groups)} groups, more than {MAX_GROUPS}"
+            if group_of
+            else "names no frame with an anomaly label"
+        )
+        example = f"; a frame's name is {min(frames)}" if frames else ""
+        raise InputError(f"--groups {how if isinstance(how, str) else 'CSV'} {fault}{example}")
     return groups

@@ -33,7 +33,7 @@ def evaluate_maps(
     options: EvaluationOptions | None = None,
     on_frame: Callable[[int, int], None] | None = None,
 ) -> Evaluation:
-    """Evaluate a folder of maps, in bounded memory; frames that could not be counted stand in ``left_out`` with the reason.
+    """Evaluate a folder of maps in bounded memory; frames that could not be counted stand in ``left_out`` with the reason.
 
     Args:
         maps: a folder of ``SCORE/FRAME.{png,npy,...}`` and ``prediction/FRAME.png``, with or without a manifest.
@@ -41,8 +41,9 @@ def evaluate_maps(
         labels: masks of class ids, likewise, whose values ``label_map`` explains.
         on_frame: called after each frame with the number of frames done and their total; a frame that is read again counts again.
 
-    InputError: there are no maps, a score is unknown, or the label map does not fit the maps' classes. PartialFailure:
-    no label belongs to a frame, or not one frame could be counted.
+    Raises:
+        InputError: there are no maps, a score is unknown, or the label map does not fit the maps' classes.
+        PartialFailure: no label belongs to a frame, or not one frame could be counted.
     """
     options, reader = options or EvaluationOptions(), MapsReader(maps)
     classes = None if labels is None else _classes_of(reader, label_map, options)
@@ -50,9 +51,14 @@ def evaluate_maps(
     check_masks(label_files.anomaly_files.values(), anomaly_encoding)
     chosen = choose_scores(reader, options.scores)
     codes = {name for name in reader.scores if reader.form(name) == "unit-code"}
-    marked = None if anomaly_labels is None else label_files.anomaly_files
-    times: dict[str, Any] = {"time_of": lambda frame: reader.records.get(frame, {}).get("time")}
-    evaluator = options.evaluator(chosen, classes, reader.frames, anomalies=marked, **times, unit_codes=codes)
+    evaluator = options.evaluator(
+        chosen,
+        classes,
+        reader.frames,
+        anomalies=None if anomaly_labels is None else label_files.anomaly_files,
+        time_of=lambda frame: reader.records.get(frame, {}).get("time"),
+        unit_codes=codes,
+    )
     inputs = _FrameInputs(reader, chosen, label_files)
     floats = inputs.possible_floats()
     total = (2 if floats else 1) * len(reader.frames) + (len(label_files.anomaly_files) if options.tracks else 0)
@@ -78,9 +84,9 @@ def evaluate_maps(
             if evaluator.update(frame, **arrays) and arrays["anomaly"] is not None:
                 counted.append(frame)
         show(next(step), total)
-    known = set(reader.frames)
+    frames = set(reader.frames)
     for failure in (reader.manifest or {}).get("failed", []):
-        if failure["name"] not in known:
+        if failure["name"] not in frames:
             evaluator.leave_out(failure["name"], f"failed when it was predicted: {failure['reason']}")
     result = evaluator.result()
     for kind, source, files in (
@@ -88,7 +94,7 @@ def evaluate_maps(
         ("class", labels, label_files.class_files),
     ):
         if source is not None:
-            result["counts"][f"frames_without_{kind}_label"] = len(known - files.keys())
+            result["counts"][f"frames_without_{kind}_label"] = len(frames - files.keys())
             # Many labels that no frame claims mean that the maps cover only a part of the set.
             result["counts"][f"{kind}_labels_without_frame"] = len(set(every_label(source)) - set(files.values()))
     if reader.unfinished:
@@ -104,16 +110,16 @@ def evaluate_maps(
 
 
 def _classes_of(reader: MapsReader, label_map: LabelMap | None, options: EvaluationOptions) -> LabelMap | None:
-    """The label map of the labels, or a mapping to it where the network has other classes; InputError where it does not fit the maps."""
+    """Return the label map of the labels, or a mapping to it where the network has other classes."""
     if label_map is None or not options.map_classes:
         if label_map is not None:
             check_classes(reader, label_map)
         return label_map
     if reader.class_names is None:
-        remedy = "renumber the predictions by the label map and leave --map-classes out"
-        raise InputError(
-            f"{reader.folder} does not name the network's classes", "maps with a manifest of segunc", remedy
+        message = (
+            f"{reader.folder} has no manifest of segunc that names the network's classes, which --map-classes needs"
         )
+        raise InputError(message, hint="renumber the predictions by the label map and leave --map-classes out")
     return ClassMapping.of(label_map, reader.class_names, options.map_classes)
 
 
@@ -130,14 +136,17 @@ class _FrameInputs:
         return any(self.reader.has(frame, PREDICTION) for frame in self.reader.frames)
 
     def possible_floats(self) -> frozenset[str]:
-        """The scores that another tool may have written in more than 16 bits: this one's maps never hold such."""
+        """Return the scores that another tool may have written in more than 16 bits: this one's maps never hold such."""
         if self.reader.manifest is not None:
             return frozenset()
         return frozenset(name for name in {*self.scores, CONFIDENCE} if self.reader.may_hold_floats(name))
 
     def read(self, frame: str, only: Collection[str] | None = None) -> dict[str, Any]:
-        """The arguments of :meth:`Evaluator.update`, with the maps of some scores alone where these are given; InputError where a file is
-        missing or damaged, or no label is there."""
+        """Return the arguments of :meth:`Evaluator.update`, with the maps of some scores alone where these are given.
+
+        Raises:
+            InputError: a file is missing or damaged, or there is no label.
+        """
         # What lies outside of the region was not predicted: its maps hold zeros, which are no scores.
         anomaly, labels, prediction = self.labels.anomaly(frame), self.labels.classes(frame), None
         needed = set(self.scores if anomaly is not None else ())

@@ -40,10 +40,17 @@ def evaluate_model(
 
     Scores are counted in their stored encoding, so that the numbers equal those from a maps folder. Components need the
     scores of the labelled frames a second time: these lie in a temporary folder meanwhile, two bytes a pixel and score.
-    The sampler is over the model's network and returns the scores of the options (None: those that need no further sums or
-    statistics) and msp; ``size`` is the (height, width) that the network sees, None its inference size; every image goes through the
-    corruption at its own size, and its 16-bit values are of so many ``bits``. InputError: the data set's classes are not the network's and the options map none to them, or no frame
-    could be scored.
+
+    Args:
+        sampler: over the model's network; returns the scores of the options (None: those that need no further sums or statistics)
+            and msp.
+        size: (height, width) that the network sees; None is its inference size.
+        corruption: applied to every image at its own size.
+        bits: that the values of 16-bit images use.
+
+    Raises:
+        InputError: the data set's classes are not the network's and the options map none to them.
+        PartialFailure: no frame could be scored.
     """
     anomalies = entry.anomaly_encoding if any(sample.anomaly for sample in samples) else None
     classes = entry.label_map() if any(sample.label for sample in samples) else None
@@ -51,9 +58,9 @@ def evaluate_model(
     if classes is not None and options.map_classes:
         classes = ClassMapping.of(classes, own, options.map_classes)
     elif classes is not None and classes.classes != own:
-        given = f"data set {entry.name} has the classes {', '.join(classes.classes[:4])}, ..."
-        remedy = "evaluate on the data set that the network was trained for, or give --map-classes"
-        raise InputError(given, f"those of the network: {', '.join(own[:4])}, ...", remedy)
+        theirs, ours = (", ".join(names[:4]) for names in (classes.classes, own))
+        message = f"the data set {entry.name} has the classes {theirs}, ..., and the network {ours}, ..."
+        raise InputError(message, hint="evaluate on the data set of the network's training, or give --map-classes")
     if classes is not None:
         check_label_files([sample.label for sample in samples if sample.label is not None], classes)
     if anomalies is not None:

@@ -19,8 +19,8 @@ from segunc.core.files import open_file, read_bytes, read_json, read_record, rea
 from segunc.data.cut_paste import read_cut_out
 from segunc.data.images import read_image, read_label_image
 from segunc.data.labels import read_label_map
-from segunc.evaluation.compare import load_results
 from segunc.evaluation.resampling import load_replicates
+from segunc.evaluation.results import load_results
 from segunc.frames.source import sampled_hash
 from segunc.maps.manifest import read_manifest
 from segunc.maps.nearest import NearestPlaces

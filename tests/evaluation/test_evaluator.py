@@ -142,11 +142,11 @@ NAN = np.where(ODD.anomaly == 0, np.float16(np.nan), ODD.stored["deterministic-e
 NO_EPISTEMIC = {name: values for name, values in ODD.stored.items() if name != "epistemic"}
 ENTROPY = ODD.stored["entropy"]
 FAULTS: list[tuple[dict[str, Any], str]] = [
-    ({"stored": ODD.stored | {"entropy": ENTROPY[:-1]}}, "odd: the map 'entropy' is 23 x 36; expected 24 x 36"),
+    ({"stored": ODD.stored | {"entropy": ENTROPY[:-1]}}, "odd: the map 'entropy' is 23 x 36, and the label is 24 x 36"),
     ({"prediction": ODD.prediction[:, :-1]}, "frame odd: the prediction is 24 x 35"),
     ({"stored": ODD.stored | {"deterministic-energy": NAN}}, "the map 'deterministic-energy': a score is NaN"),
     ({"stored": NO_EPISTEMIC}, "there is no map 'epistemic'"),
-    ({"stored": ODD.stored | {"entropy": decode_unit(ENTROPY)}}, "'entropy' is stored as float; expected unit-code"),
+    ({"stored": ODD.stored | {"entropy": decode_unit(ENTROPY)}}, "'entropy' is stored as float, and as unit-code"),
     ({"prediction": ODD.prediction + np.uint8(9)}, "the prediction holds the class ids"),
     ({"anomaly": ODD.anomaly * np.uint8(2)}, r"an anomaly label holds the values \[2, 254\]"),
     ({"mean_probabilities": ODD.probabilities * 3}, "do not sum to 1"),
@@ -184,7 +184,7 @@ def test_nothing_to_score_is_an_error():
     evaluator.leave_out("a", "it cannot be read")
     with pytest.raises(PartialFailure, match=r"none of 1 frames could be scored \(first a: it cannot be read"):
         evaluator.result()
-    with pytest.raises(InputError, match="neither scores nor classes"):
+    with pytest.raises(InputError, match="neither a score nor a class"):
         Evaluator((), None)
 
 

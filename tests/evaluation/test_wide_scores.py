@@ -89,7 +89,6 @@ def test_every_number_is_that_of_the_stored_scores(tmp_path: Path, name: str) ->
     value = float(np.quantile(np.stack([*scores.values()]).astype(np.float64), 0.7))
     result = evaluate(tmp_path, scores, ending, by=[ObjectBins.of("distance")], flag={"other": Threshold(value)})
     assert result["left_out"] == []
-    assert "merged_pixels" not in result["counts"]
     truth, values = flat(scores, lambda frame: frame.anomaly, lambda frame: frame.anomaly != 255)
     expected, pooled = pixel_numbers(truth, values), result["scores"]["other"]["pooled"]
     assert {key: pooled[key] for key in expected} == pytest.approx(expected, rel=1e-9, abs=1e-9)
@@ -116,7 +115,7 @@ def test_a_rising_straight_line_changes_no_number_but_thresholds(tmp_path: Path)
     numbers = []
     for number, (offset, scale) in enumerate([(0.0, 1.0), (98.0, 0.05), (-1e6, 2.0)]):
         scores = make_scores(lambda s, a=offset, b=scale: a + b * s)
-        options = {"by": [ObjectBins.of("size", ["20"])], "protocols": ("pooled",)}
+        options = {"by": [ObjectBins("size", (20,), ("0-20", "20+"))], "protocols": ("pooled",)}
         result = evaluate(tmp_path / str(number), scores, ".npy", **options)
         assert result["selective"]["other"].pop("pavpu_threshold") == pytest.approx(
             np.mean([v[RUN[n].labels != 255].mean() for n, v in scores.items()]), rel=0.05

@@ -15,9 +15,9 @@ from PIL import Image
 from sklearn.metrics import precision_recall_curve, roc_curve
 
 from segunc.maps.encoding import decode_unit, encode_unit
-from segunc.metrics.calibration import bin_counts, reliability
-from segunc.metrics.counting import Counts, detection_curve, score_histogram
-from segunc.metrics.selective import count_patches, risk_coverage, sweep
+from segunc.metrics.calibration import bin_counts
+from segunc.metrics.counting import Counts, detection_curve
+from segunc.metrics.selective import risk_coverage
 from segunc.plots import evaluation as figures
 from segunc.plots.charts import WIDTH, Line, line_style, save_figure, thin
 from tests.metrics.keys import count_keys
@@ -46,12 +46,6 @@ def counts(seed: int) -> Counts:
     return count_keys(*pixels(seed))
 
 
-def patches(seed: int) -> Counts:
-    random = np.random.default_rng(seed)
-    uncertainty = random.random((32, 32)) ** 2
-    return count_patches(uncertainty, random.random((32, 32)) > uncertainty, np.ones((32, 32), bool))
-
-
 def lines(make: Callable[..., Any], curve: Callable[[Counts], Any], names: Sequence[str] = NAMES) -> list[Any]:
     return [make(name, curve(counts(i)), i) for i, name in enumerate(names)]
 
@@ -68,27 +62,17 @@ def risk() -> Figure:
     return figures.risk_coverage_figure(lines(figures.risk_coverage_line, risk_coverage))
 
 
-def spars() -> Figure:
-    return figures.sparsification_figure(lines(figures.sparsification_line, risk_coverage, NAMES[:2]))
-
-
 def reliable() -> Figure:
-    return figures.reliability_figure("abnn", reliability(bin_counts(counts(2), 1 - VALUES)), 0.1234)
+    return figures.reliability_figure("abnn", bin_counts(counts(2), 1 - VALUES), 0.1234)
 
 
 def histogram() -> Figure:
-    return figures.histogram_figure(
-        {name: score_histogram(counts(i), VALUES, (0.0, 1.0)) for i, name in enumerate(NAMES[:3])}
-    )
-
-
-def bars() -> Figure:
-    return figures.class_bars_figure("abnn", {"road": 1.0, "car": 0.0, "sky": None, "tree": 0.25}, None)
-
-
-def patch() -> Figure:
-    sweeps = {name: sweep(patches(i)) for i, name in enumerate(NAMES[:4])}
-    return figures.patch_figure(sweeps, {name: i for i, name in enumerate(sweeps)})
+    drawn = {}
+    for i, name in enumerate(NAMES[:3]):
+        codes, truth = pixels(i)
+        rows = [np.histogram(decode_unit(codes[kind]), 100, (0, 1), density=True) for kind in (~truth, truth)]
+        drawn[name] = np.stack([density for density, _ in rows]), rows[0][1]
+    return figures.histogram_figure(drawn)
 
 
 METHODS = ("deterministic", "fine-tuned, alpha 0", "ABNN", "ABNN, temperature", "MC dropout", "variational", "SWAG")
@@ -120,7 +104,7 @@ def test_named_are_the_points_that_nothing_cheaper_is_as_good_as() -> None:
     assert [point.name for point in frontier(Panel("", points, False))] == ["base"]
 
 
-FIGURES = [pr, roc, risk, spars, reliable, histogram, bars, patch, scatter]
+FIGURES = [pr, roc, risk, reliable, histogram, scatter]
 
 
 @pytest.mark.parametrize("make", FIGURES)
@@ -140,13 +124,13 @@ def test_every_text_lies_inside_the_page_and_is_legible(make: Callable[[], Figur
         assert text.get_fontsize() >= 6
 
 
-@pytest.mark.parametrize("make", [pr, roc, risk, spars, reliable, patch])
+@pytest.mark.parametrize("make", [pr, roc, risk, reliable])
 def test_axes_name_the_protocol(make: Callable[[], Figure]):
     words = " ".join(axes.get_xlabel() + axes.get_ylabel() for axes in make().axes)
     assert ("per-image" if make is roc else "pooled") in words
 
 
-@pytest.mark.parametrize(("make", "upright"), [(pr, True), (roc, True), (spars, False), (risk, False), (patch, True)])
+@pytest.mark.parametrize(("make", "upright"), [(pr, True), (roc, True), (risk, False)])
 def test_ranges_do_not_follow_the_data(make: Callable[[], Figure], upright: bool):
     for axes in make().axes:
         assert axes.get_xlim() == (-0.01, 1.01)
@@ -181,10 +165,8 @@ def words(texts: Sequence[Any]) -> list[str]:
     return [text.get_text() for text in texts]
 
 
-def test_the_legend_shows_names_and_numbers_and_the_dash_of_a_missing_number_is_no_zero():
+def test_the_legend_shows_names_and_numbers():
     assert words(reliable().legends[0].get_texts()) == ["abnn  0.123"]
-    assert words(bars().legends[0].get_texts()) == ["abnn"]
-    assert words(bars().axes[0].texts) == ["1.00", "0.00", "–", "0.25"]
 
 
 def test_points_and_their_intervals_are_where_they_should_be():
@@ -203,10 +185,11 @@ def test_points_and_their_intervals_are_where_they_should_be():
 
 
 def test_reliability_draws_accuracy_over_confidence():
-    diagram = reliability(bin_counts(counts(2), 1 - VALUES))
+    pixels, correct, confidence = bin_counts(counts(2), 1 - VALUES)
     line = reliable().axes[0].lines[1]
-    np.testing.assert_array_equal(line.get_xdata(), diagram.confidence)
-    np.testing.assert_array_equal(line.get_ydata(), diagram.accuracy)
+    filled = pixels > 0
+    np.testing.assert_array_equal(line.get_xdata()[filled], (confidence / np.maximum(pixels, 1))[filled])
+    np.testing.assert_array_equal(line.get_ydata()[filled], (correct / np.maximum(pixels, 1))[filled])
 
 
 def test_every_line_looks_different_in_colour_and_in_grey():

@@ -14,15 +14,14 @@ from segunc.evaluation.compare import (
     NULL,
     Comparison,
     Difference,
-    EvaluationResult,
     compare,
     format_cell,
     format_difference,
     format_number,
     markdown_table,
 )
-from segunc.evaluation.compare import Cell as Number
 from segunc.evaluation.resampling import NumberPath
+from segunc.evaluation.results import Cell, EvaluationResult
 from tools.study.means import mean_over_seeds, spread_over_seeds
 
 DRAWN = {"deterministic-msp": "msp", "deterministic-entropy": "entropy"}
@@ -227,7 +226,7 @@ def _compare(results: Sequence[EvaluationResult], chosen: Chosen, scores: Sequen
     try:
         return compare(results, scores=scores, keys=chosen.numbers)
     except InputError as error:
-        raise InputError(f"table of {', '.join(chosen.numbers)}: {error.given}", error.expected) from error
+        raise error.within(f"table of {', '.join(chosen.numbers)}") from error
 
 
 def _heading(result: EvaluationResult, score: str | None, results: int) -> str:
@@ -270,7 +269,7 @@ def _agreeing(
     return f"{agreeing}/{len(pairs)}"
 
 
-def _with_spread(cell: Number, spread: float | None) -> str:
+def _with_spread(cell: Cell, spread: float | None) -> str:
     value, bracket, interval = format_cell(cell).partition(" [")
     if spread is not None and cell.value is not None:
         value += f" ± {format_number(spread, like=cell.value)}"
