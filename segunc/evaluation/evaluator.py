@@ -94,16 +94,19 @@ class Tally(Generic[State]):
         They are shifted by the difference that the coarser counts make over all frames.
         """
         total, part = self.total, self.part
-        rows = [part.numbers(part.refine(counts), forms) for counts in self.replicates()]
-        if total is None or not rows:
+        if total is None or not self.resampling.replicates:
             return {}
         exact, coarse = part.numbers(total, forms), part.numbers(part.refine(part.coarsen(total)), forms)
-        columns = {}
-        for name, value in exact.items():
-            near = coarse[name]
-            if value is not None and near is not None and name not in part.point:
-                columns[name] = np.array([row[name] for row in rows], np.float64) + (value - near)  # None becomes NaN
-        return columns
+        shifts = {
+            name: value - near
+            for name, value in exact.items()
+            if value is not None and (near := coarse[name]) is not None and name not in part.point
+        }
+        columns = np.empty((len(shifts), self.resampling.replicates))
+        for number, counts in enumerate(self.replicates()):
+            numbers = part.numbers(part.refine(counts), forms)
+            columns[:, number] = np.array([numbers[name] for name in shifts], np.float64)  # None becomes NaN
+        return {name: column + shift for (name, shift), column in zip(shifts.items(), columns, strict=True)}
 
     def _close_unit(self) -> None:
         if self._unit_counts is not None:
@@ -129,11 +132,7 @@ class Gatherer:
         self._replicates: Replicates | None = None
 
     def add(self, frame: LabelledFrame) -> None:
-        """Count a frame.
-
-        Raises:
-            InputError: a part cannot count it, or a map is stored in another form than in the frames before; nothing is counted.
-        """
+        """Count a frame; where a part cannot, or a map is stored in another form than before, raise InputError and count nothing."""
         forms = dict(self.forms)
         for name in frame.stored:
             form = frame.form(name)
@@ -191,15 +190,10 @@ class Evaluator(Gatherer):
 
     Args:
         score_names: scores that every frame with an anomaly label must bring.
-        classes: the label map (a mapping where the network has other classes) or the class names by train id; None where no
-            class labels are evaluated.
+        classes: the label map, or the class names by train id; None where no class labels are evaluated.
         protocols: of the anomaly labels; none where there are no such labels.
-        unit_codes: as of :class:`LabelledFrame`.
-        resampling, unit: as of :class:`Gatherer`.
         further: parts that count beside those of :data:`PARTS`.
-
-    Raises:
-        InputError: there is nothing to evaluate.
+        unit_codes, resampling, unit: as of :class:`LabelledFrame` and :class:`Gatherer`.
     """
 
     def __init__(
@@ -244,22 +238,23 @@ class Evaluator(Gatherer):
             self.leave_out(frame, str(error))
             return False
         normal, anomalous, ignored = labelled.anomaly_pixels.tolist()
-        counts = {"frames_scored": 1, "anomaly_frames": anomaly is not None, "pixels": normal + anomalous}
-        counts |= {"anomaly_pixels": anomalous, "normal_pixels": normal, "ignored_pixels": ignored}
-        counts |= {"anomaly_frames_with_both_classes": bool(normal and anomalous)}
+        self._counts.update(
+            frames_scored=1,
+            anomaly_frames=anomaly is not None,
+            anomaly_frames_with_both_classes=bool(normal and anomalous),
+            pixels=normal + anomalous,
+            anomaly_pixels=anomalous,
+            normal_pixels=normal,
+            ignored_pixels=ignored,
+        )
         if labels is not None and prediction is not None:
             unlabelled = int(np.count_nonzero(labels == IGNORE))
-            counts |= {"labelled_frames": 1, "ignored_label_pixels": unlabelled}
-            counts |= {"labelled_pixels": labels.size - unlabelled}
-        self._counts.update(counts)
+            labelled_pixels = labels.size - unlabelled
+            self._counts.update(labelled_frames=1, ignored_label_pixels=unlabelled, labelled_pixels=labelled_pixels)
         return True
 
     def find_bins(self, frames: Iterable[LabelledFrame]) -> None:
-        """Make bins of the scores that 16 bits cannot hold, before the first frame is counted.
-
-        Args:
-            frames: all frames that follow, with their float maps alone.
-        """
+        """Make bins of the scores that 16 bits cannot hold, from the float maps of all frames that will be counted."""
         rows = sum(tally.part.rows for tally in self.tallies)
         finders: dict[str, BinFinder] = {}
         wide: set[str] = set()
@@ -287,10 +282,8 @@ class Evaluator(Gatherer):
     def result(self) -> Result:
         """Return the numbers of all frames so far, in the form of ``metrics.json``.
 
-        Every number that cannot be made is None, and ``reasons`` says why under its dotted path.
-
-        Raises:
-            PartialFailure: no frame could be counted.
+        Every number that cannot be made is None, and ``reasons`` says why under its dotted path. Raises PartialFailure where no
+        frame could be counted.
         """
         scored, lost = self._counts["frames_scored"], len(self._left_out)
         if scored == 0:
@@ -388,10 +381,9 @@ class EvaluationOptions:
         time_of: Callable[[str], float | None] = lambda frame: None,
         unit_codes: Collection[str] | None = None,
     ) -> Evaluator:
-        """Make an evaluator with these options.
+        """Make an :class:`Evaluator` with these options.
 
         Args:
-            scores, classes, unit_codes: as of :class:`Evaluator`.
             frames: every name to come; each is checked to belong to a resampled unit.
             anomalies: the frames with an anomaly label; None where none are evaluated.
             time_of: a frame's moment in its video, in seconds.
@@ -414,15 +406,8 @@ class EvaluationOptions:
                 *(PooledGroup(score, *group) for score in scores for group in groups.items()),
                 *further,
             ]
-        return Evaluator(
-            scores,
-            classes,
-            protocols=protocols,
-            unit_codes=unit_codes,
-            resampling=self.resampling,
-            unit=unit,
-            further=further,
-        )
+        how: dict[str, Any] = {"protocols": protocols, "resampling": self.resampling, "unit": unit, "further": further}
+        return Evaluator(scores, classes, unit_codes=unit_codes, **how)
 
     def _flagged(self, scores: Sequence[str], classes: Sequence[str], anomalies: bool) -> list[Part[Any]]:
         # A result may hold thresholds of further scores, but one that was given for a score was asked for.

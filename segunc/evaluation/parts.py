@@ -20,7 +20,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache, partial
-from typing import Any, ClassVar, Generic, Literal, TypeVar, get_args
+from typing import Any, ClassVar, Generic, Literal, TypeVar, cast, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -94,7 +94,7 @@ def values_of(form: Form, bins: int) -> npt.NDArray[np.floating]:
 
 
 class Part(ABC, Generic[State]):
-    """One section of a result; ``State`` is the type of its counts."""
+    """One section of a result; ``State`` is the type of its counts, an int64 array if nothing else is said."""
 
     section: NumberPath  # its place in metrics.json
     metrics: Sequence[Metric] = ()
@@ -104,6 +104,7 @@ class Part(ABC, Generic[State]):
     point: frozenset[NumberPath] = frozenset()  # numbers without an interval, thresholds for instance
     rows: int = 0  # of counts by key or bin, which bins are sized for
     batch: int = 1  # frames whose counts are kept before they are combined
+    coarse: ClassVar[int | None] = None  # bins that replicates keep of counts by key or bin [2, K]; None: all as it is
 
     @cached_property
     def names(self) -> Sequence[NumberPath]:
@@ -122,32 +123,21 @@ class Part(ABC, Generic[State]):
         """Return why a number of these summed counts is None."""
         return self.undefined
 
-    @abstractmethod
     def combine(self, counts: Sequence[State]) -> State:
         """Add counts."""
+        return cast(Any, np.asarray(sum(cast(Any, counts)), np.int64))
 
-    @abstractmethod
     def coarsen(self, counts: State) -> Counts:
         """Return counts in the form in which replicates are kept: whole numbers of a fixed shape that add."""
+        return cast(Any, counts) if self.coarse is None else coarse_keys(cast(Any, counts), self.coarse)
 
-    @abstractmethod
     def refine(self, coarse: Counts) -> State:
-        """Return counts whose :meth:`coarsen` is ``coarse``."""
+        """Return counts whose :meth:`coarsen` is ``coarse``; of counts by key :func:`values_of` gives the values."""
+        return cast(Any, coarse)
 
 
-class ArrayPart(Part[Counts]):
-    """A part whose counts are one int64 array."""
-
-    coarse: ClassVar[int | None] = None  # bins that replicates keep of counts by key or bin [2, K]; None: all as it is
-
-    def combine(self, counts: Sequence[Counts]) -> Counts:
-        return np.asarray(sum(counts[1:], counts[0]), np.int64)
-
-    def coarsen(self, counts: Counts) -> Counts:
-        return counts if self.coarse is None else coarse_keys(counts, self.coarse)
-
-    def refine(self, coarse: Counts) -> Counts:
-        return coarse  # most numbers need the order of keys alone; :func:`values_of` gives their values
+ArrayPart = Part[Counts]
+"""A part whose counts are one int64 array, as of nearly all."""
 
 
 class AnomalyPart(Part[State]):
@@ -161,7 +151,7 @@ class AnomalyPart(Part[State]):
         self.score, self.section = score, ("scores", score, self.protocol)
 
 
-class Pooled(AnomalyPart[Counts], ArrayPart):
+class Pooled(AnomalyPart[Counts]):
     """All pixels of the set in one pool; equal scores are one threshold. ``thresholds`` are the highest that reach a recall."""
 
     protocol, point = "pooled", frozenset({("threshold",), *_AT_RECALL})
@@ -188,7 +178,7 @@ class Pooled(AnomalyPart[Counts], ArrayPart):
         return str(detection_curve(counts).undefined)
 
 
-class PerImage(AnomalyPart[Counts], ArrayPart):
+class PerImage(AnomalyPart[Counts]):
     """The numbers of each image, and their mean over the images that hold both kinds of pixels."""
 
     protocol, metrics = "per-image", DETECTION[:-1]

@@ -61,6 +61,13 @@ def grouped_sums(group: npt.NDArray[np.integer], values: Counts, number: int) ->
     return total
 
 
+def steps(cumulated: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return what each point adds to cumulated counts ``[T]``; several times faster than ``np.diff`` with ``prepend``."""
+    added = cumulated.copy()
+    added[1:] -= cumulated[:-1]
+    return added
+
+
 def mean_of_fractions(stored: int, number: int) -> float | None:
     """Return the mean of ``number`` fractions whose stored forms sum to ``stored``; None of no fraction."""
     return int(stored) / (int(number) * STEPS_PER_FRACTION) if number else None
@@ -178,7 +185,7 @@ class DetectionCurve:
 def detection_curve(counts: Counts) -> DetectionCurve:
     """Return the curve of counts by key or bin ``[2, K]``: one point for each that occurs, from the highest down."""
     keys = np.flatnonzero(counts.any(axis=0))[::-1]
-    normal, anomalous = counts[:, keys].cumsum(axis=1)
+    normal, anomalous = counts.take(keys, axis=1).cumsum(axis=1)  # several times faster than counts[:, keys]
     return DetectionCurve(keys, anomalous, normal)
 
 
@@ -186,10 +193,9 @@ def auroc(curve: DetectionCurve) -> float | None:
     """Return the area under the ROC curve by the trapezoid: a tie of an anomalous and a normal pixel counts one half."""
     if curve.undefined:
         return None
-    step = np.diff(curve.false_positives, prepend=0)
     # In float64: the product of two pixel counts of a large set does not fit in 64-bit integers.
-    height = (curve.true_positives + np.concatenate(([0], curve.true_positives[:-1]))) / (2.0 * curve.positives)
-    return float(np.sum(height * (step / curve.negatives)))
+    height = (2 * curve.true_positives - steps(curve.true_positives)) / (2.0 * curve.positives)
+    return float(np.sum(height * (steps(curve.false_positives) / curve.negatives)))
 
 
 def average_precision(curve: DetectionCurve) -> float | None:
@@ -197,7 +203,7 @@ def average_precision(curve: DetectionCurve) -> float | None:
     would give another, larger number."""
     if curve.undefined:
         return None
-    return float(np.sum(np.diff(curve.true_positives, prepend=0) / curve.positives * curve.precision))
+    return float(np.sum(steps(curve.true_positives) / curve.positives * curve.precision))
 
 
 def fpr_at_recall(curve: DetectionCurve, recall: float = 0.95) -> float | None:

@@ -106,8 +106,10 @@ def object_numbers(normal: npt.NDArray[np.int64], counts: Counts) -> list[dict[s
     None where the counts define none."""
     bins, threshold = len(counts) // 2, found_threshold(normal)
     rows: list[dict[str, float | None]] = []
+    pair = np.stack([normal, normal])
     for pixels, medians in zip(counts[:bins], counts[bins:], strict=True):
-        curve, objects = detection_curve(np.stack([normal, pixels])), int(medians.sum())
+        pair[1] = pixels
+        curve, objects = detection_curve(pair), int(medians.sum())
         found = float(medians[threshold:].sum() / objects) if objects and curve.negatives else None
         areas = auroc(curve), average_precision(curve), fpr_at_recall(curve)
         rows.append(dict(zip(OBJECT_NUMBERS, (*areas, found, objects, curve.positives), strict=True)))

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from segunc.metrics.counting import Counts, Floats, auroc, average_precision, detection_curve, fpr_at_recall
+from segunc.metrics.counting import Counts, Floats, auroc, average_precision, detection_curve, fpr_at_recall, steps
 
 SELECTIVE_NUMBERS = ("aurc", "augrc", "ause", "failure_auroc", "failure_aupr", "failure_fpr95")
 WINDOW = 4
@@ -72,7 +72,7 @@ class RiskCoverage:
 def risk_coverage(counts: Counts) -> RiskCoverage:
     """Return the curve of counts ``[2, K]`` by key: one point for each key that occurs, from the lowest key up."""
     keys = np.flatnonzero(counts.any(axis=0))
-    correct, wrong = counts[:, keys].cumsum(axis=1)
+    correct, wrong = counts.take(keys, axis=1).cumsum(axis=1)
     return RiskCoverage(correct + wrong, wrong)
 
 
@@ -84,9 +84,10 @@ def aurc(curve: RiskCoverage) -> float | None:
     """
     if not curve.total:
         return None
-    before, wrong_before = (np.append(0, counts[:-1]) for counts in (curve.accepted, curve.wrong))
-    share = (curve.wrong - wrong_before) / (curve.accepted - before)
-    sums = (curve.wrong - wrong_before) + (wrong_before - before * share) * _harmonic_between(before, curve.accepted)
+    wrong, pixels = steps(curve.wrong), steps(curve.accepted)
+    share = wrong / pixels
+    sums = (curve.wrong - wrong) - (curve.accepted - pixels) * share
+    sums = wrong + sums * _harmonic_steps(np.append(0, curve.accepted))
     return float(sums.sum() / curve.total)
 
 
@@ -95,7 +96,7 @@ def optimal_aurc(curve: RiskCoverage) -> float | None:
     if not curve.total:
         return None
     right = curve.total - curve.failures
-    return float((curve.failures - right * _harmonic_between(right, curve.total)) / curve.total)
+    return float((curve.failures - right * _harmonic_steps(np.array([right, curve.total]))[0]) / curve.total)
 
 
 def augrc(curve: RiskCoverage) -> float | None:
@@ -107,17 +108,17 @@ def augrc(curve: RiskCoverage) -> float | None:
         return None
     coverage = np.concatenate(([0], curve.accepted)) / curve.total
     risk = np.concatenate(([0], curve.wrong)) / curve.total
-    return float(np.sum(np.diff(coverage) * (risk[1:] + risk[:-1]) / 2.0))
+    return float(np.sum((coverage[1:] - coverage[:-1]) * (risk[1:] + risk[:-1]) / 2.0))
 
 
-def ause(curve: RiskCoverage) -> float | None:
+def ause(curve: RiskCoverage, area: float | None = None) -> float | None:
     """Return the area between the normalised sparsification curves by the score and by the true error; 0 is best.
 
     What is left after a share f of the pixels is removed is accepted at coverage 1 - f, so for a loss of 0 or 1 (where Ilg
     et al. take the end-point error of optical flow, and other tools the Brier score) the curves are selective risks and
-    the area is (AURC - optimal AURC) / error rate. None without a wrong pixel.
+    the area is (AURC - optimal AURC) / error rate. None without a wrong pixel. ``area`` is the AURC, where it is known.
     """
-    area, optimum = aurc(curve), optimal_aurc(curve)
+    area, optimum = aurc(curve) if area is None else area, optimal_aurc(curve)
     if area is None or optimum is None or not curve.failures:
         return None
     return max(0.0, area - optimum) * curve.total / curve.failures
@@ -132,7 +133,8 @@ def selective_numbers(counts: Counts) -> dict[str, float | None]:
     """
     curve, failure = risk_coverage(counts), detection_curve(counts)
     of_failure = auroc(failure), average_precision(failure), fpr_at_recall(failure)
-    return dict(zip(SELECTIVE_NUMBERS, (aurc(curve), augrc(curve), ause(curve), *of_failure), strict=True))
+    area = aurc(curve)
+    return dict(zip(SELECTIVE_NUMBERS, (area, augrc(curve), ause(curve, area), *of_failure), strict=True))
 
 
 def why_undefined(counts: Counts) -> dict[str, str]:
@@ -142,17 +144,17 @@ def why_undefined(counts: Counts) -> dict[str, str]:
     return {name: why for name, value in selective_numbers(counts).items() if value is None}
 
 
-def _harmonic_between(low: npt.ArrayLike, high: npt.ArrayLike) -> Floats:
-    """Return the sum of 1 / k over low < k <= high, elementwise.
+def _harmonic_steps(ends: npt.NDArray[np.int64]) -> Floats:
+    """Return the sum of 1 / k over ends[i] < k <= ends[i + 1] for each i, of rising ends.
 
     By H(n) = ln n + Euler's constant + 1/(2n) - 1/(12 n^2) + 1/(120 n^4) - ..., as one difference, so that two large
     numbers that lie close together do not cancel.
     """
-    below, above = np.asarray(low, np.int64), np.asarray(high, np.int64)
-    small = _HARMONIC[np.minimum(above, _TABLE)] - _HARMONIC[np.minimum(below, _TABLE)]
-    a, b = (np.maximum(ends, _TABLE).astype(np.float64) for ends in (below, above))
-    large = np.log1p((b - a) / a) + (1 / b - 1 / a) / 2 - (b**-2 - a**-2) / 12 + (b**-4 - a**-4) / 120
-    return np.asarray(small + large, np.float64)
+    n, summed = np.maximum(ends, _TABLE).astype(np.float64), _HARMONIC[np.minimum(ends, _TABLE)]
+    inverse, square, fourth = 1 / n, n**-2, n**-4
+    large = np.log1p((n[1:] - n[:-1]) / n[:-1]) + (inverse[1:] - inverse[:-1]) / 2
+    large = large - (square[1:] - square[:-1]) / 12 + (fourth[1:] - fourth[:-1]) / 120
+    return np.asarray(summed[1:] - summed[:-1] + large, np.float64)
 
 
 def patch_means(

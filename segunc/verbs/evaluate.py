@@ -11,7 +11,6 @@ from typing import Any
 
 from segunc.core.errors import InputError
 from segunc.core.files import write_json
-from segunc.core.progress import ConsoleProgress
 from segunc.data.corruptions import Corruption
 from segunc.data.datasets import entry_of_labels
 from segunc.data.entry import DatasetEntry, Sample
@@ -130,8 +129,7 @@ def _from_maps(maps: Path, options: EvaluateOptions, entry: DatasetEntry | None,
     if not (options.root or options.labels or options.anomaly_labels):
         raise InputError("--maps needs labels", hint="give --labels, --anomaly-labels, or --dataset with --root")
     labels = label_arguments(options, entry, _samples)
-    with ConsoleProgress() as show:
-        evaluation = evaluate_maps(maps, **labels, options=wanted, on_frame=show.count)
+    evaluation = evaluate_maps(maps, **labels, options=wanted)
     if entry is not None:
         asked = {"split": options.split, **_chosen_frames(options)} if options.root else {}
         evaluation.result["run"] = {"dataset": entry.name, **asked}

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentTypeError
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +17,6 @@ from segunc.evaluation.report import format_metrics
 from segunc.evaluation.resampling import Resampling
 from segunc.gallery.description import metrics_tables
 from segunc.metrics.objects import ObjectBins
-from segunc.options import frame_groups
 from tests.metrics.test_objects import scene
 
 SIZES = ObjectBins("size", (4, 30), ("0-4", "4-30", "30+"))
@@ -97,19 +94,6 @@ def test_the_tables_show_the_bins_that_hold_objects() -> None:
         "tyre, own",
     ]
     assert {"size", "groups"} <= set(HIDDEN)  # a table of results shows them where they are asked for
-
-
-def test_groups_of_a_file(tmp_path: Path) -> None:
-    path = tmp_path / "groups.csv"
-    path.write_text("frame,group\nseq/a=1,day\nseq/b,night drive\n")
-    assert frame_groups(str(path)) == {"seq/a=1": "day", "seq/b": "night drive"}
-    path.write_text("frame,group\nseq/a,1,day\n")
-    with pytest.raises(ArgumentTypeError, match="'seq/a=1=day' is not FRAME,GROUP"):
-        frame_groups(str(path))
-    path.write_text("name,group\nseq/a,day\n")
-    with pytest.raises(ArgumentTypeError, match="'name,group'; expected frame,group"):
-        frame_groups(str(path))
-    assert frame_groups("^[a-z]+") == "^[a-z]+"
 
 
 def test_groups_by_name() -> None:

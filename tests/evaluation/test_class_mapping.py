@@ -14,7 +14,7 @@ from sklearn.metrics import accuracy_score, jaccard_score, roc_auc_score
 from torchmetrics.functional.classification import binary_calibration_error
 
 from segunc.cli.main import main
-from segunc.core.errors import InputError, PartialFailure
+from segunc.core.errors import InputError
 from segunc.data.class_mapping import ClassMapping
 from segunc.data.datasets import dataset_entry
 from segunc.data.images import read_label_image
@@ -127,17 +127,6 @@ def test_the_same_classes_in_any_order_give_exactly_the_numbers_without_a_mappin
     assert mapped.result() == plain.result()
 
 
-def test_an_id_that_the_network_does_not_have_is_refused_where_it_counts() -> None:
-    frame, mapping = make_frames()[0], ClassMapping.of(LABELS, NETWORK, PAIRS)
-    ignored = mapping.encode(frame["raw"]) == 255
-    result_of([frame | {"prediction": np.where(ignored, 200, frame["prediction"]).astype(np.uint8)}], mapping)
-    evaluator = Evaluator(("msp",), mapping, protocols=())
-    labels, wrong = mapping.encode(frame["raw"]), np.full((20, 30), 5, np.uint8)
-    assert not evaluator.update("a", {"msp": frame["msp"]}, wrong, None, labels)
-    with pytest.raises(PartialFailure, match=r"prediction holds the values \[5\]"):
-        evaluator.result()
-
-
 TOY_IN_CAMVID = "road=road,sidewalk=pavement,building=building,vegetation=tree,car=car,person=pedestrian"
 
 
@@ -191,8 +180,3 @@ def test_a_network_on_another_data_set_with_an_anomaly(tmp_path: Path, capsys: p
 def test_pairs_that_say_nothing_are_refused(pairs: str, message: str) -> None:
     with pytest.raises((ArgumentTypeError, InputError), match=re.escape(message)):
         ClassMapping.of(label_map("camvid"), label_map("toy").classes, class_pairs(pairs))
-
-
-def test_a_mapping_needs_class_labels() -> None:
-    with pytest.raises(InputError, match="class labels"):
-        EvaluationOptions(map_classes=PAIRS).evaluator(("msp",), None, [], anomalies=[])

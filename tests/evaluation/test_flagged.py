@@ -117,18 +117,6 @@ def test_tables_and_comparisons_hold_it(tmp_path: Path) -> None:
     assert [label for label in rows if label.startswith("flagged")] == [f"flagged.entropy.{key}" for key in keys]
 
 
-def test_a_result_may_have_thresholds_of_other_scores_too(tmp_path: Path) -> None:
-    content = evaluate({}, classes=False)
-    content["scores"]["knn"] = content["scores"].pop("deterministic-energy")
-    (tmp_path / "r.json").write_text(json.dumps(content))
-    assert set(evaluate(read_thresholds([str(tmp_path / "r.json")]))["flagged"]) == {"entropy"}
-    (tmp_path / "r.json").write_text(json.dumps(content | {"scores": {"knn": content["scores"]["knn"]}}))
-    with pytest.raises(InputError, match="threshold of 'knn', which is not evaluated"):
-        evaluate(read_thresholds([str(tmp_path / "r.json")]))
-    with pytest.raises(InputError, match="threshold of 'margin', which is not evaluated"):
-        evaluate({"margin": Threshold(0.5), "entropy": Threshold(0.5)})
-
-
 def test_maps_of_another_form_than_the_threshold_are_refused() -> None:
     given = EvaluationOptions(flag={"entropy": Threshold(0.5, "float", "first.json")})
     for labels, anomalies in ((None, RUN), (CITY, None)):

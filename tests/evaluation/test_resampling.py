@@ -16,9 +16,8 @@ from scipy import stats
 
 from segunc.core.errors import InputError
 from segunc.evaluation import resampling
-from segunc.evaluation.evaluator import Evaluator, Gatherer, Tally
-from segunc.evaluation.labelled_frame import LabelledFrame
-from segunc.evaluation.parts import PROTOCOLS, ArrayPart, Pooled, coarse_keys, keys_of
+from segunc.evaluation.evaluator import Evaluator, Tally
+from segunc.evaluation.parts import PROTOCOLS, ArrayPart
 from segunc.evaluation.resampling import (
     MIN_REPLICATES,
     MIN_UNITS,
@@ -158,22 +157,6 @@ def test_the_order_of_units_changes_no_bit_of_the_replicates():
     assert whole.replicates().units == backwards.replicates().units
 
 
-def test_a_part_of_another_package_has_its_section_intervals_and_reasons():
-    gatherer = Gatherer([Ones()], Resampling(200))
-    result, reasons = {}, {}
-    gatherer.place_numbers(result, reasons)
-    assert (result, reasons) == ({"ones": {"share": None}}, {"ones.share": "no frame has class labels"})
-    ignored = np.full((2, 3), 255, np.uint8)
-    gatherer.add(LabelledFrame("a", {}, labels=ignored))
-    gatherer.place_numbers(result, reasons)
-    assert reasons == {"ones.share": "its counts define no number"}
-    for i in range(19):
-        gatherer.add(LabelledFrame(str(i), {}, labels=np.array([[0] * i + [1] * 9], np.uint8)))
-    gatherer.place_numbers(result, reasons)
-    chance = gatherer.replicates().chances()["ones.share"]
-    assert chance.low < result["ones"]["share"] == 171 / (171 + 171) < chance.high
-
-
 def test_neighbours_are_resampled_together():
     names = {f"seq{i // 2:02d}/frame_{i}": i % 2 for i in range(30)}
     together = fill(names, Resampling(200), unit=resampled_units("folder"))
@@ -252,19 +235,6 @@ def test_the_effective_number_of_units():
     exact = 2 / (1 / 10 - 1 / 60)
     assert chance_of(mean_of(ten), 60).effective == pytest.approx(exact, rel=0.1)
     assert chance_of(np.ones(400)).effective == 30
-
-
-def test_coarser_keys_keep_every_pixel_and_the_order():
-    counts = np.random.default_rng(2).integers(0, 5, (2, 65536))
-    coarse = coarse_keys(counts, 4096)
-    np.testing.assert_array_equal(coarse.cumsum(1), counts.cumsum(1)[:, 15::16])
-    assert keys_of(65536).tolist() == [*range(65536)]
-    assert keys_of(4096)[:2].tolist() == [8, 24]
-    # The threshold of a replicate is a score that its bin holds.
-    sparse = np.zeros((2, 65536), np.int64)
-    sparse[0, :30000], sparse[1, 40000:40016] = 1, 1
-    found = Pooled("msp").numbers(coarse_keys(sparse, 4096), {"msp": "unit-code"})["threshold",]
-    assert found == pytest.approx((40008 / 65535) ** 2)
 
 
 def pair_of(first: np.ndarray, second: np.ndarray, units: int = 60) -> tuple[Replicates, Replicates]:

@@ -59,17 +59,6 @@ def test_more_anomalies_than_edges_cost_the_mass_of_a_bin() -> None:
     assert found[0] == pytest.approx(expected[0], abs=1e-5)
 
 
-def test_frames_of_few_pixels_and_scores_of_many_are_not_passed_over() -> None:
-    random = np.random.default_rng(1)
-    frames = scene(50, 0.4, frames=3000)
-    for scores, labels in frames:
-        scores[random.random(50) < 0.4] = 98.0  # a tie of a third of the pixels must have an edge of its own
-        labels[:2] = 0, 1
-    found, expected = numbers(frames, 1024)
-    np.testing.assert_allclose(found, expected, atol=4e-3)
-    assert 98.0 in find(frames, 1024).edges
-
-
 @settings(max_examples=50, deadline=None)
 @given(hnp.arrays(np.float32, (40,), elements=st.floats(-4, 4, width=32)), st.sampled_from([4, 64]))
 def test_a_threshold_flags_the_pixels_of_its_bin_and_of_higher_ones(scores: np.ndarray, most: int) -> None:

@@ -147,15 +147,6 @@ def test_ignored_pixels_split_predictions_before_they_are_labelled():
     assert component_counts(scores, label, 0.5, "smiyc-obstacle")[34] == 2
 
 
-def test_a_background_below_the_limit_is_void_as_in_the_original():
-    label, scores = np.ones((30, 30), np.uint8), np.ones((30, 30), np.float16)
-    label[0, 0:9] = 0
-    result = component_result(component_counts(scores, label, 0.5, "smiyc-obstacle"))
-    assert result["ppv"] == 1.0  # the 9 pixels beside the truth do not count
-    label[0, 0:11] = 0
-    assert component_result(component_counts(scores, label, 0.5, "smiyc-obstacle"))["ppv"] < 1.0
-
-
 def test_a_perfect_map_has_no_component_as_in_the_original():
     label = boxes((60, 60), (5, 5, 30, 30)).astype(np.uint8)
     result = component_result(component_counts(label.astype(np.float16), label, 1.0, "smiyc-anomaly"))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,7 +17,7 @@ from segunc.metrics.calibration import bin_counts
 from segunc.metrics.counting import Counts, detection_curve
 from segunc.metrics.selective import risk_coverage
 from segunc.plots import evaluation as figures
-from segunc.plots.charts import WIDTH, Line, line_style, save_figure, thin
+from segunc.plots.charts import WIDTH, save_figure, thin
 from tests.metrics.keys import count_keys
 from tools.study.scatter import Panel, Point, frontier, scatter_figure
 
@@ -152,15 +150,6 @@ def test_drawn_curves_are_those_of_scikit_learn():
         assert set(map(tuple, np.round(drawn, 9))) <= {tuple(np.round(point, 9)) for point in expected}
 
 
-def test_precision_is_drawn_in_steps_so_that_the_area_is_the_average_precision():
-    line = pr().axes[0].lines[5]
-    x, y = line.get_data()
-    assert line.get_drawstyle() == "steps-pre"
-    drawn = np.sum(np.diff(x) * y[1:])
-    value = figures.precision_recall_line("", detection_curve(counts(5)), 0).value
-    assert drawn == pytest.approx(value, abs=2e-3)
-
-
 def words(texts: Sequence[Any]) -> list[str]:
     return [text.get_text() for text in texts]
 
@@ -192,17 +181,6 @@ def test_reliability_draws_accuracy_over_confidence():
     np.testing.assert_array_equal(line.get_ydata()[filled], (correct / np.maximum(pixels, 1))[filled])
 
 
-def test_every_line_looks_different_in_colour_and_in_grey():
-    looks = [(line_style(i)["color"], str(line_style(i)["linestyle"])) for i in range(35)]
-    assert len(set(looks)) == 35
-    assert len({dashes for _, dashes in looks[:5]}) == 5
-
-
-def test_a_place_keeps_the_look_of_a_name():
-    line = Line("deterministic-energy", np.array([0.0, 1.0]), np.array([0.0, 1.0]), place=6)
-    assert figures.roc_figure([line], "pooled").axes[0].lines[1].get_color() == line_style(6)["color"]
-
-
 @pytest.mark.parametrize("most", [10, 200, 2000])
 def test_thinning_keeps_the_ends_and_the_shape(most):
     curve = detection_curve(count_keys(*pixels(4, 60000)))
@@ -230,8 +208,3 @@ def test_files_are_whole_and_the_same_whatever_the_settings_of_the_process(tmp_p
     assert b"false positive rate (per-image)" in first[1].read_bytes()  # text stays text
     with Image.open(first[2]) as picture:
         assert picture.width == round(WIDTH * 300)
-
-
-def test_no_state_of_pyplot_is_made():
-    code = "import sys, segunc.plots.evaluation; sys.exit('matplotlib.pyplot' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
