@@ -74,10 +74,8 @@ def evaluate_maps(
         if failure["name"] not in frames:
             evaluator.leave_out(failure["name"], f"failed when it was predicted: {failure['reason']}")
     result = evaluator.result()
-    for kind, source, files in (
-        ("anomaly", anomaly_labels, label_files.anomaly_files),
-        ("class", labels, label_files.class_files),
-    ):
+    kinds = ("anomaly", anomaly_labels, label_files.anomaly_files), ("class", labels, label_files.class_files)
+    for kind, source, files in kinds:
         if source is not None:
             result["counts"][f"frames_without_{kind}_label"] = len(frames - files.keys())
             # Many labels that no frame claims mean that the maps cover only a part of the set.

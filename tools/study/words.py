@@ -117,7 +117,7 @@ def check_settings(method: str, config: dict[str, Any], where: str) -> None:
         try:
             parse_config(kind, path, [], entry.config, data=entry.data, selects=entry.selects)
         except InputError as error:
-            raise InputError(f"{where}: {error.given}", error.expected, error.remedy) from error
+            raise error.within(where) from error
 
 
 def fingerprint(folder: Path) -> str:
