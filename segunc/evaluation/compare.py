@@ -11,8 +11,7 @@ from pathlib import Path
 from segunc.core.errors import InputError
 from segunc.core.terminal import visible
 from segunc.evaluation import flagged, judged
-from segunc.evaluation.breakdown import ByObject
-from segunc.evaluation.parts import PARTS, PROTOCOLS, Components
+from segunc.evaluation.parts import PARTS, PROTOCOLS, ByObject, Components
 from segunc.evaluation.resampling import Chance, NumberPath, paired_difference
 from segunc.evaluation.results import Cell, EvaluationResult
 

@@ -19,11 +19,10 @@ import numpy.typing as npt
 from segunc.core.errors import InputError, PartialFailure
 from segunc.data.class_mapping import ClassMapping
 from segunc.data.labels import IGNORE, LabelMap
-from segunc.evaluation.breakdown import ByObject, PooledGroup, group_frames
 from segunc.evaluation.flagged import FalseAlarms, Hits, Threshold
 from segunc.evaluation.labelled_frame import CONFIDENCE, Array, Form, LabelledFrame
-from segunc.evaluation.parts import PARTS, AnomalyProtocol, Components, Forms, Part
-from segunc.evaluation.resampling import NumberPath, Replicates, Resampling, resampled_units
+from segunc.evaluation.parts import PARTS, AnomalyProtocol, ByObject, Components, Forms, Part, PooledGroup
+from segunc.evaluation.resampling import NumberPath, Replicates, Resampling, group_frames, resampled_units
 from segunc.metrics.bins import BinFinder, ScoreBins
 from segunc.metrics.components import TRACKS
 from segunc.metrics.counting import NO_ANOMALY, Counts, fits_half

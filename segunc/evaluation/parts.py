@@ -17,7 +17,7 @@ Most are an :class:`ArrayPart` with a section, metrics, two words on what they n
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache, partial
 from typing import Any, ClassVar, Generic, Literal, TypeVar, cast, get_args
@@ -33,6 +33,7 @@ from segunc.maps.encoding import keys_to_half
 from segunc.metrics import calibration, components, counting, segmentation, selective, smiyc
 from segunc.metrics.bins import ScoreBins
 from segunc.metrics.counting import KEYS, Counts, detection_curve
+from segunc.metrics.objects import NO_OBJECT, OBJECT_NUMBERS, ObjectBins, object_counts, object_numbers
 from segunc.metrics.smiyc import SmiycBins
 
 State = TypeVar("State")
@@ -176,6 +177,48 @@ class Pooled(AnomalyPart[Counts]):
 
     def why(self, counts: Counts, name: NumberPath) -> str:
         return str(detection_curve(counts).undefined)
+
+
+class PooledGroup(Pooled):
+    """The pooled numbers of the frames of one group."""
+
+    def __init__(self, score: str, group: str, members: Collection[str]) -> None:
+        super().__init__(score)
+        self.group, self.members, self.section = group, members, ("scores", score, "groups", group, "pooled")
+
+    def count(self, frame: LabelledFrame) -> Counts | None:
+        return super().count(frame) if frame.name in self.members else None
+
+
+class ByObject(ArrayPart):
+    """The pooled numbers of the objects of each bin against all normal pixels, and the share of them that is found; see
+    :mod:`segunc.metrics.objects`. Its counts are ``[1 + 2 B, K]`` by key or bin: normal pixels, then those of ``object_counts``."""
+
+    needs, lacks = "anomaly", NO_ANOMALY_LABEL
+    metrics = (*AREAS, higher("found", "found"), *map(Metric, ("objects", "pixels")))
+    coarse = COARSE_KEYS
+
+    def __init__(self, score: str, bins: ObjectBins) -> None:
+        self.score, self.bins, self.section = score, bins, ("scores", score, bins.kind)
+        self.names = tuple((name, number) for name in bins.names for number in OBJECT_NUMBERS)
+        self.rows = 1 + 2 * len(bins.names)
+        self.point = frozenset(name for name in self.names if name[1] in ("objects", "pixels"))
+
+    def count(self, frame: LabelledFrame) -> Counts | None:
+        counts, objects = frame.anomaly_counts(self.score), frame.objects
+        if counts is None or objects is None:
+            return None
+        keys, size = frame.keys(self.score, objects.number > 0)
+        return np.concatenate([counts[:1], object_counts(keys, objects, self.bins, size)])
+
+    def numbers(self, counts: Counts, forms: Forms) -> Numbers:
+        rows = object_numbers(counts[0], counts[1:])
+        return {
+            (name, key): value for name, row in zip(self.bins.names, rows, strict=True) for key, value in row.items()
+        }
+
+    def why(self, counts: Counts, name: NumberPath) -> str:
+        return NO_OBJECT if counts[0].any() else counting.NO_NORMAL
 
 
 class PerImage(AnomalyPart[Counts]):

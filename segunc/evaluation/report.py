@@ -9,9 +9,8 @@ from operator import getitem
 from typing import Any
 
 from segunc.evaluation import flagged, judged, parts
-from segunc.evaluation.breakdown import ByObject
 from segunc.evaluation.compare import first_of, markdown_table
-from segunc.evaluation.parts import titles
+from segunc.evaluation.parts import ByObject, titles
 from segunc.metrics.objects import NO_OBJECT
 
 Table = tuple[str, Sequence[Sequence[str]]]  # a title, and rows with a header

@@ -19,7 +19,7 @@ import hashlib
 import io
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -37,6 +37,8 @@ MIN_REPLICATES = 40  # replicates below which the 2.5 and 97.5 percentiles would
 MAX_REPLICATES = 20_000  # the weights of 10,000 units are gigabytes beyond
 MAX_BYTES = 2**28  # of what is read: 3000 numbers in as many replicates take 240 MB
 MIN_UNITS = 15  # a rule, no limit of the method: fewer frames or blocks are seldom a sample of what they stand for
+OTHER = "other"  # the group of frames whose names a pattern does not match, or a list does not hold
+MAX_GROUPS = 100
 NumberPath = tuple[str, ...]  # of a number in a result: ("scores", "entropy", "pooled", "auroc"); dotted in a file
 Floats = npt.NDArray[np.float64]
 
@@ -126,6 +128,41 @@ def _blocks_of_time(how: str, seconds: float, time_of: Callable[[str], float | N
         return f"{name.rpartition('/')[0]}/{int(time // seconds)}"
 
     return unit
+
+
+def group_frames(how: str | Mapping[str, str], frames: Collection[str]) -> dict[str, set[str]]:
+    """Return the frames of each group by its name, :data:`OTHER` last.
+
+    Args:
+        how: a regular expression, whose match in the name of a frame (its first group, where it has one) names the group, or a
+            mapping from frames to groups.
+        frames: those with an anomaly label.
+
+    Raises:
+        InputError: no regular expression, no frame belongs to a group, or there are more than :data:`MAX_GROUPS` groups.
+    """
+    if isinstance(how, str):
+        try:
+            pattern = re.compile(how)
+        except re.error as error:
+            message = f"--groups '{how}' is neither a CSV file nor a regular expression ({error})"
+            raise InputError(message, hint="--groups '^[a-z_]+' takes the letters before a number") from error
+        matches = {frame: pattern.search(frame) for frame in frames}
+        group_of = {frame: match[min(pattern.groups, 1)] or OTHER for frame, match in matches.items() if match}
+    else:
+        group_of = {frame: how[frame] for frame in frames if frame in how}
+    groups: dict[str, set[str]] = {name: set() for name in sorted({*group_of.values()} - {OTHER})}
+    for frame in frames:
+        groups.setdefault(group_of.get(frame, OTHER), set()).add(frame)
+    if not group_of or len(groups) > MAX_GROUPS:
+        fault = (
+            f"makes {len(groups)} groups, more than {MAX_GROUPS}"
+            if group_of
+            else "names no frame with an anomaly label"
+        )
+        example = f"; a frame's name is {min(frames)}" if frames else ""
+        raise InputError(f"--groups {how if isinstance(how, str) else 'CSV'} {fault}{example}")
+    return groups
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,8 @@ from segunc.core.errors import InputError
 from segunc.core.files import read_json
 from segunc.evaluation.resampling import NumberPath, Replicates, load_replicates, sidecar_path
 
-ABOUT = (
-    *("intervals", "reasons", "counts", "left_out", "forms", "run", "bootstrap", "unfinished"),
-    *("component_mode", "flagged_regions_from"),  # of earlier versions
-)
-"""What a result says of its numbers; every other key is a section that holds numbers."""
+ABOUT = ("counts", "run", "bootstrap")
+"""Sections whose numbers are about the evaluation; every other section holds numbers of a table."""
 
 
 @dataclass(frozen=True)

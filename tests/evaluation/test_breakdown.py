@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from segunc.core.errors import InputError
-from segunc.evaluation.breakdown import ByObject, group_frames
 from segunc.evaluation.compare import HIDDEN
 from segunc.evaluation.evaluator import EvaluationOptions, Evaluator
 from segunc.evaluation.labelled_frame import LabelledFrame
+from segunc.evaluation.parts import ByObject
 from segunc.evaluation.report import format_metrics
-from segunc.evaluation.resampling import Resampling
+from segunc.evaluation.resampling import Resampling, group_frames
 from segunc.gallery.description import metrics_tables
 from segunc.metrics.objects import ObjectBins
 from tests.metrics.test_objects import scene
