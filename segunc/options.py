@@ -213,7 +213,7 @@ GROUPS = {
     "the network and what it sees": "classes drop_classes mean std arguments size bits tile overlap",
     "draws": "draws seed seeds alpha scheme scope redraw",
     "scores": "scores score overlay_score component_threshold statistic label_score top apart keys baseline",
-    "what is measured": "protocols components component_mode by sizes groups flag flag_region replicates resample",
+    "what is measured": "protocols components by groups flag replicates resample",
     "speed": "device precision compile chunk frames_at_once threads engine workers shards ray_address",
     "output": "out to compact exact panel overlay ranges format theme video fps anomaly_only limit plots logger verify repair overwrite",
 }
@@ -508,21 +508,16 @@ class EvaluateOptions(SamplingOptions, ClassTruthOptions, MappedLabelOptions):
         bits (N): bits that 16-bit images use, of 12 for instance the highest value is 4095 (default 16); with --model
         protocols (A,B): how anomaly pixels are pooled: pooled, per-image, smiyc (default pooled,per-image)
         components (A,B): component tracks smiyc-anomaly, smiyc-obstacle: anomalies as objects, in a second pass
-        component_mode: score > threshold as the benchmark cuts (default), or >=
         by (A,B): anomaly numbers also by size of the connected objects, or by distance, the place of their lowest pixel in the frame's
             height: size, distance, or none (default size)
-        sizes (A,B): edges between sizes of objects, in pixels or as shares of the frame, e.g. 0.05%,0.5%,5% (default
-            100,500,2500,10000,50000)
         groups (PATTERN|CSV): anomaly numbers also by groups of frames: what a regular expression finds in their names (its first group,
             where it has one), or a CSV with the columns frame,group; frames without one are the group other
         flag (SCORE=VALUE|JSON[:RECALL]): also what thresholds flag: false alarms by class, precision and recall; SCORE=VALUE, or an
             earlier result, whose scores all have one for a recall of 0.8 (default) and 0.95 (may be repeated)
-        flag_region (N): pixels from which on a flagged region counts (default 50)
         replicates (R): of the bootstrap intervals (default 2000; 0: none)
         resample (UNIT): what is resampled: frame (default), folder, or a regular expression; frames with one match stay together.
             REGEX@N: blocks of N of the number that its last group finds, e.g. '^(Seq05VD)_f(\\d+)@300'; 10s: blocks of 10 s of a video
         plots (DIR): folder for figures (PDF, SVG, PNG) and the points of their curves (curves.json)
-        logger: also log the numbers there; its own environment variables say where to, and whether offline
     """
 
     maps: Folder | None = field(default=None, kw_only=False, metadata={"exclusive": True})
@@ -538,16 +533,12 @@ class EvaluateOptions(SamplingOptions, ClassTruthOptions, MappedLabelOptions):
         ["pooled", "per-image"]
     )
     components: Names | None = None
-    component_mode: Literal["smiyc", "inclusive"] = "smiyc"
     by: Names = option(["size"])
-    sizes: Names = option([])
     groups: Annotated[str | Mapping[str, str], frame_groups] | None = None
     flag: Names = option([], action="extend")
-    flag_region: NonNegativeInt = 50
     replicates: NonNegativeInt = 2000
     resample: str = "frame"
     plots: Folder | None = None
-    logger: Literal["tensorboard", "wandb", "mlflow"] | None = None
 
 
 @dataclass(frozen=True)
@@ -668,7 +659,7 @@ class CompareOptions(DeviceOptions):
 
     Args:
         results (JSON): results of evaluate
-        out (FILE): also write the tables: .md (Markdown) or .csv
+        out (FILE): also write the tables there, as Markdown
         names (A,B): names of the results (default: the files' names)
         scores (A,B): compare these scores, of one result or of several; RESULT:SCORE takes that of one, e.g. base:msp,abnn:entropy
         keys (A,B): numbers to show, as dotted paths with wildcards: '*.pooled.*,*.miou'

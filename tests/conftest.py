@@ -42,7 +42,7 @@ def denormals() -> Iterator[None]:
 def few_units() -> Iterator[None]:
     """Intervals of sets as small as the toy scenes, which are too few for them."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("segunc.evaluation.resampling.FEWEST_UNITS", 2)
+        patch.setattr("segunc.evaluation.resampling.MIN_UNITS", 2)
         yield
 
 

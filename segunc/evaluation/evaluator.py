@@ -1,17 +1,16 @@
-"""Gather the counts of a whole run, frame by frame, and turn them into one result. Memory grows with resampled units alone.
+"""Sum the counts of a run frame by frame, and turn them into one result. Memory grows with resampled units alone.
 
-Only arrays come in, from files or straight from a network: the stored form of each score is what is counted, so both give the
-same numbers to the last digit. Components need a second pass over the frames, at the thresholds that the first one found.
+Arrays come in, from files or straight from a network. The stored form of each score is counted, so both give the same numbers to
+the last digit. Components need a second pass over the frames, at the thresholds that the first pass found.
 """
 
 from __future__ import annotations
 
-import math
 import zlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -20,20 +19,19 @@ import numpy.typing as npt
 from segunc.core.errors import InputError, PartialFailure
 from segunc.data.class_mapping import ClassMapping
 from segunc.data.labels import IGNORE, LabelMap
-from segunc.evaluation.breakdown import ByObject, Grouped, group_frames
-from segunc.evaluation.flagged import SMALLEST_REGION, FalseAlarms, Hits, Threshold
+from segunc.evaluation.flagged import FalseAlarms, Hits, Threshold
 from segunc.evaluation.labelled_frame import CONFIDENCE, Array, Form, LabelledFrame
-from segunc.evaluation.parts import PARTS, AnomalyProtocol, Components, Forms, Part, Pooled, Selective
-from segunc.evaluation.resampling import NumberPath, Replicates, Resampling, resampled_units
+from segunc.evaluation.parts import PARTS, AnomalyProtocol, ByObject, Components, Forms, Part, PooledGroup
+from segunc.evaluation.resampling import NumberPath, Replicates, Resampling, group_frames, resampled_units
 from segunc.metrics.bins import BinFinder, ScoreBins
-from segunc.metrics.components import TRACKS, Mode
+from segunc.metrics.components import TRACKS
 from segunc.metrics.counting import NO_ANOMALY, Counts, fits_half
 from segunc.metrics.objects import ObjectBins
 
 State = TypeVar("State")
 Result = dict[str, Any]  # the content of metrics.json
 NO_INTERVALS = Resampling(0)
-_COUNTS = (
+_PIXEL_COUNTS = (
     *("anomaly_frames", "anomaly_frames_with_both_classes", "pixels"),
     *("anomaly_pixels", "normal_pixels", "ignored_pixels"),
     *("labelled_frames", "labelled_pixels", "ignored_label_pixels"),
@@ -41,36 +39,27 @@ _COUNTS = (
 
 
 class Tally(Generic[State]):
-    """The summed counts of a part, over all frames or those of a group, and those of each resampled unit, packed and in a coarser form
-    because there are many. ``section`` is their place in ``metrics.json``."""
+    """The summed counts of a part: over all frames, and in a coarser form over the frames of each resampled unit."""
 
-    def __init__(self, part: Part[State] | Grouped, resampling: Resampling) -> None:
-        self.group = part if isinstance(part, Grouped) else None
-        self.part: Part[State] = part.part if isinstance(part, Grouped) else part
-        score, below = self.part.section[:2], self.part.section[2:]
-        self.section = self.part.section if self.group is None else (*score, "groups", self.group.group, *below)
-        self.resampling, self.frames = resampling, 0
+    def __init__(self, part: Part[State], resampling: Resampling) -> None:
+        self.part, self.resampling, self.frames = part, resampling, 0
         self._counts: list[State] = []
-        self._units: list[tuple[str, bytes]] = []  # coarse counts int64, flat
-        self._unit: str | None = None
-        self._pending: Counts | None = None
-
-    def count(self, frame: LabelledFrame) -> State | None:
-        """The counts of a frame; None where it lacks what the part needs, or is of another group."""
-        return self.part.count(frame) if self.group is None or frame.name in self.group.members else None
+        self._units: list[tuple[str, bytes]] = []  # unit -> compressed coarse counts, int64
+        self._unit = ""
+        self._unit_counts: Counts | None = None
 
     def add(self, counts: State, unit: str) -> None:
+        """Add the counts of a frame of a resampled unit."""
         self.frames += 1
         self._counts.append(counts)
         if len(self._counts) > self.part.batch:
             self._counts = [self.part.combine(self._counts)]
-        if not self.resampling.replicates:
-            return
-        if unit != self._unit:
-            self._flush()
-            self._unit = unit
-        coarse = self.part.coarsen(counts)
-        self._pending = coarse if self._pending is None else self._pending + coarse
+        if self.resampling.replicates:
+            if unit != self._unit:
+                self._close_unit()
+                self._unit = unit
+            coarse = self.part.coarsen(counts)
+            self._unit_counts = coarse if self._unit_counts is None else self._unit_counts + coarse
 
     @property
     def total(self) -> State | None:
@@ -80,44 +69,49 @@ class Tally(Generic[State]):
         return self._counts[0] if self._counts else None
 
     def replicates(self, at_once: int = 64) -> Iterator[Counts]:
-        """The coarse counts of each replicate, int64 of the form of :meth:`Part.coarsen`; none without a count or replicates."""
+        """Yield the coarse counts of each replicate, int64 of the form of :meth:`Part.coarsen`."""
         total = self.total
-        self._flush()
+        self._close_unit()
         if total is None or not self._units:
             return
         units = np.stack([np.frombuffer(zlib.decompress(packed), np.int64) for _, packed in self._units])
         weights = np.stack([self.resampling.weights(unit) for unit, _ in self._units])
         filled, shape = np.flatnonzero(units.any(axis=0)), self.part.coarsen(total).shape
-        units = units[:, filled]
+        cells, units = units.shape[1], units[:, filled]
         # Whole numbers below 2^53 add exactly in float64 too, and floats are multiplied many times faster.
         if units.size and units.sum(axis=0).max() * int(weights.max()) < 1 << 53:
             units, weights = units.astype(np.float64), weights.astype(np.float64)
         for start in range(0, self.resampling.replicates, at_once):
             for row in weights[:, start : start + at_once].T @ units:
-                counts = np.zeros(math.prod(shape), np.int64)
+                counts = np.zeros(cells, np.int64)
                 counts[filled] = row
                 yield counts.reshape(shape)
 
     def replicate_numbers(self, forms: Forms) -> dict[NumberPath, npt.NDArray[np.float64]]:
-        """For each number that all frames together define its replicates ``[R]``, NaN where one defines none; moved by the
-        difference that the coarser counts make over all frames."""
+        """Return the replicates ``[R]`` of each number that all frames together define, NaN where a replicate defines none.
+
+        They are shifted by the difference that the coarser counts make over all frames.
+        """
         total, part = self.total, self.part
-        rows = [part.numbers(part.refine(one), forms) for one in self.replicates()]
-        if total is None or not rows:
+        if total is None or not self.resampling.replicates:
             return {}
         exact, coarse = part.numbers(total, forms), part.numbers(part.refine(part.coarsen(total)), forms)
-        columns = {}
-        for name, value in exact.items():
-            near = coarse[name]
-            if value is not None and near is not None:
-                columns[name] = np.array([row[name] for row in rows], np.float64) + (value - near)  # None becomes NaN
-        return columns
+        shifts = {
+            name: value - near
+            for name, value in exact.items()
+            if value is not None and (near := coarse[name]) is not None and name not in part.point
+        }
+        columns = np.empty((len(shifts), self.resampling.replicates))
+        for number, counts in enumerate(self.replicates()):
+            numbers = part.numbers(part.refine(counts), forms)
+            columns[:, number] = np.array([numbers[name] for name in shifts], np.float64)  # None becomes NaN
+        return {name: column + shift for (name, shift), column in zip(shifts.items(), columns, strict=True)}
 
-    def _flush(self) -> None:
-        if self._pending is not None and self._unit is not None:
-            # A tenth of the memory: most cells of a large part are empty, and most counts small.
-            self._units.append((self._unit, zlib.compress(self._pending.astype(np.int64).tobytes(), 1)))
-        self._unit = self._pending = None
+    def _close_unit(self) -> None:
+        if self._unit_counts is not None:
+            # Compressed to a tenth: most cells of a large part are empty, and most counts small.
+            self._units.append((self._unit, zlib.compress(self._unit_counts.astype(np.int64).tobytes(), 1)))
+        self._unit_counts = None
 
 
 class Gatherer:
@@ -127,10 +121,7 @@ class Gatherer:
     """
 
     def __init__(
-        self,
-        parts: Sequence[Part[Any] | Grouped],
-        resampling: Resampling,
-        unit: Callable[[str], str] | None = None,
+        self, parts: Sequence[Part[Any]], resampling: Resampling, unit: Callable[[str], str] | None = None
     ) -> None:
         self.resampling = resampling
         self.unit = unit or (lambda name: name)
@@ -140,13 +131,13 @@ class Gatherer:
         self._replicates: Replicates | None = None
 
     def add(self, frame: LabelledFrame) -> None:
-        """Count a frame; nothing of it where a part cannot count it or a map is stored in another form than before: InputError."""
+        """Count a frame; where a part cannot, or a map is stored in another form than before, raise InputError and count nothing."""
         forms = dict(self.forms)
         for name in frame.stored:
             form = frame.form(name)
             if forms.setdefault(name, form) != form:
-                raise InputError(f"the map '{name}' is stored as {form}", f"{forms[name]}, as in the frames before it")
-        counts = [tally.count(frame) for tally in self.tallies]
+                raise InputError(f"the map '{name}' is stored as {form}, and as {forms[name]} in the frames before it")
+        counts = [tally.part.count(frame) for tally in self.tallies]
         unit = self.unit(frame.name)
         self.forms, self._replicates = forms, None
         self.units.add(unit)
@@ -155,12 +146,12 @@ class Gatherer:
                 tally.add(part_counts, unit)
 
     def incomplete(self, tally: Tally[Any]) -> str | None:
-        """Why a part has no numbers, whatever its counts are; None where it has."""
+        """Return why a part has no numbers, whatever its counts are; None where it has."""
         return None
 
     def counts(self, kind: type[Part[Any]]) -> dict[str, Any]:
-        """Score -> the summed counts of its part of a kind, None where no frame was counted; of a part without one ``""``."""
-        return {getattr(t.part, "score", ""): t.total for t in self.tallies if isinstance(t.part, kind) and not t.group}
+        """Return the summed counts of each part of a kind by its score (``""`` without one), None where no frame was counted."""
+        return {getattr(t.part, "score", ""): t.total for t in self.tallies if type(t.part) is kind}
 
     def place_numbers(self, result: Result, reasons: dict[str, str]) -> None:
         """Put every number into a result, None with its reason (by dotted path) where there is none."""
@@ -171,36 +162,37 @@ class Gatherer:
             if total is not None and not why:
                 numbers |= part.numbers(total, self.forms)
             for name in part.names:
-                path = (*tally.section, *name)
-                place = result
+                path = (*part.section, *name)
+                section = result
                 for key in path[:-1]:
-                    place = place.setdefault(key, {})
-                place[path[-1]] = numbers[name]
+                    section = section.setdefault(key, {})
+                section[path[-1]] = numbers[name]
                 if numbers[name] is None:
                     reasons[".".join(path)] = why or (part.lacks if total is None else part.why(total, name))
 
     def replicates(self) -> Replicates:
-        """The numbers of every bootstrap replicate; no paths without resampling."""
-        if self._replicates is not None:
-            return self._replicates
-        rows: dict[str, npt.NDArray[np.float64]] = {}
-        for tally in self.tallies:
-            if not self.incomplete(tally):
-                for name, row in tally.replicate_numbers(self.forms).items():
-                    if name not in tally.part.point:
-                        rows[".".join((*tally.section, *name))] = row
-        values = np.stack([*rows.values()]) if rows else np.zeros((0, self.resampling.replicates))
-        self._replicates = Replicates(tuple(rows), values, self.resampling.seed, tuple(sorted(self.units)))
+        """Return the numbers of every bootstrap replicate; no paths without resampling."""
+        if self._replicates is None:
+            rows = {
+                ".".join((*tally.part.section, *name)): row
+                for tally in self.tallies
+                if not self.incomplete(tally)
+                for name, row in tally.replicate_numbers(self.forms).items()
+            }
+            values = np.stack([*rows.values()]) if rows else np.zeros((0, self.resampling.replicates))
+            self._replicates = Replicates(tuple(rows), values, self.resampling.seed, tuple(sorted(self.units)))
         return self._replicates
 
 
 class Evaluator(Gatherer):
     """Counts frames by all parts there are; :meth:`result` gives the numbers, and names the frames that could not be counted.
 
-    Every frame with an anomaly label must bring all the scores; ``classes`` are the label map (a mapping where the network has other
-    classes) or the class names by train id, None where no class labels are evaluated, and ``protocols`` none where no anomaly labels
-    are. ``unit_codes`` as of :class:`LabelledFrame`, and so ``bins``, set before the first frame (:meth:`find_bins`); ``further`` parts count beside those of :data:`PARTS`. InputError where there is
-    nothing to evaluate.
+    Args:
+        score_names: scores that every frame with an anomaly label must bring.
+        classes: the label map, or the class names by train id; None where no class labels are evaluated.
+        protocols: of the anomaly labels; none where there are no such labels.
+        further: parts that count beside those of :data:`PARTS`.
+        unit_codes, resampling, unit: as of :class:`LabelledFrame` and :class:`Gatherer`.
     """
 
     def __init__(
@@ -212,13 +204,13 @@ class Evaluator(Gatherer):
         unit_codes: Collection[str] | None = None,
         resampling: Resampling = NO_INTERVALS,
         unit: Callable[[str], str] | None = None,
-        further: Sequence[Part[Any] | Grouped] = (),
+        further: Sequence[Part[Any]] = (),
     ) -> None:
         self.score_names = tuple(score_names)
         self.classes = tuple(classes.classes if isinstance(classes, LabelMap) else classes or ())
         self.mapping = classes if isinstance(classes, ClassMapping) else None
         if not (self.score_names and protocols) and not self.classes:
-            raise InputError("neither scores nor classes to evaluate", "at least one of them")
+            raise InputError("there is neither a score nor a class to evaluate")
         self.protocols, self.unit_codes, self.bins = tuple(protocols), unit_codes, dict[str, ScoreBins]()
         parts = [part for build in PARTS.values() for part in build(self.score_names, self.classes, self.protocols)]
         super().__init__([*parts, *further], resampling, unit)
@@ -234,30 +226,34 @@ class Evaluator(Gatherer):
         labels: npt.NDArray[np.uint8] | None = None,
         anomaly: npt.NDArray[np.uint8] | None = None,
     ) -> bool:
-        """Count a frame, given by its name and the fields of :class:`LabelledFrame`; whether it was counted."""
+        """Count a frame, given by its name and the fields of :class:`LabelledFrame`; return whether it was counted."""
         labels = labels if self.classes else None
         used = {name: stored[name] for name in (*self.score_names, CONFIDENCE) if name in stored}
+        arrays = (prediction, mean_probabilities, labels, anomaly)
         try:
-            given = (prediction, mean_probabilities, labels, anomaly, self.unit_codes, self.mapping, self.bins)
-            maps = LabelledFrame(frame, used, *given)
-            self.add(maps)
+            labelled = LabelledFrame(frame, used, *arrays, self.unit_codes, self.mapping, self.bins)
+            self.add(labelled)
         except InputError as error:
             self.leave_out(frame, str(error))
             return False
-        normal, anomalous, ignored = maps.anomaly_pixels.tolist()
-        added = {"frames_scored": 1, "anomaly_frames": anomaly is not None, "pixels": normal + anomalous}
-        added |= {"anomaly_pixels": anomalous, "normal_pixels": normal, "ignored_pixels": ignored}
-        added |= {"anomaly_frames_with_both_classes": bool(normal and anomalous)}
+        normal, anomalous, ignored = labelled.anomaly_pixels.tolist()
+        self._counts.update(
+            frames_scored=1,
+            anomaly_frames=anomaly is not None,
+            anomaly_frames_with_both_classes=bool(normal and anomalous),
+            pixels=normal + anomalous,
+            anomaly_pixels=anomalous,
+            normal_pixels=normal,
+            ignored_pixels=ignored,
+        )
         if labels is not None and prediction is not None:
             unlabelled = int(np.count_nonzero(labels == IGNORE))
-            added |= {"labelled_frames": 1, "ignored_label_pixels": unlabelled}
-            added |= {"labelled_pixels": labels.size - unlabelled}
-        for key, number in added.items():
-            self._counts[key] += number
+            labelled_pixels = labels.size - unlabelled
+            self._counts.update(labelled_frames=1, ignored_label_pixels=unlabelled, labelled_pixels=labelled_pixels)
         return True
 
     def find_bins(self, frames: Iterable[LabelledFrame]) -> None:
-        """Make bins of the scores whose float maps 16 bits cannot hold; ``frames`` are all that follow, with maps of floats alone."""
+        """Make bins of the scores that 16 bits cannot hold, from the float maps of all frames that will be counted."""
         rows = sum(tally.part.rows for tally in self.tallies)
         finders: dict[str, BinFinder] = {}
         wide: set[str] = set()
@@ -273,40 +269,26 @@ class Evaluator(Gatherer):
 
     def notes(self) -> list[str]:
         """Return what a user should know of scores that 16 bits cannot hold, in a sentence each."""
-        pixels = self._counts["pixels"] + self._counts["labelled_pixels"]
-        notes = [
-            f"{number} of {pixels} pixels of '{name}' were merged with others of nearly their score"
-            for name, number in self._merged_pixels().items()
-            if number > pixels / 1000
-        ]
         rounded = ", ".join(f"'{name}'" for name in self.score_names if name in self.bins)
-        if rounded and "smiyc" in self.protocols:
-            notes.append(f"the protocol smiyc rounds {rounded} to float16, as its benchmark does; the others do not")
-        return notes
-
-    def _merged_pixels(self) -> dict[str, int]:
-        """Pixels that share a bin with another kind of pixels of another score, by score."""
-        found = Counter[str]()
-        for kind in (Pooled, Selective):
-            for score, counts in self.counts(kind).items():
-                if score in self.bins and counts is not None:
-                    found[score] += self.bins[score].merged(counts)
-        return dict(+found)
+        if not rounded or "smiyc" not in self.protocols:
+            return []
+        return [f"the protocol smiyc rounds {rounded} to float16, as its benchmark does; the others do not"]
 
     def leave_out(self, frame: str, reason: str) -> None:
         """Note a frame that cannot be counted, one that could not be read for instance."""
         self._left_out.append({"frame": frame, "reason": reason})
 
     def result(self) -> Result:
-        """The numbers of all frames so far, in the form of ``metrics.json``; PartialFailure where none could be counted.
+        """Return the numbers of all frames so far, in the form of ``metrics.json``.
 
-        Every number that cannot be made is None, and ``reasons`` says why under its dotted path.
+        Every number that cannot be made is None, and ``reasons`` says why under its dotted path. Raises PartialFailure where no
+        frame could be counted.
         """
         scored, lost = self._counts["frames_scored"], len(self._left_out)
         if scored == 0:
             first = f" (first {self._left_out[0]['frame']}: {self._left_out[0]['reason']})" if lost else ""
-            expected = "maps and labels of the same frames; check that the labels belong to these maps"
-            raise PartialFailure(f"none of {lost} frames could be scored{first}; expected {expected}")
+            message = f"none of {lost} frames could be scored{first}; check that the labels belong to these maps"
+            raise PartialFailure(message)
         result: Result = {"scores": {}, "segmentation": {}, "calibration": {}, "selective": {}}
         reasons: dict[str, str] = {}
         self.place_numbers(result, reasons)
@@ -315,15 +297,13 @@ class Evaluator(Gatherer):
         place_intervals(result, self.replicates())
         result["reasons"] = reasons
         result["counts"] = {"frames": scored + lost, "frames_scored": scored, "frames_left_out": lost}
-        result["counts"] |= {key: self._counts[key] for key in _COUNTS}
+        result["counts"] |= {key: self._counts[key] for key in _PIXEL_COUNTS}
         result["counts"]["resampled_units"] = len(self.units)
-        if merged := self._merged_pixels():
-            result["counts"]["merged_pixels"] = merged
         for tally in self.tallies:
-            if tally.group is not None:
+            if isinstance(tally.part, PooledGroup):
                 normal, anomalous = (0, 0) if tally.total is None else tally.total.sum(1).tolist()
-                counted = {"anomaly_frames": tally.frames, "normal_pixels": normal, "anomaly_pixels": anomalous}
-                result["counts"].setdefault("groups", {})[tally.group.group] = counted
+                counts = {"anomaly_frames": tally.frames, "normal_pixels": normal, "anomaly_pixels": anomalous}
+                result["counts"].setdefault("groups", {})[tally.part.group] = counts
         result["forms"] = {name: str(self.forms[name]) for name in self.score_names if name in self.forms}
         result["left_out"] = list(self._left_out)
         return result
@@ -333,7 +313,7 @@ class Evaluator(Gatherer):
         if part.needs == "class" and not self.classes:
             return "no class labels were given"
         labelled = self._counts["anomaly_frames" if part.needs == "anomaly" else "labelled_frames"]
-        if 0 < counted < labelled and tally.group is None:
+        if 0 < counted < labelled and not isinstance(part, PooledGroup):
             return f"only {counted} of {labelled} frames with a label hold what it needs"
         ignored = self._counts["ignored_pixels"]
         if part.needs == "anomaly" and labelled and not self._counts["anomaly_pixels"] and ignored:
@@ -341,9 +321,11 @@ class Evaluator(Gatherer):
         return None
 
     def _take_bias_off(self, calibration: Result) -> None:
-        """Add the ECE less its bootstrap bias, ``2 t - mean t*`` (Davison & Hinkley 1997, section 2.2), where there are replicates. An ECE
-        is a mean of absolute values, so that chance alone makes it positive, and the more so the fewer the units. Of a gap that is not
-        there this leaves 2 - sqrt(2) of it; it may come out below 0."""
+        """Add the ECE less its bootstrap bias, ``2 t - mean t*`` (Davison & Hinkley 1997, section 2.2), where there are replicates.
+
+        An ECE is a mean of absolute values, so chance alone makes it positive, and the more so the fewer the units. Of a gap that
+        is not there this leaves 2 - sqrt(2) of it. The result may lie below 0.
+        """
         replicates, ece = self.replicates(), calibration.get("ece")
         row = replicates.of(("calibration", "ece"))
         if row is None or ece is None:
@@ -351,12 +333,11 @@ class Evaluator(Gatherer):
         bias = float(np.nanmean(row)) - ece
         calibration["debiased_ece"] = ece - bias
         if replicates.of(("calibration", "debiased_ece")) is None:
-            own = replace(replicates, paths=("calibration.debiased_ece",), values=row[None] - bias)
-            self._replicates = replicates.joined(own)
+            self._replicates = replicates.joined(("calibration.debiased_ece",), row[None] - bias)
 
 
 def place_intervals(result: Result, replicates: Replicates) -> None:
-    """Put the interval of every number with replicates into a result, and the effective number of its units; or why it has none."""
+    """Put into a result the interval of every number with replicates and its effective number of units, or why it has none."""
     intervals = result.setdefault("intervals", {})
     for path, chance in replicates.chances().items():
         bootstrap = result.setdefault("bootstrap", {})
@@ -369,7 +350,7 @@ def place_intervals(result: Result, replicates: Replicates) -> None:
 
 @dataclass(frozen=True)
 class EvaluationOptions:
-    """What is made of the counts; InputError for an unknown track, or regions of no pixel.
+    """What is made of the counts.
 
     Component tracks need a second pass; their threshold is that of the protocol ``smiyc``, which is evaluated too.
     """
@@ -377,21 +358,17 @@ class EvaluationOptions:
     scores: Sequence[str] | None = None  # to evaluate; None is every score there is
     protocols: Sequence[AnomalyProtocol] = ("pooled", "per-image")
     tracks: Sequence[str] = ()
-    mode: Mode = "smiyc"  # how components are cut: score > threshold, or inclusive: >=
     resampling: Resampling = NO_INTERVALS
     resample: str = "frame"  # the resampled unit, as of :func:`resampled_units`
     map_classes: Mapping[str, str] | None = None  # class of the network -> of the data set; None: they are the same
     by: Sequence[ObjectBins] = ()  # what objects are sorted by
     groups: str | Mapping[str, str] | None = None  # of frames: a pattern of their names, or the group of each
     flag: Mapping[str, Threshold] = field(default_factory=dict)  # score -> from which value on its pixels are flagged
-    smallest_region: int = SMALLEST_REGION  # pixels from which on a flagged region counts
 
     def __post_init__(self) -> None:
         for name in self.tracks:
             if name not in TRACKS:
-                raise InputError(f"component track '{name}'", f"one of {', '.join(TRACKS)}", "check the spelling")
-        if self.smallest_region < 1:
-            raise InputError(f"--flag-region {self.smallest_region}", "at least 1 pixel", "1 counts every region")
+                raise InputError(f"there is no component track '{name}'", hint=f"--components {','.join(TRACKS)}")
 
     def evaluator(
         self,
@@ -401,40 +378,45 @@ class EvaluationOptions:
         *,
         anomalies: Collection[str] | None,
         time_of: Callable[[str], float | None] = lambda frame: None,
-        **given: Any,
+        unit_codes: Collection[str] | None = None,
     ) -> Evaluator:
-        """An evaluator with these options, and further arguments of it; every name of the ``frames`` to come, of which ``anomalies``
-        have an anomaly label (None: none are evaluated), is checked to belong to a resampled unit; ``time_of`` is a frame's moment in
-        its video, in seconds."""
+        """Make an :class:`Evaluator` with these options.
+
+        Args:
+            frames: every name to come; each is checked to belong to a resampled unit.
+            anomalies: the frames with an anomaly label; None where none are evaluated.
+            time_of: a frame's moment in its video, in seconds.
+        """
         if self.map_classes and classes is None:
-            raise InputError("--map-classes without class labels", "frames with class labels", "leave it out")
+            raise InputError("--map-classes needs frames with class labels, and there are none")
+        if self.groups is not None and anomalies is None:
+            raise InputError("--groups needs frames with anomaly labels, and there are none")
         unit = resampled_units(self.resample, time_of)
         for name in frames:
             unit(name)
-        wanted = dict.fromkeys((*self.protocols, *(("smiyc",) if self.tracks else ())))
-        protocols: Sequence[AnomalyProtocol] = () if anomalies is None else tuple(wanted)
-        if self.groups is not None and anomalies is None:
-            raise InputError("--groups without anomaly labels", "frames with anomaly labels", "leave it out")
-        further = [] if anomalies is None else self._breakdown(scores, anomalies)
-        further += self._flagged(scores, classes.classes if classes else (), anomalies is not None)
-        return Evaluator(
-            scores, classes, protocols=protocols, resampling=self.resampling, unit=unit, further=further, **given
-        )
-
-    def _breakdown(self, scores: Sequence[str], frames: Collection[str]) -> list[Part[Any] | Grouped]:
-        groups = {} if self.groups is None else group_frames(self.groups, frames)
-        parts: list[Part[Any]] = [ByObject(score, bins) for score in scores for bins in self.by]
-        return [*parts, *(Grouped(Pooled(score), *group) for score in scores for group in groups.items())]
+        protocols: Sequence[AnomalyProtocol] = ()
+        further = self._flagged(scores, classes.classes if classes else (), anomalies is not None)
+        if anomalies is not None:
+            protocols = tuple(dict.fromkeys((*self.protocols, *(("smiyc",) if self.tracks else ()))))
+            groups = {} if self.groups is None else group_frames(self.groups, anomalies)
+            objects = [ByObject(score, bins) for score in scores for bins in self.by]
+            further = [
+                *objects,
+                *(PooledGroup(score, *group) for score in scores for group in groups.items()),
+                *further,
+            ]
+        how: dict[str, Any] = {"protocols": protocols, "resampling": self.resampling, "unit": unit, "further": further}
+        return Evaluator(scores, classes, unit_codes=unit_codes, **how)
 
     def _flagged(self, scores: Sequence[str], classes: Sequence[str], anomalies: bool) -> list[Part[Any]]:
-        # A result may hold thresholds of other scores too; one that was given for a score was asked for.
-        lost = [name for name, threshold in self.flag.items() if name not in scores and not threshold.source]
+        # A result may hold thresholds of further scores, but one that was given for a score was asked for.
+        unused = [name for name, threshold in self.flag.items() if name not in scores and not threshold.source]
         used = {name: self.flag[name] for name in scores if name in self.flag}
-        if lost or (self.flag and not used):
-            given = f"--flag with a threshold of '{(lost or [*self.flag])[0]}', which is not evaluated"
-            raise InputError(given, f"one of {', '.join(scores)}", "check the name, or name it with --scores")
-        alarms = [FalseAlarms(*one, classes, self.smallest_region) for one in used.items() if classes]
-        return [*alarms, *(Hits(*one) for one in used.items() if anomalies)]
+        if unused or (self.flag and not used):
+            message = f"--flag has a threshold of '{(unused or [*self.flag])[0]}', which is not evaluated"
+            raise InputError(message, hint=f"evaluated are {', '.join(scores)}; name others with --scores")
+        alarms = [FalseAlarms(name, threshold, classes) for name, threshold in used.items() if classes]
+        return [*alarms, *(Hits(name, threshold) for name, threshold in used.items() if anomalies)]
 
 
 @dataclass(frozen=True)
@@ -443,28 +425,27 @@ class Evaluation:
 
     result: Result
     replicates: Replicates
-    evaluator: Evaluator | None = None  # of verdicts there is none
+    evaluator: Evaluator | None = None  # None for verdicts
 
 
 def finish(
     evaluator: Evaluator, result: Result, options: EvaluationOptions, again: Callable[[], Iterable[LabelledFrame]]
 ) -> Evaluation:
-    """The evaluation of a first pass with this result, to which the components are added where tracks are asked for.
+    """Add the components to the result of a first pass, where tracks are asked for.
 
     They are counted at the thresholds that the first pass found, over ``again``, its frames with anomaly labels.
     """
     for name, numbers in result.get("flagged", {}).items():
         numbers["threshold"] = options.flag[name].value
-        result["flagged_regions_from"] = options.smallest_region
     if not options.tracks or not evaluator.protocols:
         return Evaluation(result, evaluator.replicates(), evaluator)
     thresholds = {name: result["scores"][name]["smiyc"]["threshold"] for name in evaluator.score_names}
-    known = {name: threshold for name, threshold in thresholds.items() if threshold is not None}
-    sizes = next((bins for bins in options.by if bins.kind == "size"), None)
-    groups = {t.group.group: t.group.members for t in evaluator.tallies if t.group is not None}
-    parts: list[Part[Any] | Grouped] = []
-    for given in ((name, track, known[name], options.mode) for name in known for track in options.tracks):
-        parts += [Components(*given, sizes), *(Grouped(Components(*given), *group) for group in groups.items())]
+    parts = [
+        Components(name, track, threshold)
+        for name, threshold in thresholds.items()
+        if threshold is not None
+        for track in options.tracks
+    ]
     second = Gatherer(parts, options.resampling, evaluator.unit)
     for frame in again() if parts else ():
         second.add(frame)
@@ -474,7 +455,6 @@ def finish(
             why = result["reasons"][f"scores.{name}.smiyc.threshold"]
             result["scores"][name].setdefault("components", {})[track] = None
             result["reasons"][f"scores.{name}.components.{track}"] = f"it has no threshold: {why}"
-    result["component_mode"] = options.mode
     more = second.replicates()
     place_intervals(result, more)
-    return Evaluation(result, evaluator.replicates().joined(more), evaluator)
+    return Evaluation(result, evaluator.replicates().joined(more.paths, more.values), evaluator)

@@ -16,10 +16,10 @@ import numpy as np
 from segunc.core.errors import InputError
 from segunc.data.labels import IGNORE
 from segunc.evaluation import parts
-from segunc.evaluation.compare import load_results
 from segunc.evaluation.labelled_frame import Array, LabelledFrame
 from segunc.evaluation.parts import ALL_IGNORED, NO_ANOMALY_LABEL, RECALLS, ArrayPart, Forms, Numbers
 from segunc.evaluation.resampling import NumberPath
+from segunc.evaluation.results import load_results
 from segunc.metrics.counting import NO_ANOMALY, Counts
 from segunc.scores import SCORES
 
@@ -36,18 +36,24 @@ class Threshold:
     source: str = ""
 
 
-def read_thresholds(given: Iterable[str]) -> dict[str, Threshold]:
-    """The threshold of each score: ``SCORE=VALUE``, or ``FILE.json[:RECALL]``, a result of evaluate, whose scores all have one for
-    each of :data:`RECALLS` (default 0.8). InputError for anything else, a value that the score cannot have, or a score given twice."""
-    found: dict[str, Threshold] = {}
-    for word in given:
+def read_thresholds(words: Iterable[str]) -> dict[str, Threshold]:
+    """Return the threshold of each score.
+
+    Args:
+        words: ``SCORE=VALUE``, or ``FILE.json[:RECALL]``, a result of evaluate, whose scores all have one for each of
+            :data:`RECALLS` (default 0.8).
+
+    Raises:
+        InputError: anything else, a value that the score cannot have, or a score given twice.
+    """
+    thresholds: dict[str, Threshold] = {}
+    for word in words:
         file = re.fullmatch(r"(.+\.json)(?::([^:]*))?", word)
-        more = _of_result(Path(file[1]), file[2]) if file else dict([_of_value(word)])
-        for score, threshold in more.items():
-            if score in found:
-                raise InputError(f"--flag {word}: '{score}' has two thresholds", "one for each score", "leave one out")
-            found[score] = threshold
-    return found
+        more = _of_result(Path(file[1]), file[2] or "0.8") if file else dict([_of_value(word)])
+        if twice := thresholds.keys() & more.keys():
+            raise InputError(f"--flag {word} is a second threshold of '{min(twice)}'")
+        thresholds |= more
+    return thresholds
 
 
 def _of_value(word: str) -> tuple[str, Threshold]:
@@ -57,31 +63,31 @@ def _of_value(word: str) -> tuple[str, Threshold]:
     except ValueError:
         value = np.nan
     if not name or not np.isfinite(value):
-        raise InputError(f"--flag {word}", "SCORE=VALUE or FILE.json[:RECALL]", "e.g. entropy=0.5 or metrics.json:0.95")
+        message = f"--flag {word} is neither SCORE=VALUE nor FILE.json[:RECALL]"
+        raise InputError(message, hint="--flag entropy=0.5, or --flag metrics.json:0.95")
     low, high = (SCORES[name].lower, SCORES[name].upper) if name in SCORES else (None, None)
     if (low is not None and value < low) or (high is not None and value > high):
-        raise InputError(f"--flag {word}", f"a value of {name} in {low:g} to {np.inf if high is None else high:g}")
+        raise InputError(f"--flag {word}: {name} lies in {low:g} to {np.inf if high is None else high:g}")
     return name, Threshold(value)
 
 
-def _of_result(path: Path, recall: str | None) -> dict[str, Threshold]:
-    known = [f"{value:g}" for value in RECALLS]
+def _of_result(path: Path, recall: str) -> dict[str, Threshold]:
+    known = {value: f"{value:g}" for value in RECALLS}
     try:
-        wanted = known[0] if recall is None else f"{float(recall):g}"
-    except ValueError:
-        wanted = ""
-    if wanted not in known:
-        raise InputError(f"--flag {path}:{recall}", f"a recall of {' or '.join(known)}", "those are in the file")
+        key = known[float(recall)]
+    except (ValueError, KeyError):
+        message = f"--flag {path}:{recall}: a result has thresholds for a recall of {' and '.join(known.values())}"
+        raise InputError(message) from None
     (result,) = load_results([path])
-    found = {}
-    for name in result.content["scores"]:
-        value = result.numbers.get(("scores", name, "pooled", "thresholds", wanted))
-        if value is not None:
-            found[name] = Threshold(value, result.content.get("forms", {}).get(name), path.name)
-    if not found:
-        remedy = "evaluate anomaly labels with the protocol pooled, and give that result"
-        raise InputError(f"--flag {path}: it holds no threshold of a recall of {wanted}", "one for some score", remedy)
-    return found
+    forms = result.content.get("forms", {})
+    values = {
+        name: result.numbers.get(("scores", name, "pooled", "thresholds", key)) for name in result.content["scores"]
+    }
+    thresholds = {name: Threshold(v, forms.get(name), path.name) for name, v in values.items() if v is not None}
+    if not thresholds:
+        hint = "evaluate anomaly labels with --protocols pooled, and give that result"
+        raise InputError(f"--flag {path} holds no threshold of a recall of {key}", hint=hint)
+    return thresholds
 
 
 class _Flagged(ArrayPart):
@@ -92,35 +98,32 @@ class _Flagged(ArrayPart):
         """Return which pixels of a frame are flagged, bool ``[H, W]``; InputError where the threshold is of maps of another form."""
         form, asked = str(frame.form(self.score)), self.threshold.form
         if asked not in (None, form):
-            given = (
-                f"the map '{self.score}' is stored as {form}, the threshold of {self.threshold.source} is of {asked}"
-            )
-            raise InputError(given, "one form for both", "evaluate maps of one tool, or give --flag SCORE=VALUE")
+            source = self.threshold.source
+            message = f"the map '{self.score}' is stored as {form}, but the threshold of {source} is of maps stored as {asked}"
+            raise InputError(message, hint="evaluate maps of one tool, or give --flag SCORE=VALUE")
         return np.asarray(frame.values(self.score) >= np.float64(self.threshold.value))
 
 
 class FalseAlarms(_Flagged):
-    """Known pixels that are flagged, by class, and the regions that they make (8-connected, of at least so many pixels).
+    """Known pixels that are flagged, by class, and the regions of at least :data:`SMALLEST_REGION` pixels that they make.
 
-    Known are the pixels with a class label, but for those that an anomaly label marks; nothing else counts or is part of a region.
-    Its counts are ``[2 C + 3]``: known pixels and flagged ones by class; frames, regions, and frames with one.
+    Known are the pixels with a class label, but for those that an anomaly label marks; nothing else counts or is part of a region
+    (8-connected). Its counts are ``[2 C + 3]``: known pixels and flagged ones by class; frames, regions, and frames with one.
     """
 
     needs, undefined = "class", ALL_IGNORED
     metrics = (
-        *(parts.lower("share", "share"), parts.lower("by_class.*")),
-        *(parts.lower("regions_per_frame", "regions/frame"), parts.lower("frames_with_region", "frames with one")),
+        parts.lower("share", "share"),
+        parts.lower("by_class.*"),
+        parts.lower("regions_per_frame", "regions/frame"),
+        parts.lower("frames_with_region", "frames with one"),
     )
 
-    def __init__(self, score: str, threshold: Threshold, classes: Sequence[str], smallest: int) -> None:
+    def __init__(self, score: str, threshold: Threshold, classes: Sequence[str]) -> None:
         super().__init__(score, threshold)
-        self.classes, self.smallest, self.lacks = classes, smallest, f"no labelled frame has a map '{score}'"
-        self.names = (
-            ("share",),
-            *(("by_class", name) for name in classes),
-            ("regions_per_frame",),
-            ("frames_with_region",),
-        )
+        self.classes, self.lacks = classes, f"no labelled frame has a map '{score}'"
+        by_class = (("by_class", name) for name in classes)
+        self.names = (("share",), *by_class, ("regions_per_frame",), ("frames_with_region",))
 
     def count(self, frame: LabelledFrame) -> Counts | None:
         if frame.labels is None or self.score not in frame.stored:
@@ -129,7 +132,7 @@ class FalseAlarms(_Flagged):
         flagged = known & self.flagged(frame)
         by_class = [np.bincount(frame.labels[mask], minlength=len(self.classes)) for mask in (known, flagged)]
         *_, regions, _ = cv2.connectedComponentsWithStats(flagged.view(np.uint8), connectivity=8)
-        large = int(np.count_nonzero(regions[1:, cv2.CC_STAT_AREA] >= self.smallest))
+        large = int(np.count_nonzero(regions[1:, cv2.CC_STAT_AREA] >= SMALLEST_REGION))
         return np.concatenate([*by_class, [1, large, large > 0]]).astype(np.int64)
 
     def numbers(self, counts: Counts, forms: Forms) -> Numbers:

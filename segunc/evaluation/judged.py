@@ -26,11 +26,11 @@ class _Judged(ArrayPart):
 
     needs, lacks = "verdict", "no frame has a verdict"
 
-    def __init__(self, section: NumberPath, counted: Mapping[str, Counts]) -> None:
-        self.section, self._counted = section, counted
+    def __init__(self, section: NumberPath, counts: Mapping[str, Counts]) -> None:
+        self.section, self._counts = section, counts
 
     def count(self, frame: LabelledFrame) -> Counts | None:
-        return self._counted.get(frame.name)
+        return self._counts.get(frame.name)
 
 
 class JudgedFrames(_Judged):
@@ -45,10 +45,10 @@ class JudgedFrames(_Judged):
     undefined = "no verdict that it is a share of"
 
     @classmethod
-    def of(cls, section: NumberPath, opinions: Mapping[str, str]) -> JudgedFrames:
-        """From a verdict on each frame."""
-        places = np.eye(len(_KINDS), dtype=np.int64)
-        return cls(section, {frame: places[_KINDS.index(verdict)] for frame, verdict in opinions.items()})
+    def of(cls, section: NumberPath, verdicts: Mapping[str, str]) -> JudgedFrames:
+        """Count a verdict on each frame."""
+        rows = np.eye(len(_KINDS), dtype=np.int64)
+        return cls(section, {frame: rows[_KINDS.index(verdict)] for frame, verdict in verdicts.items()})
 
     def numbers(self, counts: Counts, forms: Forms) -> Numbers:
         n = dict(zip(_KINDS, counts.tolist(), strict=True))
@@ -63,7 +63,7 @@ class JudgedFrames(_Judged):
 
 class JudgedRegions(_Judged):
     """Verdicts of one reviewer on regions; counts ``[2, 4]``, what a threshold flagged and what was drawn by hand, in the order of
-    :data:`GRAVEST`.
+    :data:`GRAVEST`; the last column of the first row holds the frames.
 
     ``precision``: of the flagged regions that were called true or false, the true ones. ``recall``: of these true ones and of what was
     missed, drawn by hand or flagged in a part that is not enough, the true ones. ``missed_per_frame``: over the frames with a region.
@@ -74,14 +74,14 @@ class JudgedRegions(_Judged):
 
     @classmethod
     def of(cls, section: NumberPath, verdicts: Sequence[Verdict]) -> JudgedRegions:
-        """From all verdicts of a reviewer."""
-        counted: dict[str, Counts] = {}
-        for one in verdicts:
-            if one.region is not None and one.verdict:
-                counts = counted.setdefault(one.frame, np.zeros((2, len(GRAVEST) + 1), np.int64))
-                counts[int(one.region.score is None), GRAVEST.index(one.verdict)] += 1
-                counts[0, -1] = 1  # frames
-        return cls(section, counted)
+        """Count all verdicts of a reviewer."""
+        by_frame: dict[str, Counts] = {}
+        for verdict in verdicts:
+            if verdict.region is not None and verdict.verdict:
+                counts = by_frame.setdefault(verdict.frame, np.zeros((2, len(GRAVEST) + 1), np.int64))
+                counts[int(verdict.region.score is None), GRAVEST.index(verdict.verdict)] += 1
+                counts[0, -1] = 1
+        return cls(section, by_frame)
 
     def numbers(self, counts: Counts, forms: Forms) -> Numbers:
         missed, true, false = (counts[:, GRAVEST.index(kind)] for kind in ("missed", "true-alarm", "false-alarm"))
@@ -105,34 +105,34 @@ def evaluate_verdicts(
     options: EvaluationOptions,
     time_of: Callable[[str], float | None] = lambda frame: None,
 ) -> Evaluation:
-    """The numbers of verdicts on ``frames``: of each reviewer, and of all together, whose verdict on a frame is the one that all agree on
-    who gave one. InputError: there is no verdict, or a name belongs to no resampled unit."""
-    opinions = by_reviewer(verdicts)
-    if not opinions:
-        raise InputError("the files hold notes alone", "verdicts", "judge frames on the review page, then export")
-    given: dict[str, set[str]] = {}
-    for own in opinions.values():
-        for frame, verdict in own.items():
-            given.setdefault(frame, set()).add(verdict)
-    agreed = {frame: next(iter(kinds)) for frame, kinds in given.items() if len(kinds) == 1}
+    """Return the numbers of verdicts on ``frames``: of each reviewer, and of all together.
+
+    The verdict of all together on a frame is the one on which all agree who gave one.
+
+    Raises:
+        InputError: there is no verdict, or a name belongs to no resampled unit.
+    """
+    reviewers = by_reviewer(verdicts)
+    if not reviewers:
+        raise InputError("the files hold notes and no verdict", hint="judge frames on the review page, then export")
+    by_frame: dict[str, set[str]] = {}
+    for of_frames in reviewers.values():
+        for frame, verdict in of_frames.items():
+            by_frame.setdefault(frame, set()).add(verdict)
+    agreed = {frame: next(iter(kinds)) for frame, kinds in by_frame.items() if len(kinds) == 1}
     parts: list[_Judged] = [JudgedFrames.of(("verdicts", "together"), agreed)]
-    for reviewer, own in opinions.items():
-        section = ("verdicts", "reviewers", reviewer or NO_NAME)
-        mine = [one for one in verdicts if one.reviewer == reviewer]
-        parts += [JudgedFrames.of(section, own), JudgedRegions.of((*section, "regions"), mine)]
+    counts: dict[str, Any] = {"frames": len(frames), "judged_frames": len(by_frame)}
+    counts |= {"disagreed_frames": len(by_frame) - len(agreed), "verdicts": {}}
+    for reviewer, of_frames in reviewers.items():
+        name = reviewer or NO_NAME
+        section, own = ("verdicts", "reviewers", name), [v for v in verdicts if v.reviewer == reviewer]
+        parts += [JudgedFrames.of(section, of_frames), JudgedRegions.of((*section, "regions"), own)]
+        counts["verdicts"][name] = {"frames": len(of_frames), "regions": sum(v.region is not None for v in own)}
     gatherer = Gatherer(parts, options.resampling, resampled_units(options.resample, time_of))
     for frame in frames:
-        if frame in given:
+        if frame in by_frame:
             gatherer.add(LabelledFrame(frame, {}, anomaly=_NO_PIXEL))
-    counts: dict[str, Any] = {"frames": len(frames), "judged_frames": len(given)}
-    counts |= {"disagreed_frames": len(given) - len(agreed), "resampled_units": len(gatherer.units)}
-    counts["verdicts"] = {
-        reviewer or NO_NAME: {
-            "frames": len(own),
-            "regions": sum(one.region is not None and one.reviewer == reviewer for one in verdicts),
-        }
-        for reviewer, own in opinions.items()
-    }
+    counts["resampled_units"] = len(gatherer.units)
     result: Result = {"counts": counts, "scores": {}, "left_out": [], "reasons": {}}
     gatherer.place_numbers(result, result["reasons"])
     place_intervals(result, gatherer.replicates())

@@ -28,13 +28,14 @@ CONFIDENCE = "msp"  # the score whose complement is the confidence of the predic
 
 @dataclass
 class LabelledFrame:
-    """What is known of one frame; every array has the same ``[H, W]``. Counts are made once and kept.
+    """The maps and labels of one frame; every array has the same ``[H, W]``. Counts are made once and kept.
 
-    ``unit_codes`` are the scores whose uint16 maps hold this tool's codes, (code / 65535)^2; those of others are linear, 0..1 over the
-    range of their type. None for the scores of this tool. Float maps are counted in the ``bins`` of their score, and without bins by
-    their float16, which must hold them exactly. With a ``mapping`` prediction and probabilities are given in the network's
-    classes and held, beside class labels, in those of the labels. InputError: there is no label, sizes differ, or a label or the
-    prediction holds what it may not hold.
+    Float maps are counted in the ``bins`` of their score, and without bins by their float16, which must hold them exactly. With a
+    ``mapping``, prediction and probabilities are given in the network's classes, and beside class labels turned into those of the
+    labels.
+
+    Raises:
+        InputError: there is no label, sizes differ, or a label or the prediction holds what it may not hold.
     """
 
     name: str
@@ -43,7 +44,9 @@ class LabelledFrame:
     mean_probabilities: Array | None = None  # [C, H, W] float32, mean over the draws
     labels: Array | None = None  # train ids, uint8, 255 ignored
     anomaly: Array | None = None  # uint8, 0 normal, 1 anomaly, 255 ignored
-    unit_codes: Collection[str] | None = None
+    unit_codes: Collection[str] | None = (
+        None  # scores whose uint16 are (code / 65535)^2, others are linear; None: this tool's
+    )
     mapping: ClassMapping | None = None
     bins: Mapping[str, ScoreBins] = field(default_factory=dict)
     anomaly_pixels: Counts = field(init=False)  # int64 [3] normal, anomalous and ignored; zeros without a label
@@ -56,7 +59,7 @@ class LabelledFrame:
             check_anomaly_labels(self.anomaly)
             self.anomaly_pixels = np.bincount(self.anomaly.ravel(), minlength=256)[[0, 1, IGNORE]].astype(np.int64)
         if self.prediction is not None and self.prediction.dtype != np.uint8:
-            raise InputError(f"the prediction is {self.prediction.dtype}", "uint8 class ids", "convert it")
+            raise InputError(f"the prediction is of type {self.prediction.dtype}, and not of uint8")
         if self.mapping is not None and self.labels is not None:
             if self.prediction is not None:
                 self.prediction = self.mapping.predicted(self.prediction, self.labels)
@@ -69,20 +72,20 @@ class LabelledFrame:
         return self.mapping is not None and self.mapping.others
 
     def score(self, name: str) -> Array:
-        """The stored map of a score; InputError where the frame has none."""
+        """Return the stored map of a score; InputError where the frame has none."""
         if name not in self.stored:
-            raise InputError(f"there is no map '{name}'", "a map of every score that is evaluated")
+            raise InputError(f"there is no map '{name}', but every score that is evaluated needs one")
         return self.stored[name]
 
     def form(self, name: str) -> Form:
-        """How a map is stored; keys of different forms cannot be compared."""
+        """Return how a map is stored; keys of different forms cannot be compared."""
         stored = self.score(name)
         if np.issubdtype(stored.dtype, np.floating):
             return self.bins.get(name, "float")
         return "unit-code" if stored.dtype == np.uint16 and self._holds_codes(name) else str(stored.dtype)
 
     def values(self, name: str) -> npt.NDArray[np.floating]:
-        """The map of a score in real units, ``[H, W]``: floats as they are stored, others as float32."""
+        """Return the map of a score in real units, ``[H, W]``: floats as they are stored, others as float32."""
         if np.issubdtype(self.score(name).dtype, np.floating):
             return self.score(name)
         return decode_stored(self.score(name), "unit-code" if self._holds_codes(name) else "linear")
@@ -96,18 +99,18 @@ class LabelledFrame:
         return None if self.anomaly is None else Objects.of(self.anomaly)
 
     def anomaly_counts(self, name: str) -> Counts | None:
-        """Pixels by key or bin of a score, int64 ``[2, K]``, row 1 anomalous; None without an anomaly label."""
+        """Count pixels by key or bin of a score, int64 ``[2, K]``, row 1 anomalous; None without an anomaly label."""
         return None if self.anomaly is None else self._count("anomaly", name, self.anomaly, self.score(name))
 
     def half_counts(self, name: str) -> Counts | None:
-        """As :meth:`anomaly_counts` by 16-bit key, floats being rounded to float16, as SegmentMeIfYouCan stores its scores."""
+        """Count as :meth:`anomaly_counts` does by 16-bit key, floats being rounded to float16, as SegmentMeIfYouCan stores its scores."""
         if self.anomaly is None or not isinstance(self.form(name), ScoreBins):
             return self.anomaly_counts(name)
         with np.errstate(over="ignore", invalid="ignore"):
             return self._count("float16", name, self.anomaly, self.score(name).astype(np.float16))
 
     def keys(self, name: str, mask: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.integer], int]:
-        """The keys or bins of a score of the pixels of a mask, ``[n]``, and how many there are of either."""
+        """Return the keys or bins of a score of the pixels of a mask, ``[n]``, and how many there are of either."""
         form, stored = self.form(name), self.score(name)[mask]
         return (form.keys(stored), len(form.edges)) if isinstance(form, ScoreBins) else (score_keys(stored), KEYS)
 
@@ -119,20 +122,23 @@ class LabelledFrame:
         return np.where(self.labels == IGNORE, np.uint8(IGNORE), self.labels != self.prediction).astype(np.uint8)
 
     def failure_counts(self, name: str) -> Counts | None:
-        """Labelled pixels by key or bin of a score, int64 ``[2, K]``, row 1 wrongly predicted; None where one of the three lacks."""
+        """Count labelled pixels by key or bin of a score, int64 ``[2, K]``, row 1 wrongly predicted; None where one of the three lacks."""
         if self.wrong is None or name not in self.stored:
             return None
         return self._count("failure", name, self.wrong, self.stored[name])
 
     def confidence_counts(self) -> Counts | None:
-        """:meth:`failure_counts` of the confidence score; floats that 16 bits cannot hold are rounded to 1 / 65535 first, and so to
-        uint16 codes. InputError: a float map leaves 0..1, so that its complement is no probability."""
+        """Count as :meth:`failure_counts` does by the confidence score; floats that 16 bits cannot hold become uint16 codes.
+
+        Raises:
+            InputError: a float map leaves 0..1, so that its complement is no probability.
+        """
         counts = self.failure_counts(CONFIDENCE)
         if counts is None or self.wrong is None or str(self.form(CONFIDENCE)) != "float":
             return counts
         values = np.where(self.wrong == IGNORE, 0, self.stored[CONFIDENCE])
         if values.size and not (values.min() >= 0 and values.max() <= 1):
-            raise InputError(f"the map '{CONFIDENCE}' leaves 0..1", "1 - max probability", "repair the map")
+            raise InputError(f"the map '{CONFIDENCE}' leaves 0..1, so that it is not 1 - max probability")
         if self.form(CONFIDENCE) == "float":
             return counts
         return self._count("confidence", CONFIDENCE, self.wrong, np.rint(values * 65535).astype(np.uint16))
@@ -140,11 +146,11 @@ class LabelledFrame:
     def _count(self, what: str, name: str, rows: Array, stored: Array) -> Counts:
         if (what, name) not in self._counts:
             bins = self.form(name) if what in ("anomaly", "failure") else None
+            count = bins.count if isinstance(bins, ScoreBins) else count_scores
             try:
-                counted = bins.count if isinstance(bins, ScoreBins) else count_scores
-                self._counts[what, name] = counted(stored, rows)
+                self._counts[what, name] = count(stored, rows)
             except InputError as error:
-                raise InputError(f"the map '{name}': {error.given}", error.expected, error.remedy) from error
+                raise error.within(f"the map '{name}'") from error
         return self._counts[what, name]
 
     def _check_sizes(self) -> None:
@@ -160,13 +166,13 @@ class LabelledFrame:
             sizes["the class label"] = self.labels.shape
         for what, size in sizes.items():
             if size != truth.shape:
-                given, expected = (" x ".join(map(str, shape)) for shape in (size, truth.shape))
-                remedy = "predict at the labels' size, or give the labels that belong to these maps"
-                raise InputError(f"frame {self.name}: {what} is {given}", f"{expected}, the size of the label", remedy)
+                own, wanted = (" x ".join(map(str, shape)) for shape in (size, truth.shape))
+                hint = "predict at the labels' size, or give the labels that belong to these maps"
+                raise InputError(f"frame {self.name}: {what} is {own}, and the label is {wanted}", hint=hint)
 
 
 def decode_keys(form: Form, keys: npt.NDArray[np.integer]) -> npt.NDArray[np.floating]:
-    """The score values of keys of maps in a form, as maps are read and shown; of bins their lowest values."""
+    """Return the score values of keys of maps in a form, as maps are read and shown; of bins their lowest values."""
     if isinstance(form, ScoreBins):
         return np.asarray(form.edges[keys])
     codes = keys.astype(np.uint16)

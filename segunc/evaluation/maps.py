@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from segunc.core.errors import InputError
+from segunc.core.progress import ConsoleProgress
 from segunc.data.class_mapping import ClassMapping
 from segunc.data.entry import BINARY, AnomalyEncoding, check_masks
 from segunc.data.labels import LabelMap
@@ -31,18 +31,17 @@ def evaluate_maps(
     label_map: LabelMap | None = None,
     anomaly_encoding: AnomalyEncoding = BINARY,
     options: EvaluationOptions | None = None,
-    on_frame: Callable[[int, int], None] | None = None,
 ) -> Evaluation:
-    """Evaluate a folder of maps, in bounded memory; frames that could not be counted stand in ``left_out`` with the reason.
+    """Evaluate a folder of maps in bounded memory; frames that could not be counted stand in ``left_out`` with the reason.
 
     Args:
         maps: a folder of ``SCORE/FRAME.{png,npy,...}`` and ``prediction/FRAME.png``, with or without a manifest.
         anomaly_labels: anomaly masks; a folder, or frame name -> file where a data set names them its own way.
         labels: masks of class ids, likewise, whose values ``label_map`` explains.
-        on_frame: called after each frame with the number of frames done and their total; a frame that is read again counts again.
 
-    InputError: there are no maps, a score is unknown, or the label map does not fit the maps' classes. PartialFailure:
-    no label belongs to a frame, or not one frame could be counted.
+    Raises:
+        InputError: there are no maps, a score is unknown, or the label map does not fit the maps' classes.
+        PartialFailure: no label belongs to a frame, or not one frame could be counted.
     """
     options, reader = options or EvaluationOptions(), MapsReader(maps)
     classes = None if labels is None else _classes_of(reader, label_map, options)
@@ -50,26 +49,19 @@ def evaluate_maps(
     check_masks(label_files.anomaly_files.values(), anomaly_encoding)
     chosen = choose_scores(reader, options.scores)
     codes = {name for name in reader.scores if reader.form(name) == "unit-code"}
-    marked = None if anomaly_labels is None else label_files.anomaly_files
-    times: dict[str, Any] = {"time_of": lambda frame: reader.records.get(frame, {}).get("time")}
-    evaluator = options.evaluator(chosen, classes, reader.frames, anomalies=marked, **times, unit_codes=codes)
-    inputs = _FrameInputs(reader, chosen, label_files)
-    floats = inputs.possible_floats()
-    total = (2 if floats else 1) * len(reader.frames) + (len(label_files.anomaly_files) if options.tracks else 0)
-    show, step = on_frame or (lambda done, total: None), itertools.count(1)
-
-    def first_look() -> Iterator[LabelledFrame]:
-        for frame in reader.frames:
-            with suppress(InputError):  # said when the frame is counted
-                arrays = inputs.read(frame, floats)
-                arrays["stored"] = {name: kept for name, kept in arrays["stored"].items() if kept.dtype.kind == "f"}
-                yield LabelledFrame(frame, **arrays, unit_codes=codes, mapping=evaluator.mapping)
-            show(next(step), total)
-
-    if floats:
-        evaluator.find_bins(first_look())
+    evaluator = options.evaluator(
+        chosen,
+        classes,
+        reader.frames,
+        anomalies=None if anomaly_labels is None else label_files.anomaly_files,
+        time_of=lambda frame: reader.records.get(frame, {}).get("time"),
+        unit_codes=codes,
+    )
+    inputs = _FrameInputs(reader, chosen, label_files, codes)
+    if inputs.may_hold_floats():
+        evaluator.find_bins(inputs.float_maps(evaluator.mapping))
     counted = []
-    for frame in reader.frames:
+    for frame in ConsoleProgress().follow(reader.frames):
         try:
             arrays = inputs.read(frame)
         except InputError as error:
@@ -77,43 +69,33 @@ def evaluate_maps(
         else:
             if evaluator.update(frame, **arrays) and arrays["anomaly"] is not None:
                 counted.append(frame)
-        show(next(step), total)
-    known = set(reader.frames)
+    frames = set(reader.frames)
     for failure in (reader.manifest or {}).get("failed", []):
-        if failure["name"] not in known:
+        if failure["name"] not in frames:
             evaluator.leave_out(failure["name"], f"failed when it was predicted: {failure['reason']}")
     result = evaluator.result()
-    for kind, source, files in (
-        ("anomaly", anomaly_labels, label_files.anomaly_files),
-        ("class", labels, label_files.class_files),
-    ):
+    kinds = ("anomaly", anomaly_labels, label_files.anomaly_files), ("class", labels, label_files.class_files)
+    for kind, source, files in kinds:
         if source is not None:
-            result["counts"][f"frames_without_{kind}_label"] = len(known - files.keys())
+            result["counts"][f"frames_without_{kind}_label"] = len(frames - files.keys())
             # Many labels that no frame claims mean that the maps cover only a part of the set.
             result["counts"][f"{kind}_labels_without_frame"] = len(set(every_label(source)) - set(files.values()))
     if reader.unfinished:
         result["unfinished"] = reader.unfinished
-
-    def again() -> Iterable[LabelledFrame]:
-        for frame in counted:
-            arrays = inputs.read(frame)
-            yield LabelledFrame(frame, arrays["stored"], anomaly=arrays["anomaly"], unit_codes=codes)
-            show(next(step), total)
-
-    return finish(evaluator, result, options, again)
+    return finish(evaluator, result, options, lambda: inputs.anomaly_frames(counted))
 
 
 def _classes_of(reader: MapsReader, label_map: LabelMap | None, options: EvaluationOptions) -> LabelMap | None:
-    """The label map of the labels, or a mapping to it where the network has other classes; InputError where it does not fit the maps."""
+    """Return the label map of the labels, or a mapping to it where the network has other classes."""
     if label_map is None or not options.map_classes:
         if label_map is not None:
             check_classes(reader, label_map)
         return label_map
     if reader.class_names is None:
-        remedy = "renumber the predictions by the label map and leave --map-classes out"
-        raise InputError(
-            f"{reader.folder} does not name the network's classes", "maps with a manifest of segunc", remedy
+        message = (
+            f"{reader.folder} has no manifest of segunc that names the network's classes, which --map-classes needs"
         )
+        raise InputError(message, hint="renumber the predictions by the label map and leave --map-classes out")
     return ClassMapping.of(label_map, reader.class_names, options.map_classes)
 
 
@@ -124,20 +106,33 @@ class _FrameInputs:
     reader: MapsReader
     scores: Sequence[str]
     labels: ReviewLabels
+    codes: Collection[str]  # scores whose maps hold codes of this tool
 
     @cached_property
     def _has_predictions(self) -> bool:
         return any(self.reader.has(frame, PREDICTION) for frame in self.reader.frames)
 
-    def possible_floats(self) -> frozenset[str]:
-        """The scores that another tool may have written in more than 16 bits: this one's maps never hold such."""
-        if self.reader.manifest is not None:
-            return frozenset()
-        return frozenset(name for name in {*self.scores, CONFIDENCE} if self.reader.may_hold_floats(name))
+    def may_hold_floats(self) -> bool:
+        """Return whether another tool may have written scores in more than 16 bits: this one's maps never hold such."""
+        names = {*self.scores, CONFIDENCE}
+        return self.reader.manifest is None and any(self.reader.may_hold_floats(name) for name in names)
 
-    def read(self, frame: str, only: Collection[str] | None = None) -> dict[str, Any]:
-        """The arguments of :meth:`Evaluator.update`, with the maps of some scores alone where these are given; InputError where a file is
-        missing or damaged, or no label is there."""
+    def float_maps(self, mapping: ClassMapping | None) -> Iterator[LabelledFrame]:
+        """Yield all readable frames with their float maps alone."""
+        for frame in ConsoleProgress(label="first look").follow(self.reader.frames):
+            with suppress(InputError):  # said when the frame is counted
+                arrays = self.read(frame)
+                arrays["stored"] = {name: kept for name, kept in arrays["stored"].items() if kept.dtype.kind == "f"}
+                yield LabelledFrame(frame, **arrays, unit_codes=self.codes, mapping=mapping)
+
+    def anomaly_frames(self, frames: Sequence[str]) -> Iterator[LabelledFrame]:
+        """Yield frames with their scores and anomaly labels."""
+        for frame in ConsoleProgress(label="components").follow(frames):
+            arrays = self.read(frame)
+            yield LabelledFrame(frame, arrays["stored"], anomaly=arrays["anomaly"], unit_codes=self.codes)
+
+    def read(self, frame: str) -> dict[str, Any]:
+        """Return the arguments of :meth:`Evaluator.update`; raises InputError where a file is damaged, or there is no label."""
         # What lies outside of the region was not predicted: its maps hold zeros, which are no scores.
         anomaly, labels, prediction = self.labels.anomaly(frame), self.labels.classes(frame), None
         needed = set(self.scores if anomaly is not None else ())
@@ -147,6 +142,5 @@ class _FrameInputs:
             needed.update(name for name in (*self.scores, CONFIDENCE) if self.reader.has(frame, name))
         elif anomaly is None:
             raise InputError(NO_LABEL)
-        needed &= needed if only is None else set(only)
         stored = {name: self.reader.read_stored(frame, name) for name in sorted(needed)}
         return {"stored": stored, "prediction": prediction, "labels": labels, "anomaly": anomaly}

@@ -15,7 +15,7 @@ from segunc.data.class_mapping import ClassMapping
 from segunc.data.corruptions import Corruption
 from segunc.data.entry import DatasetEntry, Sample, check_masks
 from segunc.data.images import PixelDepth, load_image
-from segunc.data.labels import check_label_files
+from segunc.data.labels import LabelMap, check_label_files
 from segunc.evaluation.evaluator import Evaluation, EvaluationOptions, finish
 from segunc.evaluation.labelled_frame import LabelledFrame
 from segunc.maps.encoding import encode_score
@@ -40,22 +40,19 @@ def evaluate_model(
 
     Scores are counted in their stored encoding, so that the numbers equal those from a maps folder. Components need the
     scores of the labelled frames a second time: these lie in a temporary folder meanwhile, two bytes a pixel and score.
-    The sampler is over the model's network and returns the scores of the options (None: those that need no further sums or
-    statistics) and msp; ``size`` is the (height, width) that the network sees, None its inference size; every image goes through the
-    corruption at its own size, and its 16-bit values are of so many ``bits``. InputError: the data set's classes are not the network's and the options map none to them, or no frame
-    could be scored.
+
+    Args:
+        sampler: over the model's network; returns the scores of the options (None: :data:`DEFAULT_SCORES`) and msp.
+        size: (height, width) that the network sees; None is its inference size.
+        corruption: applied to every image at its own size.
+        bits: that the values of 16-bit images use.
+
+    Raises:
+        InputError: the data set's classes are not the network's and the options map none to them.
+        PartialFailure: no frame could be scored.
     """
+    classes = _classes_of(entry, samples, model, options)
     anomalies = entry.anomaly_encoding if any(sample.anomaly for sample in samples) else None
-    classes = entry.label_map() if any(sample.label for sample in samples) else None
-    own = model.network.description.classes
-    if classes is not None and options.map_classes:
-        classes = ClassMapping.of(classes, own, options.map_classes)
-    elif classes is not None and classes.classes != own:
-        given = f"data set {entry.name} has the classes {', '.join(classes.classes[:4])}, ..."
-        remedy = "evaluate on the data set that the network was trained for, or give --map-classes"
-        raise InputError(given, f"those of the network: {', '.join(own[:4])}, ...", remedy)
-    if classes is not None:
-        check_label_files([sample.label for sample in samples if sample.label is not None], classes)
     if anomalies is not None:
         check_masks([sample.anomaly for sample in samples if sample.anomaly is not None], anomalies)
     chosen = list(check_scores(options.scores or DEFAULT_SCORES))
@@ -83,8 +80,8 @@ def evaluate_model(
                 prediction = result.prediction[0].cpu().numpy()
                 counted = evaluator.update(sample.name, stored, prediction, probabilities, labels, truth)
                 if options.tracks and counted and truth is not None:
-                    held: dict[str, Any] = {score: stored[score] for score in chosen}
-                    np.savez(Path(folder, f"{len(kept)}.npz"), truth, **held)  # "anomaly" is a score's name
+                    scores: dict[str, Any] = {score: stored[score] for score in chosen}
+                    np.savez(Path(folder, f"{len(kept)}.npz"), truth, **scores)  # "anomaly" is a score's name
                     kept.append(sample.name)
             show.count(done, len(samples))
         depth.warn(f"data set {entry.name}")
@@ -95,3 +92,21 @@ def evaluate_model(
                     yield LabelledFrame(name, {score: arrays[score] for score in chosen}, anomaly=arrays["arr_0"])
 
         return finish(evaluator, evaluator.result(), options, again)
+
+
+def _classes_of(
+    entry: DatasetEntry, samples: Sequence[Sample], model: Model, options: EvaluationOptions
+) -> LabelMap | None:
+    """Return the label map of the samples, or a mapping to it; None where none has a class label."""
+    labels = [sample.label for sample in samples if sample.label is not None]
+    if not labels:
+        return None
+    classes, own = entry.label_map(), model.network.description.classes
+    if options.map_classes:
+        classes = ClassMapping.of(classes, own, options.map_classes)
+    elif classes.classes != own:
+        theirs, ours = (", ".join(names[:4]) for names in (classes.classes, own))
+        message = f"the data set {entry.name} has the classes {theirs}, ..., and the network {ours}, ..."
+        raise InputError(message, hint="evaluate on the data set of the network's training, or give --map-classes")
+    check_label_files(labels, classes)
+    return classes

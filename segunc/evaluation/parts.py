@@ -17,10 +17,10 @@ Most are an :class:`ArrayPart` with a section, metrics, two words on what they n
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property, partial
-from typing import Any, ClassVar, Generic, Literal, TypeVar, get_args
+from functools import cache, cached_property, lru_cache, partial
+from typing import Any, ClassVar, Generic, Literal, TypeVar, cast, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -29,10 +29,11 @@ from segunc.core.registry import Registry
 from segunc.data.labels import IGNORE
 from segunc.evaluation.labelled_frame import CONFIDENCE, Form, LabelledFrame, decode_keys
 from segunc.evaluation.resampling import NumberPath
+from segunc.maps.encoding import keys_to_half
 from segunc.metrics import calibration, components, counting, segmentation, selective, smiyc
 from segunc.metrics.bins import ScoreBins
 from segunc.metrics.counting import KEYS, Counts, detection_curve
-from segunc.metrics.objects import ObjectBins
+from segunc.metrics.objects import NO_OBJECT, OBJECT_NUMBERS, ObjectBins, object_counts, object_numbers
 from segunc.metrics.smiyc import SmiycBins
 
 State = TypeVar("State")
@@ -80,12 +81,21 @@ def coarse_keys(counts: Counts, bins: int) -> Counts:
 
 @cache
 def keys_of(bins: int) -> npt.NDArray[np.uint16]:
-    """The key that each of so many bins of neighbouring keys stands for, the middle one, uint16 ``[bins]``."""
+    """Return the key that each of so many bins of neighbouring keys stands for, the middle one, uint16 ``[bins]``."""
     return np.arange(KEYS // bins // 2, KEYS, KEYS // bins).astype(np.uint16)
 
 
+@lru_cache(maxsize=32)
+def values_of(form: Form, bins: int) -> npt.NDArray[np.floating]:
+    """Return the score that each of so many bins of neighbouring keys of a form stands for, ``[bins]``, as maps are read."""
+    if isinstance(form, ScoreBins):
+        width = -(-len(form.edges) // bins)
+        return np.asarray(form.edges[np.minimum(np.arange(bins) * width + width // 2, len(form.edges) - 1)])
+    return decode_keys(form, keys_of(bins))
+
+
 class Part(ABC, Generic[State]):
-    """One section of a result; ``State`` is the type of its counts."""
+    """One section of a result; ``State`` is the type of its counts, an int64 array if nothing else is said."""
 
     section: NumberPath  # its place in metrics.json
     metrics: Sequence[Metric] = ()
@@ -95,50 +105,40 @@ class Part(ABC, Generic[State]):
     point: frozenset[NumberPath] = frozenset()  # numbers without an interval, thresholds for instance
     rows: int = 0  # of counts by key or bin, which bins are sized for
     batch: int = 1  # frames whose counts are kept before they are combined
+    coarse: ClassVar[int | None] = None  # bins that replicates keep of counts by key or bin [2, K]; None: all as it is
 
     @cached_property
     def names(self) -> Sequence[NumberPath]:
-        """Of its numbers below the section."""
+        """The paths of its numbers below the section."""
         return tuple((metric.key,) for metric in self.metrics)
 
     @abstractmethod
     def count(self, frame: LabelledFrame) -> State | None:
-        """The counts of a frame, None where it lacks what the part needs."""
+        """Return the counts of a frame, None where it lacks what the part needs."""
 
     @abstractmethod
     def numbers(self, counts: State, forms: Forms) -> Numbers:
-        """The numbers of summed counts; None where the counts define none."""
+        """Return the numbers of summed counts; None where the counts define none."""
 
     def why(self, counts: State, name: NumberPath) -> str:
-        """Why a number of these summed counts is None."""
+        """Return why a number of these summed counts is None."""
         return self.undefined
 
-    @abstractmethod
     def combine(self, counts: Sequence[State]) -> State:
-        """The sum of counts."""
+        """Add counts."""
+        return cast(Any, np.asarray(sum(cast(Any, counts)), np.int64))
 
-    @abstractmethod
     def coarsen(self, counts: State) -> Counts:
-        """The form in which replicates are kept: whole numbers of a fixed shape that add."""
+        """Return counts in the form in which replicates are kept: whole numbers of a fixed shape that add."""
+        return cast(Any, counts) if self.coarse is None else coarse_keys(cast(Any, counts), self.coarse)
 
-    @abstractmethod
     def refine(self, coarse: Counts) -> State:
-        """Counts whose :meth:`coarsen` is ``coarse``."""
+        """Return counts whose :meth:`coarsen` is ``coarse``; of counts by key :func:`values_of` gives the values."""
+        return cast(Any, coarse)
 
 
-class ArrayPart(Part[Counts]):
-    """A part whose counts are one int64 array."""
-
-    coarse: ClassVar[int | None] = None  # bins that replicates keep of counts by key or bin [2, K]; None: all as it is
-
-    def combine(self, counts: Sequence[Counts]) -> Counts:
-        return np.asarray(sum(counts[1:], counts[0]), np.int64)
-
-    def coarsen(self, counts: Counts) -> Counts:
-        return counts if self.coarse is None else coarse_keys(counts, self.coarse)
-
-    def refine(self, coarse: Counts) -> Counts:
-        return coarse  # most numbers need the order of keys alone; what needs their values has :func:`keys_of`
+ArrayPart = Part[Counts]
+"""A part whose counts are one int64 array, as of nearly all."""
 
 
 class AnomalyPart(Part[State]):
@@ -152,7 +152,7 @@ class AnomalyPart(Part[State]):
         self.score, self.section = score, ("scores", score, self.protocol)
 
 
-class Pooled(AnomalyPart[Counts], ArrayPart):
+class Pooled(AnomalyPart[Counts]):
     """All pixels of the set in one pool; equal scores are one threshold. ``thresholds`` are the highest that reach a recall."""
 
     protocol, point = "pooled", frozenset({("threshold",), *_AT_RECALL})
@@ -171,10 +171,7 @@ class Pooled(AnomalyPart[Counts], ArrayPart):
         if best is None:
             return dict.fromkeys(self.names)
         keys = [best[1], *(curve.thresholds[np.argmax(curve.recall >= recall)] for recall in RECALLS)]
-        form, places = forms[self.score], np.array(keys, np.int64)
-        # Counts of a replicate have fewer bins than the score, but nobody asks for thresholds of a replicate.
-        known = places % len(form.edges) if isinstance(form, ScoreBins) else keys_of(counts.shape[-1])[places]
-        thresholds = decode_keys(form, known).tolist()
+        thresholds = values_of(forms[self.score], counts.shape[-1])[np.array(keys, np.int64)].tolist()
         areas = counting.auroc(curve), counting.average_precision(curve), counting.fpr_at_recall(curve)
         return dict(zip(self.names, (*areas, best[0], *thresholds), strict=True))
 
@@ -182,7 +179,49 @@ class Pooled(AnomalyPart[Counts], ArrayPart):
         return str(detection_curve(counts).undefined)
 
 
-class PerImage(AnomalyPart[Counts], ArrayPart):
+class PooledGroup(Pooled):
+    """The pooled numbers of the frames of one group."""
+
+    def __init__(self, score: str, group: str, members: Collection[str]) -> None:
+        super().__init__(score)
+        self.group, self.members, self.section = group, members, ("scores", score, "groups", group, "pooled")
+
+    def count(self, frame: LabelledFrame) -> Counts | None:
+        return super().count(frame) if frame.name in self.members else None
+
+
+class ByObject(ArrayPart):
+    """The pooled numbers of the objects of each bin against all normal pixels, and the share of them that is found; see
+    :mod:`segunc.metrics.objects`. Its counts are ``[1 + 2 B, K]`` by key or bin: normal pixels, then those of ``object_counts``."""
+
+    needs, lacks = "anomaly", NO_ANOMALY_LABEL
+    metrics = (*AREAS, higher("found", "found"), *map(Metric, ("objects", "pixels")))
+    coarse = COARSE_KEYS
+
+    def __init__(self, score: str, bins: ObjectBins) -> None:
+        self.score, self.bins, self.section = score, bins, ("scores", score, bins.kind)
+        self.names = tuple((name, number) for name in bins.names for number in OBJECT_NUMBERS)
+        self.rows = 1 + 2 * len(bins.names)
+        self.point = frozenset(name for name in self.names if name[1] in ("objects", "pixels"))
+
+    def count(self, frame: LabelledFrame) -> Counts | None:
+        counts, objects = frame.anomaly_counts(self.score), frame.objects
+        if counts is None or objects is None:
+            return None
+        keys, size = frame.keys(self.score, objects.number > 0)
+        return np.concatenate([counts[:1], object_counts(keys, objects, self.bins, size)])
+
+    def numbers(self, counts: Counts, forms: Forms) -> Numbers:
+        rows = object_numbers(counts[0], counts[1:])
+        return {
+            (name, key): value for name, row in zip(self.bins.names, rows, strict=True) for key, value in row.items()
+        }
+
+    def why(self, counts: Counts, name: NumberPath) -> str:
+        return NO_OBJECT if counts[0].any() else counting.NO_NORMAL
+
+
+class PerImage(AnomalyPart[Counts]):
     """The numbers of each image, and their mean over the images that hold both kinds of pixels."""
 
     protocol, metrics = "per-image", DETECTION[:-1]
@@ -265,18 +304,18 @@ class ConfidenceCalibration(ArrayPart):
         return frame.confidence_counts()
 
     def numbers(self, counts: Counts, forms: Forms) -> Numbers:
-        confidence = confidence_of_keys(forms[CONFIDENCE])[keys_of(counts.shape[-1])]
+        confidence = confidence_of(forms[CONFIDENCE], counts.shape[-1])
         bins = calibration.bin_counts(counts, confidence), calibration.bin_counts_by_mass(counts, confidence)
         return dict(zip(self.names, map(calibration.expected_calibration_error, bins), strict=True))
 
 
-@cache
-def confidence_of_keys(form: Form) -> npt.NDArray[np.floating]:
-    """Return the confidence 1 - msp of each key of :meth:`LabelledFrame.confidence_counts`, ``[65536]``; keys of floats outside 0..1
-    exist but never occur."""
+def confidence_of(form: Form, bins: int) -> npt.NDArray[np.floating]:
+    """Return the confidence 1 - msp of each key, or bin of keys, of :meth:`LabelledFrame.confidence_counts`, ``[bins]``.
+
+    Keys of floats outside 0..1 exist but never occur.
+    """
     with np.errstate(invalid="ignore"):  # such keys may be signalling NaN
-        confidence = 1.0 - decode_keys("uint16" if isinstance(form, ScoreBins) else form, np.arange(KEYS))
-    return confidence.clip(0.0, 1.0)
+        return (1.0 - values_of("uint16" if isinstance(form, ScoreBins) else form, bins)).clip(0.0, 1.0)
 
 
 class ProbabilityCalibration(ArrayPart):
@@ -332,28 +371,30 @@ class Selective(FailurePart):
 
 
 class Patches(FailurePart):
-    """Patch accuracy against patch uncertainty, at the mean uncertainty of the patches. Scores with bins are counted less their mean
-    and in units of their spread, which float16 holds: (score - centre) / scale."""
+    """Patch accuracy against patch uncertainty, at the mean uncertainty of the patches."""
 
     metrics = (
         higher("pavpu", "PAvPU"),
         *map(Metric, ("accurate_if_certain", "uncertain_if_inaccurate", "pavpu_threshold")),
     )
     point = frozenset({("pavpu_threshold",)})
-    coarse = 512  # shares at one threshold near the middle need no fine keys
+    coarse, rows = 512, 2  # shares at one threshold near the middle need no fine keys
 
     def count(self, frame: LabelledFrame) -> Counts | None:
         if frame.labels is None or frame.prediction is None or self.score not in frame.stored:
             return None
-        form, values = frame.form(self.score), frame.values(self.score)
+        form, right = frame.form(self.score), frame.labels == frame.prediction
+        means, inaccurate = selective.patch_means(frame.values(self.score), right, frame.labels != IGNORE)
         if isinstance(form, ScoreBins):
-            values = (values.astype(np.float64) - form.centre) / form.scale
-        return selective.count_patches(values, frame.labels == frame.prediction, frame.labels != IGNORE)
+            return form.count(np.maximum(means, form.edges[0]), inaccurate)
+        # By way of float32, as torch rounds float64 to float16.
+        return counting.count_scores(means.astype(np.float32).astype(np.float16), inaccurate)
 
     def numbers(self, counts: Counts, forms: Forms) -> Numbers:
-        summary, form = selective.patch_summary(counts), forms[self.score]
-        if isinstance(form, ScoreBins) and summary["threshold"] is not None:
-            summary["threshold"] = form.centre + form.scale * summary["threshold"]
+        form, bins = forms[self.score], counts.shape[-1]
+        # Means lie between the codes of maps, so that they are kept as float16 whatever the form of the maps is.
+        values = values_of(form, bins) if isinstance(form, ScoreBins) else keys_to_half(keys_of(bins))
+        summary = selective.patch_summary(counts, values)
         return {name: summary[name[0].removeprefix("pavpu_")] for name in self.names}
 
     def why(self, counts: Counts, name: NumberPath) -> str:
@@ -368,14 +409,11 @@ class Components(ArrayPart):
 
     needs, lacks = "anomaly", NO_ANOMALY_LABEL
     metrics = higher("siou_gt", "sIoU_gt"), higher("ppv", "PPV"), higher("mean_f1", "mean F1"), higher("f1.*")
+    names = (("siou_gt",), ("ppv",), ("mean_f1",), *(("f1", f"{tau:.2f}") for tau in components.TAUS))
 
-    def __init__(
-        self, score: str, track: str, threshold: float, mode: components.Mode, bins: ObjectBins | None = None
-    ) -> None:
-        self.score, self.track, self.threshold, self.mode, self.bins = score, track, threshold, mode, bins
+    def __init__(self, score: str, track: str, threshold: float) -> None:
+        self.score, self.track, self.threshold = score, track, threshold
         self.section = ("scores", score, "components", track)
-        own = (("siou_gt",), ("ppv",), ("mean_f1",), *(("f1", f"{tau:.2f}") for tau in components.TAUS))
-        self.names = (*own, *(("size", name, "siou_gt") for name in (bins.names if bins else ())))
 
     def count(self, frame: LabelledFrame) -> Counts | None:
         if frame.anomaly is None:
@@ -383,17 +421,14 @@ class Components(ArrayPart):
         # The benchmark stores scores as float16; floats that were wider are rounded as the pixel protocol rounds them.
         with np.errstate(over="ignore", invalid="ignore"):  # of ignored pixels
             scores = frame.values(self.score).astype(np.float16)
-        edges = None if self.bins is None else self.bins.pixels(scores.size)
-        return components.component_counts(scores, frame.anomaly, self.threshold, self.track, self.mode, edges)
+        return components.component_counts(scores, frame.anomaly, self.threshold, self.track)
 
     def numbers(self, counts: Counts, forms: Forms) -> Numbers:
         result: dict[str, Any] = components.component_result(counts)
         values = (result["siou_gt"], result["ppv"], result["mean_f1"], *result["f1"].values())
-        return dict(zip(self.names, (*values, *components.siou_by_size(counts)), strict=True))
+        return dict(zip(self.names, values, strict=True))
 
     def why(self, counts: Counts, name: NumberPath) -> str:
-        if name[0] == "size":
-            return components.NO_TRUTH_COMPONENT
         return components.undefined_components(counts)[name[0]]
 
 

@@ -19,7 +19,7 @@ import hashlib
 import io
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -32,11 +32,13 @@ from segunc.core.errors import InputError
 from segunc.core.files import read_arrays, read_bytes, write_atomically
 
 LEVEL = 0.95
-MOST_UNDEFINED = 0.05  # share of replicates without a number (no anomaly was drawn, say) that leaves an interval
-FEWEST = 40  # replicates below which the 2.5 and 97.5 percentiles would be extrapolated: 1 / 0.025
-MOST = 20_000  # the weights of 10,000 units are gigabytes beyond
-MOST_BYTES = 2**28  # of what is read: 3000 numbers in as many replicates take 240 MB
-FEWEST_UNITS = 15  # a rule, no limit of the method: fewer frames or blocks are seldom a sample of what they stand for
+MAX_UNDEFINED = 0.05  # share of replicates without a number (no anomaly was drawn, say) that leaves an interval
+MIN_REPLICATES = 40  # replicates below which the 2.5 and 97.5 percentiles would be extrapolated: 1 / 0.025
+MAX_REPLICATES = 20_000  # the weights of 10,000 units are gigabytes beyond
+MAX_BYTES = 2**28  # of what is read: 3000 numbers in as many replicates take 240 MB
+MIN_UNITS = 15  # a rule, no limit of the method: fewer frames or blocks are seldom a sample of what they stand for
+OTHER = "other"  # the group of frames whose names a pattern does not match, or a list does not hold
+MAX_GROUPS = 100
 NumberPath = tuple[str, ...]  # of a number in a result: ("scores", "entropy", "pooled", "auroc"); dotted in a file
 Floats = npt.NDArray[np.float64]
 
@@ -49,16 +51,16 @@ class Resampling:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.replicates != 0 and not FEWEST <= self.replicates <= MOST:
-            given = f"{self.replicates} bootstrap replicates"
-            raise InputError(given, f"0, or {FEWEST} to {MOST}", "2000 is the default, 0 makes none")
+        if self.replicates != 0 and not MIN_REPLICATES <= self.replicates <= MAX_REPLICATES:
+            message = f"{self.replicates} bootstrap replicates are neither 0 nor {MIN_REPLICATES} to {MAX_REPLICATES}"
+            raise InputError(message, hint="--replicates 2000 is the default, --replicates 0 makes no intervals")
 
     def weights(self, unit: str) -> npt.NDArray[np.int64]:
-        """How often a unit is in each replicate, int64 ``[R]``; a function of (seed, unit) alone, whose first are those of fewer."""
+        """Return how often a unit is in each replicate, int64 ``[R]``; a function of (seed, unit) alone, whose first are those of fewer."""
         return self._generator(unit).poisson(1.0, self.replicates)
 
     def seed_weights(self, name: str) -> Floats:
-        """The multiplier of a seed of training in each replicate, standard normal ``[R]``; see :attr:`Replicates.seeds`."""
+        """Return the multiplier of a seed of training in each replicate, standard normal ``[R]``; see :attr:`Replicates.seeds`."""
         return self._generator(f"\nseed {name}").standard_normal(self.replicates)
 
     def _generator(self, name: str) -> np.random.Generator:
@@ -68,12 +70,16 @@ class Resampling:
 
 
 def resampled_units(how: str, time_of: Callable[[str], float | None] = lambda frame: None) -> Callable[[str], str]:
-    """The function from a frame's name to the unit that is resampled.
+    """Return the function from a frame's name to the unit that is resampled; it raises InputError for a name that does not fit.
 
-    That is the ``frame``, its ``folder``, or what a regular expression finds in the name (its first group, where it has one);
-    ``REGEX@N`` makes blocks of N of the number that its last group finds, apart for what the groups before it find
-    (``^(Seq05VD)_f(\\d+)@300``: 10 s of 30 frames a second); ``10s`` makes blocks of seconds of the frames of a video, whose
-    moments ``time_of`` tells. InputError: none of these; from the function, a name that does not fit.
+    Args:
+        how: ``frame``, ``folder``, or a regular expression, whose match in the name (its first group, where it has one) is the unit.
+            ``REGEX@N`` makes blocks of N of the number that its last group finds, one for each match of the groups before it
+            (``^(Seq05VD)_f(\\d+)@300``: 10 s of 30 frames a second). ``10s`` makes blocks of seconds of the frames of a video.
+        time_of: the moment of a frame in its video, in seconds.
+
+    Raises:
+        InputError: none of these.
     """
     if how == "frame":
         return lambda name: name
@@ -85,23 +91,26 @@ def resampled_units(how: str, time_of: Callable[[str], float | None] = lambda fr
     try:
         pattern = re.compile(expression)
     except re.error as error:
-        expected, remedy = "frame, folder, a regular expression, REGEX@N or 10s", "e.g. '^[^_]+' for a sequence"
-        raise InputError(f"--resample '{how}' ({error})", expected, remedy) from error
+        message = f"--resample '{how}' is none of frame, folder, 10s, REGEX@N and a regular expression ({error})"
+        raise InputError(message, hint="--resample '^[^_]+'") from error
     if size is not None and (not pattern.groups or not int(size)):
-        expected = "a group that finds a number, and at least 1 of it"
-        raise InputError(f"--resample '{how}'", expected, r"e.g. '_f(\d+)@300': blocks of 300 frames")
+        message = f"--resample '{how}' needs a group that finds a number, and blocks of at least 1 of it"
+        raise InputError(message, hint=r"--resample '_f(\d+)@300' makes blocks of 300 frames")
 
     def unit(name: str) -> str:
-        found = pattern.search(name)
-        if found is None:
-            given = f"the regular expression '{expression}' finds nothing in the frame name {name}"
-            raise InputError(given, "a match in every name", "widen it, or resample frames")
+        match = pattern.search(name)
+        if match is None:
+            raise InputError(
+                f"the regular expression '{expression}' of --resample finds nothing in the frame name {name}"
+            )
         if size is None:
-            return str(found.group(1) if pattern.groups else found.group())
-        *before, number = found.groups(default="")
+            return str(match.group(1) if pattern.groups else match.group())
+        *before, number = match.groups(default="")
         if not number.isdecimal():
-            given = f"the last group of '{expression}' finds '{number}' in the frame name {name}"
-            raise InputError(given, "a whole number", r"e.g. (\d+)")
+            message = (
+                f"the last group of '{expression}' finds '{number}' in the frame name {name}, which is no whole number"
+            )
+            raise InputError(message, hint=r"end the expression with (\d+)")
         return "/".join([*before, str(int(number) // int(size))])
 
     return unit
@@ -109,16 +118,51 @@ def resampled_units(how: str, time_of: Callable[[str], float | None] = lambda fr
 
 def _blocks_of_time(how: str, seconds: float, time_of: Callable[[str], float | None]) -> Callable[[str], str]:
     if not seconds:
-        raise InputError(f"--resample {how}", "more than 0 seconds", "e.g. 10s")
+        raise InputError("--resample 0s makes blocks of no time", hint="--resample 10s")
 
     def unit(name: str) -> str:
         time = time_of(name)
         if time is None:
-            given = f"--resample {how}, and no time of the frame {name} is known"
-            raise InputError(given, "maps of a video", r"say it by a number in the names: '_f(\d+)@300'")
+            message = f"--resample {how} needs maps of a video, but no time of the frame {name} is known"
+            raise InputError(message, hint=r"take a number in the names: --resample '_f(\d+)@300'")
         return f"{name.rpartition('/')[0]}/{int(time // seconds)}"
 
     return unit
+
+
+def group_frames(how: str | Mapping[str, str], frames: Collection[str]) -> dict[str, set[str]]:
+    """Return the frames of each group by its name, :data:`OTHER` last.
+
+    Args:
+        how: a regular expression, whose match in the name of a frame (its first group, where it has one) names the group, or a
+            mapping from frames to groups.
+        frames: those with an anomaly label.
+
+    Raises:
+        InputError: no regular expression, no frame belongs to a group, or there are more than :data:`MAX_GROUPS` groups.
+    """
+    if isinstance(how, str):
+        try:
+            pattern = re.compile(how)
+        except re.error as error:
+            message = f"--groups '{how}' is neither a CSV file nor a regular expression ({error})"
+            raise InputError(message, hint="--groups '^[a-z_]+' takes the letters before a number") from error
+        matches = {frame: pattern.search(frame) for frame in frames}
+        group_of = {frame: match[min(pattern.groups, 1)] or OTHER for frame, match in matches.items() if match}
+    else:
+        group_of = {frame: how[frame] for frame in frames if frame in how}
+    groups: dict[str, set[str]] = {name: set() for name in sorted({*group_of.values()} - {OTHER})}
+    for frame in frames:
+        groups.setdefault(group_of.get(frame, OTHER), set()).add(frame)
+    if not group_of or len(groups) > MAX_GROUPS:
+        fault = (
+            f"makes {len(groups)} groups, more than {MAX_GROUPS}"
+            if group_of
+            else "names no frame with an anomaly label"
+        )
+        example = f"; a frame's name is {min(frames)}" if frames else ""
+        raise InputError(f"--groups {how if isinstance(how, str) else 'CSV'} {fault}{example}")
+    return groups
 
 
 @dataclass(frozen=True)
@@ -142,7 +186,7 @@ class Chance:
 
     @property
     def excludes_zero(self) -> bool:
-        """Whether the interval lies on one side of zero, and p < 1 - LEVEL."""
+        """Return whether the interval lies on one side of zero, and p < 1 - LEVEL."""
         return (self.low > 0 or self.high < 0) and self.p_value < 1 - LEVEL
 
 
@@ -161,44 +205,37 @@ class Replicates:
     seeds: tuple[str, ...] = ()
 
     def of(self, path: NumberPath) -> Floats | None:
-        """The replicates ``[R]`` of a number, None where there are none."""
+        """Return the replicates ``[R]`` of a number, None where there are none."""
         dotted = ".".join(path)
         return self.values[self.paths.index(dotted)] if dotted in self.paths else None
 
-    def joined(self, other: Replicates) -> Replicates:
-        """These and other numbers of the same replicates."""
-        values = np.concatenate([self.values, other.values])
-        return replace(self, paths=self.paths + other.paths, values=values)
+    def joined(self, paths: tuple[str, ...], values: Floats) -> Replicates:
+        """Return these and further numbers of the same replicates."""
+        return replace(self, paths=self.paths + paths, values=np.concatenate([self.values, values]))
 
     def chances(self) -> dict[str, Chance | str]:
-        """What the replicates say of each number, by its dotted path; why it has no interval, where it has none."""
-        found: dict[str, Chance | str] = {}
-        for path, row in zip(self.paths, self.values, strict=True):
-            try:
-                found[path] = self.chance(row)
-            except InputError as error:
-                found[path] = error.given
-        return found
+        """Return what the replicates say of each number by its dotted path; why it has no interval, where it has none."""
+        return {path: self.chance(row) for path, row in zip(self.paths, self.values, strict=True)}
 
-    def chance(self, values: Floats) -> Chance:
-        """What values ``[R]`` of these replicates say of the number that they are of.
+    def chance(self, values: Floats) -> Chance | str:
+        """Return what values ``[R]`` of these replicates say of their number.
 
         The ends of the interval are values of replicates, the k-th from either end, k the largest whole number below
         (1 + R) Phi(-t sqrt(n / (n - 1))) with the 97.5 percentile t of Student's t with nu degrees of freedom, nu + 1 the effective
         number of units. The p-value is the least 1 - level at which the interval of that level excludes zero, where the share of
         replicates beyond zero has the added one that keeps it from being 0 (Davison & Hinkley, Bootstrap Methods and their
-        Application, 1997, eq. 4.11). InputError: fewer than FEWEST_UNITS units, fewer than FEWEST numbers, or more than MOST_UNDEFINED
-        that are none.
+        Application, 1997, eq. 4.11).
+
+        Returns:
+            Why there is no interval, where there are too few units, or too few replicates define the number.
         """
         number, defined = len(self.units), np.isfinite(values)
-        if number < FEWEST_UNITS:
-            remedy = "evaluate more frames, or resample shorter blocks that are still independent"
-            raise InputError(f"too few resampled units: {number}, of at least {FEWEST_UNITS}", "that many", remedy)
-        row, remedy = np.sort(values[defined]), "evaluate with more replicates, or more frames"
+        if number < MIN_UNITS:
+            return f"too few resampled units: {number}, of at least {MIN_UNITS}"
+        row = np.sort(values[defined])
         total = len(row)
-        if total < FEWEST or total < (1 - MOST_UNDEFINED) * len(values):
-            expected = f"at least {FEWEST}, and {1 - MOST_UNDEFINED:.0%} of them"
-            raise InputError(f"{total} of {len(values)} replicates define the number", expected, remedy)
+        if total < MIN_REPLICATES or total < (1 - MAX_UNDEFINED) * len(values):
+            return f"{total} of {len(values)} replicates define the number"
         effective, freedom = self._effective(values, defined)
         stretch = math.sqrt(number / (number - 1))
         level = float(ndtr(-stretch * stdtrit(freedom, 0.5 + 0.5 * LEVEL)))
@@ -208,7 +245,7 @@ class Replicates:
         return Chance(float(row[place]), float(row[-1 - place]), p_value, effective, total)
 
     def _effective(self, values: Floats, defined: npt.NDArray[np.bool_]) -> tuple[float, float]:
-        """The effective number of units, and the degrees of freedom of the standard error.
+        """Return the effective number of units, and the degrees of freedom of the standard error.
 
         Influences are covariances of a number with the weights (the infinitesimal jackknife; Efron 2014, "Estimation and accuracy
         after model selection"), here of a number scaled to unit variance. R replicates leave a noise of variance 1 / R in each, which
@@ -237,7 +274,7 @@ class Replicates:
 
 @lru_cache(maxsize=4)
 def _all_weights(seed: int, replicates: int, units: tuple[str, ...], seeds: tuple[str, ...]) -> tuple[Floats, Floats]:
-    """The weights of all units ``[n, R]`` and the multipliers of all seeds ``[K, R]``."""
+    """Return the weights of all units ``[n, R]`` and the multipliers of all seeds ``[K, R]``."""
     resampling = Resampling(replicates, seed)
     multipliers = [resampling.seed_weights(name) for name in seeds]
     weights = np.array([resampling.weights(unit) for unit in units], np.float64)
@@ -247,35 +284,35 @@ def _all_weights(seed: int, replicates: int, units: tuple[str, ...], seeds: tupl
 def paired_difference(
     first: Replicates, second: Replicates, one: NumberPath, other: NumberPath | None = None, shift: float = 0.0
 ) -> Chance | str:
-    """What paired replicates say of the number ``other`` (None: the same) of the second less ``one`` of the first, plus ``shift`` (a
-    margin); or why there is no test. Where one has more replicates, its first ones are those of the fewer."""
+    """Return what paired replicates say of a difference, or why there is no test.
+
+    The difference is the number ``other`` (None: the same) of the second less ``one`` of the first, plus ``shift`` (a margin). Where
+    one has more replicates, its first ones are those of the fewer.
+    """
     if why := why_not_paired(first, second):
         return why
     a, b = first.of(one), second.of(other or one)
     if a is None or b is None:
         return "this number has no replicates"
     number = min(len(a), len(b))
-    try:
-        return first.chance(b[:number] - a[:number] + shift)
-    except InputError as error:
-        return error.given
+    return first.chance(b[:number] - a[:number] + shift)
 
 
 def why_not_paired(first: Replicates, second: Replicates) -> str | None:
-    """Why replicate r of two evaluations is not over the same draw of units; None where it is."""
+    """Return why replicate r of two evaluations is not over the same draw of units; None where it is."""
     if first.seed != second.seed:
         return f"resampled with the seeds {first.seed} and {second.seed}"
     if first.seeds != second.seeds:
         return "means over other seeds"
     if first.units != second.units:
-        other = sorted(set(first.units) ^ set(second.units))
-        detail = f", {other[0]} is in one only" if other else ", in another order"
+        lone = sorted(set(first.units) ^ set(second.units))
+        detail = f", {lone[0]} is in one only" if lone else ", in another order"
         return f"other units were resampled ({len(first.units)} and {len(second.units)}{detail})"
     return None
 
 
 def sidecar_path(result: Path) -> Path:
-    """Where the replicates of a result file lie: ``X.replicates.npz`` beside ``X.json``."""
+    """Return where the replicates of a result file lie: ``X.replicates.npz`` beside ``X.json``."""
     return result.with_suffix(".replicates.npz")
 
 
@@ -291,20 +328,17 @@ def save_replicates(path: Path, replicates: Replicates) -> None:
 
 
 def load_replicates(path: Path) -> Replicates:
-    """Read what :func:`save_replicates` wrote; InputError where a file cannot be read or holds something else."""
+    """Read what :func:`save_replicates` wrote; raises InputError where a file cannot be read or holds something else."""
     try:
-        arrays = read_arrays(read_bytes(path), MOST_BYTES)
+        arrays = read_arrays(read_bytes(path), MAX_BYTES)
         paths, values, seed, clusters = (arrays[name] for name in ("paths", "values", "seed", "clusters"))
-    except (OSError, ValueError, KeyError) as error:
-        given = f"{path} holds no replicates ({f'it lacks {error}' if isinstance(error, KeyError) else error})"
-        raise InputError(given, "the sidecar of a result", "evaluate again") from error
-    fits = {
-        "paths": paths.ndim == 1 and paths.dtype.kind == "U",
-        "clusters": clusters.ndim == 1 and clusters.dtype.kind == "U",
-        "values": values.ndim == 2 and values.dtype.kind == "f" and values.shape[:1] == paths.shape,
-        "seed": seed.size == 1 and seed.dtype.kind in "iu",
-    }
-    unfit = [name for name, fit in fits.items() if not fit]
-    if unfit:
-        raise InputError(f"{path}: '{unfit[0]}' has another form", "the sidecar of a result", "evaluate again")
+        if (paths.dtype.kind, clusters.dtype.kind, values.dtype.kind) != ("U", "U", "f") or seed.dtype.kind not in "iu":
+            raise ValueError("its arrays are of other types")
+        if values.shape != (len(paths), values.shape[-1]) or clusters.ndim != 1 or seed.size != 1:
+            raise ValueError("its arrays are of other shapes")
+    except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
+        message = (
+            f"{path} holds no replicates of a result ({f'it lacks {error}' if isinstance(error, KeyError) else error})"
+        )
+        raise InputError(message, hint="evaluate again") from error
     return Replicates(tuple(paths.tolist()), values.astype(np.float64), int(seed), tuple(clusters.tolist()))

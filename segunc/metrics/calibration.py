@@ -11,7 +11,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -31,7 +30,7 @@ Probabilities = npt.NDArray[np.float32]
 
 
 def _inner_edges(bins: int, dtype: npt.DTypeLike) -> npt.NDArray[np.floating]:
-    """The edges between equal-width bins over 0..1, ``[B - 1]``, in the type of the values: in it 0.2 lies on the edge 3/15."""
+    """Return the edges between equal-width bins over 0..1, ``[B - 1]``, in the type of the values: in it 0.2 lies on the edge 3/15."""
     edges: npt.NDArray[np.floating] = np.linspace(0.0, 1.0, bins + 1).astype(dtype)[1:-1]
     return edges
 
@@ -73,7 +72,7 @@ def _sum_bins(
     index: npt.NDArray[np.integer], counts: Counts, confidence: npt.NDArray[np.floating], bins: int
 ) -> Floats:
     if not ((confidence >= 0.0) & (confidence <= 1.0)).all():  # NaN fails both
-        raise InputError("a confidence lies outside 0..1 or is NaN", "probabilities in 0..1", "check the maps")
+        raise InputError("a confidence lies outside 0..1 or is NaN")
     pixels = counts.sum(axis=0)
     rows = (pixels, counts[0], pixels * confidence.astype(np.float64))
     # Of no pixel bincount makes whole numbers.
@@ -81,7 +80,7 @@ def _sum_bins(
 
 
 def expected_calibration_error(sums: Floats) -> float | None:
-    """ECE in 0..1 of equal-width bins, adaptive ECE of bins of equal mass (both ``[3, B]``); None without a pixel.
+    """Return the ECE in 0..1 of equal-width bins, adaptive ECE of bins of equal mass (both ``[3, B]``); None without a pixel.
 
     Of equal-width bins it is torchmetrics' ``calibration_error`` (norm ``l1``), except that confidence 1 belongs to the
     last bin, as published, where torchmetrics opens a further one.
@@ -91,29 +90,10 @@ def expected_calibration_error(sums: Floats) -> float | None:
     return float(np.abs(correct - confidence).sum() / total) if total else None
 
 
-@dataclass(frozen=True)
-class Reliability:
-    """A reliability diagram with B equal-width bins; NaN in an empty one."""
-
-    edges: Floats  # [B + 1] over 0..1
-    confidence: Floats  # [B] mean, in 0..1
-    accuracy: Floats  # [B] share of rightly predicted pixels, in 0..1
-    pixels: npt.NDArray[np.int64]  # [B]
-
-
-def reliability(sums: Floats) -> Reliability:
-    """The reliability diagram of the bins of :func:`bin_counts`."""
-    pixels, correct, confidence = sums
-    with np.errstate(invalid="ignore"):  # 0 / 0 of an empty bin is NaN
-        means = confidence / pixels, correct / pixels
-    edges = np.linspace(0.0, 1.0, len(pixels) + 1)
-    return Reliability(edges, *means, np.rint(pixels).astype(np.int64))
-
-
 def _labelled_strips(
     probabilities: Probabilities, labels: npt.NDArray[np.integer], others: bool
 ) -> Iterator[tuple[Probabilities, npt.NDArray[np.int64]]]:
-    """The labelled pixels of a frame, strip by strip and checked: probabilities ``[C, n]`` and class ids ``[n]``."""
+    """Return the labelled pixels of a frame, strip by strip and checked: probabilities ``[C, n]`` and class ids ``[n]``."""
     flat, ids = probabilities.reshape(len(probabilities), -1), labels.ravel()
     for start in range(0, ids.size, STRIP):
         strip = ids[start : start + STRIP]
@@ -122,7 +102,7 @@ def _labelled_strips(
         selected = flat[:, start : start + STRIP].take(counted, axis=1)
         total = selected.sum(axis=0)
         if not ((np.abs(total - 1.0) <= 1e-2) | (others & (total < 1.0))).all() or selected.min(initial=0.0) < 0.0:
-            raise InputError("class probabilities are negative or do not sum to 1", "the output of a softmax")
+            raise InputError("class probabilities are negative or do not sum to 1", hint="give the output of a softmax")
         yield selected, truth
 
 
@@ -155,7 +135,7 @@ def probability_scores(
 
 
 def mean_scores(sums: Counts) -> tuple[float | None, float | None]:
-    """NLL in nats and Brier score in 0..2 of the added sums of :func:`probability_scores`; None without a pixel."""
+    """Return NLL in nats and Brier score in 0..2 of the added sums of :func:`probability_scores`; None without a pixel."""
     if not sums[0]:
         return None, None
     loss, brier = from_fixed_point(sums[1:]) / sums[0]
@@ -199,7 +179,7 @@ def classwise_bins(
 
 
 def classwise_calibration_error(state: Counts) -> float | None:
-    """Classwise ECE in 0..1 of the added sums ``[C, B, 3]`` of :func:`classwise_bins`, the mean over all C classes as
+    """Return the classwise ECE in 0..1 of the added sums ``[C, B, 3]`` of :func:`classwise_bins`, the mean over all C classes as
     published, also those that never occur; None without a pixel."""
     rows = np.stack([state[..., 0], state[..., 1], from_fixed_point(state[..., 2])], axis=1)  # [C, 3, B]
     errors = [expected_calibration_error(sums) for sums in rows]

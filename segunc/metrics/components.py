@@ -15,7 +15,7 @@ whole frame; here all is summed from one sparse contingency table of (truth comp
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import cv2
 import numpy as np
@@ -23,13 +23,7 @@ import numpy.typing as npt
 
 from segunc.core.errors import InputError
 from segunc.data.labels import IGNORE
-from segunc.metrics.counting import (
-    STEPS_PER_FRACTION,
-    Counts,
-    grouped_sums,
-    mean_of_fractions,
-    to_fixed_point,
-)
+from segunc.metrics.counting import STEPS_PER_FRACTION, Counts, grouped_sums, mean_of_fractions, to_fixed_point
 
 TAUS = np.linspace(0.25, 0.75, 11)
 """Thresholds on sIoU_gt and PPV, as the benchmark makes them (0.25, 0.30, ..., 0.75 in float64)."""
@@ -37,7 +31,6 @@ NO_TRUTH_COMPONENT = "no labelled component is large enough"
 NO_PREDICTED_COMPONENT = "no predicted component is large enough"
 NO_COMPONENT = "there is neither a labelled nor a predicted component"
 
-Mode = Literal["smiyc", "inclusive"]
 _TP, _FN, _FP = (slice(11 * place, 11 * place + 11) for place in range(3))
 _TRUTH, _PREDICTED, _SIOU, _PPV = range(33, 37)
 
@@ -54,55 +47,35 @@ class Track:
 TRACKS = {"smiyc-anomaly": Track(500, 100), "smiyc-obstacle": Track(50, 10)}
 
 
-def called_anomalous(scores: npt.NDArray[np.floating], threshold: float, mode: Mode) -> npt.NDArray[np.bool_]:
-    """Which pixels are called anomalous at a finite threshold of the ``smiyc`` pixel protocol, an inclusive lower edge.
-
-    Mode ``smiyc`` is the benchmark's ``score > threshold`` all the same, of float16 scores, compared in float16 as NumPy 1 does (the
-    threshold is rounded to nearest): a perfect map of zeros and ones has no component. ``inclusive`` is ``score >= threshold``, exactly.
-    """
-    if mode == "inclusive":
-        return np.asarray(scores >= np.float64(threshold))
-    return np.asarray(scores > np.float16(threshold))
-
-
 def component_counts(
-    scores: npt.NDArray[np.floating],
-    anomaly: npt.NDArray[np.uint8],
-    threshold: float,
-    track: str,
-    mode: Mode = "smiyc",
-    edges: npt.NDArray[np.floating] | None = None,
+    scores: npt.NDArray[np.floating], anomaly: npt.NDArray[np.uint8], threshold: float, track: str
 ) -> Counts:
     """Count the components of one frame.
 
+    As in the benchmark, a pixel is predicted where score > threshold, compared in float16 as NumPy 1 does (the threshold is
+    rounded to nearest), although the threshold of the ``smiyc`` pixel protocol is an inclusive lower edge. So a perfect map of
+    zeros and ones has no component.
+
     Args:
-        scores: floats ``[H, W]``, higher is more anomalous (float16 in mode ``smiyc``). Ignored scores may be anything.
+        scores: float16 ``[H, W]``, higher is more anomalous. Ignored scores may be anything.
         anomaly: uint8 ``[H, W]``; 0 normal, 1 anomaly, 255 ignored.
-        threshold, mode: see :func:`called_anomalous`.
+        threshold: finite, of the ``smiyc`` pixel protocol.
         track: a key of :data:`TRACKS`.
-        edges: rising, ``[B - 1]``, between B bins of the pixels of truth components; a lower edge belongs to its bin.
 
     Returns:
         int64 ``[37]``: TP, FN and FP at each of the 11 :data:`TAUS`; truth components, predicted components; steps of
-        2^-40 of the summed sIoU_gt and of the summed PPV. With edges ``[37 + 2 B]``: the truth components of each bin, and their
-        summed sIoU_gt. Counts of frames add.
+        2^-40 of the summed sIoU_gt and of the summed PPV. Counts of frames add.
 
     Raises:
         InputError: a score that is not ignored is NaN.
     """
     counted = anomaly != IGNORE
-    predicted = called_anomalous(scores, threshold, mode)
     if (np.isnan(scores) & counted).any():
-        raise InputError("a score map holds NaN", "numbers", "mask such pixels as ignored or repair the map")
-    return match_components(predicted & counted, anomaly == 1, TRACKS[track], edges)
+        raise InputError("a score map holds NaN", hint="repair the map, or mark such pixels as ignored in the labels")
+    return match_components((scores > np.float16(threshold)) & counted, anomaly == 1, TRACKS[track])
 
 
-def match_components(
-    predicted: npt.NDArray[np.bool_],
-    truth: npt.NDArray[np.bool_],
-    track: Track,
-    edges: npt.NDArray[np.floating] | None = None,
-) -> Counts:
+def match_components(predicted: npt.NDArray[np.bool_], truth: npt.NDArray[np.bool_], track: Track) -> Counts:
     """Compare the components of two masks ``[H, W]``; ignored pixels are False in both. See :func:`component_counts`."""
     truth_label, truth_size = _components(truth)
     predicted_label, predicted_size = _components(predicted)
@@ -134,17 +107,12 @@ def match_components(
     counts[_TP], counts[_FN] = reached, len(siou) - reached
     counts[_FP] = (ppv[:, None] < TAUS).sum(axis=0)
     counts[_TRUTH], counts[_PREDICTED] = len(siou), len(ppv)
-    stored = to_fixed_point(siou, STEPS_PER_FRACTION)
-    counts[_SIOU], counts[_PPV] = stored.sum(), to_fixed_point(ppv, STEPS_PER_FRACTION).sum()
-    if edges is None:
-        return counts
-    place = np.searchsorted(edges, truth_size[scored], side="right")
-    by_size = (grouped_sums(place, values, len(edges) + 1) for values in (np.ones_like(stored), stored))
-    return np.concatenate([counts, *by_size])
+    counts[_SIOU], counts[_PPV] = (to_fixed_point(part, STEPS_PER_FRACTION).sum() for part in (siou, ppv))
+    return counts
 
 
 def component_result(counts: Counts) -> dict[str, Any]:
-    """The numbers of a set of frames, in 0..1; None where no component makes one (:func:`undefined_components`).
+    """Return the numbers of a set of frames, in 0..1; None where no component makes one (:func:`undefined_components`).
 
     ``siou_gt`` and ``ppv`` are means over all components, ``mean_f1`` is over :data:`TAUS`, ``f1`` by tau (``"0.25"``, ...).
     """
@@ -164,13 +132,8 @@ def component_result(counts: Counts) -> dict[str, Any]:
     }
 
 
-def siou_by_size(counts: Counts) -> list[float | None]:
-    """The mean sIoU_gt of the truth components of each bin, in 0..1; None of a bin without one."""
-    return [mean_of_fractions(total, number) for number, total in counts[37:].reshape(2, -1).T.tolist()]
-
-
 def undefined_components(counts: Counts) -> dict[str, str]:
-    """Why numbers of :func:`component_result` are None: name -> reason, empty where all are numbers."""
+    """Return why numbers of :func:`component_result` are None: name -> reason, empty where all are numbers."""
     reasons = {}
     if counts[_TRUTH] == 0:
         reasons["siou_gt"] = NO_TRUTH_COMPONENT
@@ -182,7 +145,7 @@ def undefined_components(counts: Counts) -> dict[str, str]:
 
 
 def _components(mask: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
-    """Flat 8-connected component numbers (0 outside) ``[H * W]`` and the pixels of each, from number 0 on."""
+    """Return flat 8-connected component numbers (0 outside) ``[H * W]`` and the pixels of each, from number 0 on."""
     pixels = np.ascontiguousarray(mask).view(np.uint8)
     number, labels = cv2.connectedComponents(pixels, connectivity=8, ltype=cv2.CV_32S)
     flat = np.asarray(labels, np.int32).ravel()

@@ -44,25 +44,32 @@ _ROW_OF_LABEL = np.minimum(np.arange(256), 2)  # 0 normal, 1 anomalous, 2 ignore
 
 
 def to_fixed_point(values: npt.ArrayLike, steps: int = STEPS_PER_UNIT) -> Counts:
-    """The int64 form of float64 values, rounded to nearest; any shape."""
+    """Return the int64 form of float64 values, rounded to nearest; any shape."""
     # Scaling by a power of two is exact; only the rounding loses anything.
     return np.rint(np.asarray(values, np.float64) * steps).astype(np.int64)
 
 
 def from_fixed_point(stored: Counts) -> Floats:
-    """The float64 values of stored sums over pixels, any shape."""
+    """Return the float64 values of stored sums over pixels, any shape."""
     return stored / STEPS_PER_UNIT
 
 
 def grouped_sums(group: npt.NDArray[np.integer], values: Counts, number: int) -> Counts:
-    """The sums of whole numbers by group ``0..number - 1``, int64 ``[number]``."""
+    """Return the sums of whole numbers by group ``0..number - 1``, int64 ``[number]``."""
     total = np.zeros(number, np.int64)
     np.add.at(total, group, values)
     return total
 
 
+def steps(cumulated: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return what each point adds to cumulated counts ``[T]``; several times faster than ``np.diff`` with ``prepend``."""
+    added = cumulated.copy()
+    added[1:] -= cumulated[:-1]
+    return added
+
+
 def mean_of_fractions(stored: int, number: int) -> float | None:
-    """Mean of ``number`` fractions whose stored forms sum to ``stored``; None of no fraction."""
+    """Return the mean of ``number`` fractions whose stored forms sum to ``stored``; None of no fraction."""
     return int(stored) / (int(number) * STEPS_PER_FRACTION) if number else None
 
 
@@ -91,21 +98,18 @@ def count_scores(stored: npt.NDArray[Any], anomaly: npt.NDArray[np.uint8]) -> Co
     counts = np.concatenate((rows[:, : half - 1 : -1], rows[:, :half]), axis=1)
     beyond = half >> 5  # patterns whose five bits of exponent are all ones
     if counts[:, :beyond].any() or counts[:, -beyond:].any():
-        raise InputError(
-            "a score is NaN, infinite or beyond the range of its floating type",
-            "finite values, within +-65504 for 16-bit keys",
-            "mask such pixels as ignored in the labels or repair the map",
-        )
+        message = "a score is NaN, infinite or beyond +-65504, the range of float16"
+        raise InputError(message, hint="repair the map, or mark such pixels as ignored in the labels")
     if not fits_half(stored, anomaly):
-        given, remedy = "a score that float16 would round, so that ranks change", "round the scores to float16 yourself"
-        raise InputError(given, "float16 values", f"{remedy}, or evaluate the folder of maps")
+        message = "float16 would round a score, so that ranks change"
+        raise InputError(message, hint="evaluate the folder of maps, or round the scores to float16 yourself")
     counts[:, half] += counts[:, half - 1]  # -0.0 is +0.0
     counts[:, half - 1] = 0
     return counts
 
 
 def fits_half(stored: npt.NDArray[np.floating], labels: npt.NDArray[np.uint8]) -> bool:
-    """Whether float16 holds every labelled score exactly, so that its 16-bit key has the rank of the score."""
+    """Return whether float16 holds every labelled score exactly, so that its 16-bit key has the rank of the score."""
     if stored.dtype == np.float16:
         return True
     with np.errstate(over="ignore", invalid="ignore"):
@@ -115,14 +119,17 @@ def fits_half(stored: npt.NDArray[np.floating], labels: npt.NDArray[np.uint8]) -
 def check_anomaly_labels(anomaly: npt.NDArray[np.uint8]) -> None:
     """Raise InputError where labels are not uint8, or one is none of 0 (normal), 1 (anomaly) and 255 (ignored)."""
     if anomaly.dtype != np.uint8:
-        raise InputError(f"an anomaly label of type {anomaly.dtype}", "uint8")
+        raise InputError(f"an anomaly label is of type {anomaly.dtype}, and not of uint8")
     if ((anomaly > 1) & (anomaly != IGNORE)).any():
         unknown = sorted(set(np.unique(anomaly).tolist()) - {0, 1, IGNORE})
-        raise InputError(f"an anomaly label holds the values {unknown[:8]}", "0 normal, 1 anomaly, 255 ignored")
+        message = (
+            f"an anomaly label holds the values {unknown[:8]}, which are none of 0 normal, 1 anomaly and 255 ignored"
+        )
+        raise InputError(message, hint="name the data set of the labels with --dataset")
 
 
 def _count_rows(labels: npt.NDArray[np.uint8], values: npt.NDArray[np.unsignedinteger]) -> Counts:
-    """Histogram ``[3, 65536]`` of values below 65,536 by the row of their label, in strips that stay in the cache."""
+    """Return the histogram ``[3, 65536]`` of values below 65,536 by the row of their label, in strips that stay in the cache."""
     offset = _ROW_OF_LABEL * KEYS
     flat_labels, flat_values = labels.ravel(), values.ravel()
     total = np.zeros(3 * KEYS, np.int64)
@@ -178,30 +185,29 @@ class DetectionCurve:
 def detection_curve(counts: Counts) -> DetectionCurve:
     """Return the curve of counts by key or bin ``[2, K]``: one point for each that occurs, from the highest down."""
     keys = np.flatnonzero(counts.any(axis=0))[::-1]
-    normal, anomalous = counts[:, keys].cumsum(axis=1)
+    normal, anomalous = counts.take(keys, axis=1).cumsum(axis=1)  # several times faster than counts[:, keys]
     return DetectionCurve(keys, anomalous, normal)
 
 
 def auroc(curve: DetectionCurve) -> float | None:
-    """Area under the ROC curve by the trapezoid: a tie of an anomalous and a normal pixel counts one half."""
+    """Return the area under the ROC curve by the trapezoid: a tie of an anomalous and a normal pixel counts one half."""
     if curve.undefined:
         return None
-    step = np.diff(curve.false_positives, prepend=0)
     # In float64: the product of two pixel counts of a large set does not fit in 64-bit integers.
-    height = (curve.true_positives + np.concatenate(([0], curve.true_positives[:-1]))) / (2.0 * curve.positives)
-    return float(np.sum(height * (step / curve.negatives)))
+    height = (2 * curve.true_positives - steps(curve.true_positives)) / (2.0 * curve.positives)
+    return float(np.sum(height * (steps(curve.false_positives) / curve.negatives)))
 
 
 def average_precision(curve: DetectionCurve) -> float | None:
-    """Area under the precision-recall curve by the step rule, sum of (R_k - R_{k-1}) P_k, as scikit-learn's; the trapezoid
+    """Return the area under the precision-recall curve by the step rule, sum of (R_k - R_{k-1}) P_k, as scikit-learn's; the trapezoid
     would give another, larger number."""
     if curve.undefined:
         return None
-    return float(np.sum(np.diff(curve.true_positives, prepend=0) / curve.positives * curve.precision))
+    return float(np.sum(steps(curve.true_positives) / curve.positives * curve.precision))
 
 
 def fpr_at_recall(curve: DetectionCurve, recall: float = 0.95) -> float | None:
-    """False positive rate at the first threshold, going down, whose true positive rate reaches ``recall`` (in 0..1), without
+    """Return the false positive rate at the first threshold, going down, whose true positive rate reaches ``recall`` (in 0..1), without
     interpolation, so the recall that is reached may be higher."""
     if curve.undefined:
         return None
@@ -210,7 +216,7 @@ def fpr_at_recall(curve: DetectionCurve, recall: float = 0.95) -> float | None:
 
 
 def best_f1(curve: DetectionCurve) -> tuple[float, int | float] | None:
-    """The largest F1 = 2 TP / (2 TP + FP + FN) over all thresholds, and its threshold; of several the highest, which marks
+    """Return the largest F1 = 2 TP / (2 TP + FP + FN) over all thresholds, and its threshold; of several the highest, which marks
     the fewest pixels."""
     if curve.undefined:
         return None
@@ -220,7 +226,7 @@ def best_f1(curve: DetectionCurve) -> tuple[float, int | float] | None:
 
 
 def per_image_sums(counts: Counts) -> Counts:
-    """What one image adds to the sums of protocol ``per-image``, int64 ``[6]``.
+    """Return what one image adds to the sums of protocol ``per-image``, int64 ``[6]``.
 
     :data:`IMAGE_NUMBERS`, best F1 at the image's own threshold, in steps of 2^-40 (each rounding moves a number by at most
     4.6e-13); images scored; images left out because they lack a class.
@@ -234,26 +240,6 @@ def per_image_sums(counts: Counts) -> Counts:
 
 
 def per_image_result(sums: Counts) -> dict[str, float | None]:
-    """Means over the scored images, in 0..1, by name of :data:`IMAGE_NUMBERS`; None where no image is scored."""
+    """Return the means over the scored images, in 0..1, by name of :data:`IMAGE_NUMBERS`; None where no image is scored."""
     scored = int(sums[len(IMAGE_NUMBERS)])
     return {name: mean_of_fractions(int(sums[place]), scored) for place, name in enumerate(IMAGE_NUMBERS)}
-
-
-def score_histogram(
-    counts: Counts, values: npt.NDArray[np.floating], limits: tuple[float, float] | None, bins: int = 100
-) -> tuple[Floats, Floats]:
-    """Densities ``[2, B]`` of a score per its unit over equal-width bins, and the edges ``[B + 1]`` of these.
-
-    A row integrates to the share of its pixels inside the range; one without pixels is NaN.
-
-    Args:
-        counts: int64 ``[2, K]`` pixels by key; row 0 normal, row 1 anomalous.
-        values: ``[K]`` the score that each key stands for; keys without a pixel may be anything.
-        limits: the range of the B bins; None is from the least to the greatest score.
-    """
-    used = np.flatnonzero(counts.any(axis=0))
-    scores = values[used].astype(np.float64)
-    rows = [np.histogram(scores, bins, limits, weights=row[used]) for row in counts]
-    edges = rows[0][1]
-    with np.errstate(invalid="ignore"):
-        return np.stack([row for row, _ in rows]) / (counts.sum(axis=1) * np.diff(edges)[0])[:, None], edges

@@ -10,7 +10,6 @@ threshold that only the whole set knows needs no second pass.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -45,7 +44,7 @@ class Objects:
 
     @classmethod
     def of(cls, anomaly: npt.NDArray[np.uint8]) -> Objects:
-        """Those of an anomaly label ``[H, W]`` (1: anomaly)."""
+        """Find the objects of an anomaly label ``[H, W]`` (1: anomaly)."""
         _, number, known, _ = cv2.connectedComponentsWithStats((anomaly == 1).view(np.uint8), connectivity=8)
         ends = known[1:, cv2.CC_STAT_TOP] + known[1:, cv2.CC_STAT_HEIGHT]
         return cls(np.asarray(number, np.int32), known[1:, cv2.CC_STAT_AREA].astype(np.int64), ends / len(anomaly))
@@ -53,44 +52,26 @@ class Objects:
 
 @dataclass(frozen=True)
 class ObjectBins:
-    """By what objects are sorted, a name of :data:`KINDS`, the edges ``[B - 1]`` between their bins, a lower edge belonging to its
-    bin, and the names ``[B]`` of these; sizes may be shares of the frame."""
+    """B bins of objects, with the edges ``[B - 1]`` between them; a lower edge belongs to its bin."""
 
-    kind: str
+    kind: str  # what objects are sorted by, one of KINDS
     edges: tuple[float, ...]
-    names: tuple[str, ...]
-    relative: bool = False
+    names: tuple[str, ...]  # [B]
 
     @classmethod
-    def of(cls, kind: str, sizes: Sequence[str] = ()) -> ObjectBins:
-        """Those of a kind; ``sizes`` are edges in place of :data:`SIZES`, in pixels (``500``) or, for frames of any resolution, as
-        shares of the frame (``0.05%``). InputError for another kind, or edges of both forms or that do not rise."""
+    def of(cls, kind: str) -> ObjectBins:
+        """Return the bins of a kind; raises InputError for an unknown one."""
         if kind not in KINDS:
-            raise InputError(f"--by {kind}", f"one of {', '.join(KINDS)}", "check the spelling")
+            raise InputError(f"objects cannot be sorted by '{kind}'", hint=f"--by {' or '.join(KINDS)}, or none")
         if kind == "distance":
             return cls(kind, BANDS, ("far", "middle", "near"))
-        forms = {size.endswith("%") for size in sizes}
-        try:
-            edges = tuple(float(size.removesuffix("%")) for size in sizes) or SIZES
-        except ValueError:
-            edges = (np.nan,)
-        if len(forms) > 1 or np.inf in edges or not (np.diff((0.0, *edges)) > 0).all():
-            expected = "rising numbers above 0, all of pixels or all with %"
-            raise InputError(f"--sizes {','.join(sizes)}", expected, "e.g. 500,2500,10000 or 0.05%,0.5%,5%")
-        relative = forms == {True}
-        ends, unit = [f"{edge:.12g}" for edge in (0.0, *edges)], "%" if relative else ""
-        names = (*(f"{low}-{high}{unit}" for low, high in pairwise(ends)), f"{ends[-1]}{unit}+")
-        return cls(kind, tuple(edge / 100 for edge in edges) if relative else edges, names, relative)
-
-    def pixels(self, frame: int) -> npt.NDArray[np.float64]:
-        """The edges of sizes in pixels of a frame of so many, ``[B - 1]``."""
-        return np.array(self.edges) * (frame if self.relative else 1)
+        ends = [f"{edge:g}" for edge in (0, *SIZES)]
+        return cls(kind, SIZES, (*(f"{low}-{high}" for low, high in pairwise(ends)), f"{ends[-1]}+"))
 
     def place(self, objects: Objects) -> npt.NDArray[np.intp]:
-        """The bin of each object of a frame, ``[N]``."""
-        if self.kind == "distance":
-            return np.searchsorted(self.edges, objects.lowest, side="right")
-        return np.searchsorted(self.pixels(objects.number.size), objects.pixels, side="right")
+        """Return the bin of each object of a frame, ``[N]``."""
+        values = objects.lowest if self.kind == "distance" else objects.pixels
+        return np.searchsorted(self.edges, values, side="right")
 
 
 def object_counts(keys: npt.NDArray[np.integer], objects: Objects, bins: ObjectBins, size: int) -> Counts:
@@ -113,20 +94,22 @@ def object_counts(keys: npt.NDArray[np.integer], objects: Objects, bins: ObjectB
 
 
 def found_threshold(normal: npt.NDArray[np.int64]) -> int:
-    """The lowest key at which at most :data:`FOUND_AT` of the normal pixels, by key ``[K]``, score at or above it; K where even the
+    """Return the lowest key at which at most :data:`FOUND_AT` of the normal pixels, by key ``[K]``, score at or above it; K where even the
     highest flags more."""
     flagged = normal[::-1].cumsum()[::-1]
     return len(normal) - int(np.count_nonzero(flagged * round(1 / FOUND_AT) <= flagged[0]))
 
 
 def object_numbers(normal: npt.NDArray[np.int64], counts: Counts) -> list[dict[str, float | None]]:
-    """The numbers of each bin, by name of :data:`OBJECT_NUMBERS`, of all normal pixels by key ``[K]`` and :func:`object_counts`
+    """Return the numbers of each bin by name of :data:`OBJECT_NUMBERS`, of all normal pixels by key ``[K]`` and :func:`object_counts`
     ``[2 B, K]``: AUROC, AUPR and FPR95 of its pixels, the share of its objects that is found (all in 0..1), objects and pixels.
     None where the counts define none."""
     bins, threshold = len(counts) // 2, found_threshold(normal)
     rows: list[dict[str, float | None]] = []
+    pair = np.stack([normal, normal])
     for pixels, medians in zip(counts[:bins], counts[bins:], strict=True):
-        curve, objects = detection_curve(np.stack([normal, pixels])), int(medians.sum())
+        pair[1] = pixels
+        curve, objects = detection_curve(pair), int(medians.sum())
         found = float(medians[threshold:].sum() / objects) if objects and curve.negatives else None
         areas = auroc(curve), average_precision(curve), fpr_at_recall(curve)
         rows.append(dict(zip(OBJECT_NUMBERS, (*areas, found, objects, curve.positives), strict=True)))

@@ -19,7 +19,7 @@ Matrix = npt.NDArray[np.int64]
 def confusion_matrix(
     labels: npt.NDArray[np.integer], prediction: npt.NDArray[np.integer], classes: int, *, others: bool = False
 ) -> Matrix:
-    """Pixels by true class (train ids in 0..C-1, or 255 ignored) and predicted class, of the same shape; with ``others`` a prediction
+    """Count pixels by true class (train ids in 0..C-1, or 255 ignored) and predicted class, of the same shape; with ``others`` a prediction
     may be C, none of the classes. InputError where an id is no class (where the label is not ignored)."""
     counted = labels != IGNORE
     truth, predicted = labels[counted].astype(np.int64), prediction[counted].astype(np.int64)
@@ -27,13 +27,13 @@ def confusion_matrix(
     for name, ids, number in (("labels", truth, classes), ("the prediction", predicted, columns)):
         if ids.size and (ids.min() < 0 or ids.max() >= number):
             unknown = np.unique(ids[(ids < 0) | (ids >= number)])[:8].tolist()
-            remedy = "give the label map that the network was trained with"
-            raise InputError(f"{name} holds the class ids {unknown}", f"ids in 0..{number - 1}", remedy)
+            message = f"{name} holds the class ids {unknown}, which are not in 0..{number - 1}"
+            raise InputError(message, hint="give the label map that the network was trained with")
     return np.bincount(truth * columns + predicted, minlength=classes * columns).reshape(classes, columns)
 
 
 def class_iou(matrix: Matrix) -> npt.NDArray[np.float64]:
-    """Intersection over union of each class in 0..1, ``[C]``; NaN for a class in neither labels nor predictions."""
+    """Return the intersection over union of each class in 0..1, ``[C]``; NaN for a class in neither labels nor predictions."""
     intersection = matrix.diagonal()
     union = matrix.sum(axis=0)[: len(matrix)] + matrix.sum(axis=1) - intersection
     with np.errstate(invalid="ignore"):
@@ -41,13 +41,13 @@ def class_iou(matrix: Matrix) -> npt.NDArray[np.float64]:
 
 
 def mean_iou(matrix: Matrix) -> float | None:
-    """Mean of :func:`class_iou` in 0..1 over the classes that occur, also one that is only predicted; None without a pixel."""
+    """Return the mean of :func:`class_iou` in 0..1 over the classes that occur, also one that is only predicted; None without a pixel."""
     iou = class_iou(matrix)
     present = iou[~np.isnan(iou)]
     return float(present.mean()) if present.size else None
 
 
 def accuracy(matrix: Matrix) -> float | None:
-    """Share of the counted pixels whose class is right, 0..1; None without a pixel."""
+    """Return the share of the counted pixels whose class is right, 0..1; None without a pixel."""
     total = int(matrix.sum())
     return int(matrix.trace()) / total if total else None

@@ -1,7 +1,7 @@
-"""Selective prediction: risk against coverage, sparsification, and patch accuracy against patch uncertainty.
+"""Selective prediction: risk against coverage, failure detection, and patch accuracy against patch uncertainty.
 
-Counts are int64 ``[2, 65536]``: labelled pixels by the key of a score (higher = less certain); row 0 rightly, row 1
-wrongly predicted. The loss of a pixel is 0 or 1 throughout. A reader accepts the k most certain of N pixels, k = 1..N:
+Counts are int64 ``[2, K]``: labelled pixels by the key of a score (higher = less certain); row 0 rightly, row 1 wrongly
+predicted. The loss of a pixel is 0 or 1. A reader accepts the k most certain of N pixels, k = 1..N:
 
 * selective risk r(k): share of wrong pixels among the k accepted; AURC: the mean of r(k) over k (Geifman & El-Yaniv
   2017, arXiv 1705.08500; Geifman et al. 2019, arXiv 1805.08206);
@@ -14,11 +14,9 @@ Equal scores are one threshold, and every number is its expectation over all ord
 pixels, w of them wrong, the first j accepted hold j w / n wrong ones on average: the number of wrong pixels is a straight
 line within the tie, and the sums over k have closed forms.
 
-Patches (Mukhoti & Gal 2018, arXiv 1811.12709), for all uncertainty thresholds at once: a frame is cut into windows of
-4 x 4 pixels that do not overlap. A patch is accurate where the share of right pixels is above one half, and uncertain where
-its mean uncertainty is above the threshold, both strictly. Shares and means are over the labelled pixels of a window (at the
-border of the frame, those inside), and a window without any is dropped. Counts are int64 ``[2, 65536]``: accurate and
-inaccurate patches by the key of their mean uncertainty, rounded to float16 (a relative step of 2^-11), as thresholds are.
+Patches (Mukhoti & Gal 2018, arXiv 1811.12709): a frame is cut into windows of 4 x 4 pixels that do not overlap. A patch is
+accurate where the share of right pixels is above one half, and uncertain where its mean uncertainty is above the threshold,
+both strictly. Shares and means are over the labelled pixels of a window; a window without any is left out.
 """
 
 from __future__ import annotations
@@ -28,17 +26,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from segunc.maps.encoding import keys_to_half
-from segunc.metrics.counting import (
-    KEYS,
-    Counts,
-    Floats,
-    auroc,
-    average_precision,
-    count_scores,
-    detection_curve,
-    fpr_at_recall,
-)
+from segunc.metrics.counting import Counts, Floats, auroc, average_precision, detection_curve, fpr_at_recall, steps
 
 SELECTIVE_NUMBERS = ("aurc", "augrc", "ause", "failure_auroc", "failure_aupr", "failure_fpr95")
 WINDOW = 4
@@ -75,43 +63,44 @@ class RiskCoverage:
         return int(self.wrong[-1]) if len(self.wrong) else 0
 
     def risk_at(self, coverage: npt.ArrayLike) -> Floats:
-        """Expected selective risk in 0..1 at coverages in 0..1 (0 excluded) of any shape, of at least one pixel."""
+        """Return the expected selective risk in 0..1 at coverages in 0..1 (0 excluded) of any shape, of at least one pixel."""
         pixels = np.asarray(coverage, np.float64) * self.total
         wrong = np.interp(pixels, np.append(0, self.accepted), np.append(0, self.wrong))
         return np.asarray(wrong / pixels, np.float64)
 
 
 def risk_coverage(counts: Counts) -> RiskCoverage:
-    """The curve of counts ``[2, K]`` by key: one point for each key that occurs, from the lowest key up."""
+    """Return the curve of counts ``[2, K]`` by key: one point for each key that occurs, from the lowest key up."""
     keys = np.flatnonzero(counts.any(axis=0))
-    correct, wrong = counts[:, keys].cumsum(axis=1)
+    correct, wrong = counts.take(keys, axis=1).cumsum(axis=1)
     return RiskCoverage(correct + wrong, wrong)
 
 
 def aurc(curve: RiskCoverage) -> float | None:
-    """Mean selective risk over all coverages k / N, 0..1, lower is better; None without a pixel.
+    """Return the mean selective risk over all coverages k / N, 0..1, lower is better; None without a pixel.
 
     Within a tie that begins after K pixels, W of them wrong, and holds a share q of wrong ones, the expected risk at k
     is (W + (k - K) q) / k = q + (W - K q) / k; its sum over k needs the harmonic numbers.
     """
     if not curve.total:
         return None
-    before, wrong_before = (np.append(0, counts[:-1]) for counts in (curve.accepted, curve.wrong))
-    share = (curve.wrong - wrong_before) / (curve.accepted - before)
-    sums = (curve.wrong - wrong_before) + (wrong_before - before * share) * _harmonic_between(before, curve.accepted)
+    wrong, pixels = steps(curve.wrong), steps(curve.accepted)
+    share = wrong / pixels
+    sums = (curve.wrong - wrong) - (curve.accepted - pixels) * share
+    sums = wrong + sums * _harmonic_steps(np.append(0, curve.accepted))
     return float(sums.sum() / curve.total)
 
 
 def optimal_aurc(curve: RiskCoverage) -> float | None:
-    """AURC of a score that ranks every wrong pixel above every right one, 0..1; None without a pixel."""
+    """Return the AURC of a score that ranks every wrong pixel above every right one, 0..1; None without a pixel."""
     if not curve.total:
         return None
     right = curve.total - curve.failures
-    return float((curve.failures - right * _harmonic_between(right, curve.total)) / curve.total)
+    return float((curve.failures - right * _harmonic_steps(np.array([right, curve.total]))[0]) / curve.total)
 
 
 def augrc(curve: RiskCoverage) -> float | None:
-    """Area under the generalised risk over the coverage, 0..0.5, lower is better; None without a pixel.
+    """Return the area under the generalised risk over the coverage, 0..0.5, lower is better; None without a pixel.
 
     By the trapezoid, which is no approximation: within a tie the expected generalised risk is a straight line.
     """
@@ -119,41 +108,24 @@ def augrc(curve: RiskCoverage) -> float | None:
         return None
     coverage = np.concatenate(([0], curve.accepted)) / curve.total
     risk = np.concatenate(([0], curve.wrong)) / curve.total
-    return float(np.sum(np.diff(coverage) * (risk[1:] + risk[:-1]) / 2.0))
+    return float(np.sum((coverage[1:] - coverage[:-1]) * (risk[1:] + risk[:-1]) / 2.0))
 
 
-def ause(curve: RiskCoverage) -> float | None:
-    """Area between the normalised sparsification curves by the score and by the true error; 0 is best.
+def ause(curve: RiskCoverage, area: float | None = None) -> float | None:
+    """Return the area between the normalised sparsification curves by the score and by the true error; 0 is best.
 
     What is left after a share f of the pixels is removed is accepted at coverage 1 - f, so for a loss of 0 or 1 (where Ilg
     et al. take the end-point error of optical flow, and other tools the Brier score) the curves are selective risks and
-    the area is (AURC - optimal AURC) / error rate. None without a wrong pixel.
+    the area is (AURC - optimal AURC) / error rate. None without a wrong pixel. ``area`` is the AURC, where it is known.
     """
-    area, optimum = aurc(curve), optimal_aurc(curve)
+    area, optimum = aurc(curve) if area is None else area, optimal_aurc(curve)
     if area is None or optimum is None or not curve.failures:
         return None
     return max(0.0, area - optimum) * curve.total / curve.failures
 
 
-@dataclass(frozen=True)
-class Sparsification:
-    """Sparsification curves of P points, normalised to 1 with nothing removed."""
-
-    removed: Floats  # [P] share of the pixels that are removed, 0..1 (1 excluded)
-    by_score: Floats  # [P] error rate of the rest over that of all pixels, where the least certain are removed first
-    by_error: Floats  # [P] the same where the wrong pixels are removed first, the best that any score can do
-
-
-def sparsification(curve: RiskCoverage, points: int) -> Sparsification:
-    """The curves whose area between them is :func:`ause`, at shares 0, 1/P, ..., (P-1)/P, of at least one wrong pixel."""
-    removed = np.arange(points) / points
-    rate = curve.failures / curve.total
-    best = np.maximum(0.0, 1.0 - (1.0 - rate) / (1.0 - removed))
-    return Sparsification(removed, curve.risk_at(1.0 - removed) / rate, best / rate)
-
-
 def selective_numbers(counts: Counts) -> dict[str, float | None]:
-    """AURC, AUGRC, AUSE and the detection of failures, by :data:`SELECTIVE_NUMBERS`, as fractions of 1.
+    """Return AURC, AUGRC, AUSE and the numbers of failure detection by :data:`SELECTIVE_NUMBERS`, as fractions of 1.
 
     ``failure_*`` are the pooled detection numbers with "this pixel is wrong" as the positive: FPR95 is the share of
     right pixels that are flagged at the first threshold that flags 95 % of the wrong ones. :func:`why_undefined` says why
@@ -161,49 +133,43 @@ def selective_numbers(counts: Counts) -> dict[str, float | None]:
     """
     curve, failure = risk_coverage(counts), detection_curve(counts)
     of_failure = auroc(failure), average_precision(failure), fpr_at_recall(failure)
-    return dict(zip(SELECTIVE_NUMBERS, (aurc(curve), augrc(curve), ause(curve), *of_failure), strict=True))
+    area = aurc(curve)
+    return dict(zip(SELECTIVE_NUMBERS, (area, augrc(curve), ause(curve, area), *of_failure), strict=True))
 
 
 def why_undefined(counts: Counts) -> dict[str, str]:
-    """The reason of each number of :func:`selective_numbers` that is None."""
+    """Return the reason of each number of :func:`selective_numbers` that is None."""
     right, wrong = (int(row) for row in counts.sum(axis=1))
     why = NO_PIXEL if right + wrong == 0 else NO_FAILURE if wrong == 0 else NO_SUCCESS
     return {name: why for name, value in selective_numbers(counts).items() if value is None}
 
 
-def _harmonic_between(low: npt.ArrayLike, high: npt.ArrayLike) -> Floats:
-    """Sum of 1 / k over low < k <= high, elementwise.
+def _harmonic_steps(ends: npt.NDArray[np.int64]) -> Floats:
+    """Return the sum of 1 / k over ends[i] < k <= ends[i + 1] for each i, of rising ends.
 
     By H(n) = ln n + Euler's constant + 1/(2n) - 1/(12 n^2) + 1/(120 n^4) - ..., as one difference, so that two large
     numbers that lie close together do not cancel.
     """
-    below, above = np.asarray(low, np.int64), np.asarray(high, np.int64)
-    small = _HARMONIC[np.minimum(above, _TABLE)] - _HARMONIC[np.minimum(below, _TABLE)]
-    a, b = (np.maximum(ends, _TABLE).astype(np.float64) for ends in (below, above))
-    large = np.log1p((b - a) / a) + (1 / b - 1 / a) / 2 - (b**-2 - a**-2) / 12 + (b**-4 - a**-4) / 120
-    return np.asarray(small + large, np.float64)
+    n, summed = np.maximum(ends, _TABLE).astype(np.float64), _HARMONIC[np.minimum(ends, _TABLE)]
+    inverse, square, fourth = 1 / n, n**-2, n**-4
+    large = np.log1p((n[1:] - n[:-1]) / n[:-1]) + (inverse[1:] - inverse[:-1]) / 2
+    large = large - (square[1:] - square[:-1]) / 12 + (fourth[1:] - fourth[:-1]) / 120
+    return np.asarray(summed[1:] - summed[:-1] + large, np.float64)
 
 
-def count_patches(
+def patch_means(
     uncertainty: npt.NDArray[np.floating],
     correct: npt.NDArray[np.bool_],
     counted: npt.NDArray[np.bool_],
     window: int = WINDOW,
-) -> Counts:
-    """Count the patches of a frame by accuracy and by their mean uncertainty.
+) -> tuple[Floats, npt.NDArray[np.uint8]]:
+    """Return the mean uncertainty of each patch of a frame ``[P]``, and whether the patch is inaccurate ``[P]`` (0 or 1).
 
     Args:
         uncertainty: ``[H, W]`` in any unit; higher is less certain. May be anything where ``counted`` is False.
         correct: ``[H, W]`` whether the predicted class is right.
         counted: ``[H, W]`` whether the pixel has a label.
         window: side of a patch in pixels.
-
-    Returns:
-        int64 ``[2, 65536]`` patches by the float16 key of their mean uncertainty; row 0 accurate, row 1 inaccurate. Counts
-        of two frames add.
-
-    Raises:
-        InputError: a counted uncertainty is NaN, infinite or beyond float16.
     """
     border = [(0, -side % window) for side in uncertainty.shape]
     labelled, right, total = (
@@ -212,66 +178,36 @@ def count_patches(
     )
     kept = labelled > 0
     inaccurate = right[kept] <= ACCURACY_THRESHOLD * labelled[kept]
-    with np.errstate(over="ignore"):
-        # By way of float32, as torch rounds float64 to float16.
-        mean = (total[kept] / labelled[kept]).astype(np.float32).astype(np.float16)
-    return count_scores(mean, inaccurate.astype(np.uint8))
+    return total[kept] / labelled[kept], inaccurate.astype(np.uint8)
 
 
 def _window_sums(values: Floats, window: int) -> Floats:
-    """Sums over the windows of ``[H, W]``, added row by row of a window: ``[H / w, W / w]``."""
+    """Sum over the windows of ``[H, W]``, added row by row of a window: ``[H / w, W / w]``."""
     return np.asarray(sum(values[y::window, x::window] for y in range(window) for x in range(window)), np.float64)
 
 
-def _patches(counts: Counts) -> tuple[Floats, Counts, Counts]:
-    """Distinct mean uncertainties ``[T]``, ascending, and the accurate and inaccurate patches of each."""
-    keys, width = np.flatnonzero(counts.any(axis=0)), KEYS // counts.shape[1]
-    accurate, inaccurate = counts[:, keys]
-    # Of a bin of neighbouring keys the middle one.
-    return keys_to_half((keys * width + width // 2).astype(np.uint16)).astype(np.float64), accurate, inaccurate
+def patch_summary(
+    counts: Counts, values: npt.NDArray[np.floating], threshold: float | None = None
+) -> dict[str, float | None]:
+    """Return ``threshold`` and :data:`SHARES`, in 0..1; None where no patch defines a number.
 
-
-def patch_numbers(counts: Counts, thresholds: npt.ArrayLike) -> dict[str, Floats]:
-    """``thresholds`` of uncertainty ``[P]``, and :data:`SHARES` ``[P]`` of the added counts of :func:`count_patches` there.
-
-    In 0..1; NaN where no patch is certain, none is inaccurate, or there is none.
+    Args:
+        counts: int64 ``[2, K]`` patches by the key of their mean uncertainty; row 0 accurate, row 1 inaccurate.
+        values: ``[K]`` the uncertainty of each key, rising; keys without a patch may be anything.
+        threshold: of the uncertainty, which the metric leaves open; None is the mean over all patches, which needs no other data.
     """
-    asked = np.asarray(thresholds, np.float64)
-    with np.errstate(over="ignore"):  # a threshold beyond float16 is above every patch
-        rounded = asked.astype(np.float32).astype(np.float16).astype(np.float64)
-    uncertainty, *rows = _patches(counts)
-    at = np.searchsorted(uncertainty, rounded, side="right")
-    accurate, inaccurate = (np.append(0, row.cumsum()) for row in rows)
-    caught = inaccurate[-1] - inaccurate[at]
-    parts = accurate[at], caught, accurate[at] + caught
-    wholes = accurate[at] + inaccurate[at], inaccurate[-1], accurate[-1] + inaccurate[-1]
-    with np.errstate(invalid="ignore"):  # 0 / 0 is NaN
-        return {"thresholds": asked} | {
-            name: part / whole for name, part, whole in zip(SHARES, parts, wholes, strict=True)
-        }
-
-
-def patch_summary(counts: Counts) -> dict[str, float | None]:
-    """``threshold`` and :data:`SHARES` of the added counts of :func:`count_patches`; None where nothing defines a number.
-
-    The metric leaves the threshold open. The mean uncertainty of all patches (each as its float16) is a choice that needs no
-    other data; numbers at thresholds that differ between models compare less than the sweeps do.
-    """
-    uncertainty, accurate, inaccurate = _patches(counts)
-    if not len(uncertainty):
+    keys = np.flatnonzero(counts.any(axis=0))
+    if not len(keys):
         return dict.fromkeys(("threshold", *SHARES))
+    uncertainty, (accurate, inaccurate) = values[keys].astype(np.float64), counts[:, keys]
     patches = accurate + inaccurate
-    threshold = float(np.sum(uncertainty * patches) / patches.sum())
-    numbers = patch_numbers(counts, [threshold])
-    shares = {name: float(numbers[name][0]) for name in SHARES}
-    return {"threshold": threshold} | {name: None if np.isnan(share) else share for name, share in shares.items()}
-
-
-def sweep(counts: Counts, points: int = 101) -> dict[str, Floats] | None:
-    """The numbers at thresholds evenly spaced from the least to the greatest uncertainty of a patch; None without one.
-
-    u_min + t (u_max - u_min), t in 0..1 (as Krishnan & Tickoo 2020, arXiv 2012.07923), so that scores of different units
-    share an axis t.
-    """
-    uncertainty, _, _ = _patches(counts)
-    return patch_numbers(counts, np.linspace(uncertainty[0], uncertainty[-1], points)) if len(uncertainty) else None
+    threshold = float(np.sum(uncertainty * patches) / patches.sum()) if threshold is None else threshold
+    certain = uncertainty <= values.dtype.type(threshold)
+    accurate_certain, caught = int(accurate[certain].sum()), int(inaccurate[~certain].sum())
+    fractions = (
+        (accurate_certain, int(patches[certain].sum())),
+        (caught, int(inaccurate.sum())),
+        (accurate_certain + caught, int(patches.sum())),
+    )
+    shares = [part / whole if whole else None for part, whole in fractions]
+    return {"threshold": threshold, **dict(zip(SHARES, shares, strict=True))}

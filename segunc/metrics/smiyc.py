@@ -51,7 +51,7 @@ class SmiycBins:
 
 
 def smiyc_bins(counts: Counts, values: Halves) -> SmiycBins:
-    """The bins of one frame, from its pixels by 16-bit key, int64 ``[2, 65536]``, and the float16 score of each key, never
+    """Return the bins of one frame, from its pixels by 16-bit key, int64 ``[2, 65536]``, and the float16 score of each key, never
     falling (:data:`VALUES_OF_FLOAT_KEYS` for float maps)."""
     occupied = np.flatnonzero(counts.any(axis=0))
     if not len(occupied):
@@ -66,14 +66,14 @@ def smiyc_bins(counts: Counts, values: Halves) -> SmiycBins:
 
 
 def merge_bins(frames: Sequence[SmiycBins]) -> SmiycBins:
-    """The bins of one or more frames together; exact in any order and grouping."""
+    """Return the bins of one or more frames together; exact in any order and grouping."""
     edges, place = np.unique(np.concatenate([bins.edges for bins in frames]), return_inverse=True)
     every = np.concatenate([bins.counts for bins in frames], axis=1)
     return SmiycBins(edges, np.stack([grouped_sums(place, row, len(edges)) for row in every]))
 
 
 def bins_by_key(bins: SmiycBins) -> Counts:
-    """The bins in constant memory, as float16 keys of their edges: int64 ``[2, 65536]``, not exact.
+    """Return the bins in constant memory, as float16 keys of their edges: int64 ``[2, 65536]``, not exact.
 
     An edge between two float16 values is lowered to the smaller one, so bins of different frames that differ by less
     than the spacing of float16 become one. Good for bootstrap replicates; the numbers of a set come from the bins.
@@ -83,13 +83,13 @@ def bins_by_key(bins: SmiycBins) -> Counts:
 
 
 def smiyc_curve(bins: SmiycBins) -> DetectionCurve:
-    """The curve over the lower edges, from the highest down; its thresholds are scores (float64), inclusive."""
+    """Return the curve over the lower edges, from the highest down; its thresholds are scores (float64), inclusive."""
     normal, anomalous = bins.counts[:, ::-1].cumsum(axis=1)
     return DetectionCurve(bins.edges[::-1], anomalous, normal)
 
 
 def smiyc_result(bins: SmiycBins) -> dict[str, float | None]:
-    """The numbers of the protocol: ``auroc``, ``aupr``, ``fpr95``, ``best_f1`` in 0..1 and ``threshold``.
+    """Return the numbers of the protocol: ``auroc``, ``aupr``, ``fpr95``, ``best_f1`` in 0..1 and ``threshold``.
 
     AUPR by the step rule (the board's AP), FPR95 at the first edge, going down, with TPR >= 0.95, AUROC by the trapezoid
     over the same points; ``threshold`` is the inclusive score of best F1. Sums are correctly rounded, so they do not depend on
@@ -110,7 +110,7 @@ def smiyc_result(bins: SmiycBins) -> dict[str, float | None]:
 
 
 def _quantiles(row: npt.NDArray[np.int64], scores: Halves) -> Floats:
-    """What ``np.quantile`` gives of the float16 scores of one class, from their histogram instead of a sort."""
+    """Return what ``np.quantile`` gives of the float16 scores of one class, from their histogram instead of a sort."""
     cumulated = row.cumsum()
     number = int(cumulated[-1])
     position = (number - 1) * np.linspace(0.0, 1.0, min(QUANTILES, number))

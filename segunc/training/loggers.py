@@ -15,7 +15,6 @@ from lightning.pytorch.loggers import CSVLogger, Logger, MLFlowLogger, TensorBoa
 from torch.utils._pytree import tree_leaves
 
 from segunc.core.errors import InputError, one_line
-from segunc.core.files import flat
 from segunc.core.trust import Code, agree, check_agreed, find_code, imported
 from segunc.training.progress import is_first_process
 
@@ -145,14 +144,6 @@ def instance(wanted: Any, kind: type[T], out: Path) -> T:
         expected = f"a {kind.__name__} of Lightning"
         raise InputError(f"{path} in the configuration's trainer", expected, "check class_path")
     return made
-
-
-def log_numbers(wanted: str, out: Path, numbers: Mapping[str, Any]) -> None:
-    """Write all numbers of nested objects to a logger, under dotted names."""
-    logger = named_logger(wanted, out)
-    values = flat(numbers).items()
-    logger.log_metrics({name: float(v) for name, v in values if isinstance(v, int | float) and not isinstance(v, bool)})
-    logger.finalize("success")
 
 
 def _mlflow(out: Path) -> Logger:

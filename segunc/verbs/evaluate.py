@@ -11,11 +11,9 @@ from typing import Any
 
 from segunc.core.errors import InputError
 from segunc.core.files import write_json
-from segunc.core.progress import ConsoleProgress
 from segunc.data.corruptions import Corruption
 from segunc.data.datasets import entry_of_labels
 from segunc.data.entry import DatasetEntry, Sample
-from segunc.evaluation.compare import ABOUT
 from segunc.evaluation.evaluator import Evaluation, EvaluationOptions, Result
 from segunc.evaluation.flagged import read_thresholds
 from segunc.evaluation.judged import evaluate_verdicts
@@ -69,20 +67,17 @@ def evaluate(options: EvaluateOptions) -> EvaluateResult:
     ('metrics.json', ['accuracy', 'miou', 'per_class'])
     """
     out = None if options.out is None else Path(options.out)
-    anomaly_classes = list(options.anomaly_class)
-    entry = entry_of_labels(options.dataset, options.label_map, anomaly_classes)
+    entry = entry_of_labels(options.dataset, options.label_map, list(options.anomaly_class))
     wanted = EvaluationOptions(
         scores=options.scores,
         protocols=options.protocols,
         tracks=options.components or (),
-        mode=options.component_mode,
         resampling=Resampling(options.replicates),
         resample=options.resample,
         map_classes=options.map_classes,
-        by=[ObjectBins.of(kind, options.sizes) for kind in options.by if kind != "none"],
+        by=[ObjectBins.of(kind) for kind in options.by if kind != "none"],
         groups=options.groups,
         flag=read_thresholds(options.flag),
-        smallest_region=options.flag_region,
     )
     if options.verdicts:
         evaluation, notes = _from_verdicts([Path(path) for path in options.verdicts], options, wanted)
@@ -91,10 +86,10 @@ def evaluate(options: EvaluateOptions) -> EvaluateResult:
     elif options.model and not options.maps:
         evaluation, notes = _from_model(Path(options.model), options, entry, wanted)
     else:
-        raise InputError("neither or both of --maps and --model", "one of the two", "say what to evaluate")
+        raise InputError("exactly one of --maps and --model says what to evaluate")
     result = evaluation.result
-    if anomaly_classes:
-        result.setdefault("run", {})["anomaly_classes"] = anomaly_classes
+    if options.anomaly_class:
+        result.setdefault("run", {})["anomaly_classes"] = list(options.anomaly_class)
     if evaluation.evaluator is not None and (mapping := evaluation.evaluator.mapping):
         result.setdefault("run", {})["map_classes"] = mapping.about()
         notes = [*notes, *mapping.notes()]
@@ -107,14 +102,6 @@ def evaluate(options: EvaluateOptions) -> EvaluateResult:
         write_json(out, result)
         if evaluation.replicates.paths:
             save_replicates(sidecar_path(out), evaluation.replicates)
-    if options.logger:
-        from segunc.training.loggers import log_numbers
-
-        log_numbers(
-            options.logger,
-            out.parent if out else Path(),
-            {key: value for key, value in result.items() if key not in ABOUT},
-        )
     figures: Sequence[Path] = ()
     if options.plots and evaluation.evaluator is not None:
         from segunc.plots.evaluation import write_plots
@@ -136,17 +123,13 @@ def _failure(result: Result) -> str:
 
 def _from_maps(maps: Path, options: EvaluateOptions, entry: DatasetEntry | None, wanted: EvaluationOptions) -> Found:
     if options.corruption is not None:
-        given = f"--corruption {options.corruption} with --maps"
-        raise InputError(given, "--model", "maps are of images as they were predicted")
+        raise InputError("--corruption needs --model: maps are of images as they were predicted")
     if options.root is None and _chosen_frames(options):
-        given = "--frames or --every with --maps alone"
-        raise InputError(given, "--dataset with --root", "or a folder with fewer labels")
+        raise InputError("--frames and --every choose among the frames of --dataset with --root, which are not given")
     if not (options.root or options.labels or options.anomaly_labels):
-        expected = "--labels, --anomaly-labels, or --dataset with --root"
-        raise InputError("--maps without labels", expected, "say where they are")
+        raise InputError("--maps needs labels", hint="give --labels, --anomaly-labels, or --dataset with --root")
     labels = label_arguments(options, entry, _samples)
-    with ConsoleProgress() as show:
-        evaluation = evaluate_maps(maps, **labels, options=wanted, on_frame=show.count)
+    evaluation = evaluate_maps(maps, **labels, options=wanted)
     if entry is not None:
         asked = {"split": options.split, **_chosen_frames(options)} if options.root else {}
         evaluation.result["run"] = {"dataset": entry.name, **asked}
@@ -154,37 +137,37 @@ def _from_maps(maps: Path, options: EvaluateOptions, entry: DatasetEntry | None,
 
 
 def _from_verdicts(files: Sequence[Path], options: EvaluateOptions, wanted: EvaluationOptions) -> Found:
-    asked = {"--labels": options.labels, "--anomaly-labels": options.anomaly_labels, "--dataset": options.dataset}
-    for name, given in {"--model": options.model, **asked, "--flag": options.flag, "--plots": options.plots}.items():
-        if given:
-            raise InputError(f"--verdicts with {name}", "one of the two", "verdicts are evaluated alone")
+    for name in ("model", "labels", "anomaly_labels", "dataset", "flag", "plots"):
+        if getattr(options, name):
+            raise InputError(
+                f"--verdicts and --{name.replace('_', '-')} do not go together: verdicts are evaluated alone"
+            )
     if not options.maps:
-        raise InputError("--verdicts without --maps", "the maps that were reviewed", "they say of which frames and run")
+        raise InputError("--verdicts needs the maps that were reviewed", hint="add --maps DIR")
     reader = open_maps(Path(options.maps), several=True)
     verdicts = merge_verdicts(read_verdicts(path, run_id(reader), reader.frames) for path in files)
     times = {name: record.get("time") for name, record in reader.records.items()}
     evaluation = evaluate_verdicts(verdicts, reader.frames, wanted, times.get)
     judged, frames = evaluation.result["counts"]["judged_frames"], len(reader.frames)
-    one_sided = "the numbers are of these, and of all frames only where they were chosen by chance"
-    return evaluation, [f"{judged} of {frames} frames were judged; {one_sided}"] if judged < frames else []
+    note = f"{judged} of {frames} frames were judged; the numbers hold for all only where these were chosen by chance"
+    return evaluation, [note] if judged < frames else []
 
 
 def _samples(entry: DatasetEntry, options: EvaluateOptions) -> list[Sample]:
-    """The frames of ``--split`` that are asked for."""
+    """Return the frames of ``--split`` that are asked for."""
     samples = split_samples(entry, options)
     try:
         pattern = re.compile(options.frames or "")
     except re.error as error:
-        raise InputError(f"--frames '{options.frames}': {error}", "a regular expression") from error
+        raise InputError(f"--frames '{options.frames}' is no regular expression: {error}") from error
     chosen = [sample for sample in samples if pattern.search(sample.name)][:: options.every]
     if not chosen:
-        given = f"--frames '{options.frames}', which no frame matches"
-        raise InputError(given, f"names such as {samples[0].name}", "see --root")
+        raise InputError(f"--frames '{options.frames}' matches no frame; the first is {samples[0].name}")
     return chosen
 
 
 def _chosen_frames(options: EvaluateOptions) -> dict[str, Any]:
-    """What a result records of the choice of frames; nothing where all were taken."""
+    """Return what a result records of the choice of frames; nothing where all were taken."""
     chosen = {"frames": options.frames} if options.frames else {}
     return chosen | ({"every": options.every} if options.every > 1 else {})
 
@@ -203,8 +186,7 @@ def _from_model(folder: Path, options: EvaluateOptions, entry: DatasetEntry | No
 
     corruption = None if options.corruption is None else Corruption.parse(options.corruption)
     if entry is None or not options.root:
-        expected, remedy = "--dataset NAME and --root DIR", "e.g. --dataset camvid --root data/camvid"
-        raise InputError("--model without a data set", expected, remedy)
+        raise InputError("--model needs a data set", hint="--dataset camvid --root data/camvid")
     samples = _samples(entry, options)
     model = load_model(folder)
     scores = check_scores(wanted.scores or default_scores(folder))
@@ -215,21 +197,11 @@ def _from_model(folder: Path, options: EvaluateOptions, entry: DatasetEntry | No
         how: dict[str, Any] = {"size": options.size, "corruption": corruption, "bits": options.bits}
         evaluation = evaluate_model(sampler, model, entry, samples, wanted, **how)
     evaluation.result["run"] = {
-        "dataset": entry.name,
-        "split": options.split,
-        **_chosen_frames(options),
-        "method": model.posterior.method,
-        "base_sha256": model.sha256,
-        "posterior_sha256": model.posterior_sha256,
+        **{"dataset": entry.name, "split": options.split, **_chosen_frames(options)},
+        **{"method": model.posterior.method, "base_sha256": model.sha256, "posterior_sha256": model.posterior_sha256},
         **calibration_record(sampler),
-        "draws": sampler.draws,
-        "seed": sampler.seed,
-        "scheme": sampler.noise.scheme,
-        **noise_record(options),
-        "scope": sampler.scope,
-        "precision": sampler.precision,
-        "compiled": sampler.compiled,
-        "size": options.size,
+        **{"draws": sampler.draws, "seed": sampler.seed, "scheme": sampler.noise.scheme, **noise_record(options)},
+        **{"scope": sampler.scope, "precision": sampler.precision, "compiled": sampler.compiled, "size": options.size},
         **({} if options.bits is None else {"bits": options.bits}),
         **({} if corruption is None else {"corruption": str(corruption)}),
     }

@@ -11,8 +11,9 @@ from segunc.core.errors import InputError
 from segunc.core.files import write_file
 from segunc.core.progress import ConsoleProgress
 from segunc.data.datasets import entry_of_labels
-from segunc.evaluation.compare import Comparison, csv_table, format_comparison, load_results
+from segunc.evaluation.compare import Comparison, format_comparison
 from segunc.evaluation.compare import compare as compare_results
+from segunc.evaluation.results import load_results
 from segunc.exchange.export import ExportResult, export_maps
 from segunc.gallery.description import run_id
 from segunc.gallery.page import PageSettings, page_of, write_review, write_verdicts
@@ -49,17 +50,14 @@ def compare(options: CompareOptions) -> CompareResult:
     ('entropy', 'epistemic')
     """
     out = _path(options.out)
-    if out is not None and out.suffix.lower() not in (".md", ".csv"):
-        raise InputError(f"--out {out} ends in neither .md nor .csv", hint="--out table.md")
+    if out is not None and out.suffix.lower() != ".md":
+        raise InputError(f"--out {out} is no path of a Markdown file", hint="--out table.md")
     results = load_results([Path(path) for path in options.results], options.names)
     comparison = compare_results(results, scores=options.scores, keys=options.keys, baseline=options.baseline)
     text = format_comparison(comparison)
-    tables = {out: csv_table(comparison)} if out is not None else {}
-    if out is not None and out.suffix.lower() == ".md":
-        tables = {out: f"{text}\n"}
-    for path, content in tables.items():
-        write_file(path, content.encode())
-    return CompareResult(comparison, text, tuple(tables))
+    if out is not None:
+        write_file(out, f"{text}\n".encode())
+    return CompareResult(comparison, text, () if out is None else (out,))
 
 
 @takes(ExportOptions)

@@ -295,7 +295,7 @@ def results(world: World, folder: Path) -> list[Path]:
 def read_results(root: Path, file: Path) -> Any:
     """A comparison, with its files."""
     found = [root / f"{name}.json" for name in ("first", "second")]
-    return segunc.compare(CompareOptions(results=found, out=root / "table.csv")).text
+    return segunc.compare(CompareOptions(results=found, out=root / "table.md")).text
 
 
 LOG_AND_MANIFEST = ("frames.jsonl", "manifest.json")

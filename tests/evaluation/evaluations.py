@@ -26,6 +26,7 @@ def write_result(path: Path, pooled: Mapping[str, Mapping[str, float | None]], *
         "reasons": {"calibration.nll": "maps hold no probabilities"},
         "counts": COUNTS,
         "left_out": [],
+        "run": {"dataset": "camvid"},
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(content | more), encoding="utf-8")

@@ -14,7 +14,7 @@ from sklearn.metrics import accuracy_score, jaccard_score, roc_auc_score
 from torchmetrics.functional.classification import binary_calibration_error
 
 from segunc.cli.main import main
-from segunc.core.errors import InputError, PartialFailure
+from segunc.core.errors import InputError
 from segunc.data.class_mapping import ClassMapping
 from segunc.data.datasets import dataset_entry
 from segunc.data.images import read_label_image
@@ -110,7 +110,7 @@ def test_maps_of_the_network_give_the_numbers_of_memory(tmp_path: Path) -> None:
         evaluate_maps(tmp_path / "maps", **given)
     (tmp_path / "maps" / "manifest.json").unlink()
     (tmp_path / "maps" / "frames.jsonl").unlink()
-    with pytest.raises(InputError, match="does not name the network's classes"):
+    with pytest.raises(InputError, match="names the network's classes"):
         evaluate_maps(tmp_path / "maps", **given, options=options)
 
 
@@ -179,28 +179,15 @@ def test_a_network_on_another_data_set_with_an_anomaly(tmp_path: Path, capsys: p
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("pairs", "message"),
     [
         ("road=road,sidewlk=pavement", "the network has no class 'sidewlk'"),
         ("sidewalk=pavment", "label map 'camvid' has no class 'pavment'"),
         ("road=road,road=pavement", "'road' is given twice"),
         ("road=road,car", "'car' is not NETWORK_CLASS=DATASET_CLASS"),
-        ("road=", "'road=' is not NETWORK_CLASS=DATASET_CLASS"),
-        ("", "names nothing"),
         ("nowhere.csv", "nowhere.csv cannot be read"),
-        ("class,of\nroad,road", "is 'class,of'; expected network,dataset"),
-        ("network,dataset\nroad,road\nroad,car\n", "'road' is given twice"),
-        ("network,dataset\n", "names nothing"),
     ],
 )
-def test_pairs_that_say_nothing_are_refused(tmp_path: Path, given: str, said: str) -> None:
-    if "\n" in given:
-        (tmp_path / "pairs.csv").write_text(given)
-        given = str(tmp_path / "pairs.csv")
-    with pytest.raises((ArgumentTypeError, InputError), match=re.escape(said)):
-        ClassMapping.of(label_map("camvid"), label_map("toy").classes, class_pairs(given))
-
-
-def test_a_mapping_needs_class_labels() -> None:
-    with pytest.raises(InputError, match="`map_classes` without class labels"):
-        EvaluationOptions(map_classes=PAIRS).evaluator(("msp",), None, [], anomalies=[])
+def test_pairs_that_say_nothing_are_refused(pairs: str, message: str) -> None:
+    with pytest.raises((ArgumentTypeError, InputError), match=re.escape(message)):
+        ClassMapping.of(label_map("camvid"), label_map("toy").classes, class_pairs(pairs))

@@ -63,5 +63,5 @@ def test_together_is_what_all_agree_on() -> None:
 
 
 def test_notes_alone_are_no_verdicts() -> None:
-    with pytest.raises(InputError, match="notes alone"):
+    with pytest.raises(InputError, match="no verdict"):
         evaluate_verdicts([Verdict("f00", "", "dark")], FRAMES, EvaluationOptions())

@@ -3,7 +3,6 @@ the sidecar of a result."""
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,13 +15,11 @@ from hypothesis.extra import numpy as arrays
 from scipy import stats
 
 from segunc.core.errors import InputError
-from segunc.evaluation import resampling
-from segunc.evaluation.evaluator import Evaluator, Gatherer, Tally
-from segunc.evaluation.labelled_frame import LabelledFrame
-from segunc.evaluation.parts import PROTOCOLS, ArrayPart, Pooled, coarse_keys, keys_of
+from segunc.evaluation.evaluator import Evaluator, Tally
+from segunc.evaluation.parts import PROTOCOLS, ArrayPart
 from segunc.evaluation.resampling import (
-    FEWEST,
-    FEWEST_UNITS,
+    MIN_REPLICATES,
+    MIN_UNITS,
     Chance,
     Replicates,
     Resampling,
@@ -110,7 +107,7 @@ def test_intervals_are_those_of_a_bootstrap_over_frames():
 
 
 def test_every_number_but_thresholds_has_an_interval_around_it():
-    result = fill({f"frame_{i}": i for i in range(FEWEST_UNITS)}, Resampling(400, seed=3)).result()
+    result = fill({f"frame_{i}": i for i in range(MIN_UNITS)}, Resampling(400, seed=3)).result()
     detection = [f"{protocol}.{n}" for protocol in PROTOCOLS for n in ("auroc", "aupr", "fpr95", "best_f1")]
     assert set(result["intervals"]) == {
         *(f"scores.{score}.{number}" for score in SCORES for number in detection),
@@ -126,10 +123,10 @@ def test_every_number_but_thresholds_has_an_interval_around_it():
         for key in path.split("."):
             value = value[key]
         assert low < value < high, path
-    assert result["counts"]["resampled_units"] == FEWEST_UNITS
+    assert result["counts"]["resampled_units"] == MIN_UNITS
     effective = result["bootstrap"]["effective_units"]
     assert effective.keys() == result["intervals"].keys()
-    assert all(4 < number <= FEWEST_UNITS for number in effective.values())
+    assert all(4 < number <= MIN_UNITS for number in effective.values())
 
 
 def test_bias_is_taken_off_the_ece_of_a_calibrated_network():
@@ -151,30 +148,6 @@ def test_bias_is_taken_off_the_ece_of_a_calibrated_network():
     assert debiased == pytest.approx((2 - np.sqrt(2)) * ece, abs=0.005)
 
 
-def test_the_order_of_units_changes_no_bit_of_the_replicates():
-    frames = {f"frame_{i}": i for i in range(6)}
-    whole, backwards = fill(frames), fill(dict(reversed(frames.items())))
-    assert whole.result() == backwards.result()
-    np.testing.assert_array_equal(whole.replicates().values, backwards.replicates().values)
-    assert whole.replicates().units == backwards.replicates().units
-
-
-def test_a_part_of_another_package_has_its_section_intervals_and_reasons():
-    gatherer = Gatherer([Ones()], Resampling(200))
-    result, reasons = {}, {}
-    gatherer.place_numbers(result, reasons)
-    assert (result, reasons) == ({"ones": {"share": None}}, {"ones.share": "no frame has class labels"})
-    ignored = np.full((2, 3), 255, np.uint8)
-    gatherer.add(LabelledFrame("a", {}, labels=ignored))
-    gatherer.place_numbers(result, reasons)
-    assert reasons == {"ones.share": "its counts define no number"}
-    for i in range(19):
-        gatherer.add(LabelledFrame(str(i), {}, labels=np.array([[0] * i + [1] * 9], np.uint8)))
-    gatherer.place_numbers(result, reasons)
-    chance = gatherer.replicates().chances()["ones.share"]
-    assert chance.low < result["ones"]["share"] == 171 / (171 + 171) < chance.high
-
-
 def test_neighbours_are_resampled_together():
     names = {f"seq{i // 2:02d}/frame_{i}": i % 2 for i in range(30)}
     together = fill(names, Resampling(200), unit=resampled_units("folder"))
@@ -193,7 +166,7 @@ def test_units_by_name():
     assert resampled_units(r"^(.*f\d\d)")("Seq05VD_f00030") == "Seq05VD_f00"
     with pytest.raises(InputError, match="finds nothing in the frame name a"):
         resampled_units(r"\d")("a")
-    with pytest.raises(InputError, match="frame, folder, a regular expression"):
+    with pytest.raises(InputError, match="a regular expression"):
         resampled_units("(")
 
 
@@ -201,18 +174,12 @@ def test_blocks_of_a_number_and_of_time():
     block = resampled_units(r"^(Seq\d+VD|0001TP)_f?(\d+)@300")
     names = ("Seq05VD_f00299", "Seq05VD_f00300", "Seq05VD_f00599", "0001TP_00300")
     assert [*map(block, names)] == ["Seq05VD/0", "Seq05VD/1", "Seq05VD/1", "0001TP/1"]
-    with pytest.raises(InputError, match=r"finds 'x' in the frame name fx; expected a whole number"):
-        resampled_units(r"f(.)@3")("fx")
-    for wrong in (r"f\d+@300", r"f(\d+)@0"):
-        with pytest.raises(InputError, match="a group that finds a number, and at least 1 of it"):
-            resampled_units(wrong)
+    for how, name in ((r"f(.)@3", "fx"), (r"f\d+@300", "f1"), (r"f(\d+)@0", "f1"), ("0s", "a"), ("10s", "a")):
+        with pytest.raises(InputError, match=r"resample|whole number"):
+            resampled_units(how)(name)
     times = {"drive/000000": 0.0, "drive/000299": 9.97, "drive/000300": 10.01}
     seconds = resampled_units("10s", times.get)
     assert [*map(seconds, times)] == ["drive/0", "drive/0", "drive/1"]
-    with pytest.raises(InputError, match=r"no time of the frame a is known; expected maps of a video"):
-        seconds("a")
-    with pytest.raises(InputError, match="more than 0 seconds"):
-        resampled_units("0s")
 
 
 def chance_of(values: np.ndarray, units: int = 30, **given: Any) -> Chance | str:
@@ -227,7 +194,7 @@ def mean_of(influence: np.ndarray, replicates: int = 2000) -> np.ndarray:
 
 
 def test_no_interval_from_few_units_or_from_too_few_defined_replicates():
-    result = fill({f"frame_{i}": i for i in range(FEWEST_UNITS - 1)}).result()
+    result = fill({f"frame_{i}": i for i in range(MIN_UNITS - 1)}).result()
     assert result["intervals"] == {}
     assert result["bootstrap"]["no_interval"]["segmentation.miou"] == "too few resampled units: 14, of at least 15"
     values = mean_of(np.random.default_rng(0).normal(size=30), 400)
@@ -236,7 +203,7 @@ def test_no_interval_from_few_units_or_from_too_few_defined_replicates():
     values[:21] = np.nan
     assert chance_of(values) == "379 of 400 replicates define the number"
     assert Evaluator(SCORES, CLASSES).replicates().paths == ()
-    with pytest.raises(InputError, match="0, or 40 to 20000"):
+    with pytest.raises(InputError, match="40 to 20000"):
         Resampling(10)
 
 
@@ -259,19 +226,6 @@ def test_the_effective_number_of_units():
     exact = 2 / (1 / 10 - 1 / 60)
     assert chance_of(mean_of(ten), 60).effective == pytest.approx(exact, rel=0.1)
     assert chance_of(np.ones(400)).effective == 30
-
-
-def test_coarser_keys_keep_every_pixel_and_the_order():
-    counts = np.random.default_rng(2).integers(0, 5, (2, 65536))
-    coarse = coarse_keys(counts, 4096)
-    np.testing.assert_array_equal(coarse.cumsum(1), counts.cumsum(1)[:, 15::16])
-    assert keys_of(65536).tolist() == [*range(65536)]
-    assert keys_of(4096)[:2].tolist() == [8, 24]
-    # The threshold of a replicate is a score that its bin holds.
-    sparse = np.zeros((2, 65536), np.int64)
-    sparse[0, :30000], sparse[1, 40000:40016] = 1, 1
-    found = Pooled("msp").numbers(coarse_keys(sparse, 4096), {"msp": "unit-code"})["threshold",]
-    assert found == pytest.approx((40008 / 65535) ** 2)
 
 
 def pair_of(first: np.ndarray, second: np.ndarray, units: int = 60) -> tuple[Replicates, Replicates]:
@@ -299,7 +253,7 @@ def test_a_paired_difference_leaves_out_what_both_share() -> None:
 
 
 @settings(max_examples=60, deadline=None)
-@given(arrays.arrays(np.float64, st.integers(FEWEST, 200), elements=st.floats(-5, 5)), st.floats(-4, 4))
+@given(arrays.arrays(np.float64, st.integers(MIN_REPLICATES, 200), elements=st.floats(-5, 5)), st.floats(-4, 4))
 def test_the_p_value_is_below_5_per_cent_where_the_interval_excludes_zero(values: np.ndarray, shift: float) -> None:
     found = chance_of(values + shift)
     assert isinstance(found, Chance)
@@ -368,7 +322,6 @@ def test_the_sidecar_keeps_everything(tmp_path: Path) -> None:
         {"paths": np.array("a")},
         {"paths": np.array([1])},
         {"seed": 0.5},
-        {"paths": np.array(["a"], object)},
         None,
     ],
 )
@@ -381,23 +334,3 @@ def test_another_file_is_no_sidecar(tmp_path: Path, change: dict[str, Any] | Non
     path.write_bytes(path.read_bytes()[:40])
     with pytest.raises(InputError, match=r"x\.replicates\.npz holds no replicates"):
         load_replicates(path)
-
-
-def test_replicates_unpack_to_what_they_can_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "x.replicates.npz"
-    save_replicates(path, Replicates(("a",), np.zeros((1, 20_000)), 1, ("f",)))
-    assert load_replicates(path).paths == ("a",)
-    monkeypatch.setattr(resampling, "MOST_BYTES", 60_000)
-    with pytest.raises(InputError, match=r"it unpacks to 80\.\d kB, and no more than 60 kB are read"):
-        load_replicates(path)
-
-
-@pytest.mark.parametrize("place", range(0, 900, 7))
-def test_a_flipped_bit_is_a_sidecar_or_one_line(tmp_path: Path, place: int) -> None:
-    path = tmp_path / "x.replicates.npz"
-    save_replicates(path, Replicates(("a", "b"), np.arange(80.0).reshape(2, 40), 1, ("f", "g")))
-    data = bytearray(path.read_bytes())
-    data[place % len(data)] ^= 1 << place % 8
-    path.write_bytes(data)
-    with contextlib.suppress(InputError):
-        np.testing.assert_array_equal(load_replicates(path).values, np.arange(80.0).reshape(2, 40))

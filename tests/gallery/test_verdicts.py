@@ -12,7 +12,7 @@ import pytest
 import segunc
 from segunc.cli.main import main
 from segunc.core.errors import InputError
-from segunc.evaluation.compare import load_results
+from segunc.evaluation.results import load_results
 from segunc.gallery.description import run_id
 from segunc.maps.labelled import open_maps
 from segunc.maps.verdicts import Region, Verdict, agreement_table, merge_verdicts, read_verdicts, summary_table
@@ -133,9 +133,15 @@ def test_the_verb_evaluates_verdicts_on_maps(scene: Scene, tmp_path: Path, capsy
     assert main(words) == 0
     said = capsys.readouterr().out
     assert f"3 of {len(NAMES)} frames were judged" in said
-    assert re.search(r"alarms that are true +0\.3333", said)
-    assert "No interval: too few resampled units: 3" in said
+    assert re.search(r"alarms that are true +\| +0\.3333", said)
+    assert "too few resampled units: 3" in said
     (result,) = load_results([out])
     assert result.numbers["verdicts", "together", "precision"] == 1 / 3
-    with pytest.raises(InputError, match="`verdicts` without `maps`"):
+    for more, message in (
+        (["--labels", "x", "--dataset", "toy"], "--verdicts and --labels"),
+        (["--plots", "x"], "--verdicts and --plots"),
+    ):
+        assert main([*words, *more]) == 2
+        assert message in capsys.readouterr().err
+    with pytest.raises(InputError, match="`verdicts` needs the maps"):
         segunc.evaluate(segunc.EvaluateOptions(verdicts=[path], out=out))

@@ -12,7 +12,6 @@ from torch.nn.functional import cross_entropy
 from torchmetrics.functional.classification import binary_calibration_error, multiclass_calibration_error
 
 from segunc.core.errors import InputError
-from segunc.maps.encoding import decode_unit, encode_unit
 from segunc.metrics import calibration
 from segunc.metrics.calibration import (
     SMALLEST_PROBABILITY,
@@ -23,7 +22,6 @@ from segunc.metrics.calibration import (
     expected_calibration_error,
     mean_scores,
     probability_scores,
-    reliability,
 )
 from segunc.metrics.counting import STEPS_PER_UNIT, from_fixed_point, to_fixed_point
 from tests.metrics.keys import count_keys
@@ -57,34 +55,17 @@ def test_ece_equals_torchmetrics_on_probabilities(batch):
     assert sums[0].sum() == (labels != 255).sum()
 
 
-def test_ece_and_reliability_of_a_closed_form():
+def test_ece_of_a_closed_form():
     # Confidence 0.9 right in 6 of 10, confidence 0.3 right in 3 of 10 (calibrated): ECE = (10 * 0.3 + 0) / 20.
     sums = bin_counts(np.array([[6, 3], [4, 7]]), np.array([0.9, 0.3]))
     assert expected_calibration_error(sums) == pytest.approx(0.15, rel=1e-12)
-    diagram = reliability(bins_of(np.array([0.2, 0.3, 0.9]), np.array([True, False, True]), 2))
-    np.testing.assert_array_equal(diagram.edges, [0, 0.5, 1])
-    np.testing.assert_allclose(diagram.confidence, [0.25, 0.9])
-    np.testing.assert_allclose(diagram.accuracy, [0.5, 1.0])
-    np.testing.assert_array_equal(diagram.pixels, [2, 1])
-    empty = reliability(np.zeros((3, 2)))
-    assert np.isnan([empty.confidence, empty.accuracy]).all()
+    sums = bins_of(np.array([0.2, 0.3, 0.9]), np.array([True, False, True]), 2)
+    np.testing.assert_allclose(sums, [[2, 1], [1, 1], [0.5, 0.9]])
 
 
 def test_bins_are_closed_below_and_the_last_one_above():
     edges = np.linspace(0, 1, 16).astype(np.float32)
     np.testing.assert_array_equal(bins_of(edges, np.ones(16, bool))[0], [1] * 14 + [2])
-
-
-def test_counts_by_key_give_the_bins_of_their_pixels():
-    random = np.random.default_rng(0)
-    codes = encode_unit(random.random(5000) ** 3)
-    correct = random.random(5000) < 0.7
-    confidence = 1 - decode_unit(np.arange(65536, dtype=np.uint16))
-    counts = count_keys(codes, ~correct)
-    # Keys that no pixel has may stand for anything: half of the keys of floats are negative numbers or NaN.
-    confidence[~counts.any(axis=0)] = np.nan
-    np.testing.assert_allclose(bin_counts(counts, confidence), bins_of(1 - decode_unit(codes), correct), rtol=1e-13)
-    np.testing.assert_array_equal(bin_counts_by_mass(counts, confidence).sum(axis=1)[:2], [5000, correct.sum()])
 
 
 def test_untied_bins_of_equal_mass_are_runs_of_the_sorted_pixels():
@@ -110,14 +91,6 @@ def test_tied_bins_of_equal_mass_lie_between_quantiles(pixels, bins):
     rows = (np.ones(len(keys)), correct.astype(float), confidence)
     expected = np.stack([np.bincount(index, row, minlength=bins) for row in rows])
     np.testing.assert_allclose(bin_counts_by_mass(counts, table, bins), expected, rtol=1e-12, atol=1e-12)
-
-
-def test_adaptive_error_of_a_closed_form():
-    # Two bins of two pixels: 0.4 and 0.8, both right, then a tie at 1 of one right and one wrong pixel.
-    counts = np.array([[1, 1, 0, 1], [1, 0, 0, 0]])
-    sums = bin_counts_by_mass(counts, np.array([1.0, 0.4, 0.9, 0.8]), 2)
-    np.testing.assert_allclose(sums, [[2, 2], [2, 1], [1.2, 2.0]])
-    assert expected_calibration_error(sums) == pytest.approx((0.8 + 1.0) / 4)
 
 
 @pytest.mark.parametrize("value", [1.5, -0.1, np.nan])

@@ -109,16 +109,6 @@ def test_the_recall_of_exactly_19_in_20_reaches_95_percent():
     assert fpr_at_recall(curve, recall=0.96) == 1.0
 
 
-def test_the_threshold_of_best_f1_is_inclusive_and_gives_that_f1():
-    generator = np.random.default_rng(2)
-    labels = generator.random(3000) < 0.2
-    scores = (generator.normal(size=3000) + labels).astype(np.float16)
-    keys = score_keys(scores)
-    best = best_f1(detection_curve(count_keys(keys, labels)))
-    assert best is not None
-    assert best[0] == pytest.approx(sklearn_metrics.f1_score(labels, keys >= best[1]), rel=1e-12)
-
-
 def test_one_class_alone_gives_no_number_but_a_reason():
     for labels, reason in ((np.zeros(4), NO_ANOMALY), (np.ones(4), NO_NORMAL), (np.zeros(0), NO_ANOMALY)):
         keys = np.arange(len(labels), dtype=np.uint16)
@@ -127,14 +117,6 @@ def test_one_class_alone_gives_no_number_but_a_reason():
         assert detection_curve(counts).undefined == reason
         assert per_image_sums(counts).tolist() == [0, 0, 0, 0, 0, 1]
     assert per_image_result(np.zeros(6, np.int64)) == dict.fromkeys(IMAGE_NUMBERS)
-
-
-def test_counts_beyond_32_bits_keep_their_curve():
-    # 3e9 pixels of each class: products of totals do not fit in 64-bit integers.
-    small = count_keys(np.array([1, 2, 2, 3], np.uint16), np.array([0, 0, 1, 1]))
-    large = small * 3_000_000_000
-    for number in (auroc, average_precision):
-        assert number(detection_curve(large)) == pytest.approx(number(detection_curve(small)), rel=1e-12)
 
 
 halves = hnp.arrays(np.float16, 60, elements=st.floats(-100, 100, width=16))

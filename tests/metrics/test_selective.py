@@ -11,23 +11,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from segunc.core.errors import InputError
+from segunc.metrics.counting import count_scores
 from segunc.metrics.selective import (
     SELECTIVE_NUMBERS,
     SHARES,
     augrc,
     aurc,
     ause,
-    count_patches,
     optimal_aurc,
-    patch_numbers,
+    patch_means,
     patch_summary,
     risk_coverage,
     selective_numbers,
-    sparsification,
-    sweep,
     why_undefined,
 )
+from segunc.metrics.smiyc import VALUES_OF_FLOAT_KEYS
 from tests.metrics.keys import count_keys
 
 
@@ -93,13 +91,6 @@ def test_identities_hold_with_ties(given_pixels):
         assert set(why_undefined(counts)) == {name for name, value in numbers.items() if value is None}
 
 
-def test_a_score_that_says_nothing_leaves_the_error_rate():
-    curve = risk_coverage(np.array([[70], [30]]))
-    assert aurc(curve) == pytest.approx(0.3, rel=1e-14)
-    assert augrc(curve) == pytest.approx(0.15, rel=1e-14)
-    np.testing.assert_allclose(curve.risk_at([0.01, 0.5, 1.0]), 0.3)
-
-
 @pytest.mark.parametrize("scale", [1, 1000, 10**9])
 def test_replicated_pixels_keep_the_limit(scale):
     # With n copies of (right at 0, wrong at 1): AURC -> integral of max(0, c - 1/2) / c = 1/2 - ln(2) / 2.
@@ -113,17 +104,6 @@ def test_many_small_ties_of_a_large_set_do_not_cancel():
     # A constant share of errors at every score of a set of 10^11 pixels: the risk is that share everywhere.
     counts = np.tile(np.array([[1_500_000], [500_000]]), (1, 50_000))
     assert aurc(risk_coverage(counts)) == pytest.approx(0.25, rel=1e-12)
-
-
-def test_the_area_between_the_sparsification_curves_is_ause():
-    random = np.random.default_rng(2)
-    score = random.integers(0, 50, 4000)
-    curve = risk_coverage(small_counts(score, (random.random(4000) < score / 150).astype(int)))
-    curves = sparsification(curve, points=4000)
-    assert [curves.by_score[0], curves.by_error[0]] == pytest.approx([1, 1], rel=1e-14)
-    assert (curves.by_score >= curves.by_error - 1e-12).all()
-    # At removed = (N - k) / N the curves are the expected risks at k = N..1, so their mean gap is the number.
-    assert (curves.by_score - curves.by_error).mean() == pytest.approx(ause(curve), rel=1e-9)
 
 
 def test_what_lacks_is_none_with_its_reason():
@@ -144,84 +124,43 @@ PREDICTION = np.array([[1, 2, 4, 7], [5, 6, 3, 3], [10, 9, 4, 0], [8, 7, 3, 4]])
 UNCERTAINTY = np.array([[0.1, 0.3, 0.6, 0.3], [0.7, 0.6, 0.2, 0.1], [0.2, 0.4, 0.5, 0.3], [0.1, 0.7, 0.6, 0.2]])
 
 
-def brute_force(uncertainty, correct, counted, window, threshold):
-    """The four kinds of patches by loops, thresholds in float16."""
-    kinds = {"ac": 0, "au": 0, "ic": 0, "iu": 0}
-    for top in range(0, uncertainty.shape[0], window):
-        for left in range(0, uncertainty.shape[1], window):
-            part = np.s_[top : top + window, left : left + window]
-            mask = counted[part]
-            if mask.any():
-                accurate = correct[part][mask].mean() > 0.5
-                uncertain = np.float16(np.float32(uncertainty[part][mask].mean())) > np.float16(threshold)
-                kinds[("a" if accurate else "i") + ("u" if uncertain else "c")] += 1
-    return kinds
+def patches(uncertainty, correct, counted, window) -> dict[str, float | None]:
+    means, inaccurate = patch_means(uncertainty, correct, counted, window)
+    return patch_summary(count_scores(means.astype(np.float32).astype(np.float16), inaccurate), VALUES_OF_FLOAT_KEYS)
 
 
 def test_published_fixture_of_patches():
-    counts = count_patches(UNCERTAINTY, LABELS == PREDICTION, np.ones((4, 4), bool), window=2)
-    assert counts.sum(axis=1).tolist() == [2, 2]  # shares of 2/4 are not accurate: the comparison is strict
-    numbers = patch_numbers(counts, [0.4])
+    means, inaccurate = patch_means(UNCERTAINTY, LABELS == PREDICTION, np.ones((4, 4), bool), window=2)
+    assert inaccurate.tolist() == [1, 0, 0, 1]  # shares of 2/4 are not accurate: the comparison is strict
+    np.testing.assert_allclose(means, [0.425, 0.3, 0.35, 0.4], rtol=1e-6)
+    counts = count_scores(means.astype(np.float32).astype(np.float16), inaccurate)
     # One patch has a mean uncertainty of exactly 0.4 and is certain: the comparison is strict.
-    assert [float(numbers[share][0]) for share in SHARES] == pytest.approx([2 / 3, 1 / 2, 3 / 4])
+    summary = patch_summary(counts, VALUES_OF_FLOAT_KEYS, 0.4)
+    assert [summary[share] for share in SHARES] == pytest.approx([2 / 3, 1 / 2, 3 / 4])
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.integers(0, 2**32 - 1), st.integers(1, 5), st.floats(0, 1))
-def test_equals_brute_force_with_ignored_pixels_and_open_borders(seed, window, threshold):
+@given(st.integers(0, 2**32 - 1), st.integers(1, 5))
+def test_patches_equal_brute_force_with_ignored_pixels_and_open_borders(seed, window):
     random = np.random.default_rng(seed)
     shape = random.integers(1, 14, 2)
     # Multiples of 1/64: the mean of the loops and that of the sums agree to the last bit of float16 and ties occur.
     uncertainty = random.integers(0, 65, shape) / 64
     correct, counted = random.random(shape) < 0.6, random.random(shape) < 0.5
-    counts = count_patches(np.where(counted, uncertainty, np.nan), correct, counted, window)
-    kinds = brute_force(uncertainty, correct, counted, window, threshold)
-    numbers = patch_numbers(counts, [threshold])
-    parts = kinds["ac"], kinds["iu"], kinds["ac"] + kinds["iu"]
-    wholes = kinds["ac"] + kinds["ic"], kinds["iu"] + kinds["ic"], sum(kinds.values())
-    for share, part, whole in zip(SHARES, parts, wholes, strict=True):
-        np.testing.assert_array_equal(numbers[share], [part / whole if whole else np.nan])
-
-
-def test_the_sweep_goes_from_the_least_to_the_greatest_uncertainty():
-    random = np.random.default_rng(3)
-    uncertainty = random.random((40, 40))
-    counts = count_patches(uncertainty, random.random((40, 40)) > uncertainty, np.ones((40, 40), bool))
-    numbers = sweep(counts, 11)
-    means = uncertainty.reshape(10, 4, 10, 4).mean((1, 3))
-    assert numbers["thresholds"][[0, -1]].tolist() == pytest.approx([means.min(), means.max()], rel=2**-11)
-    # At the greatest uncertainty every patch is certain, so PAvPU and p(accurate | certain) are the share of accurate ones.
-    share = counts[0].sum() / counts.sum()
-    assert numbers["pavpu"][-1] == numbers["accurate_if_certain"][-1] == share
-    assert numbers["uncertain_if_inaccurate"][-1] == 0
-    assert (np.diff(numbers["uncertain_if_inaccurate"]) <= 0).all()
-
-
-def test_the_default_threshold_is_the_mean_uncertainty():
-    uncertainty = np.array([[0.25, 0.5, 0.75, 1.0]])
-    counts = count_patches(uncertainty, np.array([[True, True, False, False]]), np.ones((1, 4), bool), window=1)
-    expected = {"threshold": 0.625, "accurate_if_certain": 1.0, "uncertain_if_inaccurate": 1.0, "pavpu": 1.0}
-    assert patch_summary(counts) == expected
-
-
-def test_unbounded_scores_and_thresholds_beyond_them():
-    uncertainty = np.array([[-20.0, -3.0, 5.0]])
-    counts = count_patches(uncertainty, np.array([[True, False, False]]), np.ones((1, 3), bool), window=1)
-    assert sweep(counts)["thresholds"][[0, -1]].tolist() == [-20, 5]
-    numbers = patch_numbers(counts, [-1e9, 1e9])
-    np.testing.assert_array_equal(numbers["accurate_if_certain"], [np.nan, 1 / 3])
-    np.testing.assert_array_equal(numbers["uncertain_if_inaccurate"], [1, 0])
-
-
-def test_no_patch_gives_no_number():
-    nothing = np.zeros((2, 65536), np.int64)
-    assert set(patch_summary(nothing).values()) == {None}
-    assert sweep(nothing) is None
-    right = patch_summary(count_patches(np.full((4, 4), 0.5), np.ones((4, 4), bool), np.ones((4, 4), bool)))
-    assert (right["uncertain_if_inaccurate"], right["pavpu"]) == (None, 1.0)
-
-
-def test_bad_input_is_refused():
-    good, mask = np.zeros((4, 4)), np.ones((4, 4), bool)
-    with pytest.raises(InputError, match="NaN"):
-        count_patches(good * np.nan, mask, mask)
+    kinds = []
+    for top in range(0, shape[0], window):
+        for left in range(0, shape[1], window):
+            part = np.s_[top : top + window, left : left + window]
+            if (mask := counted[part]).any():
+                mean = float(np.float16(np.float32(uncertainty[part][mask].mean())))
+                kinds.append((correct[part][mask].mean() > 0.5, mean))
+    summary = patches(np.where(counted, uncertainty, np.nan), correct, counted, window)
+    if not kinds:
+        assert set(summary.values()) == {None}
+        return
+    accurate, means = (np.array(column) for column in zip(*kinds, strict=True))
+    assert summary["threshold"] == pytest.approx(means.mean(), rel=1e-12)
+    certain = means <= np.float16(means.mean())
+    assert summary["pavpu"] == pytest.approx((accurate == certain).mean())
+    for share, right, of in zip(SHARES, (accurate, ~certain), (certain, ~accurate), strict=False):
+        assert summary[share] == (pytest.approx(right[of].mean()) if of.any() else None)

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from segunc.maps.encoding import decode_unit, encode_unit
 from segunc.metrics.counting import count_scores, detection_curve
 from segunc.metrics.smiyc import (
     QUANTILES,
@@ -140,20 +139,6 @@ def test_published_fixtures(labels, scores, expected, times):
     assert [result[name] for name in ("aupr", "auroc", "fpr95", "best_f1")] == pytest.approx(expected, rel=1e-12)
 
 
-def test_the_threshold_is_an_inclusive_edge_that_gives_best_f1():
-    def f1(frame: Frame, threshold: float) -> float:
-        scores, labels = (some[frame[1] != 255] for some in frame)
-        called = scores >= np.float64(threshold)
-        return float(2 * (called & (labels == 1)).sum() / (called.sum() + (labels == 1).sum()))
-
-    frames = [random_frame(seed, 2000, 0.1) for seed in range(1, 4)]
-    alone = smiyc_result(bins_of(frames[0]))
-    assert f1(frames[0], alone["threshold"]) == alone["best_f1"]
-    # An edge belongs to one frame's bins only, so F1 at that threshold over all pixels differs a little.
-    result, whole = smiyc_result(merge_bins([*map(bins_of, frames)])), [*map(np.concatenate, zip(*frames, strict=True))]
-    assert f1((whole[0], whole[1]), result["threshold"]) == pytest.approx(result["best_f1"], abs=0.01)
-
-
 @settings(max_examples=20, deadline=None)
 @given(st.permutations(range(5)), st.integers(0, 5))
 def test_shards_merge_to_the_whole_to_the_bit(order, cut):
@@ -165,16 +150,6 @@ def test_shards_merge_to_the_whole_to_the_bit(order, cut):
     assert smiyc_result(merged) == smiyc_result(whole)
 
 
-def test_unit_codes_are_evaluated_as_the_float16_of_their_values():
-    _, labels = random_frame(3)
-    codes = encode_unit(np.random.default_rng(3).beta(2, 1, labels.size).astype(np.float32))
-    frame = (decode_unit(codes).astype(np.float16), labels)
-    by_code = smiyc_bins(count_scores(codes, labels), decode_unit(np.arange(65536, dtype=np.uint16)).astype(np.float16))
-    assert_same_bins(by_code, slow_table(frame))
-    # Codes near 1 are finer than float16, so this is not a mere change of names.
-    assert len(np.unique(codes)) > len(np.unique(frame[0]))
-
-
 def test_one_class_alone_ignored_frames_and_constant_scores():
     zeros, labels = np.zeros(6, np.float16), np.array([0, 0, 0, 1, 1, 255], np.uint8)
     assert bins_of((zeros, np.full(6, 255, np.uint8))).counts.shape == (2, 0)
@@ -182,13 +157,6 @@ def test_one_class_alone_ignored_frames_and_constant_scores():
         assert set(smiyc_result(bins_of((zeros, np.full(6, label, np.uint8)))).values()) == {None}
     constant = smiyc_result(bins_of((zeros + np.float16(40), labels)))
     assert constant == {"auroc": 0.5, "aupr": 0.4, "fpr95": 1.0, "best_f1": 4 / 7, "threshold": 40.0}
-
-
-def test_the_widest_range_of_float16_has_finite_edges():
-    frame = (np.array([-65504, 65504] * 500, np.float16), np.array([0, 1] * 250 + [1, 0] * 250, np.uint8))
-    bins = bins_of(frame)
-    assert np.isfinite(bins.edges).all()
-    assert bins.counts.sum() == 1000
 
 
 def test_the_form_of_constant_size_is_near():

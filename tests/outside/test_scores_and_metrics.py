@@ -88,15 +88,12 @@ def test_a_foreign_score_goes_through_every_verb(
     assert result["labels"]["pixels"] > 1000
     more = json.loads(json.dumps(result))
     more["labels"]["pixels"] += 1
-    more["intervals"]["labels.pixels"] = [more["labels"]["pixels"] - 0.1, more["labels"]["pixels"] + 0.1]
-    result["intervals"]["labels.pixels"] = [result["labels"]["pixels"] - 0.1, result["labels"]["pixels"] + 0.1]
     for name, content in (("fewer", result), ("more", more)):
         (tmp_path / f"{name}.json").write_text(json.dumps(content))
     capsys.readouterr()
     assert run("compare", tmp_path / "fewer.json", tmp_path / "more.json", "--keys", "labels.pixels") == 0
     row = next(line for line in capsys.readouterr().out.splitlines() if "labels.pixels" in line).split("|")
     assert row[1].strip() == "labels.pixels ↑"
-    assert ["**" in cell for cell in row[2:4]] == [False, True]
     data = ("--dataset", "toy-anomaly", "--root", trained.data, "--split", "anomaly", "--precision", "float32")
     assert run("evaluate", "--model", trained.base, *data, "--scores", NAMES, "--threads", 1, *out) == 0
     one_pass = json.loads((tmp_path / "metrics.json").read_text())

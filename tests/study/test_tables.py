@@ -10,8 +10,9 @@ import pytest
 from scipy import stats
 
 from segunc.core.errors import InputError
-from segunc.evaluation.compare import EvaluationResult, format_number
+from segunc.evaluation.compare import format_number
 from segunc.evaluation.resampling import Replicates, Resampling, paired_difference
+from segunc.evaluation.results import EvaluationResult
 from tests.evaluation.evaluations import COUNTS
 from tools.study.endpoints import endpoint_table, holm
 from tools.study.means import mean_over_seeds, mean_replicates, spread_over_seeds

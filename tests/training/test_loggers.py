@@ -14,13 +14,12 @@ from lightning.pytorch.loggers import CSVLogger
 from segunc.cli.main import main
 from segunc.core.errors import InputError
 from segunc.core.trust import TRUST
-from segunc.training.loggers import instance, log_numbers, run_loggers
+from segunc.training.loggers import instance, named_logger, run_loggers
 from tests.conftest import Job
-from tests.verbs.processes import segunc, succeed
+from tests.verbs.processes import succeed
 
 ELSEWHERE = ("/elsewhere", "a/../../b", "$HOME", "s3://bucket/a", "a::http://localhost/")
 STOPPING = {"class_path": "EarlyStopping", "init_args": {"monitor": "val/loss", "patience": 3}}
-NUMBERS = {"scores": {"entropy": {"auroc": 0.75, "reason": None}}, "frames": 4, "scored": True}
 
 
 @pytest.fixture(autouse=True)
@@ -87,22 +86,12 @@ def test_what_is_no_callback_is_one_line(wanted: Any, tmp_path: Path) -> None:
 )
 def test_numbers_are_logged_without_a_connection(name: str, package: str, pattern: str, tmp_path: Path) -> None:
     pytest.importorskip(package)
-    log_numbers(name, tmp_path, NUMBERS)
+    logger = named_logger(name, tmp_path)
+    logger.log_metrics({"val/miou": 0.75})
+    logger.finalize("success")
     if package == "wandb":
         __import__("wandb").finish()
     assert list(tmp_path.rglob(pattern))
-
-
-def test_the_verbs_take_a_logger_or_say_what_to_install(predicted: Job, tmp_path: Path) -> None:
-    words = ("evaluate", "--maps", predicted.maps, "--anomaly-labels", predicted.masks, "--out", tmp_path / "m.json")
-    words += ("--replicates", 0, "--logger", "tensorboard")
-    try:
-        import tensorboard  # noqa: F401
-    except ModuleNotFoundError:
-        assert "pip install tensorboard" in segunc(*words).stderr
-    else:
-        succeed(*words, apart=True)
-        assert list(tmp_path.rglob("events.out*"))
 
 
 THEIRS = """

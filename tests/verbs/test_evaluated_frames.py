@@ -51,7 +51,7 @@ def test_a_threshold_of_anomalies_flags_known_scenes_clean_and_corrupted(
     words = ("--root", trained.data, "--scores", "entropy", "--threads", 1)
     first = evaluate(tmp_path, trained.base, "--dataset", "toy-anomaly", "--split", "anomaly", *words, "--groups", ".")
     earlier = shutil.move(tmp_path / "metrics.json", tmp_path / "earlier.json")
-    flag = ("--dataset", "toy", "--split", "test", *words, "--flag", f"{earlier}:0.95", "--flag-region", 20)
+    flag = ("--dataset", "toy", "--split", "test", *words, "--flag", f"{earlier}:0.95")
     clean, noisy = (evaluate(tmp_path, trained.base, *flag, *more) for more in ((), ("--corruption", "noise:4")))
     pooled = first["scores"]["entropy"]["pooled"]
     for result in (clean, noisy):
@@ -61,7 +61,7 @@ def test_a_threshold_of_anomalies_flags_known_scenes_clean_and_corrupted(
     assert clean["flagged"] != noisy["flagged"]
     shown = capsys.readouterr().out
     assert "images corrupted by noise:4" in shown
-    assert "of at least 20 pixels" in shown
+    assert "of at least 50 pixels" in shown
     assert (
         sum(group["anomaly_pixels"] for group in first["counts"]["groups"].values())
         == first["counts"]["anomaly_pixels"]

@@ -117,7 +117,7 @@ def test_a_data_set_gives_its_labels_to_every_verb(
         data = (tmp_path / "out" / "data" / "frames.js").read_text()
         assert "label/anomaly" in data
     assert run(*words, "--root", predicted.data, "--anomaly-labels", predicted.masks) == 2
-    assert "--maps with --root" in capsys.readouterr().err
+    assert "--root goes with --dataset" in capsys.readouterr().err
 
 
 def test_predict_leaves_labels_out_says_so_and_goes_on_likewise(

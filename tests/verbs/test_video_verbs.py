@@ -71,7 +71,7 @@ def test_blocks_of_time_are_resampled(finetuned: Job, tmp_path: Path) -> None:
     about = json.loads(out.read_text())["bootstrap"]
     assert (about["unit"], about["replicates"], about["units"]) == ("0.5s", 2000, 2)
     assert set(about["no_interval"].values()) == {"too few resampled units: 2, of at least 15"}
-    assert "entropy AUROC, entropy AUPR, entropy FPR95: too few resampled units: 2, of at least 15" in done.stdout
+    assert "too few resampled units: 2, of at least 15" in done.stdout
     succeed(*words, r"^(\d+)@5")
     assert json.loads(out.read_text())["bootstrap"]["units"] == 3
     shutil.rmtree(out.parent / "foreign", ignore_errors=True)

@@ -20,8 +20,9 @@ from dataclasses import replace
 import numpy as np
 
 from segunc.core.errors import InputError
-from segunc.evaluation.compare import EvaluationResult, data_warnings
+from segunc.evaluation.compare import data_warnings
 from segunc.evaluation.resampling import Chance, NumberPath, Replicates, Resampling, why_not_paired
+from segunc.evaluation.results import EvaluationResult
 
 
 def mean_over_seeds(results: Sequence[EvaluationResult], name: str, seeds: Sequence[int] = ()) -> EvaluationResult:

@@ -14,15 +14,14 @@ from segunc.evaluation.compare import (
     NULL,
     Comparison,
     Difference,
-    EvaluationResult,
     compare,
     format_cell,
     format_difference,
     format_number,
     markdown_table,
 )
-from segunc.evaluation.compare import Cell as Number
 from segunc.evaluation.resampling import NumberPath
+from segunc.evaluation.results import Cell, EvaluationResult
 from tools.study.means import mean_over_seeds, spread_over_seeds
 
 DRAWN = {"deterministic-msp": "msp", "deterministic-entropy": "entropy"}
@@ -270,7 +269,7 @@ def _agreeing(
     return f"{agreeing}/{len(pairs)}"
 
 
-def _with_spread(cell: Number, spread: float | None) -> str:
+def _with_spread(cell: Cell, spread: float | None) -> str:
     value, bracket, interval = format_cell(cell).partition(" [")
     if spread is not None and cell.value is not None:
         value += f" ± {format_number(spread, like=cell.value)}"
