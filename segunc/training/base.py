@@ -32,7 +32,7 @@ from segunc.networks.encoders import encoder_normalisation, load_encoder_weights
 from segunc.networks.folding import hooked
 from segunc.networks.weights import load_weights, read_checkpoint
 from segunc.training.config import NetworkConfig, OptimisationConfig, TrainConfig, environment, save_config
-from segunc.training.loggers import check_classes, instance, run_loggers, several
+from segunc.training.loggers import check_plugins, make_callback, run_loggers, several
 from segunc.training.losses import (
     balanced_weights,
     check_labels,
@@ -54,31 +54,33 @@ WHOLE_NUMBERS = ("max_epochs", "max_steps", "check_val_every_n_epoch", "accumula
 """Settings of the Trainer that fail late and obscurely when they are of another type."""
 
 
+def check_trainer(config: Mapping[str, Any]) -> None:
+    """Raise InputError for settings of Lightning's Trainer that fail late and obscurely, wait for ever, write elsewhere than into the folder
+    of the run, or name code."""
+    for key in WHOLE_NUMBERS:
+        if not isinstance(config.get(key, 1), int):
+            raise InputError(f"trainer.{key} {config[key]} is no whole number")
+    for key in ELSEWHERE & config.keys():
+        raise InputError(
+            f"trainer.{key} {config[key]} is not the folder of the run", hint="leave it out: --out names it"
+        )
+    for key, value in config.items():
+        if isinstance(value, Mapping) and key not in ("callbacks", "max_time"):
+            raise InputError(f"trainer.{key} {value} is neither a name nor a number")
+    processes, most = str(config.get("devices", 1)), max(MAX_PROCESSES, os.cpu_count() or 1)
+    if processes.strip().isdecimal() and int(processes) > most:
+        raise InputError(f"trainer.devices {processes} starts more processes than {most}")
+    if str(config.get("num_nodes", 1)) != "1" and LAUNCHED.isdisjoint(os.environ):
+        given = f"trainer.num_nodes {config['num_nodes']} would wait for other nodes for ever"
+        raise InputError(given, hint="start each node by torchrun or Slurm")
+    check_plugins(config)
+
+
 def trainer_settings(
     config: dict[str, Any], out: Path, device: str, network: nn.Module, *, frozen: bool = False
 ) -> dict[str, Any]:
     """Settings of Lightning's Trainer: ours, for this network with its convolutions trained or frozen, overruled by the configuration's."""
-    for key in WHOLE_NUMBERS:
-        if not isinstance(config.get(key, 1), int):
-            raise InputError(f"trainer.{key} {config[key]}", "a whole number", "repair the configuration")
-    for key in ELSEWHERE & config.keys():
-        raise InputError(
-            f"trainer.{key} {config[key]}", "the folder of the run", "leave it out; --out names the folder"
-        )
-    for key, value in config.items():
-        if isinstance(value, Mapping) and key not in ("callbacks", "logger", "max_time", "val_check_interval"):
-            raise InputError(
-                f"trainer.{key} {value}", "a name or a number", "classes are named as callbacks and loggers alone"
-            )
-    processes, most = str(config.get("devices", 1)), max(MAX_PROCESSES, os.cpu_count() or 1)
-    if processes.strip().isdecimal() and int(processes) > most:
-        raise InputError(f"trainer.devices {processes}", f"at most {most}", "each is a process of its own")
-    if str(config.get("num_nodes", 1)) != "1" and LAUNCHED.isdisjoint(os.environ):
-        given = (
-            f"trainer.num_nodes {config['num_nodes']} without a launcher, for whose other nodes it would wait for ever"
-        )
-        raise InputError(given, "1 node", "start each node by torchrun or Slurm")
-    check_classes(config, out)
+    check_trainer(config)
     settings: dict[str, Any] = {
         "default_root_dir": str(out),
         "log_every_n_steps": 10,
@@ -113,20 +115,18 @@ class WholeCheckpoints(TorchCheckpointIO):
 def make_trainer(settings: dict[str, Any], out: Path, label: str, *callbacks: Callback) -> L.Trainer:
     """A Trainer that writes its logs and, after each epoch, its last checkpoint into ``out``; a setting it does not know is an
     input error. ``callbacks`` and ``logger`` of the settings come beside ours."""
-    theirs = [instance(item, Callback, out) for item in several(settings.get("callbacks"))]
+    theirs = [make_callback(item) for item in several(settings.get("callbacks"))]
     loggers = run_loggers(out, settings.get("logger", True))
-    plugins = settings.get("plugins") or []
-    plugins = [*(plugins if isinstance(plugins, list) else [plugins]), WholeCheckpoints()]
-    settings = {key: value for key, value in settings.items() if key not in ("callbacks", "logger", "plugins")}
+    settings = {key: value for key, value in settings.items() if key not in ("callbacks", "logger")}
     last = ModelCheckpoint(
         out / CHECKPOINTS, "last", every_n_epochs=1, save_on_train_epoch_end=True, enable_version_counter=False
     )
     shown = [] if settings.get("enable_progress_bar") else [TrainingProgress(label)]
     try:
-        trainer = L.Trainer(**settings, callbacks=[*callbacks, last, *shown, *theirs], logger=loggers, plugins=plugins)
+        callbacks = (*callbacks, last, *shown, *theirs)
+        trainer = L.Trainer(**settings, callbacks=[*callbacks], logger=loggers, plugins=[WholeCheckpoints()])
     except (TypeError, ValueError, MisconfigurationException) as error:
-        given = f"trainer settings: {error}"
-        raise InputError(given, "settings of lightning.Trainer", "check the key `trainer`") from error
+        raise InputError(f"trainer: lightning.Trainer does not take these settings ({error})") from error
     (out / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
     return trainer
 
