@@ -28,6 +28,7 @@ from segunc.core.bounds import (
 )
 from segunc.core.errors import InputError, one_line
 from segunc.core.files import read_text, reading
+from segunc.core.plain import from_plain
 from segunc.data.corruptions import Corruption
 from segunc.training.data import OwnData
 from segunc.training.losses import Schedule
@@ -248,7 +249,10 @@ def parse_config(
         check_value("seed", values.get("seed", 0), Seed)
         check_value("trainer", values.get("trainer", {}), Any)
         made: dict[str, Any] = {name: values[name] for name in further if name in values}
-        made |= {name: _make_section(section, values.get(section.section, {})) for name, section in sections.items()}
+        made |= {
+            name: from_plain(section, values.get(section.section, {}), section.section)
+            for name, section in sections.items()
+        }
         if "data" in made:
             made["data"] = asdict(made["data"])
         elif isinstance(data, OwnData):
@@ -332,28 +336,6 @@ def _read_word(text: str, hint: Any) -> Any:
         return text
     value = _read_yaml(text)
     return text if str in choices and isinstance(value, int | float) else value
-
-
-def _make_section(section: type[S], values: Mapping[str, Any]) -> S:
-    """Return the settings of a section; pydantic checks names and types, the section itself ranges."""
-    from pydantic import ConfigDict, TypeAdapter, ValidationError
-
-    adapter = TypeAdapter(list[section], config=ConfigDict(extra="forbid", strict=True))  # type: ignore[valid-type]
-    try:
-        # As JSON: there a list may stand for a tuple, while no number stands for a text or a truth value.
-        (made,) = adapter.validate_json(json.dumps([values], default=str))
-        return made
-    except ValidationError as error:
-        first = error.errors()[0]
-        if isinstance(cause := first.get("ctx", {}).get("error"), InputError):
-            raise cause.within(section.section) from error
-        key = ".".join([section.section, *(str(part) for part in first["loc"][1:])])
-        if first["type"] == "unexpected_keyword_argument":
-            names = ", ".join(f.name for f in fields(section))
-            raise InputError(f"unknown key '{key}'", hint=f"the keys of {section.section} are {names}") from error
-        said = first["msg"][0].lower() + first["msg"][1:]
-        value = "" if first["type"] == "missing" else f" {ascii(first['input'])[:80]}"
-        raise InputError(f"{key}{value}: {said}") from error
 
 
 def _sections(

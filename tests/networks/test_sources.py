@@ -246,13 +246,10 @@ def test_nothing_runs_without_trust(theirs: Path) -> None:
     [
         ({"source": "resnet50"}, "SOURCE is one of smp, torchvision, transformers, python"),
         ({"source": "hub:resnet50"}, "source of networks 'hub'"),
-        ({"source": "torchvision:resnet50"}, "torchvision network 'resnet50'.*deeplabv3_resnet50"),
-        ({"source": "torchvision:fcn_resnet50", "weights": None}, "without weights.*`weights` FILE"),
+        ({"source": "torchvision:resnet50"}, "no network 'resnet50'.*deeplabv3_resnet50"),
+        ({"source": "torchvision:fcn_resnet50", "weights": None}, "no weights of its own"),
         ({"source": TORCHVISION, "classes": "road,car"}, "it has 3 outputs instead of 2: other classes"),
-        (
-            {"source": TORCHVISION, "wrapper": "student.net."},
-            r"missing.*most names fit without 'student\.net\.' and with",
-        ),
+        ({"source": TORCHVISION, "wrapper": "student.net."}, "missing"),
         ({"source": "smp:nowhere"}, "'nowhere' is no folder"),
         ({"source": "transformers:nowhere"}, "transformers cannot read 'nowhere'"),
         ({"source": "python:their_networks.one"}, r"package\.module:function"),
@@ -261,7 +258,7 @@ def test_nothing_runs_without_trust(theirs: Path) -> None:
         ({"trust": True, "arguments": {"depth": 3}}, "raises TypeError.*depth"),
         ({"trust": True, "mean": None}, "says nothing about its mean.*`mean`"),
         ({"trust": True, "classes": None}, "says nothing about its class names.*`classes`"),
-        ({"trust": True, "classes": "road,car"}, "3 output channels; expected 2"),
+        ({"trust": True, "classes": "road,car"}, "3 output channels, but 2"),
         ({"trust": True, "result": "self.layers(images)[..., ::2]"}, "of 64 x 48 for frames of 64 x 96"),
         ({"trust": True, "result": "[images]"}, "returns list"),
         ({"trust": True, "result": "self.layers(images) * float('nan')"}, "not finite"),
@@ -352,7 +349,7 @@ def test_a_stranger_s_configuration_opens_no_connection_and_runs_no_code(tmp_pat
     for backbone in ("hf_hub:them/theirs", "them/theirs"):
         config["backbone_config"] = {"model_type": "timm_backbone", "backbone": backbone}
         forge()
-        with pytest.raises(InputError, match="opens no connection"):
+        with pytest.raises(InputError, match="open a connection"):
             load_network(tmp_path / "imported")
 
 
