@@ -38,7 +38,7 @@ class AffineTuner(nn.Module, Generic[P]):
         network: any module to logits ``[N, C, H, W]``; converted here unless it is already.
         num_classes: C.
         make: what is trained, over the layout of the converted network.
-        config: of which ``lr``, ``dice`` and the ``seed`` of the noise are read, and, where the method has them, ``optimizer``
+        config: of which ``lr`` and the ``seed`` of the noise are read, and, where the method has them, ``optimizer``
             (else SGD), ``schedule`` (else poly) and ``draws_per_image``, independent draws that each image of a batch meets (else 1).
         class_weights: C weights of the classes in the cross-entropy; None for 1.
 
@@ -68,7 +68,7 @@ class AffineTuner(nn.Module, Generic[P]):
         self._layout = AffineLayout(network)
         self.trained = make(self._layout)
         self._chosen = in_scope(self.trained.scope, self._layout.names)
-        self.seed, self.lr, self.dice = config.seed, config.lr, config.dice
+        self.seed, self.lr = config.seed, config.lr
         self.optimizer_name: OptimizerName = getattr(config, "optimizer", "sgd")
         self.schedule: Schedule = getattr(config, "schedule", "poly")
         self.draws_per_image: int = getattr(config, "draws_per_image", 1)
@@ -128,7 +128,7 @@ class AffineTuner(nn.Module, Generic[P]):
             check_logits(self.network, logits.detach(), images)
             self._checked = True
         member = self.member(step)
-        loss = segmentation_loss(logits, labels, self.trained.class_weights(self.class_weights, member), self.dice)
+        loss = segmentation_loss(logits, labels, self.trained.class_weights(self.class_weights, member))
         added = self.trained.regulariser(self.layout, member)
         if not bool(torch.isfinite(loss + added)):
             raise diverged("the loss", step)

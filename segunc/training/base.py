@@ -198,8 +198,7 @@ class SegmentationTask(L.LightningModule):
         return logits
 
     def _loss(self, logits: Tensor, batch: dict[str, Any]) -> Tensor:
-        chosen = self.settings
-        return segmentation_loss(logits, batch["label"], self.class_weights, chosen.dice, chosen.label_smoothing)
+        return segmentation_loss(logits, batch["label"], self.class_weights)
 
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
         loss = self._loss(self(batch["image"]), batch)

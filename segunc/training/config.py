@@ -22,7 +22,6 @@ from segunc.core.bounds import (
     PositiveFloat,
     Seed,
     Settings,
-    UnitInterval,
     check_value,
     meanings,
 )
@@ -76,8 +75,6 @@ class OptimisationConfig(Settings):
         weight_decay: of weights (not of normalisation parameters and biases).
         schedule: onecycle, poly or constant.
         class_weight_power: class weights are frequency ** -power; 0 is plain cross-entropy.
-        dice: weight of the Dice term.
-        label_smoothing: of the cross-entropy.
     """
 
     section = "optimisation"
@@ -86,8 +83,6 @@ class OptimisationConfig(Settings):
     weight_decay: NonNegativeFloat = 1e-4
     schedule: Schedule = "onecycle"
     class_weight_power: NonNegativeFloat = 0.0
-    dice: NonNegativeFloat = 0.0
-    label_smoothing: UnitInterval = 0.0
 
 
 @dataclass(frozen=True)
@@ -102,7 +97,6 @@ class AffineTrainingConfig(Settings):
         prior_scale: s of the Gaussian prior N(theta; theta_prior, s^2) on the affine parameters.
         effective_pixels: N_eff, how many independent pixels the training set counts for.
         class_weight_power: weights of all classes as in the base's training; 0 for none.
-        dice: weight of the Dice term.
         seed: of everything random, the noise and the shuffle for instance.
     """
 
@@ -113,7 +107,6 @@ class AffineTrainingConfig(Settings):
     prior_scale: PositiveFloat = Prior.scale
     effective_pixels: PositiveFloat = Prior.effective_pixels
     class_weight_power: NonNegativeFloat = 0.0
-    dice: NonNegativeFloat = 0.0
     seed: Seed = 0
 
     def prior(self, **more: Any) -> Prior:

@@ -37,7 +37,7 @@ class FinetuneRun(Generic[S]):
 
     Args:
         base, out: model folder of a deterministic network, and the new model folder.
-        config: of the run. Of the settings ``scope`` and ``seed`` are read, and ``epochs``, ``max_steps``, ``lr``, ``dice`` and
+        config: of the run. Of the settings ``scope`` and ``seed`` are read, and ``epochs``, ``max_steps``, ``lr`` and
             ``class_weight_power`` where the method trains, each of ``members`` for so many epochs. Without a ``scope`` more is
             trained than affine parameters, and the network is not converted.
         device: ``auto``, ``cpu`` or ``cuda[:N]``.

@@ -15,17 +15,6 @@ from segunc.core.errors import InputError, PartialFailure
 from segunc.data.labels import IGNORE
 
 
-def dice_loss(logits: Tensor, labels: Tensor) -> Tensor:
-    """Return 1 - mean over the classes present of the soft Dice coefficient (Milletari et al. 2016), a scalar."""
-    valid = labels != IGNORE
-    probabilities = logits.float().softmax(1) * valid.unsqueeze(1)
-    truth = F.one_hot(labels.masked_fill(~valid, 0), logits.shape[1]).movedim(-1, 1) * valid.unsqueeze(1)
-    overlap, found, there = (values.sum((0, 2, 3)) for values in (probabilities * truth, probabilities, truth))
-    present = there > 0
-    dice = (2 * overlap + 1.0) / (found + there + 1.0)
-    return 1.0 - dice[present].mean() if bool(present.any()) else probabilities.sum() * 0.0
-
-
 def check_labels(labels: Tensor, classes: int) -> None:
     """Raise InputError for labels that are neither a class id below ``classes`` nor 255: on a GPU, cross-entropy would end the whole
     process with a device-side assertion."""
@@ -36,16 +25,13 @@ def check_labels(labels: Tensor, classes: int) -> None:
         raise InputError(given, hint="map the labels to train ids")
 
 
-def segmentation_loss(
-    logits: Tensor, labels: Tensor, weights: Tensor | None = None, dice: float = 0.0, label_smoothing: float = 0.0
-) -> Tensor:
-    """Return the mean-pixel cross-entropy plus ``dice`` times the Dice loss; 0 with a gradient of 0 where every pixel is ignored.
+def segmentation_loss(logits: Tensor, labels: Tensor, weights: Tensor | None = None) -> Tensor:
+    """Return the mean-pixel cross-entropy; 0 with a gradient of 0 where every pixel is ignored.
 
     Args:
         logits: ``[N, C, H, W]``, in any floating type.
         labels: ``[N, H, W]`` int64, 255 ignored.
-        weights: ``[C]`` of the classes in the cross-entropy; None for 1.
-        label_smoothing: 0..1, of the cross-entropy.
+        weights: ``[C]`` of the classes; None for 1.
 
     Raises:
         InputError: a label that is no class id and not 255.
@@ -54,8 +40,7 @@ def segmentation_loss(
     logits = logits.float()
     if not bool((labels != IGNORE).any()):
         return logits.sum() * 0.0
-    loss = F.cross_entropy(logits, labels, weights, ignore_index=IGNORE, label_smoothing=label_smoothing)
-    return loss + dice * dice_loss(logits, labels) if dice else loss
+    return F.cross_entropy(logits, labels, weights, ignore_index=IGNORE)
 
 
 def balanced_weights(frequencies: Sequence[float], power: float = 0.5, limit: float = 5.0) -> list[float]:

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-import segmentation_models_pytorch as smp
 import torch
 
 from segunc.core.errors import InputError
@@ -72,16 +71,6 @@ def test_what_cannot_be_built_is_refused_in_a_line(description: NetworkDescripti
         build_network(description)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 400
-
-
-def test_a_lack_of_memory_is_not_the_fault_of_an_architecture(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Huge(smp.Unet):
-        def __init__(self, **_: Any) -> None:
-            raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory")
-
-    monkeypatch.setattr("segunc.networks.smp.architectures", lambda: {"Unet": Huge})
-    with pytest.raises(RuntimeError, match="allocate"):
-        build_network(describe("Unet", "resnet18"))
 
 
 def test_input_and_output_of_a_wrong_shape_are_refused() -> None:
