@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 @cache
-def _adapter(kind: type[T]) -> TypeAdapter[list[T]]:
+def _adapter(kind: type) -> TypeAdapter[Any]:
     from pydantic import ConfigDict, TypeAdapter  # takes a tenth of a second
 
     # Of a list, as only so the configuration holds for a dataclass, and for those in it.
@@ -39,7 +39,7 @@ def from_plain(kind: type[T], values: Mapping[str, Any], where: str) -> T:
     from pydantic import ValidationError
 
     try:
-        (made,) = _adapter(kind).validate_json(json.dumps([values], default=str))
+        made: T = _adapter(kind).validate_json(json.dumps([values], default=str))[0]
         return made
     except ValidationError as error:
         first = error.errors()[0]

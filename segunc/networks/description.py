@@ -60,13 +60,12 @@ class NetworkDescription:
             raise InputError("the palette holds a colour that is not in 0..255")
         finite = all(map(math.isfinite, (*self.mean, *self.std)))
         if len(self.mean) != 3 or len(self.std) != 3 or not finite or not all(s > 0 for s in self.std):
-            given = (
-                f"input mean {self.mean} and std {self.std} are not three finite numbers each, those of std positive"
-            )
-            raise InputError(given)
-        for name, sides in (("inference size", self.inference_size), ("divisor", self.divisor and (self.divisor,))):
-            if sides is not None and not all(1 <= side <= LARGEST_SIDE for side in sides or (0,)):
-                raise InputError(f"{name} {getattr(self, name.replace(' ', '_'))} is not in 1..{LARGEST_SIDE}")
+            said = f"input mean {self.mean} and std {self.std}"
+            raise InputError(f"{said} are not three finite numbers each, those of std positive")
+        if not all(1 <= side <= LARGEST_SIDE for side in self.inference_size or ()):
+            raise InputError(f"inference size {self.inference_size} is not in 1..{LARGEST_SIDE}")
+        if self.divisor is not None and not 1 <= self.divisor <= LARGEST_SIDE:
+            raise InputError(f"divisor {self.divisor} is not in 1..{LARGEST_SIDE}")
         if len(self.kept_outputs) != len(self.classes):
             raise InputError(f"dropped outputs {self.dropped_outputs} are not different ones that exist")
 
@@ -96,8 +95,10 @@ class NetworkDescription:
         outputs = len(self.classes) + len(unnamed)
         kept = [c for c, name in enumerate(self.classes) if name not in names]
         if unknown or not kept or max(unnamed, default=0) >= outputs:
-            given = f"--drop-classes {','.join(names)} does not leave a class of {outputs} outputs"
-            raise InputError(given, hint="give names of --classes, or numbers from 0 of outputs that it does not name")
+            message = f"--drop-classes {','.join(names)} does not leave a class of {outputs} outputs"
+            raise InputError(
+                message, hint="give names of --classes, or numbers from 0 of outputs that it does not name"
+            )
         numbers = [number for number in range(outputs) if number not in unnamed]
         return replace(
             self,

@@ -61,5 +61,5 @@ def _downloaded(name: str, weights: str) -> nn.Module:
     except KeyError as error:
         raise InputError(f"smp has no encoder weights '{weights}' ({error.args[0]})", hint="or name a file") from error
     except Exception as error:  # the hub's client, its HTTP library and timm have no common exception
-        given = f"encoder weights '{weights}' of {name} cannot be downloaded ({one_line(error)})"
-        raise InputError(given, hint="--network.encoder_weights FILE, of smp, timm or torchvision") from error
+        message = f"encoder weights '{weights}' of {name} cannot be downloaded ({one_line(error)})"
+        raise InputError(message, hint="--network.encoder_weights FILE, of smp, timm or torchvision") from error

@@ -44,8 +44,8 @@ class Witness(nn.Module):
         except InputError:
             raise
         except Exception as error:  # the hub's client and its HTTP library have no common exception
-            given = f"weights of {name} cannot be downloaded ({one_line(error)})"
-            raise InputError(given, hint="--features.weights FILE") from error
+            message = f"weights of {name} cannot be downloaded ({one_line(error)})"
+            raise InputError(message, hint="--features.weights FILE") from error
         self.mean, self.std = (nn.Buffer(torch.tensor(v).view(3, 1, 1), persistent=False) for v in (mean, std))
         patch = getattr(getattr(self.encoder, "patch_embed", None), "patch_size", (1, 1))
         self._patch = (patch, patch) if isinstance(patch, int) else patch
@@ -143,14 +143,14 @@ class FeatureExtractor(nn.Module):
         if len(shape) == 3:  # class and register tokens stand before those of the patches
             height, width = images.shape[-2:]
             counts = [getattr(module, "num_prefix_tokens", None) for module in self.network.modules()]
-            known = {count for count in counts if isinstance(count, int)}
+            prefixes = {count for count in counts if isinstance(count, int)}
             for side in range(4, 65):
                 rows, columns = height // side, width // side
-                if shape[1] - rows * columns in (known or (0, 1)):
+                if shape[1] - rows * columns in (prefixes or (0, 1)):
                     patches = features[:, shape[1] - rows * columns :].transpose(1, 2)
                     return patches.reshape(*patches.shape[:2], rows, columns)
-        given = f"layer '{name}' gives {shape or type(output).__name__} for images of {tuple(images.shape)}"
-        raise InputError(f"{given}, neither maps [n, D, h, w] nor tokens [n, T, D]", hint="name another layer")
+        message = f"layer '{name}' gives {shape or type(output).__name__} for images of {tuple(images.shape)}"
+        raise InputError(f"{message}, neither maps [n, D, h, w] nor tokens [n, T, D]", hint="name another layer")
 
 
 class _Complete(Exception):

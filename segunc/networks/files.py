@@ -81,8 +81,8 @@ def load_network(folder: Path | str, *, ignore_posterior: bool = False) -> Segme
     state = read_state(folder / WEIGHTS)
     digest = network_sha256(state, description)
     if recorded != digest:
-        given = f"the network in {folder} has the hash {digest[:12]}, {DESCRIPTION} records {str(recorded)[:12]}"
-        raise InputError(given, hint="save the network again, or restore the file")
+        message = f"the network in {folder} has the hash {digest[:12]}, {DESCRIPTION} records {str(recorded)[:12]}"
+        raise InputError(message, hint="save the network again, or restore the file")
     network = build_network(description, state)
     load_state(network.body, state, str(folder / WEIGHTS))
     network.sha256 = digest

@@ -45,8 +45,8 @@ class SegmentationNetwork(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         """Return the logits ``[N, C, H, W]`` of images ``[N, 3, H, W]`` in 0..1."""
         if images.ndim != 4 or images.shape[1] != self.mean.shape[1]:
-            given = f"images of shape {tuple(images.shape)} are not [N, {self.mean.shape[1]}, H, W]"
-            raise InputError(given, hint="check the order of the axes")
+            message = f"images of shape {tuple(images.shape)} are not [N, {self.mean.shape[1]}, H, W]"
+            raise InputError(message, hint="check the order of the axes")
         height, width = images.shape[-2:]
         images = (images - self.mean) / self.std
         pad_height, pad_width = -height % self.stride, -width % self.stride
@@ -57,13 +57,13 @@ class SegmentationNetwork(nn.Module):
             raise InputError(f"the network returns {type(logits).__name__}, not one tensor of logits")
         if logits.ndim != 4 or logits.shape[-2:] != images.shape[-2:]:
             size, side = (" x ".join(map(str, tensor.shape[2:])) for tensor in (logits, images))
-            given = f"the network gives logits of {size or tuple(logits.shape)} for frames of {side}"
-            raise InputError(given, hint="interpolate them inside the network")
+            message = f"the network gives logits of {size or tuple(logits.shape)} for frames of {side}"
+            raise InputError(message, hint="interpolate them inside the network")
         dropped = self.description.dropped_outputs
         outputs = self.description.num_classes + len(dropped)
         if logits.shape[1] != outputs:
-            given = f"the network has {logits.shape[1]} output channels, but {outputs} have a class"
-            raise InputError(given, hint="name the class of each, or leave out others: segunc import --drop-classes")
+            message = f"the network has {logits.shape[1]} output channels, but {outputs} have a class"
+            raise InputError(message, hint="name the class of each, or leave out others: segunc import --drop-classes")
         if dropped:
             logits = logits[:, self.description.kept_outputs]
         return logits[..., :height, :width]

@@ -28,8 +28,8 @@ def build(description: NetworkDescription) -> tuple[nn.Module, int]:
     code = find_code(name)
     if code.sha256 != (recorded := options.get("code_sha256")):
         hashes = f"{code.sha256[:12]} now, {str(recorded)[:12]} then"
-        given = f"the code of {name} in {code.folder} has changed since the network was imported ({hashes})"
-        raise InputError(given, hint="restore it, or import the network again")
+        message = f"the code of {name} in {code.folder} has changed since the network was imported ({hashes})"
+        raise InputError(message, hint="restore it, or import the network again")
     check_agreed(code, f"segunc import python:{name} --trust ...")
     return run(code, options.get("arguments", {})), int(options.get("stride", 1))
 

@@ -32,10 +32,11 @@ def build(description: NetworkDescription) -> tuple[nn.Module, int]:
     Raises:
         InputError: smp does not know the architecture or encoder, or does not accept the pair or an option.
     """
-    known = architectures()
-    by_lower = {name.lower(): cls for name, cls in known.items()}
+    by_lower = {name.lower(): cls for name, cls in architectures().items()}
     if description.architecture.lower() not in by_lower:
-        raise InputError(f"smp has no architecture '{description.architecture}'", hint=f"one of {', '.join(known)}")
+        raise InputError(
+            f"smp has no architecture '{description.architecture}'", hint=f"one of {', '.join(architectures())}"
+        )
     if ":" in description.encoder:  # timm asks a hub, or unpickles a local file, for names such as hf_hub:...
         raise InputError(f"encoder '{description.encoder}' is a place, not the name of an architecture")
     reserved = {name for name in description.options if name in RESERVED or name.startswith(_ELSEWHERE)}
@@ -46,8 +47,8 @@ def build(description: NetworkDescription) -> tuple[nn.Module, int]:
     named = [name for name in inspect.signature(architecture).parameters if name not in (*RESERVED, "kwargs")]
     unknown = [name for name in description.options if name not in named]
     if unknown and not description.encoder.startswith("tu-"):
-        given = f"{architecture.__name__} has no option '{unknown[0]}'"
-        raise InputError(given, hint=f"its options are {', '.join(named)}")
+        message = f"{architecture.__name__} has no option '{unknown[0]}'"
+        raise InputError(message, hint=f"its options are {', '.join(named)}")
     try:
         body = architecture(
             encoder_name=description.encoder,

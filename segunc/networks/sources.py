@@ -112,12 +112,12 @@ def check_network(network: SegmentationNetwork) -> str:
     except InputError:
         raise
     except Exception as error:  # whatever somebody else's forward raises
-        given = f"the network fails on two frames of {size[0]} x {size[1]} ({one_line(error)})"
-        raise InputError(given, hint="give the size it was made for: --size HxW") from error
+        message = f"the network fails on two frames of {size[0]} x {size[1]} ({one_line(error)})"
+        raise InputError(message, hint="give the size it was made for: --size HxW") from error
     if not torch.isfinite(both).all():
         raise InputError("the network gives logits that are not finite")
     difference = float((both[1:] - single).detach().abs().max() / single.detach().abs().max().clamp_min(1e-12))
     if difference > 1e-2:  # kernels for another batch size differ by rounding, the more the deeper the network
-        given = f"the logits of a frame depend on the other frames of its batch (by {difference:.0%} of the largest)"
-        raise InputError(given, hint="put it into eval mode inside its factory, or remove what mixes the batch")
+        message = f"the logits of a frame depend on the other frames of its batch (by {difference:.0%} of the largest)"
+        raise InputError(message, hint="put it into eval mode inside its factory, or remove what mixes the batch")
     return check_logits(network, network(frames), frames)

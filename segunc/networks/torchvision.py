@@ -44,8 +44,8 @@ def build(description: NetworkDescription) -> tuple[nn.Module, int]:
             **description.options,
         )
     except TypeError as error:
-        given = f"torchvision's {description.architecture} does not take {description.options} ({error})"
-        raise InputError(given) from error
+        message = f"torchvision's {description.architecture} does not take {description.options} ({error})"
+        raise InputError(message) from error
     return Logits(network), 1
 
 
@@ -61,10 +61,10 @@ def read(name: str, wishes: Wishes) -> Found:
     weights = zoo.get_model_weights(name).DEFAULT
     transform = weights.transforms()
     categories = tuple(weights.meta["categories"])
-    found = {"mean": tuple(transform.mean), "std": tuple(transform.std), "options": options}
+    metadata = {"mean": tuple(transform.mean), "std": tuple(transform.std), "options": options}
     if len(categories) == _classes(wishes.state):
-        found["classes"] = categories
-    return Found(wishes.description(KIND, name, **found), shorter_side=min(transform.resize_size))
+        metadata["classes"] = categories
+    return Found(wishes.description(KIND, name, **metadata), shorter_side=min(transform.resize_size))
 
 
 def _classes(state: Mapping[str, Tensor]) -> int:

@@ -102,8 +102,8 @@ def build(description: NetworkDescription) -> tuple[nn.Module, int]:
     except Exception as error:  # what configurations and constructors raise has no common type
         if is_out_of_memory(error):
             raise
-        given = f"transformers {transformers.__version__} cannot build {description.architecture} ({one_line(error)})"
-        raise InputError(given, hint="import the network with this version again") from error
+        message = f"transformers {transformers.__version__} cannot build {description.architecture} ({one_line(error)})"
+        raise InputError(message, hint="import the network with this version again") from error
     return Logits(network, options), _stride(config) if options.get("size") is None else 1
 
 
@@ -127,13 +127,13 @@ def read(name: str, wishes: Wishes) -> Found:
         raise InputError(f"transformers cannot read '{name}' ({one_line(error)})", hint=hint) from error
     kept = {key: value for key, value in config.to_dict().items() if key != "_name_or_path"}
     options: dict[str, Any] = {"config": kept} | dict(wishes.arguments)
-    found: dict[str, Any] = {"classes": _classes(config)}
+    metadata: dict[str, Any] = {"classes": _classes(config)}
     processor = _processor(name)
     if processor is not None:
-        found |= _normalisation(processor)
+        metadata |= _normalisation(processor)
         size = processor.size or {}
         if size.get("height") and size.get("width"):
-            found["inference_size"] = (size["height"], size["width"])
+            metadata["inference_size"] = (size["height"], size["width"])
         if getattr(processor, "do_flip_channel_order", False):
             options["bgr"] = True
     if architecture in modeling_auto.MODEL_FOR_UNIVERSAL_SEGMENTATION_MAPPING_NAMES.values():
@@ -143,9 +143,9 @@ def read(name: str, wishes: Wishes) -> Found:
     if architecture.startswith("Eomt"):
         options["mask_size"] = options["size"]
     state = {f"network.{key}": value for key, value in network.state_dict().items()}
-    found["options"] = options
+    metadata["options"] = options
     shorter_side = ((processor and processor.size) or {}).get("shortest_edge")
-    return Found(wishes.description(KIND, architecture, **found), state, shorter_side)
+    return Found(wishes.description(KIND, architecture, **metadata), state, shorter_side)
 
 
 def _bytes(folder: Path) -> int | None:
@@ -156,8 +156,8 @@ def _bytes(folder: Path) -> int | None:
 
 def _class(name: str) -> Any:
     if name not in names():
-        given = f"'{name}' of transformers {transformers.__version__} is no network that segments frames"
-        raise InputError(given, hint=f"choose one of {', '.join(names())}")
+        message = f"'{name}' of transformers {transformers.__version__} is no network that segments frames"
+        raise InputError(message, hint=f"choose one of {', '.join(names())}")
     return getattr(transformers, name)
 
 
@@ -182,8 +182,8 @@ def _own(config: Any, *, offline: bool = False) -> Any:
     for key in ("backbone", "architecture") if offline else ():
         name = config.get(key)
         if isinstance(name, str) and (set(name) & set(":/") or (key == "backbone" and not described)):
-            given = f"a network with the {key} '{name}' would open a connection to build it"
-            raise InputError(given, hint="import it again")
+            message = f"a network with the {key} '{name}' would open a connection to build it"
+            raise InputError(message, hint="import it again")
     kept = {key: _own(value, offline=offline) for key, value in config.items() if not str(key).endswith(FOREIGN)}
     return kept | {key: False for key in kept if offline and key == "use_pretrained_backbone"}
 

@@ -62,8 +62,8 @@ def check_logits(network: nn.Module, outputs: Tensor, images: Tensor) -> str:
         probes = (noise, noise**4) if isinstance(network, SegmentationNetwork) else (6 * noise - 3, 100 * noise)
         kind = kind if all(softmax_output(network(probe)) == kind for probe in probes) else ""
     if kind == "probabilities":
-        given = f"{type(network).__name__} returns probabilities, which sum to 1 at every pixel, not logits"
-        raise InputError(given, hint="leave its last softmax out")
+        message = f"{type(network).__name__} returns probabilities, which sum to 1 at every pixel, not logits"
+        raise InputError(message, hint="leave its last softmax out")
     return kind and (
         "the network returns log-probabilities: its probabilities and entropies are right, but energies and largest logits say "
         "nothing; leave its last log-softmax out"

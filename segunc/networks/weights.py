@@ -55,9 +55,9 @@ def read_checkpoint(path: Path) -> Any:
             raise InputError(f"checkpoint {path} is a TorchScript program, not a file of tensors", hint=hint) from error
         if isinstance(error, pickle.UnpicklingError):
             classes = "".join(f" ({name})" for name in sorted(set(re.findall(r"GLOBAL ([\w.]+)", str(error))))[:1])
-            given = f"checkpoint {path} is damaged or holds more than tensors{classes}, which could execute code"
+            message = f"checkpoint {path} is damaged or holds more than tensors{classes}, which could execute code"
             save = "torch.save(torch.load(FILE, weights_only=False).state_dict(), NEW)"
-            raise InputError(given, hint=f"if you trust it, save its state_dict where its code is: {save}") from error
+            raise InputError(message, hint=f"if you trust it, save its state_dict where its code is: {save}") from error
         raise InputError(f"checkpoint {path} is damaged ({one_line(error)})", hint="copy or save it again") from error
 
 
@@ -77,8 +77,8 @@ def read_state(path: Path) -> dict[str, Tensor]:
     for name, tensor in state.items():  # a view may show one number as any number of numbers
         dense = tensor.layout is torch.strided and tensor.device.type == "cpu"
         if not dense or tensor.nbytes > tensor.untyped_storage().nbytes():
-            given = f"checkpoint {path}: {name} claims {tuple(tensor.shape)} numbers that the file does not hold"
-            raise InputError(given, hint=hint)
+            message = f"checkpoint {path}: {name} claims {tuple(tensor.shape)} numbers that the file does not hold"
+            raise InputError(message, hint=hint)
     return state
 
 
@@ -135,8 +135,8 @@ def load_state(module: nn.Module, state: Mapping[str, Tensor], source: str) -> N
         # load_state_dict would convert whole numbers, which are weights only together with their scale, without a word.
         if tensor.layout != torch.strided or not (name in counters or _converts(tensor.dtype, own[name].dtype)):
             what = tensor.dtype if tensor.layout == torch.strided else tensor.layout
-            given = f"{source}: {name} is of type {what}, in the network of type {own[name].dtype}"
-            raise InputError(given, hint="take the checkpoint from before quantisation or pruning")
+            message = f"{source}: {name} is of type {what}, in the network of type {own[name].dtype}"
+            raise InputError(message, hint="take the checkpoint from before quantisation or pruning")
     check_finite(state, source)
     module.load_state_dict({**{name: own[name] for name in counters}, **state})
 
@@ -189,8 +189,8 @@ def match_names(
         needed = own.keys() - counters
         if any(not torch.equal(match.weights[n], whole[0].weights[n]) for match in whole[1:] for n in needed):
             keys = ", ".join(f"'{match.prefix}'" for match in whole)
-            given = f"{source} holds {len(whole)} sets of weights that fit the network: {keys}"
-            raise InputError(given, hint=f"choose one, e.g. --weights-key {whole[0].prefix or whole[1].prefix}")
+            message = f"{source} holds {len(whole)} sets of weights that fit the network: {keys}"
+            raise InputError(message, hint=f"choose one, e.g. --weights-key {whole[0].prefix or whole[1].prefix}")
         if whole:
             return whole[0]
     return best

@@ -71,8 +71,8 @@ def check_trainer(config: Mapping[str, Any]) -> None:
     if processes.strip().isdecimal() and int(processes) > most:
         raise InputError(f"trainer.devices {processes} starts more processes than {most}")
     if str(config.get("num_nodes", 1)) != "1" and LAUNCHED.isdisjoint(os.environ):
-        given = f"trainer.num_nodes {config['num_nodes']} would wait for other nodes for ever"
-        raise InputError(given, hint="start each node by torchrun or Slurm")
+        message = f"trainer.num_nodes {config['num_nodes']} would wait for other nodes for ever"
+        raise InputError(message, hint="start each node by torchrun or Slurm")
     check_plugins(config)
 
 
@@ -259,8 +259,8 @@ class DecoderTask(SegmentationTask):
 
         def check_frozen(module: nn.Module, inputs: Any, output: Any) -> None:
             if isinstance(output, Tensor) and output.requires_grad:
-                given = f"the network has weights before its encoder, on which its {type(module).__name__} depends"
-                raise InputError(given, hint="make an ensemble of whole networks")
+                message = f"the network has weights before its encoder, on which its {type(module).__name__} depends"
+                raise InputError(message, hint="make an ensemble of whole networks")
 
         with hooked([module for name, module in self.named_modules() if in_encoder(name)], check_frozen):
             return super().training_step(batch, batch_idx)

@@ -228,15 +228,15 @@ def parse_config(
     try:
         values = {} if config is None else _read_file(config)
         check_no_service(values.get("trainer"))
-        sections = _sections(kind, settings, data=data is True, selects=selects)
+        sections = _sections(settings, data=data is True, selects=selects)
         _override(values, overrides, list(sections.values()))
         if "data" not in values:
             sections.pop("data", None)
         further = [name for name in ("seed", "trainer") if name in kind.__dataclass_fields__]
-        known = [*further, *(section.section for section in sections.values())]
+        keys = [*further, *(section.section for section in sections.values())]
         for key, value in values.items():
-            if key not in known:
-                raise InputError(f"unknown key '{key}'", hint=f"the keys are {', '.join(known)}")
+            if key not in keys:
+                raise InputError(f"unknown key '{key}'", hint=f"the keys are {', '.join(keys)}")
             if key != "seed" and not isinstance(value, dict):
                 raise InputError(f"{key} is {value!r}, not keys with values", hint=f"write {key}: {{KEY: VALUE}}")
         check_value("seed", values.get("seed", 0), Seed)
@@ -331,17 +331,13 @@ def _read_word(text: str, hint: Any) -> Any:
     return text if str in choices and isinstance(value, int | float) else value
 
 
-def _sections(
-    kind: type[Config], own: type[Settings] | None, *, data: bool, selects: bool
-) -> dict[str, type[Settings]]:
-    """Return the settings in a configuration, by the field of its kind."""
+def _sections(settings: type[Settings] | None, *, data: bool, selects: bool) -> dict[str, type[Settings]]:
+    """Return the classes of the settings in a configuration, by the field of its kind."""
     from segunc.data.module import DataConfig
 
-    found: dict[str, type[Settings]] = {"data": DataConfig} if data else {}
-    found |= {"settings": own} if own else {"network": NetworkConfig, "optimisation": OptimisationConfig}
-    return {name: part for name, part in found.items() if name in kind.__dataclass_fields__} | (
-        {"select": SelectConfig} if selects else {}
-    )
+    sections: dict[str, type[Settings]] = {"data": DataConfig} if data else {}
+    sections |= {"settings": settings} if settings else {"network": NetworkConfig, "optimisation": OptimisationConfig}
+    return sections | ({"select": SelectConfig} if selects else {})
 
 
 def configuration_help(kind: type[Config], settings: type[Settings] | None, *, data: bool, selects: bool) -> str:
@@ -349,7 +345,7 @@ def configuration_help(kind: type[Config], settings: type[Settings] | None, *, d
     lines = ["keys of the configuration, in a YAML file (--config) or as --key VALUE:"]
     if "trainer" in {f.name for f in fields(kind)}:
         lines += ["  --trainer.KEY  any argument of lightning.Trainer, e.g. --trainer.max_epochs 3"]
-    for section in _sections(kind, settings, data=data, selects=selects).values():
+    for section in _sections(settings, data=data, selects=selects).values():
         name = section.section
         about, _, _ = inspect.cleandoc(section.__doc__ or "").partition("\n\n")
         lines += ["", *textwrap.wrap(_prose(f"{name}: {about}"), 108)]

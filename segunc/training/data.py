@@ -94,8 +94,8 @@ def open_data(data: Mapping[str, Any], classes: int) -> SegmentationDataModule:
     from segunc.data.module import SegmentationDataModule
 
     module = SegmentationDataModule(**data)
-    if (known := module.label_map.num_classes) != classes:
-        raise InputError(f"data set {data['dataset']} has {known} classes, the network {classes}")
+    if (count := module.label_map.num_classes) != classes:
+        raise InputError(f"data set {data['dataset']} has {count} classes, the network {classes}")
     return module
 
 

@@ -112,8 +112,8 @@ class FinetuneRun(Generic[S]):
     def data(self) -> SegmentationDataModule:
         """The data set; InputError for loaders of the user's own."""
         if isinstance(self.config.data, OwnData):
-            given = f"{self.options.section} needs frames by their number, which loaders do not give"
-            raise InputError(given, hint="name a data set: dataset and root")
+            message = f"{self.options.section} needs frames by their number, which loaders do not give"
+            raise InputError(message, hint="name a data set: dataset and root")
         return open_data(self.config.data, len(self.classes))
 
     @property

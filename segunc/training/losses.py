@@ -21,8 +21,8 @@ def check_labels(labels: Tensor, classes: int) -> None:
     wrong = (labels != IGNORE) & ((labels < 0) | (labels >= classes))
     if bool(wrong.any()):
         frame = int(wrong.flatten(1).any(1).nonzero()[0])
-        given = f"label {int(labels[wrong][0])} in frame {frame} of a batch is neither a class id below {classes} nor {IGNORE}"
-        raise InputError(given, hint="map the labels to train ids")
+        message = f"label {int(labels[wrong][0])} in frame {frame} of a batch is neither a class id below {classes} nor {IGNORE}"
+        raise InputError(message, hint="map the labels to train ids")
 
 
 def segmentation_loss(logits: Tensor, labels: Tensor, weights: Tensor | None = None) -> Tensor:

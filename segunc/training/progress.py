@@ -73,8 +73,8 @@ def claim_checkpoints(
         if key not in FREE and there != asked
     ]
     if other:
-        given = f"{out} holds a run of other settings, which cannot be continued: {', '.join(other[:4])}"
-        raise InputError(given, hint=f"give another --out, or remove {folder}")
+        message = f"{out} holds a run of other settings, which cannot be continued: {', '.join(other[:4])}"
+        raise InputError(message, hint=f"give another --out, or remove {folder}")
     if not last.exists():
         return None
     try:
@@ -116,8 +116,8 @@ def fit(trainer: L.Trainer, task: L.LightningModule, resume: Path | None, **data
     except ValueError as error:
         if "more than 1 value per channel" not in str(error):
             raise
-        given = f"one crop in a batch is too few for a BatchNorm of one value for each channel ({error})"
-        raise InputError(given, hint="give --data.batch_size 2 or more") from error
+        message = f"one crop in a batch is too few for a BatchNorm of one value for each channel ({error})"
+        raise InputError(message, hint="give --data.batch_size 2 or more") from error
     except SystemExit:  # how Lightning ends a process that was interrupted
         if not trainer.interrupted:
             raise

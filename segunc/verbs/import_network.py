@@ -50,14 +50,14 @@ def import_network(options: ImportOptions) -> ImportResult:
     state = None if options.weights is None else read_state(Path(options.weights))
     classes, palette = _classes(options.classes) if options.classes is not None else (None, ())
     wishes = Wishes(classes, palette, options.mean, options.std, options.size, options.arguments, state, options.trust)
-    found = SOURCES[kind](name, wishes)
+    read = SOURCES[kind](name, wishes)
     provenance = {"imported": f"{kind}:{Path(name).name or name}" if Path(name).exists() else options.source}
     if options.weights is not None:
         provenance["weights"] = Path(options.weights).name
-    description = replace(found.description, provenance=provenance)
+    description = replace(read.description, provenance=provenance)
     if options.drop_classes is not None:
         description = description.without([name.strip() for name in options.drop_classes.split(",")])
-    weights = found.state if state is None else state
+    weights = read.state if state is None else state
     if weights is None:
         raise InputError(f"{options.source} has no weights of its own", hint="--weights FILE, a state dict")
     # With all outputs: the checks below, of probabilities for instance, hold for them together.
@@ -70,7 +70,7 @@ def import_network(options: ImportOptions) -> ImportResult:
     network.description = description = replace(description, divisor=network.description.divisor)
     save_network(network, out)
     if description.inference_size is None:
-        side = found.shorter_side
+        side = read.shorter_side
         says = f"resizes the shorter side of frames to {side}" if side else "names no size"
         notes.append(f"the source {says}: frames keep their own size here; --size HxW sets one")
     try:
