@@ -39,7 +39,7 @@ def from_plain(kind: type[T], values: Mapping[str, Any], where: str) -> T:
     from pydantic import ValidationError
 
     try:
-        made: T = _adapter(kind).validate_json(json.dumps([values], default=str))[0]
+        made: T = _adapter(kind).validate_json(json.dumps([values], default=str))[0]  # type: ignore[arg-type]
         return made
     except ValidationError as error:
         first = error.errors()[0]

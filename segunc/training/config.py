@@ -268,7 +268,7 @@ def _check_needs_no_data(settings: Settings | None) -> None:
         raise InputError(f"there are no data for {' and '.join(needs.values())}", hint=hint)
 
 
-class _Loader(yaml.SafeLoader):
+class _Loader(yaml.SafeLoader):  # type: ignore[misc]
     """Reads numbers as YAML 1.2 writes them, 1e-3 for instance."""
 
 
