@@ -354,11 +354,9 @@ class TrainingOptions(DeviceOptions, LabelOptions):
 
     Args:
         logger: also log the numbers there; its own environment variables say where to, and whether offline
-        trust: run the callbacks and loggers of your own that the configuration names, now and later on this machine
     """
 
     logger: Literal["tensorboard", "wandb", "mlflow"] | None = None
-    trust: bool = False
     settings: Settings = ()
 
 

@@ -41,7 +41,7 @@ generate_toy(Path("toy"), ToyConfig(seed=3, train=8, val=4, test=2, anomaly=3, v
 
 HOST = """
 import atexit, gc, importlib, json, os, runpy, sys, threading, traceback
-for name in ("albumentations", "torch", "torch._dynamo", "torchvision", "torchmetrics", "lightning", "jsonargparse",
+for name in ("albumentations", "torch", "torch._dynamo", "torchvision", "torchmetrics", "lightning",
              "segmentation_models_pytorch", "cv2", "h5py", "matplotlib.pyplot"):
     try:
         importlib.import_module(name)

@@ -19,7 +19,7 @@ NORMS = (nn.BatchNorm2d, BatchNormAct2d)
 
 @contextlib.contextmanager
 def hooked(modules: Iterable[nn.Module], hook: Callable[..., None]) -> Iterator[None]:
-    """Let a hook see the module, the inputs and the output of each call of some modules meanwhile."""
+    """Call a hook with the module, the inputs and the output of each call of some modules."""
     with contextlib.ExitStack() as stack:
         for module in modules:
             stack.callback(module.register_forward_hook(hook).remove)
@@ -27,12 +27,12 @@ def hooked(modules: Iterable[nn.Module], hook: Callable[..., None]) -> Iterator[
 
 
 def fold_norms(network: nn.Module, images: Tensor, keep: Collection[str] = ()) -> nn.Module:
-    """A copy in eval mode whose convolutions do what the batch norms after them did, which reads and writes its maps less often; the
-    network itself where it has none.
+    """Return a copy in eval mode whose convolutions do what the batch norms after them did, so that maps are read and written less often;
+    the network itself where it has none.
 
     Which norm follows which convolution is seen on ``images``. A pair stays where one of the two is called more than once, and where
-    a module named in ``keep``, whose outputs are wanted, holds the convolution and not the norm. What a network does with the outputs
-    of a convolution beside normalising them is not seen: compare what the two give.
+    a module named in ``keep``, whose outputs are wanted, holds the convolution and not the norm. Compare what the two networks give: a
+    network may use the outputs of a convolution otherwise, too.
     """
     if not any(type(module) in NORMS for module in network.modules()):
         return network.eval()
@@ -49,8 +49,7 @@ def fold_norms(network: nn.Module, images: Tensor, keep: Collection[str] = ()) -
         elif id(inputs[0]) in made:
             pairs.append((made[id(inputs[0])][0], module))
 
-    seen_ones = [m for m in names if m in norms or isinstance(m, nn.Conv2d)]
-    with hooked(seen_ones, seen), torch.inference_mode():
+    with hooked([m for m in names if m in norms or isinstance(m, nn.Conv2d)], seen), torch.inference_mode():
         folded(images)
     of_conv = Counter(conv for conv, _ in pairs)
     for conv, norm in pairs:

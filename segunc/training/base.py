@@ -32,7 +32,7 @@ from segunc.networks.encoders import encoder_normalisation, load_encoder_weights
 from segunc.networks.folding import hooked
 from segunc.networks.weights import load_weights, read_checkpoint
 from segunc.training.config import NetworkConfig, OptimisationConfig, TrainConfig, environment, save_config
-from segunc.training.loggers import check_classes, instance, run_loggers, several
+from segunc.training.loggers import check_plugins, make_callback, run_loggers, several
 from segunc.training.losses import (
     balanced_weights,
     check_labels,
@@ -54,29 +54,31 @@ WHOLE_NUMBERS = ("max_epochs", "max_steps", "check_val_every_n_epoch", "accumula
 """Settings of the Trainer that fail late and obscurely when they are of another type."""
 
 
-def trainer_settings(config: dict[str, Any], out: Path, device: str, *, frozen: bool = False) -> dict[str, Any]:
-    """Return settings of Lightning's Trainer: ours, with convolutions trained or frozen, overruled by the configuration's."""
+def check_trainer(config: Mapping[str, Any]) -> None:
+    """Raise InputError for settings of Lightning's Trainer that fail late and obscurely, wait for ever, write elsewhere than into the folder
+    of the run, or name code."""
     for key in WHOLE_NUMBERS:
         if not isinstance(config.get(key, 1), int):
-            raise InputError(f"trainer.{key} {config[key]}", "a whole number", "repair the configuration")
+            raise InputError(f"trainer.{key} {config[key]} is no whole number")
     for key in ELSEWHERE & config.keys():
         raise InputError(
-            f"trainer.{key} {config[key]}", "the folder of the run", "leave it out; --out names the folder"
+            f"trainer.{key} {config[key]} is not the folder of the run", hint="leave it out: --out names it"
         )
     for key, value in config.items():
-        if isinstance(value, Mapping) and key not in ("callbacks", "logger", "max_time", "val_check_interval"):
-            raise InputError(
-                f"trainer.{key} {value}", "a name or a number", "classes are named as callbacks and loggers alone"
-            )
+        if isinstance(value, Mapping) and key not in ("callbacks", "max_time"):
+            raise InputError(f"trainer.{key} {value} is neither a name nor a number")
     processes, most = str(config.get("devices", 1)), max(MAX_PROCESSES, os.cpu_count() or 1)
     if processes.strip().isdecimal() and int(processes) > most:
-        raise InputError(f"trainer.devices {processes}", f"at most {most}", "each is a process of its own")
+        raise InputError(f"trainer.devices {processes} starts more processes than {most}")
     if str(config.get("num_nodes", 1)) != "1" and LAUNCHED.isdisjoint(os.environ):
-        given = (
-            f"trainer.num_nodes {config['num_nodes']} without a launcher, for whose other nodes it would wait for ever"
-        )
-        raise InputError(given, "1 node", "start each node by torchrun or Slurm")
-    check_classes(config, out)
+        message = f"trainer.num_nodes {config['num_nodes']} would wait for other nodes for ever"
+        raise InputError(message, hint="start each node by torchrun or Slurm")
+    check_plugins(config)
+
+
+def trainer_settings(config: dict[str, Any], out: Path, device: str, *, frozen: bool = False) -> dict[str, Any]:
+    """Return settings of Lightning's Trainer: ours, with convolutions trained or ``frozen``, overruled by ``config``."""
+    check_trainer(config)
     settings: dict[str, Any] = {
         "default_root_dir": str(out),
         "log_every_n_steps": 10,
@@ -95,11 +97,10 @@ def trainer_settings(config: dict[str, Any], out: Path, device: str, *, frozen: 
 
 
 class WholeCheckpoints(TorchCheckpointIO):
-    """Checkpoints that appear whole or not at all; Lightning's own copies them from another folder. None is written into a folder of
-    checkpoints that was taken away: they would lie there without the settings they belong to."""
+    """Writes checkpoints whole or not at all, where Lightning copies them from another folder; none into a folder of checkpoints that was
+    taken away: they would lie there without the settings that they belong to."""
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
-        """As Lightning's."""
         if Path(path).parent.name != CHECKPOINTS:
             Path(path).parent.mkdir(parents=True, exist_ok=True)
         with replacing(Path(path)) as file:
@@ -107,28 +108,26 @@ class WholeCheckpoints(TorchCheckpointIO):
 
 
 def make_trainer(settings: dict[str, Any], out: Path, label: str, *callbacks: Callback) -> L.Trainer:
-    """A Trainer that writes its logs and, after each epoch, its last checkpoint into ``out``; a setting it does not know is an
-    input error. ``callbacks`` and ``logger`` of the settings come beside ours."""
-    theirs = [instance(item, Callback, out) for item in several(settings.get("callbacks"))]
+    """Return a Trainer that writes its logs and, after each epoch, its last checkpoint into ``out``; InputError for settings that it does
+    not take. ``callbacks`` and ``logger`` of the settings come beside ours."""
+    theirs = [make_callback(item) for item in several(settings.get("callbacks"))]
     loggers = run_loggers(out, settings.get("logger", True))
-    plugins = settings.get("plugins") or []
-    plugins = [*(plugins if isinstance(plugins, list) else [plugins]), WholeCheckpoints()]
-    settings = {key: value for key, value in settings.items() if key not in ("callbacks", "logger", "plugins")}
+    settings = {key: value for key, value in settings.items() if key not in ("callbacks", "logger")}
     last = ModelCheckpoint(
         out / CHECKPOINTS, "last", every_n_epochs=1, save_on_train_epoch_end=True, enable_version_counter=False
     )
     shown = [] if settings.get("enable_progress_bar") else [TrainingProgress(label)]
     try:
-        trainer = L.Trainer(**settings, callbacks=[*callbacks, last, *shown, *theirs], logger=loggers, plugins=plugins)
+        callbacks = (*callbacks, last, *shown, *theirs)
+        trainer = L.Trainer(**settings, callbacks=[*callbacks], logger=loggers, plugins=[WholeCheckpoints()])
     except (TypeError, ValueError, MisconfigurationException) as error:
-        given = f"trainer settings: {error}"
-        raise InputError(given, "settings of lightning.Trainer", "check the key `trainer`") from error
+        raise InputError(f"trainer: lightning.Trainer does not take these settings ({error})") from error
     (out / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
     return trainer
 
 
 class TrainingProgress(Callback):
-    """Shows steps, epoch and numbers: a bar on a terminal, elsewhere a line at times and after every validation."""
+    """Show steps, epoch and numbers: as a bar on a terminal, elsewhere as a line at times and after every validation."""
 
     def __init__(self, label: str) -> None:
         self._console = partial(ConsoleProgress, label=label, unit="step", interval=INTERVAL)
@@ -160,10 +159,9 @@ class TrainingProgress(Callback):
 
 
 class SegmentationTask(L.LightningModule):
-    """Trains any network from images ``[N, 3, H, W]`` in 0..1 to logits ``[N, C, H, W]``.
+    """Train any network from images ``[N, 3, H, W]`` in 0..1 to logits ``[N, C, H, W]``.
 
-    Logs ``train/loss`` every few steps and, from the confusion matrix of the whole validation set, ``val/miou`` and
-    ``val/loss``. Batches are dictionaries with ``image`` and ``label`` (int64, 255 ignored).
+    It logs ``train/loss`` every few steps and, of the whole validation set, ``val/miou`` and ``val/loss``. Batches are dictionaries with ``image`` and ``label`` (int64, 255 ignored).
 
     Args:
         network: the network; :class:`segunc.networks.SegmentationNetwork` or a module of your own.
@@ -196,8 +194,7 @@ class SegmentationTask(L.LightningModule):
         return logits
 
     def _loss(self, logits: Tensor, batch: dict[str, Any]) -> Tensor:
-        chosen = self.settings
-        return segmentation_loss(logits, batch["label"], self.class_weights, chosen.dice, chosen.label_smoothing)
+        return segmentation_loss(logits, batch["label"], self.class_weights)
 
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
         loss = self._loss(self(batch["image"]), batch)
@@ -234,7 +231,7 @@ class SegmentationTask(L.LightningModule):
 
 
 class DecoderTask(SegmentationTask):
-    """Trains what lies behind a network's encoder, with all its weights and statistics. The encoder stays in eval mode and has no
+    """Train what lies behind a network's encoder, with all its weights and statistics. The encoder stays in eval mode and has no
     gradients: its activations are not kept, nothing goes back through it, and checkpoints do not hold it."""
 
     strict_loading = False
@@ -255,18 +252,14 @@ class DecoderTask(SegmentationTask):
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
         if self.global_step:
             return super().training_step(batch, batch_idx)
-        trained: list[str] = []
 
-        def look(module: nn.Module, inputs: Any, output: Any) -> None:
+        def check_frozen(module: nn.Module, inputs: Any, output: Any) -> None:
             if isinstance(output, Tensor) and output.requires_grad:
-                trained.append(type(module).__name__)
+                message = f"the network has weights before its encoder, on which its {type(module).__name__} depends"
+                raise InputError(message, hint="make an ensemble of whole networks")
 
-        with hooked([module for name, module in self.named_modules() if in_encoder(name)], look):
-            loss = super().training_step(batch, batch_idx)
-        if trained:
-            given = f"a network with weights before its encoder ({trained[0]} depends on them)"
-            raise InputError(given, "a decoder behind the encoder alone", "make an ensemble of whole networks")
-        return loss
+        with hooked([module for name, module in self.named_modules() if in_encoder(name)], check_frozen):
+            return super().training_step(batch, batch_idx)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         super().on_save_checkpoint(checkpoint)
@@ -323,7 +316,7 @@ def _train_network(config: TrainConfig, out: Path, device: str) -> tuple[Segment
     settings = trainer_settings(dict(config.trainer), out, device)
     if settings.get("max_epochs") == 0:
         if not start_from:
-            raise InputError("trainer.max_epochs 0 without network.weights", "weights to take over, or epochs to train")
+            raise InputError("trainer.max_epochs is 0 and there are no network.weights to take over")
         save_config(config, out, "train")
         network.description = replace(description, provenance={"weights": Path(start_from).name, "trained": False})
         save_network(network, out)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar, get_args, get_type_hints
 
 import torch
 import yaml
@@ -22,23 +22,21 @@ from segunc.core.bounds import (
     PositiveFloat,
     Seed,
     Settings,
-    UnitInterval,
     check_value,
     meanings,
 )
-from segunc.core.errors import InputError, words_of
+from segunc.core.errors import InputError, one_line
 from segunc.core.files import read_text, reading
+from segunc.core.plain import from_plain
 from segunc.data.corruptions import Corruption
 from segunc.training.data import OwnData
 from segunc.training.losses import Schedule
 
 S = TypeVar("S", bound=Settings)
 C = TypeVar("C", bound="Config")
-MOST_VALUES = 100_000
-MOST_DIGITS = 1000
+MAX_VALUES = 100_000
+MAX_DIGITS = 1000
 """Of a configuration in YAML."""
-CLASS_PATH, HIDDEN = "class_path", "class path"
-"""jsonargparse imports whatever stands under the first key, so it is given the second."""
 
 
 @dataclass(frozen=True)
@@ -77,8 +75,6 @@ class OptimisationConfig(Settings):
         weight_decay: of weights (not of normalisation parameters and biases).
         schedule: onecycle, poly or constant.
         class_weight_power: class weights are frequency ** -power; 0 is plain cross-entropy.
-        dice: weight of the Dice term.
-        label_smoothing: of the cross-entropy.
     """
 
     section = "optimisation"
@@ -87,8 +83,6 @@ class OptimisationConfig(Settings):
     weight_decay: NonNegativeFloat = 1e-4
     schedule: Schedule = "onecycle"
     class_weight_power: NonNegativeFloat = 0.0
-    dice: NonNegativeFloat = 0.0
-    label_smoothing: UnitInterval = 0.0
 
 
 @dataclass(frozen=True)
@@ -103,7 +97,6 @@ class AffineTrainingConfig(Settings):
         prior_scale: s of the Gaussian prior N(theta; theta_prior, s^2) on the affine parameters.
         effective_pixels: N_eff, how many independent pixels the training set counts for.
         class_weight_power: weights of all classes as in the base's training; 0 for none.
-        dice: weight of the Dice term.
         seed: of everything random, the noise and the shuffle for instance.
     """
 
@@ -114,8 +107,7 @@ class AffineTrainingConfig(Settings):
     prior_scale: PositiveFloat = Prior.scale
     effective_pixels: PositiveFloat = Prior.effective_pixels
     class_weight_power: NonNegativeFloat = 0.0
-    dice: NonNegativeFloat = 0.0
-    seed: NonNegativeInt = 0
+    seed: Seed = 0
 
     def prior(self, **more: Any) -> Prior:
         """The prior of these settings; ``more`` are what only some methods let a user choose."""
@@ -142,7 +134,7 @@ class SelectConfig(Settings):
     objects: str | None = None
     corruptions: list[str] = field(default_factory=list)
     frames: NonNegativeInt = 0
-    seed: NonNegativeInt = 0
+    seed: Seed = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -179,7 +171,7 @@ class TrainConfig(Config):
     everything random, and what is trained, and how."""
 
     data: Mapping[str, Any]
-    seed: NonNegativeInt = 0
+    seed: Seed = 0
     trainer: Mapping[str, Any] = field(default_factory=dict)
     network: NetworkConfig = field(default_factory=NetworkConfig)
     optimisation: OptimisationConfig = field(default_factory=OptimisationConfig)
@@ -204,7 +196,7 @@ class FinetuneConfig(Config, Generic[S]):
     settings: S
     data: Mapping[str, Any] | OwnData
     trainer: Mapping[str, Any] = field(default_factory=dict)
-    seed: NonNegativeInt = 0
+    seed: Seed = 0
 
 
 def parse_config(
@@ -216,7 +208,9 @@ def parse_config(
     data: bool | OwnData = True,
     selects: bool = False,
 ) -> C:
-    """A resolved configuration from a YAML file and overrides.
+    """Return the configuration in a YAML file, with values of the command line in the place of its own.
+
+    Nothing that a configuration names is imported.
 
     Args:
         config: the file, or None for the defaults.
@@ -228,135 +222,122 @@ def parse_config(
     Raises:
         InputError: an unknown key, a value of the wrong type or out of its range, a missing file, or no data for what needs some.
     """
-    from jsonargparse import ArgumentError
+    from segunc.training.loggers import check_no_service
 
-    from segunc.training.loggers import services
-
-    with reading(f"configuration {config}", "a YAML file in UTF-8", "see configs/ for examples"):
-        text = "" if config is None else read_text(config)
-    if config is not None and not text.strip():
-        given = f"configuration {config} is empty"
-        raise InputError(given, "at least `data` with its dataset and root", "see configs/")
-    named = any(word.startswith("--data") for word in overrides) or re.search(r"\bdata[\"']?\s*:", text) is not None
-    sections = _sections(kind, settings, data=data is True and named, selects=selects)
+    where = "configuration" if config is None else f"configuration {config}"
     try:
-        parsed = _parsed(config, overrides, {f.name for f in fields(kind)}, list(sections.values()))
-        typed = any(re.match(r"--trainer(\.logger\+?)?(=|$)", word) for word in overrides)
-        for service in [] if typed else services(parsed.get("trainer", {}).get("logger")):
-            expected = "services on the command line alone"
-            raise InputError(f"it sends numbers to {service}", expected, f"--logger {service}")
-        for part in (parsed, *(parsed[section.section] for section in sections.values())):
-            check_value("seed", part.get("seed", 0), Seed)
-        made: dict[str, Any] = {name: _settings(part, parsed[part.section]) for name, part in sections.items()}
+        values = {} if config is None else _read_file(config)
+        check_no_service(values.get("trainer"))
+        sections = _sections(settings, data=data is True, selects=selects)
+        _override(values, overrides, list(sections.values()))
+        if "data" not in values:
+            sections.pop("data", None)
+        further = [name for name in ("seed", "trainer") if name in kind.__dataclass_fields__]
+        keys = [*further, *(section.section for section in sections.values())]
+        for key, value in values.items():
+            if key not in keys:
+                raise InputError(f"unknown key '{key}'", hint=f"the keys are {', '.join(keys)}")
+            if key != "seed" and not isinstance(value, dict):
+                raise InputError(f"{key} is {value!r}, not keys with values", hint=f"write {key}: {{KEY: VALUE}}")
+        check_value("seed", values.get("seed", 0), Seed)
+        check_value("trainer", values.get("trainer", {}), Any)
+        made: dict[str, Any] = {name: values[name] for name in further if name in values}
+        made |= {
+            name: from_plain(section, values.get(section.section, {}), section.section)
+            for name, section in sections.items()
+        }
         if "data" in made:
             made["data"] = asdict(made["data"])
         elif isinstance(data, OwnData):
             made["data"] = data
         elif data:
-            chosen, made["data"] = made.get("settings"), {}
-            if uses := getattr(chosen, "uses_data", {"train": "what is trained or fitted"}):
-                given, remedy = f"no data for {' and '.join(uses.values())}", getattr(chosen, "without_data", "")
-                raise InputError(given, "data in --config, or --data.dataset NAME --data.root DIR", remedy)
-        return kind(**{name: parsed[name] for name in ("seed", "trainer") if name in parsed}, **made)
-    except (ArgumentError, ValueError, RecursionError) as error:
-        said = re.sub(r"a typing\.Literal\[([^]]*)\]", r"one of \1", words_of(error))
-        said = re.sub(r"(?:a )?<class '(\w+)'>", r"\1", said).replace("NoneType", "none")
-        given = f"configuration{f' {config}' if config else ''}: {said}"
-        verb = "train" if kind is TrainConfig else "finetune"
-        raise InputError(given, "", f"see `segunc {verb} --help` and configs/ for the keys") from error
+            _check_needs_no_data(made.get("settings"))
+            made["data"] = {}
+        return kind(**made)
+    except InputError as error:
+        raise error.within(where) from error
+    except (ValueError, TypeError, RecursionError) as error:  # numbers of a thousand digits, keys that are no text
+        raise InputError(f"{where}: {one_line(error)}", hint="see configs/ for examples") from error
 
 
-def _parsed(
-    config: Path | None, overrides: list[str], names: set[str], sections: list[type[Settings]]
-) -> dict[str, Any]:
-    """Return the values of a file and of overrides, where jsonargparse imports nothing that they name.
-
-    Args:
-        names: the fields of the configuration, which may have ``seed`` and ``trainer``.
-    """
-    from jsonargparse import ArgumentParser, get_loader, set_loader
-
-    # jsonargparse imports what stands for a whole section, too, where it is a text that is no file.
-    whole = ("data", *(section.section for section in sections))
-    for word, following in zip(overrides, [*overrides, ""][1:], strict=True):
-        key, equals, value = word.removeprefix("--").partition("=")
-        text = value if equals else following
-        if not word.startswith("--"):
-            continue  # a value, which may be called as a section is: --data.root data
-        if CLASS_PATH in key.split(".") or (key in whole and not text.lstrip().startswith("{")):
-            raise InputError(f"{word}", "one key after another", "--section.key VALUE, or --section '{key: VALUE}'")
-
-    def load(content: str) -> Any:
-        """What jsonargparse reads of a file, of another that it names, or of a word of the command line."""
-        if claimed := _claimed(content):
-            raise InputError(f"it has {claimed}", "the configuration of a run")
-        value = get_loader("yaml")(content)
-        if isinstance(value, dict):
-            for key in [key for key in ("config", "trainer", *whole) if not isinstance(value.get(key), dict | None)]:
-                raise InputError(f"{key} '{value[key]}'", "keys and values in this file", "write them out")
-        return _renamed(value, CLASS_PATH, HIDDEN)
-
-    set_loader("segunc", load, (yaml.YAMLError,))
-    parser = ArgumentParser(exit_on_error=False, parser_mode="segunc")
-    parser.add_argument("--config", action="config")
-    if "seed" in names:
-        parser.add_argument("--seed", type=int, default=0)
-    if "trainer" in names:
-        parser.add_argument("--trainer", type=dict[str, Any], default={})
-    for section in sections:
-        parser.add_class_arguments(section, section.section)
-    words = [*([] if config is None else ["--config", str(config)]), *overrides]
-    parsed: dict[str, Any] = _renamed(parser.parse_args(words).as_dict(), HIDDEN, CLASS_PATH)
-    check_value("", parsed, Any)
-    if empty := [section.section for section in sections if parsed[section.section] is None]:
-        raise InputError(f"{empty[0]} without a key below it", "its settings, or no such key", "")
-    return parsed
+def _check_needs_no_data(settings: Settings | None) -> None:
+    """Raise InputError where data are missing that the settings need; a training always does."""
+    if needs := getattr(settings, "uses_data", {"train": "what is trained or fitted"}):
+        usual = "give --data.dataset NAME --data.root DIR, or data in --config"
+        hint = f"{usual}; or {without}" if (without := getattr(settings, "without_data", "")) else usual
+        raise InputError(f"there are no data for {' and '.join(needs.values())}", hint=hint)
 
 
-def _renamed(value: Any, old: str, new: str) -> Any:
-    """A nested value with another name for one key of its mappings."""
-    if isinstance(value, dict):
-        return {new if key == old else key: _renamed(item, old, new) for key, item in value.items()}
-    return type(value)(_renamed(item, old, new) for item in value) if isinstance(value, list | tuple) else value
+class _Loader(yaml.SafeLoader):  # type: ignore[misc]
+    """Reads numbers as YAML 1.2 writes them, 1e-3 for instance."""
 
 
-def _claimed(text: str) -> str:
-    """What of a YAML text is too large to be built: its values with every alias written out, each of which may stand for two of the last,
-    or a number of so many digits that Python converts none. Empty where nothing is; what is no YAML is left to the parser."""
-    sizes: dict[int, int] = {}
-    long: list[int] = []
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?[0-9][0-9_]*(\.[0-9_]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
+)
 
-    def size(node: yaml.Node) -> int:
-        if id(node) not in sizes:
-            sizes[id(node)] = MOST_VALUES + 1  # of one that holds itself
-            children = node.value if isinstance(node, yaml.CollectionNode) else ()
-            if isinstance(node, yaml.ScalarNode) and node.tag.endswith((":int", ":float")):
-                long.append(len(node.value))
-            pairs = (child if isinstance(child, tuple) else (child,) for child in children)
-            sizes[id(node)] = 1 + sum(size(one) for pair in pairs for one in pair)
-        return sizes[id(node)]
 
+def _read_file(path: Path) -> dict[str, Any]:
+    with reading(f"configuration {path}", "a YAML file in UTF-8", "see configs/ for examples"):
+        text = read_text(path)
+    values = _read_yaml(text)
+    if not isinstance(values, dict) or not values:
+        raise InputError("it holds no keys with values, such as `data` with its dataset and root", hint="see configs/")
+    return values
+
+
+def _read_yaml(text: str) -> Any:
+    """Return what a YAML text says, unless a small text says much: an alias may stand for two of the last one."""
     try:
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
-        values = 0 if root is None else size(root)
-    except (yaml.YAMLError, RecursionError):
-        return ""
-    if values > MOST_VALUES:
-        return f"more than {MOST_VALUES} values, its aliases written out"
-    return f"a number of {max(long)} digits" if max(long, default=0) > MOST_DIGITS else ""
+        root, count = yaml.compose(text, Loader=_Loader), 0
+        nodes = [] if root is None else [root]
+        while nodes:
+            node, count = nodes.pop(), count + 1
+            if count > MAX_VALUES:
+                raise InputError(f"it has more than {MAX_VALUES} values, its aliases written out")
+            if isinstance(node, yaml.ScalarNode) and node.tag.endswith(":int") and len(node.value) > MAX_DIGITS:
+                raise InputError(f"it has a number of {len(node.value)} digits")
+            children = node.value if isinstance(node, yaml.CollectionNode) else ()
+            nodes += [part for child in children for part in (child if isinstance(child, tuple) else (child,))]
+        return yaml.load(text, Loader=_Loader)
+    except yaml.YAMLError as error:
+        raise InputError(f"it is no YAML file ({one_line(error)})", hint="see configs/ for examples") from error
 
 
-def _sections(
-    kind: type[Config], own: type[Settings] | None, *, data: bool, selects: bool
-) -> dict[str, type[Settings]]:
-    """Return the settings in a configuration, by the field of its kind."""
+def _override(values: dict[str, Any], words: list[str], sections: list[type[Settings]]) -> None:
+    """Put what ``--key.subkey VALUE`` or ``--key.subkey=VALUE`` say into nested values."""
+    types = {section.section: get_type_hints(section, include_extras=True) for section in sections}
+    rest = iter(words)
+    for word in rest:
+        name, equals, text = word.partition("=")
+        value = text if equals else next(rest, None)
+        first, *more = name.removeprefix("--").split(".")
+        if not name.startswith("--") or value is None or not (more or first in ("seed", "trainer")):
+            raise InputError(f"{word} is no key with a value", hint="write --section.key VALUE")
+        keys, inner = [first, *more], values
+        for key in keys[:-1]:
+            inner[key] = inner.get(key) or {}
+            if not isinstance(inner := inner[key], dict):
+                raise InputError(f"{name} is below a key with a value of its own")
+        inner[keys[-1]] = _read_word(value, types.get(first, {}).get(more[0]) if len(more) == 1 else Any)
+
+
+def _read_word(text: str, hint: Any) -> Any:
+    """Return what a word of the command line says: YAML, but text as it is where the setting takes one."""
+    choices = get_args(hint)
+    if hint is str or text in choices:
+        return text
+    value = _read_yaml(text)
+    return text if str in choices and isinstance(value, int | float) else value
+
+
+def _sections(settings: type[Settings] | None, *, data: bool, selects: bool) -> dict[str, type[Settings]]:
+    """Return the classes of the settings in a configuration, by the field of its kind."""
     from segunc.data.module import DataConfig
 
-    found: dict[str, type[Settings]] = {"data": DataConfig} if data else {}
-    found |= {"settings": own} if own else {"network": NetworkConfig, "optimisation": OptimisationConfig}
-    return {name: part for name, part in found.items() if name in kind.__dataclass_fields__} | (
-        {"select": SelectConfig} if selects else {}
-    )
+    sections: dict[str, type[Settings]] = {"data": DataConfig} if data else {}
+    sections |= {"settings": settings} if settings else {"network": NetworkConfig, "optimisation": OptimisationConfig}
+    return sections | ({"select": SelectConfig} if selects else {})
 
 
 def configuration_help(kind: type[Config], settings: type[Settings] | None, *, data: bool, selects: bool) -> str:
@@ -364,7 +345,7 @@ def configuration_help(kind: type[Config], settings: type[Settings] | None, *, d
     lines = ["keys of the configuration, in a YAML file (--config) or as --key VALUE:"]
     if "trainer" in {f.name for f in fields(kind)}:
         lines += ["  --trainer.KEY  any argument of lightning.Trainer, e.g. --trainer.max_epochs 3"]
-    for section in _sections(kind, settings, data=data, selects=selects).values():
+    for section in _sections(settings, data=data, selects=selects).values():
         name = section.section
         about, _, _ = inspect.cleandoc(section.__doc__ or "").partition("\n\n")
         lines += ["", *textwrap.wrap(_prose(f"{name}: {about}"), 108)]
@@ -384,13 +365,6 @@ def configuration_help(kind: type[Config], settings: type[Settings] | None, *, d
 def _prose(text: str) -> str:
     """Without what only a page of documentation shows otherwise."""
     return re.sub(r":\w+:`([^`]*)`|``", r"\1", text).replace(". (", " (").strip()
-
-
-def _settings(section: type[S], values: Mapping[str, Any]) -> S:
-    try:
-        return section(**values)
-    except InputError as error:
-        raise InputError(f"{section.section}.{error.given}", error.expected, error.remedy) from error
 
 
 def save_config(config: Config, out: Path, verb: str) -> None:

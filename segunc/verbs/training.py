@@ -48,14 +48,11 @@ def train(options: TrainOptions, on_network: Callable[[TrainedNetwork], None] | 
     from segunc.posteriors.ensemble import train_members
     from segunc.training.base import train_network
     from segunc.training.config import TrainConfig, parse_config
-    from segunc.training.loggers import check_classes
 
     quiet_lightning()
     out = Path(options.out)
     resolve_device(options.device)
     config = parse_config(TrainConfig, Path(options.config), _words(options))
-    if options.trust:
-        check_classes(config.trainer, out, trust=True)
     networks = []
     trained = (
         [(out, train_network(config, out, device=options.device)[1])]
@@ -93,40 +90,37 @@ def finetune(options: FinetuneOptions, say: Callable[[str], None] | None = None)
     from segunc.core.device import resolve_device
     from segunc.core.progress import quiet_lightning
     from segunc.training.config import FinetuneConfig, FitConfig, parse_config
-    from segunc.training.loggers import check_classes
 
     say = say or (lambda line: None)
     resolve_device(options.device)  # before any work
     method, out, overrides = METHODS[options.method], Path(options.out), _words(options)
     bases = [Path(base) for base in several(options.base)]
-    given, own, asked = Path(options.config) if options.config else None, options.data, f"--method {method.name}"
+    file, loaders = Path(options.config) if options.config else None, options.data
     if method.several:
         unused = [*([f"--config {options.config}"] if options.config else []), *overrides]
         if unused:
-            raise InputError(f"{asked} with {' '.join(unused)}", "--base and --out", "it has no settings")
+            raise InputError(f"--method {method.name} has no settings, so it does not take {' '.join(unused)}")
         method.fit(bases, out, say=say)
         return FinetuneResult(out, {})
     if len(bases) > 1:
-        raise InputError(f"{asked} with {len(bases)} folders at --base", "one", "only ensemble takes more")
-    if method.finished and own is not None:
-        raise InputError(f"method {method.name} with loaders of your own", "a data set", "leave data out")
-    if given is None and own is None and not overrides and (method.data or not method.finished):
-        without = getattr(method.config, "without_data", "see configs/ for examples")
-        raise InputError(f"{asked} without --config", "a YAML file, or its keys as --key VALUE", without)
+        raise InputError(f"--method {method.name} takes one folder at --base, not {len(bases)}")
+    if method.finished and loaders is not None:
+        raise InputError(f"--method {method.name} needs a data set, not loaders", hint="leave data out")
+    if file is None and loaders is None and not overrides and (method.data or not method.finished):
+        hint = getattr(method.config, "without_data", "give a YAML file or its keys as --key VALUE; see configs/")
+        raise InputError(f"--method {method.name} needs a configuration, but there is no --config", hint=hint)
     if method.finished:
-        fitted = parse_config(FitConfig, given, overrides, method.config, data=method.data, selects=method.selects)
+        fitted = parse_config(FitConfig, file, overrides, method.config, data=method.data, selects=method.selects)
         method.fit(bases[0], fitted, out, device=options.device, say=say)
         return FinetuneResult(out, {})
     quiet_lightning()
-    config = parse_config(FinetuneConfig, given, overrides, method.config, data=True if own is None else own)
-    if options.trust:
-        check_classes(config.trainer, out, trust=True)
+    config = parse_config(FinetuneConfig, file, overrides, method.config, data=True if loaders is None else loaders)
     # Lightning, not the caller, places a fine-tuning on its devices.
     return FinetuneResult(out, method.fit(bases[0], config, out, device=options.device, say=say))
 
 
 def keys_help(method: str | None) -> str:
-    """The keys of a configuration for ``--help``: of a method, or None for those of ``train``."""
+    """Return the keys of a configuration for ``--help``: of a method, or None for those of ``train``."""
     from segunc.training.config import FinetuneConfig, FitConfig, TrainConfig, configuration_help
 
     if method is None:
@@ -134,16 +128,16 @@ def keys_help(method: str | None) -> str:
     entry = METHODS[method]
     if entry.config is None:
         return f"method {method} has no configuration"
-    others = f"keys of another method: segunc finetune --method {'|'.join(name for name in METHODS if name != method)} --help"
+    others = "|".join(name for name in METHODS if name != method)
     kind = FitConfig if entry.finished else FinetuneConfig
-    data = entry.data or not entry.finished
-    return f"{configuration_help(kind, entry.config, data=data, selects=entry.selects)}\n\n{others}"
+    keys = configuration_help(kind, entry.config, data=entry.data or not entry.finished, selects=entry.selects)
+    return f"{keys}\n\nkeys of another method: segunc finetune --method {others} --help"
 
 
 def _words(options: TrainingOptions) -> list[str]:
-    """Settings as a configuration's parser takes them: ``--key.subkey=VALUE``."""
-    given = options.settings
-    if isinstance(given, Mapping):
-        given = [f"--{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in given.items()]
+    """Return the settings as the command line has them: ``--key.subkey=VALUE``."""
+    settings = options.settings
+    if isinstance(settings, Mapping):
+        settings = [f"--{key}={v if isinstance(v, str) else json.dumps(v)}" for key, v in settings.items()]
     further = {"data.labels": options.label_map, "trainer.logger": options.logger}
-    return [*(f"--{key}={value}" for key, value in further.items() if value), *given]
+    return [*(f"--{key}={value}" for key, value in further.items() if value), *settings]

@@ -95,7 +95,7 @@ def test_ctrl_c_is_one_line_and_130(
     assert error == f"segunc {verb}: interrupted; what is finished is kept, and the same command {goes_on}\n"
 
 
-TRAINING = {"lightning", "torchmetrics", "jsonargparse", "albumentations"}
+TRAINING = {"lightning", "torchmetrics", "albumentations"}
 HEAVY = ["torch", "numpy", "cv2", "segmentation_models_pytorch", *sorted(TRAINING)]
 RUN = "from segunc.cli.main import main\nmain({!r})"
 

@@ -69,8 +69,8 @@ class Visit:
     def shown(self, selector: str, text: str) -> None:
         """Wait until an element holds a text; where it never does, the error says what it holds instead."""
         from playwright.sync_api import (
-            TimeoutError as PlaywrightTimeoutError,
-        )  # where Playwright is missing, tests skip before this
+            TimeoutError as PlaywrightTimeoutError,  # where Playwright is missing, tests skip before this
+        )
 
         try:
             self.page.locator(selector, has_text=text).first.wait_for()

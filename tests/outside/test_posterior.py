@@ -102,5 +102,5 @@ def test_abnn_is_fine_tuned_on_loaders_of_ones_own(trained: Job, tmp_path: Path)
 
 def test_a_method_that_needs_frames_by_number_says_so(trained: Job, tmp_path: Path) -> None:
     config = FinetuneConfig(METHODS["sgld"].config(), OwnData([]))
-    with pytest.raises(InputError, match="sgld with loaders of your own; expected a data set of segunc"):
+    with pytest.raises(InputError, match="sgld needs frames by their number"):
         METHODS["sgld"].fit(trained.base, config, tmp_path / "model", device="cpu")

@@ -284,7 +284,7 @@ def test_the_evidence_that_is_needed_is_at_the_size_of_the_frame(images: Tensor)
 def test_maps_without_a_place_or_of_other_features_are_one_line(images: Tensor) -> None:
     found = density(network(), images)
     for small, layer in ((nn.Sequential(Beyond()), "0"), (Witness("vit_tiny_patch16_224", HALF, HALF), "encoder.norm")):
-        with pytest.raises(InputError, match="an image of 12 x 40, whose map has no place"):
+        with pytest.raises(InputError, match="an image of 12 x 40 is smaller than the stride"):
             FeatureExtractor(small, [layer])(torch.zeros(1, 3, 12, 40))
     found.densities = [[Neighbours(random(4, 5))]] * 2
     with pytest.raises(InputError, match="a bank of features of 5 numbers does not fit a layer of 8"):

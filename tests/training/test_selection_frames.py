@@ -101,10 +101,10 @@ def test_a_method_that_does_not_select_has_no_such_section(tmp_path: Path) -> No
     ("words", "said"),
     [
         (["--select.anomalies=zebra"], r"select\.anomalies.*zebra"),
-        (["--select.corruptions=[rain:3]"], r"select\.corruption 'rain'"),
-        (["--select.corruptions=[fog]"], r"select\.corruption 'fog' .*NAME:STRENGTH"),
-        (["--select.frames=-1"], r"select\.frames -1"),
-        (["--select.objects=folder"], r"select\.objects folder with anomalies none"),
+        (["--select.corruptions=[rain:3]"], "select: corruption 'rain'"),
+        (["--select.corruptions=[fog]"], "select: corruption 'fog'"),
+        (["--select.frames=-1"], "select: frames -1"),
+        (["--select.objects=folder"], "select: objects folder with anomalies none"),
     ],
 )
 def test_bad_settings_are_one_line(words: list[str], said: str) -> None:

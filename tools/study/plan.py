@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from jsonargparse import Namespace
-
 from segunc.core.bounds import Settings
 from segunc.core.errors import InputError
 from segunc.evaluation.compare import higher_is_better
@@ -232,17 +230,7 @@ def read_plan(path: Path) -> Plan:
     Raises:
         InputError: a missing file, an unknown key, a value of the wrong type, or names that do not fit together.
     """
-    content = vars(parse_config(FitConfig, path, [], Plan, data=False).settings)
-    plan = Plan(
-        **{
-            **content,
-            "protocols": {name: Protocol(**_plain(given)) for name, given in content["protocols"].items()},
-            **{key: [Row(**_plain(given)) for given in content[key]] for key in ("rows", "candidates")},
-            "tables": [Table(**_plain(given)) for given in content["tables"]],
-            "figures": [Scatter(**_plain(given)) for given in content["figures"]],
-            "endpoints": [Endpoint(**_plain(given)) for given in content["endpoints"]],
-        }
-    )
+    plan: Plan = parse_config(FitConfig, path, [], Plan, data=False).settings
     for rows in (plan.rows, plan.candidates):
         _check_rows(plan, rows, path)
     if plan.baseline not in [row.label for row in plan.rows]:
@@ -294,10 +282,6 @@ def _check_endpoint(plan: Plan, endpoint: Endpoint, path: Path) -> None:
 
 def _of_time(axis: str) -> bool:
     return axis.rpartition("/")[2] in (TRAINING_SECONDS, PRICE)
-
-
-def _plain(given: Namespace | dict[str, Any]) -> dict[str, Any]:
-    return given.as_dict() if isinstance(given, Namespace) else given
 
 
 def _listed(names: Iterable[str]) -> str:
