@@ -16,7 +16,7 @@ from torch import Tensor
 from segunc.core.device import flushed_denormals
 from segunc.core.progress import ConsoleProgress
 from segunc.data.corruptions import Corruption
-from segunc.data.images import Image, resize_nearest
+from segunc.data.images import resize_nearest
 from segunc.networks.network import inference_size
 from segunc.posteriors.files import load_model
 from segunc.posteriors.model import Model
@@ -94,23 +94,15 @@ def frames_as_seen(
         the frame's index, its image ``[1, 3, h, w]`` in 0..1 on the network's device, and its train ids uint8 ``[h, w]``
         (255 ignored), brought to the network's size by the nearest pixel.
     """
-    frames = data.dataset(split)
+    frames, device = data.dataset(split), next(model.network.parameters()).device
+    override = None if data.size is None else (data.size[0], data.size[1])
     for index in ConsoleProgress(label=label).follow(spaced(len(frames), limit)):
         image, labels = frames.read(index)
+        size = inference_size(model.network.description, (image.shape[0], image.shape[1]), override)
+        labels = resize_nearest(labels, size[1], size[0])
         for corruption in (None, *corruptions):
             shown = corruption(image, frames.samples[index].name) if corruption else image
-            yield (index, *as_seen(model, data, shown, labels))
-
-
-def as_seen(
-    model: Model, data: SegmentationDataModule, image: Image, labels: npt.NDArray[np.uint8]
-) -> tuple[Tensor, npt.NDArray[np.uint8]]:
-    """An image RGB uint8 ``[H, W, 3]`` and labels ``[H, W]`` as :func:`frames_as_seen` gives them."""
-    override = None if data.size is None else (data.size[0], data.size[1])
-    size = inference_size(model.network.description, (image.shape[0], image.shape[1]), override)
-    labels = resize_nearest(labels, size[1], size[0])
-    seen = network_input([image], size).to(next(model.network.parameters()).device)
-    return seen.contiguous(memory_format=torch.channels_last), labels
+            yield index, network_input([shown], size).to(device).contiguous(memory_format=torch.channels_last), labels
 
 
 def fitted_on(config: FitConfig[Any], split: str) -> dict[str, Any]:

@@ -28,7 +28,6 @@ from segunc.core.bounds import (
 )
 from segunc.core.errors import InputError, words_of
 from segunc.core.files import read_text, reading
-from segunc.data.corruptions import Corruption
 from segunc.training.data import OwnData
 from segunc.training.losses import Schedule
 
@@ -123,39 +122,6 @@ class AffineTrainingConfig(Settings):
 
 
 @dataclass(frozen=True)
-class SelectConfig(Settings):
-    """The frames that a method selects on (:func:`segunc.training.selection.selection_frames`): those of ``val`` of each fold of the data
-    (``data.validation``), and what is done to them.
-
-    Args:
-        anomalies: none, or cut-paste: objects and textures that no frame holds are pasted into each frame
-            (:mod:`segunc.data.cut_paste`).
-        objects: folder of cut-out objects (PNG with an alpha channel) that are pasted, too; none for no further ones.
-        corruptions: NAME:STRENGTH (fog:3) each: frames are shown clean and under each. What is left out here is what a test of the
-            shift may ask for.
-        frames: how many evenly spaced frames of each fold (0: all).
-        seed: of what is pasted where.
-    """
-
-    section = "select"
-    anomalies: Literal["none", "cut-paste"] = "none"
-    objects: str | None = None
-    corruptions: list[str] = field(default_factory=list)
-    frames: NonNegativeInt = 0
-    seed: NonNegativeInt = 0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.kinds()
-        if self.objects is not None and self.anomalies == "none":
-            raise InputError(f"objects {self.objects} with anomalies none", "anomalies cut-paste", "or leave it out")
-
-    def kinds(self) -> list[Corruption]:
-        """The corruptions; InputError for an unknown one."""
-        return [Corruption.parse(text) for text in self.corruptions]
-
-
-@dataclass(frozen=True)
 class Config:
     """A resolved configuration."""
 
@@ -188,11 +154,10 @@ class TrainConfig(Config):
 @dataclass(frozen=True)
 class FitConfig(Config, Generic[S]):
     """Of a method that is fitted on a finished model: its settings, and arguments of
-    :class:`segunc.data.module.SegmentationDataModule`, none where it looks at no data; and what it selects on, if it does."""
+    :class:`segunc.data.module.SegmentationDataModule`, none where it looks at no data."""
 
     settings: S
     data: Mapping[str, Any] = field(default_factory=dict)
-    select: SelectConfig | None = None
 
 
 @dataclass(frozen=True)
@@ -214,7 +179,6 @@ def parse_config(
     settings: type[Settings] | None = None,
     *,
     data: bool | OwnData = True,
-    selects: bool = False,
 ) -> C:
     """A resolved configuration from a YAML file and overrides.
 
@@ -223,7 +187,6 @@ def parse_config(
         overrides: ``--data.root PATH``, ``--trainer.max_epochs 3`` and the like.
         settings: the method's, where the kind has any.
         data: whether it looks at data, or loaders in place of a data set.
-        selects: whether it selects on frames of :class:`SelectConfig`, for a :class:`FitConfig`.
 
     Raises:
         InputError: an unknown key, a value of the wrong type or out of its range, a missing file, or no data for what needs some.
@@ -238,7 +201,7 @@ def parse_config(
         given = f"configuration {config} is empty"
         raise InputError(given, "at least `data` with its dataset and root", "see configs/")
     named = any(word.startswith("--data") for word in overrides) or re.search(r"\bdata[\"']?\s*:", text) is not None
-    sections = _sections(kind, settings, data=data is True and named, selects=selects)
+    sections = _sections(kind, settings, data=data is True and named)
     try:
         parsed = _parsed(config, overrides, {f.name for f in fields(kind)}, list(sections.values()))
         typed = any(re.match(r"--trainer(\.logger\+?)?(=|$)", word) for word in overrides)
@@ -346,25 +309,21 @@ def _claimed(text: str) -> str:
     return f"a number of {max(long)} digits" if max(long, default=0) > MOST_DIGITS else ""
 
 
-def _sections(
-    kind: type[Config], own: type[Settings] | None, *, data: bool, selects: bool
-) -> dict[str, type[Settings]]:
+def _sections(kind: type[Config], own: type[Settings] | None, *, data: bool) -> dict[str, type[Settings]]:
     """Return the settings in a configuration, by the field of its kind."""
     from segunc.data.module import DataConfig
 
     found: dict[str, type[Settings]] = {"data": DataConfig} if data else {}
     found |= {"settings": own} if own else {"network": NetworkConfig, "optimisation": OptimisationConfig}
-    return {name: part for name, part in found.items() if name in kind.__dataclass_fields__} | (
-        {"select": SelectConfig} if selects else {}
-    )
+    return {name: part for name, part in found.items() if name in kind.__dataclass_fields__}
 
 
-def configuration_help(kind: type[Config], settings: type[Settings] | None, *, data: bool, selects: bool) -> str:
+def configuration_help(kind: type[Config], settings: type[Settings] | None, *, data: bool) -> str:
     """The keys of a configuration, what they mean and their defaults, as signatures and docstrings of the classes that take them say."""
     lines = ["keys of the configuration, in a YAML file (--config) or as --key VALUE:"]
     if "trainer" in {f.name for f in fields(kind)}:
         lines += ["  --trainer.KEY  any argument of lightning.Trainer, e.g. --trainer.max_epochs 3"]
-    for section in _sections(kind, settings, data=data, selects=selects).values():
+    for section in _sections(kind, settings, data=data).values():
         name = section.section
         about, _, _ = inspect.cleandoc(section.__doc__ or "").partition("\n\n")
         lines += ["", *textwrap.wrap(_prose(f"{name}: {about}"), 108)]

@@ -114,7 +114,7 @@ def finetune(options: FinetuneOptions, say: Callable[[str], None] | None = None)
         without = getattr(method.config, "without_data", "see configs/ for examples")
         raise InputError(f"{asked} without --config", "a YAML file, or its keys as --key VALUE", without)
     if method.finished:
-        fitted = parse_config(FitConfig, given, overrides, method.config, data=method.data, selects=method.selects)
+        fitted = parse_config(FitConfig, given, overrides, method.config, data=method.data)
         method.fit(bases[0], fitted, out, device=options.device, say=say)
         return FinetuneResult(out, {})
     quiet_lightning()
@@ -130,14 +130,14 @@ def keys_help(method: str | None) -> str:
     from segunc.training.config import FinetuneConfig, FitConfig, TrainConfig, configuration_help
 
     if method is None:
-        return configuration_help(TrainConfig, None, data=True, selects=False)
+        return configuration_help(TrainConfig, None, data=True)
     entry = METHODS[method]
     if entry.config is None:
         return f"method {method} has no configuration"
     others = f"keys of another method: segunc finetune --method {'|'.join(name for name in METHODS if name != method)} --help"
     kind = FitConfig if entry.finished else FinetuneConfig
     data = entry.data or not entry.finished
-    return f"{configuration_help(kind, entry.config, data=data, selects=entry.selects)}\n\n{others}"
+    return f"{configuration_help(kind, entry.config, data=data)}\n\n{others}"
 
 
 def _words(options: TrainingOptions) -> list[str]:

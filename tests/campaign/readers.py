@@ -25,7 +25,6 @@ from PIL import Image
 
 import segunc
 from segunc.core.errors import InputError, PartialFailure
-from segunc.data.cut_paste import read_cut_out
 from segunc.data.entry import BINARY
 from segunc.data.images import read_label_image
 from segunc.data.labels import label_map, read_label_map
@@ -418,7 +417,6 @@ READERS: dict[str, Reader] = {
     "images, TIFF": Reader(images("tif", "sixteen", "deflated"), read_frames),
     "images, BMP": Reader(images("bmp"), read_frames),
     "images, WebP": Reader(images("webp", "alpha"), read_frames),
-    "cut-out objects": Reader(in_folders(["alpha.png"], write_image), of_file(read_cut_out)),
     "labels": Reader(LABEL_FILES, read_label),
     "videos": Reader(CLIPS, read_video),
     "maps of others": Reader(in_folders([f"score/{name}" for name in FOREIGN], write_foreign), read_maps),

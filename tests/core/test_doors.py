@@ -16,7 +16,6 @@ import pytest
 import segunc
 from segunc.core.errors import InputError
 from segunc.core.files import open_file, read_bytes, read_json, read_record, read_rows, read_text
-from segunc.data.cut_paste import read_cut_out
 from segunc.data.images import read_image, read_label_image
 from segunc.data.labels import read_label_map
 from segunc.evaluation.compare import load_results
@@ -116,7 +115,6 @@ READERS: dict[str, tuple[str, Callable[[Path], Any]]] = {
     "label map": ("map.csv", read_label_map),
     "configuration": ("train.yaml", lambda path: parse_config(TrainConfig, path, [])),
     "nearest": ("n.json", NearestPlaces.read),
-    "cut-out": ("x.png", read_cut_out),
     "image": ("x.png", read_image),
     "label": ("x.png", read_label_image),
     "video": ("x.mp4", lambda path: sampled_hash(path, 2, 10)),

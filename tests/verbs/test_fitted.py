@@ -32,7 +32,7 @@ def configs(overconfident: Job, tmp_path_factory: pytest.TempPathFactory) -> dic
         "temperature": "temperature: {pixels: 200, draws: 4}",
         "standardized-max-logit": "max_logit: {frames: 4}",
         "features": f"features: {{frames: 4, layers: [body.encoder.features.3], scores: [{', '.join(OF_FEATURES)}]}}",
-        "anomaly": "anomaly: {draws: 2, weights: [2, 1], normalisation: standard}\nselect: {frames: 4}",
+        "anomaly": "anomaly: {draws: 2, weights: [2, 1], frames: 4}",
     }
     for method, group in groups.items():
         data = f"data: {{dataset: toy, root: {overconfident.data}}}"
@@ -52,7 +52,7 @@ def fitted(overconfident: Job, configs: dict[str, Path], tmp_path_factory: pytes
     assert "temperature" in fit("temperature", overconfident.abnn, out, configs)
     assert "max-logit statistics" in fit("standardized-max-logit", out, out, configs)
     assert "features of 4 frames" in fit("features", out, out, configs)
-    assert "anomaly is 2 deterministic-energy + knn, standard on 4 frames" in fit("anomaly", out, out, configs)
+    assert "anomaly is 2 deterministic-energy + knn on 4 frames" in fit("anomaly", out, out, configs)
     return out
 
 
@@ -201,24 +201,6 @@ def test_the_anomaly_score_is_the_surprise_of_the_sum_of_its_parts(fitted: Path,
         load_model(tmp_path / "other")
 
 
-def test_pasted_anomalies_choose_the_sum(fitted: Path, configs: dict[str, Path], tmp_path: Path) -> None:
-    out = tmp_path / "model"
-    config = tmp_path / "anomaly.yaml"
-    data = configs["anomaly"].read_text().splitlines()[0]
-    parts = "[deterministic-energy, knn, deterministic-entropy]"
-    config.write_text(
-        f"{data}\nanomaly: {{parts: {parts}, draws: 2}}\nselect: {{anomalies: cut-paste, corruptions: [fog:1], frames: 3}}\n"
-    )
-    said = fit("anomaly", fitted, out, {"anomaly": config})
-    total = load_model(out).attachments["anomaly"]
-    assert "on pasted anomalies" in said
-    assert total.frames == 6
-    assert set(total.parts) <= {"deterministic-energy", "knn", "deterministic-entropy"}
-    assert len(total.selected) == 2 * (3 + 3 * 3 + 7)
-    best = max(total.selected, key=lambda words: total.selected[words])
-    assert [word.split()[-1] for word in best.split(",")[0].split(" + ")] == list(total.parts)
-
-
 def test_classes_are_calibrated_one_by_one(
     overconfident: Job, fitted: Path, configs: dict[str, Path], tmp_path: Path
 ) -> None:
@@ -285,9 +267,8 @@ def test_what_does_not_fit_is_one_clear_line(
         ("temperature", "standardized-max-logit", "max_logit"),
         ("heat", "temperature", "invalid choice: 'heat'"),
         ("anomaly", "anomaly", "score knn of a model without features"),
-        ("anomaly --anomaly.parts [entropy,anomaly]", "anomaly", "a sum with the part 'anomaly'"),
-        ("anomaly --anomaly.parts [entropy]", "anomaly", "1, one for each part"),
-        ("anomaly --select.objects here", "anomaly", "objects here with anomalies none"),
+        ("anomaly --anomaly.parts [entropy,anomaly]", "anomaly", "'anomaly' is a sum of scores itself"),
+        ("anomaly --anomaly.parts [entropy]", "anomaly", "2 numbers for 1 parts"),
     ):
         words = ("--base", overconfident.abnn, "--out", tmp_path / "out", "--config", configs[config])
         assert said in refuse(f"finetune --device cpu --method {method}", *words)
