@@ -40,10 +40,7 @@ def test_python_blocks_run(index: int, tmp_path: Path) -> None:
     stored = np.arange(12, dtype=np.uint16).reshape(3, 4)
     (tmp_path / "maps" / "epistemic").mkdir(parents=True)
     cv2.imwrite(str(tmp_path / "maps" / "epistemic" / "000000.png"), stored)
-    said = run_block(index, tmp_path)
-    if "ABNNCallback" in BLOCKS[index]:
-        assert "from step 2 to 8, the end" in said
-        assert "3 members in a model folder" in said
+    run_block(index, tmp_path)
     if "epistemic.png" in BLOCKS[index]:
         written = cv2.imread(str(tmp_path / "epistemic.png"), cv2.IMREAD_UNCHANGED)
         assert written.dtype == np.uint16
