@@ -107,25 +107,29 @@ def in_scope(scope: str, names: Sequence[str], narrower: str | None = None) -> l
         flags = [True] * len(names)
     elif scope in ("encoder", "decoder"):
         if not any(encoder):
-            given = f"scope '{scope}'"
-            raise InputError(given, "a network with a part named encoder or backbone", "give a regular expression")
+            raise InputError(
+                f"scope '{scope}' needs a network with a part named encoder or backbone",
+                hint="give a regular expression",
+            )
         flags = encoder if scope == "encoder" else [not e for e in encoder]
     elif match := re.fullmatch(r"(last|every):(\d+)", scope):
         count = int(match[2])
         if count < 1:
-            raise InputError(f"scope '{scope}'", "a number of at least 1", "")
+            raise InputError(f"scope '{scope}' does not name a number of at least 1")
         last = match[1] == "last"
         flags = [i >= len(names) - count if last else i % count == 0 for i in range(len(names))]
     else:
         try:
             pattern = re.compile(scope)
         except re.error as error:
-            expected = "all, encoder, decoder, last:N, every:N or a regular expression"
-            raise InputError(f"scope '{scope}' ({error})", expected, "repair it") from error
+            forms = "all, encoder, decoder, last:N, every:N or a regular expression"
+            raise InputError(f"scope '{scope}' is none of {forms} ({error})") from error
         flags = [bool(pattern.search(name)) for name in names]
     if not any(flags):
-        given = f"scope '{scope}' matches no norm site"
-        raise InputError(given, f"a part of names such as {names[0]}", "see segunc doctor")
+        raise InputError(
+            f"scope '{scope}' matches no normalisation layer; they have names such as {names[0]}",
+            hint="segunc doctor lists them",
+        )
     return flags if narrower is None else [a and b for a, b in zip(flags, in_scope(narrower, names), strict=True)]
 
 
@@ -144,7 +148,7 @@ class AffineLayout:
     def __init__(self, network: nn.Module) -> None:
         found = [(name, module) for name, module in network.named_modules() if isinstance(module, StochasticSite)]
         if not found:
-            raise InputError("the network is not converted", "a converted network", "call segunc.convert on it first")
+            raise InputError("the network is not converted", hint="call segunc.convert on it first")
         layers = [cast(Any, module) for _, module in found]
         self.names = tuple(name for name, _ in found)
         self.channels = tuple(int(layer.weight.numel()) for layer in layers)
@@ -215,9 +219,10 @@ class AffineLayout:
             InputError: the draws are of another layout.
         """
         if draws.weight.shape != draws.bias.shape or draws.weight.shape[1] != self.total:
-            shape = tuple(draws.weight.shape)
-            given = f"draws of shape {shape}"
-            raise InputError(given, f"[S, {self.total}] for this network", "make them from its layout")
+            raise InputError(
+                f"draws of shape {tuple(draws.weight.shape)} are not [S, {self.total}], as this network's are",
+                hint="make them from its layout",
+            )
         scale, shift = fold(draws.weight, draws.bias, self.mean, self.inverse)
         # Split, not sliced: the gradient of each slice would fill a tensor of the whole layout's size.
         sites, agreeing = [], [False] * len(self.names)
@@ -240,7 +245,7 @@ class AffineLayout:
         """
         folded = self.fold(draws) if isinstance(draws, AffineDraws) else draws
         if any(state.scale is not None for state in self._states):
-            raise InputError("draws are active already", "one set of draws at a time", "leave the first context before")
+            raise InputError("draws are active already", hint="leave the first context before")
         # The fused transformer layer of PyTorch reads its norms' parameters and never calls them.
         fast_path = torch.backends.mha.get_fastpath_enabled()
         torch.backends.mha.set_fastpath_enabled(False)

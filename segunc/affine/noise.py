@@ -59,9 +59,9 @@ class NoiseSource:
 
     def __post_init__(self) -> None:
         if self.scheme not in SCHEMES:
-            raise InputError(f"draw scheme '{self.scheme}'", f"one of {', '.join(SCHEMES)}", "check the spelling")
+            raise InputError(f"draw scheme '{self.scheme}' is none of {', '.join(SCHEMES)}", hint="check the spelling")
         if self.scheme == "latin-hypercube" and self.total is None:
-            raise InputError("a Latin hypercube without its number of draws", "total", "give the number of draws")
+            raise InputError("a Latin hypercube needs its number of draws", hint="give total")
 
     @classmethod
     def of(cls, seed: int | NoiseSource) -> NoiseSource:
@@ -99,7 +99,7 @@ class NoiseSource:
             member, index = draw % members, draw // members
             strata = len(range(member, self.total, members))
             if index >= strata:
-                raise InputError(f"draw {draw} of {self.total}", f"draws 0 to {self.total - 1}")
+                raise InputError(f"draw {draw} is beyond the last of {self.total} draws, {self.total - 1}")
             if member not in orders:
                 keys = _generator(self.seed, member, 1).random((length, strata), dtype=np.float32)
                 orders[member] = keys.argsort(1, kind="stable")

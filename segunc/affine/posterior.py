@@ -99,9 +99,8 @@ class Prior:
     def __post_init__(self) -> None:
         if not (self.scale > 0 and self.effective_pixels > 0 and self.temperature >= 0):
             raise InputError(
-                f"prior_scale {self.scale}, effective_pixels {self.effective_pixels}, temperature {self.temperature}",
-                "positive numbers, a temperature of at least 0",
-                "repair the configuration",
+                f"prior_scale {self.scale}, effective_pixels {self.effective_pixels}, temperature {self.temperature}: the first "
+                "two have to be positive, the temperature at least 0"
             )
 
     def centre(self, layout: AffineLayout) -> Tensor:

@@ -60,9 +60,9 @@ def rows_of_a_draw(x: Tensor, draws: int, what: str) -> int:
         return rows
     if rows % draws:
         raise InputError(
-            f"a {what} with a first axis of {rows} under {draws} draws",
-            "a batch axis that is a multiple of the draws",
-            "this network does not keep the batch outermost; sample it one draw at a time (chunk 1)",
+            f"a {what} has a first axis of {rows}, which is no multiple of {draws} draws: this network does not keep the batch "
+            "outermost",
+            hint="sample it one draw at a time, --chunk 1",
         )
     return rows // draws
 
@@ -80,8 +80,10 @@ class StochasticSite:
             return cast(Tensor, super().forward(*args, **kwargs))  # type: ignore[misc]
         x, *others = (*args, *kwargs.values())
         if any(other is not None for other in others):
-            given = f"a normalisation layer of type {type(self).__name__} that is called with further arguments"
-            raise InputError(given, "its input alone", "leave them out, or keep the layer from conversion")
+            raise InputError(
+                f"a normalisation layer of type {type(self).__name__} is called with more than its input",
+                hint="leave further arguments out, or keep the layer from conversion",
+            )
         state.reached = True
         state.trained = state.scale.requires_grad
         if state.trained and not torch.is_grad_enabled():
@@ -91,9 +93,8 @@ class StochasticSite:
     def _without_gradient(self, reason: str) -> InputError:
         """Gradient checkpointing would give the affine parameters gradients of 0, or of another draw."""
         return InputError(
-            f"a normalisation layer of type {type(self).__name__} that {reason}",
-            "a network that keeps its activations for backward",
-            "switch gradient checkpointing (set_grad_checkpointing(False)) and torch.no_grad inside the network off",
+            f"a normalisation layer of type {type(self).__name__} {reason}",
+            hint="switch gradient checkpointing (set_grad_checkpointing(False)) and torch.no_grad inside the network off",
         )
 
     def extra_repr(self) -> str:
@@ -178,13 +179,11 @@ def classify(layer: nn.Module) -> tuple[Kind | None, str]:
     if "weight" not in layer._parameters and "weight" not in layer._buffers:
         return None, "its weight is computed from other parameters (weight_norm, spectral_norm)"
     if nn.parameter.is_lazy(module.weight):
-        given = f"{type(layer).__name__} has not seen its first input"
-        raise InputError(given, "initialised parameters", "run one batch first")
+        raise InputError(f"{type(layer).__name__} has not seen its first input", hint="run one batch first")
     if kind == "batch" and module.running_mean is None:
         raise InputError(
             f"{type(layer).__name__} without running statistics couples the draws of a batch",
-            "BatchNorm with track_running_stats=True",
-            "train with running statistics, or use GroupNorm",
+            hint="train with track_running_stats=True, or use GroupNorm",
         )
     probe = _probe_input(layer, kind)
     if kind == "layer" and len(module.normalized_shape) == 1 and _accepts_channels_first(layer):

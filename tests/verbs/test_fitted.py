@@ -263,7 +263,7 @@ def test_what_does_not_fit_is_one_clear_line(
     assert "was fitted on a posterior" in refuse(*predict, "--model", other)
     for method, config, said in (
         ("temperature --trainer.max_epochs 1", "temperature", "--trainer.max_epochs"),
-        ("temperature --temperature.draws 1", "temperature", "1 draws for 2 members"),
+        ("temperature --temperature.draws 1", "temperature", "1 draw is too few for 2 members"),
         ("temperature", "standardized-max-logit", "max_logit"),
         ("heat", "temperature", "invalid choice: 'heat'"),
         ("anomaly", "anomaly", "score knn of a model without features"),
