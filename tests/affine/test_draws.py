@@ -99,7 +99,7 @@ def test_scopes(scope: str, flags: list[int]) -> None:
     [
         ("nowhere", "matches no normalisation layer"),
         ("last:0", "at least 1"),
-        ("([", "repair it"),
+        ("([", "is none of all, encoder"),
         ("encoder", "part named encoder"),
     ],
 )

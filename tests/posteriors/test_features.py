@@ -176,15 +176,6 @@ def base(toy_set: Path, tmp_path_factory: pytest.TempPathFactory) -> Job:
     return Job(toy_set, folder, folder, folder, folder, folder)
 
 
-@pytest.fixture(scope="module")
-def small(base: Job, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model with a bank of 50 features of one frame."""
-    out = tmp_path_factory.mktemp("small") / "model"
-    settings = FeaturesConfig(layers=["body.encoder.features.3"], frames=1, bank=50)
-    fit_features(base.base, FitConfig(settings, {"dataset": "toy", "root": str(base.data)}), out, device="cpu")
-    return out
-
-
 def density_of(model: Any, needs: Any = FEATURES, frames: Any = None) -> Any:
     """Of the features of layers."""
     return model.attachments["features"].providers(model, needs, frames)[-1]
@@ -347,7 +338,6 @@ def test_a_copy_of_the_model_has_its_bank(base: Job, tmp_path: Path) -> None:
         ({"encoder": "test_efficientnet"}, "has no weights"),
         ({"encoder": "efficientnet_lite_zero", "weights": "x.pth"}, "encoder 'efficientnet_lite_zero'"),
         ({"encoder": "resnet18", "weights": "WEIGHTS"}, "do not fit"),
-        ({"layers": ["body.segmentation_head.2"], "sizes": [0.0]}, "sizes 0"),
         ({"sizes": [1e300]}, "sizes 1e"),
         ({"scores": ["entropy"]}, "made of no features.*knn, gmm"),
         ({"scores": ["scale-energy"], "layers": ["body.encoder"]}, "play no part for scale-energy"),
@@ -360,9 +350,3 @@ def test_bad_input_is_one_line(base: Job, weights: Path, tmp_path: Path, options
         fitted(base, tmp_path / "model", **options)
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "model").exists()
-
-
-def test_unit_features_are_rows_of_length_1() -> None:
-    rows = unit_features(random(2, 5, 3, 4))
-    assert rows.shape == (24, 5)
-    torch.testing.assert_close(rows.norm(dim=1), torch.ones(24))
