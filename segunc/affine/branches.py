@@ -93,11 +93,11 @@ class Mixture(ABC):
 
     @abstractmethod
     def branches(self, network: nn.Module) -> list[Branch]:
-        """Its B branches, where ``network`` is the first network; draw s belongs to branch s mod B."""
+        """Return its B branches, where ``network`` is the first network; draw s belongs to branch s mod B."""
 
     @abstractmethod
     def settings(self) -> dict[str, Any]:
-        """What decides its draws beside the networks, for records."""
+        """Return what decides its draws beside the networks, for records."""
 
 
 AnyPosterior = Posterior | Mixture

@@ -57,7 +57,7 @@ class ConversionReport:
 
 
 def is_converted(network: nn.Module) -> bool:
-    """Whether the network holds a norm site."""
+    """Return whether the network holds a norm site."""
     return any(isinstance(m, StochasticSite) for m in network.modules())
 
 

@@ -27,7 +27,7 @@ class AffineDraws:
         return self.weight.shape[0]
 
     def after(self, weight: Tensor, bias: Tensor) -> AffineDraws:
-        """The same draws with one without any noise before them, of the affine ``[T]`` given."""
+        """Return the same draws with one without any noise before them, of the affine ``[T]`` given."""
         gamma, beta = torch.cat([weight[None], self.weight]), torch.cat([bias[None], self.bias])
         return AffineDraws(gamma, beta, tuple(replace(layer, seeds=(None, *layer.seeds)) for layer in self.dropout))
 
@@ -77,25 +77,25 @@ class FoldedDraws:
         return self.draws
 
     def frozen_outside(self, chosen: Sequence[bool]) -> FoldedDraws:
-        """The same draws without gradients at the sites that are not chosen: what lies before the first chosen one keeps
+        """Return the same draws without gradients at the sites that are not chosen: what lies before the first chosen one keeps
         no activations, and nothing goes back through it."""
         pairs = zip(self.sites, chosen, strict=True)
         sites = (s if kept else replace(s, scale=s.scale.detach(), shift=s.shift.detach()) for s, kept in pairs)
         return replace(self, sites=tuple(sites))
 
     def part(self, first: int, last: int) -> FoldedDraws:
-        """The draws first..last-1."""
+        """Return the draws first..last-1."""
         dropout = tuple(layer.part(first, last) for layer in self.dropout)
         return FoldedDraws(tuple(site.part(first, last) for site in self.sites), last - first, dropout)
 
 
 def in_encoder(name: str) -> bool:
-    """Whether the name of a module, a parameter or a buffer says that it belongs to a network's encoder."""
+    """Return whether the name of a module, a parameter or a buffer says that it belongs to a network's encoder."""
     return not {"encoder", "backbone"}.isdisjoint(name.split("."))
 
 
 def in_scope(scope: str, names: Sequence[str], narrower: str | None = None) -> list[bool]:
-    """One flag for each site name, in network order; InputError for an unknown form, or where no site matches.
+    """Return one flag for each site name, in network order; InputError for an unknown form, or where no site matches.
 
     Args:
         scope: ``all``, ``encoder``, ``decoder`` (what is not the encoder), ``last:N`` sites, ``every:N``-th site, or
@@ -178,23 +178,23 @@ class AffineLayout:
         return self.weight.device
 
     def _site_mask(self, chosen: Sequence[bool]) -> Tensor:
-        """``[T]`` from one flag a site."""
+        """Return ``[T]`` from one flag a site."""
         each = torch.tensor(self.channels)
         return torch.repeat_interleave(torch.tensor(chosen), each, output_size=self.total).to(self.device)
 
     def mask(self, scope: str, narrower: str | None = None) -> Tensor:
-        """``[T]`` bool: the channels of the sites that lie in a scope and in a narrower one, if any."""
+        """Return ``[T]`` bool: the channels of the sites that lie in a scope and in a narrower one, if any."""
         if (scope, narrower) not in self._masks:
             self._masks[scope, narrower] = self._site_mask(in_scope(scope, self.names, narrower))
         return self._masks[scope, narrower]
 
     def free(self, scope: str, narrower: str | None = None) -> Tensor:
-        """``[2, T]`` bool: the gammas, and the betas that there are, of :meth:`mask`."""
+        """Return ``[2, T]`` bool: the gammas, and the betas that there are, of :meth:`mask`."""
         mask = self.mask(scope, narrower)
         return torch.stack([mask, mask & self.has_bias])
 
     def reached(self) -> list[bool]:
-        """For each site whether a drawn forward came through it."""
+        """Return for each site whether a drawn forward came through it."""
         return [state.reached for state in self._states]
 
     @torch.no_grad()
@@ -208,7 +208,7 @@ class AffineLayout:
         self.weight, self.bias = weight.to(self.device), torch.where(self.has_bias, bias.to(self.device), 0.0)
 
     def fold(self, draws: AffineDraws, dtype: torch.dtype | None = None, *, share: bool = False) -> FoldedDraws:
-        """Statistics folded into the affine and cut by site, once for a run.
+        """Return statistics folded into the affine and cut by site, once for a run.
 
         Args:
             dtype: of the activations; None is that of the draws.

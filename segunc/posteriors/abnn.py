@@ -297,7 +297,7 @@ class Members(Trainable[ABNNPosterior]):
         self.register_buffer("emphasis", emphasis, persistent=False)
 
     def member_affine(self, layout: AffineLayout, member: int) -> Tensor:
-        """``[2, T]`` of a member, the base's outside of the scope."""
+        """Return ``[2, T]`` of a member, the base's outside of the scope."""
         return self.within_scope(torch.stack([self.gamma[member], self.beta[member]]), layout)
 
     def posterior(self, layout: AffineLayout) -> ABNNPosterior:
@@ -405,7 +405,7 @@ def finetune_abnn(run: FinetuneRun[ABNN]) -> dict[str, Any]:
 def with_own_statistics(
     network: nn.Module, posterior: ABNNPosterior, epoch: Callable[[], Iterable[tuple[Tensor, Tensor]]], seed: int
 ) -> ABNNPosterior:
-    """A posterior of one noise scale with the running statistics of its members under this noise.
+    """Return a posterior of one noise scale with the running statistics of its members under this noise.
 
     Args:
         network: converted, on its device; it is not changed.
@@ -426,7 +426,7 @@ def with_own_statistics(
 def reestimate(
     network: nn.Module, posterior: ABNNPosterior, member: int, batches: Iterable[Tensor], seed: int = 0
 ) -> tuple[Tensor, Tensor]:
-    """``rescale`` and ``reshift`` ``[T]`` of :class:`ABNNPosterior`, which replace the base's running statistics by a member's own.
+    """Return ``rescale`` and ``reshift`` ``[T]`` of :class:`ABNNPosterior`, which replace the base's running statistics by a member's own.
 
     A draw of the member meets each batch in a copy of the network whose BatchNorm layers normalise with the batch. Over all draws
     and batches the mean is the mean of the means, and the variance the mean of the variances and the variance of the means (the law of

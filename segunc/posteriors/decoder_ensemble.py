@@ -85,7 +85,7 @@ class DecoderEnsemble(Ensemble):
         self.keep_base, self.start = keep_base, start
 
     def tensors(self) -> dict[str, Tensor]:
-        """What ``posterior.safetensors`` holds: the heads that are not the base's, ``HEAD.NAME``."""
+        """Return what ``posterior.safetensors`` holds: the heads that are not the base's, ``HEAD.NAME``."""
         networks = {i: cast(SegmentationNetwork, part.network) for i, part in enumerate(self.parts)}
         own = {i: decoder_state(network) for i, network in networks.items() if i or not self.keep_base}
         return {f"{i}.{name}": tensor for i, state in own.items() for name, tensor in state.items()}

@@ -61,7 +61,7 @@ def finetuning(
 
 
 def load_for_fitting(base: Path, config: FitConfig[Any], device: torch.device) -> tuple[Model, SegmentationDataModule]:
-    """A model of either kind on its device, and the data set of its classes that something is to be fitted on."""
+    """Return a model of either kind on its device, and the data set of its classes that something is to be fitted on."""
     model = load_model(base)
     data = open_data(config.data, model.network.description.num_classes)
     model.place(device)
@@ -76,7 +76,7 @@ def frames_as_seen(
     label: str,
     corruptions: Sequence[Corruption] = (),
 ) -> Iterator[tuple[int, Tensor, npt.NDArray[np.uint8]]]:
-    """Evenly spaced frames of a split as ``segunc predict`` would show them to the network.
+    """Return evenly spaced frames of a split as ``segunc predict`` would show them to the network.
 
     Args:
         model: its network decides the size, unless ``data.size`` is given.
@@ -100,7 +100,7 @@ def frames_as_seen(
 
 
 def fitted_on(config: FitConfig[Any], split: str) -> dict[str, Any]:
-    """On what, when and with which library something was fitted."""
+    """Return on what, when and with which library something was fitted."""
     size = config.data.get("size")
     return {
         "dataset": config.data["dataset"],

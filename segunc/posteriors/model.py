@@ -196,17 +196,17 @@ class Model:
         return [network for network in networks.values() if isinstance(network, SegmentationNetwork)]
 
     def needs(self, scores: Iterable[str]) -> frozenset[str]:
-        """The evidence that scores need, with that of the parts of sums."""
+        """Return the evidence that scores need, with that of the parts of sums."""
         names = with_parts(check_scores(scores), self.attachments.values())
         return frozenset(need for name in names for need in SCORES[name].needs)
 
     def used(self, scores: Iterable[str]) -> list[Attachment]:
-        """What was fitted on it and gives some of this evidence."""
+        """Return what was fitted on it and gives some of this evidence."""
         needs = self.needs(scores)
         return [attachment for attachment in self.attachments.values() if attachment.gives & needs]
 
     def fitted(self, scores: Sequence[str], frames: Collection[str] | None = None) -> dict[str, Any]:
-        """What was fitted on it, as the sampler takes it for some scores; features are read only where one needs them, and of a bank
+        """Return what was fitted on it, as the sampler takes it for some scores; features are read only where one needs them, and of a bank
         those of ``frames`` (None: of all)."""
         needs = self.needs(scores)
         providers = [one for attachment in self.used(scores) for one in attachment.providers(self, needs, frames)]
@@ -267,7 +267,7 @@ def default_scores(folder: Path) -> tuple[str, ...]:
 
 
 def model_files(folder: Path, *, fitted: bool = True) -> list[Path]:
-    """The files that make the model of a folder, which may not be there: those of an ensemble's members included, and, if
+    """Return the files that make the model of a folder, which may not be there: those of an ensemble's members included, and, if
     ``fitted``, what was fitted on the model as a whole."""
     of_whole = [name for kind in attachments_in(folder) for name in (kind.file, *kind.beside)] if fitted else []
     names = [WEIGHTS, DESCRIPTION, TENSORS, POSTERIOR, *of_whole]

@@ -200,7 +200,7 @@ def fit_temperature(sample: PixelSample) -> float:
 
 
 def fit_scalar(sample: PixelSample, temperature: float, strengths: Strengths = ()) -> Fit:
-    """``W = I / T`` of the best temperature."""
+    """Return ``W = I / T`` of the best temperature."""
     return torch.tensor(1 / temperature, dtype=torch.float64), IDENTITY[1]
 
 
@@ -249,7 +249,7 @@ def check_temperature(temperature: float) -> None:
 
 
 def words(strengths: Strengths) -> str:
-    """``mu 1, lambda 100``."""
+    """Return ``mu 1, lambda 100``."""
     parts = [f"{name} {value:g}" for name, value in zip(("mu", "lambda"), strengths, strict=False)]
     return ", ".join(parts) or ALONE
 
