@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from segunc.posteriors.abnn import ABNNPosterior as ABNNPosterior
     from segunc.posteriors.abnn import ABNNTuner as ABNNTuner
     from segunc.posteriors.abnn import stochastic as stochastic
-    from segunc.posteriors.abnn_task import ABNNCallback as ABNNCallback
     from segunc.posteriors.abnn_task import ABNNTask as ABNNTask
     from segunc.posteriors.files import load as load
     from segunc.posteriors.files import load_model as load_model
@@ -74,7 +73,7 @@ _NAMES = {
     "segunc.networks": ["NetworkDescription", "SegmentationNetwork", "build_network", "load_network", "save_network"],
     "segunc.options": ["ImportOptions", *(f"{verb.capitalize()}Options" for verb in [*_ALONE, *_MAKING, *_LOOKING])],
     "segunc.posteriors.abnn": ["ABNN", "ABNNPosterior", "ABNNTuner", "stochastic"],
-    "segunc.posteriors.abnn_task": ["ABNNCallback", "ABNNTask"],
+    "segunc.posteriors.abnn_task": ["ABNNTask"],
     "segunc.posteriors.files": ["load", "load_model", "wrap"],
     "segunc.posteriors.model": ["ImageMaps", "Model"],
     "segunc.sampling": ["Prediction", "Sampler"],

@@ -13,7 +13,6 @@ from segunc.cli.main import FUNCTIONS, VERBS, options_of
 
 LIBRARY = [
     "ABNN",
-    "ABNNCallback",
     "ABNNPosterior",
     "ABNNTask",
     "ABNNTuner",

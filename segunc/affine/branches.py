@@ -31,14 +31,14 @@ class InputTransform:
         return self.scale == 1.0 and not self.flip
 
     def apply(self, images: Tensor) -> Tensor:
-        """Frames ``[n, 3, H, W]`` as the network shall see them; shrinking averages (antialiased bilinear)."""
+        """Return frames ``[n, 3, H, W]`` as the network shall see them; shrinking averages (antialiased bilinear)."""
         if self.scale != 1.0:
             size = [max(1, round(side * self.scale)) for side in images.shape[-2:]]
             images = F.interpolate(images, size, mode="bilinear", align_corners=False, antialias=self.scale < 1.0)
         return images.flip(-1) if self.flip else images
 
     def undo(self, logits: Tensor, size: tuple[int, int]) -> Tensor:
-        """Logits ``[n, C, h, w]`` of transformed frames on the (height, width) grid of untransformed ones."""
+        """Return logits ``[n, C, h, w]`` of transformed frames on the (height, width) grid of untransformed ones."""
         logits = logits.flip(-1) if self.flip else logits
         if logits.shape[-2:] == size:
             return logits
@@ -66,15 +66,15 @@ class Branch:
         return not isinstance(self.posterior, Deterministic)
 
     def numbers(self, draws: range) -> list[int]:
-        """Those of draws of the whole within this network's posterior."""
+        """Return the numbers that draws of the whole have within this network's posterior."""
         return [draw // self.networks for draw in draws]
 
     def noise(self, noise: NoiseSource) -> NoiseSource:
-        """Where this network's noise comes from, of the noise of the whole."""
+        """Return the source of this network's noise, given that of the whole."""
         if self.networks == 1:
             return noise
-        own = None if noise.total is None else len(range(self.index, noise.total, self.networks))
-        return replace(noise, seed=mix_seed(noise.seed, self.index), total=own)
+        total = None if noise.total is None else len(range(self.index, noise.total, self.networks))
+        return replace(noise, seed=mix_seed(noise.seed, self.index), total=total)
 
 
 class Mixture(ABC):
@@ -93,34 +93,35 @@ class Mixture(ABC):
 
     @abstractmethod
     def branches(self, network: nn.Module) -> list[Branch]:
-        """Its B branches, where ``network`` is the first network; draw s belongs to branch s mod B."""
+        """Return its B branches, where ``network`` is the first network; draw s belongs to branch s mod B."""
 
     @abstractmethod
     def settings(self) -> dict[str, Any]:
-        """What decides its draws beside the networks, for records."""
+        """Return what decides its draws beside the networks, for records."""
 
 
 AnyPosterior = Posterior | Mixture
 
 
 def branches_of(network: nn.Module, posterior: AnyPosterior | None) -> list[Branch]:
-    """The branches of any posterior over a network; None is the network itself."""
+    """Return the branches of any posterior over a network; None is the network itself."""
     if isinstance(posterior, Mixture):
         return posterior.branches(network)
     return [Branch(network, Deterministic() if posterior is None else posterior)]
 
 
 def least_draws(posterior: AnyPosterior) -> int:
-    """See :attr:`Mixture.least_draws`; of any other posterior its number of members."""
+    """Return :attr:`Mixture.least_draws`, or of any other posterior its number of members."""
     return posterior.least_draws if isinstance(posterior, Mixture) else posterior.members
 
 
 def draws_of(branches: list[Branch], posterior: AnyPosterior | None, draws: int) -> int:
-    """How many draws ``draws`` come to: branches without noise have one each, and nothing is gained by repeating them; others need
+    """Return how many draws ``draws`` come to: branches without noise have one each, and nothing is gained by repeating them; others need
     at least one a member."""
     if not any(branch.stochastic for branch in branches):
         return len(branches)
     assert posterior is not None
     if draws < (least := least_draws(posterior)):
-        raise InputError(f"{draws} draws for {least} members", f"at least {least} draws", "raise --draws")
+        number = "1 draw is" if draws == 1 else f"{draws} draws are"
+        raise InputError(f"{number} too few for {least} members", hint=f"use at least {least} draws")
     return draws

@@ -57,7 +57,7 @@ class ConversionReport:
 
 
 def is_converted(network: nn.Module) -> bool:
-    """Whether the network holds a norm site."""
+    """Return whether the network holds a norm site."""
     return any(isinstance(m, StochasticSite) for m in network.modules())
 
 
@@ -71,10 +71,11 @@ def convert(network: nn.Module) -> ConversionReport:
         InputError: nothing to convert, converted already, or BatchNorm without running statistics.
     """
     if isinstance(network, torch.jit.ScriptModule):
-        given = "a TorchScript module, whose layers are no modules of Python any more"
-        raise InputError(given, "the module that it was made of", "convert that one")
+        raise InputError(
+            "a TorchScript module holds no layers of Python any more", hint="convert the module that it was made of"
+        )
     if is_converted(network):
-        raise InputError("the network is converted already", "an unconverted network", "convert it once")
+        raise InputError("the network is converted already", hint="convert it once")
     sites: list[SiteInfo] = []
     left: list[LeftLayer] = []
     kinds: list[tuple[nn.Module, Kind]] = []
@@ -82,18 +83,17 @@ def convert(network: nn.Module) -> ConversionReport:
         try:
             kind, reason = classify(module)
         except InputError as error:
-            raise InputError(f"{name}: {error.given}", error.expected, error.remedy) from None
+            raise error.within(name) from None
         if kind is not None:
             sites.append(SiteInfo(name, type(module).__name__, kind, cast(Any, module).weight.numel()))
             kinds.append((module, kind))
         elif reason:
             left.append(LeftLayer(name, type(module).__name__, reason))
     if not sites:
+        why = f" ({left[0].name}: {left[0].reason})" if left else ""
         raise InputError(
-            f"{type(network).__name__} has no normalisation layer with affine parameters"
-            + (f" ({left[0].name}: {left[0].reason})" if left else ""),
-            "BatchNorm, GroupNorm, LayerNorm or InstanceNorm layers",
-            "posteriors over the affine parameters, channel dropout too, need a network with normalisation layers",
+            f"{type(network).__name__} has no normalisation layer with affine parameters{why}, and all draws are draws of these",
+            hint="use a network with BatchNorm, GroupNorm, LayerNorm or InstanceNorm layers",
         )
     # Only now, so that an error above leaves the network untouched.
     for module, kind in kinds:

@@ -27,7 +27,7 @@ class AffineDraws:
         return self.weight.shape[0]
 
     def after(self, weight: Tensor, bias: Tensor) -> AffineDraws:
-        """The same draws with one without any noise before them, of the affine ``[T]`` given."""
+        """Return the same draws with one without any noise before them, of the affine ``[T]`` given."""
         gamma, beta = torch.cat([weight[None], self.weight]), torch.cat([bias[None], self.bias])
         return AffineDraws(gamma, beta, tuple(replace(layer, seeds=(None, *layer.seeds)) for layer in self.dropout))
 
@@ -77,25 +77,25 @@ class FoldedDraws:
         return self.draws
 
     def frozen_outside(self, chosen: Sequence[bool]) -> FoldedDraws:
-        """The same draws without gradients at the sites that are not chosen: what lies before the first chosen one keeps
+        """Return the same draws without gradients at the sites that are not chosen: what lies before the first chosen one keeps
         no activations, and nothing goes back through it."""
         pairs = zip(self.sites, chosen, strict=True)
         sites = (s if kept else replace(s, scale=s.scale.detach(), shift=s.shift.detach()) for s, kept in pairs)
         return replace(self, sites=tuple(sites))
 
     def part(self, first: int, last: int) -> FoldedDraws:
-        """The draws first..last-1."""
+        """Return the draws first..last-1."""
         dropout = tuple(layer.part(first, last) for layer in self.dropout)
         return FoldedDraws(tuple(site.part(first, last) for site in self.sites), last - first, dropout)
 
 
 def in_encoder(name: str) -> bool:
-    """Whether the name of a module, a parameter or a buffer says that it belongs to a network's encoder."""
+    """Return whether the name of a module, a parameter or a buffer says that it belongs to a network's encoder."""
     return not {"encoder", "backbone"}.isdisjoint(name.split("."))
 
 
 def in_scope(scope: str, names: Sequence[str], narrower: str | None = None) -> list[bool]:
-    """One flag for each site name, in network order; InputError for an unknown form, or where no site matches.
+    """Return one flag for each site name, in network order; InputError for an unknown form, or where no site matches.
 
     Args:
         scope: ``all``, ``encoder``, ``decoder`` (what is not the encoder), ``last:N`` sites, ``every:N``-th site, or
@@ -107,25 +107,29 @@ def in_scope(scope: str, names: Sequence[str], narrower: str | None = None) -> l
         flags = [True] * len(names)
     elif scope in ("encoder", "decoder"):
         if not any(encoder):
-            given = f"scope '{scope}'"
-            raise InputError(given, "a network with a part named encoder or backbone", "give a regular expression")
+            raise InputError(
+                f"scope '{scope}' needs a network with a part named encoder or backbone",
+                hint="give a regular expression",
+            )
         flags = encoder if scope == "encoder" else [not e for e in encoder]
     elif match := re.fullmatch(r"(last|every):(\d+)", scope):
         count = int(match[2])
         if count < 1:
-            raise InputError(f"scope '{scope}'", "a number of at least 1", "")
+            raise InputError(f"scope '{scope}' does not name a number of at least 1")
         last = match[1] == "last"
         flags = [i >= len(names) - count if last else i % count == 0 for i in range(len(names))]
     else:
         try:
             pattern = re.compile(scope)
         except re.error as error:
-            expected = "all, encoder, decoder, last:N, every:N or a regular expression"
-            raise InputError(f"scope '{scope}' ({error})", expected, "repair it") from error
+            forms = "all, encoder, decoder, last:N, every:N or a regular expression"
+            raise InputError(f"scope '{scope}' is none of {forms} ({error})") from error
         flags = [bool(pattern.search(name)) for name in names]
     if not any(flags):
-        given = f"scope '{scope}' matches no norm site"
-        raise InputError(given, f"a part of names such as {names[0]}", "see segunc doctor")
+        raise InputError(
+            f"scope '{scope}' matches no normalisation layer; they have names such as {names[0]}",
+            hint="segunc doctor lists them",
+        )
     return flags if narrower is None else [a and b for a, b in zip(flags, in_scope(narrower, names), strict=True)]
 
 
@@ -144,7 +148,7 @@ class AffineLayout:
     def __init__(self, network: nn.Module) -> None:
         found = [(name, module) for name, module in network.named_modules() if isinstance(module, StochasticSite)]
         if not found:
-            raise InputError("the network is not converted", "a converted network", "call segunc.convert on it first")
+            raise InputError("the network is not converted", hint="call segunc.convert on it first")
         layers = [cast(Any, module) for _, module in found]
         self.names = tuple(name for name, _ in found)
         self.channels = tuple(int(layer.weight.numel()) for layer in layers)
@@ -174,23 +178,23 @@ class AffineLayout:
         return self.weight.device
 
     def _site_mask(self, chosen: Sequence[bool]) -> Tensor:
-        """``[T]`` from one flag a site."""
+        """Return ``[T]`` from one flag a site."""
         each = torch.tensor(self.channels)
         return torch.repeat_interleave(torch.tensor(chosen), each, output_size=self.total).to(self.device)
 
     def mask(self, scope: str, narrower: str | None = None) -> Tensor:
-        """``[T]`` bool: the channels of the sites that lie in a scope and in a narrower one, if any."""
+        """Return ``[T]`` bool: the channels of the sites that lie in a scope and in a narrower one, if any."""
         if (scope, narrower) not in self._masks:
             self._masks[scope, narrower] = self._site_mask(in_scope(scope, self.names, narrower))
         return self._masks[scope, narrower]
 
     def free(self, scope: str, narrower: str | None = None) -> Tensor:
-        """``[2, T]`` bool: the gammas, and the betas that there are, of :meth:`mask`."""
+        """Return ``[2, T]`` bool: the gammas, and the betas that there are, of :meth:`mask`."""
         mask = self.mask(scope, narrower)
         return torch.stack([mask, mask & self.has_bias])
 
     def reached(self) -> list[bool]:
-        """For each site whether a drawn forward came through it."""
+        """Return for each site whether a drawn forward came through it."""
         return [state.reached for state in self._states]
 
     @torch.no_grad()
@@ -204,7 +208,7 @@ class AffineLayout:
         self.weight, self.bias = weight.to(self.device), torch.where(self.has_bias, bias.to(self.device), 0.0)
 
     def fold(self, draws: AffineDraws, dtype: torch.dtype | None = None, *, share: bool = False) -> FoldedDraws:
-        """Statistics folded into the affine and cut by site, once for a run.
+        """Return statistics folded into the affine and cut by site, once for a run.
 
         Args:
             dtype: of the activations; None is that of the draws.
@@ -215,9 +219,10 @@ class AffineLayout:
             InputError: the draws are of another layout.
         """
         if draws.weight.shape != draws.bias.shape or draws.weight.shape[1] != self.total:
-            shape = tuple(draws.weight.shape)
-            given = f"draws of shape {shape}"
-            raise InputError(given, f"[S, {self.total}] for this network", "make them from its layout")
+            raise InputError(
+                f"draws of shape {tuple(draws.weight.shape)} are not [S, {self.total}], as this network's are",
+                hint="make them from its layout",
+            )
         scale, shift = fold(draws.weight, draws.bias, self.mean, self.inverse)
         # Split, not sliced: the gradient of each slice would fill a tensor of the whole layout's size.
         sites, agreeing = [], [False] * len(self.names)
@@ -240,7 +245,7 @@ class AffineLayout:
         """
         folded = self.fold(draws) if isinstance(draws, AffineDraws) else draws
         if any(state.scale is not None for state in self._states):
-            raise InputError("draws are active already", "one set of draws at a time", "leave the first context before")
+            raise InputError("draws are active already", hint="leave the first context before")
         # The fused transformer layer of PyTorch reads its norms' parameters and never calls them.
         fast_path = torch.backends.mha.get_fastpath_enabled()
         torch.backends.mha.set_fastpath_enabled(False)

@@ -20,17 +20,17 @@ DEFAULT_SCHEME: Scheme = "latin-hypercube"
 
 
 def mix_seed(*parts: int) -> int:
-    """One 63-bit seed from several integers (numpy's SeedSequence hash); the order matters."""
+    """Return one 63-bit seed from several integers (numpy's SeedSequence hash); the order matters."""
     return int(np.random.SeedSequence([p & 0xFFFFFFFFFFFFFFFF for p in parts]).generate_state(1, np.uint64)[0] >> 1)
 
 
 def draw_noise(seed: int, draws: Sequence[int], length: int) -> Tensor:
-    """Standard normal ``[len(draws), length]`` float32 on the CPU; row i depends on (seed, draws[i]) alone."""
+    """Return standard normal ``[len(draws), length]`` float32 on the CPU; row i depends on (seed, draws[i]) alone."""
     return torch.from_numpy(np.stack([_generator(seed, s).standard_normal(length, dtype=np.float32) for s in draws]))
 
 
 def draw_uniform(seed: int, draws: Sequence[int], length: int) -> Tensor:
-    """Uniform numbers in [0, 1) as :func:`draw_noise` makes normal ones: ``[len(draws), length]`` float32."""
+    """Return uniform numbers in [0, 1) as :func:`draw_noise` makes normal ones: ``[len(draws), length]`` float32."""
     return torch.from_numpy(np.stack([_generator(seed, s).random(length, dtype=np.float32) for s in draws]))
 
 
@@ -59,17 +59,17 @@ class NoiseSource:
 
     def __post_init__(self) -> None:
         if self.scheme not in SCHEMES:
-            raise InputError(f"draw scheme '{self.scheme}'", f"one of {', '.join(SCHEMES)}", "check the spelling")
+            raise InputError(f"draw scheme '{self.scheme}' is none of {', '.join(SCHEMES)}", hint="check the spelling")
         if self.scheme == "latin-hypercube" and self.total is None:
-            raise InputError("a Latin hypercube without its number of draws", "total", "give the number of draws")
+            raise InputError("a Latin hypercube needs its number of draws", hint="give total")
 
     @classmethod
     def of(cls, seed: int | NoiseSource) -> NoiseSource:
-        """Independent draws from a seed; a source as it is."""
+        """Return independent draws from a seed; a source as it is."""
         return seed if isinstance(seed, NoiseSource) else cls(seed)
 
     def normal(self, draws: Sequence[int], length: int, *, members: int = 1) -> Tensor:
-        """Standard normal numbers, float32 ``[len(draws), length]`` on the CPU, for draw numbers of at least 0 and M members."""
+        """Return standard normal numbers, float32 ``[len(draws), length]`` on the CPU, for draw numbers of at least 0 and M members."""
         if self.scheme == "latin-hypercube":
             # torch's inverse normal distribution function is vectorised and exact to float64's rounding.
             normal: Tensor = torch.special.ndtri(torch.from_numpy(self._stratified(draws, length, members)))
@@ -78,7 +78,7 @@ class NoiseSource:
         return draw_noise(self.seed, sources, length) * torch.where(odd, -1.0, 1.0)
 
     def uniform(self, draws: Sequence[int], length: int, *, members: int = 1) -> Tensor:
-        """Numbers uniform in 0..1, float32 ``[len(draws), length]``; arguments as in :meth:`normal`."""
+        """Return numbers uniform in 0..1, float32 ``[len(draws), length]``; arguments as in :meth:`normal`."""
         if self.scheme == "latin-hypercube":
             return torch.from_numpy(self._stratified(draws, length, members)).float()
         sources, odd = self._sources(draws, members)
@@ -86,7 +86,7 @@ class NoiseSource:
         return torch.where(odd, 1.0 - uniform, uniform)
 
     def _sources(self, draws: Sequence[int], members: int) -> tuple[list[int], Tensor]:
-        """The draws whose numbers are used, and ``[len(draws), 1]`` whether they are mirrored."""
+        """Return the draws whose numbers are used, and ``[len(draws), 1]`` whether they are mirrored."""
         odd = [self.scheme == "antithetic" and (s // members) % 2 == 1 for s in draws]
         return [s - members if o else s for s, o in zip(draws, odd, strict=True)], torch.tensor(odd)[:, None]
 
@@ -99,7 +99,7 @@ class NoiseSource:
             member, index = draw % members, draw // members
             strata = len(range(member, self.total, members))
             if index >= strata:
-                raise InputError(f"draw {draw} of {self.total}", f"draws 0 to {self.total - 1}")
+                raise InputError(f"draw {draw} is beyond the last of {self.total} draws, {self.total - 1}")
             if member not in orders:
                 keys = _generator(self.seed, member, 1).random((length, strata), dtype=np.float32)
                 orders[member] = keys.argsort(1, kind="stable")

@@ -31,11 +31,11 @@ class Stored(Protocol):
     def members(self) -> int: ...
 
     def tensors(self) -> dict[str, Tensor]:
-        """What ``posterior.safetensors`` holds."""
+        """Return what ``posterior.safetensors`` holds."""
         return {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
 
     def settings(self) -> dict[str, Any]:
-        """What ``posterior.json`` holds beside the sites."""
+        """Return what ``posterior.json`` holds beside the sites."""
         return {name: value for name, value in vars(self).items() if not isinstance(value, Tensor)}
 
 
@@ -44,7 +44,7 @@ class Posterior(Stored, Protocol):
     """A way to make affine draws over one network."""
 
     def affine(self, layout: AffineLayout, draws: Sequence[int], seed: Seed, scope: str | None = None) -> AffineDraws:
-        """The draws with the given numbers; each depends on (seed, number) alone.
+        """Return the draws with the given numbers; each depends on (seed, number) alone.
 
         Args:
             layout: of the network that the posterior belongs to.
@@ -55,7 +55,7 @@ class Posterior(Stored, Protocol):
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor], settings: Mapping[str, Any]) -> Self:
-        """The posterior that gave these :meth:`tensors` and :meth:`settings` (among other keys); a KeyError for one that lacks."""
+        """Return the posterior that gave these :meth:`tensors` and :meth:`settings` (among other keys); a KeyError for one that lacks."""
         names = signature(cls).parameters
         return cls(**{name: tensors[name] if name in tensors else settings[name] for name in names})
 
@@ -99,17 +99,16 @@ class Prior:
     def __post_init__(self) -> None:
         if not (self.scale > 0 and self.effective_pixels > 0 and self.temperature >= 0):
             raise InputError(
-                f"prior_scale {self.scale}, effective_pixels {self.effective_pixels}, temperature {self.temperature}",
-                "positive numbers, a temperature of at least 0",
-                "repair the configuration",
+                f"prior_scale {self.scale}, effective_pixels {self.effective_pixels}, temperature {self.temperature}: the first "
+                "two have to be positive, the temperature at least 0"
             )
 
     def centre(self, layout: AffineLayout) -> Tensor:
-        """``[2, T]`` gamma (row 0) and beta (row 1) at the prior's mean."""
+        """Return ``[2, T]`` gamma (row 0) and beta (row 1) at the prior's mean."""
         return (1.0 if self.mean == "base" else 0.0) * layout.affine
 
     def energy(self, affine: Tensor, layout: AffineLayout, scope: str) -> Tensor:
-        """``|theta - theta_prior|^2 / (2 s^2 N_eff)`` of ``[2, T]`` over a scope, a scalar: what a mean-pixel loss is added."""
+        """Return ``|theta - theta_prior|^2 / (2 s^2 N_eff)`` of ``[2, T]`` over a scope, a scalar: what a mean-pixel loss is added."""
         square = (affine - self.centre(layout)).square()
         gamma, beta = (row[free].sum() for row, free in zip(square, layout.free(scope), strict=True))
         distance: Tensor = gamma + beta
@@ -135,30 +134,30 @@ class Trainable(nn.Module, ABC, Generic[P]):
 
     @abstractmethod
     def posterior(self, layout: AffineLayout) -> P:
-        """The posterior of the parameters as they are, differentiable in them."""
+        """Return the posterior of the parameters as they are, differentiable in them."""
 
     @abstractmethod
     def regulariser(self, layout: AffineLayout, member: int) -> Tensor:
-        """The negative log prior, or the KL, divided by N_eff; a scalar."""
+        """Return the negative log prior, or the KL, divided by N_eff; a scalar."""
 
     def within_scope(self, affine: Tensor, layout: AffineLayout) -> Tensor:
-        """``[2, T]`` gamma and beta inside the scope, the base's outside of it and where a layer has no beta."""
+        """Return ``[2, T]`` gamma and beta inside the scope, the base's outside of it and where a layer has no beta."""
         return torch.where(layout.free(self.scope), affine, layout.affine)
 
     def class_weights(self, weights: Tensor, member: int) -> Tensor:
-        """``[C]`` weights in the cross-entropy of a member's step."""
+        """Return ``[C]`` weights in the cross-entropy of a member's step."""
         return weights
 
     def others(self, member: int) -> list[nn.Parameter]:
-        """The parameters that do not train while a member does."""
+        """Return the parameters that do not train while a member does."""
         return []
 
     def parameter_groups(self) -> list[dict[str, Any]]:
-        """Parameter groups of the optimiser; a group may have an ``lr`` of its own."""
+        """Return parameter groups of the optimiser; a group may have an ``lr`` of its own."""
         return [{"params": list(self.parameters())}]
 
     def schedule(self, optimizer: Optimizer) -> LRScheduler | None:
-        """A schedule of its own, in place of the one that the settings name."""
+        """Return a schedule of its own, in place of the one that the settings name."""
         return None
 
     def check_steps(self, steps: int) -> None:

@@ -8,6 +8,7 @@ path always normalises with running statistics where the layer has them, whateve
 from __future__ import annotations
 
 import copy
+import functools
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
@@ -41,18 +42,14 @@ class SiteState:
     trained: bool = False  # whether the last drawn forward needs gradients of its draws
 
 
-_CLASSES: dict[tuple[type, type], type] = {}
-
-
+@functools.cache
 def with_mixin(mixin: type, layer: type, prefix: str) -> type:
-    """A layer's class with a mixin in front; one for each class."""
-    if (mixin, layer) not in _CLASSES:
-        _CLASSES[mixin, layer] = type(f"{prefix}{layer.__name__}", (mixin, layer), {"__module__": layer.__module__})
-    return _CLASSES[mixin, layer]
+    """Return a layer's class with a mixin in front; one for each class."""
+    return type(f"{prefix}{layer.__name__}", (mixin, layer), {"__module__": layer.__module__})
 
 
 def rows_of_a_draw(x: Tensor, draws: int, what: str) -> int:
-    """How many rows of ``x`` meet each draw: x is draw-major, rows ``k * i .. k * (i + 1) - 1`` belong to draw i; a tensor that
+    """Return how many rows of ``x`` meet each draw: x is draw-major, rows ``k * i .. k * (i + 1) - 1`` belong to draw i; a tensor that
     the engine marked as the same for all draws has one row for each frame, and each draw meets them all. InputError where the
     batch is not a whole number of draws."""
     rows = x.shape[0]
@@ -60,9 +57,9 @@ def rows_of_a_draw(x: Tensor, draws: int, what: str) -> int:
         return rows
     if rows % draws:
         raise InputError(
-            f"a {what} with a first axis of {rows} under {draws} draws",
-            "a batch axis that is a multiple of the draws",
-            "this network does not keep the batch outermost; sample it one draw at a time (chunk 1)",
+            f"a {what} has a first axis of {rows}, which is no multiple of {draws} draws: this network does not keep the batch "
+            "outermost",
+            hint="sample it one draw at a time, --chunk 1",
         )
     return rows // draws
 
@@ -80,8 +77,10 @@ class StochasticSite:
             return cast(Tensor, super().forward(*args, **kwargs))  # type: ignore[misc]
         x, *others = (*args, *kwargs.values())
         if any(other is not None for other in others):
-            given = f"a normalisation layer of type {type(self).__name__} that is called with further arguments"
-            raise InputError(given, "its input alone", "leave them out, or keep the layer from conversion")
+            raise InputError(
+                f"a normalisation layer of type {type(self).__name__} is called with more than its input",
+                hint="leave further arguments out, or keep the layer from conversion",
+            )
         state.reached = True
         state.trained = state.scale.requires_grad
         if state.trained and not torch.is_grad_enabled():
@@ -91,9 +90,8 @@ class StochasticSite:
     def _without_gradient(self, reason: str) -> InputError:
         """Gradient checkpointing would give the affine parameters gradients of 0, or of another draw."""
         return InputError(
-            f"a normalisation layer of type {type(self).__name__} that {reason}",
-            "a network that keeps its activations for backward",
-            "switch gradient checkpointing (set_grad_checkpointing(False)) and torch.no_grad inside the network off",
+            f"a normalisation layer of type {type(self).__name__} {reason}",
+            hint="switch gradient checkpointing (set_grad_checkpointing(False)) and torch.no_grad inside the network off",
         )
 
     def extra_repr(self) -> str:
@@ -101,7 +99,7 @@ class StochasticSite:
 
 
 def drawn_forward(layer: nn.Module, state: SiteState, x: Tensor) -> Tensor:
-    """The layer with the drawn affine; see :func:`rows_of_a_draw`."""
+    """Return the layer with the drawn affine; see :func:`rows_of_a_draw`."""
     assert state.scale is not None
     assert state.shift is not None
     each = rows_of_a_draw(x, state.scale.shape[0], "layer input")
@@ -118,7 +116,7 @@ def drawn_forward(layer: nn.Module, state: SiteState, x: Tensor) -> Tensor:
 
 
 def _normalise(layer: nn.Module, kind: Kind, x: Tensor) -> Tensor:
-    """The layer's normalisation without its affine; kinds with folded statistics return ``x`` itself."""
+    """Return the layer's normalisation without its affine; kinds with folded statistics return ``x`` itself."""
     module = cast(Any, layer)
     if kind == "group":
         return F.group_norm(x, module.num_groups, None, None, module.eps)
@@ -135,7 +133,7 @@ def _normalise(layer: nn.Module, kind: Kind, x: Tensor) -> Tensor:
 
 
 def _rows(values: Tensor, x: Tensor, each: int, channels_first: bool, layer: nn.Module) -> Tensor:
-    """``[S, C]`` as ``each`` rows a draw (one for all if S = 1), shaped to broadcast along the channel axis of ``x``."""
+    """Return ``[S, C]`` as ``each`` rows a draw (one for all if S = 1), shaped to broadcast along the channel axis of ``x``."""
     values = values.to(x.dtype)
     if each > 1 and len(values) > 1:
         values = values.repeat_interleave(each, 0)
@@ -153,7 +151,7 @@ def _frozen_batch_norms() -> tuple[type, ...]:
 
 
 def classify(layer: nn.Module) -> tuple[Kind | None, str]:
-    """The kind of a normalisation layer, or None with the reason why its affine cannot be drawn: "" for another module.
+    """Return the kind of a normalisation layer, or None with the reason why its affine cannot be drawn: "" for another module.
     InputError for BatchNorm without running statistics, or a layer without materialised parameters."""
     module = cast(Any, layer)
     kind: Kind | None = None
@@ -178,13 +176,11 @@ def classify(layer: nn.Module) -> tuple[Kind | None, str]:
     if "weight" not in layer._parameters and "weight" not in layer._buffers:
         return None, "its weight is computed from other parameters (weight_norm, spectral_norm)"
     if nn.parameter.is_lazy(module.weight):
-        given = f"{type(layer).__name__} has not seen its first input"
-        raise InputError(given, "initialised parameters", "run one batch first")
+        raise InputError(f"{type(layer).__name__} has not seen its first input", hint="run one batch first")
     if kind == "batch" and module.running_mean is None:
         raise InputError(
             f"{type(layer).__name__} without running statistics couples the draws of a batch",
-            "BatchNorm with track_running_stats=True",
-            "train with running statistics, or use GroupNorm",
+            hint="train with track_running_stats=True, or use GroupNorm",
         )
     probe = _probe_input(layer, kind)
     if kind == "layer" and len(module.normalized_shape) == 1 and _accepts_channels_first(layer):
@@ -196,14 +192,14 @@ def classify(layer: nn.Module) -> tuple[Kind | None, str]:
 
 
 def own_affine(layer: nn.Module) -> tuple[Tensor, Tensor]:
-    """The layer's own gamma and beta, flat ``[C]`` float32 (beta 0 where it has none)."""
+    """Return the layer's own gamma and beta, flat ``[C]`` float32 (beta 0 where it has none)."""
     weight = cast(Tensor, layer.weight).detach().float().flatten()
     bias = getattr(layer, "bias", None)
     return weight, torch.zeros_like(weight) if bias is None else bias.detach().float().flatten()
 
 
 def statistics(layer: nn.Module, kind: Kind) -> tuple[Tensor, Tensor]:
-    """(mean, 1 / s) by which gamma and beta fold onto the raw input, ``[C]`` float32; (0, 1) where nothing folds."""
+    """Return (mean, 1 / s) by which gamma and beta fold onto the raw input, ``[C]`` float32; (0, 1) where nothing folds."""
     module = cast(Any, layer)
     if kind != "batch":
         zeros = torch.zeros(module.weight.numel(), device=module.weight.device)
@@ -212,7 +208,7 @@ def statistics(layer: nn.Module, kind: Kind) -> tuple[Tensor, Tensor]:
 
 
 def fold(weight: Tensor, bias: Tensor, mean: Tensor, inverse: Tensor) -> tuple[Tensor, Tensor]:
-    """Scale and shift on the raw input of ``weight * (x - mean) * inverse + bias``; ``[..., C]`` each."""
+    """Return scale and shift on the raw input of ``weight * (x - mean) * inverse + bias``; ``[..., C]`` each."""
     scale = weight * inverse
     return scale, bias - mean * scale
 
@@ -233,7 +229,7 @@ def _probe_input(layer: nn.Module, kind: Kind) -> Tensor:
 
 
 def _accepts_channels_first(layer: nn.Module) -> bool:
-    """Whether a LayerNorm subclass normalises axis 1 of a 4-D input, found by calling it."""
+    """Return whether a LayerNorm subclass normalises axis 1 of a 4-D input, found by calling it."""
     if type(layer) is nn.LayerNorm:
         return False
     try:
@@ -245,7 +241,7 @@ def _accepts_channels_first(layer: nn.Module) -> bool:
 
 
 def _same_as_original(layer: nn.Module, kind: Kind, probe: Tensor) -> bool:
-    """Whether the drawn path with the layer's own affine reproduces its forward on an input, channel by channel."""
+    """Return whether the drawn path with the layer's own affine reproduces its forward on an input, channel by channel."""
     training = layer.training
     layer.eval()
     try:
@@ -270,7 +266,7 @@ def _same_as_original(layer: nn.Module, kind: Kind, probe: Tensor) -> bool:
 
 
 def _same_at_any_scale(layer: nn.Module, kind: Kind, probe: Tensor) -> bool:
-    """Whether :func:`_same_as_original` holds for copies of the layer with random parameters and statistics of several
+    """Return whether :func:`_same_as_original` holds for copies of the layer with random parameters and statistics of several
     magnitudes and both signs. A layer with an activation or a clamp inside fails, even if its own parameters hide that:
     a gamma of 0, a dead channel, values that stay below the clamp."""
     generator = torch.Generator().manual_seed(1)
@@ -292,14 +288,5 @@ def _same_at_any_scale(layer: nn.Module, kind: Kind, probe: Tensor) -> bool:
 
 _MAGNITUDES = (0.01, 1.0, 30.0, 1000.0, 1e6)
 """Of inputs, parameters and outputs: before and behind the limits of clamps that occur (1, 6, 20, 100, 65504)."""
-_TORCH_FORWARDS = frozenset(
-    cls.forward
-    for cls in (
-        _BatchNorm,
-        nn.SyncBatchNorm,
-        _InstanceNorm,
-        nn.GroupNorm,
-        nn.LayerNorm,
-        getattr(nn, "RMSNorm", nn.LayerNorm),
-    )
-)
+_TORCH_LAYERS = (_BatchNorm, nn.SyncBatchNorm, _InstanceNorm, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)
+_TORCH_FORWARDS = frozenset(layer.forward for layer in _TORCH_LAYERS)

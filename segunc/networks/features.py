@@ -162,26 +162,6 @@ def _too_small(images: Tensor) -> InputError:
     return InputError(f"an image of {height} x {width} is smaller than the stride of the encoder", hint="enlarge it")
 
 
-def candidate_layers(network: nn.Module, within: Sequence[str], images: Tensor) -> list[str]:
-    """Return the names of modules that make maps at strides of 8 to 32 and lie at most two levels below those named ``within``; the
-    outermost of several that give the same map. ``images`` are ``[1, 3, H, W]`` in 0..1 to try them on."""
-    made: dict[int, tuple[str, Any]] = {}
-    names = {
-        module: name
-        for name, module in network.named_modules()
-        for root in within
-        if name.startswith(f"{root}.") and name.removeprefix(f"{root}.").count(".") < 2
-    }
-
-    def keep(module: nn.Module, inputs: Any, output: Any) -> None:
-        if getattr(output, "ndim", 0) == 4 and 8 <= round(images.shape[-2] / output.shape[-2]) <= 32:
-            made[id(output)] = (names[module], output)  # with the output, whose number no other may get
-
-    with hooked(names, keep), torch.inference_mode():
-        network(images)
-    return [name for name, _ in made.values()]
-
-
 def deepest_layer(network: nn.Module, encoder: nn.Module) -> str:
     """Return the name in ``network`` of the module that makes the last and deepest map of an encoder of smp."""
     names = {module: name for name, module in network.named_modules()}

@@ -28,6 +28,7 @@ from segunc.core.bounds import NonNegativeFloat, NonNegativeInt, PositiveFloat, 
 from segunc.core.device import resolve_device
 from segunc.core.errors import InputError, one_line
 from segunc.networks.files import POSTERIOR, save_network
+from segunc.networks.network import SegmentationNetwork
 from segunc.posteriors.fitting import finetuning
 from segunc.posteriors.methods import Method
 from segunc.posteriors.model import Model
@@ -70,18 +71,22 @@ class ABNNPosterior(Posterior):
         reshift: Tensor | None = None,
     ) -> None:
         if not 0 <= alpha < math.inf:
-            raise InputError(f"alpha {alpha}", "a number of at least 0", "0.05 to 0.2 are usual")
+            raise InputError(f"alpha {alpha} is no number of at least 0", hint="0.05 to 0.2 are usual")
         if gamma.ndim != 2 or gamma.shape != beta.shape or len(gamma) == 0:
-            raise InputError(f"gamma {tuple(gamma.shape)} and beta {tuple(beta.shape)}", "both [M, T], M at least 1")
-        for given in (rescale, reshift):
-            if given is not None and given.shape != gamma.shape:
-                raise InputError(f"statistics of the shape {tuple(given.shape)}", f"[M, T] = {tuple(gamma.shape)}")
+            raise InputError(
+                f"gamma {tuple(gamma.shape)} and beta {tuple(beta.shape)} are not both [M, T] with M of at least 1"
+            )
+        for correction in (rescale, reshift):
+            if correction is not None and correction.shape != gamma.shape:
+                raise InputError(
+                    f"a statistics correction has the shape {tuple(correction.shape)}, gamma {tuple(gamma.shape)}"
+                )
         self.gamma, self.beta, self.alpha, self.scope = gamma, beta, float(alpha), scope
         self.rescale, self.reshift = rescale, reshift
 
     @classmethod
     def around(cls, layout: AffineLayout, alpha: float, members: int = 1, scope: str = "all") -> ABNNPosterior:
-        """Members at the trained affine parameters: a Bayesian network without any training."""
+        """Return members at the trained affine parameters: a Bayesian network without any training."""
         return cls(layout.weight.repeat(members, 1), layout.bias.repeat(members, 1), alpha, scope)
 
     @property
@@ -101,7 +106,7 @@ class ABNNPosterior(Posterior):
         return AffineDraws(gamma, beta)
 
     def with_alpha(self, alpha: float) -> ABNNPosterior:
-        """The same members with another noise scale; their statistics stay those that were estimated for their own."""
+        """Return the same members with another noise scale; their statistics stay those that were estimated for the first one."""
         return ABNNPosterior(self.gamma, self.beta, alpha, self.scope, self.rescale, self.reshift)
 
     def settings(self) -> dict[str, Any]:
@@ -110,7 +115,9 @@ class ABNNPosterior(Posterior):
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor], settings: Mapping[str, Any]) -> Self:
         if settings["noise"] != "channel":
-            raise InputError(f"an ABNN with noise '{settings['noise']}'", "noise 'channel'", "fine-tune it again")
+            raise InputError(
+                f"an ABNN has noise '{settings['noise']}', and only 'channel' is known", hint="fine-tune it again"
+            )
         statistics = tensors.get("rescale"), tensors.get("reshift")
         return cls(tensors["gamma"], tensors["beta"], settings["alpha"], settings["scope"], *statistics)
 
@@ -162,13 +169,13 @@ class ABNN(AffineTrainingConfig):
 
     @property
     def uses_data(self) -> dict[str, str]:
-        """The splits that are looked at, each with the setting that asks for it; none is needed where there is none."""
-        asked = {
+        """The splits that are looked at, each with the setting that asks for it."""
+        reasons = {
             "abnn.statistics reestimated": (self.reestimates, "train"),
             f"abnn.epochs {self.epochs}": (self.epochs, "train"),
             "the selection of abnn.alpha": (self.given_alpha is None, "val"),
         }
-        return {split: why for why, (needed, split) in asked.items() if needed}
+        return {split: why for why, (needed, split) in reasons.items() if needed}
 
     @property
     def reestimates(self) -> bool:
@@ -201,13 +208,13 @@ class ABNN(AffineTrainingConfig):
             PartialFailure: the loss becomes NaN or infinite.
         """
         if base.bayesian:
-            raise InputError("a base that is Bayesian already", "a deterministic network", "segunc.load of its base")
+            raise InputError("the base is Bayesian already", hint="load its deterministic base with segunc.load")
         if self.given_alpha is None or (train is None and self.statistics == "reestimated"):
             need = "alpha_grid" if self.given_alpha is None else "statistics reestimated"
-            raise InputError(f"{need} without data", "alpha and frozen statistics", "segunc.finetune selects on data")
-        network, target = copy.deepcopy(base.network), resolve_device(device)
+            raise InputError(f"{need} needs data", hint="give alpha and frozen statistics, or use segunc.finetune")
+        network = copy.deepcopy(base.network)
         report = convert(network.body)
-        network.to(target).to(memory_format=torch.channels_last)
+        network.to(resolve_device(device)).to(memory_format=torch.channels_last)
         layout, alpha = AffineLayout(network), self.given_alpha
         record: dict[str, Any] = {"seed": self.seed, "provenance": {"settings": asdict(self)}}
         if train is None:
@@ -215,23 +222,28 @@ class ABNN(AffineTrainingConfig):
             in_scope(self.scope, layout.names)
             return Model(network, posterior, base.sha256, "", report, record)
         settings = replace(self, epochs=self.epochs or 2)
-        make = lambda layout: Members(layout, network.description.num_classes, settings, alpha)  # noqa: E731
-        tuner = AffineTuner(network, network.description.num_classes, make, settings).to(target)
-        batches = len(cast(Sequence[Any], train))
-        steps = int(min(batches * settings.epochs, settings.max_steps or math.inf)) * settings.members
-        if not batches:
-            raise InputError("a training loader without a batch", "at least one", "check its data set and batch size")
-        optimizer, schedule = tuner.optimizer(steps)
-        passes = chain.from_iterable(train for _ in range(-(-steps // batches)))
-        for step, (images, labels) in enumerate(map(unpack_batch, islice(passes, steps))):
-            tuner.loss(images.to(target), labels.to(target), step).backward()  # type: ignore[no-untyped-call]
-            optimizer.step()
-            optimizer.zero_grad()
-            schedule.step()
-        posterior = tuner.posterior()
+        posterior = _train(network, settings, alpha, train)
         if settings.reestimates:
             posterior = with_own_statistics(network, posterior, lambda: map(unpack_batch, train), self.seed)
         return Model(network, posterior, base.sha256, "", report, record)
+
+
+def _train(network: SegmentationNetwork, settings: ABNN, alpha: float, train: Iterable[Any]) -> ABNNPosterior:
+    """Return members that were trained on a loader in a plain loop of torch, over a converted network on its device."""
+    classes, device = network.description.num_classes, next(network.parameters()).device
+    tuner = AffineTuner(network, classes, lambda layout: Members(layout, classes, settings, alpha), settings).to(device)
+    batches = len(cast(Sequence[Any], train))
+    if not batches:
+        raise InputError("the training loader holds no batch", hint="check its data set and batch size")
+    steps = int(min(batches * settings.epochs, settings.max_steps or math.inf)) * settings.members
+    optimizer, schedule = tuner.optimizer(steps)
+    passes = chain.from_iterable(train for _ in range(-(-steps // batches)))
+    for step, (images, labels) in enumerate(map(unpack_batch, islice(passes, steps))):
+        tuner.loss(images.to(device), labels.to(device), step).backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        optimizer.zero_grad()
+        schedule.step()
+    return tuner.posterior()
 
 
 @contextmanager
@@ -271,7 +283,7 @@ class Members(Trainable[ABNNPosterior]):
     def __init__(self, layout: AffineLayout, num_classes: int, config: ABNN, alpha: float) -> None:
         count = config.random_classes
         if count > num_classes:
-            raise InputError(f"{count} random classes of {num_classes}", f"0 to {num_classes}", "lower random_classes")
+            raise InputError(f"{count} random classes are more than {num_classes} classes", hint="lower random_classes")
         super().__init__(config.scope, config.prior(mean=config.prior_mean))
         self.members, self.alpha = config.members, alpha
         self.gamma = nn.ParameterList([nn.Parameter(layout.weight.clone()) for _ in range(self.members)])
@@ -285,7 +297,7 @@ class Members(Trainable[ABNNPosterior]):
         self.register_buffer("emphasis", emphasis, persistent=False)
 
     def member_affine(self, layout: AffineLayout, member: int) -> Tensor:
-        """``[2, T]`` of a member, the base's outside of the scope."""
+        """Return ``[2, T]`` of a member, the base's outside of the scope."""
         return self.within_scope(torch.stack([self.gamma[member], self.beta[member]]), layout)
 
     def posterior(self, layout: AffineLayout) -> ABNNPosterior:
@@ -393,7 +405,7 @@ def finetune_abnn(run: FinetuneRun[ABNN]) -> dict[str, Any]:
 def with_own_statistics(
     network: nn.Module, posterior: ABNNPosterior, epoch: Callable[[], Iterable[tuple[Tensor, Tensor]]], seed: int
 ) -> ABNNPosterior:
-    """A posterior of one noise scale with the running statistics of its members under this noise.
+    """Return a posterior of one noise scale with the running statistics of its members under this noise.
 
     Args:
         network: converted, on its device; it is not changed.
@@ -414,7 +426,7 @@ def with_own_statistics(
 def reestimate(
     network: nn.Module, posterior: ABNNPosterior, member: int, batches: Iterable[Tensor], seed: int = 0
 ) -> tuple[Tensor, Tensor]:
-    """``rescale`` and ``reshift`` ``[T]`` of :class:`ABNNPosterior`, which replace the base's running statistics by a member's own.
+    """Return ``rescale`` and ``reshift`` ``[T]`` of :class:`ABNNPosterior`, which replace the base's running statistics by a member's own.
 
     A draw of the member meets each batch in a copy of the network whose BatchNorm layers normalise with the batch. Over all draws
     and batches the mean is the mean of the means, and the variance the mean of the variances and the variance of the means (the law of
@@ -431,15 +443,15 @@ def reestimate(
     try:
         base, twin = AffineLayout(network), copy.deepcopy(network)
     except RuntimeError as error:
-        given = f"a network that cannot be copied ({one_line(error)})"
-        remedy = "call torch.nn.utils.remove_weight_norm, or take torch.nn.utils.parametrizations.weight_norm"
-        raise InputError(given, "parameters that are no results of hooks", remedy) from error
+        raise InputError(
+            f"the network cannot be copied ({one_line(error)}): some of its parameters are results of hooks",
+            hint="call torch.nn.utils.remove_weight_norm, or take torch.nn.utils.parametrizations.weight_norm",
+        ) from error
     drawn, moments, values = AffineLayout(twin), dict[Any, Tensor](), Counter[Any]()
 
-    def look(layer: nn.Module, given: tuple[Tensor]) -> None:
-        x = given[0].transpose(0, 1).flatten(1).double()
-        found = torch.stack([x.mean(1), x.square().mean(1)])
-        moments[layer] = moments[layer] + found if layer in moments else found
+    def gather(layer: nn.Module, inputs: tuple[Tensor]) -> None:
+        x = inputs[0].transpose(0, 1).flatten(1).double()
+        moments[layer] = moments.get(layer, 0) + torch.stack([x.mean(1), x.square().mean(1)])
         values[layer] += x.shape[1]
         # One value for each channel, of a batch of one behind a pooling to 1 x 1, has no variance to normalise with. Its
         # mean and its square count as any others', but the layer itself normalises with its running statistics.
@@ -448,7 +460,7 @@ def reestimate(
     for name, chosen in zip(drawn.names, in_scope(posterior.scope, drawn.names), strict=True):
         layer = cast(Any, twin.get_submodule(name))
         if chosen and layer.segunc_site.kind == "batch" and hasattr(layer, "reset_running_stats"):
-            layer.register_forward_pre_hook(look)
+            layer.register_forward_pre_hook(gather)
             layer.train()
     count = 0
     for count, images in enumerate(batches, start=1):
@@ -457,13 +469,15 @@ def reestimate(
         twin(images)
     for layer, sums in moments.items():
         if values[layer] < 2:
-            given = f"one frame for the statistics of a {type(layer).__name__} behind a pooling to 1 x 1"
-            raise InputError(given, "at least two frames", "give more frames, or --abnn.statistics frozen")
+            raise InputError(
+                f"a {type(layer).__name__} behind a pooling to 1 x 1 has statistics of one frame only, and needs two frames",
+                hint="give more frames, or --abnn.statistics frozen",
+            )
         mean, square = sums / count
         layer.running_mean.copy_(mean)
         layer.running_var.copy_(square - mean.square())
-    own = AffineLayout(twin)
-    return own.inverse / base.inverse, (base.mean - own.mean) * own.inverse
+    member_layout = AffineLayout(twin)
+    return member_layout.inverse / base.inverse, (base.mean - member_layout.mean) * member_layout.inverse
 
 
 @dataclass(frozen=True)
@@ -484,7 +498,7 @@ class DeterministicConfig(AffineTrainingConfig):
 
 def _folder_of_its_own(base: Path, config: FinetuneConfig[Any], out: Path) -> None:
     if out.resolve() == base.resolve() or (out / POSTERIOR).exists():
-        raise InputError(f"--out {out} holds another model", "a folder of its own", "give another --out")
+        raise InputError(f"--out {out} holds another model", hint="give another --out")
 
 
 @finetuning(check=_folder_of_its_own)
@@ -495,11 +509,11 @@ def finetune_deterministic(run: FinetuneRun[DeterministicConfig]) -> dict[str, A
     """
     options = run.config.settings
     if not run.epochs:
-        raise InputError("deterministic.epochs 0 leaves the base as it is", "at least 1", "use the base itself")
+        raise InputError("deterministic.epochs 0 leaves the base as it is", hint="use the base itself")
     layout = AffineLayout(run.network)
-    made = run.train(Point(layout, options.scope, options.prior(mean=options.prior_mean)))
+    trained = run.train(Point(layout, options.scope, options.prior(mean=options.prior_mean)))
     network = run.network.cpu()
-    layout.store(made.gamma[0], made.beta[0])
+    layout.store(trained.gamma[0], trained.beta[0])
     revert(network)
     network.description = replace(network.description, provenance={"base": run.base.name, **run.provenance()})
     if is_first_process():

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self, cast
+from typing import Annotated, Any, ClassVar, Self, cast
 
 import torch
 from torch import Tensor
@@ -38,19 +38,20 @@ HEADS = "heads"
 
 
 def decoder_state(network: SegmentationNetwork) -> dict[str, Tensor]:
-    """Weights and statistics of all that is not the encoder, by their names in the body; InputError where either is missing."""
+    """Return weights and statistics of all that is not the encoder, by their names in the body; InputError where either is missing."""
     state = network.body.state_dict()
-    found = {name: tensor for name, tensor in state.items() if not in_encoder(name)}
-    if not 0 < len(found) < len(state):
-        what = "nothing behind its encoder" if not found else "no part named encoder or backbone"
-        given = f"a decoder ensemble of {network.description.architecture}, which has {what}"
-        raise InputError(given, "an encoder and a decoder", "make an ensemble of whole networks")
-    return found
+    decoder = {name: tensor for name, tensor in state.items() if not in_encoder(name)}
+    if not 0 < len(decoder) < len(state):
+        lacking = "no part named encoder or backbone" if decoder else "nothing behind its encoder"
+        name = network.description.architecture or type(network.body).__name__
+        raise InputError(
+            f"{name} has {lacking}, so it has no decoders to train", hint="make an ensemble of whole networks"
+        )
+    return decoder
 
 
 def with_decoder(base: SegmentationNetwork, decoder: Mapping[str, Tensor], source: str) -> SegmentationNetwork:
-    """A network with the very modules of a base's encoder, and another decoder; InputError where the base's has other names or
-    shapes."""
+    """Return a network with the very modules of a base's encoder and another decoder; InputError where names or shapes differ."""
     shared = {id(module): module for name, module in base.named_modules() if in_encoder(name)}
     network = copy.deepcopy(base, shared)
     encoder = {name: tensor for name, tensor in base.body.state_dict().items() if in_encoder(name)}
@@ -64,8 +65,8 @@ class DecoderEnsemble(Ensemble):
     Args:
         base: the network that the encoder and all base scores are of.
         decoders: weights and statistics of each further decoder, see :func:`decoder_state`.
-        keep_base: whether head 0 is the base itself; else it only gives the base scores.
-        start: of the training, for records.
+        keep_base: whether head 0 is the base itself; models of before may have it for the base scores alone.
+        start: what the heads were before the training, for records.
         source: of the decoders, for messages.
     """
 
@@ -84,7 +85,7 @@ class DecoderEnsemble(Ensemble):
         self.keep_base, self.start = keep_base, start
 
     def tensors(self) -> dict[str, Tensor]:
-        """What ``posterior.safetensors`` holds: the heads that are not the base's, ``HEAD.NAME``."""
+        """Return what ``posterior.safetensors`` holds: the heads that are not the base's, ``HEAD.NAME``."""
         networks = {i: cast(SegmentationNetwork, part.network) for i, part in enumerate(self.parts)}
         own = {i: decoder_state(network) for i, network in networks.items() if i or not self.keep_base}
         return {f"{i}.{name}": tensor for i, state in own.items() for name, tensor in state.items()}
@@ -96,7 +97,7 @@ class DecoderEnsemble(Ensemble):
     def from_tensors(
         cls, base: SegmentationNetwork, tensors: Mapping[str, Tensor], settings: Mapping[str, Any], source: str
     ) -> Self:
-        """The ensemble that gave these :meth:`tensors` and :meth:`settings`; a KeyError for one that lacks."""
+        """Return the ensemble that gave these :meth:`tensors` and :meth:`settings`; a KeyError for one that lacks."""
         heads: dict[int, dict[str, Tensor]] = defaultdict(dict)
         for key, tensor in tensors.items():
             number, _, name = key.partition(".")
@@ -106,12 +107,11 @@ class DecoderEnsemble(Ensemble):
 
 @dataclass(frozen=True)
 class DecoderEnsembleConfig(OptimisationConfig):
-    """How the heads are trained, each alone: all that is not the encoder, which stays as it is, its running statistics too.
+    """How the heads are trained, each alone from new random weights: all that is not the encoder, which stays as it is, its running
+    statistics too. Head 0 is the base's own decoder, which is not trained.
 
     Args:
         heads: K, how many decoders.
-        keep_base: head 0 is the base's own decoder, which is not trained.
-        start: random (initialised anew from the head's own seed) or base (the base's weights).
         epochs: passes of each head over the training set, in an order of its own.
         max_steps: of each head, at most (0: no limit).
         seed: of everything random; each head has its own from it.
@@ -119,8 +119,6 @@ class DecoderEnsembleConfig(OptimisationConfig):
 
     section = "decoder_ensemble"
     heads: Annotated[int, Bound(least=2)] = 4
-    keep_base: bool = True
-    start: Literal["random", "base"] = "random"
     epochs: PositiveInt = 20
     max_steps: NonNegativeInt = 0
     seed: NonNegativeInt = 0
@@ -136,26 +134,25 @@ def finetune_decoders(run: FinetuneRun[DecoderEnsembleConfig]) -> dict[str, Any]
     ones take no further step."""
     options, start = run.config.settings, time.perf_counter()
     run.measured["steps"] = 0
-    first, weights = int(options.keep_base), run.class_weights()
-    decoders = [_train_head(run, head, weights) for head in range(first, options.heads)]
+    weights = run.class_weights()
+    decoders = [_train_head(run, head, weights) for head in range(1, options.heads)]
     run.measured["train_seconds"] = round(time.perf_counter() - start, 1)
-    posterior = DecoderEnsemble(run.network, decoders, options.keep_base, options.start)
+    posterior = DecoderEnsemble(run.network, decoders)
     numbers = sum(tensor.numel() for tensor in posterior.tensors().values())
-    kept = ", the first the base's own" if options.keep_base else ""
-    return run.finish(posterior, f"{options.heads} heads on one encoder{kept}, {numbers:,} numbers")
+    return run.finish(posterior, f"{options.heads} heads on one encoder, the first the base's own, {numbers:,} numbers")
 
 
 def _train_head(
     run: FinetuneRun[DecoderEnsembleConfig], head: int, weights: Sequence[float] | None
 ) -> dict[str, Tensor]:
-    """The decoder of a head, trained, on the CPU."""
+    """Return the decoder of a head, trained, on the CPU."""
     import lightning as L
 
     from segunc.training.base import DecoderTask, make_trainer
 
     options, seed = run.config.settings, mix_seed(run.config.settings.seed, head) % 2**32
     L.seed_everything(seed, workers=True, verbose=False)  # initialisation, augmentation and dropout
-    fresh = build_network(run.network.description) if options.start == "random" else run.network
+    fresh = build_network(run.network.description)
     network = with_decoder(run.network, decoder_state(fresh), f"head {head}")
     task = DecoderTask(network.to(memory_format=torch.channels_last), len(run.classes), options, weights)
     folder = run.out / CHECKPOINTS / HEADS / str(head)

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from torch import nn
 
@@ -39,7 +39,7 @@ class Ensemble(Mixture):
 
     def __init__(self, parts: Sequence[Branch]) -> None:
         if len(parts) < 2:
-            raise InputError(f"an ensemble of {len(parts)} network", "at least 2 networks", TRAIN_MORE)
+            raise InputError(f"an ensemble needs at least 2 networks and has {len(parts)}", hint=TRAIN_MORE)
         self.parts = tuple(parts)
 
     @property
@@ -68,7 +68,9 @@ def train_members(
     from segunc.training.base import train_network
 
     if len(set(seeds)) < len(seeds) or not seeds or min(seeds) < 0:
-        raise InputError(f"--seeds {','.join(map(str, seeds))}", "different numbers of at least 0", "e.g. 0,1,2,3")
+        raise InputError(
+            f"--seeds {','.join(map(str, seeds))} are not different numbers of at least 0", hint="e.g. 0,1,2,3"
+        )
     for number, seed in enumerate(seeds, start=1):
         own, folder = replace(config, seed=seed), out / f"seed-{seed}"
         if (folder / DESCRIPTION).exists():
@@ -99,25 +101,27 @@ def make_ensemble(bases: Sequence[Path], out: Path, *, say: Say = say) -> None:
         members = [path for path in folders[0].glob("seed-*") if path.is_dir()]
         folders = sorted(members, key=lambda path: (len(path.name), path.name)) or folders  # seed-10 after seed-9
     if len(folders) < 2:
-        given = f"an ensemble of {len(folders)} model" + (f" ({folders[0]})" if folders else "")
-        raise InputError(given, "at least two model folders, or one folder with several seed-* folders", TRAIN_MORE)
+        only = f" and no folder with several seed-* folders: {folders[0]}" if folders else ""
+        raise InputError(
+            f"an ensemble needs at least two model folders, and --base has {len(folders)}{only}", hint=TRAIN_MORE
+        )
     models = [load_model(folder) for folder in folders]
     _check_alike(models, folders)
     occupied = [path.name for path in model_files(out) if MEMBERS not in path.parts and path.name != POSTERIOR]
     if occupied:
-        raise InputError(f"{out} holds a model of another kind ({occupied[0]})", "a new folder", "give another --out")
+        raise InputError(f"{out} holds a model of another kind ({occupied[0]})", hint="give another --out")
     if any(out.resolve() in (folder.resolve(), *folder.resolve().parents) for folder in folders):
-        raise InputError(f"--out {out} holds the members", "a folder of its own", "give another --out")
+        raise InputError(f"--out {out} holds the members", hint="give another --out")
     (out / POSTERIOR).unlink(missing_ok=True)
     shutil.rmtree(out / MEMBERS, ignore_errors=True)
     parts = []
     for index, (model, folder) in enumerate(zip(models, folders, strict=True)):
-        place = f"{MEMBERS}/{index}"
-        (out / place).mkdir(parents=True)
+        name = f"{MEMBERS}/{index}"
+        (out / name).mkdir(parents=True)
         for path in model_files(folder, fitted=False):
-            link_or_copy(path, out / place / path.relative_to(folder))
+            link_or_copy(path, out / name / path.relative_to(folder))
         hashes = {"base_sha256": model.sha256, "posterior_sha256": model.posterior_sha256}
-        parts.append({"folder": place, "method": model.posterior.method, **hashes})
+        parts.append({"folder": name, "method": model.posterior.method, **hashes})
     record: dict[str, Any] = {"method": Ensemble.method, "members": len(folders), "parts": parts}
     provenance = {"date": now(), "bases": [folder.name for folder in folders]}
     write_record(out / POSTERIOR, {**record, "base_sha256": models[0].sha256, "provenance": provenance})
@@ -130,21 +134,23 @@ def _check_alike(models: Sequence[Model], bases: Sequence[Path]) -> None:
     for model, base in zip(models, bases, strict=True):
         description = model.network.description
         if not isinstance(model.posterior, Posterior):
-            given = f"{base} is of method {model.posterior.method}"
-            raise InputError(given, "members of one network each", "name the members")
+            raise InputError(
+                f"{base} holds several networks ({model.posterior.method})", hint="name models of one network each"
+            )
         if description.classes != first.classes:
             raise InputError(
                 f"{base} has the classes {', '.join(description.classes[:4])}, ... ({len(description.classes)}), "
                 f"{bases[0]} {', '.join(first.classes[:4])}, ... ({len(first.classes)})",
-                "members of the same classes in the same order",
-                "train them on one data set",
+                hint="train all members on one data set",
             )
         if description.inference_size != first.inference_size:
-            given = f"{base} has the inference size {description.inference_size}, {bases[0]} {first.inference_size}"
-            raise InputError(given, "members of one inference size", "train them with the same network.inference_size")
+            raise InputError(
+                f"{base} has the inference size {description.inference_size}, {bases[0]} {first.inference_size}",
+                hint="train all members with the same network.inference_size",
+            )
         key = model.sha256, model.posterior_sha256
         if key in seen:
-            raise InputError(f"{base} is the same model as {seen[key]}", "different members", "train with other seeds")
+            raise InputError(f"{base} is the same model as {seen[key]}", hint="train members with different seeds")
         seen[key] = base
 
 
@@ -155,13 +161,10 @@ def load_ensemble(folder: Path, record: Mapping[str, Any]) -> Model:
         member = inside(folder, part["folder"])
         model = load_posterior(member)
         if (model.sha256, model.posterior_sha256) != (part["base_sha256"], part["posterior_sha256"]):
-            given = f"{member} has changed since {POSTERIOR} was written"
-            raise InputError(given, "the members of the ensemble", "make it again")
+            raise InputError(f"{member} has changed since {POSTERIOR} was written", hint="make the ensemble again")
         models.append(model)
-    members = [Branch(m.network, m.posterior) for m in models if isinstance(m.posterior, Posterior)]
-    if len(members) < len(models):
-        raise InputError(f"{folder}: a member is a mixture itself", "members of one network each", "make it again")
-    posterior, first = Ensemble(members), models[0]
+    # The hashes above are those of members that were checked when the ensemble was made.
+    posterior, first = Ensemble([Branch(m.network, cast(Posterior, m.posterior)) for m in models]), models[0]
     digest = posterior_hash(json.dumps([[m.sha256, m.posterior_sha256] for m in models]), posterior)
     return Model(first.network, posterior, first.sha256, digest, first.report, record)
 

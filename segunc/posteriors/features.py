@@ -1,21 +1,20 @@
-"""Features of the training frames, for scores that ask whether anything like it was seen: a bank of them for ``knn``, Gaussians for
+"""Features of the training frames, for scores that ask whether anything similar was seen: a bank of them for ``knn``, Gaussians for
 ``mahalanobis``, ``relative-mahalanobis`` and ``gmm``, of the network itself or of a second encoder beside it; and what
 ``vim``, ``react-energy`` and ``scale-energy`` need of the input of the network's last layer, whatever the encoder.
 
 Fine-tuning lets an encoder forget what it does not need, and no noise on it brings that back. A generic encoder that never saw the
-task, the *witness*, still tells a zebra from a road; what is far from everything that it saw in the training frames is unknown.
+task, the *second encoder*, still tells a zebra from a road: what is far from all that it saw in the training frames is unknown.
 Frames are not augmented, and are seen at the size at which the network will predict.
 """
 
 from __future__ import annotations
 
 import functools
-import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, get_args
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from safetensors.torch import save
@@ -30,33 +29,26 @@ from segunc.core.registry import Registry
 from segunc.data.corruptions import Corruption
 from segunc.networks.build import bounded, weights_bytes
 from segunc.networks.encoders import encoder_normalisation, load_encoder_weights
-from segunc.networks.features import FeatureExtractor, Witness, candidate_layers, deepest_layer
+from segunc.networks.features import FeatureExtractor, Witness, deepest_layer
 from segunc.networks.network import SegmentationNetwork
 from segunc.networks.weights import load_state, read_tensors
 from segunc.posteriors.fitting import fitted_on, frames_as_seen, load_for_fitting
 from segunc.posteriors.methods import Method
 from segunc.posteriors.model import Attachment, Model
-from segunc.posteriors.pasted import Frames, gather_pixels, mean_precision
 from segunc.sampling.density import FeatureDensity, Neighbours, Sample, places_of, unit_features
 from segunc.sampling.sampler import Provider
 from segunc.scores import FEATURE_DISTANCE, SCORES, check_scores
-from segunc.training.config import FitConfig, SelectConfig
+from segunc.training.config import FitConfig
 from segunc.training.progress import Say, say
 
-if TYPE_CHECKING:
-    from segunc.data.module import SegmentationDataModule
-
-OWN, AUTO = "own", "auto"
-MOST_LAYERS = 3
-"""That are chosen."""
+OWN = "own"
 TENSORS = "features.safetensors"
 ENCODER = "witness."
-"""How names of the second encoder's weights begin."""
-BANK = {"bank": "ND", "origins": "N4"}
-"""Tensors of a map for ``knn``: features of length 1 but for rounding, and for each the frame's number, row and column as shares of its
-height and width, and train id (255 for none)."""
-MOST, LARGEST = 64, 16
-"""Of sizes in a record, and a size."""
+"""Prefix of the names of the second encoder's weights."""
+BANK = ("bank", "origins")
+"""Tensors of a map for ``knn``: features ``[N, D]`` of length 1 but for rounding, and for each ``[N, 4]`` the frame's number, row and
+column as shares of its height and width, and train id (255 for none)."""
+LARGEST_SIZE = 16
 Take = Callable[[Iterable[str]], dict[str, Tensor]]
 Upsampling = Literal["bilinear", "guided"]
 Percentile = Annotated[float, Bound(above=0, most=99.9)]
@@ -91,17 +83,20 @@ FEATURE_FITS: Registry[type[FeatureFit]] = Registry(
 
 
 def fits_of(needs: Collection[str]) -> list[type[FeatureFit]]:
-    """Return those that some evidence needs."""
+    """Return the fits that some evidence needs."""
     return list(dict.fromkeys(FEATURE_FITS[name] for name in FEATURE_FITS if name in needs))
 
 
 def evidence_of(scores: Collection[str]) -> frozenset[str]:
-    """What scores of features need of them; InputError for a score that needs nothing of features."""
+    """Return the evidence that scores need of features; InputError for a score that needs none."""
     names = check_scores(scores)
     for name in names:
         if FEATURE_FITS.keys().isdisjoint(SCORES[name].needs):
-            known = [other for other, score in SCORES.items() if not FEATURE_FITS.keys().isdisjoint(score.needs)]
-            raise InputError(f"features.scores with '{name}'", f"some of {', '.join(known)}", "leave it out")
+            possible = [other for other, score in SCORES.items() if not FEATURE_FITS.keys().isdisjoint(score.needs)]
+            raise InputError(
+                f"features.scores names '{name}', which is made of no features",
+                hint=f"name some of {', '.join(possible)}",
+            )
     return frozenset(FEATURE_FITS).intersection(need for name in names for need in SCORES[name].needs)
 
 
@@ -135,48 +130,56 @@ class FeatureBank(Attachment):
     def record(self) -> dict[str, Any]:
         return {"features_sha256": self.tensors_sha256}
 
-    @classmethod
-    def load(cls, folder: Path, model: Model) -> Self:
-        found = super().load(folder, model)
-        if len(found.sizes) > MOST or max(found.sizes) > LARGEST:  # a few bytes would take any memory
-            given = f"{folder / cls.file}: {len(found.sizes)} sizes up to {max(found.sizes):g}"
-            raise InputError(given, f"at most {MOST} of up to {LARGEST}", "fit it again")
-        return found
-
     def providers(
         self, model: Model, needs: Collection[str], frames: Collection[str] | None = None
     ) -> Sequence[Provider]:
-        """Ready on the network's device, for those kinds of evidence that are needed of those that were fitted; of a bank the features of
-        ``frames`` alone (None: of all). InputError where the tensors are damaged or of another bank, or no feature is of these frames."""
+        """Return what gives the evidence that is needed of that which was fitted, on the network's device.
+
+        Args:
+            frames: names of the training frames whose features count in a bank, None for all.
+
+        Raises:
+            InputError: the tensors are damaged or of another fit, or the bank holds no feature of these frames.
+        """
         assert model.folder is not None  # from which this was loaded, too
         path, network, needs = model.folder / TENSORS, model.network, self.gives.intersection(needs)
         tensors = read_tensors(path, "the tensors of the bank", "fit it again")
         if file_sha256(path) != self.tensors_sha256:
-            given = f"{path} has changed since {self.file} was written"
-            raise InputError(given, "both files of one fit", "fit it again")
+            raise InputError(f"{path} has changed since {self.file} was written", hint="fit the features again")
         device = next(network.parameters()).device
 
         def take(prefix: str, names: Iterable[str]) -> dict[str, Tensor]:
-            found = {name: tensors[prefix + name].to(device) for name in names}
-            return of_frames(found, self.frames, frames) if "origins" in found else found
+            taken = {name: tensors[prefix + name].to(device) for name in names}
+            return taken if "origins" not in taken or frames is None else self._of_frames(taken, frames)
 
         def restored(fit: type[FeatureFit], prefix: str) -> Any:
             return fit.restore(functools.partial(take, prefix), needs, network, self)
 
-        found: list[Provider] = [restored(fit, fit.prefix) for fit in fits_of(needs) if fit.prefix]
+        providers: list[Provider] = [restored(fit, fit.prefix) for fit in fits_of(needs) if fit.prefix]
         if of_maps := [fit for fit in fits_of(needs) if not fit.prefix]:
-            seen: nn.Module = network
+            encoder: nn.Module = network
             if self.encoder != OWN:
                 weights = {k.removeprefix(ENCODER): v for k, v in tensors.items() if k.startswith(ENCODER)}
                 with bounded({}, weights_bytes(weights)):
-                    witness = Witness(self.encoder, self.mean, self.std)
-                load_state(witness, weights, str(path))
-                seen = witness.folded(self.layers).to(device)
-            extractor = FeatureExtractor(seen, self.layers, self.sizes)
+                    second = Witness(self.encoder, self.mean, self.std)
+                load_state(second, weights, str(path))
+                encoder = second.folded(self.layers).to(device)
+            extractor = FeatureExtractor(encoder, self.layers, self.sizes)
             maps = range(len(self.layers) * len(self.sizes))
             densities = [[restored(fit, f"{index}.") for fit in of_maps] for index in maps]
-            found.append(FeatureDensity(extractor, densities, guided=self.upsampling == "guided"))
-        return found
+            providers.append(FeatureDensity(extractor, densities, guided=self.upsampling == "guided"))
+        return providers
+
+    def _of_frames(self, bank: dict[str, Tensor], frames: Collection[str]) -> dict[str, Tensor]:
+        """Return the tensors of :data:`BANK` with the features of some frames alone."""
+        wanted = torch.tensor([name in frames for name in self.frames], device=bank["bank"].device)
+        chosen = wanted[bank["origins"][:, 0].long()]
+        if not chosen.any():
+            raise InputError(
+                f"none of the {len(self.frames)} frames of the bank is trained on where their sequence is held out",
+                hint="fit the features on the same data set",
+            )
+        return {name: tensor[chosen] for name, tensor in bank.items()}
 
 
 class BankFit(FeatureFit):
@@ -190,18 +193,6 @@ class BankFit(FeatureFit):
         return Neighbours(take(BANK)["bank"])
 
 
-def of_frames(fitted: dict[str, Tensor], names: Sequence[str], frames: Collection[str] | None) -> dict[str, Tensor]:
-    """The tensors of :data:`BANK` with the features of some frames alone; InputError where there are none."""
-    if frames is None:
-        return fitted
-    wanted = torch.tensor([name in frames for name in names], device=fitted["bank"].device)
-    kept = wanted[fitted["origins"][:, 0].long()]
-    if not kept.any():
-        given = f"a bank of {len(names)} frames, none of which is trained on where their sequence is held out"
-        raise InputError(given, "the data set that the bank was fitted on", "fit it again")
-    return {name: tensor[kept] for name, tensor in fitted.items()}
-
-
 @dataclass(frozen=True)
 class FeaturesConfig(Settings):
     """What is kept of the features, and how.
@@ -212,12 +203,10 @@ class FeaturesConfig(Settings):
         encoder: own, or timm's name of a second encoder beside the network (tf_efficientnet_lite0); the last three scores are of the
             network itself all the same.
         weights: of the second encoder: a file in the names of timm or torchvision, or imagenet, which timm downloads.
-        layers: names of the modules whose outputs are the features; auto for those of the encoder (and of the network's own decoder)
-            whose distances find the anomalies that select pastes; none for the deepest map.
+        layers: names of the modules whose outputs are the features; none for the deepest map.
         sizes: factors by which frames are resized before the encoder, a map for each.
         bank: features that are kept for knn for each layer and size, and on which the others are standardised: a random sample of all.
-        upsampling: of the maps to the frame: bilinear, or guided by the edges of the grey image (He et al. 2013); none for bilinear, or
-            with layers auto for what finds more.
+        upsampling: of the maps to the frame: bilinear, or guided by the edges of the grey image (He et al. 2013).
         react_percentile: of all activations of the training frames, at which react-energy clips them.
         scale_percentile: of the activations of a place, from which on they are its largest for scale-energy.
         split: of the data set; the one that the network was trained on.
@@ -230,10 +219,10 @@ class FeaturesConfig(Settings):
     scores: list[str] = field(default_factory=lambda: ["knn"])
     encoder: str = OWN
     weights: str | None = None
-    layers: list[str] | str | None = None
-    sizes: list[Annotated[float, Bound(above=0, most=LARGEST)]] = field(default_factory=lambda: [1.0])
+    layers: list[str] | None = None
+    sizes: list[Annotated[float, Bound(above=0, most=LARGEST_SIZE)]] = field(default_factory=lambda: [1.0])
     bank: PositiveInt = 20_000
-    upsampling: Upsampling | None = None
+    upsampling: Upsampling = "bilinear"
     react_percentile: Percentile = 90.0
     scale_percentile: Percentile = 85.0
     split: str = "train"
@@ -244,11 +233,9 @@ class FeaturesConfig(Settings):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.kinds()
-        if isinstance(self.layers, str) and self.layers != AUTO:
-            raise InputError(f"layers {self.layers}", f"names in brackets, or {AUTO}", f"e.g. [{self.layers}]")
 
     def kinds(self) -> list[Corruption]:
-        """The corruptions; InputError for an unknown one."""
+        """Return the corruptions; InputError for an unknown one."""
         return [Corruption.parse(text) for text in self.corruptions]
 
 
@@ -256,92 +243,97 @@ class MapSample:
     """A sample of the features of one map of the training frames, and what fits make of all of them."""
 
     def __init__(self, settings: FeaturesConfig, fits: Sequence[FeatureFit]) -> None:
-        self.fits, self.seen, self.sample = fits, 0, Sample(settings.bank, settings.seed)
+        self.fits, self.count, self.sample = fits, 0, Sample(settings.bank, settings.seed)
 
     def add(self, maps: Tensor, labels: Tensor, extent: tuple[int, int], frame: int) -> None:
-        """The map ``[1, D, h, w]`` of a frame, with its train ids ``[H, W]``, see :func:`segunc.sampling.density.places_of`."""
+        """Take the map ``[1, D, h, w]`` of a frame, with its train ids ``[H, W]``, see :func:`segunc.sampling.density.places_of`."""
         rows = unit_features(maps).cpu()
         places = places_of(labels, (maps.shape[2], maps.shape[3]), extent)
         self.sample.add(torch.cat([rows, torch.full((len(rows), 1), frame), places], 1))
-        self.seen += len(rows)
+        self.count += len(rows)
         for fit in self.fits:
             fit.add(rows, places[:, 2].long())
 
     def tensors(self, say: Say) -> dict[str, Tensor]:
-        """What all fits keep."""
+        """Return what all fits keep."""
         return {name: values for fit in self.fits for name, values in fit.tensors(self.sample.rows, say).items()}
 
 
-def _opened(network: SegmentationNetwork, settings: FeaturesConfig, say: Say) -> tuple[nn.Module, str]:
-    """What is looked at, on the network's device, and its deepest layer."""
+class TrainingFeatures:
+    """All fits of a run over the training frames: those of each map of an encoder, and those of the frames themselves.
+
+    Raises:
+        InputError: a layer or weights that are not there, or settings of an encoder that no score needs.
+    """
+
+    def __init__(self, network: SegmentationNetwork, settings: FeaturesConfig, say: Say) -> None:
+        needs = evidence_of(settings.scores)
+        kinds = fits_of(needs)
+        self.of_frames = [kind(network, needs, settings) for kind in kinds if kind.prefix]
+        self.encoder: nn.Module | None = None
+        self.layers, self.maps = tuple[str, ...](), list[MapSample]()
+        if of_maps := [kind for kind in kinds if not kind.prefix]:
+            self.encoder, deepest = _open_encoder(network, settings, say)
+            self.layers = tuple(settings.layers or [deepest])
+            self.extractor = FeatureExtractor(self.encoder, self.layers, settings.sizes)
+            for _ in range(len(self.layers) * len(settings.sizes)):
+                self.maps.append(MapSample(settings, [kind(network, needs, settings) for kind in of_maps]))
+        elif settings.encoder != OWN or settings.layers:
+            raise InputError(
+                f"features.encoder and features.layers play no part for {', '.join(settings.scores)}: these are scores of the "
+                "network's last layer",
+                hint="leave them out",
+            )
+
+    def add(self, image: Tensor, labels: Tensor, frame: int) -> None:
+        """Take an image ``[1, 3, h, w]`` in 0..1 with its train ids ``[h, w]`` of the frame with this number."""
+        if self.encoder is not None:
+            extents = self.extractor.extents(image)
+            for of_map, maps, extent in zip(self.maps, self.extractor(image), extents, strict=True):
+                of_map.add(maps, labels, extent, frame)
+        for fit in self.of_frames:
+            fit.add(image, labels)
+
+    def tensors(self, say: Say) -> dict[str, Tensor]:
+        """Return all that is stored, with the weights of a second encoder."""
+        once = functools.cache(say)  # all maps have the same to tell
+        tensors = {f"{i}.{name}": v for i, of_map in enumerate(self.maps) for name, v in of_map.tensors(once).items()}
+        for fit in self.of_frames:
+            tensors |= {fit.prefix + name: v for name, v in fit.tensors(torch.empty(0), once).items()}
+        if isinstance(self.encoder, Witness):
+            tensors |= {f"{ENCODER}{name}": v.cpu().contiguous() for name, v in self.encoder.state_dict().items()}
+        return tensors
+
+
+def _open_encoder(network: SegmentationNetwork, settings: FeaturesConfig, say: Say) -> tuple[nn.Module, str]:
+    """Return the module that makes the features, on the network's device, and the name of its deepest layer."""
     if settings.encoder == OWN:
         if settings.weights is not None:
-            given = f"features.weights {settings.weights} for the network's own features"
-            raise InputError(given, "features.encoder", "name the encoder that they belong to")
+            raise InputError(
+                f"features.weights {settings.weights} belongs to a second encoder, but features.encoder is the network's own",
+                hint="name the encoder with --features.encoder",
+            )
         if settings.layers is not None:
             return network, ""
         encoder = getattr(network.body, "encoder", None)
         if not isinstance(encoder, nn.Module):
-            given = f"a network of type {type(network.body).__name__} without features.layers"
-            names = [name for name, _ in network.named_modules()][-3:]
-            raise InputError(given, "names of its modules", f"{', '.join(names)}, for instance")
+            names = ", ".join([name for name, _ in network.named_modules()][-3:])
+            raise InputError(
+                f"a {type(network.body).__name__} has no part named encoder whose deepest layer could be taken",
+                hint=f"name modules with --features.layers, for instance some of {names}",
+            )
         return network, deepest_layer(network, encoder)
     if settings.weights is None:
-        given = f"features.encoder {settings.encoder} without features.weights"
-        raise InputError(given, "pretrained weights: a file, or imagenet", "random features know nothing")
-    mean, std = encoder_normalisation(settings.encoder)
-    if settings.weights == "imagenet":
-        witness = Witness(settings.encoder, mean, std, pretrained=True)
-    else:
-        witness = Witness(settings.encoder, mean, std)
-        for note in load_encoder_weights(witness.encoder, settings.encoder, settings.weights):
-            say(f"note: {note}")
-    return witness.to(next(network.parameters()).device).requires_grad_(False), witness.deepest
-
-
-def _choose_layers(
-    model: Model,
-    data: SegmentationDataModule,
-    extractor: FeatureExtractor,
-    fitted: Sequence[dict[str, Tensor]],
-    names: Sequence[str],
-    settings: FeaturesConfig,
-    select: SelectConfig,
-    say: Say,
-) -> tuple[tuple[int, ...], Upsampling]:
-    """The layers, by their places, at most :data:`MOST_LAYERS`, and the upsampling whose mean distance finds the pasted anomalies."""
-    forms = (settings.upsampling,) if settings.upsampling else get_args(Upsampling)
-    count = len(extractor.layers)
-
-    def of_fold(trained_on: Frames) -> Callable[[Tensor], Tensor]:
-        banks = [[Neighbours(of_frames(one, names, trained_on)["bank"])] for one in fitted]
-        densities = [FeatureDensity(extractor, banks, guided=form == "guided") for form in forms]
-
-        def values(image: Tensor) -> Tensor:
-            maps, extents = extractor(image), extractor.extents(image)
-            found = [
-                density.of_map(bank[0], features, extent, image, {FEATURE_DISTANCE})[FEATURE_DISTANCE][0]
-                for density in densities
-                for bank, features, extent in zip(banks, maps, extents, strict=True)
-            ]
-            # Of each form and layer the mean over the sizes.
-            return torch.stack(found).view(len(forms), -1, count, *image.shape[2:]).mean(1).flatten(0, 1)
-
-        return values
-
-    with torch.inference_mode():
-        pixels, _ = gather_pixels(model, data, select, settings.seed, of_fold)
-    found = {
-        (places, form): mean_precision(pixels.values[[index * count + place for place in places]].mean(0), pixels.size)
-        for number in range(1, min(count, MOST_LAYERS) + 1)
-        for index, form in enumerate(forms)
-        for places in itertools.combinations(range(count), number)
-    }
-    for (places, form), value in sorted(found.items(), key=lambda one: -one[1])[:5]:
-        say(
-            f"average precision {value:.3f} on pasted anomalies: {', '.join(extractor.layers[place] for place in places)}, {form}"
+        raise InputError(
+            f"features.encoder {settings.encoder} has no weights, and random features know nothing",
+            hint="--features.weights FILE, or imagenet",
         )
-    return max(found, key=lambda candidate: found[candidate])
+    mean, std = encoder_normalisation(settings.encoder)
+    pretrained = settings.weights == "imagenet"
+    second = Witness(settings.encoder, mean, std, pretrained=pretrained)
+    for note in () if pretrained else load_encoder_weights(second.encoder, settings.encoder, settings.weights):
+        say(f"note: {note}")
+    return second.to(next(network.parameters()).device).requires_grad_(False), second.deepest
 
 
 @flushed_denormals()
@@ -353,80 +345,32 @@ def fit_features(
     See :class:`segunc.posteriors.methods.Method`; InputError for a layer or weights that are not there, too few features for a
     covariance, or a network without the last layer that a score is of.
     """
-    settings, select = config.settings, config.select or SelectConfig()
-    needs, auto = evidence_of(settings.scores), settings.layers == AUTO
-    if auto and select.anomalies == "none":
-        raise InputError("features.layers auto with select.anomalies none", "cut-paste", "or name the layers")
+    settings = config.settings
     model, data = load_for_fitting(base, config, resolve_device(device))
-    network = model.network
-    of_images = [fit(network, needs, settings) for fit in fits_of(needs) if fit.prefix]
-    layers, extractor, witness, samples = tuple[str, ...](), None, None, list[MapSample]()
-    if any(not fit.prefix for fit in fits_of(needs)):
-        looked_at, deepest = _opened(network, settings, say)
-        witness = looked_at if isinstance(looked_at, Witness) else None
-        if auto:
-            image = torch.zeros(1, 3, 256, 256, device=next(network.parameters()).device)
-            layers = tuple(candidate_layers(looked_at, ("encoder", "body.encoder", "body.decoder"), image))
-            if not layers:
-                given = f"features.layers auto of {settings.encoder}, which makes no maps at strides of 8 to 32"
-                raise InputError(given, "an encoder of maps", "name the layers")
-        else:
-            layers = tuple(settings.layers or [deepest])
-        extractor = FeatureExtractor(looked_at, layers, settings.sizes)
-        gathered = needs | {FEATURE_DISTANCE} if auto else needs
-        of_maps = [fit for fit in fits_of(gathered) if not fit.prefix]
-        samples = [
-            MapSample(settings, [fit(network, gathered, settings) for fit in of_maps])
-            for _ in range(len(layers) * len(settings.sizes))
-        ]
-    elif settings.encoder != OWN or settings.layers:
-        given = f"features.encoder or features.layers for {', '.join(settings.scores)} alone"
-        raise InputError(
-            given, "a score of an encoder's features", "leave them out: these are of the network's last layer"
-        )
-    known, names = data.dataset(settings.split).samples, list[str]()
+    features = TrainingFeatures(model.network, settings, say)
+    samples, names = data.dataset(settings.split).samples, list[str]()
     with torch.inference_mode():
         seen = frames_as_seen(model, data, settings.split, settings.frames, METHOD.name, settings.kinds())
         for index, image, labels in seen:
-            if known[index].name not in names[-1:]:
-                names.append(known[index].name)
-            if extractor:
-                for sample, maps, extent in zip(samples, extractor(image), extractor.extents(image), strict=True):
-                    sample.add(maps, torch.from_numpy(labels), extent, len(names) - 1)
-            for fit in of_images:
-                fit.add(image, torch.from_numpy(labels))
-    once = functools.cache(say)  # of many maps there is one thing to tell
-    fitted = [sample.tensors(once) for sample in samples]
-    upsampling = settings.upsampling or "bilinear"
-    if auto and extractor:
-        chosen, upsampling = _choose_layers(model, data, extractor, fitted, names, settings, select, say)
-        count = len(layers)
-        layers = tuple(layers[place] for place in chosen)
-        fitted = [fitted[size * count + place] for size in range(len(settings.sizes)) for place in chosen]
-    left_out = () if FEATURE_DISTANCE in needs else BANK
-    tensors = {
-        f"{index}.{name}": v
-        for index, of_map in enumerate(fitted)
-        for name, v in of_map.items()
-        if name not in left_out
-    }
-    for fit in of_images:
-        tensors |= {fit.prefix + name: v for name, v in fit.tensors(torch.empty(0), once).items()}
+            if samples[index].name not in names[-1:]:
+                names.append(samples[index].name)
+            features.add(image, torch.from_numpy(labels), len(names) - 1)
+    tensors = features.tensors(say)
     mean, std = (), ()
-    if witness:
-        tensors |= {f"{ENCODER}{name}": v.cpu().contiguous() for name, v in witness.state_dict().items()}
-        mean, std = (tuple(v.flatten().tolist()) for v in (witness.mean, witness.std))
+    if isinstance(features.encoder, Witness):
+        mean, std = (tuple(v.flatten().tolist()) for v in (features.encoder.mean, features.encoder.std))
     out.mkdir(parents=True, exist_ok=True)
     write_atomically(out / TENSORS, save(tensors))
-    kept = FeatureBank(
-        check_scores(settings.scores), settings.encoder, layers, tuple(settings.sizes), upsampling,
-        settings.scale_percentile, mean, std, fitted_on(config, settings.split), tuple(names), model.sha256,
-        file_sha256(out / TENSORS),
+    scores = check_scores(settings.scores)
+    bank = FeatureBank(
+        scores, settings.encoder, features.layers, tuple(settings.sizes), settings.upsampling, settings.scale_percentile,
+        mean, std, fitted_on(config, settings.split), tuple(names), model.sha256, file_sha256(out / TENSORS),
     )  # fmt: skip
-    kept.attach(base, config, out, METHOD.name, say)
-    of = f"{sum(sample.seen for sample in samples):,} features of {len(names)} frames ({', '.join(layers)})"
-    say(f"wrote {out}: {', '.join(kept.scores)}, fitted on {of if samples else f'{len(names)} frames'}")
-    return kept
+    bank.attach(base, config, out, METHOD.name, say)
+    counted = f"{sum(of_map.count for of_map in features.maps):,} features of " if features.maps else ""
+    where = f" ({', '.join(features.layers)})" if features.maps else ""
+    say(f"wrote {out}: {', '.join(scores)}, fitted on {counted}{len(names)} frames{where}")
+    return bank
 
 
-METHOD = Method("features", FeaturesConfig, fit_features, finished=True, selects=True)
+METHOD = Method("features", FeaturesConfig, fit_features, finished=True)

@@ -26,11 +26,6 @@ from segunc.posteriors.methods import METHODS
 from segunc.posteriors.model import ATTACHMENTS, Model, attachments_in
 
 
-def load(folder: Path | str) -> Model:
-    """Return the model in a folder, deterministic or Bayesian; see :func:`segunc.posteriors.files.load_model`."""
-    return load_model(folder)
-
-
 def wrap(
     module: nn.Module,
     classes: Sequence[str],
@@ -71,7 +66,7 @@ def wrap(
 
 
 def load_model(folder: Path | str) -> Model:
-    """A model folder of either kind: deterministic, or Bayesian with its network converted.
+    """Return the model in a folder, deterministic, or Bayesian with its network converted.
 
     Raises:
         InputError: a missing or damaged file, a posterior that belongs to another base network, or what was fitted on another
@@ -82,30 +77,34 @@ def load_model(folder: Path | str) -> Model:
     model.folder = folder
     for path in sorted(folder.glob("*.json")):
         if path.stem not in ATTACHMENTS and path.name != POSTERIOR and is_record(path):
-            given = f"{path} was fitted on this model by a package that is not installed"
-            raise InputError(given, f"one of {', '.join(ATTACHMENTS)}", "install the package, or remove the file")
+            raise InputError(
+                f"{path} was fitted on this model by a package that is not installed",
+                hint="install the package, or remove the file",
+            )
     for kind in attachments_in(folder):
         model.attachments[Path(kind.file).stem] = kind.load(folder, model)
     return model
+
+
+load = load_model
 
 
 def load_posterior(folder: Path) -> Model:
     """Return the network in a folder and its posterior, without what was fitted on them."""
     if not (folder / POSTERIOR).exists():
         if (folder / TENSORS).exists():
-            given = f"{folder} holds {TENSORS} without {POSTERIOR}"
-            raise InputError(given, "both files of a Bayesian model", "restore the file")
+            raise InputError(f"{folder} holds {TENSORS} without {POSTERIOR}", hint=f"restore {POSTERIOR}")
         return load_recorded(folder, None)
     record = read_record(folder / POSTERIOR, "the description of a posterior")
     try:
         return load_recorded(folder, record)
     except InputError:
         raise
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError) as error:
-        fault = (
-            f"lacks {error}" if isinstance(error, KeyError) else f"holds a value of the wrong type ({one_line(error)})"
-        )
-        raise InputError(f"{folder / POSTERIOR} {fault}", "the record of a posterior", "make it again") from error
+    except Exception as error:  # what methods raise for values of the wrong type or shape has no common type
+        raise InputError(
+            f"{folder / POSTERIOR} describes no posterior that this version reads ({one_line(error)})",
+            hint="fine-tune the model again",
+        ) from error
 
 
 def load_recorded(folder: Path, record: Mapping[str, Any] | None) -> Model:
@@ -127,14 +126,15 @@ def load_base(folder: Path, record: Mapping[str, Any]) -> tuple[SegmentationNetw
     tensors = read_tensors(folder / TENSORS, "the tensors of the posterior", "restore the file")
     actual = file_sha256(folder / TENSORS)
     if actual != record.get("tensors_sha256"):
-        given = f"{folder / TENSORS} has changed since {POSTERIOR} was written"
-        raise InputError(given, "both files of one run", "restore them")
+        raise InputError(
+            f"{folder / TENSORS} has changed since {POSTERIOR} was written", hint="restore both files of one run"
+        )
     check_finite(tensors, str(folder / TENSORS))
     return network, tensors, actual
 
 
 def _load_single(folder: Path, record: Mapping[str, Any]) -> Model:
-    """A posterior over one network."""
+    """Return the model of a posterior over one network."""
     network, tensors, actual = load_base(folder, record)
     report = convert(network.body)
     posterior = restore_posterior(record, tensors, folder / POSTERIOR)
@@ -143,29 +143,27 @@ def _load_single(folder: Path, record: Mapping[str, Any]) -> Model:
     recorded = [(s["name"], s["channels"]) for s in record["conversion"]["sites"]]
     if recorded != [(s.name, s.channels) for s in report.sites]:
         raise InputError(
-            f"{folder}: the posterior has {len(recorded)} norm sites, this conversion finds {len(report.sites)}",
-            "the same sites",
-            "a library has changed the network; use the versions in posterior.json or fine-tune again",
+            f"{folder}: the posterior has {len(recorded)} normalisation layers, and the network {len(report.sites)}, or of other "
+            "names: a library has changed the network",
+            hint="use the versions in posterior.json, or fine-tune again",
         )
     return Model(network, posterior, network.sha256, posterior_hash(actual, posterior), report, record)
 
 
 def restore_posterior(record: Mapping[str, Any], tensors: Mapping[str, Tensor], source: Path) -> Posterior:
-    """The posterior over one network of the content of ``posterior.json``, the file ``source``, and the tensors beside it;
-    InputError for an unknown method or kind, or a record that lacks something."""
+    """Return the posterior over one network of the content of ``posterior.json``, the file ``source``, and the tensors beside it;
+    InputError for an unknown method or kind."""
     name = str(record.get("method"))
     restore = METHODS[name].restore if name in METHODS else None
     if restore is None:
-        given = f"posterior method '{name}' in {source.parent}"
-        remedy = "a newer version or another package may know it"
-        raise InputError(given, ", ".join(METHODS), remedy)
+        raise InputError(
+            f"{source} is of the method '{name}', which no installed package knows; known are {', '.join(METHODS)}",
+            hint="install a newer version, or the package that made it",
+        )
     try:
         return restore(tensors, record)
     except InputError as error:
-        raise InputError(f"{source}: {error.given}", error.expected, error.remedy) from error
-    except Exception as error:  # what methods raise for values of the wrong type or shape has no common type
-        fault = f"lacks {error}" if isinstance(error, KeyError) else f"cannot be restored ({one_line(error)})"
-        raise InputError(f"{source} {fault}", "the record of a posterior", "make it again") from error
+        raise error.within(str(source)) from error
 
 
 def check_base(folder: Path, record: Mapping[str, Any], digest: str) -> None:
@@ -174,8 +172,7 @@ def check_base(folder: Path, record: Mapping[str, Any], digest: str) -> None:
         raise InputError(
             f"the posterior in {folder} belongs to a base network with the hash {str(record.get('base_sha256'))[:12]}, "
             f"the network beside it has {digest[:12]}",
-            "a posterior beside its own base",
-            "fine-tune this base, or restore the other",
+            hint="fine-tune this base, or restore the other",
         )
 
 

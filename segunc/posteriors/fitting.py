@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +15,7 @@ from torch import Tensor
 from segunc.core.device import flushed_denormals
 from segunc.core.progress import ConsoleProgress
 from segunc.data.corruptions import Corruption
-from segunc.data.images import Image, resize_nearest
+from segunc.data.images import resize_nearest
 from segunc.networks.network import inference_size
 from segunc.posteriors.files import load_model
 from segunc.posteriors.model import Model
@@ -61,13 +60,8 @@ def finetuning(
     return fit_of
 
 
-def are_finite(values: Iterable[object]) -> bool:
-    """Whether all values from a JSON file are finite numbers."""
-    return all(isinstance(v, int | float) and not isinstance(v, bool) and math.isfinite(v) for v in values)
-
-
 def load_for_fitting(base: Path, config: FitConfig[Any], device: torch.device) -> tuple[Model, SegmentationDataModule]:
-    """A model of either kind on its device, and the data set of its classes that something is to be fitted on."""
+    """Return a model of either kind on its device, and the data set of its classes that something is to be fitted on."""
     model = load_model(base)
     data = open_data(config.data, model.network.description.num_classes)
     model.place(device)
@@ -82,7 +76,7 @@ def frames_as_seen(
     label: str,
     corruptions: Sequence[Corruption] = (),
 ) -> Iterator[tuple[int, Tensor, npt.NDArray[np.uint8]]]:
-    """Evenly spaced frames of a split as ``segunc predict`` would show them to the network.
+    """Return evenly spaced frames of a split as ``segunc predict`` would show them to the network.
 
     Args:
         model: its network decides the size, unless ``data.size`` is given.
@@ -94,27 +88,19 @@ def frames_as_seen(
         the frame's index, its image ``[1, 3, h, w]`` in 0..1 on the network's device, and its train ids uint8 ``[h, w]``
         (255 ignored), brought to the network's size by the nearest pixel.
     """
-    frames = data.dataset(split)
+    frames, device = data.dataset(split), next(model.network.parameters()).device
+    override = None if data.size is None else (data.size[0], data.size[1])
     for index in ConsoleProgress(label=label).follow(spaced(len(frames), limit)):
         image, labels = frames.read(index)
+        size = inference_size(model.network.description, (image.shape[0], image.shape[1]), override)
+        labels = resize_nearest(labels, size[1], size[0])
         for corruption in (None, *corruptions):
             shown = corruption(image, frames.samples[index].name) if corruption else image
-            yield (index, *as_seen(model, data, shown, labels))
-
-
-def as_seen(
-    model: Model, data: SegmentationDataModule, image: Image, labels: npt.NDArray[np.uint8]
-) -> tuple[Tensor, npt.NDArray[np.uint8]]:
-    """An image RGB uint8 ``[H, W, 3]`` and labels ``[H, W]`` as :func:`frames_as_seen` gives them."""
-    override = None if data.size is None else (data.size[0], data.size[1])
-    size = inference_size(model.network.description, (image.shape[0], image.shape[1]), override)
-    labels = resize_nearest(labels, size[1], size[0])
-    seen = network_input([image], size).to(next(model.network.parameters()).device)
-    return seen.contiguous(memory_format=torch.channels_last), labels
+            yield index, network_input([shown], size).to(device).contiguous(memory_format=torch.channels_last), labels
 
 
 def fitted_on(config: FitConfig[Any], split: str) -> dict[str, Any]:
-    """On what, when and with which library something was fitted."""
+    """Return on what, when and with which library something was fitted."""
     size = config.data.get("size")
     return {
         "dataset": config.data["dataset"],

@@ -41,9 +41,9 @@ class ChannelDropout:
 
     def __init__(self, affine: Tensor, p: float, scope: str = "all") -> None:
         if not 0 <= p < 1:
-            raise InputError(f"dropout probability p {p}", "a number in [0, 1)", "0.005 to 0.05 are usual for channels")
+            raise InputError(f"dropout probability p {p} is not in [0, 1)", hint="0.005 to 0.05 are usual for channels")
         if affine.ndim != 2 or affine.shape[0] != 2:
-            raise InputError(f"affine parameters {tuple(affine.shape)}", "[2, T]")
+            raise InputError(f"affine parameters have the shape {tuple(affine.shape)} and not [2, T]")
         self.gamma_beta, self.p, self.scope = affine, float(p), scope
 
     def affine(self, layout: AffineLayout, draws: Sequence[int], seed: Seed, scope: str | None = None) -> AffineDraws:

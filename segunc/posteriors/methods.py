@@ -44,7 +44,6 @@ class Method:
     load: Callable[[Path, Mapping[str, Any]], Any] | None = None
     finished: bool = False  # made of a finished model of any kind; the others make one from a deterministic base
     data: bool = True  # looks at data; without, a configuration need not be given
-    selects: bool = False  # a finished one: on the frames of :class:`segunc.training.config.SelectConfig`
     several: bool = False
 
     @property

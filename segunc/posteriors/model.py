@@ -97,15 +97,14 @@ class Attachment:
         content = read_record(path, f"the {cls.what}")
         del content["format"]
         if differing := {field.name for field in fields(cls)} ^ set(content):
-            lacking = ", ".join(sorted(differing))
-            raise InputError(f"{path} lacks or has too much: {lacking}", f"the fields of {cls.what}", "fit it again")
+            names = ", ".join(sorted(differing))
+            raise InputError(f"{path} lacks fields of a {cls.what}, or has too many: {names}", hint="fit it again")
         for name, actual in hashes.items():
             if content[name] != actual:
                 raise InputError(
                     f"{path} was fitted on a {BOUND_TO[name]} {str(content[name])[:12]}, the one here has "
                     f"{str(actual)[:12]}",
-                    "a file beside the model that it was fitted on",
-                    "fit it again on this model, or remove the file",
+                    hint="fit it again on this model, or remove the file",
                 )
         return {name: tuple(value) if isinstance(value, list) else value for name, value in content.items()}
 
@@ -168,14 +167,14 @@ class Model:
     @property
     def temperature(self) -> float:
         """T, by which logits are divided before the softmax; 1 for a model that was not calibrated, or whose mean is."""
-        found = self.attachments.get("calibration")
-        return found.temperature or 1.0 if found and found.applies == "logits" else 1.0
+        calibration = self.attachments.get("calibration")
+        return calibration.temperature or 1.0 if calibration and calibration.applies == "logits" else 1.0
 
     @property
     def calibrator(self) -> Calibrator | None:
         """Of the mean over the draws; None for a model that was not calibrated, or whose logits are."""
-        found = self.attachments.get("calibration")
-        return None if found is None else found.calibrator
+        calibration = self.attachments.get("calibration")
+        return None if calibration is None else calibration.calibrator
 
     @property
     def hashes(self) -> dict[str, Any]:
@@ -193,21 +192,21 @@ class Model:
     def networks(self) -> list[SegmentationNetwork]:
         """The network, and those of all members of an ensemble."""
         members = [branch.network for branch in branches_of(self.network, self.posterior)]
-        found = {id(network): network for network in (self.network, *members)}
-        return [network for network in found.values() if isinstance(network, SegmentationNetwork)]
+        networks = {id(network): network for network in (self.network, *members)}
+        return [network for network in networks.values() if isinstance(network, SegmentationNetwork)]
 
     def needs(self, scores: Iterable[str]) -> frozenset[str]:
-        """The evidence that scores need, with that of the parts of sums."""
+        """Return the evidence that scores need, with that of the parts of sums."""
         names = with_parts(check_scores(scores), self.attachments.values())
         return frozenset(need for name in names for need in SCORES[name].needs)
 
     def used(self, scores: Iterable[str]) -> list[Attachment]:
-        """What was fitted on it and gives some of this evidence."""
+        """Return what was fitted on it and gives some of this evidence."""
         needs = self.needs(scores)
         return [attachment for attachment in self.attachments.values() if attachment.gives & needs]
 
     def fitted(self, scores: Sequence[str], frames: Collection[str] | None = None) -> dict[str, Any]:
-        """What was fitted on it, as the sampler takes it for some scores; features are read only where one needs them, and of a bank
+        """Return what was fitted on it, as the sampler takes it for some scores; features are read only where one needs them, and of a bank
         those of ``frames`` (None: of all)."""
         needs = self.needs(scores)
         providers = [one for attachment in self.used(scores) for one in attachment.providers(self, needs, frames)]
@@ -231,16 +230,18 @@ class Model:
             InputError: an image of another type or shape, or fewer draws than members.
         """
         if getattr(image, "dtype", None) != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
-            given = f"an image of type {type(image).__name__}, shape {getattr(image, 'shape', None)}"
-            raise InputError(given, "a NumPy array RGB uint8 [H, W, 3]", "check the axes and the type")
-        asked = (draws, seed, tuple(scores), next(self.network.parameters()).device)
-        if asked not in self._samplers:
+            what = f"of type {type(image).__name__} and shape {getattr(image, 'shape', None)}"
+            raise InputError(
+                f"an image {what} is no NumPy array RGB uint8 [H, W, 3]", hint="check its axes and its type"
+            )
+        settings = (draws, seed, tuple(scores), next(self.network.parameters()).device)
+        if settings not in self._samplers:
             fitted = self.fitted(scores)
             sampler = Sampler(self.network, self.posterior, draws=draws, seed=seed, scores=scores, **fitted)
-            self._samplers = {asked: sampler}
-        found = sample_frames(self._samplers[asked], [np.ascontiguousarray(image)])
-        maps = {name: values[0].cpu().numpy() for name, values in found.scores.items()}
-        return ImageMaps(found.prediction[0].cpu().numpy(), maps)
+            self._samplers = {settings: sampler}
+        result = sample_frames(self._samplers[settings], [np.ascontiguousarray(image)])
+        maps = {name: values[0].cpu().numpy() for name, values in result.scores.items()}
+        return ImageMaps(result.prediction[0].cpu().numpy(), maps)
 
     def save(self, folder: Path | str) -> None:
         """Write the model folder for all verbs: of a model that was loaded, what it was loaded from.
@@ -266,7 +267,7 @@ def default_scores(folder: Path) -> tuple[str, ...]:
 
 
 def model_files(folder: Path, *, fitted: bool = True) -> list[Path]:
-    """The files that make the model of a folder, which may not be there: those of an ensemble's members included, and, if
+    """Return the files that make the model of a folder, which may not be there: those of an ensemble's members included, and, if
     ``fitted``, what was fitted on the model as a whole."""
     of_whole = [name for kind in attachments_in(folder) for name in (kind.file, *kind.beside)] if fitted else []
     names = [WEIGHTS, DESCRIPTION, TENSORS, POSTERIOR, *of_whole]
@@ -281,8 +282,7 @@ def copy_model(source: Path, folder: Path, *, fitted: bool = True) -> None:
     if folder.resolve() == source.resolve():
         return
     if (folder / POSTERIOR).exists() and not (source / POSTERIOR).exists():
-        given = f"{folder} holds a Bayesian model, {source} a deterministic one"
-        raise InputError(given, "a folder of its own", "give another --out")
+        raise InputError(f"{folder} holds a Bayesian model, {source} a deterministic one", hint="give another --out")
     for path in model_files(source, fitted=fitted):
         target = folder / path.relative_to(source)
         target.parent.mkdir(parents=True, exist_ok=True)

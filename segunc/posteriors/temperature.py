@@ -117,7 +117,7 @@ class TemperatureConfig(Settings):
         self.strengths()
 
     def strengths(self) -> list[Strengths]:
-        """Of all penalties that are fitted: the temperature's, then those to choose from."""
+        """Return all penalties that are fitted: the temperature's, then those to choose from."""
         count = KINDS[self.kind].strengths
         return [(), *(itertools.product(sorted(self.penalties, reverse=True), repeat=count) if count else ())]
 
@@ -135,7 +135,7 @@ class PixelSample(NamedTuple):
     frames: Tensor
 
     def where(self, chosen: Tensor) -> PixelSample:
-        """Of the pixels ``[P]`` bool."""
+        """Return the sample of the pixels ``[P]`` bool."""
         return PixelSample(*(part[chosen] for part in self))
 
 
@@ -145,7 +145,7 @@ IDENTITY: Fit = (torch.ones((), dtype=torch.float64), torch.zeros((), dtype=torc
 
 
 def sample_pixels(model: Model, data: SegmentationDataModule, settings: TemperatureConfig) -> PixelSample:
-    """The mean prediction at randomly chosen labelled pixels of validation frames; an InputError where there is none."""
+    """Return the mean prediction at randomly chosen labelled pixels of validation frames; InputError where there is none."""
     kept: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
     for index, image, truth in frames_as_seen(model, data, settings.split, settings.frames, "temperature"):
         labelled = np.flatnonzero(truth.ravel() != IGNORE)
@@ -162,13 +162,14 @@ def sample_pixels(model: Model, data: SegmentationDataModule, settings: Temperat
         stands_for = torch.full((count,), labelled.size / count, dtype=torch.float64)
         kept.append((total.log_softmax(1).cpu(), labels, stands_for, torch.full((count,), len(kept))))
     if not kept:
-        given = f"the {settings.split} frames hold no labelled pixel"
-        raise InputError(given, "frames with labels", "choose another split")
+        raise InputError(
+            f"the {settings.split} frames hold no labelled pixel", hint="choose another --temperature.split"
+        )
     return PixelSample(*(torch.cat(parts) for parts in zip(*kept, strict=True)))
 
 
 def mean_nll(sample: PixelSample, fit: Fit) -> Tensor:
-    """The weighted mean over pixels of ``-ln softmax(W ln p + b)[label]``, in nats."""
+    """Return the weighted mean over pixels of ``-ln softmax(W ln p + b)[label]``, in nats."""
     likelihood = calibrated(sample.logs, *fit).gather(1, sample.labels[:, None])[:, 0]
     return -(likelihood * sample.weights).sum() / sample.weights.sum()
 
@@ -188,8 +189,8 @@ def minimise(loss: Callable[[], Tensor], *parameters: Tensor, tolerance: float =
 
 
 def fit_temperature(sample: PixelSample) -> float:
-    """The temperature with the lowest mean NLL in :data:`LOWEST` to :data:`HIGHEST`, sought over ln T from the best of a coarse
-    grid."""
+    """Return the temperature with the lowest mean NLL in :data:`LOWEST` to :data:`HIGHEST`, sought over ln T from the best of a
+    coarse grid."""
     grid = torch.linspace(math.log(LOWEST), math.log(HIGHEST), GRID, dtype=torch.float64)
     with torch.no_grad():
         coarse = torch.stack([mean_nll(sample, (torch.exp(-value), IDENTITY[1])) for value in grid])
@@ -199,7 +200,7 @@ def fit_temperature(sample: PixelSample) -> float:
 
 
 def fit_scalar(sample: PixelSample, temperature: float, strengths: Strengths = ()) -> Fit:
-    """``W = I / T`` of the best temperature."""
+    """Return ``W = I / T`` of the best temperature."""
     return torch.tensor(1 / temperature, dtype=torch.float64), IDENTITY[1]
 
 
@@ -217,7 +218,7 @@ KINDS: Registry[Kind] = Registry("kind of calibration", "segunc.calibrators", {"
 def held_out_nll(
     sample: PixelSample, strengths: Sequence[Strengths], folds: int, kind: Kind = SCALAR
 ) -> dict[Strengths, float]:
-    """The mean NLL of each penalty on blocks of successive frames, each fitted on all others; empty with a single frame or fold."""
+    """Return the mean NLL of each penalty on blocks of successive frames, each fitted on all others; empty with a single frame or fold."""
     frames = int(sample.frames[-1]) + 1
     blocks = torch.arange(frames).tensor_split(min(folds, frames))
     found = dict.fromkeys(strengths, 0.0) if len(blocks) > 1 else {}
@@ -232,20 +233,23 @@ def held_out_nll(
 
 
 def check_temperature(temperature: float) -> None:
-    """InputError where the NLL is lowest at a bound: every sampled pixel is right (T towards 0), or what is predicted says nothing
-    about labels (T towards infinity)."""
-    for at_bound, bound, expected, remedy in (
-        (temperature <= LOWEST * 1.001, f"lower bound of the search, T = {LOWEST:g}", "frames on which the network makes mistakes",
-         "fit on a split that it was not trained on, and on more frames"),
-        (temperature >= HIGHEST / 1.001, f"upper bound of the search, T = {HIGHEST:g}", "a network whose logits tell something about "
-         "the labels", "train it further, or check that these labels are its classes"),
-    ):  # fmt: skip
-        if at_bound:
-            raise InputError(f"the validation NLL still falls at the {bound}", expected, remedy)
+    """Raise an InputError where the NLL is lowest at a bound of the search."""
+    if temperature <= LOWEST * 1.001:
+        raise InputError(
+            f"the validation NLL still falls at the lower bound of the search, T = {LOWEST:g}: the network makes no mistake on "
+            "these frames",
+            hint="fit on a split that it was not trained on, and on more frames",
+        )
+    if temperature >= HIGHEST / 1.001:
+        raise InputError(
+            f"the validation NLL still falls at the upper bound of the search, T = {HIGHEST:g}: the logits say nothing about "
+            "these labels",
+            hint="train the network further, or check that these labels are its classes",
+        )
 
 
 def words(strengths: Strengths) -> str:
-    """``mu 1, lambda 100``."""
+    """Return ``mu 1, lambda 100``."""
     parts = [f"{name} {value:g}" for name, value in zip(("mu", "lambda"), strengths, strict=False)]
     return ", ".join(parts) or ALONE
 
@@ -275,8 +279,11 @@ def scale_temperature(
     strengths = settings.strengths()
     held_out = held_out_nll(sample, strengths, settings.folds, kind)
     if kind is not SCALAR and not (held_out and settings.penalties):
-        given = f"temperature.kind {settings.kind} with {len(settings.penalties)} penalties and {min(settings.folds, frames)} folds"
-        raise InputError(given, "a penalty, and two folds of frames or more", "choose scalar, or give more")
+        raise InputError(
+            f"temperature.kind {settings.kind} needs a penalty and two folds, and has {len(settings.penalties)} penalties and "
+            f"{min(settings.folds, frames)} folds",
+            hint="choose --temperature.kind scalar, or give more frames",
+        )
     chosen = min(strengths[1:], key=lambda each: held_out[each], default=())
     weight, bias = fit = kind.fit(sample, temperature, chosen)
     calibration = Calibration(

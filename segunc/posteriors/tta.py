@@ -47,10 +47,9 @@ class TestTimeAugmentation(Mixture):
 
     def __init__(self, inner: AnyPosterior, scales: Sequence[float] = SCALES, flip: bool = True) -> None:
         if isinstance(inner, TestTimeAugmentation):
-            given = "test-time augmentation of a model that has it already"
-            raise InputError(given, "a model without", "start from its base")
+            raise InputError("the model has test-time augmentation already", hint="start from its base")
         if not scales or not all(scale > 0 and math.isfinite(scale) for scale in scales):
-            raise InputError(f"scales {list(scales)}", "positive numbers", "0.75, 1 and 1.25 are usual")
+            raise InputError(f"scales {list(scales)} are no positive numbers", hint="0.75, 1 and 1.25 are usual")
         self.inner, self.scales, self.flip = inner, tuple(float(scale) for scale in scales), flip
         mirrored = (False, True) if flip else (False,)
         self.transforms = tuple(InputTransform(scale, m) for m in mirrored for scale in dict.fromkeys(self.scales))
@@ -100,10 +99,12 @@ def augment_model(base: Path, config: FitConfig[TtaConfig], out: Path, *, device
     for description in (network.description for network in model.networks):
         untried = description.kind == "python" and description.divisor is None
         if untried and description.options.get("stride", 1) == 1 and {*posterior.scales} != {1.0}:
-            given = f"{base}, whose network takes frames of one size alone, or was imported before sizes were tried"
-            raise InputError(given, "a network that takes other sizes, too", "import it again, or --tta.scales [1.0]")
+            raise InputError(
+                f"the network of {base} takes frames of one size alone, or was imported before sizes were tried",
+                hint="import it again, or --tta.scales [1.0]",
+            )
     if out.resolve() == base.resolve():
-        raise InputError(f"--out {out} is the base", "a folder of its own", "give another --out")
+        raise InputError(f"--out {out} is the base", hint="give another --out")
     if (out / POSTERIOR).exists() and read_json(out / POSTERIOR, "a record").get("method") == posterior.method:
         (out / POSTERIOR).unlink()  # the same command once more
     copy_model(base, out, fitted=False)

@@ -28,7 +28,6 @@ from segunc.core.bounds import (
 from segunc.core.errors import InputError, one_line
 from segunc.core.files import read_text, reading
 from segunc.core.plain import from_plain
-from segunc.data.corruptions import Corruption
 from segunc.training.data import OwnData
 from segunc.training.losses import Schedule
 
@@ -115,39 +114,6 @@ class AffineTrainingConfig(Settings):
 
 
 @dataclass(frozen=True)
-class SelectConfig(Settings):
-    """The frames that a method selects on (:func:`segunc.training.selection.selection_frames`): those of ``val`` of each fold of the data
-    (``data.validation``), and what is done to them.
-
-    Args:
-        anomalies: none, or cut-paste: objects and textures that no frame holds are pasted into each frame
-            (:mod:`segunc.data.cut_paste`).
-        objects: folder of cut-out objects (PNG with an alpha channel) that are pasted, too; none for no further ones.
-        corruptions: NAME:STRENGTH (fog:3) each: frames are shown clean and under each. What is left out here is what a test of the
-            shift may ask for.
-        frames: how many evenly spaced frames of each fold (0: all).
-        seed: of what is pasted where.
-    """
-
-    section = "select"
-    anomalies: Literal["none", "cut-paste"] = "none"
-    objects: str | None = None
-    corruptions: list[str] = field(default_factory=list)
-    frames: NonNegativeInt = 0
-    seed: Seed = 0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.kinds()
-        if self.objects is not None and self.anomalies == "none":
-            raise InputError(f"objects {self.objects} with anomalies none", "anomalies cut-paste", "or leave it out")
-
-    def kinds(self) -> list[Corruption]:
-        """The corruptions; InputError for an unknown one."""
-        return [Corruption.parse(text) for text in self.corruptions]
-
-
-@dataclass(frozen=True)
 class Config:
     """A resolved configuration."""
 
@@ -180,11 +146,10 @@ class TrainConfig(Config):
 @dataclass(frozen=True)
 class FitConfig(Config, Generic[S]):
     """Of a method that is fitted on a finished model: its settings, and arguments of
-    :class:`segunc.data.module.SegmentationDataModule`, none where it looks at no data; and what it selects on, if it does."""
+    :class:`segunc.data.module.SegmentationDataModule`, none where it looks at no data."""
 
     settings: S
     data: Mapping[str, Any] = field(default_factory=dict)
-    select: SelectConfig | None = None
 
 
 @dataclass(frozen=True)
@@ -206,7 +171,6 @@ def parse_config(
     settings: type[Settings] | None = None,
     *,
     data: bool | OwnData = True,
-    selects: bool = False,
 ) -> C:
     """Return the configuration in a YAML file, with values of the command line in the place of its own.
 
@@ -217,7 +181,6 @@ def parse_config(
         overrides: ``--data.root PATH``, ``--trainer.max_epochs 3`` and the like.
         settings: the method's, where the kind has any.
         data: whether it looks at data, or loaders in place of a data set.
-        selects: whether it selects on frames of :class:`SelectConfig`, for a :class:`FitConfig`.
 
     Raises:
         InputError: an unknown key, a value of the wrong type or out of its range, a missing file, or no data for what needs some.
@@ -228,7 +191,7 @@ def parse_config(
     try:
         values = {} if config is None else _read_file(config)
         check_no_service(values.get("trainer"))
-        sections = _sections(settings, data=data is True, selects=selects)
+        sections = _sections(settings, data=data is True)
         _override(values, overrides, list(sections.values()))
         if "data" not in values:
             sections.pop("data", None)
@@ -331,21 +294,21 @@ def _read_word(text: str, hint: Any) -> Any:
     return text if str in choices and isinstance(value, int | float) else value
 
 
-def _sections(settings: type[Settings] | None, *, data: bool, selects: bool) -> dict[str, type[Settings]]:
+def _sections(settings: type[Settings] | None, *, data: bool) -> dict[str, type[Settings]]:
     """Return the classes of the settings in a configuration, by the field of its kind."""
     from segunc.data.module import DataConfig
 
     sections: dict[str, type[Settings]] = {"data": DataConfig} if data else {}
     sections |= {"settings": settings} if settings else {"network": NetworkConfig, "optimisation": OptimisationConfig}
-    return sections | ({"select": SelectConfig} if selects else {})
+    return sections
 
 
-def configuration_help(kind: type[Config], settings: type[Settings] | None, *, data: bool, selects: bool) -> str:
+def configuration_help(kind: type[Config], settings: type[Settings] | None, *, data: bool) -> str:
     """The keys of a configuration, what they mean and their defaults, as signatures and docstrings of the classes that take them say."""
     lines = ["keys of the configuration, in a YAML file (--config) or as --key VALUE:"]
     if "trainer" in {f.name for f in fields(kind)}:
         lines += ["  --trainer.KEY  any argument of lightning.Trainer, e.g. --trainer.max_epochs 3"]
-    for section in _sections(settings, data=data, selects=selects).values():
+    for section in _sections(settings, data=data).values():
         name = section.section
         about, _, _ = inspect.cleandoc(section.__doc__ or "").partition("\n\n")
         lines += ["", *textwrap.wrap(_prose(f"{name}: {about}"), 108)]

@@ -1,28 +1,19 @@
-"""Selection of a hyper-parameter on validation NLL, and the frames on which what tells anomalies apart is selected."""
+"""Selection of a hyper-parameter on validation NLL."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-import numpy as np
 import torch
 
 from segunc.core.errors import InputError, NotFiniteError
-from segunc.core.progress import ConsoleProgress
 from segunc.data.corruptions import CORRUPTIONS, Corruption
-from segunc.data.cut_paste import CutPaste
-from segunc.data.images import Image
 from segunc.data.labels import IGNORE
-from segunc.data.samples import Labels, SegmentationDataset
+from segunc.data.samples import SegmentationDataset
 from segunc.sampling.sampler import Sampler
-from segunc.training.config import SelectConfig
-from segunc.training.data import spaced
 from segunc.training.losses import check_labels
-
-if TYPE_CHECKING:
-    from segunc.data.module import SegmentationDataModule
 
 Frames = SegmentationDataset | Sequence[Mapping[str, Any]]
 """Items by their number, each with ``image`` ``[3, H, W]`` in 0..1 and int64 ``label`` ``[H, W]``, 255 ignored."""
@@ -46,38 +37,6 @@ class CorruptedFrames(SegmentationDataset):
         image, label = self.read(frame)
         name = self.samples[frame].name
         return {**self.transform(self.corruptions[kind](image, name), label), "name": name}
-
-
-class SelectionFrame(NamedTuple):
-    """A frame to select on, at its own size."""
-
-    name: str
-    image: Image
-    labels: Labels  # train ids, 255 ignored: what no class is asked for, pasted objects among it
-    anomaly: Labels  # 0 normal, 1 anomaly, 255 ignored
-    corruption: Corruption | None  # None where it is clean
-
-
-def selection_frames(fold: SegmentationDataModule, settings: SelectConfig) -> Iterator[SelectionFrame]:
-    """Evenly spaced frames of a fold's ``val``, each clean and then under each of the corruptions, with the same anomalies.
-
-    Args:
-        fold: one of :meth:`segunc.data.module.SegmentationDataModule.folds`; objects are cut out of its ``train``.
-
-    Raises:
-        InputError: no object can be cut out, or a frame cannot be read.
-    """
-    frames = fold.dataset("val")
-    paste = None
-    if settings.anomalies == "cut-paste":
-        paste = CutPaste(fold.dataset("train"), settings.objects, settings.seed)
-    for index in ConsoleProgress(label="selection").follow(spaced(len(frames), settings.frames)):
-        name, (image, labels) = frames.samples[index].name, frames.read(index)
-        anomaly = np.where(labels == IGNORE, labels, np.zeros_like(labels))
-        if paste is not None:
-            image, labels, anomaly, _ = paste(image, labels, name)
-        for corruption in (None, *settings.kinds()):
-            yield SelectionFrame(name, corruption(image, name) if corruption else image, labels, anomaly, corruption)
 
 
 def validation_nll(sampler: Sampler, data: Frames, frames: Sequence[int]) -> float:

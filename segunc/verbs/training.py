@@ -110,7 +110,7 @@ def finetune(options: FinetuneOptions, say: Callable[[str], None] | None = None)
         hint = getattr(method.config, "without_data", "give a YAML file or its keys as --key VALUE; see configs/")
         raise InputError(f"--method {method.name} needs a configuration, but there is no --config", hint=hint)
     if method.finished:
-        fitted = parse_config(FitConfig, file, overrides, method.config, data=method.data, selects=method.selects)
+        fitted = parse_config(FitConfig, file, overrides, method.config, data=method.data)
         method.fit(bases[0], fitted, out, device=options.device, say=say)
         return FinetuneResult(out, {})
     quiet_lightning()
@@ -124,13 +124,13 @@ def keys_help(method: str | None) -> str:
     from segunc.training.config import FinetuneConfig, FitConfig, TrainConfig, configuration_help
 
     if method is None:
-        return configuration_help(TrainConfig, None, data=True, selects=False)
+        return configuration_help(TrainConfig, None, data=True)
     entry = METHODS[method]
     if entry.config is None:
         return f"method {method} has no configuration"
     others = "|".join(name for name in METHODS if name != method)
     kind = FitConfig if entry.finished else FinetuneConfig
-    keys = configuration_help(kind, entry.config, data=entry.data or not entry.finished, selects=entry.selects)
+    keys = configuration_help(kind, entry.config, data=entry.data or not entry.finished)
     return f"{keys}\n\nkeys of another method: segunc finetune --method {others} --help"
 
 

@@ -97,9 +97,9 @@ def test_scopes(scope: str, flags: list[int]) -> None:
 @pytest.mark.parametrize(
     ("scope", "said"),
     [
-        ("nowhere", "matches no norm site"),
+        ("nowhere", "matches no normalisation layer"),
         ("last:0", "at least 1"),
-        ("([", "repair it"),
+        ("([", "is none of all, encoder"),
         ("encoder", "part named encoder"),
     ],
 )

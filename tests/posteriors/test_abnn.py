@@ -200,14 +200,10 @@ def test_gradient_checkpointing_is_refused_because_the_draw_is_gone_in_backward(
     assert all(float(p.grad.abs().max()) > 0 for p in tuner.parameters() if p.requires_grad and p.grad is not None)
 
 
-@pytest.mark.parametrize("harmful", [False, True])
-def test_a_training_that_does_harm_is_said(
-    harmful: bool, trained: Job, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_training_that_does_harm_is_said(trained: Job, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["finetune", "--base", trained.base, "--config", trained.finetune_config, "--out", tmp_path / "out"]
-    words += ["--device", "cpu", "--abnn.alpha", "0.05", "--abnn.lr", 100 if harmful else 0.005]
+    words += ["--device", "cpu", "--abnn.alpha", "0.05", "--abnn.lr", 100]
     assert main([str(word) for word in words]) == 0
-    said = capsys.readouterr().out
     measured = json.loads((tmp_path / "out/posterior.json").read_text())["provenance"]
-    assert (measured["loss_after"] > 1.1 * measured["loss_before"]) is harmful
-    assert ("the training did harm; lower abnn.lr" in said) is harmful
+    assert measured["loss_after"] > 1.1 * measured["loss_before"]
+    assert "the training did harm" in capsys.readouterr().out

@@ -1,8 +1,9 @@
-"""One score of several: its scales, and the choice of its parts by pasted anomalies."""
+"""One score of several: its scales, the pixels that they are measured on, and the surprise that it is told as."""
 
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,25 +11,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from sklearn.metrics import average_precision_score
 from torch import Tensor
 
-from segunc import build_network
+from segunc import Model, Sampler, build_network, load_model, load_network, save_network
 from segunc.core.errors import InputError
+from segunc.data.labels import label_map
+from segunc.data.module import SegmentationDataModule
 from segunc.networks.description import NetworkDescription
-from segunc.posteriors.anomaly import (
-    AnomalyConfig,
-    ScoreSum,
-    Standard,
-    Surprise,
-    candidates,
-    choose,
-    weighted_sum,
-)
-from segunc.posteriors.pasted import Pixels, gather_pixels, mean_precision
+from segunc.posteriors.anomaly import AnomalyConfig, ScoreSum, Standard, Surprise, fit_sum, known_pixels, weighted_sum
+from segunc.posteriors.fitting import frames_as_seen
 from segunc.scores import SUM
-from segunc.training.config import SelectConfig
-from segunc.training.selection import SelectionFrame
+from segunc.training.config import FitConfig
 from tests.records import change_record
 
 
@@ -78,122 +71,74 @@ def test_standard_is_in_standard_deviations() -> None:
     assert float(scaled.std(correction=0)) == pytest.approx(1, rel=1e-5)
 
 
-def planted(parts: list[Tensor], size: Tensor, clean: Tensor | None = None) -> Pixels:
-    return Pixels(torch.stack(parts), size, torch.ones(len(size), dtype=torch.bool) if clean is None else clean)
+@pytest.fixture
+def base(toy_set: Path, tmp_path: Path) -> Path:
+    torch.manual_seed(0)
+    network = build_network(NetworkDescription("FPN", "mobilenet_v2", label_map("toy").classes))
+    save_network(network, tmp_path / "base")
+    return tmp_path / "base"
 
 
-def scene(count: int = 30_000, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """Noise of pixels, and which of them are objects: a tenth, of three ranges of sizes."""
-    generator = torch.Generator().manual_seed(seed)
-    size = torch.zeros(count, dtype=torch.int64)
-    size[: count // 10] = torch.randint(1, 4, (count // 10,), generator=generator)
-    return torch.randn(4, count, generator=generator), size
+def test_parts_are_measured_on_normal_scenes_and_3_is_one_pixel_in_a_thousand(base: Path, toy_set: Path) -> None:
+    parts, data = ["deterministic-energy", "deterministic-entropy"], {"dataset": "toy", "root": str(toy_set)}
+    config = FitConfig(AnomalyConfig(parts=parts, weights=[2.0, 1.0], frames=3), data)
+    total = fit_sum(base, config, base, device="cpu")
+    assert (total.parts, total.weights, total.frames, total.features_sha256) == (tuple(parts), (2.0, 1.0), 3, None)
+    model, module = load_model(base), SegmentationDataModule(**data)
+    sampler, pixels = Sampler(model.network, scores=parts), []
+    for _, image, labels in frames_as_seen(model, module, "val", 3, "test"):
+        maps = sampler(image).scores
+        pixels.append(torch.stack([maps[name][0][torch.from_numpy(labels != 255)] for name in parts]))
+    values = torch.cat(pixels, 1)
+    for scale, of_part in zip(total.scales, values.double().numpy(), strict=True):
+        assert (scale.mean, scale.std) == pytest.approx((of_part.mean(), of_part.std()), rel=1e-5)
+    surprise = total(dict(zip(parts, values[:, None, None], strict=True)))[SUM].flatten()
+    for decades in (1, 2, 3):
+        assert float((surprise >= decades).float().mean()) == pytest.approx(10.0**-decades, rel=0.2)
 
 
-def test_a_planted_signal_is_found_and_noise_is_left_out() -> None:
-    noise, size = scene()
-    signal = noise[0] + 2 * (size > 0)
-    chosen, found = choose(planted([noise[1], signal, noise[2]], size), ["a", "b", "c"], AnomalyConfig(parts=["a"]))
-    assert chosen.places == (1,)
-    assert len(found) == sum(1 for _ in candidates(3, AnomalyConfig()))
-    assert found[chosen.words(["a", "b", "c"])] == max(found.values())
+@pytest.mark.parametrize(("held_out", "left_out"), [(None, list("01234567")), ("3", ["3"])])
+def test_a_frame_is_not_compared_with_features_of_its_own_sequence(
+    base: Path, toy_set: Path, monkeypatch: pytest.MonkeyPatch, held_out: str | None, left_out: list[str]
+) -> None:
+    sequence = "0([0-7])_000019_leftImg8bit$"  # each of the eight training frames is one
+    folds = {"validation": "leave-sequence-out", "sequence": sequence, "held_out": held_out}
+    compared: list[set[str]] = []
 
+    def noted(self: Model, scores: Any, frames: Any = None) -> dict[str, Any]:
+        compared.append({re.search(sequence, name)[1] for name in frames})  # type: ignore[index]
+        return {}
 
-def test_two_signals_are_added_and_the_stronger_weighs_more() -> None:
-    noise, size = scene()
-    weak, strong = noise[0] + 1 * (size > 0), noise[1] + 2 * (size > 0)
-    chosen, _ = choose(
-        planted([weak, noise[2], strong], size), ["a", "b", "c"], AnomalyConfig(normalisation="standard")
+    monkeypatch.setattr(Model, "fitted", noted)
+    known, frames = known_pixels(
+        load_model(base),
+        SegmentationDataModule("toy", str(toy_set), **folds),
+        ["deterministic-entropy"],
+        AnomalyConfig(),
+        1,
     )
-    # The best linear combination of Gaussians of equal variance weighs by the distance of the means.
-    assert (chosen.places, chosen.weights) == ((0, 2), (1.0, 2.0))
+    assert sorted(map(sorted, compared)) == sorted(sorted(set("01234567") - {name}) for name in left_out)
+    assert (len(known), frames) == (1, len(left_out))
 
 
-def test_small_objects_count_as_much_as_large_ones() -> None:
-    noise, size = scene()
-    size[: len(size) // 10] = 3
-    size[:50] = 1
-    large, all_of_them = noise[0] + 3 * (size == 3), noise[1] + 2.5 * (size > 0)
-    settings = AnomalyConfig(normalisation="standard")
-    pixels = planted([large, all_of_them], size)
-    pooled = [average_precision_score((size > 0).numpy(), part.numpy()) for part in pixels.values]
-    assert pooled[0] > pooled[1]  # a pool of pixels would choose the score that no small object moves
-    alone = [mean_precision(part, size) for part in pixels.values]
-    assert alone[1] > alone[0]
-    expected = []
-    for other in (1, 3):
-        kept = size != 4 - other
-        weights = torch.where(size[kept] > 0, 0.1 / 0.9 * int((size == 0).sum()) / int((size == other).sum()), 1.0)
-        truth, values = (size[kept] > 0).numpy(), all_of_them[kept].half().numpy()
-        expected.append(average_precision_score(truth, values, sample_weight=weights.numpy()))
-    assert alone[1] == pytest.approx(sum(expected) / 2, rel=1e-3)
-    assert 1 in choose(pixels, ["large", "all"], settings)[0].places
-
-
-def test_scales_are_those_of_clean_known_pixels() -> None:
-    noise, size = scene()
-    clean = torch.arange(len(size)) % 2 == 0
-    part = torch.where(clean, noise[0], 100 + noise[0]) + 2 * (size > 0)
-    pixels = planted([part], size, clean)
-    of_known = pixels.values[0, clean & (size == 0)]
-    _, found = choose(pixels, ["a"], AnomalyConfig(normalisation="standard"))
-    assert found["a, standard"] == pytest.approx(mean_precision(Standard.of(of_known)(part), size), abs=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        (AnomalyConfig(weights=[2, 1]), ["2 a + b, standard", "2 a + b, rank"]),
-        (AnomalyConfig(normalisation="rank"), ["a, rank", "b, rank", "a + b, rank", "a + 2 b, rank", "2 a + b, rank"]),
-    ],
-)
-def test_the_candidates(settings: AnomalyConfig, words: list[str]) -> None:
-    assert [candidate.words("ab") for candidate in candidates(2, settings)] == words
-
-
-class OneFold:
-    """A data set of frames 0 and 1, whose sequences are their names, the first of them held out by name or by nobody."""
-
-    size = None
-
-    def __init__(self, validation: str) -> None:
-        self.validation = validation
-
-    def folds(self) -> list[OneFold]:
-        return [self]
-
-    def dataset(self, split: str) -> Any:
-        return SimpleNamespace(samples=[SimpleNamespace(name="1")])
-
-
-def gathered(monkeypatch: pytest.MonkeyPatch, label: int, anomaly: int, validation: str = "val") -> Any:
-    """What of_fold was given; of one frame whose left half is labelled so, its right half an anomaly or not."""
-    image, mask = np.zeros((32, 64, 3), np.uint8), np.full((32, 64), label, np.uint8)
-    mask[:, 32:] = anomaly
-    frame = SelectionFrame("0", image, mask, mask, None)
-    monkeypatch.setattr("segunc.posteriors.pasted.selection_frames", lambda fold, select: iter([frame]))
-    network = build_network(NetworkDescription("FPN", "mobilenet_v2", ("road", "car")))
-    model: Any = SimpleNamespace(network=network)
-    seen: list[Any] = []
-
-    def of_fold(trained_on: Any) -> Any:
-        seen.append(trained_on)
-        return lambda image: image[:, 0]
-
-    gather_pixels(model, OneFold(validation), SelectConfig(anomalies="cut-paste"), 0, of_fold)
-    return seen[0]
-
-
-def test_a_sequence_that_is_held_out_by_name_does_not_count_either(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert gathered(monkeypatch, 0, 1) is None
-    assert gathered(monkeypatch, 0, 1, "leave-sequence-out") == {"1"}
-
-
-def test_frames_without_what_selection_needs_are_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(InputError, match="1 frames in which nothing that was pasted"):
-        gathered(monkeypatch, 0, 0)
-    with pytest.raises(InputError, match="without a labelled pixel of a known class"):
-        gathered(monkeypatch, 255, 1)
+def test_frames_without_a_label_and_scores_without_spread_are_refused(
+    base: Path, toy_set: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = FitConfig(AnomalyConfig(parts=["deterministic-entropy"]), {"dataset": "toy", "root": str(toy_set)})
+    with torch.no_grad():
+        network = load_network(base)
+        network.body.segmentation_head[0].weight.zero_()
+        network.body.segmentation_head[0].bias.zero_()
+    save_network(network, tmp_path / "flat")
+    with pytest.raises(InputError, match="deterministic-entropy is 1 at every pixel"):
+        fit_sum(tmp_path / "flat", config, tmp_path / "out", device="cpu")
+    monkeypatch.setattr("segunc.posteriors.anomaly.IGNORE", 256)
+    monkeypatch.setattr(
+        "segunc.posteriors.anomaly.frames_as_seen",
+        lambda *_: iter([(0, torch.rand(1, 3, 32, 32), np.full((32, 32), 256))]),
+    )
+    with pytest.raises(InputError, match="no labelled pixel"):
+        fit_sum(base, config, tmp_path / "out", device="cpu")
 
 
 def model(temperature: float = 1.0, bank: str | None = "bank") -> Any:

@@ -15,7 +15,7 @@ from segunc.baselines.max_logit import MaxLogitStatistics
 from segunc.core.errors import InputError
 from segunc.networks import NetworkDescription, build_network, save_network
 from segunc.posteriors.files import load_model
-from segunc.posteriors.model import ATTACHMENTS, Attachment, Model, attachments_in, copy_model
+from segunc.posteriors.model import ATTACHMENTS, Model, attachments_in, copy_model
 from segunc.posteriors.temperature import Calibration
 from segunc.uncertainty import Calibrator
 from tests.records import change_record
@@ -94,21 +94,11 @@ def test_a_temperature_of_another_posterior_is_refused_and_statistics_of_the_sam
         load_model(wider)
 
 
-@pytest.mark.parametrize(
-    ("kind", "change", "said"),
-    [
-        (Calibration, {"format": 3}, "format 2"),
-        (Calibration, {"surplus": 2}, "surplus"),
-    ],
-)
-def test_damaged_files_are_one_clear_line(
-    base: Path, tmp_path: Path, kind: type[Attachment], change: dict[str, object], said: str
-) -> None:
+@pytest.mark.parametrize(("change", "said"), [({"format": 3}, "format 2"), ({"surplus": 2}, "surplus")])
+def test_records_of_another_form_are_refused(base: Path, tmp_path: Path, change: dict[str, object], said: str) -> None:
     copy_model(base, tmp_path)
-    model = load_model(tmp_path)
-    calibration(model).write(tmp_path)
-    statistics(model).write(tmp_path)
-    change_record(tmp_path / kind.file, **change)
+    calibration(load_model(tmp_path)).write(tmp_path)
+    change_record(tmp_path / Calibration.file, **change)
     with pytest.raises(InputError, match=said):
         load_model(tmp_path)
 
@@ -118,10 +108,7 @@ def test_damaged_files_are_one_clear_line(
     [
         (Calibration.file, {"temperature": 1.6}),
         (Calibration.file, {"record_sha256": None}),
-        (Calibration.file, {"record_sha256": "0" * 64}),
         ("posterior.json", {"alpha": 0.3}),
-        ("posterior.json", {"seed": 5}),
-        ("posterior.json", {"provenance": {"by": "me"}}),
         ("posterior.json", {"extra": 1}),
     ],
 )
@@ -144,25 +131,20 @@ def test_what_a_record_says_cannot_change_unnoticed(
 @pytest.mark.parametrize(
     "change",
     [
-        *({"conversion": value} for value in (None, 3, {}, {"sites": 5}, {"sites": [3]}, {"sites": [{"name": []}]})),
-        *({"alpha": value} for value in ("x", None, [], {}, [0.1], -1, 10**400)),
-        *({"noise": value} for value in ("x", None, 5)),
-        *({"members": value} for value in ("x", None, 5)),
-        *({"method": value} for value in ("ensemble", "tta", "swag", "decoder-ensemble", "temperature", None, [])),
-        {"method": "ensemble", "parts": 5},
+        {"conversion": None},
+        {"alpha": [0.1]},
+        {"alpha": -1},
+        {"noise": "x"},
+        {"method": "ensemble"},
+        {"method": "temperature"},
         {"method": "ensemble", "parts": [{"folder": "../x"}]},
-        {"method": "tta", "scales": "x", "flip": 1, "inner": None},
         {"method": "tta", "scales": [1], "flip": 1, "inner": 5},
     ],
     ids=str,
 )
 def test_a_record_of_the_wrong_types_is_one_line(abnn: Path, tmp_path: Path, change: dict[str, Any]) -> None:
-    """A stranger can seal a record, too."""
     copy_model(abnn, tmp_path)
     change_record(tmp_path / "posterior.json", **change)
-    if "members" in change:  # which is told from the tensors
-        load_model(tmp_path)
-        return
     with pytest.raises(InputError) as caught:
         load_model(tmp_path)
     assert "\n" not in str(caught.value)

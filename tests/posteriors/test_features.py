@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,25 +25,22 @@ from segunc.data.images import load_image
 from segunc.data.labels import label_map
 from segunc.data.module import SegmentationDataModule
 from segunc.networks.description import NetworkDescription
-from segunc.networks.features import FeatureExtractor, Witness, candidate_layers, deepest_layer
+from segunc.networks.features import FeatureExtractor, Witness, deepest_layer
 from segunc.networks.network import SegmentationNetwork
 from segunc.posteriors.features import (
     FeatureBank,
     FeaturesConfig,
-    _choose_layers,
-    _opened,
+    _open_encoder,
     fit_features,
 )
 from segunc.posteriors.files import load_model
 from segunc.posteriors.model import copy_model
-from segunc.posteriors.pasted import Pixels, gather_pixels
 from segunc.sampling.density import BLOCK, FeatureDensity, Neighbours, Sample, places_of, unit_features
 from segunc.sampling.frames import network_input
 from segunc.sampling.sampler import Sampler
 from segunc.scores import EVIDENCE, FEATURE_DISTANCE, SCORES
 from segunc.toyroads.canvas import PERSON
-from segunc.training.config import FitConfig, SelectConfig
-from segunc.training.selection import SelectionFrame
+from segunc.training.config import FitConfig
 from tests.conftest import Job
 from tests.records import change_record
 
@@ -74,10 +70,10 @@ class PairNetwork(nn.Module):
 
 def test_layers_that_are_named_need_no_encoder_of_a_known_kind() -> None:
     network = SegmentationNetwork(PairNetwork(), NetworkDescription("", "", ("road", "car")), 1)
-    looked_at, _ = _opened(network, FeaturesConfig(layers=["body.head"]), print)
+    looked_at, _ = _open_encoder(network, FeaturesConfig(layers=["body.head"]), print)
     assert FeatureExtractor(looked_at, ["body.head"])(torch.rand(1, 3, 8, 8))[0].shape == (1, 2, 8, 8)
     with pytest.raises(InputError, match=r"features\.layers"):
-        _opened(network, FeaturesConfig(), print)
+        _open_encoder(network, FeaturesConfig(), print)
 
 
 @pytest.mark.parametrize("block", [1, 7, 512])
@@ -177,22 +173,13 @@ def base(toy_set: Path, tmp_path_factory: pytest.TempPathFactory) -> Job:
     return Job(toy_set, folder, folder, folder, folder, folder)
 
 
-@pytest.fixture(scope="module")
-def small(base: Job, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model with a bank of 50 features of one frame."""
-    out = tmp_path_factory.mktemp("small") / "model"
-    settings = FeaturesConfig(layers=["body.encoder.features.3"], frames=1, bank=50)
-    fit_features(base.base, FitConfig(settings, {"dataset": "toy", "root": str(base.data)}), out, device="cpu")
-    return out
-
-
 def density_of(model: Any, needs: Any = FEATURES, frames: Any = None) -> Any:
     """Of the features of layers."""
     return model.attachments["features"].providers(model, needs, frames)[-1]
 
 
-def fitted(base: Job, out: Path, select: SelectConfig | None = None, **options: Any) -> Any:
-    config = FitConfig(FeaturesConfig(frames=3, **options), {"dataset": "toy", "root": str(base.data)}, select)
+def fitted(base: Job, out: Path, **options: Any) -> Any:
+    config = FitConfig(FeaturesConfig(frames=3, **options), {"dataset": "toy", "root": str(base.data)})
     fit_features(base.base, config, out, device="cpu")
     return load_model(out)
 
@@ -228,86 +215,13 @@ def test_the_bank_says_where_each_feature_was_seen(base: Job, tmp_path: Path) ->
     np.testing.assert_allclose(found.numpy(), expected, atol=1e-5)
 
 
-PASTED = SelectConfig(anomalies="cut-paste", frames=2)
-
-
-def test_layers_and_upsampling_are_chosen_by_what_finds_pasted_anomalies(
-    base: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tried: list[Pixels] = []
-
-    def planted(*given: Any) -> tuple[Pixels, int]:
-        """Values of 2 ways to upsample by C layers: the guided maps of two layers give together what was pasted."""
-        real, frames = gather_pixels(*given)
-        tried.append(real)
-        values, found = torch.randn(real.values.shape, generator=torch.Generator().manual_seed(0)), real.size > 0
-        half = torch.rand(found.shape, generator=torch.Generator().manual_seed(1)) < 0.5
-        guided = values[len(values) // 2 :]
-        guided[0] += 8.0 * (found & half)
-        guided[2] += 8.0 * (found & ~half)
-        return real._replace(values=values), frames
-
-    monkeypatch.setattr("segunc.posteriors.features.gather_pixels", planted)
-    sizes = {"sizes": [1.0, 2.0]}
-    model = fitted(base, tmp_path / "auto", select=PASTED, layers="auto", **sizes)
-    bank = model.attachments["features"]
-    candidates = candidate_layers(model.network, ("body.encoder", "body.decoder"), torch.zeros(1, 3, 256, 256))
-    assert bank.layers == (candidates[0], candidates[2])
-    assert bank.upsampling == "guided"
-    assert tried[0].values.shape == (2 * len(candidates), len(tried[0].size))
-    assert tried[0].values.min() >= 0  # distances
-    # What is kept is what these layers would have by their names.
-    named = fitted(base, tmp_path / "named", layers=list(bank.layers), upsampling="guided", **sizes)
-    image = torch.rand(1, 3, 64, 128, generator=torch.Generator().manual_seed(0))
-    both = [density_of(one)(image, FEATURES)[FEATURE_DISTANCE] for one in (model, named)]
-    torch.testing.assert_close(*both)
-
-
-def test_a_layer_that_sees_what_was_pasted_is_chosen(base: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    def planted(fold: SegmentationDataModule, _: SelectConfig) -> Iterator[SelectionFrame]:
-        """Frames with a block of a colour that no scene has."""
-        for index in range(2):
-            image, labels = fold.dataset("val").read(index)
-            image, anomaly = image.copy(), np.zeros_like(labels)
-            image[20:40, 50:90], anomaly[20:40, 50:90] = (255, 0, 255), 1
-            yield SelectionFrame(str(index), image, labels, anomaly, None)
-
-    monkeypatch.setattr("segunc.posteriors.pasted.selection_frames", planted)
-
-    class Planted(nn.Module):
-        """One layer repeats the colours; the other gives noise."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.noise, self.colours, self.blind = nn.Identity(), nn.Identity(), nn.Conv2d(3, 4, 1)
-
-        def forward(self, images: torch.Tensor) -> None:
-            small = nn.functional.avg_pool2d(images, 4)
-            self.noise(random(1, 4, *small.shape[2:], seed=int(1e6 * images.sum()) % 997))
-            self.colours(torch.cat([small, small.square()], 1))
-
-    model, extractor = load_model(base.base), FeatureExtractor(Planted(), ["noise", "colours"])
-    data = SegmentationDataModule("toy", str(base.data))
-    banks = [Sample(20_000, 0), Sample(20_000, 0)]
-    for index in range(4):
-        image = torch.from_numpy(data.dataset("train").read(index)[0]).permute(2, 0, 1)[None].float() / 255
-        for bank, maps in zip(banks, extractor(image), strict=True):
-            bank.add(unit_features(maps))
-    settings, names = FeaturesConfig(layers="auto", upsampling="bilinear"), [f"{i}" for i in range(4)]
-    kept = [{"bank": bank.rows, "origins": torch.zeros(len(bank.rows), 4)} for bank in banks]
-    said: list[str] = []
-    places, form = _choose_layers(model, data, extractor, kept, names, settings, PASTED, said.append)
-    assert (places, form) == ((1,), "bilinear")
-    assert "colours, bilinear" in said[0]
-
-
 def test_only_the_frames_that_are_trained_on_count(base: Job, tmp_path: Path) -> None:
     model = fitted(base, tmp_path / "model", layers=["body.encoder.features.3"])
     names = model.attachments["features"].frames
     density = density_of(model, FEATURES, {names[0], names[2]})
     assert {origin.frame for origin in density.origins} == {names[0], names[2]}
     assert len(density.densities[0][0].bank) == len(density.origins)
-    with pytest.raises(InputError, match="none of which is trained on"):
+    with pytest.raises(InputError, match="none of the 3 frames of the bank"):
         density_of(model, FEATURES, {"another"})
 
 
@@ -326,27 +240,6 @@ def test_what_frames_look_like_under_corruptions_is_known(base: Job, tmp_path: P
     assert near < 1e-3  # what is stored is rounded
     with pytest.raises(InputError, match="corruption 'rain'"):
         FeaturesConfig(corruptions=["rain:1"])
-
-
-def test_candidates_are_maps_of_known_strides() -> None:
-    class Nested(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.stem = nn.Conv2d(3, 4, 3, 4, 1)
-            self.blocks = nn.Sequential(
-                nn.Sequential(nn.Conv2d(4, 4, 3, 2, 1)), nn.Conv2d(4, 4, 3, 2, 1), nn.Conv2d(4, 4, 3, 4, 1)
-            )
-            self.pool = nn.AdaptiveAvgPool2d(1)
-
-        def forward(self, images: torch.Tensor) -> torch.Tensor:
-            return self.pool(self.blocks(self.stem(images)))
-
-    whole = nn.Module()
-    whole.encoder = Nested()
-    whole.forward = whole.encoder.forward  # type: ignore[method-assign]
-    # Strides 8 and 16; the stem's is 4, the last block's 64.
-    assert candidate_layers(whole, ["encoder"], torch.zeros(1, 3, 128, 128)) == ["encoder.blocks.0", "encoder.blocks.1"]
-    assert candidate_layers(whole, ["body.encoder"], torch.zeros(1, 3, 128, 128)) == []
 
 
 def test_a_place_has_the_class_of_most_of_its_labelled_pixels() -> None:
@@ -424,26 +317,17 @@ def test_a_copy_of_the_model_has_its_bank(base: Job, tmp_path: Path) -> None:
     assert FeatureBank.file in {path.name for path in (tmp_path / "copy").iterdir()}
 
 
-@pytest.mark.parametrize("sizes", [[1e300], [1.0] * 1000])
-def test_sizes_that_would_take_any_memory_are_refused(small: Path, tmp_path: Path, sizes: list[float]) -> None:
-    copy_model(small, tmp_path)
-    change_record(tmp_path / "features.json", sizes=sizes)
-    with pytest.raises(InputError, match=r"features\.json: 1\d* sizes"):
-        load_model(tmp_path)
-
-
 @pytest.mark.parametrize(
     ("options", "said"),
     [
         ({"layers": ["body.nothing"]}, "layer 'body.nothing'"),
-        ({"weights": "imagenet"}, "for the network's own features"),
-        ({"encoder": "test_efficientnet"}, r"without features\.weights"),
+        ({"weights": "imagenet"}, "belongs to a second encoder"),
+        ({"encoder": "test_efficientnet"}, "has no weights"),
         ({"encoder": "efficientnet_lite_zero", "weights": "x.pth"}, "encoder 'efficientnet_lite_zero'"),
         ({"encoder": "resnet18", "weights": "WEIGHTS"}, "do not fit"),
-        ({"layers": ["body.segmentation_head.2"], "sizes": [0.0]}, "sizes 0"),
         ({"sizes": [1e300]}, "sizes 1e"),
-        ({"scores": ["entropy"]}, r"features\.scores with 'entropy'; expected some of knn, gmm"),
-        ({"scores": ["scale-energy"], "layers": ["body.encoder"]}, r"features\.layers for scale-energy alone"),
+        ({"scores": ["entropy"]}, "made of no features.*knn, gmm"),
+        ({"scores": ["scale-energy"], "layers": ["body.encoder"]}, "play no part for scale-energy"),
         ({"scores": ["gmm"]}, "features with a class for a covariance of 1280 numbers"),
     ],
 )
@@ -453,9 +337,3 @@ def test_bad_input_is_one_line(base: Job, weights: Path, tmp_path: Path, options
         fitted(base, tmp_path / "model", **options)
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "model").exists()
-
-
-def test_unit_features_are_rows_of_length_1() -> None:
-    rows = unit_features(random(2, 5, 3, 4))
-    assert rows.shape == (24, 5)
-    torch.testing.assert_close(rows.norm(dim=1), torch.ones(24))

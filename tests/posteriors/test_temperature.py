@@ -257,10 +257,10 @@ def test_what_is_written_is_what_the_sampler_applies(
     p, labels = (torch.cat(parts) for parts in zip(*found, strict=True))
     nll = -float(p.double().gather(1, labels[:, None]).log().mean())
     assert nll == pytest.approx(record.nll_after, rel=1e-4)
-    with pytest.raises(InputError, match=f"temperature.kind {kind} with .* and 1 folds"):
+    with pytest.raises(InputError, match=f"temperature.kind {kind} needs .* and 1 folds"):
         scale_temperature(
             camvid[0], replace(config, settings=replace(values, frames=1)), tmp_path, device="cpu", say=said.append
         )
     none = replace(config, settings=replace(values, pixels=50, penalties=[]))
-    with pytest.raises(InputError, match=f"temperature.kind {kind} with 0 penalties"):
+    with pytest.raises(InputError, match=f"temperature.kind {kind} needs .* has 0 penalties"):
         scale_temperature(camvid[0], none, tmp_path, device="cpu", say=said.append)

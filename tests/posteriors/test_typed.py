@@ -122,10 +122,10 @@ def test_verbs_are_functions_of_their_options(predicted: Job, tmp_path: Path) ->
     ("make", "said"),
     [
         (lambda: segunc.ABNN(members=0), "^members 0"),
-        (lambda: segunc.ABNN(alpha_grid=[0.1, 0.2]).fit(segunc.wrap(module(), CLASSES)), "alpha_grid without data"),
-        (lambda: segunc.ABNN().fit(segunc.wrap(module(), CLASSES), []), "without a batch"),
+        (lambda: segunc.ABNN(alpha_grid=[0.1, 0.2]).fit(segunc.wrap(module(), CLASSES)), "alpha_grid needs data"),
+        (lambda: segunc.ABNN().fit(segunc.wrap(module(), CLASSES), []), "holds no batch"),
         (lambda: segunc.ABNN(scope="nowhere").fit(segunc.wrap(module(), CLASSES)), "nowhere"),
-        (lambda: segunc.ABNN(members=3).fit(segunc.wrap(module(), CLASSES))(IMAGE, draws=2), "; raise `draws`$"),
+        (lambda: segunc.ABNN(members=3).fit(segunc.wrap(module(), CLASSES))(IMAGE, draws=2), "at least 3 draws$"),
         (lambda: segunc.wrap(module(), CLASSES)(IMAGE / 255, draws=1), r"RGB uint8 \[H, W, 3\]"),
         (lambda: segunc.wrap(module(), ("road", "car")), "3 output channels"),
         (lambda: segunc.wrap(module(), CLASSES).save("here"), r"segunc\.wrap\(module, \.\.\., factory="),

@@ -197,7 +197,7 @@ def test_too_few_draws_and_mixtures_that_cannot_be() -> None:
     members = [stochastic(0, members=2), stochastic(1)]
     augmented = TestTimeAugmentation(members[1].posterior, (1.0, 0.5), flip=True)
     for network, posterior in ((members[0].network, Ensemble(members)), (members[1].network, augmented)):
-        with pytest.raises(InputError, match="3 draws for 4 members"):
+        with pytest.raises(InputError, match="3 draws are too few for 4 members"):
             Sampler(network, posterior, draws=3)
     with pytest.raises(InputError, match="augmentation of a model that has it already"):
         TestTimeAugmentation(augmented)

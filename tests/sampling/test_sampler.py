@@ -257,7 +257,7 @@ def test_nan_weights_and_dead_alpha_are_errors() -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"draws": 1}, "1 draws for 2 members"),
+        ({"draws": 1}, "1 draw is too few for 2 members"),
         ({"chunk": 0}, "chunk"),
         ({"scores": ["msp", "sharpness"]}, "no score 'sharpness'. Hint: choose one of msp, "),
         ({"scores": ["standardized-max-logit"]}, "finetune --method standardized-max-logit"),
@@ -270,7 +270,7 @@ def test_settings_that_cannot_be(given: dict[str, Any], said: str) -> None:
 
 
 def test_networks_that_cannot_be() -> None:
-    with pytest.raises(InputError, match="1 draws for 2 members"):
+    with pytest.raises(InputError, match="1 draw is too few for 2 members"):
         next(draw_logits(*model(), IMAGES, 1))
     with pytest.raises(InputError, match="unconverted"):
         Sampler(small_network(), model()[1])

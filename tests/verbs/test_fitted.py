@@ -29,7 +29,7 @@ def configs(overconfident: Job, tmp_path_factory: pytest.TempPathFactory) -> dic
         "temperature": "temperature: {pixels: 200, draws: 4}",
         "standardized-max-logit": "max_logit: {frames: 4}",
         "features": f"features: {{frames: 4, layers: [body.encoder.features.3], scores: [{', '.join(OF_FEATURES)}]}}",
-        "anomaly": "anomaly: {draws: 2, weights: [2, 1], normalisation: standard}\nselect: {frames: 4}",
+        "anomaly": "anomaly: {draws: 2, weights: [2, 1], frames: 4}",
     }
     for method, group in groups.items():
         data = f"data: {{dataset: toy, root: {overconfident.data}}}"
@@ -49,7 +49,7 @@ def fitted(overconfident: Job, configs: dict[str, Path], tmp_path_factory: pytes
     assert "temperature" in fit("temperature", overconfident.abnn, out, configs)
     assert "max-logit statistics" in fit("standardized-max-logit", out, out, configs)
     assert "features of 4 frames" in fit("features", out, out, configs)
-    assert "anomaly is 2 deterministic-energy + knn, standard on 4 frames" in fit("anomaly", out, out, configs)
+    assert "anomaly is 2 deterministic-energy + knn on 4 frames" in fit("anomaly", out, out, configs)
     return out
 
 
@@ -154,24 +154,6 @@ def test_the_anomaly_score_is_the_surprise_of_the_sum_of_its_parts(fitted: Path,
     (Path(shutil.copytree(fitted, tmp_path / "other")) / "features.json").unlink()
     with pytest.raises(InputError, match="was fitted on a feature bank"):
         load_model(tmp_path / "other")
-
-
-def test_pasted_anomalies_choose_the_sum(fitted: Path, configs: dict[str, Path], tmp_path: Path) -> None:
-    out = tmp_path / "model"
-    config = tmp_path / "anomaly.yaml"
-    data = configs["anomaly"].read_text().splitlines()[0]
-    parts = "[deterministic-energy, knn, deterministic-entropy]"
-    config.write_text(
-        f"{data}\nanomaly: {{parts: {parts}, draws: 2}}\nselect: {{anomalies: cut-paste, corruptions: [fog:1], frames: 3}}\n"
-    )
-    said = fit("anomaly", fitted, out, {"anomaly": config})
-    total = load_model(out).attachments["anomaly"]
-    assert "on pasted anomalies" in said
-    assert total.frames == 6
-    assert set(total.parts) <= {"deterministic-energy", "knn", "deterministic-entropy"}
-    assert len(total.selected) == 2 * (3 + 3 * 3 + 7)
-    best = max(total.selected, key=lambda words: total.selected[words])
-    assert [word.split()[-1] for word in best.split(",")[0].split(" + ")] == list(total.parts)
 
 
 def test_classes_are_calibrated_one_by_one(

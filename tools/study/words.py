@@ -113,7 +113,7 @@ def check_settings(method: str, config: dict[str, Any], where: str) -> None:
         path = Path(folder) / "config.yaml"
         path.write_text(yaml.safe_dump(config), encoding="utf-8")
         try:
-            parse_config(kind, path, [], entry.config, data=entry.data, selects=entry.selects)
+            parse_config(kind, path, [], entry.config, data=entry.data)
         except InputError as error:
             raise error.within(where) from error
 
