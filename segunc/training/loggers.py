@@ -13,7 +13,6 @@ from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import CSVLogger, Logger, MLFlowLogger, TensorBoardLogger, WandbLogger
 
 from segunc.core.errors import InputError, one_line
-from segunc.core.files import flat
 from segunc.training.progress import is_first_process
 
 CALLBACKS = (

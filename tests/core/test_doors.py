@@ -16,7 +16,6 @@ from segunc.core.errors import InputError
 from segunc.core.files import open_file, read_bytes, read_json, read_record, read_rows, user_folder
 from segunc.data.images import read_image
 from segunc.data.labels import read_label_map
-from segunc.evaluation.resampling import load_replicates
 from segunc.evaluation.results import load_results
 from segunc.frames.source import sampled_hash
 from segunc.maps.manifest import read_manifest

@@ -14,7 +14,7 @@ from sklearn.metrics import accuracy_score, jaccard_score, roc_auc_score
 from torchmetrics.functional.classification import binary_calibration_error
 
 from segunc.cli.main import main
-from segunc.core.errors import InputError
+from segunc.core.errors import InputError, PartialFailure
 from segunc.data.class_mapping import ClassMapping
 from segunc.data.datasets import dataset_entry
 from segunc.data.images import read_label_image

@@ -190,25 +190,11 @@ def recorded(method: str, **record: str) -> Posterior:
     ("make", "said"),
     [
         (lambda: MeanField(MEAN, -MEAN.abs()), "sigma"),
-<<<<<<< HEAD
-        (lambda: MeanField(MEAN, rand(2, 5)), r"\[2, T\]"),
-        (lambda: Swag(MEAN, rand(2, 16), rand(1, 2, 16)), "at least 2 snapshots, not 1"),
-        (lambda: Swag(MEAN, rand(2, 16), rand(3, 2, 4)), r"\[K, 2, T\]"),
-        (lambda: Swag(MEAN, rand(2, 16), rand(3, 2, 16), scale=-1.0), "scale -1"),
-        (lambda: Laplace(MEAN, rand(2, 2)), r"a Fisher \[2, T\] or \[3, T\], not"),
-        (lambda: Prior(0.0), "prior_scale 0"),
-=======
         (lambda: Swag(MEAN, rand(2, 16), rand(1, 2, 16)), "1 snapshots; expected at least 2"),
         (lambda: Laplace(MEAN, rand(2, 16)), "for a block Fisher"),
->>>>>>> r-post
         (lambda: Prior(effective_pixels=float("nan")), "effective_pixels nan"),
         (lambda: ABNNPosterior(MEAN, MEAN, float("nan")), "alpha nan"),
-<<<<<<< HEAD
-        (lambda: ABNNPosterior(MEAN, MEAN[:1], 0.1), r"both \[M, T\]"),
-        (lambda: ChannelDropout(MEAN, 1.0), "p 1.0"),
-=======
         (lambda: ABNNPosterior(MEAN, MEAN[:1], 0.1), r"not both \[M, T\]"),
->>>>>>> r-post
         (lambda: ChannelDropout(MEAN, float("nan")), "p nan"),
         (lambda: recorded("mc-dropout", where="network"), "dropout at 'network'"),
         (lambda: recorded("abnn", noise="element"), r"posterior\.json: .*noise 'element'"),

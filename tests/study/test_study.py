@@ -15,9 +15,7 @@ import pytest
 import yaml
 
 from segunc.core.errors import InputError
-from segunc.evaluation.resampling import sidecar_path
 from segunc.evaluation.results import load_results
-from segunc.verbs import evaluate as verb
 from tests.conftest import Job
 from tests.study.conftest import Run
 from tools import study_methods

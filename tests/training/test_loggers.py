@@ -15,7 +15,6 @@ from segunc.core.errors import InputError
 from segunc.training.base import make_trainer
 from segunc.training.loggers import log_numbers, make_callback, run_loggers
 from tests.conftest import Job
-from tests.verbs.processes import succeed
 
 STOPPING = {
     "class_path": "lightning.pytorch.callbacks.EarlyStopping",
