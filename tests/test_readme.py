@@ -66,11 +66,6 @@ def test_a_training_script_comes_to_maps_of_a_video_and_to_numbers(toy_set: Path
     assert (tmp_path / "review/index.html").exists()
 
 
-def test_the_examples_are_short() -> None:
-    assert len(BLOCKS) == 5
-    assert len([line for line in BLOCKS[JOB].splitlines() if line.strip()]) <= 15
-
-
 @pytest.mark.parametrize("command", COMMANDS)
 def test_commands_parse(command: str) -> None:
     words = shlex.split(command)[1:]
