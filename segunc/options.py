@@ -317,7 +317,7 @@ class SamplingOptions(DeviceOptions):
         scope (SCOPE): sample fewer norm sites: all, encoder, decoder, last:N, every:N or a pattern
         size (HxW): size the network sees; maps keep the frame's own size
         chunk (N): draws in a batch (default: by memory)
-        precision: of the network (default: bfloat16 on a GPU and on a CPU with AMX, else float32)
+        precision: of the network (default: bfloat16 where the hardware multiplies it, else float32)
         threads (N): CPU threads of the network (default: all cores)
         compile: torch.compile the draws: a tenth faster after seconds of compiling for each size of frame; on or off (default off, or as
             the maps folder was begun)

@@ -76,7 +76,3 @@ def test_no_room_has_the_name_of_a_public_name() -> None:
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'Samplr'"):
         _ = segunc.Samplr
-
-
-def test_the_package_says_that_it_is_typed() -> None:
-    assert Path(segunc.__file__).with_name("py.typed").is_file()

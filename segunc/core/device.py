@@ -30,12 +30,13 @@ def resolve_device(text: str) -> torch.device:
 
 
 def choose_precision(text: str, device: torch.device, *, training: bool = False) -> Precision:
-    """Return the precision that was asked for. ``auto`` is bfloat16 on a GPU that has it and on a CPU that multiplies it in tiles (AMX),
-    but float32 where the weights of convolutions train on a CPU; elsewhere bfloat16 is often slower."""
+    """Return the precision that was asked for. ``auto`` is bfloat16 where the GPU or the CPU multiplies it, but float32 where the weights of
+    convolutions train on a CPU: there bfloat16 slows many networks down, and a training gives the same on every CPU."""
     if text != "auto":
         return "float32" if text == "float32" else "bfloat16"
     if device.type == "cpu":
-        return "bfloat16" if torch.cpu._is_amx_tile_supported() and not training else "float32"
+        capable = torch.cpu._is_amx_tile_supported() or torch.cpu._is_avx512_bf16_supported()
+        return "bfloat16" if capable and not training else "float32"
     return "bfloat16" if torch.cuda.is_bf16_supported() else "float32"
 
 

@@ -19,7 +19,8 @@ CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 
 @pytest.mark.parametrize("capable", [True, False])
 def test_auto_is_bfloat16_where_the_hardware_multiplies_it(monkeypatch: pytest.MonkeyPatch, capable: bool) -> None:
-    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: capable)
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: capable)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: capable)
     expected = "bfloat16" if capable else "float32"
     assert choose_precision("auto", CPU) == choose_precision("auto", CUDA, training=True) == expected

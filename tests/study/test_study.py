@@ -355,19 +355,6 @@ def test_plans_that_do_not_fit_together_are_refused(trained: Job, tmp_path: Path
     assert not (tmp_path / "out").exists()
 
 
-def test_a_table_of_scores_holds_what_the_tables_of_each_hold(made: Any) -> None:
-    def column(text: str, title: str, name: str) -> list[str]:
-        lines = [line for line in text.split(f"## {title}\n")[1].split("##")[0].splitlines() if line.startswith("|")]
-        rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-        return [row[rows[0].index(f"{name} ↑")] for row in rows[2:7]]
-
-    _, _, text = made
-    epistemic = column(text, "Scores", "epistemic")
-    assert len(epistemic) == 5
-    assert epistemic == column(text, "Anomalies", "pooled.aupr")
-    assert epistemic != column(text, "Scores", "entropy")
-
-
 def test_lines_are_scores_of_rows_beside_one_of_the_baseline(made: Any) -> None:
     study, _, text = made
     shown = [line for line in text.split("## Lines\n")[1].split("##")[0].splitlines() if line.startswith("|")]
