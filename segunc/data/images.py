@@ -44,7 +44,7 @@ _SUBFILE = 254  # tag of a TIFF whose lowest bit marks a smaller copy of another
 MOST_PIXELS = 89_478_485
 """Largest number of pixels of an image: Pillow's own bound (``Image.MAX_IMAGE_PIXELS``), from which on it warns of decompression bombs.
 The largest sensors of cameras have some 60 million."""
-_LABEL_HINT = "write it again as a lossless single-channel PNG of label ids"
+_LABEL_HINT = "write it again as a lossless PNG with one channel of label ids"
 
 
 @dataclass

@@ -212,7 +212,7 @@ def test_only_images_of_the_recorded_bytes_are_shown(home: Path, monkeypatch: py
     maps, names = home / "maps", ["a/frame_000", "b/frame_001"]
     edit_manifest(maps, lambda content: content["run"].update(input=str(home / "in")))
     with monkeypatch.context() as patched:
-        patched.setattr(sources, "list_images", lambda folder: pytest.fail(f"{folder} was listed"))
+        patched.setattr(sources, "image_files", lambda folder: pytest.fail(f"{folder} was listed"))
         assert shown(maps) == (names, None)
         edit_manifest(maps, lambda content: content["run"].update(input=str(home / "in/*/*.png")))
         assert shown(maps) == (names, None)
