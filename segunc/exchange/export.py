@@ -249,7 +249,9 @@ def _claim(out: Path, place: str, settings: dict[str, Any], names: set[str]) -> 
         InputError: its place holds files of other settings or frames, or that no record claims.
     """
     path, folder = out / RECORD_NAME, out / place
-    record = read_json(path, "a record of exports") if path.exists() else {"format": FORMAT, "exports": {}}
+    record: dict[str, Any] = {"format": FORMAT, "exports": {}}
+    if path.exists():
+        record = read_json(path, "a record of exports")
     if record.get("format") != FORMAT:
         raise InputError(f"{path} is no record of exports", hint="give another --out")
     check_place(folder, folder=True)

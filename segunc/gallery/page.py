@@ -120,7 +120,6 @@ def _write_frames(
     rows: Sequence[files.FrameRow],
     source: FrameSource | labelled.JoinedSources | None,
     on_frame: Callable[[int, int], None] | None,
-    on_space: Callable[[str], None] | None,
 ) -> None:
     """Write the files of all frames and fill in their rows."""
     by_name = {row.name: row for row in rows}

@@ -163,11 +163,12 @@ def frame_times(reader: MapsReader, names: Sequence[str], rate: float | None = N
     """Return the seconds of each frame in its video, as recorded; of images that are a video, those at ``rate`` frames a
     second from the first of their folder on."""
     numbers: Counter[str] = Counter()
-    counted = {}
-    for name in reader.frames if rate else ():
-        folder = name.rpartition("/")[0]
-        counted[name] = numbers[folder] / rate
-        numbers[folder] += 1
+    counted: dict[str, float] = {}
+    if rate:
+        for name in reader.frames:
+            folder = name.rpartition("/")[0]
+            counted[name] = numbers[folder] / rate
+            numbers[folder] += 1
     return [reader.records.get(name, {}).get("time", counted.get(name)) for name in names]
 
 
