@@ -89,14 +89,6 @@ def test_an_intact_file_is_not_written_again_but_with_a_moved_place_it_is(tmp_pa
     assert places_of(path) == [1, 2, 3]
 
 
-def test_in_sequence_nothing_is_kept_behind_a_gap(tmp_path: Path) -> None:
-    path = written(tmp_path, 5, 6, 8, 9)
-    log = FrameLog(path)
-    assert log.recover(lambda found: found["index"], in_sequence=True) == 2
-    assert (log.count, log.next) == (2, 7)
-    assert places_of(path) == [5, 6]
-
-
 def test_many_frames_take_no_memory(tmp_path: Path) -> None:
     path = tmp_path / "frames.jsonl"
     with path.open("wb") as file:
