@@ -97,8 +97,8 @@ def run_shards(make_work: MakeWork, tasks: Sequence[ShardTask], pool: Pool) -> I
                 calls[worker.problem.remote()] = worker, None
             # Only a worker that has started gets a shard: one for which the cluster has no room may wait for ever.
             while waiting and idle:
-                worker, task = idle.pop(), waiting.popleft()
-                calls[worker.predict.remote(task, deaths[task])] = worker, task
+                worker, shard = idle.pop(), waiting.popleft()
+                calls[worker.predict.remote(shard, deaths[shard])] = worker, shard
             reference = ray.wait(list(calls))[0][0]
             worker, task = calls.pop(reference)
             try:

@@ -32,18 +32,18 @@ class Upsampling:
 
     @classmethod
     def none(cls, size: tuple[int, int]) -> Upsampling:
-        """That of logits which have their size already."""
+        """Return that of logits which have their size already."""
         return cls(size, size, size)
 
     def apply(self, logits: Tensor) -> Tensor:
-        """Logits ``[N, C, h, w]`` as ``[N, C, H, W]``."""
+        """Upsample logits ``[N, C, h, w]`` to ``[N, C, H, W]``."""
         if self.source != self.full:
             size = self.full if self.factors is None else None
             logits = F.interpolate(logits, size, self.factors, mode="bilinear", align_corners=self.align_corners)
         return logits[..., : self.kept[0], : self.kept[1]]
 
     def taps(self, axis: int) -> tuple[Tensor, Tensor, Tensor]:
-        """For each kept row (axis 0) or column (axis 1): two source lines (int32), the second's weight (float32)."""
+        """Return for each kept row (axis 0) or column (axis 1) two source lines (int32) and the second's weight (float32)."""
         factor = None if self.factors is None else self.factors[axis]
         return _taps(self.source[axis], self.full[axis], self.kept[axis], self.align_corners, factor)
 
@@ -94,9 +94,8 @@ class InterpolationWatch(TorchFunctionMode):
         super().__init__()
         self._stop_at, self._calls = stop_at, 0
         self._last: tuple[Tensor, Upsampling | None] | None = None
-        self._ends: list[
-            Tensor
-        ] = []  # the output of the last interpolation, its crops and casts; empty once it was changed
+        # The output of the last interpolation, its crops and casts; empty once it was changed.
+        self._ends: list[Tensor] = []
         self.reads = False
 
     def __torch_function__(
@@ -113,8 +112,8 @@ class InterpolationWatch(TorchFunctionMode):
         return output
 
     def _follow(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
-        given, name = list(tensors_in((*args, *kwargs.values()))), func.__name__
-        if any(hasattr(tensor, _ON_INPUT) for tensor in given):
+        inputs, name = list(tensors_in((*args, *kwargs.values()))), func.__name__
+        if any(hasattr(tensor, _ON_INPUT) for tensor in inputs):
             selects = name == "__getitem__" and any(t.dtype == torch.bool for t in tensors_in([args[1]]))
             self.reads |= name in READS or selects
             for tensor in tensors_in([output]):
@@ -122,35 +121,35 @@ class InterpolationWatch(TorchFunctionMode):
         if func is F.interpolate:
             call = dict(zip(("input", "size", "scale_factor", "mode", "align_corners"), args, strict=False)) | kwargs
             self._last, self._ends = (call["input"], _upsampling(call, output)), [output]
-        elif any(tensor is end for tensor in given for end in self._ends):
-            made = list(tensors_in([output]))
-            if len(made) == 1 and (
-                (name == "__getitem__" and _is_upper_left_part(made[0], args[0]))
-                or (name in _CASTS and made[0].is_floating_point() and made[0].shape == args[0].shape)
+        elif any(tensor is end for tensor in inputs for end in self._ends):
+            outputs = list(tensors_in([output]))
+            if len(outputs) == 1 and (
+                (name == "__getitem__" and _is_upper_left_part(outputs[0], args[0]))
+                or (name in _CASTS and outputs[0].is_floating_point() and outputs[0].shape == args[0].shape)
             ):
-                self._ends += made
-            elif made or output is None:  # what returns neither looked at a shape or a type
+                self._ends += outputs
+            elif outputs or output is None:  # what returns neither looked at a shape or a type
                 self._ends = []
 
     def ending(self, logits: Tensor) -> Ending | None:
-        """The ending of the watched pass if its last interpolation made ``logits``, but for a crop and the type."""
+        """Return the ending of the watched pass if its last interpolation made ``logits``, but for a crop and the type."""
         low, upsampling = self._last or (None, None)
         if low is None or upsampling is None or self.reads or not any(logits is end for end in self._ends):
             return None
-        found = replace(upsampling, kept=(logits.shape[-2], logits.shape[-1]))
+        cropped = replace(upsampling, kept=(logits.shape[-2], logits.shape[-1]))
         # The very same operation on the same numbers: this finds what changed them unseen (scripted code).
-        equal = low.shape[:2] == logits.shape[:2] and torch.equal(found.apply(low).to(logits.dtype), logits)
-        return Ending(found, self._calls) if equal else None
+        equal = low.shape[:2] == logits.shape[:2] and torch.equal(cropped.apply(low).to(logits.dtype), logits)
+        return Ending(cropped, self._calls) if equal else None
 
 
 def on_input(tensor: Tensor) -> Tensor:
-    """The tensor itself, marked as one whose values depend on a network's input."""
+    """Mark a tensor as one whose values depend on a network's input, and return it."""
     setattr(tensor, _ON_INPUT, True)
     return tensor
 
 
 def tensors_in(values: Iterable[Any]) -> Iterator[Tensor]:
-    """The tensors among some values and in lists, tuples and dictionaries of them."""
+    """Yield the tensors among some values and in lists, tuples and dictionaries of them."""
     for value in values:
         if isinstance(value, Tensor):
             yield value
@@ -161,19 +160,19 @@ def tensors_in(values: Iterable[Any]) -> Iterator[Tensor]:
 
 
 def _is_upper_left_part(part: Tensor, whole: Tensor) -> bool:
-    """Whether a view ``[N, C, h, w]`` begins where ``whole`` does and leaves out nothing but lower rows and right columns."""
+    """Return whether a view ``[N, C, h, w]`` begins where ``whole`` does and leaves out nothing but lower rows and right columns."""
     storages = (tensor.untyped_storage()._cdata for tensor in (part, whole))
     same = len(set(storages)) == 1 and part.storage_offset() == whole.storage_offset()
     return bool(same and part.stride() == whole.stride() and part.shape[:2] == whole.shape[:2])
 
 
-def _upsampling(given: dict[str, Any], output: Tensor) -> Upsampling | None:
-    """What an interpolation did, or None if it is not plainly bilinear."""
-    low = given["input"]
-    if given.get("mode") != "bilinear" or given.get("antialias") or low.ndim != 4:
+def _upsampling(arguments: dict[str, Any], output: Tensor) -> Upsampling | None:
+    """Return what an interpolation did, or None if it is not plainly bilinear."""
+    low = arguments["input"]
+    if arguments.get("mode") != "bilinear" or arguments.get("antialias") or low.ndim != 4:
         return None
-    factor = None if given.get("recompute_scale_factor") else given.get("scale_factor")
+    factor = None if arguments.get("recompute_scale_factor") else arguments.get("scale_factor")
     pair = factor if isinstance(factor, list | tuple) else (factor, factor)
     factors = None if factor is None else (float(pair[0]), float(pair[1]))
     source, full = ((t.shape[-2], t.shape[-1]) for t in (low, output))
-    return Upsampling(source, full, full, bool(given.get("align_corners")), factors)
+    return Upsampling(source, full, full, bool(arguments.get("align_corners")), factors)

@@ -64,7 +64,7 @@ class Engine:
         self.device = next(network.parameters()).device
         self.dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
         self.messages = [] if messages is None else messages
-        self.found: SelfCheck | None = None  # stays None for a network without draws
+        self.self_check: SelfCheck | None = None  # stays None for a network without draws
         self._compiled = CompiledPasses(lambda *asked: self.logits(*asked)[0], self.messages)
         self._autocast = False
         self._run: nn.Module = network
@@ -89,25 +89,27 @@ class Engine:
         return list({id(tensor): tensor for name, tensor in _named_tensors(self._run) if name in self.own}.values())
 
     def fold(self, draws: AffineDraws, *, share: bool) -> FoldedDraws:
-        """The draws for :meth:`logits`; with ``share`` sites where all agree keep one row."""
+        """Return the draws for :meth:`logits`; with ``share`` sites where all agree keep one row."""
         return self.layout.fold(draws, self.dtype, share=share)
 
     @property
     def shares(self) -> bool:
         """Whether what is common to all draws may be computed once."""
-        return self.found is not None and is_rounding(self.found.shared)
+        return self.self_check is not None and is_rounding(self.self_check.shared)
 
     def ending(self, images: Tensor, draws: FoldedDraws | None, prefix: Prefix | None = None) -> Ending | None:
-        """How the network ends for images ``[n, 3, H, W]`` of this shape, found by one full pass at the first of them.
-        The pass is that of one draw, or of the network as it is. A bfloat16 copy that calls other sites than it is not
-        used: a network whose ``forward`` was replaced on the object calls the original's layers from every copy."""
+        """Return how the network ends for images ``[n, 3, H, W]`` of this shape; one full pass over the first of them tells.
+
+        The pass is that of one draw, or of the network as it is. A bfloat16 copy that calls other sites than it is not used: a network
+        whose ``forward`` was replaced on the object calls the original's layers from every copy.
+        """
         key = tuple(images.shape)
         if key not in self._endings:
             watch = InterpolationWatch()
             copied = self._run is not self.network
             try:
                 logits, _ = self.logits(images, draws, None, prefix, watch=watch)
-                if copied and self.found is not None and self.layout.reached() != self.found.reached:
+                if copied and self.self_check is not None and self.layout.reached() != self.self_check.reached:
                     raise TypeError("a copy of it calls other layers")
             except (RuntimeError, TypeError) as error:
                 if not copied or is_out_of_memory(error):
@@ -207,15 +209,15 @@ class Engine:
 
     def _use_autocast(self, error: Exception) -> None:
         self._run, self._autocast = self.network, True
-        for found in ("layout", "_own"):
-            self.__dict__.pop(found, None)
+        for of_the_copy in ("layout", "_own"):
+            self.__dict__.pop(of_the_copy, None)
         self.messages.append(
             f"the network does not run with bfloat16 weights ({one_line(error)}); it runs under autocast"
         )
 
 
 def bfloat16_copy(network: nn.Module, copies: dict[int, Any] | None = None) -> nn.Module:
-    """A copy with bfloat16 weights; norm sites and batch norms keep theirs, and share them with the network. A
+    """Return a copy with bfloat16 weights; norm sites and batch norms keep theirs, and share them with the network. A
     :class:`SegmentationNetwork` goes on normalising its input in float32: its body is what changes. ``copies`` is the memo of
     several networks, whose common modules are copied once."""
     memo = {} if copies is None else copies
@@ -237,23 +239,21 @@ def bfloat16_copy(network: nn.Module, copies: dict[int, Any] | None = None) -> n
 
 @dataclass(frozen=True)
 class SelfCheck:
-    """What was found with the base network and two draws over two frames; differences are relative to the largest logit."""
+    """Differences of the base network and two draws over two frames, relative to the largest logit."""
 
     batched: float  # largest difference of two draws as a batch from the same two one by one
     shared: float  # the same for passes that share what is common to all draws
     reached: list[bool]  # for each site whether a drawn forward came through it
-    repeated: float = (
-        0.0  # the same for two passes of one frame and draw, in which random numbers of the network differ
-    )
+    repeated: float = 0.0  # two passes of one frame and draw, in which random numbers of the network differ
 
 
 def is_rounding(difference: float) -> bool:
-    """Whether a difference of the :class:`SelfCheck` is one of rounding alone."""
+    """Return whether a difference of the :class:`SelfCheck` is one of rounding alone."""
     return difference <= TOLERANCE
 
 
 def largest_difference(logits: Tensor, expected: Tensor) -> float:
-    """The largest difference of logits, infinite where one is NaN."""
+    """Return the largest difference of logits, infinite where one is NaN."""
     return float((logits - expected).abs().max().nan_to_num(nan=torch.inf))
 
 
@@ -265,26 +265,26 @@ def check(network: nn.Module, images: Tensor, draws: AffineDraws) -> SelfCheck:
     return _on_two_frames(images, lambda frames: _check(engine, frames, draws))
 
 
-def _on_two_frames(images: Tensor, found: Callable[[Tensor], T]) -> T:
-    """What is found on the first of some images at a small size."""
+def _on_two_frames(images: Tensor, compare: Callable[[Tensor], T]) -> T:
+    """Compare passes on the first of some images at a small size."""
     image = images[:1].float()
     try:
-        return found(_two_frames(image, SIDE))
+        return compare(_two_frames(image, SIDE))
     except Exception as error:
         if isinstance(error, InputError) or is_out_of_memory(error):
             raise
         # Some networks take frames of their own size only.
-        return found(_two_frames(image, max(images.shape[-2:])))
+        return compare(_two_frames(image, max(images.shape[-2:])))
 
 
 def _named_tensors(network: nn.Module) -> list[tuple[str, Tensor]]:
-    """Parameters and buffers, those that are used in several places under each name: a bfloat16 copy holds them apart."""
+    """Return parameters and buffers; those that are used in several places under each name: a bfloat16 copy holds them apart."""
     parameters = network.named_parameters(remove_duplicate=False)
     return [*parameters, *network.named_buffers(remove_duplicate=False)]
 
 
 def own_tensors(networks: Sequence[nn.Module]) -> frozenset[str]:
-    """Names of the parameters and buffers in which networks of one build differ; none where they have no parameter in common.
+    """Return the names of the parameters and buffers in which networks of one build differ; none where they have no parameter in common.
     A parameter is common as one object, a buffer, which every move to a device replaces, by its values."""
     first, *others = [dict(_named_tensors(network)) for network in networks]
     if any(other.keys() != first.keys() for other in others):
@@ -299,7 +299,7 @@ def own_tensors(networks: Sequence[nn.Module]) -> frozenset[str]:
 
 
 def check_common(networks: Sequence[nn.Module], own: Collection[str], images: Tensor) -> float:
-    """How far logits of networks that share all but what is ``own`` lie from those of the same alone, relative to the largest:
+    """Return how far logits of networks that share all but what is ``own`` lie from those of the same alone, relative to the largest:
     float32, on the first of images ``[n, 3, H, W]`` at a small size. Infinite where they cannot share."""
     engines = [Engine(network, "float32", own=own) for network in networks]
 
@@ -335,8 +335,8 @@ def _check(engine: Engine, frames: Tensor, draws: AffineDraws) -> SelfCheck:
         require_finite(single[draw], "a draw gives", "lower alpha")
     size = max(max(float(s.abs().max()) for s in single), 1e-12)
 
-    def difference(found: list[Tensor], expected: list[Tensor]) -> float:
-        return max(largest_difference(f, e) for f, e in zip(found, expected, strict=True)) / size
+    def difference(logits: list[Tensor], expected: list[Tensor]) -> float:
+        return max(largest_difference(z, e) for z, e in zip(logits, expected, strict=True)) / size
 
     batched = shared = float("inf")  # differences that are not known stay infinite
     repeated = difference([run(plain, 0, 1)], single[:1])
@@ -347,7 +347,7 @@ def _check(engine: Engine, frames: Tensor, draws: AffineDraws) -> SelfCheck:
     with _Tolerating(InputError, RuntimeError, TypeError, ValueError, LookupError):
         prefix = Prefix()
         one_by_one = difference([run(common, s, s + 1, prefix) for s in range(last)], single)
-        # Networks that take the size of the batch from a tensor before the first draw, and use it after (Swin's windows, DPT), fail here.
+        # Networks that take the size of the batch from a tensor before the first draw, and use it after, fail here: Swin, DPT.
         together = difference([run(common, 1, last, prefix)], [torch.cat(single[1:])]) if is_rounding(batched) else 0.0
         shared = max(one_by_one, together)
     return SelfCheck(batched, shared, engine.layout.reached())
@@ -362,7 +362,7 @@ def require_finite(
 
 
 def _two_frames(image: Tensor, side: int) -> Tensor:
-    """An image ``[1, 3, H, W]`` and its mirror image, with sides of at most ``side`` pixels: with one frame a forgotten
+    """Return an image ``[1, 3, H, W]`` and its mirror image, with sides of at most ``side`` pixels: with one frame a forgotten
     repetition would be put right by broadcasting."""
     scale = side / max(image.shape[-2:])
     if scale < 1:

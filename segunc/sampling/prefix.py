@@ -1,4 +1,4 @@
-"""What is the same for all draws is computed once.
+"""Layers before the first noisy layer give the same result for every draw, so they run once per frame.
 
 Everything before the first site whose draws differ depends on the frames alone: with the scope ``decoder`` the encoder,
 with ``all`` the stem's convolution. A torch function mode follows every operation of a forward pass and marks its
@@ -33,7 +33,7 @@ _JOINS = (torch.cat, torch.concat, torch.concatenate)
 
 
 def mark(tensor: Tensor, origin: str) -> Tensor:
-    """The tensor itself, marked as coming from ``FRAMES`` alone, or from ``DRAWS`` too."""
+    """Mark a tensor as coming from ``FRAMES`` alone, or from ``DRAWS`` too, and return it."""
     setattr(tensor, ORIGIN, origin)
     return tensor
 
@@ -110,7 +110,7 @@ class SharePrefix(TorchFunctionMode):
                 self._needed[number] = output() if isinstance(output, weakref.ref) else output
 
     def _repeat(self, value: Any, in_place: bool) -> Any:
-        """The argument with one row for each draw and frame in place of one for each frame."""
+        """Return an argument with one row for each draw and frame in place of one for each frame."""
         if isinstance(value, Tensor) and getattr(value, ORIGIN, None) == FRAMES:
             # cat keeps the memory format, repeat does not.
             return torch.cat([value] * self._draws) if self._draws > 1 or in_place else value
@@ -119,7 +119,7 @@ class SharePrefix(TorchFunctionMode):
         return value
 
     def _as_many_rows(self, joined: Any) -> Any:
-        """Tensors that are joined, constants that a network made for the number of frames repeated like the frames."""
+        """Return tensors that are joined; constants that a network made for the number of frames are repeated like the frames."""
         if not isinstance(joined, list | tuple):
             return joined
         rows = max(t.shape[0] for t in joined)
@@ -127,13 +127,13 @@ class SharePrefix(TorchFunctionMode):
 
 
 def _placeholder(output: Any) -> Any:
-    """The same value with tensors that have a shape but no memory. They hold NaN, which the self-check finds in the logits of
+    """Return the same value with tensors that have a shape but no memory. They hold NaN, which the self-check finds in the logits of
     a network that uses one after all."""
     if isinstance(output, Tensor):
         number = torch.nan if output.is_floating_point() or output.is_complex() else 0
         return mark(torch.full((), number, dtype=output.dtype, device=output.device).expand(output.shape), FRAMES)
     if isinstance(output, list | tuple) and any(True for _ in tensors_in(output)):
-        held = [_placeholder(value) for value in output]
+        values = [_placeholder(value) for value in output]
         # torch.return_types take one sequence, named tuples take their fields.
-        return output._make(held) if hasattr(output, "_make") else type(output)(held)
+        return output._make(values) if hasattr(output, "_make") else type(output)(values)
     return output

@@ -47,8 +47,8 @@ class BranchRunner:
         engine = self.engine
         drawn = self._affine(noise, scope)
         whole = drawn.after(engine.layout.weight, engine.layout.bias)
-        if images is not None and engine.found is None:
-            engine.found = check(engine.network, images, whole)
+        if images is not None and engine.self_check is None:
+            engine.self_check = check(engine.network, images, whole)
         # Row 0 is the base network.
         folded = engine.fold(whole, share=engine.shares and not self.apart)
         self.base = folded.part(0, 1)
@@ -60,9 +60,11 @@ class BranchRunner:
         return branch.posterior.affine(self.engine.layout, branch.numbers(self.draws), branch.noise(noise), scope)
 
     def by_member(self, noise: NoiseSource, scope: str | None, images: Tensor) -> list[BranchRunner]:
-        """A runner for each member if the draws of one have more in common than all draws and the base; else itself.
+        """Return a runner for each member if the draws of one have more in common than all draws and the base; else this one.
+
         Members differ from the base and from each other at every site, so that with a narrow scope nothing would be
-        common to all draws, though each member's draws share all that lies before the scope."""
+        common to all draws, though each member's draws share all that lies before the scope.
+        """
         engine = self.engine
         if self.folded is None or not engine.shares:
             return [self]
@@ -79,8 +81,8 @@ class BranchRunner:
         if not (differ and more):
             return [self]
         # What a member shares reaches further into the network, where the first check saw nothing shared.
-        found = check(engine.network, images, runners[0]._affine(noise, scope))
-        if is_rounding(found.shared):
+        self_check = check(engine.network, images, runners[0]._affine(noise, scope))
+        if is_rounding(self_check.shared):
             return runners
         engine.messages.append(
             "what is common to a member's draws cannot be shared on this network; it is computed for every draw"
@@ -88,7 +90,7 @@ class BranchRunner:
         return [self]
 
     def untransformed(self) -> BranchRunner:
-        """The same draws of the frame as it is."""
+        """Return a runner of the same draws of the frame as it is."""
         other = copy.copy(self)
         other.branch = replace(self.branch, transform=IDENTITY)
         return other
@@ -108,12 +110,12 @@ class Pass:
         self.prefix = Prefix() if shared else common
 
     def base_logits(self) -> tuple[Tensor, Upsampling]:
-        """Logits ``[n, C, h, w]`` of the network's own affine, and their upsampling to the transformed frames."""
+        """Return logits ``[n, C, h, w]`` of the network's own affine, and their upsampling to the transformed frames."""
         prefix = None if self.runner.apart else self.prefix
         return self.engine.logits(self.images, self.runner.base, self.ending, prefix)
 
     def logits(self, first: int, last: int, compiled: bool = False) -> tuple[Tensor, Upsampling]:
-        """The same for the branch's draws first..last-1, ``[(last - first) * n, C, h, w]``, draw-major."""
+        """Return the same for the branch's draws first..last-1, ``[(last - first) * n, C, h, w]``, draw-major."""
         assert self.runner.folded is not None
         draws, shape = self.runner.folded.part(first, last), tuple(self.images.shape)
         logits, upsampling = self.engine.logits(self.images, draws, self.ending, self.prefix, compiled)
@@ -133,7 +135,7 @@ class Pass:
         return torch.cat(parts), upsampling
 
     def _difference(self, logits: Tensor, draws: FoldedDraws) -> float:
-        """How far the last of some draws lies from the same draw in a pass of its own that shares nothing, relative to the
+        """Return how far the last of some draws lies from the same draw in a pass of its own that shares nothing, relative to the
         largest logit. Networks that cut large frames into tiles, or order a batch by its size, keep the order of the draws
         at the small size of the first self-check only. In float32, because bfloat16 rounds as coarsely as draws may differ."""
         engine, ending = self.engine, self.ending
@@ -148,7 +150,7 @@ class Pass:
 def draw_logits(
     network: nn.Module, posterior: AnyPosterior, images: Tensor, draws: int, seed: int = 0
 ) -> Iterator[Tensor]:
-    """Logits ``[n, C, H, W]`` of draw 0, 1, ... of one batch of images, one plain pass a draw.
+    """Yield logits ``[n, C, H, W]`` of draw 0, 1, ... of one batch of images, one plain pass a draw.
 
     The draws are those of :class:`segunc.sampling.Sampler` of the same arguments, in its default scheme. It folds them into sums; here
     the caller sees each. InputError for fewer draws than members, NotFiniteError for a draw with NaN or infinite logits.

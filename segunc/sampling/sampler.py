@@ -46,7 +46,7 @@ MOST_FRAMES = 16
 
 
 def frames_at_once(device: torch.device, size: tuple[int, int], draws: int) -> int:
-    """Frames of (height, width) ``size`` that share a batch when nobody says how many.
+    """Return how many frames of (height, width) ``size`` share a batch when nobody says how many.
 
     On a GPU as many as fill it with all their draws; it depends on the pixels alone, not on free memory, so that every
     shard of a run groups alike. On a CPU one: the draws of one frame mostly fill a chunk (below 250 x 250 pixels four
@@ -302,7 +302,7 @@ class Sampler:
             self._report(engine)
 
     def _own(self, networks: list[nn.Module], images: Tensor) -> frozenset[str]:
-        """In what the networks differ, if they have more in common that can be computed once; checked with the first frames."""
+        """Return in what the networks differ, if what they have in common can be computed once; checked with the first frames."""
         if any(branch.stochastic for branch in self._branches) or not (own := own_tensors(networks)):
             return frozenset()
         if is_rounding(difference := check_common(networks, own, images)):
@@ -386,7 +386,7 @@ class Sampler:
 
     def _report(self, engine: Engine) -> None:
         """Take what the self-check of a network found into the report."""
-        check, report = engine.found, self.report
+        check, report = engine.self_check, self.report
         if check is None:
             return
         unreached = tuple(n for n, reached in zip(engine.layout.names, check.reached, strict=True) if not reached)

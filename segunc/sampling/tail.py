@@ -38,7 +38,7 @@ STRIP_BYTES = 1 << 20
 
 
 def choose_backend(device: torch.device) -> tuple[Backend, str]:
-    """The fastest way on a device, and why not a faster one, or what else a user should know of it (or an empty string)."""
+    """Return the fastest backend on a device, and why not a faster one, or what else a user should know of it (or an empty string)."""
     why = ""
     if device.type == "cpu":
         if native_tail().library is not None:
@@ -119,7 +119,7 @@ class DrawAccumulator:
         self.draws += 1
 
     def finish(self) -> tuple[Tensor, dict[str, Tensor]]:
-        """Prediction uint8 ``[H, W]`` and the evidence of the draws, ``[1, (C,) H, W]``; the sums are used up."""
+        """Return the prediction uint8 ``[H, W]`` and the evidence of the draws, ``[1, (C,) H, W]``; the sums are used up."""
         p = self.probabilities
         if self.backend == "native":
             prediction, total, expected = native_tail().finish(p, self.entropy, self.draws)
@@ -133,13 +133,13 @@ class DrawAccumulator:
         p.div_(self.draws)
         if len(p) == 1:
             p.fill_(1.0)  # but for rounding, which the stored code would show
-        found = {"probabilities": p[None], "total entropy": total[None], "expected entropy": expected[None]}
-        found["calibrated entropy"] = found["total entropy"]  # until somebody calibrates
+        evidence = {"probabilities": p[None], "total entropy": total[None], "expected entropy": expected[None]}
+        evidence["calibrated entropy"] = evidence["total entropy"]  # until somebody calibrates
         if self.disagreement is not None:
-            found |= self.disagreement.evidence(self.draws)
+            evidence |= self.disagreement.evidence(self.draws)
         if self.logit_sums is not None:
-            found |= self.logit_sums.evidence(self.draws, self.temperature)
-        return prediction, found
+            evidence |= self.logit_sums.evidence(self.draws, self.temperature)
+        return prediction, evidence
 
 
 class DisagreementSums:
@@ -188,22 +188,22 @@ class DisagreementSums:
             self._logits[:, rows] += logits
 
     def evidence(self, draws: int) -> dict[str, Tensor]:
-        """The evidence of ``draws`` draws, each ``[1, (C,) H, W]`` float32."""
-        found: dict[str, Tensor] = {}
+        """Return the evidence of ``draws`` draws, each ``[1, (C,) H, W]`` float32."""
+        evidence: dict[str, Tensor] = {}
         if self._squares is not None:
-            found["variance"] = self._squares / (draws * self._classes)
+            evidence["variance"] = (self._squares / (draws * self._classes))[None]
         if self._votes is not None:
-            found["votes"] = self._votes / draws
+            evidence["votes"] = (self._votes / draws)[None]
         if self._crossed is not None:
             # Never negative but for rounding; one draw has no pair, and its sum is 0.
-            found["covariance"] = (self._crossed / max(1, draws - 1)).clamp_min_(0.0)
-        return {name: values[None] for name, values in found.items()}
+            evidence["covariance"] = (self._crossed / max(1, draws - 1)).clamp_min_(0.0)[None]
+        return evidence
 
 
 def base_evidence(
     logits: Tensor, upsampling: Upsampling, temperature: float, logarithms: bool = False
 ) -> dict[str, Any]:
-    """What the base network gives of one frame, from its logits ``[C, h, w]``, which may be the logarithms of scores."""
+    """Return the evidence that the base network gives of one frame, from its logits ``[C, h, w]``, which may be the logarithms of scores."""
     full = upsampling.apply(logits[None].float())
     return {"base logits": full, "base scores": full.exp() if logarithms else full, "temperature": temperature}
 
@@ -217,7 +217,7 @@ def base_maps(
     logarithms: bool = False,
     constants: Mapping[str, Any] = MappingProxyType({}),
 ) -> dict[str, Tensor]:
-    """Scores of one deterministic pass from its logits ``[C, h, w]`` and constants that were fitted on the model, each ``[H, W]`` float32.
+    """Return scores of one deterministic pass from its logits ``[C, h, w]`` and constants that were fitted on the model, each ``[H, W]`` float32.
     Where one of them needs the logits at full resolution, all are made from these."""
     if not scores:
         return {}
@@ -228,14 +228,14 @@ def base_maps(
     sums = LogitSums(("mean energy",), len(logits), upsampling.kept, logits.device)
     native_tail().add_draws(logits[None], upsampling, entropy, logit_sums=sums, temperature=temperature)
     maximum, normaliser = (plane.float() for plane in sums.planes[:2] if plane is not None)
-    found = {
+    maps = {
         # The largest probability is exp(max z - logsumexp z), of the logits divided by T.
         "deterministic-msp": -torch.expm1(-normaliser),
         "deterministic-entropy": entropy.mul_(per_ln(logits.shape[0])).float(),
         "deterministic-max-logit": maximum * -temperature,
         "deterministic-energy": (maximum + normaliser) * -temperature,
     }
-    return {score.name: found[score.name] for score in scores}
+    return {score.name: maps[score.name] for score in scores}
 
 
 def add_draws(
