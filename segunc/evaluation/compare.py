@@ -147,11 +147,11 @@ def _columns(results: Sequence[EvaluationResult], scores: Sequence[str] | None) 
     for word in scores:
         chosen = [result for result in results if word.startswith(f"{result.name}:")] if len(results) > 1 else []
         score = word.removeprefix(f"{chosen[0].name}:") if chosen else word
-        found = {result.name: Column(score, result, _paths_of(result, score)) for result in chosen or results}
-        if not any(column.paths for column in found.values()):
+        by_result = {result.name: Column(score, result, _paths_of(result, score)) for result in chosen or results}
+        if not any(column.paths for column in by_result.values()):
             known = dict.fromkeys(name for result in results for name in result.content["scores"])
             raise InputError(f"no result has a score '{score}'", hint=f"known are {', '.join(known) or 'none'}")
-        for name, column in found.items():
+        for name, column in by_result.items():
             heading = score if len(results) == 1 else f"{name}:{score}"
             if column.paths:
                 columns.setdefault(heading, Column(heading, column.result, column.paths))

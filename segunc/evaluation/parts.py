@@ -332,9 +332,9 @@ class ProbabilityCalibration(ArrayPart):
     def count(self, frame: LabelledFrame) -> Counts | None:
         if frame.mean_probabilities is None or frame.labels is None or frame.prediction is None:
             return None
-        given = frame.mean_probabilities, frame.labels
-        sums = calibration.probability_scores(*given, others=frame.others)
-        return np.append(sums, calibration.classwise_bins(*given, others=frame.others))
+        arrays = frame.mean_probabilities, frame.labels
+        sums = calibration.probability_scores(*arrays, others=frame.others)
+        return np.append(sums, calibration.classwise_bins(*arrays, others=frame.others))
 
     def numbers(self, counts: Counts, forms: Forms) -> Numbers:
         classwise = calibration.classwise_calibration_error(counts[3:].reshape(-1, calibration.BINS, 3))

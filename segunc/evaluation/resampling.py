@@ -239,10 +239,10 @@ class Replicates:
         effective, freedom = self._effective(values, defined)
         stretch = math.sqrt(number / (number - 1))
         level = float(ndtr(-stretch * stdtrit(freedom, 0.5 + 0.5 * LEVEL)))
-        place = max(math.ceil(level * (total + 1)) - 2, 0)
+        rank = max(math.ceil(level * (total + 1)) - 2, 0)
         beyond = 1 + min(np.count_nonzero(row <= 0), np.count_nonzero(row >= 0))
         p_value = 2 * float(stdtr(freedom, min(ndtri(beyond / (total + 1)), 0.0) / stretch))
-        return Chance(float(row[place]), float(row[-1 - place]), p_value, effective, total)
+        return Chance(float(row[rank]), float(row[-1 - rank]), p_value, effective, total)
 
     def _effective(self, values: Floats, defined: npt.NDArray[np.bool_]) -> tuple[float, float]:
         """Return the effective number of units, and the degrees of freedom of the standard error.

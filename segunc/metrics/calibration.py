@@ -172,8 +172,8 @@ def classwise_bins(
         placed[:, 0] = truth.size - placed.sum(axis=1)
         placed_sums[:, 0] = np.where(high, np.float32(0), selected).sum(axis=1, dtype=np.float64)
         chosen = np.take_along_axis(selected, truth[None], axis=0)[0]
-        own = truth * bins + np.searchsorted(inner, chosen, side="right")
-        counts += np.stack([placed, np.bincount(own, minlength=classes * bins).reshape(classes, bins)])
+        true_cell = truth * bins + np.searchsorted(inner, chosen, side="right")
+        counts += np.stack([placed, np.bincount(true_cell, minlength=classes * bins).reshape(classes, bins)])
         sums += placed_sums
     return np.stack([*counts, to_fixed_point(sums)], axis=-1)
 
@@ -183,5 +183,5 @@ def classwise_calibration_error(state: Counts) -> float | None:
     published, also those that never occur; None without a pixel."""
     rows = np.stack([state[..., 0], state[..., 1], from_fixed_point(state[..., 2])], axis=1)  # [C, 3, B]
     errors = [expected_calibration_error(sums) for sums in rows]
-    known = [error for error in errors if error is not None]
-    return float(np.mean(known)) if known else None
+    defined = [error for error in errors if error is not None]
+    return float(np.mean(defined)) if defined else None

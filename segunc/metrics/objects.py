@@ -45,9 +45,9 @@ class Objects:
     @classmethod
     def of(cls, anomaly: npt.NDArray[np.uint8]) -> Objects:
         """Find the objects of an anomaly label ``[H, W]`` (1: anomaly)."""
-        _, number, known, _ = cv2.connectedComponentsWithStats((anomaly == 1).view(np.uint8), connectivity=8)
-        ends = known[1:, cv2.CC_STAT_TOP] + known[1:, cv2.CC_STAT_HEIGHT]
-        return cls(np.asarray(number, np.int32), known[1:, cv2.CC_STAT_AREA].astype(np.int64), ends / len(anomaly))
+        _, number, statistics, _ = cv2.connectedComponentsWithStats((anomaly == 1).view(np.uint8), connectivity=8)
+        ends = statistics[1:, cv2.CC_STAT_TOP] + statistics[1:, cv2.CC_STAT_HEIGHT]
+        return cls(np.asarray(number, np.int32), statistics[1:, cv2.CC_STAT_AREA].astype(np.int64), ends / len(anomaly))
 
 
 @dataclass(frozen=True)

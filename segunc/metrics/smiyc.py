@@ -67,9 +67,9 @@ def smiyc_bins(counts: Counts, values: Halves) -> SmiycBins:
 
 def merge_bins(frames: Sequence[SmiycBins]) -> SmiycBins:
     """Return the bins of one or more frames together; exact in any order and grouping."""
-    edges, place = np.unique(np.concatenate([bins.edges for bins in frames]), return_inverse=True)
+    edges, group = np.unique(np.concatenate([bins.edges for bins in frames]), return_inverse=True)
     every = np.concatenate([bins.counts for bins in frames], axis=1)
-    return SmiycBins(edges, np.stack([grouped_sums(place, row, len(edges)) for row in every]))
+    return SmiycBins(edges, np.stack([grouped_sums(group, row, len(edges)) for row in every]))
 
 
 def bins_by_key(bins: SmiycBins) -> Counts:
