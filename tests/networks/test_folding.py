@@ -8,8 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from segunc.networks.features import FeatureExtractor, Witness
-from segunc.networks.folding import fold_norms
+from segunc.networks.features import FeatureExtractor, Witness, fold_norms
 from tests.affine.networks import randomise
 
 HALF = (0.5, 0.5, 0.5)

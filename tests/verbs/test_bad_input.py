@@ -23,7 +23,7 @@ from tests.verbs.processes import refuse, succeed
     [
         ("data: {root: DATA, dataset: toy}\nnonsense: 1\n", "nonsense"),
         ("data: {root: DATA, dataset: toy, batchsize: 2}\n", "batchsize"),
-        ("data: {dataset: toy}\n", "data.root"),
+        ("data: {dataset: toy}\n", "data: root"),
         ("data: 5\n", "data is 5, not keys"),
         ("data: {root: DATA, dataset: toy}\nSECTION: 5\n", "SECTION is 5, not keys"),
         ("data: [unclosed\n", "configuration"),
@@ -36,7 +36,7 @@ from tests.verbs.processes import refuse, succeed
         ("a: &a [*a]\n", "aliases written out"),
         (f"data: {{root: DATA, dataset: toy, batch_size: {'9' * 5000}}}\n", "a number of 5000 digits"),
         (f"data: {{root: DATA, dataset: toy}}\nseed: 0x{'f' * 5000}\n", "a number of 5002 digits"),
-        ("data: {root: DATA, dataset: toy, crop: }\n", "data.crop None"),
+        ("data: {root: DATA, dataset: toy, crop: }\n", "data: crop None"),
         ("data: {root: DATA, dataset: toy}\nSECTION:\n", "SECTION is None, not keys"),
     ],
 )
