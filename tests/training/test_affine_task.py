@@ -131,7 +131,7 @@ def test_loaders_of_ones_own() -> None:
     ("settings", "said"),
     [
         ({"members": 0}, "members 0; expected a number above 0"),
-        ({"random_classes": 5}, "5 random classes of 4"),
+        ({"random_classes": 5}, "5 random classes are more than 4"),
         ({"prior_scale": 0.0}, "prior_scale 0"),
         ({"effective_pixels": -1.0}, "effective_pixels -1"),
         ({"scope": "nowhere"}, "nowhere"),
