@@ -171,10 +171,10 @@ def test_what_cannot_be_an_ensemble_is_one_line(finetuned: Job, seeds: Path, mix
     def refused(*bases: object) -> str:
         return refuse("finetune --method ensemble --base", *bases, "--out", out)
 
-    assert "an ensemble of 1 model" in refused(first)
+    assert "at least two model folders" in refused(first)
     assert "is the same model as" in refused(first, finetuned.base)
-    assert "is of method ensemble" in refused(first, mixed)
-    assert "has no settings" in refused(first, second, "--tta.flip true")
+    assert "holds several networks (ensemble)" in refused(first, mixed)
+    assert "it has no settings" in refused(first, second, "--tta.flip true")
     network = load_network(second)
     for key, value, said in (("inference_size", (32, 64), "inference size"), ("classes", None, "has the classes")):
         other = tmp_path / key
