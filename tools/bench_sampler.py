@@ -93,7 +93,7 @@ def job(row: str, arguments: argparse.Namespace) -> tuple[Callable[[], object], 
     device = resolve_device(arguments.device)
     network = make_network(arguments)
     images = torch.rand(1, 3, *arguments.size, device=device)
-    precision = choose_precision(arguments.precision, device)
+    precision = choose_precision(arguments.precision, device, network)
     kind, _, rest = row.partition(" ")
     if kind == "pass":
         mode, batch = rest.split(" x")
@@ -245,7 +245,7 @@ def main() -> None:
     result = {
         **provenance(device),
         "draws": arguments.draws,
-        "precision": choose_precision(arguments.precision, device),
+        "precision": choose_precision(arguments.precision, device, make_network(arguments)),
         "best_pass": best,
         "rows": rows,
         "ratios": ratios(rows),

@@ -97,7 +97,7 @@ def measure(row: str, arguments: argparse.Namespace) -> dict[str, Any]:
     own = {"max_steps": steps, "max_epochs": -1, "enable_checkpointing": False, "enable_progress_bar": False}
     with tempfile.TemporaryDirectory() as folder:
         task = make_task(row, arguments)
-        settings = trainer_settings(own, Path(folder), arguments.device, frozen=row != ROWS[0])
+        settings = trainer_settings(own, Path(folder), arguments.device, task.network)
         trainer = L.Trainer(**settings, callbacks=[times], logger=False)
         trainer.fit(task, DataLoader([batch] * steps, batch_size=None))  # type: ignore[arg-type]
     moments = torch.tensor(times.steps[WARM_UP:], dtype=torch.float64)

@@ -66,7 +66,7 @@ class Costs:
         self.arguments, self.device = arguments, resolve_device(arguments.device)
         self.model = load_model(arguments.model)
         self.model.place(self.device)
-        self.precision = choose_precision(arguments.precision, self.device)
+        self.precision = choose_precision(arguments.precision, self.device, self.model.network)
         image = torch.rand(1, 3, *arguments.size, device=self.device)
         self.image = image.contiguous(memory_format=torch.channels_last)
 

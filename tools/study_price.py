@@ -70,7 +70,7 @@ def measure(arguments: argparse.Namespace) -> int:
             continue
         model = load_model(cell.model)
         model.place(device)
-        precision = choose_precision("auto", device)
+        precision = choose_precision("auto", device, model.network)
         if row.label == plan.baseline:
             engine = Engine(model.network, precision)
             work[""] = lambda engine=engine: engine.logits(image, None, None)  # type: ignore[misc]

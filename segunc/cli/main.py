@@ -12,7 +12,8 @@ from typing import Any, NoReturn
 
 from segunc import options
 from segunc.cli import run
-from segunc.cli.parser import Parser, add_options, check_paths, parsed
+from segunc.cli.checks import check_options
+from segunc.cli.parser import Parser, add_options, parsed
 from segunc.core.errors import InputError, NoteWarning, PartialFailure, is_out_of_memory
 from segunc.core.terminal import say
 
@@ -142,7 +143,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning
             asked = parsed(options_of(verb), arguments, **({"settings": rest} if verb in TRAINING else {}))
-            check_paths(asked)
+            check_options(asked)
             getattr(run, FUNCTIONS.get(verb, verb))(asked)
         sys.stdout.flush()
         return 0

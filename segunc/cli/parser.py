@@ -4,36 +4,15 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import glob
 import importlib
-import os
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, NoReturn, Union, get_args, get_origin, get_type_hints
 
 from segunc.core.bounds import meanings
-from segunc.core.errors import InputError
 from segunc.core.terminal import say, visible
-from segunc.options import GROUPS, parts_of, several
-
-READ = [
-    "model",
-    "base",
-    "maps",
-    "root",
-    "config",
-    "weights",
-    "image",
-    "mask",
-    "metrics",
-    "verdicts",
-    "compare",
-    "results",
-    "input",
-]
-"""Options that name files or folders to read."""
+from segunc.options import GROUPS
 
 
 class Parser(argparse.ArgumentParser):
@@ -81,21 +60,6 @@ def command_line(options: Any, *, but: str) -> str:
     for key, value in getattr(options, "settings", {}).items():
         words += [f"--{key}", value]
     return " ".join(words)
-
-
-def check_paths(options: Any) -> None:
-    """Raise InputError where a path to read does not exist, before the verb imports torch, which takes seconds."""
-    hints = get_type_hints(type(options), include_extras=True)
-    for field in dataclasses.fields(options):
-        if field.name in READ:
-            for name in several(getattr(options, field.name) or ()):
-                path, flag = Path(name).expanduser(), flags_of(field)[0]
-                if field.name == "input" and glob.has_magic(str(name)):
-                    continue
-                if not os.path.exists(path):
-                    raise InputError(f"{flag} {path} does not exist", hint="check the path")
-                if "folder" in parts_of(hints[field.name]) and not path.is_dir():
-                    raise InputError(f"{flag} {path} is no folder", hint="check the path")
 
 
 def _fields(options: type) -> list[dataclasses.Field[Any]]:

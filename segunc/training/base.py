@@ -76,8 +76,8 @@ def check_trainer(config: Mapping[str, Any]) -> None:
     check_plugins(config)
 
 
-def trainer_settings(config: dict[str, Any], out: Path, device: str, *, frozen: bool = False) -> dict[str, Any]:
-    """Return settings of Lightning's Trainer: ours, with convolutions trained or ``frozen``, overruled by ``config``."""
+def trainer_settings(config: dict[str, Any], out: Path, device: str, network: nn.Module) -> dict[str, Any]:
+    """Return settings of Lightning's Trainer for a network: ours, overruled by ``config``."""
     check_trainer(config)
     settings: dict[str, Any] = {
         "default_root_dir": str(out),
@@ -91,7 +91,7 @@ def trainer_settings(config: dict[str, Any], out: Path, device: str, *, frozen: 
     elif device.startswith("cuda"):
         settings |= {"accelerator": "gpu", "devices": [int(device.partition(":")[2] or 0)]}
     if "precision" not in config:
-        precision = choose_precision("auto", resolve_device(device), training=not frozen)
+        precision = choose_precision("auto", resolve_device(device), network)
         settings["precision"] = "bf16-mixed" if precision == "bfloat16" else "32-true"
     return {**settings, **config}
 
@@ -313,7 +313,7 @@ def _train_network(config: TrainConfig, out: Path, device: str) -> tuple[Segment
     data = SegmentationDataModule(**config.data)
     network, start_from = _build_to_train(config.network, data.label_map), config.network.weights
     description = network.description
-    settings = trainer_settings(dict(config.trainer), out, device)
+    settings = trainer_settings(dict(config.trainer), out, device, network)
     if settings.get("max_epochs") == 0:
         if not start_from:
             raise InputError("trainer.max_epochs is 0 and there are no network.weights to take over")

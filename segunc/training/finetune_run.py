@@ -76,7 +76,7 @@ class FinetuneRun(Generic[S]):
             self.conversion = convert(self.network.body)
             say(f"converted {base}: {self.conversion}")
             in_scope(self.options.scope, AffineLayout(self.network).names)  # a bad scope leaves no folder behind
-        self.settings = trainer_settings(dict(config.trainer), out, device, frozen=True)
+        self.settings = trainer_settings(dict(config.trainer), out, device, self.network)
         self.epochs: int = getattr(self.options, "epochs", 0)
         members: int = getattr(self.options, "members", 1)  # share the epochs in turn
         self.settings["max_epochs"] = self.epochs * members

@@ -37,7 +37,7 @@ def make_sampler(model: Model, options: SamplingOptions, scores: Sequence[str] =
             raise InputError(f"--alpha is of an ABNN, and the model is a {posterior.method}", hint="leave --alpha out")
         posterior = posterior.with_alpha(options.alpha)
     model.place(device)
-    precision = choose_precision(options.precision, device)
+    precision = choose_precision(options.precision, device, model.network)
     sampler = Sampler(
         model.network,
         posterior if model.bayesian else None,

@@ -20,6 +20,7 @@ import cv2
 import h5py
 import numpy as np
 from PIL import Image
+from torch import nn
 
 import segunc
 from segunc.core.errors import InputError, PartialFailure
@@ -267,7 +268,7 @@ def read_configuration(root: Path, file: Path) -> Any:
         )
         open_data(config.data, 9)
         with tempfile.TemporaryDirectory() as out:
-            settings = trainer_settings(dict(config.trainer), Path(out), "cpu")
+            settings = trainer_settings(dict(config.trainer), Path(out), "cpu", nn.Identity())
             make_trainer(settings, Path(out), "faults")
     finally:
         if sys.modules.pop("tests.campaign.canary", None):

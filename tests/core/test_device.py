@@ -9,31 +9,60 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
-from segunc.core.device import choose_precision, resolve_device, threads
+from segunc.core.device import choose_precision, depthwise_share, resolve_device, threads
 from segunc.core.errors import InputError
 from segunc.training.base import trainer_settings
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 
 
+class Blocks(nn.Sequential):
+    """3 x 3 from 3 to 16 channels, then so many depthwise 3 x 3 each followed by a 1 x 1; statistics and dropout besides."""
+
+    def __init__(self, depthwise: int) -> None:
+        pairs = (
+            layer
+            for _ in range(depthwise)
+            for layer in (nn.Conv2d(16, 16, 3, padding=1, groups=16), nn.Conv2d(16, 16, 1))
+        )
+        super().__init__(nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.Dropout(0.5), *pairs)
+
+
+def test_the_share_is_that_of_the_multiply_adds() -> None:
+    assert depthwise_share(Blocks(0)) == 0
+    # For each pixel 3 * 9 * 16 in the first layer, then 9 * 16 and 16 * 16 in each pair.
+    assert depthwise_share(Blocks(2)) == pytest.approx(2 * 144 / (432 + 2 * (144 + 256)))
+    halved = nn.Sequential(nn.Conv2d(3, 8, 2, stride=2), nn.Conv2d(8, 16, 1, groups=8), nn.Conv2d(16, 4, 1, groups=2))
+    assert depthwise_share(halved) == pytest.approx(16 / (96 + 16 + 32))  # groups alone are no depthwise
+    assert depthwise_share(nn.Sequential(nn.Conv2d(3, 1, 1), nn.Conv2d(1, 4, 3))) == 0  # one channel in is a plain one
+
+
+def test_looking_at_a_network_leaves_it_as_it_is() -> None:
+    network = Blocks(1).train()
+    before = {name: value.clone() for name, value in network.state_dict().items()}
+    depthwise_share(network)
+    assert all(module.training for module in network.modules())
+    assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
+    assert not any(module._forward_hooks for module in network.modules())
+
+
 @pytest.mark.parametrize("capable", [True, False])
-def test_auto_is_bfloat16_where_the_hardware_multiplies_it(monkeypatch: pytest.MonkeyPatch, capable: bool) -> None:
-    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
-    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: capable)
+def test_auto_is_bfloat16_where_hardware_and_network_allow_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capable: bool
+) -> None:
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: capable)
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: capable)
     expected = "bfloat16" if capable else "float32"
-    assert choose_precision("auto", CPU) == choose_precision("auto", CUDA, training=True) == expected
-    assert choose_precision("auto", CPU, training=True) == "float32"
+    assert choose_precision("auto", CPU, Blocks(0)) == choose_precision("auto", CUDA, Blocks(2)) == expected
+    assert choose_precision("auto", CPU, Blocks(2)) == "float32"
     for asked in ("float32", "bfloat16"):
-        assert choose_precision(asked, CPU) == choose_precision(asked, CUDA, training=True) == asked
-
-
-def test_training_of_all_weights_and_of_the_affine_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: True)
-    assert trainer_settings({}, tmp_path, "cpu")["precision"] == "32-true"
-    assert trainer_settings({}, tmp_path, "cpu", frozen=True)["precision"] == "bf16-mixed"
-    assert trainer_settings({"precision": "bf16-mixed"}, tmp_path, "cpu")["precision"] == "bf16-mixed"
+        assert choose_precision(asked, CPU, Blocks(2)) == choose_precision(asked, CUDA, Blocks(0)) == asked
+    assert trainer_settings({}, tmp_path, "cpu", Blocks(2))["precision"] == "32-true"
+    assert trainer_settings({}, tmp_path, "cpu", Blocks(0))["precision"] == ("bf16-mixed" if capable else "32-true")
+    assert trainer_settings({"precision": "bf16-mixed"}, tmp_path, "cpu", Blocks(2))["precision"] == "bf16-mixed"
 
 
 @pytest.mark.parametrize("text", ["gpu", "cuda:x", "cuda:999", ""])
