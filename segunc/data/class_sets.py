@@ -87,6 +87,10 @@ _MUAD = (
 _STREETS = {"train": ("train", "training"), "val": ("train", "validation"), "test": ("test", "test")}
 """Split -> archive it comes in, and its folder's name there."""
 
+# Mapillary Vistas: 66 classes in version 1.2 (1.1 before) and 124 in 2.0, whose archive holds both; "Unlabeled", the last,
+# is ignored. Ids are positions in ``config_v1.2.json`` and ``config_v2.0.json``, names the readable ones there.
+_MAPILLARY = {"mapillary": ("v1.2/labels", "labels"), "mapillary-v2": ("v2.0/labels",)}
+"""Name -> label folders of a split, as they lie in the archive of 2.0 and in that of 1.2."""
 
 ENTRIES = (
     DatasetEntry(
@@ -125,6 +129,18 @@ ENTRIES = (
         source="https://idd.insaan.iiit.ac.in, after registration; AutoNUE's createLabels.py --id-type level3Id makes the labels",
         layouts=_cityscapes("train", "val", labels="_gtFine_labellevel3Ids"),
         labels="idd",
+    ),
+    *(
+        DatasetEntry(
+            name=name,
+            source="https://www.mapillary.com/dataset/vistas, after registration",
+            layouts=tuple(
+                Layout(same_folders("{}/images", f"{{}}/{folder}", {"train": ("training",), "val": ("validation",)}))
+                for folder in folders
+            ),
+            labels=name,
+        )
+        for name, folders in _MAPILLARY.items()
     ),
     DatasetEntry(
         name="muad",

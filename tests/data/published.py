@@ -18,6 +18,17 @@ TRAIN_IDS = (*range(19), 255)
 BINARY = (0, 1, 255)
 
 
+def _mapillary(classes: int) -> list[tuple[str, str, Sequence[int]]]:
+    """Each class in one frame of two, as no frame of a miniature is wide enough for all."""
+    names = [
+        ("training", "dojFUiCN6nSetZGUwnPthw"),
+        ("training", "M2kh294N9c72sICO990Uew"),
+        ("validation", "_7zhntDU5r1Emk"),
+    ]
+    half = classes // 2
+    return [(*name, part) for name, part in zip(names, (range(half), range(half, classes), (0, 65)), strict=True)]
+
+
 def _frames(image: str, label: str, *rows: tuple[Any, ...]) -> list[Frame]:
     """Frames whose paths are made of the words of a row, which ends in the values of the label."""
     return [(image.format(*words), label.format(*words), values) for *words, values in rows]
@@ -105,6 +116,11 @@ FORMS: dict[str, Sequence[list[Frame]]] = {
     "bdd-anomaly": _BDD_FORMS,
     "bdd-anomaly-two-class": _BDD_FORMS,
     "idd": [_frames("leftImg8bit/{}_leftImg8bit.{}", "gtFine/{}_gtFine_labellevel3Ids.png", *_IDD)],
+    "mapillary": [
+        _frames("{0}/images/{1}.jpg", f"{{0}}/{folder}/{{1}}.png", *_mapillary(66))
+        for folder in ("v1.2/labels", "labels")
+    ],
+    "mapillary-v2": [_frames("{0}/images/{1}.jpg", "{0}/v2.0/labels/{1}.png", *_mapillary(124))],
     "muad": [_frames("{}/leftImg8bit/{}_leftImg8bit.png", "{}/leftLabel/{}_leftLabel.png", *_MUAD)],
     "streethazards": [
         _frames(f"{archive}images/{{1}}.png", f"{archive}annotations/{{1}}.png", *_STREETS) for archive in ("{0}/", "")
@@ -172,6 +188,8 @@ BESIDE = {
         "gtFine/train/201/frame0029_gtFine_labelids.png",
         "gtFine/train/201/frame0029_gtFine_instancelevel3Ids.png",
     ],
+    "mapillary": ["training/v2.0/labels/dojFUiCN6nSetZGUwnPthw.png", "testing/images/a.jpg", "config_v1.2.json"],
+    "mapillary-v2": ["training/v1.2/labels/dojFUiCN6nSetZGUwnPthw.png", "training/v2.0/polygons/a.json"],
     "lost-and-found": [
         "gtCoarse/test/02_Hanns_Klemm_Str_44/02_Hanns_Klemm_Str_44_000000_000020_gtCoarse_color.png",
         "gtCoarse/test/02_Hanns_Klemm_Str_44/02_Hanns_Klemm_Str_44_000000_000020_gtCoarse_instanceIds.png",

@@ -25,6 +25,8 @@ COUNTS: dict[str, dict[str, int]] = {
     "bdd-anomaly": {"train": 1, "val": 1, "test": 3},
     "bdd-anomaly-two-class": {"train": 2, "val": 1, "test": 2},
     "idd": {"train": 2, "val": 1},
+    "mapillary": {"train": 2, "val": 1},
+    "mapillary-v2": {"train": 2, "val": 1},
     "muad": {"train": 1, "val": 1, "test_id": 1, "test_ood": 2},
     "streethazards": {"train": 2, "val": 1, "test": 2},
     "road-anomaly": {"test": 2, "all": 2},
@@ -45,7 +47,16 @@ COUNTS: dict[str, dict[str, int]] = {
 }
 """Frames of each split that the miniatures have."""
 CLASSES = {
-    **{"cityscapes": 19, "acdc": 19, "camvid": 11, "idd": 26, "bdd100k": 19, "toy": 9},
+    **{
+        "cityscapes": 19,
+        "acdc": 19,
+        "camvid": 11,
+        "idd": 26,
+        "mapillary": 65,
+        "mapillary-v2": 123,
+        "bdd100k": 19,
+        "toy": 9,
+    },
     **{"bdd-anomaly": 16, "bdd-anomaly-two-class": 17, "muad": 15, "streethazards": 13},
 }
 EVERY_FORM = [(name, form) for name, forms in FORMS.items() for form in range(len(forms))]

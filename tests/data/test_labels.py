@@ -63,7 +63,7 @@ def test_idd_has_its_published_ids_names_and_colours() -> None:
 
 
 def test_the_built_in_maps_number_their_classes_without_a_gap() -> None:
-    names = [("cityscapes", 19), ("camvid", 11), ("toy", 9), ("idd", 26)]
+    names = [("cityscapes", 19), ("camvid", 11), ("toy", 9), ("idd", 26), ("mapillary", 65), ("mapillary-v2", 123)]
     for name, classes in [*names, ("cityscapes-train-ids", 19), ("muad", 21), ("streethazards", 14)]:
         found = label_map(name)
         assert found.num_classes == len(found.palette) == classes
