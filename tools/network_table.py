@@ -188,7 +188,7 @@ def _argmax_share(network: Any, images: torch.Tensor) -> float | None:
     import transformers
 
     body, architecture = network.body, network.description.architecture
-    families = ("Mask2Former", "MaskFormer", "OneFormer", "Eomt", "Detr")
+    families = ("Mask2Former", "MaskFormer", "Eomt", "Detr")
     family = next((name for name in families if architecture.startswith(name)), "Segformer")
     processor = getattr(transformers, f"{family}ImageProcessor")()
     with torch.inference_mode():
@@ -199,7 +199,7 @@ def _argmax_share(network: Any, images: torch.Tensor) -> float | None:
         padded = [tuple(seen.shape[-2:])] * len(seen)
         if body.size is not None:
             seen = F.interpolate(seen, tuple(body.size), mode="bilinear")
-        output = body.network(seen, **({"task_inputs": torch.tensor([body.task] * len(seen))} if body.task else {}))
+        output = body.network(seen)
         extra: dict[str, Any] = {"return_segmentation_scores": True}
         if family == "Eomt":
             output.patch_offsets = None

@@ -43,7 +43,7 @@ MAX_SUM = 2**21
 
 
 def build_network(description: NetworkDescription, weights: Mapping[str, Tensor] | None = None) -> SegmentationNetwork:
-    """A network with random weights; see :mod:`segunc.networks.files` for weights by path.
+    """Return a network with random weights; see :mod:`segunc.networks.files` for weights by path.
 
     Args:
         description: may come from a stranger.
@@ -61,7 +61,7 @@ def build_network(description: NetworkDescription, weights: Mapping[str, Tensor]
 
 
 def weights_bytes(state: Mapping[str, Tensor]) -> int:
-    """The bytes of a state dict, those once that several names share."""
+    """Return the bytes of a state dict; those that several names share count once."""
     storages = [tensor.untyped_storage() for tensor in state.values()]
     return sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
 
@@ -80,8 +80,7 @@ def bounded(options: Mapping[str, Any], weights: int | None) -> Iterator[None]:
         InputError: as soon as the network is larger.
     """
     if (total := sum(abs(n) for n in tree_leaves(options) if isinstance(n, int))) > MAX_SUM:
-        given = f"a network whose options hold whole numbers of {total} in total"
-        raise InputError(given, f"at most {MAX_SUM}", "check the description")
+        raise InputError(f"the options of a network hold whole numbers of {total} in total, more than {MAX_SUM}")
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 2**36
     # Training takes gradients and two moments beside the weights; those of a file in half precision are widened.
     most = memory // 4 if weights is None else 2 * weights + SLACK
@@ -91,7 +90,7 @@ def bounded(options: Mapping[str, Any], weights: int | None) -> Iterator[None]:
         left[unit] -= count
         if left[unit] < 0:
             what = "the memory of this machine holds" if weights is None else "its weights fill"
-            raise InputError(f"a network of more {unit} than {what}", "a description that fits", "check it")
+            raise InputError(f"the description asks for a network of more {unit} than {what}")
 
     def tensor_comes(module: nn.Module, name: str, tensor: Tensor | None) -> None:
         if tensor is not None and not nn.parameter.is_lazy(tensor):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from segunc.core.bounds import LARGEST_SIDE
 from segunc.core.errors import InputError
+from segunc.core.plain import from_plain
 
 FORMAT = 2
 """Of ``network.json``: its hash is of the weights and of what is described."""
@@ -51,29 +52,22 @@ class NetworkDescription:
     dropped_outputs: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        if not self.classes or len(self.classes) > 255:
-            raise InputError(f"a network with {len(self.classes)} classes", "1 to 255 class names", "name the classes")
+        if not 1 <= len(self.classes) <= 255:
+            raise InputError(f"a network has 1 to 255 classes, not {len(self.classes)}")
         if self.palette and len(self.palette) != len(self.classes):
-            raise InputError(
-                f"a palette of {len(self.palette)} colours", f"one for each of {len(self.classes)} classes", ""
-            )
+            raise InputError(f"a palette of {len(self.palette)} colours does not fit {len(self.classes)} classes")
+        if not all(0 <= channel <= 255 for colour in self.palette for channel in colour):
+            raise InputError("the palette holds a colour that is not in 0..255")
         finite = all(map(math.isfinite, (*self.mean, *self.std)))
         if len(self.mean) != 3 or len(self.std) != 3 or not finite or not all(s > 0 for s in self.std):
-            raise InputError(
-                f"input mean {self.mean} and std {self.std}",
-                "three finite numbers each, those of std positive",
-                "repair the input normalisation",
-            )
-        if (
-            self.inference_size is not None
-            and not 1 <= min(self.inference_size) <= max(self.inference_size) <= LARGEST_SIDE
-        ):
-            expected = f"a (height, width) of 1 to {LARGEST_SIDE}"
-            raise InputError(f"inference size {self.inference_size}", expected, "repair it")
+            said = f"input mean {self.mean} and std {self.std}"
+            raise InputError(f"{said} are not three finite numbers each, those of std positive")
+        if not all(1 <= side <= LARGEST_SIDE for side in self.inference_size or ()):
+            raise InputError(f"inference size {self.inference_size} is not in 1..{LARGEST_SIDE}")
         if self.divisor is not None and not 1 <= self.divisor <= LARGEST_SIDE:
-            raise InputError(f"divisor {self.divisor}", f"1 to {LARGEST_SIDE}", "repair it")
+            raise InputError(f"divisor {self.divisor} is not in 1..{LARGEST_SIDE}")
         if len(self.kept_outputs) != len(self.classes):
-            raise InputError(f"dropped outputs {self.dropped_outputs}", "different ones that exist", "repair them")
+            raise InputError(f"dropped outputs {self.dropped_outputs} are not different ones that exist")
 
     @property
     def num_classes(self) -> int:
@@ -101,10 +95,9 @@ class NetworkDescription:
         outputs = len(self.classes) + len(unnamed)
         kept = [c for c, name in enumerate(self.classes) if name not in names]
         if unknown or not kept or max(unnamed, default=0) >= outputs:
+            message = f"--drop-classes {','.join(names)} does not leave a class of {outputs} outputs"
             raise InputError(
-                f"--drop-classes {','.join(names)} of {outputs} outputs",
-                "names of classes, or numbers from 0 of outputs that --classes does not name",
-                "leave at least one class",
+                message, hint="give names of --classes, or numbers from 0 of outputs that it does not name"
             )
         numbers = [number for number in range(outputs) if number not in unnamed]
         return replace(
@@ -115,62 +108,19 @@ class NetworkDescription:
         )
 
     def to_json(self) -> dict[str, Any]:
-        content = {"format": FORMAT, **asdict(self)}
-        if self.kind == SMP:  # files of the first version know no other
-            del content["kind"]
-        if self.divisor is None:  # nor these
-            del content["divisor"]
-        if not self.dropped_outputs:
-            del content["dropped_outputs"]
-        return content
+        """Return the content of ``network.json``, without what is usual: the hashes of networks are of this content."""
+        usual = {"kind": SMP, "divisor": None, "dropped_outputs": ()}
+        content = asdict(self)
+        return {"format": FORMAT, **{k: v for k, v in content.items() if k not in usual or v != usual[k]}}
 
     @classmethod
     def from_json(cls, content: dict[str, Any], source: str) -> NetworkDescription:
-        """The description in the parsed ``network.json``.
+        """Return the description in the parsed ``network.json``.
 
         Raises:
-            InputError: another format version, an unknown or a missing key.
+            InputError: another format version, an unknown or a missing key, or a value of another type or out of its range.
         """
         content = dict(content)
         if content.pop("format", None) != FORMAT:
-            raise InputError(
-                f"{source} is not of format {FORMAT}", "a network.json that this version wrote", "save it again"
-            )
-        unknown = set(content) - {f.name for f in fields(cls)}
-        missing = {"architecture", "encoder", "classes"} - set(content)
-        if unknown or missing:
-            raise InputError(
-                f"{source} has unknown keys {sorted(unknown)}, lacks {sorted(missing)}",
-                "the keys of NetworkDescription",
-            )
-        try:
-            for key in ("architecture", "encoder", "kind"):
-                if not isinstance(content.get(key, ""), str):
-                    raise TypeError(f"{key}: {content[key]!r}")
-            content["classes"] = tuple(str(name) for name in _sequence(content["classes"]))
-            content["palette"] = tuple((int(r), int(g), int(b)) for r, g, b in content.get("palette", ()))
-            if not all(0 <= channel <= 255 for colour in content["palette"] for channel in colour):
-                raise ValueError("a colour of the palette is not in 0..255")
-            if content.get("inference_size") is not None:
-                height, width = content["inference_size"]
-                content["inference_size"] = (int(height), int(width))
-            for key in ("mean", "std"):
-                if key in content:
-                    content[key] = tuple(float(v) for v in content[key])
-            if content.get("divisor") is not None:
-                content["divisor"] = int(content["divisor"])
-            content["dropped_outputs"] = tuple(int(number) for number in content.get("dropped_outputs", ()))
-            for key in ("options", "provenance"):
-                content[key] = dict(content.get(key, {}))
-        except (TypeError, ValueError, OverflowError) as error:
-            raise InputError(
-                f"{source} has a value of the wrong type ({error})", "the values that segunc wrote", "save it again"
-            ) from error
-        return cls(**content)
-
-
-def _sequence(value: Any) -> list[Any]:
-    """A JSON array; a string would pass as the sequence of its letters."""
-    if not isinstance(value, list | tuple):
-        raise TypeError(f"classes: {value!r}")
-    return [*value]
+            raise InputError(f"{source} is not of format {FORMAT}, the one of this version", hint="save it again")
+        return from_plain(cls, content, source)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
+from typing import Any
 
 import segmentation_models_pytorch as smp
 import timm
@@ -17,7 +18,7 @@ Triple = tuple[float, float, float]
 
 
 def load_encoder_weights(encoder: nn.Module, name: str, weights: str) -> list[str]:
-    """Load pretrained weights into an encoder; returns what a user should know, a line each.
+    """Load pretrained weights into an encoder, and return what a user should know, a line each.
 
     Args:
         encoder: of smp.
@@ -33,25 +34,18 @@ def load_encoder_weights(encoder: nn.Module, name: str, weights: str) -> list[st
         return []
     notes = load_weights(encoder, Path(weights))
     if name.startswith("timm-") and timm.is_model(name[5:]) and type(encoder) is not type(_built(f"tu-{name[5:]}")):
-        notes.append(
-            f"the encoder {name} computes otherwise than timm's network of these weights; tu-{name[5:]} is that one"
-        )
+        notes.append(f"{name} computes otherwise than timm's network of these weights; tu-{name[5:]} is that one")
     return notes
 
 
 def encoder_normalisation(name: str) -> tuple[Triple, Triple]:
-    """(mean, std) of images in 0..1 with which an encoder's pretrained weights were made, by smp's name for it.
+    """Return (mean, std) of images in 0..1 with which an encoder's pretrained weights were made, by smp's name for it.
 
-    That of timm's record for the network; ImageNet's for encoders that timm does not know, which are all trained so.
+    They are those of timm's record, and ImageNet's for encoders that timm does not know, which are all trained so.
     """
     bare = name.removeprefix("tu-").removeprefix("timm-")
-    known = timm.get_pretrained_cfg(bare) if timm.is_model(bare) else None
-    return (IMAGENET_MEAN, IMAGENET_STD) if known is None else (_triple(known.mean), _triple(known.std))
-
-
-def _triple(values: tuple[float, ...]) -> Triple:
-    red, green, blue = (float(value) for value in values)
-    return red, green, blue
+    record: Any = timm.get_pretrained_cfg(bare) if timm.is_model(bare) else None
+    return (IMAGENET_MEAN, IMAGENET_STD) if record is None else (tuple(record.mean), tuple(record.std))
 
 
 def _built(name: str, weights: str | None = None) -> nn.Module:
@@ -65,12 +59,7 @@ def _downloaded(name: str, weights: str) -> nn.Module:
     try:
         return _built(name, weights)
     except KeyError as error:
-        raise InputError(
-            f"encoder weights '{weights}' ({error.args[0]})", "weights that smp knows, or a file"
-        ) from error
+        raise InputError(f"smp has no encoder weights '{weights}' ({error.args[0]})", hint="or name a file") from error
     except Exception as error:  # the hub's client, its HTTP library and timm have no common exception
-        raise InputError(
-            f"encoder weights '{weights}' of {name} cannot be downloaded ({one_line(error)})",
-            "a connection to the hub, or a file",
-            "--network.encoder_weights FILE, of smp, timm or torchvision",
-        ) from error
+        message = f"encoder weights '{weights}' of {name} cannot be downloaded ({one_line(error)})"
+        raise InputError(message, hint="--network.encoder_weights FILE, of smp, timm or torchvision") from error

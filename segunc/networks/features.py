@@ -3,25 +3,39 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import difflib
-from collections.abc import Sequence
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 import timm
 import torch
 import torch.nn.functional as F
+from timm.layers.norm_act import BatchNormAct2d
 from torch import Tensor, nn
+from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from segunc.core.errors import InputError, one_line
-from segunc.networks.folding import fold_norms, hooked
 from segunc.networks.network import SegmentationNetwork
 
 FOLDING_ROUNDS = 1e-4
 """Of the largest feature: 5e-6 is usual."""
+NORMS = (nn.BatchNorm2d, BatchNormAct2d)
+"""The classes, not those derived from them, which may do anything: an affine map, and in timm's dropout and an activation after it."""
+
+
+@contextlib.contextmanager
+def hooked(modules: Iterable[nn.Module], hook: Callable[..., None]) -> Iterator[None]:
+    """Call a hook with the module, the inputs and the output of each call of some modules."""
+    with contextlib.ExitStack() as stack:
+        for module in modules:
+            stack.callback(module.register_forward_hook(hook).remove)
+        yield
 
 
 class Witness(nn.Module):
-    """An encoder of timm beside the network, of images ``[n, 3, H, W]`` in 0..1; it is never trained.
+    """Hold the second encoder, one of timm beside the network, of images ``[n, 3, H, W]`` in 0..1; it is never trained.
 
     Args:
         name: timm's for it, of an architecture alone.
@@ -35,7 +49,7 @@ class Witness(nn.Module):
         super().__init__()
         if not timm.is_model(name) or ":" in name or "/" in name:
             near = difflib.get_close_matches(name, timm.list_models(), cutoff=0.3)
-            raise InputError(f"encoder '{name}'", "own, or timm's name of one", f"{', '.join(near)}, for instance")
+            raise InputError(f"timm has no encoder '{name}'", hint=f"{', '.join(near)}, or own, for instance")
         try:
             try:
                 self.encoder = timm.create_model(name, pretrained, num_classes=0, dynamic_img_size=True)
@@ -44,8 +58,8 @@ class Witness(nn.Module):
         except InputError:
             raise
         except Exception as error:  # the hub's client and its HTTP library have no common exception
-            given = f"weights of {name} cannot be downloaded ({one_line(error)})"
-            raise InputError(given, "a connection to the hub, or a file", "--features.weights FILE") from error
+            message = f"weights of {name} cannot be downloaded ({one_line(error)})"
+            raise InputError(message, hint="--features.weights FILE") from error
         self.mean, self.std = (nn.Buffer(torch.tensor(v).view(3, 1, 1), persistent=False) for v in (mean, std))
         patch = getattr(getattr(self.encoder, "patch_embed", None), "patch_size", (1, 1))
         self._patch = (patch, patch) if isinstance(patch, int) else patch
@@ -56,26 +70,28 @@ class Witness(nn.Module):
         return f"encoder.{self.encoder.feature_info[-1]['module']}"
 
     def folded(self, layers: Sequence[str]) -> nn.Module:
-        """The same for these layers without its batch norms, see :func:`segunc.networks.folding.fold_norms`; itself where that would
-        change them."""
+        """Return a copy without batch norms that makes the same maps of these layers, see :func:`fold_norms`; the
+        encoder itself where it would not."""
         images = torch.rand(1, *self.encoder.pretrained_cfg["input_size"], generator=torch.Generator().manual_seed(0))
         quick = fold_norms(self, images, layers)
+        if quick is self:
+            return self
         with torch.inference_mode():
-            found = [FeatureExtractor(one, layers)(images) for one in (self, quick) if quick is not self]
-        rounding = [(a - b).abs().max() <= FOLDING_ROUNDS * a.abs().max() for a, b in zip(*found, strict=True)]
-        return quick if all(rounding) else self
+            pairs = zip(*(FeatureExtractor(network, layers)(images) for network in (self, quick)), strict=True)
+            same = all((a - b).abs().max() <= FOLDING_ROUNDS * a.abs().max() for a, b in pairs)
+        return quick if same else self
 
     def forward(self, images: Tensor) -> Any:
         whole = [side // patch * patch for side, patch in zip(images.shape[-2:], self._patch, strict=True)]
         if 0 in whole:
-            raise _no_place(images)
+            raise _too_small(images)
         if whole != list(images.shape[-2:]):
             images = F.interpolate(images, whole, mode="bilinear")
         return self.encoder.forward_features((images - self.mean) / self.std)
 
 
 class FeatureExtractor(nn.Module):
-    """Feature maps ``[n, D, h, w]`` of modules of a network, which is run no further than the last of them.
+    """Extract feature maps ``[n, D, h, w]`` of modules of a network, which is run no further than the last of them.
 
     Args:
         network: of images ``[n, 3, H, W]`` in 0..1.
@@ -93,28 +109,26 @@ class FeatureExtractor(nn.Module):
         for layer in self.layers:
             if layer not in modules or not layer:
                 near = difflib.get_close_matches(layer, modules, cutoff=0.3) or list(modules)[-3:]
-                raise InputError(f"layer '{layer}'", "a module of the network", f"{', '.join(near)}, for instance")
+                raise InputError(f"the network has no layer '{layer}'", hint=f"{', '.join(near)}, for instance")
 
     def forward(self, images: Tensor) -> list[Tensor]:
-        """The maps of each layer at the first size, then at the second, and so on."""
-        found = []
+        """Return the maps of each layer at the first size, then at the second, and so on."""
+        maps = []
         for size in self.sizes:
-            target = [max(1, round(side * size)) for side in images.shape[-2:]]
-            seen = images if size == 1 else F.interpolate(images, target, mode="bilinear", antialias=size < 1)
-            found += self._maps(seen)
-        return found
+            sides = [max(1, round(side * size)) for side in images.shape[-2:]]
+            seen = images if size == 1 else F.interpolate(images, sides, mode="bilinear", antialias=size < 1)
+            maps += self._maps(seen)
+        return maps
 
     def extents(self, images: Tensor) -> list[tuple[int, int]]:
-        """(height, width) in pixels of the images that each map covers: a network may pad what it sees below and at the right."""
+        """Return (height, width) in pixels of the images that each map covers: a network may pad what it sees below and at the right."""
         stride = self.network.stride if isinstance(self.network, SegmentationNetwork) else 1
-        found = []
+        extents = []
         for size in self.sizes:
-            seen = [max(1, round(side * size)) for side in images.shape[-2:]]
-            height, width = (
-                round(side * (1 + -n % stride / n)) for side, n in zip(images.shape[-2:], seen, strict=True)
-            )
-            found += [(height, width)] * len(self.layers)
-        return found
+            seen = ((side, max(1, round(side * size))) for side in images.shape[-2:])
+            height, width = (round(side * (1 + -n % stride / n)) for side, n in seen)
+            extents += [(height, width)] * len(self.layers)
+        return extents
 
     def _maps(self, images: Tensor) -> list[Tensor]:
         outputs: dict[str, Any] = {}
@@ -128,46 +142,44 @@ class FeatureExtractor(nn.Module):
         with contextlib.suppress(_Complete), hooked(names, keep):
             self.network(images)
         if lacking := [name for name in self.layers if name not in outputs]:
-            raise InputError(f"layer '{lacking[0]}', which the network never calls", "a module that it calls")
+            raise InputError(f"the network never calls its layer '{lacking[0]}'")
         return [self._map(name, outputs[name], images) for name in self.layers]
 
     def _map(self, name: str, output: Any, images: Tensor) -> Tensor:
         if isinstance(output, tuple) and output:
             output = output[0]
         shape = tuple(getattr(output, "shape", ()))
-        found: Tensor = output
+        features: Tensor = output
         if len(shape) == 4:
             if 0 in shape[2:]:
-                raise _no_place(images)
-            return found
+                raise _too_small(images)
+            return features
         if len(shape) == 3:  # class and register tokens stand before those of the patches
             height, width = images.shape[-2:]
             counts = [getattr(module, "num_prefix_tokens", None) for module in self.network.modules()]
-            known = {count for count in counts if isinstance(count, int)}
+            prefixes = {count for count in counts if isinstance(count, int)}
             for side in range(4, 65):
                 rows, columns = height // side, width // side
-                if shape[1] - rows * columns in (known or (0, 1)):
-                    patches = found[:, shape[1] - rows * columns :].transpose(1, 2)
+                if shape[1] - rows * columns in (prefixes or (0, 1)):
+                    patches = features[:, shape[1] - rows * columns :].transpose(1, 2)
                     return patches.reshape(*patches.shape[:2], rows, columns)
-        given = f"layer '{name}' gives {shape or type(output).__name__} for images of {tuple(images.shape)}"
-        raise InputError(given, "maps [n, D, h, w] or tokens [n, T, D]", "name another layer")
+        message = f"layer '{name}' gives {shape or type(output).__name__} for images of {tuple(images.shape)}"
+        raise InputError(f"{message}, neither maps [n, D, h, w] nor tokens [n, T, D]", hint="name another layer")
 
 
 class _Complete(Exception):
     """All features are there."""
 
 
-def _no_place(images: Tensor) -> InputError:
+def _too_small(images: Tensor) -> InputError:
     height, width = images.shape[-2:]
-    return InputError(
-        f"an image of {height} x {width}, whose map has no place", "one larger than the stride", "enlarge it"
-    )
+    return InputError(f"an image of {height} x {width} is smaller than the stride of the encoder", hint="enlarge it")
 
 
 def candidate_layers(network: nn.Module, within: Sequence[str], images: Tensor) -> list[str]:
-    """Names of modules that make the maps of a network, at strides of 8 to 32, and lie at most two levels below those named ``within``;
-    the outermost of several that give the same map. ``images`` are ``[1, 3, H, W]`` in 0..1 to try them on."""
-    found: dict[int, tuple[str, Any]] = {}
+    """Return the names of modules that make maps at strides of 8 to 32 and lie at most two levels below those named ``within``; the
+    outermost of several that give the same map. ``images`` are ``[1, 3, H, W]`` in 0..1 to try them on."""
+    made: dict[int, tuple[str, Any]] = {}
     names = {
         module: name
         for name, module in network.named_modules()
@@ -177,15 +189,15 @@ def candidate_layers(network: nn.Module, within: Sequence[str], images: Tensor) 
 
     def keep(module: nn.Module, inputs: Any, output: Any) -> None:
         if getattr(output, "ndim", 0) == 4 and 8 <= round(images.shape[-2] / output.shape[-2]) <= 32:
-            found[id(output)] = (names[module], output)  # with the output, whose number no other may get
+            made[id(output)] = (names[module], output)  # with the output, whose number no other may get
 
     with hooked(names, keep), torch.inference_mode():
         network(images)
-    return [name for name, _ in found.values()]
+    return [name for name, _ in made.values()]
 
 
 def deepest_layer(network: nn.Module, encoder: nn.Module) -> str:
-    """The name in ``network`` of the module that makes the last and deepest map of an encoder of smp."""
+    """Return the name in ``network`` of the module that makes the last and deepest map of an encoder of smp."""
     names = {module: name for name, module in network.named_modules()}
     made: list[tuple[str, Any]] = []
     device = next(encoder.parameters()).device
@@ -193,5 +205,39 @@ def deepest_layer(network: nn.Module, encoder: nn.Module) -> str:
         last = encoder.eval()(torch.zeros(1, 3, 64, 64, device=device))[-1]
     same = [name for name, output in made if output is last]
     if not same:
-        raise InputError(f"an encoder of type {type(encoder).__name__} of unknown layers", "names", "--features.layers")
+        raise InputError(f"the deepest layer of {type(encoder).__name__} is unknown", hint="name it: --features.layers")
     return min(same, key=len)
+
+
+def fold_norms(network: nn.Module, images: Tensor, keep: Collection[str] = ()) -> nn.Module:
+    """Return a copy in eval mode whose convolutions do what the batch norms after them did, so that maps are read and written less often;
+    the network itself where it has none.
+
+    Which norm follows which convolution is seen on ``images``. A pair stays where one of the two is called more than once, and where
+    a module named in ``keep``, whose outputs are wanted, holds the convolution and not the norm. Compare what the two networks give: a
+    network may use the outputs of a convolution otherwise, too.
+    """
+    if not any(type(module) in NORMS for module in network.modules()):
+        return network.eval()
+    folded = copy.deepcopy(network).eval()
+    names = {module: name for name, module in folded.named_modules()}
+    norms = {module for module in names if type(module) in NORMS and module.running_mean is not None}
+    calls, made = Counter[nn.Module](), dict[int, tuple[nn.Module, Tensor]]()
+    pairs = list[tuple[Any, Any]]()
+
+    def seen(module: nn.Module, inputs: tuple[Tensor, ...], output: Any) -> None:
+        calls[module] += 1
+        if module not in norms:
+            made[id(output)] = module, output  # with the output, whose number no other may get
+        elif id(inputs[0]) in made:
+            pairs.append((made[id(inputs[0])][0], module))
+
+    with hooked([m for m in names if m in norms or isinstance(m, nn.Conv2d)], seen), torch.inference_mode():
+        folded(images)
+    of_conv = Counter(conv for conv, _ in pairs)
+    for conv, norm in pairs:
+        cut = any(f"{names[conv]}.".startswith(f"{k}.") and not f"{names[norm]}.".startswith(f"{k}.") for k in keep)
+        if calls[conv] == calls[norm] == of_conv[conv] == 1 and not cut:
+            folded.set_submodule(names[conv], fuse_conv_bn_eval(conv, norm))
+            folded.set_submodule(names[norm], nn.Sequential(OrderedDict(norm.named_children())))
+    return folded

@@ -22,7 +22,7 @@ WEIGHTS, DESCRIPTION, POSTERIOR = "network.safetensors", "network.json", "poster
 
 
 def state_sha256(state: nn.Module | Mapping[str, Tensor]) -> str:
-    """SHA-256 over a state, or a module's: names, types, shapes and bytes of all tensors in the order of their names."""
+    """Return the SHA-256 over a state, or a module's: names, types, shapes and bytes of all tensors in the order of their names."""
     digest = hashlib.sha256()
     for name, tensor in sorted((state.state_dict() if isinstance(state, nn.Module) else state).items()):
         value = tensor.detach().cpu().contiguous()
@@ -32,24 +32,21 @@ def state_sha256(state: nn.Module | Mapping[str, Tensor]) -> str:
 
 
 def network_sha256(state: nn.Module | Mapping[str, Tensor], description: NetworkDescription) -> str:
-    """SHA-256 over a network's state and all that decides what it says of a frame: the description but for its provenance."""
+    """Return the SHA-256 over a network's state and all that decides what it says of a frame: the description but for its provenance."""
     plain = json.loads(json.dumps(description.to_json()))
     described = NetworkDescription.from_json(plain, "the network").to_json()  # as it comes back from a file
     return json_sha256([state_sha256(state), {**described, "format": 0, "provenance": {}}])
 
 
 def save_network(network: SegmentationNetwork, folder: Path | str) -> str:
-    """Write ``network.safetensors`` and ``network.json``; returns :func:`network_sha256`.
+    """Write ``network.safetensors`` and ``network.json``, and return :func:`network_sha256`.
 
     Raises:
         InputError: a weight is NaN or infinite, or nothing says how the network is built again.
     """
     if not isinstance(network, SegmentationNetwork) or not network.description.architecture:
-        raise InputError(
-            "a module that no model folder could build again",
-            "a network of segunc, or the function that makes the module",
-            'segunc.wrap(module, ..., factory="package.module:function")',
-        )
+        hint = 'name the function that makes it: segunc.wrap(module, ..., factory="package.module:function")'
+        raise InputError("this module could not be built again from a model folder", hint=hint)
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     state = {k: v.detach().cpu().contiguous() for k, v in network.body.state_dict().items()}
@@ -62,7 +59,7 @@ def save_network(network: SegmentationNetwork, folder: Path | str) -> str:
 
 
 def load_network(folder: Path | str, *, ignore_posterior: bool = False) -> SegmentationNetwork:
-    """The network of a model folder, in eval mode.
+    """Return the network of a model folder, in eval mode.
 
     Args:
         folder: holds ``network.safetensors`` and ``network.json``.
@@ -70,18 +67,13 @@ def load_network(folder: Path | str, *, ignore_posterior: bool = False) -> Segme
 
     Raises:
         InputError: a missing or damaged file, weights of another architecture, NaN weights, weights or a description that were changed,
-            or a Bayesian model (``posterior.json`` beside it) without
-            ``ignore_posterior``.
+            or a Bayesian model (``posterior.json`` beside it) without ``ignore_posterior``.
     """
     folder = Path(folder)
     if not folder.is_dir():
-        raise InputError(
-            f"model folder {folder} does not exist", f"a folder with {WEIGHTS} and {DESCRIPTION}", "check the path"
-        )
+        raise InputError(f"model folder {folder} does not exist")
     if (folder / POSTERIOR).exists() and not ignore_posterior:
-        raise InputError(
-            f"{folder} holds a Bayesian model", "a deterministic network", "load it with segunc.load_model"
-        )
+        raise InputError(f"{folder} holds a Bayesian model", hint="load it with segunc.load_model")
     content = read_json(folder / DESCRIPTION, "the description of a network")
     recorded = content.pop("sha256", None)
     description = NetworkDescription.from_json(content, str(folder / DESCRIPTION))
@@ -89,11 +81,8 @@ def load_network(folder: Path | str, *, ignore_posterior: bool = False) -> Segme
     state = read_state(folder / WEIGHTS)
     digest = network_sha256(state, description)
     if recorded != digest:
-        raise InputError(
-            f"the network in {folder} has the hash {digest[:12]}, {DESCRIPTION} records {str(recorded)[:12]}",
-            "weights and a description that belong together",
-            "save the network again, or restore the file",
-        )
+        message = f"the network in {folder} has the hash {digest[:12]}, {DESCRIPTION} records {str(recorded)[:12]}"
+        raise InputError(message, hint="save the network again, or restore the file")
     network = build_network(description, state)
     load_state(network.body, state, str(folder / WEIGHTS))
     network.sha256 = digest

@@ -43,13 +43,10 @@ class SegmentationNetwork(nn.Module):
         return bool(getattr(self.body, "logarithms", False))
 
     def forward(self, images: Tensor) -> Tensor:
-        """Logits ``[N, C, H, W]`` of images ``[N, 3, H, W]`` in 0..1."""
+        """Return the logits ``[N, C, H, W]`` of images ``[N, 3, H, W]`` in 0..1."""
         if images.ndim != 4 or images.shape[1] != self.mean.shape[1]:
-            raise InputError(
-                f"images of shape {tuple(images.shape)}",
-                f"[N, {self.mean.shape[1]}, H, W] in 0..1",
-                "check the order of the axes",
-            )
+            message = f"images of shape {tuple(images.shape)} are not [N, {self.mean.shape[1]}, H, W]"
+            raise InputError(message, hint="check the order of the axes")
         height, width = images.shape[-2:]
         images = (images - self.mean) / self.std
         pad_height, pad_width = -height % self.stride, -width % self.stride
@@ -57,26 +54,16 @@ class SegmentationNetwork(nn.Module):
             images = F.pad(images, (0, pad_width, 0, pad_height), mode="replicate")
         logits = self.body(images)
         if not isinstance(logits, Tensor):
-            raise InputError(
-                f"a network that returns {type(logits).__name__}",
-                "one tensor of logits",
-                "build it without a classification head",
-            )
+            raise InputError(f"the network returns {type(logits).__name__}, not one tensor of logits")
         if logits.ndim != 4 or logits.shape[-2:] != images.shape[-2:]:
-            size, given = (" x ".join(map(str, tensor.shape[2:])) for tensor in (logits, images))
-            raise InputError(
-                f"a network that gives logits of {size or tuple(logits.shape)} for frames of {given}",
-                "[N, C, H, W] of the size of its input",
-                "interpolate them inside the network",
-            )
+            size, side = (" x ".join(map(str, tensor.shape[2:])) for tensor in (logits, images))
+            message = f"the network gives logits of {size or tuple(logits.shape)} for frames of {side}"
+            raise InputError(message, hint="interpolate them inside the network")
         dropped = self.description.dropped_outputs
         outputs = self.description.num_classes + len(dropped)
         if logits.shape[1] != outputs:
-            raise InputError(
-                f"a network with {logits.shape[1]} output channels",
-                f"{outputs}, one for each class",
-                "name the class of each, or leave out those that are none (segunc import --drop-classes)",
-            )
+            message = f"the network has {logits.shape[1]} output channels, but {outputs} have a class"
+            raise InputError(message, hint="name the class of each, or leave out others: segunc import --drop-classes")
         if dropped:
             logits = logits[:, self.description.kept_outputs]
         return logits[..., :height, :width]
@@ -85,7 +72,7 @@ class SegmentationNetwork(nn.Module):
 def inference_size(
     description: NetworkDescription, frame: tuple[int, int], override: tuple[int, int] | None = None
 ) -> tuple[int, int]:
-    """(height, width) at which the network sees a frame of (height, width) ``frame``.
+    """Return the (height, width) at which the network sees a frame of (height, width) ``frame``.
 
     ``override`` decides alone when given. A frame whose aspect ratio is that of the description's inference size
     (within 2 %) gets exactly that size; another keeps its own aspect ratio, with as many pixels, each side a multiple of 16.
@@ -108,7 +95,7 @@ DIVISORS = (1, 2, 4, 8, 16, 32, 64, 3, 6, 12, 24, 48, 7, 14, 28, 5, 10, 20, 40)
 
 
 def takes(network: SegmentationNetwork, size: tuple[int, int]) -> bool:
-    """Whether the network gives logits of a frame of (height, width) pixels."""
+    """Return whether the network gives logits of a frame of (height, width) pixels."""
     try:
         with torch.inference_mode():
             network(torch.full((1, 3, *size), 0.5, device=network.mean.device))

@@ -19,7 +19,7 @@ KIND = "python"
 
 
 def build(description: NetworkDescription) -> tuple[nn.Module, int]:
-    """The body as the factory makes it, and its stride (``stride`` among the options, 1 if it is not given).
+    """Return the body as the factory makes it, and its stride (``stride`` among the options, 1 if it is not given).
 
     Raises:
         InputError: the factory is not trusted on this machine, has changed since the import, or fails.
@@ -28,18 +28,19 @@ def build(description: NetworkDescription) -> tuple[nn.Module, int]:
     code = find_code(name)
     if code.sha256 != (recorded := options.get("code_sha256")):
         hashes = f"{code.sha256[:12]} now, {str(recorded)[:12]} then"
-        given = f"the code of {name} in {code.folder} has changed since the network was imported ({hashes})"
-        raise InputError(given, "the source that the weights were made with", "restore it, or import the network again")
+        message = f"the code of {name} in {code.folder} has changed since the network was imported ({hashes})"
+        raise InputError(message, hint="restore it, or import the network again")
     check_agreed(code, f"segunc import python:{name} --trust ...")
     return run(code, options.get("arguments", {})), int(options.get("stride", 1))
 
 
 def read(name: str, wishes: Wishes) -> Found:
-    """A network by the name of its factory, which gets the arguments and returns a module; see the module's text."""
+    """Return a network by the name of its factory, which gets the arguments and returns a module; see the module's text."""
     code = find_code(name)
     if not wishes.trust:
-        given = f"python:{name} runs code of yours ({code.files} files in {code.folder})"
-        raise InputError(given, "your agreement, once", "--trust")
+        raise InputError(
+            f"python:{name} runs code of yours ({code.files} files in {code.folder})", hint="agree by --trust"
+        )
     agree(code)
     arguments = dict(wishes.arguments)
     stride = int(arguments.pop("stride", 1))
@@ -49,7 +50,7 @@ def read(name: str, wishes: Wishes) -> Found:
 
 
 def run(code: Code, arguments: dict[str, Any]) -> nn.Module:
-    """What the factory makes of its arguments.
+    """Return what the factory makes of its arguments.
 
     Raises:
         InputError: it is not in its module, raises, or makes no module.
@@ -59,9 +60,8 @@ def run(code: Code, arguments: dict[str, Any]) -> nn.Module:
         with imported(code) as factory:
             made = factory(**arguments) if callable(factory) else None
     except Exception as error:  # whatever the user's code raises
-        given = f"{name} raises {one_line(error)}"
-        raise InputError(given, "a function that makes the network", "repair it") from error
+        raise InputError(f"{name} raises {one_line(error)}") from error
     if not isinstance(made, nn.Module):
         what = f"makes {type(made).__name__}" if callable(factory) else "is no function of its module"
-        raise InputError(f"{name} {what}", "a function that returns a torch module", "package.module:function")
+        raise InputError(f"{name} {what}, not a torch module", hint="name it as package.module:function")
     return made

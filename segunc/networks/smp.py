@@ -6,10 +6,9 @@ import inspect
 from pathlib import Path
 
 import segmentation_models_pytorch as smp
-from huggingface_hub import snapshot_download
 from torch import nn
 
-from segunc.core.errors import InputError, is_out_of_memory, one_line
+from segunc.core.errors import InputError, is_out_of_memory
 from segunc.core.files import read_json
 from segunc.networks.description import SMP, NetworkDescription
 from segunc.networks.encoders import encoder_normalisation
@@ -23,39 +22,33 @@ _ELSEWHERE = ("pretrained", "checkpoint", "cache")
 
 
 def architectures() -> dict[str, type]:
-    """The smp architectures by class name."""
+    """Return the smp architectures by class name."""
     return {cls.__name__: cls for cls in smp.MODEL_ARCHITECTURES_MAPPING.values()}
 
 
 def build(description: NetworkDescription) -> tuple[nn.Module, int]:
-    """The body with random weights (nothing is downloaded) and its stride; see :mod:`segunc.networks.build`.
+    """Return the body with random weights (nothing is downloaded) and its stride; see :mod:`segunc.networks.build`.
 
     Raises:
         InputError: smp does not know the architecture or encoder, or does not accept the pair or an option.
     """
-    known = architectures()
-    by_lower = {name.lower(): cls for name, cls in known.items()}
+    by_lower = {name.lower(): cls for name, cls in architectures().items()}
     if description.architecture.lower() not in by_lower:
         raise InputError(
-            f"architecture '{description.architecture}'", f"one of {', '.join(known)}", "check the spelling"
+            f"smp has no architecture '{description.architecture}'", hint=f"one of {', '.join(architectures())}"
         )
     if ":" in description.encoder:  # timm asks a hub, or unpickles a local file, for names such as hf_hub:...
-        raise InputError(
-            f"encoder '{description.encoder}'",
-            "the name of an architecture, which opens no connection",
-            "name it alone",
-        )
+        raise InputError(f"encoder '{description.encoder}' is a place, not the name of an architecture")
     reserved = {name for name in description.options if name in RESERVED or name.startswith(_ELSEWHERE)}
     if reserved:
-        raise InputError(f"network options {sorted(reserved)}", "options of the architecture alone", "remove them")
+        raise InputError(f"network options {sorted(reserved)} are no options of the architecture", hint="remove them")
     architecture = by_lower[description.architecture.lower()]
     # smp hands unknown arguments on to its encoder, and all encoders but those of timm ignore them.
     named = [name for name in inspect.signature(architecture).parameters if name not in (*RESERVED, "kwargs")]
     unknown = [name for name in description.options if name not in named]
     if unknown and not description.encoder.startswith("tu-"):
-        raise InputError(
-            f"{architecture.__name__} has no option '{unknown[0]}'", f"one of {', '.join(named)}", "check the spelling"
-        )
+        message = f"{architecture.__name__} has no option '{unknown[0]}'"
+        raise InputError(message, hint=f"its options are {', '.join(named)}")
     try:
         body = architecture(
             encoder_name=description.encoder,
@@ -69,42 +62,31 @@ def build(description: NetworkDescription) -> tuple[nn.Module, int]:
             raise
         # smp answers a wrong name with the names of all its encoders; the first part says what is wrong.
         reason = next(iter(str(error).strip("'\"").splitlines()), "").partition(", supported encoders")[0]
-        raise InputError(
-            f"smp cannot build {description.architecture} with encoder {description.encoder}: {reason or type(error).__name__}",
-            "an architecture, an encoder and options that go together",
-            "see the smp documentation",
-        ) from error
+        what = f"{description.architecture} with encoder {description.encoder}"
+        raise InputError(f"smp cannot build {what}: {reason or type(error).__name__}") from error
     # The deepest feature map of an smp encoder has stride 32 unless dilation keeps it finer. Decoders that merge
     # all levels need every level to halve exactly, so the coarser of both is taken.
-    stride = (
-        int(getattr(body.encoder, "output_stride", 32)) if getattr(body, "requires_divisible_input_shape", True) else 1
-    )
+    divisible = getattr(body, "requires_divisible_input_shape", True)
+    stride = int(getattr(body.encoder, "output_stride", 32)) if divisible else 1
     if isinstance(body, smp.DPT):
         stride *= 2  # its coarsest level halves the grid of patches once more
     return body, stride
 
 
 def read(name: str, wishes: Wishes) -> Found:
-    """A network that smp's ``save_pretrained`` wrote, from its folder or from the hub.
+    """Return a network from the folder that smp's ``save_pretrained`` wrote.
 
     The normalisation is that of the encoder's pretrained weights where the network was made with such.
     """
     folder = Path(name)
     if not folder.is_dir():
-        try:
-            folder = Path(snapshot_download(name, allow_patterns=["config.json", "model.safetensors"]))
-        except Exception as error:  # the hub's client and its HTTP library have no common exception
-            raise InputError(
-                f"'{name}' is no folder, and cannot be downloaded ({one_line(error)})",
-                "a folder that smp's save_pretrained wrote, or the hub's name of a network and a connection",
-                "check the path",
-            ) from error
+        raise InputError(f"'{name}' is no folder", hint="one of the hub comes by: hf download NAME --local-dir FOLDER")
     config = read_json(folder / "config.json", "what smp's save_pretrained writes")
     architecture, encoder = str(config.pop("_model_class", "")), str(config.get("encoder_name", ""))
     if config.get("in_channels", 3) != 3:
-        raise InputError(f"{folder}: a network for {config['in_channels']} channels", "three, of colour images")
+        raise InputError(f"{folder} holds a network for {config['in_channels']} channels, not three")
     if architecture not in architectures():
-        raise InputError(f"{folder}: smp network '{architecture}'", f"one of {', '.join(architectures())}", "")
+        raise InputError(f"{folder} holds '{architecture}', which is none of smp's {', '.join(architectures())}")
     accepted = inspect.signature(architectures()[architecture]).parameters
     options = {k: v for k, v in config.items() if k in accepted and k not in RESERVED} | dict(wishes.arguments)
     mean, std = encoder_normalisation(encoder) if config.get("encoder_weights") else (None, None)

@@ -26,7 +26,7 @@ PROBE = (128, 192)
 
 @dataclass(frozen=True)
 class Wishes:
-    """What the user says about a network; None where they leave it to the source.
+    """Hold what the user says about a network; None where they leave it to the source.
 
     Attributes:
         classes, palette: names in the order of the logits, and their colours 0..255 (or no colours).
@@ -46,35 +46,29 @@ class Wishes:
     state: Mapping[str, Tensor] | None = None
     trust: bool = False
 
-    def description(self, kind: str, architecture: str, **found: Any) -> NetworkDescription:
-        """The description, of what the source found wherever the user says nothing.
+    def description(self, kind: str, architecture: str, **said: Any) -> NetworkDescription:
+        """Return the description, of what the source says wherever the user says nothing.
 
         Args:
             kind: the name in :data:`segunc.networks.build.KINDS`.
             architecture: see :class:`NetworkDescription`.
-            found: its other attributes, None where the source has none.
+            said: its other attributes, None where the source has none.
 
         Raises:
             InputError: neither the user nor the source knows the classes or the input normalisation.
         """
-        wished = {
-            "classes": self.classes,
-            "palette": self.palette or None,
-            "mean": self.mean,
-            "std": self.std,
-            "inference_size": self.inference_size,
-        }
-        known = found | {name: value for name, value in wished.items() if value is not None}
-        if self.classes is not None and not self.palette:
-            known["palette"] = None  # the source's colours are those of its own classes
+        values = dict(said)
+        for name in ("classes", "mean", "std", "inference_size"):
+            if (wish := getattr(self, name)) is not None:
+                values[name] = wish
+        if self.classes is not None:  # the source's colours are those of its own classes
+            values["palette"] = self.palette
         for name, option in (("classes", "--classes NAME|CSV"), ("mean", "--mean R,G,B"), ("std", "--std R,G,B")):
-            if known.get(name) is None:
+            if values.get(name) is None:
                 what = "class names" if name == "classes" else f"{name} of the input normalisation"
-                raise InputError(
-                    f"{kind}:{architecture} says nothing about its {what}", "what it was trained with", option
-                )
-        known = {name: value for name, value in known.items() if value is not None}
-        return NetworkDescription(architecture, known.pop("encoder", ""), kind=kind, **known)
+                raise InputError(f"{kind}:{architecture} says nothing about its {what}", hint=option)
+        values = {name: value for name, value in values.items() if value is not None}
+        return NetworkDescription(architecture, values.pop("encoder", ""), kind=kind, **values)
 
 
 class Found(NamedTuple):
@@ -118,18 +112,12 @@ def check_network(network: SegmentationNetwork) -> str:
     except InputError:
         raise
     except Exception as error:  # whatever somebody else's forward raises
-        raise InputError(
-            f"the network fails on two frames of {size[0]} x {size[1]} ({one_line(error)})",
-            "a forward pass on this machine, without kernels that are not there",
-            "give the size it was made for as --size HxW, or repair the network",
-        ) from error
+        message = f"the network fails on two frames of {size[0]} x {size[1]} ({one_line(error)})"
+        raise InputError(message, hint="give the size it was made for: --size HxW") from error
     if not torch.isfinite(both).all():
-        raise InputError("the network gives logits that are not finite", "finite logits", "check its weights")
+        raise InputError("the network gives logits that are not finite")
     difference = float((both[1:] - single).detach().abs().max() / single.detach().abs().max().clamp_min(1e-12))
     if difference > 1e-2:  # kernels for another batch size differ by rounding, the more the deeper the network
-        raise InputError(
-            f"the logits of a frame depend on the other frames of its batch (by {difference:.0%} of the largest)",
-            "a network that treats every frame alone",
-            "put it into eval mode inside its factory, or remove what mixes the batch",
-        )
+        message = f"the logits of a frame depend on the other frames of its batch (by {difference:.0%} of the largest)"
+        raise InputError(message, hint="put it into eval mode inside its factory, or remove what mixes the batch")
     return check_logits(network, network(frames), frames)

@@ -17,7 +17,7 @@ KIND = "torchvision"
 
 
 class Logits(nn.Module):
-    """A torchvision network, of whose dictionary the logits are taken; its keys are the network's own."""
+    """Give the logits out of the dictionary of a torchvision network; its keys are the network's own."""
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
@@ -28,13 +28,12 @@ class Logits(nn.Module):
 
 
 def names() -> list[str]:
-    """The segmentation networks of the installed torchvision."""
-    found: list[str] = zoo.list_models(module=segmentation)
-    return found
+    """Return the names of the segmentation networks of the installed torchvision."""
+    return list(zoo.list_models(module=segmentation))
 
 
 def build(description: NetworkDescription) -> tuple[nn.Module, int]:
-    """The body with random weights (nothing is downloaded); see :mod:`segunc.networks.build`."""
+    """Return the body with random weights (nothing is downloaded); see :mod:`segunc.networks.build`."""
     _check(description.architecture)
     try:
         network = zoo.get_model(
@@ -45,37 +44,34 @@ def build(description: NetworkDescription) -> tuple[nn.Module, int]:
             **description.options,
         )
     except TypeError as error:
-        raise InputError(
-            f"torchvision's {description.architecture} with {description.options} ({error})", "its own arguments"
-        ) from error
+        message = f"torchvision's {description.architecture} does not take {description.options} ({error})"
+        raise InputError(message) from error
     return Logits(network), 1
 
 
 def read(name: str, wishes: Wishes) -> Found:
-    """A network by torchvision's name for it; the weights come from the user's file.
-
-    Normalisation is that of torchvision's own weights for the network, and so are the classes where the file has as many.
-    """
+    """Return a network by torchvision's name for it; the weights come from the user's file, mean and std from torchvision's own weights for
+    the network, and so do the classes where the file has as many."""
     _check(name)
     if wishes.state is None:
-        raise InputError(f"torchvision:{name} without weights", "a file with a state dict", "--weights FILE")
+        raise InputError(f"torchvision:{name} has no weights of its own", hint="--weights FILE, a state dict")
     options = dict(wishes.arguments)
     # The auxiliary head serves training alone, but it is in the files of networks that were trained with one.
     options.setdefault("aux_loss", any("aux_classifier." in key for key in wishes.state))
     weights = zoo.get_model_weights(name).DEFAULT
     transform = weights.transforms()
     categories = tuple(weights.meta["categories"])
-    found = {"mean": tuple(transform.mean), "std": tuple(transform.std), "options": options}
+    metadata = {"mean": tuple(transform.mean), "std": tuple(transform.std), "options": options}
     if len(categories) == _classes(wishes.state):
-        found["classes"] = categories
-    return Found(wishes.description(KIND, name, **found), shorter_side=min(transform.resize_size))
+        metadata["classes"] = categories
+    return Found(wishes.description(KIND, name, **metadata), shorter_side=min(transform.resize_size))
 
 
 def _classes(state: Mapping[str, Tensor]) -> int:
-    """C of the last layer of the classifier: its parameters come last in every one of these networks."""
+    """Return C of the last layer of the classifier: its parameters come last in every one of these networks."""
     return next((len(v) for k, v in reversed(list(state.items())) if ".classifier." in f".{k}" and v.ndim), 0)
 
 
 def _check(name: str) -> None:
     if name not in names():
-        raise InputError(f"torchvision network '{name}'", f"one of {', '.join(names())}", "check the spelling")
+        raise InputError(f"torchvision has no network '{name}'", hint=f"choose one of {', '.join(names())}")

@@ -35,19 +35,16 @@ QUERIES = (("class_queries_logits", "masks_queries_logits"), ("logits", "pred_ma
 FOREIGN = ("attn_implementation", "quantization_config", "auto_map", "use_kernels", "trust_remote_code")
 """Keys of configurations, by their endings, that name code or kernels of the hub, or code in the folder of a network."""
 MAX_LABELS = 50_000
-TASK = "the task is semantic"
-"""What OneFormer is told."""
 
 
 class Logits(nn.Module):
-    """A network of transformers from normalised images ``[N, 3, H, W]`` to logits ``[N, C, H, W]``.
+    """Make logits of a network of transformers, from normalised images ``[N, 3, H, W]`` to logits ``[N, C, H, W]``.
 
     Args:
         network: its output has ``logits``, or ``class_queries_logits`` and ``masks_queries_logits``.
         options: ``size``: (height, width) to which images are resized, for networks that take no other; ``mask_size``: to
-            which masks are resized before they become scores; ``bgr``: whether the channels are swapped; ``task_inputs``: the
-            tokens of OneFormer's task;
-            ``queries``: whether it classifies masks.
+            which masks are resized before they become scores; ``bgr``: whether the channels are swapped; ``queries``: whether
+            it classifies masks.
     """
 
     def __init__(self, network: nn.Module, options: Mapping[str, Any]) -> None:
@@ -55,7 +52,7 @@ class Logits(nn.Module):
         self.network = network
         self.size, self.mask_size = options.get("size"), options.get("mask_size")
         self.logarithms = bool(options.get("queries"))
-        self.bgr, self.task = bool(options.get("bgr")), options.get("task_inputs")
+        self.bgr = bool(options.get("bgr"))
 
     def forward(self, images: Tensor) -> Tensor:
         full = images.shape[-2:]
@@ -63,10 +60,7 @@ class Logits(nn.Module):
             images = images.flip(1)
         if self.size is not None:
             images = _resized(images, self.size)
-        further = {}
-        if self.task is not None:
-            further["task_inputs"] = torch.tensor([self.task], device=images.device).expand(len(images), -1)
-        output = self.network(images, **further)
+        output = self.network(images)
         if not self.logarithms:
             return _resized(output["logits"], full)
         classes, masks = next((output[c], output[m]) for c, m in QUERIES if m in output)
@@ -82,17 +76,18 @@ def _resized(values: Tensor, size: Any) -> Tensor:
 
 
 def names() -> tuple[str, ...]:
-    """The classes of the installed transformers that segment: semantic ones, and mask classification."""
+    """Return the classes of the installed transformers that segment: semantic ones, and mask classification."""
     tables = (
         modeling_auto.MODEL_FOR_SEMANTIC_SEGMENTATION_MAPPING_NAMES,
         modeling_auto.MODEL_FOR_UNIVERSAL_SEGMENTATION_MAPPING_NAMES,
     )
-    # Those for video take clips of frames.
-    return tuple(sorted({name for table in tables for name in table.values() if not name.startswith("Video")}))
+    # Those for video take clips of frames, OneFormer takes the words of its task.
+    other = ("Video", "OneFormer")
+    return tuple(sorted({name for table in tables for name in table.values() if not name.startswith(other)}))
 
 
 def build(description: NetworkDescription) -> tuple[nn.Module, int]:
-    """The body with random weights (nothing is downloaded, no code but transformers' own is run) and its stride.
+    """Return the body with random weights (nothing is downloaded, no code but transformers' own is run) and its stride.
 
     Raises:
         InputError: no such class in the installed transformers, or a configuration that it does not take.
@@ -107,16 +102,13 @@ def build(description: NetworkDescription) -> tuple[nn.Module, int]:
     except Exception as error:  # what configurations and constructors raise has no common type
         if is_out_of_memory(error):
             raise
-        raise InputError(
-            f"transformers {transformers.__version__} cannot build {description.architecture} ({one_line(error)})",
-            "a configuration of this version",
-            "import the network with this version again",
-        ) from error
+        message = f"transformers {transformers.__version__} cannot build {description.architecture} ({one_line(error)})"
+        raise InputError(message, hint="import the network with this version again") from error
     return Logits(network, options), _stride(config) if options.get("size") is None else 1
 
 
 def read(name: str, wishes: Wishes) -> Found:
-    """A network from a folder that ``save_pretrained`` wrote, or from the hub, with the metadata of its image processor."""
+    """Return a network from a folder that ``save_pretrained`` wrote, or from the hub, with the metadata of its image processor."""
     transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
         # AutoConfig would run code that a configuration names, where somebody answers "y" on standard input.
@@ -129,54 +121,48 @@ def read(name: str, wishes: Wishes) -> Found:
     except InputError:
         raise
     except Exception as error:
-        raise InputError(
-            f"transformers cannot read '{name}' ({one_line(error)})",
-            "a folder that save_pretrained wrote, or the hub's name of a network and a connection",
-            "check the path; a network that needs code of its own is imported as python:",
-        ) from error
+        hint = (
+            "name a folder of save_pretrained or a network of the hub; one with code of its own is imported as python:"
+        )
+        raise InputError(f"transformers cannot read '{name}' ({one_line(error)})", hint=hint) from error
     kept = {key: value for key, value in config.to_dict().items() if key != "_name_or_path"}
     options: dict[str, Any] = {"config": kept} | dict(wishes.arguments)
-    found: dict[str, Any] = {"classes": _classes(config)}
+    metadata: dict[str, Any] = {"classes": _classes(config)}
     processor = _processor(name)
     if processor is not None:
-        found |= _normalisation(processor)
+        metadata |= _normalisation(processor)
         size = processor.size or {}
         if size.get("height") and size.get("width"):
-            found["inference_size"] = (size["height"], size["width"])
+            metadata["inference_size"] = (size["height"], size["width"])
         if getattr(processor, "do_flip_channel_order", False):
             options["bgr"] = True
     if architecture in modeling_auto.MODEL_FOR_UNIVERSAL_SEGMENTATION_MAPPING_NAMES.values():
         options["queries"] = True
     options["mask_size"] = MASK_SIZES.get(architecture)
-    if architecture.startswith("OneFormer"):
-        options["task_inputs"] = _task(name, config)
     options["size"] = _fixed_size(network, config, options)
     if architecture.startswith("Eomt"):
         options["mask_size"] = options["size"]
     state = {f"network.{key}": value for key, value in network.state_dict().items()}
-    found["options"] = options
+    metadata["options"] = options
     shorter_side = ((processor and processor.size) or {}).get("shortest_edge")
-    return Found(wishes.description(KIND, architecture, **found), state, shorter_side)
+    return Found(wishes.description(KIND, architecture, **metadata), state, shorter_side)
 
 
 def _bytes(folder: Path) -> int | None:
-    """Of the files of weights in a folder; None where it is none, but the name of a network on the hub."""
+    """Return the bytes of the files of weights in a folder; None for the name of a network on the hub."""
     files = [path for path in folder.glob("*") if path.suffix in (".safetensors", ".bin")]
     return sum(path.stat().st_size for path in files) if folder.is_dir() else None
 
 
 def _class(name: str) -> Any:
     if name not in names():
-        raise InputError(
-            f"'{name}' of transformers {transformers.__version__}",
-            f"one of {', '.join(names())}",
-            "a network that segments",
-        )
+        message = f"'{name}' of transformers {transformers.__version__} is no network that segments frames"
+        raise InputError(message, hint=f"choose one of {', '.join(names())}")
     return getattr(transformers, name)
 
 
 def _own(config: Any, *, offline: bool = False) -> Any:
-    """The configuration without what makes a constructor run code that is not transformers' own, at any depth.
+    """Return the configuration without what makes a constructor run code that is not transformers' own, at any depth.
 
     Args:
         offline: also without what makes a constructor open a connection.
@@ -191,25 +177,25 @@ def _own(config: Any, *, offline: bool = False) -> Any:
         return config
     labels = config.get("num_labels")
     if isinstance(labels, int) and labels > MAX_LABELS:  # transformers makes up a name for each
-        raise InputError(f"a network of {labels} labels", f"at most {MAX_LABELS}", "check its configuration")
+        raise InputError(f"a network of {labels} labels has more than {MAX_LABELS}")
     described = config.get("backbone_config") is not None or config.get("model_type") == "timm_backbone"
     for key in ("backbone", "architecture") if offline else ():
         name = config.get(key)
         if isinstance(name, str) and (set(name) & set(":/") or (key == "backbone" and not described)):
-            given = f"a network with the {key} '{name}'"
-            raise InputError(given, "the description of a network, which opens no connection", "import it again")
+            message = f"a network with the {key} '{name}' would open a connection to build it"
+            raise InputError(message, hint="import it again")
     kept = {key: _own(value, offline=offline) for key, value in config.items() if not str(key).endswith(FOREIGN)}
     return kept | {key: False for key in kept if offline and key == "use_pretrained_backbone"}
 
 
 def _stride(config: Any) -> int:
-    """What heights and widths must be divisible by: the patch of a transformer where 32 is no multiple of it."""
+    """Return what heights and widths must be divisible by: the patch of a transformer where 32 is no multiple of it."""
     sizes = [value for value in _values(config.to_dict(), "patch_size") if isinstance(value, int) and value > 0]
     return next((size for size in sizes if 32 % size), 32)
 
 
 def _fixed_size(network: nn.Module, config: Any, options: Mapping[str, Any]) -> list[int] | None:
-    """(height, width) that the network takes where it fails on every other: that of its configuration."""
+    """Return the (height, width) of the network's configuration where it fails on every other."""
     size = getattr(config, "image_size", None)
     pair = [size, size] if isinstance(size, int) else size and list(size)
     stride = _stride(config)
@@ -230,7 +216,7 @@ def _values(config: Any, name: str) -> Iterator[Any]:
 
 
 def _classes(config: Any) -> tuple[str, ...] | None:
-    """The names of the classes, unless transformers made them up."""
+    """Return the names of the classes, unless transformers made them up."""
     classes = tuple(config.id2label[i] for i in sorted(config.id2label))
     return None if classes == tuple(f"LABEL_{i}" for i in range(len(classes))) else classes
 
@@ -243,24 +229,9 @@ def _processor(name: str) -> Any:
 
 
 def _normalisation(processor: Any) -> dict[str, tuple[float, ...]]:
-    """Mean and standard deviation of images in 0..1."""
+    """Return mean and standard deviation of images in 0..1."""
     # A processor may leave the images in 0..255, or scale them otherwise.
     scale = 1.0 if not processor.do_rescale else 255.0 * processor.rescale_factor
     mean, std = (processor.image_mean, processor.image_std) if processor.do_normalize else ((0.0,) * 3, (1.0,) * 3)
     scale = scale if processor.do_rescale else 255.0
     return {"mean": tuple(m / scale for m in mean), "std": tuple(s / scale for s in std)}
-
-
-def _task(name: str, config: Any) -> list[int]:
-    try:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(name, trust_remote_code=False)
-    except Exception as error:
-        raise InputError(
-            f"'{name}' has no tokenizer, which OneFormer's task is told with",
-            "its tokenizer beside it",
-            "save it there",
-        ) from error
-    tokens: list[int] = tokenizer(TASK, padding="max_length", max_length=config.task_seq_len, truncation=True)[
-        "input_ids"
-    ]
-    return tokens

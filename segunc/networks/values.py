@@ -1,4 +1,4 @@
-"""What goes into a network and what comes out of it: values that another convention would have are found, not taken."""
+"""Checks of the values that go into a network and come out of it, which tell other conventions apart."""
 
 from __future__ import annotations
 
@@ -21,19 +21,18 @@ def check_images(images: Tensor, network: nn.Module | None = None) -> None:
         InputError: another type or range; NotFiniteError for NaN or infinite values.
     """
     if not images.is_floating_point():
-        remedy = "divide by 255: images.float() / 255"
-        raise InputError(f"images of the type {images.dtype}", "floating-point images", remedy)
+        raise InputError(f"images of the type {images.dtype} are no floats", hint="images.float() / 255")
     low, high = (float(bound) for bound in images.aminmax()) if images.numel() else (0.0, 0.0)
     if not (abs(low) < torch.inf and abs(high) < torch.inf):
-        raise NotFiniteError("images with NaN or infinite values", "finite values", "check what made them")
+        raise NotFiniteError("the images hold NaN or infinite values")
     if isinstance(network, SegmentationNetwork) and (low < LOWEST or high > HIGHEST):
-        remedy = "divide by 255" if high > 10 else "leave the normalisation out: the network does it itself"
-        raise InputError(f"images with values from {low:.3g} to {high:.3g}", "values in 0..1", remedy)
+        hint = "divide by 255" if high > 10 else "leave the normalisation out: the network does it itself"
+        raise InputError(f"images have values from {low:.3g} to {high:.3g}, not in 0..1", hint=hint)
 
 
 def softmax_output(outputs: Tensor) -> str:
-    """``probabilities`` or ``log-probabilities`` where outputs ``[N, C, H, W]`` are such at every pixel, as behind a softmax or a
-    log-softmax over at least two classes; else ""."""
+    """Return ``probabilities`` or ``log-probabilities`` where outputs ``[N, C, H, W]`` are such at every pixel, as behind a softmax or
+    a log-softmax over at least two classes; else ""."""
     values = outputs.float()
     if outputs.shape[1] < 2:
         return ""
@@ -57,15 +56,15 @@ def check_logits(network: nn.Module, outputs: Tensor, images: Tensor) -> str:
     Raises:
         InputError: the network ends in a softmax.
     """
-    found = "" if getattr(network, "logarithms", False) else softmax_output(outputs)
-    if found:
+    kind = "" if getattr(network, "logarithms", False) else softmax_output(outputs)
+    if kind:
         noise = torch.rand(images[:1].shape, generator=torch.Generator().manual_seed(0)).to(images)
         probes = (noise, noise**4) if isinstance(network, SegmentationNetwork) else (6 * noise - 3, 100 * noise)
-        found = found if all(softmax_output(network(probe)) == found for probe in probes) else ""
-    if found == "probabilities":
-        given = f"a network of type {type(network).__name__} that returns probabilities, which sum to 1 at every pixel"
-        raise InputError(given, "logits", "leave its last softmax out")
-    return found and (
+        kind = kind if all(softmax_output(network(probe)) == kind for probe in probes) else ""
+    if kind == "probabilities":
+        message = f"{type(network).__name__} returns probabilities, which sum to 1 at every pixel, not logits"
+        raise InputError(message, hint="leave its last softmax out")
+    return kind and (
         "the network returns log-probabilities: its probabilities and entropies are right, but energies and largest logits say "
         "nothing; leave its last log-softmax out"
     )

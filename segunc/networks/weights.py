@@ -22,12 +22,10 @@ COUNTER = "num_batches_tracked"
 
 
 def check_finite(state: Mapping[str, Tensor], source: str) -> None:
-    """Refuse weights that hold NaN or infinite values."""
+    """Raise InputError for weights that hold NaN or infinite values."""
     for name, tensor in state.items():
         if tensor.is_floating_point() and not torch.isfinite(tensor).all():
-            raise InputError(
-                f"{source}: {name} holds NaN or infinite values", "finite weights", "take an earlier checkpoint"
-            )
+            raise InputError(f"{source}: {name} holds NaN or infinite values", hint="take an earlier checkpoint")
 
 
 def read_checkpoint(path: Path) -> Any:
@@ -37,9 +35,7 @@ def read_checkpoint(path: Path) -> Any:
         InputError: the file is missing, damaged, or holds more than plain data.
     """
     if not path.is_file():
-        raise InputError(
-            f"checkpoint {path} does not exist", "a .safetensors, .pt, .pth or .ckpt file", "check the path"
-        )
+        raise InputError(f"checkpoint {path} does not exist")
     try:
         if path.suffix == ".safetensors":
             require_file(path)
@@ -55,41 +51,34 @@ def read_checkpoint(path: Path) -> Any:
             return torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # what a damaged file makes torch raise depends on where it is damaged
         if "TorchScript" in str(error):
-            remedy = "torch.save(torch.jit.load(FILE).state_dict(), NEW)"
-            raise InputError(f"checkpoint {path} is a TorchScript program", "a file of tensors", remedy) from error
+            hint = "torch.save(torch.jit.load(FILE).state_dict(), NEW)"
+            raise InputError(f"checkpoint {path} is a TorchScript program, not a file of tensors", hint=hint) from error
         if isinstance(error, pickle.UnpicklingError):
-            named = sorted(set(re.findall(r"GLOBAL ([\w.]+)", str(error))))
-            raise InputError(
-                f"checkpoint {path} is damaged or holds more than tensors{f' ({named[0]})' if named else ''}, which could "
-                "execute code",
-                "a file of tensors only",
-                "if you trust it, save its state_dict alone, where its code is installed: "
-                "torch.save(torch.load(FILE, weights_only=False).state_dict(), NEW)",
-            ) from error
-        raise InputError(
-            f"checkpoint {path} is damaged ({one_line(error)})", "a whole file of tensors", "copy or save it again"
-        ) from error
+            classes = "".join(f" ({name})" for name in sorted(set(re.findall(r"GLOBAL ([\w.]+)", str(error))))[:1])
+            message = f"checkpoint {path} is damaged or holds more than tensors{classes}, which could execute code"
+            save = "torch.save(torch.load(FILE, weights_only=False).state_dict(), NEW)"
+            raise InputError(message, hint=f"if you trust it, save its state_dict where its code is: {save}") from error
+        raise InputError(f"checkpoint {path} is damaged ({one_line(error)})", hint="copy or save it again") from error
 
 
 def read_state(path: Path) -> dict[str, Tensor]:
     """Return all tensors of a file under dotted names: ``{"net": {"conv.weight": t}}`` gives ``net.conv.weight``.
 
     Raises:
-        InputError: see :func:`read_checkpoint`, or no tensor in it.
+        InputError: see :func:`read_checkpoint`; no tensor in it, or one that claims more numbers than the file holds.
     """
     content = read_checkpoint(path)
     state: dict[str, Tensor] = {}
     _flatten(content, "", state, set())
+    hint = "save the state_dict of the network"
     if not state:
         keys = f" (it has the keys {', '.join(map(str, list(content)[:5]))})" if isinstance(content, dict) else ""
-        raise InputError(
-            f"checkpoint {path} holds no state dict{keys}", "names with tensors", "save the state_dict of the network"
-        )
+        raise InputError(f"checkpoint {path} holds no state dict{keys}", hint=hint)
     for name, tensor in state.items():  # a view may show one number as any number of numbers
         dense = tensor.layout is torch.strided and tensor.device.type == "cpu"
         if not dense or tensor.nbytes > tensor.untyped_storage().nbytes():
-            given = f"checkpoint {path}: {name} claims {tuple(tensor.shape)} numbers that the file does not hold"
-            raise InputError(given, "dense tensors", "save the state_dict of the network")
+            message = f"checkpoint {path}: {name} claims {tuple(tensor.shape)} numbers that the file does not hold"
+            raise InputError(message, hint=hint)
     return state
 
 
@@ -104,64 +93,56 @@ def _flatten(content: Any, name: str, state: dict[str, Tensor], seen: set[int]) 
             _flatten(value, f"{name}.{key}" if name else str(key), state, seen)
 
 
-def read_tensors(path: Path, what: str, remedy: str) -> dict[str, Tensor]:
-    """The tensors of a ``.safetensors`` file; InputError, which says ``what`` they are, where it is missing or damaged."""
+def read_tensors(path: Path, what: str, hint: str) -> dict[str, Tensor]:
+    """Return the tensors of a ``.safetensors`` file; InputError, which says ``what`` they are, where it is missing or damaged."""
     try:
         require_file(path)
         return load_file(path)
     except Exception as error:  # an unknown type raises another error than a damaged header
-        raise InputError(f"{path} cannot be read ({one_line(error)})", what, remedy) from error
+        raise InputError(f"{path}, {what}, cannot be read ({one_line(error)})", hint=hint) from error
 
 
-def load_state(module: nn.Module, state: Mapping[str, Tensor], source: str, fit: str = "") -> None:
+def load_state(module: nn.Module, state: Mapping[str, Tensor], source: str) -> None:
     """Load a state dict whose names are the module's; every name and shape must match.
 
     Args:
         module: receives the weights; half-precision weights are widened to its own type.
         state: by name; counters of batches may be missing, as nothing reads them in eval mode.
         source: of the weights, for messages.
-        fit: how the names were matched, likewise.
 
     Raises:
         InputError: another architecture (names or shapes differ), quantised or sparse weights, or NaN weights.
     """
     own = module.state_dict()
-    optional = {name for name in own if name.endswith(COUNTER)}
-    missing = [name for name in own if name not in state and name not in optional]
+    counters = {name for name in own if name.endswith(COUNTER)}
+    missing = [name for name in own if name not in state and name not in counters]
     unknown = [name for name in state if name not in own]
-    differing = [name for name in own if name in state and own[name].shape != state[name].shape]
+    shapes = {n: (tuple(state[n].shape), tuple(own[n].shape)) for n in own if n in state}
+    differing = [f"{name}: {theirs} instead of {ours}" for name, (theirs, ours) in shapes.items() if theirs != ours]
     if missing or unknown or differing:
-        shapes = [f"{name}: {tuple(state[name].shape)} instead of {tuple(own[name].shape)}" for name in differing]
-        parts = (("of another shape", shapes), ("missing", missing), ("unknown", unknown))
+        parts = (("of another shape", differing), ("missing", missing), ("unknown", unknown))
         detail = [f"{len(names)} {what} (e.g. {', '.join(names[:3])})" for what, names in parts if names]
-        alike = all(state[name].ndim == own[name].ndim for name in differing)
-        sides = {pair for name in differing for pair in zip(state[name].shape, own[name].shape, strict=False)}
-        changes = {(theirs, ours) for theirs, ours in sides if theirs != ours}
-        remedy = "check the configuration"
-        if alike and len(changes) == 1 and not missing:
-            theirs, ours = changes.pop()
+        # One changed side in tensors of as many axes each is the number of classes.
+        alike = all(len(theirs) == len(ours) for theirs, ours in shapes.values())
+        sides = {pair for both in shapes.values() for pair in zip(*both, strict=False) if pair[0] != pair[1]}
+        hint = "check architecture, encoder and options"
+        if alike and len(sides) == 1 and not missing:
+            ((theirs, ours),) = sides
             detail.append(f"it has {theirs} outputs instead of {ours}: other classes")
-            remedy = f"name the {theirs} classes of the weights"
-        raise InputError(
-            f"weights in {source} do not fit the network: {', '.join(filter(None, [*detail, fit]))}",
-            "weights of the same architecture, encoder, options and number of classes",
-            remedy,
-        )
+            hint = f"name the {theirs} classes of the weights"
+        raise InputError(f"weights in {source} do not fit the network: {', '.join(detail)}", hint=hint)
     for name, tensor in state.items():
         # load_state_dict would convert whole numbers, which are weights only together with their scale, without a word.
-        if tensor.layout != torch.strided or not (name in optional or _converts(tensor.dtype, own[name].dtype)):
+        if tensor.layout != torch.strided or not (name in counters or _converts(tensor.dtype, own[name].dtype)):
             what = tensor.dtype if tensor.layout == torch.strided else tensor.layout
-            raise InputError(
-                f"{source}: {name} is of type {what}, in the network of type {own[name].dtype}",
-                "plain weights in floating point, neither quantised nor sparse",
-                "take the checkpoint from before quantisation or pruning",
-            )
+            message = f"{source}: {name} is of type {what}, in the network of type {own[name].dtype}"
+            raise InputError(message, hint="take the checkpoint from before quantisation or pruning")
     check_finite(state, source)
-    module.load_state_dict({**{name: own[name] for name in optional}, **state})
+    module.load_state_dict({**{name: own[name] for name in counters}, **state})
 
 
 def _converts(theirs: torch.dtype, ours: torch.dtype) -> bool:
-    """Whether numbers of one type are the same weights in the other, up to rounding; float8 needs a scale of its own."""
+    """Return whether numbers of one type are the same weights in the other, up to rounding; float8 needs a scale of its own."""
     if ours.is_floating_point:
         return theirs in (torch.float16, torch.bfloat16, torch.float32, torch.float64)
     return theirs == ours or not (theirs.is_floating_point or theirs.is_complex or ours.is_complex)
@@ -170,11 +151,10 @@ def _converts(theirs: torch.dtype, ours: torch.dtype) -> bool:
 class Match(NamedTuple):
     """A foreign state dict in the names of a module."""
 
-    found: dict[str, Tensor]  # the tensors that the module has
-    others: dict[str, Tensor]  # further ones under the same prefix, renamed
+    weights: dict[str, Tensor]  # that the module has
+    others: dict[str, Tensor]  # further ones under the same prefix
     prefix: str = ""  # before the names in the file, which the module's have not
-    put: str = ""  # before the module's names, which those in the file have not
-    fit: str = ""  # what was done to the names, in words
+    wrapper: str = ""  # before the module's names, which those in the file have not
 
 
 def match_names(
@@ -191,31 +171,26 @@ def match_names(
     """
     if key and not any(name.startswith(f"{key}.") for name in state):
         groups = ", ".join(dict.fromkeys(name.partition(".")[0] for name in state))
-        raise InputError(
-            f"{source} holds no weights under '{key}'", f"a key of the file ({groups})", "--weights-key KEY"
-        )
-    optional = {name for name in own if name.endswith(COUNTER)}
-    best, most = Match({}, dict(state), fit=f"no name fits under any prefix (e.g. {next(iter(state), 'none')})"), (0, 0)
+        raise InputError(f"{source} holds no weights under '{key}', but under {groups}", hint="--weights-key KEY")
+    counters = {name for name in own if name.endswith(COUNTER)}
+    best, most = Match({}, dict(state)), (0, 0)
     for clean, flat in ((str, str), (_unwrapped, str), (_unwrapped, flat_name)):
         whole = []
         for match in _matches(state, own, clean, flat):
             if key is not None and not f"{match.prefix}.".startswith(f"{key}."):
                 continue
-            fitting = [name for name, tensor in match.found.items() if tensor.shape == own[name].shape]
-            if optional.union(fitting) == own.keys():
+            fitting = [name for name, tensor in match.weights.items() if tensor.shape == own[name].shape]
+            if counters.union(fitting) == own.keys():
                 whole.append(match)
-            if (len(fitting), len(match.found)) > most:
-                best, most = match, (len(fitting), len(match.found))
+            if (len(fitting), len(match.weights)) > most:
+                best, most = match, (len(fitting), len(match.weights))
         whole = [match for match in whole if match.prefix == key] or whole
         # A set that is there twice, under two keys, is no question.
-        if any(
-            not torch.equal(match.found[n], whole[0].found[n]) for match in whole[1:] for n in own if n not in optional
-        ):
-            names = ", ".join(f"'{match.prefix}'" for match in whole)
-            given = f"{source} holds {len(whole)} sets of weights that fit the network: {names}"
-            raise InputError(
-                given, "one of them", f"choose one, e.g. --weights-key {whole[0].prefix or whole[1].prefix}"
-            )
+        needed = own.keys() - counters
+        if any(not torch.equal(match.weights[n], whole[0].weights[n]) for match in whole[1:] for n in needed):
+            keys = ", ".join(f"'{match.prefix}'" for match in whole)
+            message = f"{source} holds {len(whole)} sets of weights that fit the network: {keys}"
+            raise InputError(message, hint=f"choose one, e.g. --weights-key {whole[0].prefix or whole[1].prefix}")
         if whole:
             return whole[0]
     return best
@@ -224,30 +199,26 @@ def match_names(
 def _matches(
     state: Mapping[str, Tensor], own: Mapping[str, Tensor], clean: Callable[[str], str], flat: Callable[[str], str]
 ) -> Iterator[Match]:
-    """All ways to take names under one prefix of ``state``, and to put a prefix that all names of ``own`` share before them."""
+    """Yield all ways to take names under one prefix of ``state``, and to put a prefix that all names of ``own`` share before them."""
     targets = {flat(clean(name)): name for name in own}
     cleaned = {clean(name): tensor for name, tensor in state.items()}
     if len(targets) < len(own) or len(cleaned) < len(state):
         return
-    inside: dict[str, dict[str, Tensor]] = {"": cleaned}
+    below: dict[str, dict[str, Tensor]] = {"": cleaned}
     for name, tensor in cleaned.items():
         parts = name.split(".")
         for depth in range(1, len(parts)):
-            inside.setdefault(".".join(parts[:depth]), {})[".".join(parts[depth:])] = tensor
+            below.setdefault(".".join(parts[:depth]), {})[".".join(parts[depth:])] = tensor
     parts = clean(next(iter(own))).split(".")
-    puts = ("".join(f"{part}." for part in parts[:depth]) for depth in range(len(parts)))
-    shared = [put for put in puts if all(clean(name).startswith(put) for name in own)]
-    for prefix in sorted(inside, key=lambda prefix: (prefix.count("."), prefix)):
-        for put in shared:
-            renamed = {targets.get(flat(put + name), put + name): tensor for name, tensor in inside[prefix].items()}
-            found = {name: tensor for name, tensor in renamed.items() if name in own}
-            if found and len(renamed) == len(inside[prefix]):
-                change = [f"without '{prefix}.'"] * bool(prefix) + [f"with '{put}' before them"] * bool(put)
-                fit = (
-                    f"most names fit {' and '.join(change) or 'as they are'}, {len(found)} of the network's {len(own)}"
-                )
+    prefixes = ("".join(f"{part}." for part in parts[:depth]) for depth in range(len(parts)))
+    wrappers = [wrapper for wrapper in prefixes if all(clean(name).startswith(wrapper) for name in own)]
+    for prefix in sorted(below, key=lambda prefix: (prefix.count("."), prefix)):
+        for wrapper in wrappers:
+            renamed = {targets.get(flat(wrapper + n), wrapper + n): tensor for n, tensor in below[prefix].items()}
+            weights = {name: tensor for name, tensor in renamed.items() if name in own}
+            if weights and len(renamed) == len(below[prefix]):
                 others = {name: tensor for name, tensor in renamed.items() if name not in own}
-                yield Match(found, others, prefix, put, fit)
+                yield Match(weights, others, prefix, wrapper)
 
 
 def flat_name(name: str) -> str:
@@ -255,7 +226,7 @@ def flat_name(name: str) -> str:
 
 
 def _unwrapped(name: str) -> str:
-    """A name without the parts that torch.compile and DataParallel put into it."""
+    """Return a name without the parts that torch.compile and DataParallel put into it."""
     return ".".join(part for part in name.split(".") if part not in ("module", "_orig_mod"))
 
 
@@ -266,7 +237,7 @@ def unknown_parts(match: Match, own: Iterable[str]) -> tuple[dict[str, Tensor], 
         Those inside parts that the network has, which make it another network (a deeper one, say); and the numbers of tensors in
         the parts that it has not, such as an auxiliary head or a classifier, by the name of the part.
     """
-    wrapper = match.put or ("model." if all(name.startswith("model.") for name in own) else "")
+    wrapper = match.wrapper or ("model." if all(name.startswith("model.") for name in own) else "")
     names = [flat_name(name) for name in own]
     inside, left = dict[str, Tensor](), Counter[str]()
     for name, tensor in match.others.items():
@@ -281,10 +252,10 @@ def unknown_parts(match: Match, own: Iterable[str]) -> tuple[dict[str, Tensor], 
 
 
 def load_foreign(module: nn.Module, state: Mapping[str, Tensor], source: str, key: str | None = None) -> list[str]:
-    """:func:`load_state` of names that :func:`match_names` finds; returns what a user should know, a line each."""
+    """Do :func:`load_state` by the names that :func:`match_names` finds, and return what a user should know, a line each."""
     match = match_names(state, module.state_dict(), source, key)
     inside, left = unknown_parts(match, module.state_dict())
-    load_state(module, match.found | inside, source, match.fit)
+    load_state(module, match.weights | inside, source)
     if match.prefix:
         outside = [name for name in state if not _unwrapped(name).startswith(f"{_unwrapped(match.prefix)}.")]
         left.update(".".join(name.split(".")[:2]) for name in outside)

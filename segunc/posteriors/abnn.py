@@ -322,7 +322,7 @@ class ABNNTuner(AffineTuner[ABNNPosterior]):
         members: M.
         alpha: noise scale in training.
         settings: more of :class:`segunc.posteriors.abnn.ABNN`: ``scope``, ``lr``, ``optimizer``, ``schedule``,
-            ``prior_scale``, ``prior_mean``, ``effective_pixels``, ``random_classes``, ``random_class_weight``, ``dice``, ``seed``.
+            ``prior_scale``, ``prior_mean``, ``effective_pixels``, ``random_classes``, ``random_class_weight``, ``seed``.
 
     Raises:
         InputError: settings out of range.

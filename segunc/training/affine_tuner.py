@@ -28,7 +28,7 @@ from segunc.training.losses import (
 
 
 class AffineTuner(nn.Module, Generic[P]):
-    """Trains a posterior's parameters over one frozen network, in a loop of one's own.
+    """Train a posterior's parameters over one frozen network, in a loop of one's own.
 
     Each row of a batch meets one draw of the posterior as it is, made by its own ``affine()``. The loss is the negative log
     posterior of this package divided by N_eff: mean-pixel cross-entropy plus the regulariser. The network stays in eval mode:
@@ -38,7 +38,7 @@ class AffineTuner(nn.Module, Generic[P]):
         network: any module to logits ``[N, C, H, W]``; converted here unless it is already.
         num_classes: C.
         make: what is trained, over the layout of the converted network.
-        config: of which ``lr``, ``dice`` and the ``seed`` of the noise are read, and, where the method has them, ``optimizer``
+        config: of which ``lr`` and the ``seed`` of the noise are read, and, where the method has them, ``optimizer``
             (else SGD), ``schedule`` (else poly) and ``draws_per_image``, independent draws that each image of a batch meets (else 1).
         class_weights: C weights of the classes in the cross-entropy; None for 1.
 
@@ -61,14 +61,14 @@ class AffineTuner(nn.Module, Generic[P]):
     ) -> None:
         super().__init__()
         if class_weights is not None and len(class_weights) != num_classes:
-            raise InputError(f"{len(class_weights)} class weights for {num_classes} classes", "one for each class")
+            raise InputError(f"there are {len(class_weights)} class weights for {num_classes} classes")
         if not is_converted(network):
             convert(network)
         self.network = network.eval().requires_grad_(False)
         self._layout = AffineLayout(network)
         self.trained = make(self._layout)
         self._chosen = in_scope(self.trained.scope, self._layout.names)
-        self.seed, self.lr, self.dice = config.seed, config.lr, config.dice
+        self.seed, self.lr = config.seed, config.lr
         self.optimizer_name: OptimizerName = getattr(config, "optimizer", "sgd")
         self.schedule: Schedule = getattr(config, "schedule", "poly")
         self.draws_per_image: int = getattr(config, "draws_per_image", 1)
@@ -78,14 +78,14 @@ class AffineTuner(nn.Module, Generic[P]):
 
     @property
     def layout(self) -> AffineLayout:
-        """The network's layout, on the device it lies on now."""
+        """The network's layout, on the network's present device."""
         if self._layout.device != self.class_weights.device:
             self._layout = AffineLayout(self.network)
         return self._layout
 
     @torch.no_grad()
     def posterior(self) -> P:
-        """The posterior as it is trained, on the CPU."""
+        """Return the posterior as it is now, on the CPU."""
         made = self.trained.posterior(self.layout)
         tensors = {name: tensor.cpu().clone() for name, tensor in made.tensors().items()}
         return type(made).from_tensors(tensors, made.settings())
@@ -96,21 +96,21 @@ class AffineTuner(nn.Module, Generic[P]):
         return self
 
     def member(self, step: int) -> int:
-        """The member that trains at a step."""
+        """Return the member that trains at a step."""
         return step % self.trained.members
 
     def training_draws(self, rows: int, step: int, process: int = 0) -> AffineDraws:
-        """One independent draw of the step's member for each row of the batch of a process, with gradients."""
+        """Return one independent draw of the step's member for each row of the batch of a process, with gradients."""
         noise = TrainingNoise(mix_seed(self.seed, step, process))
         draws = [row * self.trained.members + self.member(step) for row in range(rows)]
         return self.trained.posterior(self.layout).affine(self.layout, draws, noise)
 
     def folded_draws(self, rows: int, step: int, process: int = 0) -> FoldedDraws:
-        """:meth:`training_draws` for ``layout.active``, without gradients where nothing is trained."""
+        """Return :meth:`training_draws` for ``layout.active``, without gradients where nothing is trained."""
         return self.layout.fold(self.training_draws(rows, step, process)).frozen_outside(self._chosen)
 
     def terms(self, images: Tensor, labels: Tensor, step: int, process: int = 0) -> tuple[Tensor, Tensor]:
-        """The two terms of a step's loss: that of the pixels, and the regulariser.
+        """Return the two terms of a step's loss: that of the pixels, and the regulariser.
 
         Args:
             images: ``[N, 3, H, W]``, which go to the network as they are.
@@ -128,15 +128,15 @@ class AffineTuner(nn.Module, Generic[P]):
             check_logits(self.network, logits.detach(), images)
             self._checked = True
         member = self.member(step)
-        loss = segmentation_loss(logits, labels, self.trained.class_weights(self.class_weights, member), self.dice)
+        loss = segmentation_loss(logits, labels, self.trained.class_weights(self.class_weights, member))
         added = self.trained.regulariser(self.layout, member)
         if not bool(torch.isfinite(loss + added)):
             raise diverged("the loss", step)
         return loss, added
 
     def loss(self, images: Tensor, labels: Tensor, step: int) -> Tensor:
-        """The loss of a step, a scalar; arguments as in :meth:`terms`. Its gradients are those of one member's parameters, and
-        the others have none, so that no momentum moves them."""
+        """Return the loss of a step, a scalar; arguments as in :meth:`terms`. Only the parameters of the step's member get gradients, so
+        that no momentum moves the others."""
         others = set(self.trained.others(self.member(step)))
         for parameter in self.trained.parameters():
             parameter.requires_grad_(parameter not in others)
@@ -144,7 +144,7 @@ class AffineTuner(nn.Module, Generic[P]):
         return loss + added
 
     def optimizer(self, steps: int) -> tuple[Optimizer, LRScheduler]:
-        """The optimiser that the settings name, and its schedule over so many steps, which steps with it."""
+        """Return the optimiser that the settings name, and its schedule over so many steps."""
         optimizer = make_optimizer(self.optimizer_name, self.trained.parameter_groups(), self.lr)
         rates = [group["lr"] for group in optimizer.param_groups]
         schedule = self.trained.schedule(optimizer)

@@ -29,7 +29,7 @@ from segunc.data.module import SegmentationDataModule
 from segunc.networks import NetworkDescription, SegmentationNetwork, build_network, save_network
 from segunc.networks.description import IMAGENET_MEAN, IMAGENET_STD
 from segunc.networks.encoders import encoder_normalisation, load_encoder_weights
-from segunc.networks.folding import hooked
+from segunc.networks.features import hooked
 from segunc.networks.weights import load_weights, read_checkpoint
 from segunc.training.config import NetworkConfig, OptimisationConfig, TrainConfig, environment, save_config
 from segunc.training.loggers import check_plugins, make_callback, run_loggers, several
@@ -71,15 +71,15 @@ def check_trainer(config: Mapping[str, Any]) -> None:
     if processes.strip().isdecimal() and int(processes) > most:
         raise InputError(f"trainer.devices {processes} starts more processes than {most}")
     if str(config.get("num_nodes", 1)) != "1" and LAUNCHED.isdisjoint(os.environ):
-        given = f"trainer.num_nodes {config['num_nodes']} would wait for other nodes for ever"
-        raise InputError(given, hint="start each node by torchrun or Slurm")
+        message = f"trainer.num_nodes {config['num_nodes']} would wait for other nodes for ever"
+        raise InputError(message, hint="start each node by torchrun or Slurm")
     check_plugins(config)
 
 
 def trainer_settings(
     config: dict[str, Any], out: Path, device: str, network: nn.Module, *, frozen: bool = False
 ) -> dict[str, Any]:
-    """Settings of Lightning's Trainer: ours, for this network with its convolutions trained or frozen, overruled by the configuration's."""
+    """Return settings of Lightning's Trainer for a network whose convolutions are trained, or ``frozen``: ours, overruled by ``config``."""
     check_trainer(config)
     settings: dict[str, Any] = {
         "default_root_dir": str(out),
@@ -101,11 +101,10 @@ def trainer_settings(
 
 
 class WholeCheckpoints(TorchCheckpointIO):
-    """Checkpoints that appear whole or not at all; Lightning's own copies them from another folder. None is written into a folder of
-    checkpoints that was taken away: they would lie there without the settings they belong to."""
+    """Writes checkpoints whole or not at all, where Lightning copies them from another folder; none into a folder of checkpoints that was
+    taken away: they would lie there without the settings that they belong to."""
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
-        """As Lightning's."""
         if Path(path).parent.name != CHECKPOINTS:
             Path(path).parent.mkdir(parents=True, exist_ok=True)
         with replacing(Path(path)) as file:
@@ -113,8 +112,8 @@ class WholeCheckpoints(TorchCheckpointIO):
 
 
 def make_trainer(settings: dict[str, Any], out: Path, label: str, *callbacks: Callback) -> L.Trainer:
-    """A Trainer that writes its logs and, after each epoch, its last checkpoint into ``out``; a setting it does not know is an
-    input error. ``callbacks`` and ``logger`` of the settings come beside ours."""
+    """Return a Trainer that writes its logs and, after each epoch, its last checkpoint into ``out``; InputError for settings that it does
+    not take. ``callbacks`` and ``logger`` of the settings come beside ours."""
     theirs = [make_callback(item) for item in several(settings.get("callbacks"))]
     loggers = run_loggers(out, settings.get("logger", True))
     settings = {key: value for key, value in settings.items() if key not in ("callbacks", "logger")}
@@ -132,7 +131,7 @@ def make_trainer(settings: dict[str, Any], out: Path, label: str, *callbacks: Ca
 
 
 class TrainingProgress(Callback):
-    """Shows steps, epoch and numbers: a bar on a terminal, elsewhere a line at times and after every validation."""
+    """Show steps, epoch and numbers: as a bar on a terminal, elsewhere as a line at times and after every validation."""
 
     def __init__(self, label: str) -> None:
         self._console = partial(ConsoleProgress, label=label, unit="step", interval=INTERVAL)
@@ -164,10 +163,9 @@ class TrainingProgress(Callback):
 
 
 class SegmentationTask(L.LightningModule):
-    """Trains any network from images ``[N, 3, H, W]`` in 0..1 to logits ``[N, C, H, W]``.
+    """Train any network from images ``[N, 3, H, W]`` in 0..1 to logits ``[N, C, H, W]``.
 
-    Logs ``train/loss`` every few steps and, from the confusion matrix of the whole validation set, ``val/miou`` and
-    ``val/loss``. Batches are dictionaries with ``image`` and ``label`` (int64, 255 ignored).
+    It logs ``train/loss`` every few steps and, of the whole validation set, ``val/miou`` and ``val/loss``. Batches are dictionaries with ``image`` and ``label`` (int64, 255 ignored).
 
     Args:
         network: the network; :class:`segunc.networks.SegmentationNetwork` or a module of your own.
@@ -200,8 +198,7 @@ class SegmentationTask(L.LightningModule):
         return logits
 
     def _loss(self, logits: Tensor, batch: dict[str, Any]) -> Tensor:
-        chosen = self.settings
-        return segmentation_loss(logits, batch["label"], self.class_weights, chosen.dice, chosen.label_smoothing)
+        return segmentation_loss(logits, batch["label"], self.class_weights)
 
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
         loss = self._loss(self(batch["image"]), batch)
@@ -238,7 +235,7 @@ class SegmentationTask(L.LightningModule):
 
 
 class DecoderTask(SegmentationTask):
-    """Trains what lies behind a network's encoder, with all its weights and statistics. The encoder stays in eval mode and has no
+    """Train what lies behind a network's encoder, with all its weights and statistics. The encoder stays in eval mode and has no
     gradients: its activations are not kept, nothing goes back through it, and checkpoints do not hold it."""
 
     strict_loading = False
@@ -259,18 +256,14 @@ class DecoderTask(SegmentationTask):
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
         if self.global_step:
             return super().training_step(batch, batch_idx)
-        trained: list[str] = []
 
-        def look(module: nn.Module, inputs: Any, output: Any) -> None:
+        def check_frozen(module: nn.Module, inputs: Any, output: Any) -> None:
             if isinstance(output, Tensor) and output.requires_grad:
-                trained.append(type(module).__name__)
+                message = f"the network has weights before its encoder, on which its {type(module).__name__} depends"
+                raise InputError(message, hint="make an ensemble of whole networks")
 
-        with hooked([module for name, module in self.named_modules() if in_encoder(name)], look):
-            loss = super().training_step(batch, batch_idx)
-        if trained:
-            given = f"a network with weights before its encoder ({trained[0]} depends on them)"
-            raise InputError(given, "a decoder behind the encoder alone", "make an ensemble of whole networks")
-        return loss
+        with hooked([module for name, module in self.named_modules() if in_encoder(name)], check_frozen):
+            return super().training_step(batch, batch_idx)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         super().on_save_checkpoint(checkpoint)
@@ -327,7 +320,7 @@ def _train_network(config: TrainConfig, out: Path, device: str) -> tuple[Segment
     settings = trainer_settings(dict(config.trainer), out, device, network)
     if settings.get("max_epochs") == 0:
         if not start_from:
-            raise InputError("trainer.max_epochs 0 without network.weights", "weights to take over, or epochs to train")
+            raise InputError("trainer.max_epochs is 0 and there are no network.weights to take over")
         save_config(config, out, "train")
         network.description = replace(description, provenance={"weights": Path(start_from).name, "trained": False})
         save_network(network, out)

@@ -22,12 +22,12 @@ from segunc.core.bounds import (
     PositiveFloat,
     Seed,
     Settings,
-    UnitInterval,
     check_value,
     meanings,
 )
 from segunc.core.errors import InputError, one_line
 from segunc.core.files import read_text, reading
+from segunc.core.plain import from_plain
 from segunc.data.corruptions import Corruption
 from segunc.training.data import OwnData
 from segunc.training.losses import Schedule
@@ -75,8 +75,6 @@ class OptimisationConfig(Settings):
         weight_decay: of weights (not of normalisation parameters and biases).
         schedule: onecycle, poly or constant.
         class_weight_power: class weights are frequency ** -power; 0 is plain cross-entropy.
-        dice: weight of the Dice term.
-        label_smoothing: of the cross-entropy.
     """
 
     section = "optimisation"
@@ -85,8 +83,6 @@ class OptimisationConfig(Settings):
     weight_decay: NonNegativeFloat = 1e-4
     schedule: Schedule = "onecycle"
     class_weight_power: NonNegativeFloat = 0.0
-    dice: NonNegativeFloat = 0.0
-    label_smoothing: UnitInterval = 0.0
 
 
 @dataclass(frozen=True)
@@ -101,7 +97,6 @@ class AffineTrainingConfig(Settings):
         prior_scale: s of the Gaussian prior N(theta; theta_prior, s^2) on the affine parameters.
         effective_pixels: N_eff, how many independent pixels the training set counts for.
         class_weight_power: weights of all classes as in the base's training; 0 for none.
-        dice: weight of the Dice term.
         seed: of everything random, the noise and the shuffle for instance.
     """
 
@@ -112,7 +107,6 @@ class AffineTrainingConfig(Settings):
     prior_scale: PositiveFloat = Prior.scale
     effective_pixels: PositiveFloat = Prior.effective_pixels
     class_weight_power: NonNegativeFloat = 0.0
-    dice: NonNegativeFloat = 0.0
     seed: Seed = 0
 
     def prior(self, **more: Any) -> Prior:
@@ -234,21 +228,24 @@ def parse_config(
     try:
         values = {} if config is None else _read_file(config)
         check_no_service(values.get("trainer"))
-        sections = _sections(kind, settings, data=data is True, selects=selects)
+        sections = _sections(settings, data=data is True, selects=selects)
         _override(values, overrides, list(sections.values()))
         if "data" not in values:
             sections.pop("data", None)
         further = [name for name in ("seed", "trainer") if name in kind.__dataclass_fields__]
-        known = [*further, *(section.section for section in sections.values())]
+        keys = [*further, *(section.section for section in sections.values())]
         for key, value in values.items():
-            if key not in known:
-                raise InputError(f"unknown key '{key}'", hint=f"the keys are {', '.join(known)}")
+            if key not in keys:
+                raise InputError(f"unknown key '{key}'", hint=f"the keys are {', '.join(keys)}")
             if key != "seed" and not isinstance(value, dict):
                 raise InputError(f"{key} is {value!r}, not keys with values", hint=f"write {key}: {{KEY: VALUE}}")
         check_value("seed", values.get("seed", 0), Seed)
         check_value("trainer", values.get("trainer", {}), Any)
         made: dict[str, Any] = {name: values[name] for name in further if name in values}
-        made |= {name: _make_section(section, values.get(section.section, {})) for name, section in sections.items()}
+        made |= {
+            name: from_plain(section, values.get(section.section, {}), section.section)
+            for name, section in sections.items()
+        }
         if "data" in made:
             made["data"] = asdict(made["data"])
         elif isinstance(data, OwnData):
@@ -271,7 +268,7 @@ def _check_needs_no_data(settings: Settings | None) -> None:
         raise InputError(f"there are no data for {' and '.join(needs.values())}", hint=hint)
 
 
-class _Loader(yaml.SafeLoader):
+class _Loader(yaml.SafeLoader):  # type: ignore[misc]
     """Reads numbers as YAML 1.2 writes them, 1e-3 for instance."""
 
 
@@ -334,39 +331,13 @@ def _read_word(text: str, hint: Any) -> Any:
     return text if str in choices and isinstance(value, int | float) else value
 
 
-def _make_section(section: type[S], values: Mapping[str, Any]) -> S:
-    """Return the settings of a section; pydantic checks names and types, the section itself ranges."""
-    from pydantic import ConfigDict, TypeAdapter, ValidationError
-
-    adapter = TypeAdapter(list[section], config=ConfigDict(extra="forbid", strict=True))  # type: ignore[valid-type]
-    try:
-        # As JSON: there a list may stand for a tuple, while no number stands for a text or a truth value.
-        (made,) = adapter.validate_json(json.dumps([values], default=str))
-        return made
-    except ValidationError as error:
-        first = error.errors()[0]
-        if isinstance(cause := first.get("ctx", {}).get("error"), InputError):
-            raise cause.within(section.section) from error
-        key = ".".join([section.section, *(str(part) for part in first["loc"][1:])])
-        if first["type"] == "unexpected_keyword_argument":
-            names = ", ".join(f.name for f in fields(section))
-            raise InputError(f"unknown key '{key}'", hint=f"the keys of {section.section} are {names}") from error
-        said = first["msg"][0].lower() + first["msg"][1:]
-        value = "" if first["type"] == "missing" else f" {ascii(first['input'])[:80]}"
-        raise InputError(f"{key}{value}: {said}") from error
-
-
-def _sections(
-    kind: type[Config], own: type[Settings] | None, *, data: bool, selects: bool
-) -> dict[str, type[Settings]]:
-    """Return the settings in a configuration, by the field of its kind."""
+def _sections(settings: type[Settings] | None, *, data: bool, selects: bool) -> dict[str, type[Settings]]:
+    """Return the classes of the settings in a configuration, by the field of its kind."""
     from segunc.data.module import DataConfig
 
-    found: dict[str, type[Settings]] = {"data": DataConfig} if data else {}
-    found |= {"settings": own} if own else {"network": NetworkConfig, "optimisation": OptimisationConfig}
-    return {name: part for name, part in found.items() if name in kind.__dataclass_fields__} | (
-        {"select": SelectConfig} if selects else {}
-    )
+    sections: dict[str, type[Settings]] = {"data": DataConfig} if data else {}
+    sections |= {"settings": settings} if settings else {"network": NetworkConfig, "optimisation": OptimisationConfig}
+    return sections | ({"select": SelectConfig} if selects else {})
 
 
 def configuration_help(kind: type[Config], settings: type[Settings] | None, *, data: bool, selects: bool) -> str:
@@ -374,7 +345,7 @@ def configuration_help(kind: type[Config], settings: type[Settings] | None, *, d
     lines = ["keys of the configuration, in a YAML file (--config) or as --key VALUE:"]
     if "trainer" in {f.name for f in fields(kind)}:
         lines += ["  --trainer.KEY  any argument of lightning.Trainer, e.g. --trainer.max_epochs 3"]
-    for section in _sections(kind, settings, data=data, selects=selects).values():
+    for section in _sections(settings, data=data, selects=selects).values():
         name = section.section
         about, _, _ = inspect.cleandoc(section.__doc__ or "").partition("\n\n")
         lines += ["", *textwrap.wrap(_prose(f"{name}: {about}"), 108)]

@@ -1,4 +1,4 @@
-"""What a fine-tuning trains and selects on: a data set of ours, as a whole or frame by frame for chains, or loaders of the user's own."""
+"""What a fine-tuning trains and selects on: a data set, as a whole or frame by frame for chains, or loaders of the user's own."""
 
 from __future__ import annotations
 
@@ -42,74 +42,76 @@ class OwnData:
     val: Iterable[Any] | None = None
 
     def validation(self, frames: int) -> list[dict[str, Tensor]]:
-        """The first images of ``val`` (0: all), each with its label.
+        """Return the first images of ``val`` (0: all), each with its label.
 
         Raises:
             InputError: there is no ``val``.
         """
         if self.val is None:
-            raise InputError("a selection on loaders without val", "validation batches", "give val, or every value")
+            raise InputError(
+                "a selection needs validation batches, but there are none", hint="give val, or every value"
+            )
         pairs = (pair for batch in self.val for pair in zip(*unpack_batch(batch), strict=True))
         return [{"image": image, "label": label} for image, label in islice(pairs, frames or None)]
 
     @property
     def batch_size(self) -> int:
-        """Images of a training batch; 1 where the loader does not say."""
+        """Number of images in a training batch; 1 where the loader does not say."""
         return int(getattr(self.train, "batch_size", None) or 1)
 
     def prepare_data(self) -> None:
-        """Nothing is to be checked."""
+        """Check nothing: the loaders are the user's."""
 
     def train_dataloader(self) -> Iterable[Any]:
         return self.train
 
     def class_frequencies(self, num_classes: int) -> list[float]:
-        """Share of the labelled training pixels of each class, over one epoch."""
+        """Return the share of the labelled training pixels of each class, over one epoch."""
         counts = torch.zeros(num_classes, dtype=torch.float64)
         for batch in self.train:
             labels = unpack_batch(batch)[1]
             check_labels(labels, num_classes)
             counts += torch.bincount(labels[labels != IGNORE].flatten().cpu(), minlength=num_classes)
         if not counts.any():
-            raise InputError("the training labels hold only ignored pixels", f"ids other than {IGNORE}", "check them")
+            raise InputError(f"all pixels of the training labels are {IGNORE}, which is ignored")
         return [float(share) for share in counts / counts.sum()]
 
 
 def unpack_batch(batch: Any) -> Batch:
-    """Images ``[N, 3, H, W]`` and int64 train ids ``[N, H, W]`` of a pair or of a dictionary with these keys."""
+    """Return images ``[N, 3, H, W]`` and int64 train ids ``[N, H, W]`` of a pair or of a dictionary with these keys."""
     if isinstance(batch, Mapping) and {"image", "label"} <= set(batch):
         return batch["image"], batch["label"].long()
     if isinstance(batch, Sequence) and len(batch) >= 2:
         return batch[0], batch[1].long()
-    given = f"a batch of type {type(batch).__name__}"
-    raise InputError(given, "(image, label) or a dictionary with these keys", "adapt the loader")
+    raise InputError(
+        f"a batch of type {type(batch).__name__} is neither (image, label) nor a dictionary with these keys"
+    )
 
 
 def open_data(data: Mapping[str, Any], classes: int) -> SegmentationDataModule:
-    """A data set of ours from the arguments of its module, for a network of so many classes; InputError where it cannot be
-    opened, or has another number of them."""
+    """Return a data set from the arguments of its module, for a network of so many classes; InputError where it cannot be opened, or has
+    another number of them."""
     from segunc.data.module import SegmentationDataModule
 
     module = SegmentationDataModule(**data)
-    if (own := module.label_map.num_classes) != classes:
-        given = f"data set {data['dataset']} has {own} classes, the network {classes}"
-        raise InputError(given, "the classes that the network was trained on", "choose the data set or the base again")
+    if (count := module.label_map.num_classes) != classes:
+        raise InputError(f"data set {data['dataset']} has {count} classes, the network {classes}")
     return module
 
 
 def spaced(count: int, limit: int) -> list[int]:
-    """At most ``limit`` evenly spaced indices below ``count`` (0: all)."""
+    """Return at most ``limit`` evenly spaced indices below ``count`` (0: all)."""
     return sorted({int(i) for i in np.linspace(0, count - 1, min(limit or count, count))})
 
 
 def load_batches(data: SegmentationDataset, frames: Sequence[int], size: int) -> list[Batch]:
-    """The chosen frames, all of one size in pixels, in memory, ``size`` to a batch; the last batch may be smaller."""
+    """Return frames, all of one size in pixels, in batches of ``size``; the last batch may be smaller."""
     starts = range(0, len(frames), size)
     return [_stack([data[i] for i in frames[start : start + size]]) for start in starts]
 
 
 class Minibatches:
-    """Step k of a chain meets the batch that (seed, k) decides, whatever ran before: so a killed chain continues exactly.
+    """Give step k of a chain the batch that (seed, k) decides, whatever ran before, so that a killed chain continues exactly.
 
     Each pass over the frames has its own order; what is left of a pass after its last whole batch is left out.
 
@@ -123,11 +125,13 @@ class Minibatches:
         self, data: SegmentationDataset, frames: Sequence[int], size: int, seed: int, workers: int = 0
     ) -> None:
         if len(frames) < size:
-            raise InputError(f"{len(frames)} training frames", f"at least a batch of {size}", "lower data.batch_size")
+            raise InputError(
+                f"{len(frames)} training frames do not fill a batch of {size}", hint="lower data.batch_size"
+            )
         self._data, self._frames, self._size, self._seed, self._workers = data, list(frames), size, seed, workers
 
     def frames_of(self, step: int) -> list[int]:
-        """The frames of a step's batch."""
+        """Return the frames of a step's batch."""
         each = len(self._frames) // self._size
         generator = np.random.Generator(np.random.Philox(key=mix_seed(self._seed, step // each)))
         order = generator.permutation(len(self._frames))
@@ -135,9 +139,9 @@ class Minibatches:
         return [self._frames[i] for i in order[first : first + self._size]]
 
     def between(self, first: int, last: int) -> Iterator[Batch]:
-        """The batches of the steps first..last-1."""
+        """Yield the batches of the steps first..last-1."""
         plan = [
-            [(frame, mix_seed(self._seed, step, place)) for place, frame in enumerate(self.frames_of(step))]
+            [(frame, mix_seed(self._seed, step, row)) for row, frame in enumerate(self.frames_of(step))]
             for step in range(first, last)
         ]
         loader: DataLoader[Any] = DataLoader(

@@ -1,4 +1,4 @@
-"""The frame of every fine-tuning run; Lightning is imported when a run is opened, and not by the posteriors that name it here."""
+"""What every fine-tuning does around its method. Lightning is imported when a run is opened: loading a posterior does without it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class FinetuneRun(Generic[S]):
 
     Args:
         base, out: model folder of a deterministic network, and the new model folder.
-        config: of the run. Of the settings ``scope`` and ``seed`` are read, and ``epochs``, ``max_steps``, ``lr``, ``dice`` and
+        config: of the run. Of the settings ``scope`` and ``seed`` are read, and ``epochs``, ``max_steps``, ``lr`` and
             ``class_weight_power`` where the method trains, each of ``members`` for so many epochs. Without a ``scope`` more is
             trained than affine parameters, and the network is not converted.
         device: ``auto``, ``cpu`` or ``cuda[:N]``.
@@ -98,7 +98,7 @@ class FinetuneRun(Generic[S]):
         L.seed_everything(self.options.seed, workers=True, verbose=False)
 
     def _check_data(self) -> None:
-        """InputError where the data set does not fit, or lacks what a method that trains nothing needs of it: said with the reason."""
+        """Raise InputError where the data set does not fit, or lacks a split that a method without training looks at."""
         if self.config.data:
             _ = self.trained_on
         uses = {} if getattr(self.options, "epochs", 1) else getattr(self.options, "uses_data", {})
@@ -106,28 +106,23 @@ class FinetuneRun(Generic[S]):
             try:
                 self.data.dataset(split)
             except InputError as error:
-                raise InputError(
-                    f"{why} needs data: {error.given}", error.expected, self.options.without_data
-                ) from error
+                raise InputError(f"{why} needs data: {error.message}", hint=self.options.without_data) from error
 
     @cached_property
     def data(self) -> SegmentationDataModule:
-        """The data set of ours; loaders of the user's own are an InputError here."""
+        """The data set; InputError for loaders of the user's own."""
         if isinstance(self.config.data, OwnData):
-            raise InputError(
-                f"{self.options.section} with loaders of your own",
-                "a data set of segunc (dataset, root)",
-                "it goes through whole frames by their number",
-            )
+            message = f"{self.options.section} needs frames by their number, which loaders do not give"
+            raise InputError(message, hint="name a data set: dataset and root")
         return open_data(self.config.data, len(self.classes))
 
     @property
     def trained_on(self) -> SegmentationDataModule | OwnData:
-        """The data set of ours, or the loaders of the user's own."""
+        """The data set, or the loaders of the user's own."""
         return self.config.data if isinstance(self.config.data, OwnData) else self.data
 
     def train_batches(self) -> Iterator[Batch]:
-        """An epoch of training images ``[N, 3, H, W]`` in 0..1 and labels ``[N, H, W]``."""
+        """Yield an epoch of training images ``[N, 3, H, W]`` in 0..1 and labels ``[N, H, W]``."""
         return map(unpack_batch, self.trained_on.train_dataloader())
 
     def place(self) -> AffineLayout:
@@ -144,10 +139,13 @@ class FinetuneRun(Generic[S]):
         draws: int | None = None,
         corruption: int = 0,
     ) -> float:
-        """The value of a grid with the lowest NLL on evenly spaced frames (0: all) of the validation split, clean or under corruptions of
-        a strength, with the same noise for every candidate; notes the NLL of each.
+        """Return the value of a grid with the lowest NLL on validation frames, with the same noise for every candidate; record each NLL.
 
-        Without ``frames`` and ``draws`` they are ``selection_frames`` and ``selection_draws`` of the settings.
+        Args:
+            candidate: makes the posterior of a value.
+            grid, name: the values, and what messages call the setting.
+            frames, draws: evenly spaced frames (0: all) and draws; None for ``selection_frames`` and ``selection_draws`` of the settings.
+            corruption: strength of the corruptions under which the frames are shown; 0 for clean frames.
         """
         start = time.perf_counter()
         frames = self.options.selection_frames if frames is None else frames
@@ -176,11 +174,8 @@ class FinetuneRun(Generic[S]):
         return best
 
     def train(self, trainable: Trainable[P]) -> P:
-        """Train over this network to the end of the epochs, with a checkpoint after each; leaves the network on the CPU.
-
-        Returns:
-            the posterior, on the CPU; with 0 epochs the initial one.
-        """
+        """Train over this network with a checkpoint after each epoch, and return the posterior, on the CPU as the network then is; with 0
+        epochs the initial one."""
         from segunc.training.affine_task import AffineTask
         from segunc.training.base import make_trainer
 
@@ -199,7 +194,7 @@ class FinetuneRun(Generic[S]):
 
     @torch.no_grad()
     def _compare_losses(self, task: AffineTask[Any], initial: dict[str, Any]) -> None:
-        """Note the loss of two training frames before and after the training, under the same draws, and say so where it rose."""
+        """Record the loss of two training frames before and after the training, under the same draws, and say so where it rose."""
         from lightning.pytorch.utilities.seed import isolate_rng
 
         final = copy.deepcopy(task.trained.state_dict())
@@ -212,21 +207,19 @@ class FinetuneRun(Generic[S]):
             losses.append(round(float(torch.stack(terms).mean()), 4))
         self.measured["loss_before"], self.measured["loss_after"] = losses
         if losses[1] > 1.1 * losses[0]:
-            self.say(
-                f"note: the loss of two training frames rose from {losses[0]:g} to {losses[1]:g}: the training did harm; "
-                f"lower {self.options.section}.lr"
-            )
+            rise = f"the loss of two training frames rose from {losses[0]:g} to {losses[1]:g}"
+            self.say(f"note: {rise}: the training did harm; lower {self.options.section}.lr")
 
     def class_weights(self) -> list[float] | None:
-        """Those of ``class_weight_power``; None where it is 0."""
+        """Return the weights of the classes that ``class_weight_power`` asks for; None where it is 0."""
         data, power = self.trained_on, self.options.class_weight_power
         if not power:
             return None
-        found = data.class_frequencies(len(self.classes)) if isinstance(data, OwnData) else data.class_frequencies()
-        return balanced_weights(found, power)
+        shares = data.class_frequencies(len(self.classes)) if isinstance(data, OwnData) else data.class_frequencies()
+        return balanced_weights(shares, power)
 
     def provenance(self) -> dict[str, Any]:
-        """How the result came to be, for its record; the clock of the run stops here."""
+        """Return how the result came to be, for its record; the clock of the run stops here."""
         self.measured["seconds"] = round(time.perf_counter() - self._start, 1)
         content = self.config.plain()
         return {
@@ -238,7 +231,7 @@ class FinetuneRun(Generic[S]):
         }
 
     def finish(self, posterior: Stored, summary: str) -> dict[str, Any]:
-        """Write the model folder and say so; returns what was measured."""
+        """Write the model folder, say so, and return what was measured."""
         more = {"seed": self.options.seed, "provenance": self.provenance()}
         if is_first_process():
             layout = None if self.conversion is None else AffineLayout(self.network.cpu())

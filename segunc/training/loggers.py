@@ -81,8 +81,8 @@ def _named_callback(wanted: Any) -> tuple[str, Mapping[str, Any]]:
     name, arguments = str(named.get("class_path")), named.get("init_args") or {}
     name = name.removeprefix("lightning.pytorch.callbacks.")
     if name not in CALLBACKS or not isinstance(arguments, Mapping):
-        given = f"{wanted!r} in trainer.callbacks is no class_path with init_args of one of {', '.join(CALLBACKS)}"
-        raise InputError(given, hint=HINT)
+        message = f"{wanted!r} in trainer.callbacks is no class_path with init_args of one of {', '.join(CALLBACKS)}"
+        raise InputError(message, hint=HINT)
     return name, arguments
 
 

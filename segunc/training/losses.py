@@ -15,38 +15,23 @@ from segunc.core.errors import InputError, PartialFailure
 from segunc.data.labels import IGNORE
 
 
-def dice_loss(logits: Tensor, labels: Tensor) -> Tensor:
-    """1 - mean over the classes present of the soft Dice coefficient (Milletari et al. 2016); a scalar."""
-    valid = labels != IGNORE
-    probabilities = logits.float().softmax(1) * valid.unsqueeze(1)
-    truth = F.one_hot(labels.masked_fill(~valid, 0), logits.shape[1]).movedim(-1, 1) * valid.unsqueeze(1)
-    overlap, found, there = (values.sum((0, 2, 3)) for values in (probabilities * truth, probabilities, truth))
-    present = there > 0
-    dice = (2 * overlap + 1.0) / (found + there + 1.0)
-    return 1.0 - dice[present].mean() if bool(present.any()) else probabilities.sum() * 0.0
-
-
 def check_labels(labels: Tensor, classes: int) -> None:
-    """InputError for labels that are neither a class id below ``classes`` nor 255. On a GPU, cross-entropy would end the whole
+    """Raise InputError for labels that are neither a class id below ``classes`` nor 255: on a GPU, cross-entropy would end the whole
     process with a device-side assertion."""
     wrong = (labels != IGNORE) & ((labels < 0) | (labels >= classes))
     if bool(wrong.any()):
         frame = int(wrong.flatten(1).any(1).nonzero()[0])
-        value = int(labels[wrong][0])
-        given = f"label {value} in frame {frame} of a batch, for a network of {classes} classes"
-        raise InputError(given, f"0 to {classes - 1}, or {IGNORE} for what is ignored", "map the labels to train ids")
+        message = f"label {int(labels[wrong][0])} in frame {frame} of a batch is neither a class id below {classes} nor {IGNORE}"
+        raise InputError(message, hint="map the labels to train ids")
 
 
-def segmentation_loss(
-    logits: Tensor, labels: Tensor, weights: Tensor | None = None, dice: float = 0.0, label_smoothing: float = 0.0
-) -> Tensor:
-    """Mean-pixel cross-entropy plus ``dice`` times the Dice loss; 0 with a gradient of 0 where every pixel is ignored.
+def segmentation_loss(logits: Tensor, labels: Tensor, weights: Tensor | None = None) -> Tensor:
+    """Return the mean-pixel cross-entropy; 0 with a gradient of 0 where every pixel is ignored.
 
     Args:
         logits: ``[N, C, H, W]``, in any floating type.
         labels: ``[N, H, W]`` int64, 255 ignored.
-        weights: ``[C]`` of the classes in the cross-entropy; None for 1.
-        label_smoothing: 0..1, of the cross-entropy.
+        weights: ``[C]`` of the classes; None for 1.
 
     Raises:
         InputError: a label that is no class id and not 255.
@@ -55,18 +40,17 @@ def segmentation_loss(
     logits = logits.float()
     if not bool((labels != IGNORE).any()):
         return logits.sum() * 0.0
-    loss = F.cross_entropy(logits, labels, weights, ignore_index=IGNORE, label_smoothing=label_smoothing)
-    return loss + dice * dice_loss(logits, labels) if dice else loss
+    return F.cross_entropy(logits, labels, weights, ignore_index=IGNORE)
 
 
 def balanced_weights(frequencies: Sequence[float], power: float = 0.5, limit: float = 5.0) -> list[float]:
-    """Class weights ``frequency ** -power``, scaled so that the mean over pixels is 1, at most ``limit``.
+    """Return class weights ``frequency ** -power``, scaled so that the mean over pixels is 1, at most ``limit``.
 
     ``power`` 0 is plain cross-entropy, 1 gives every class the same share of the loss; classes that do not occur
     in the training set get weight 1.
     """
     if not 0.0 <= power <= 1.0:
-        raise InputError(f"class weight power {power}", "a number in 0..1", "0 for plain cross-entropy")
+        raise InputError(f"class weight power {power} is not in 0..1", hint="use 0 for plain cross-entropy")
     raw = [f**-power if f > 0 else 0.0 for f in frequencies]
     mean = sum(f * w for f, w in zip(frequencies, raw, strict=True))
     return [min(limit, w / mean) if w > 0 else 1.0 for w in raw]
@@ -77,14 +61,14 @@ OptimizerName = Literal["adamw", "sgd"]
 
 
 def make_optimizer(name: OptimizerName, groups: Iterable[Any], lr: float) -> Optimizer:
-    """AdamW, or SGD with Nesterov momentum 0.9; a parameter group decays only if it says so."""
+    """Return AdamW, or SGD with Nesterov momentum 0.9; a parameter group decays only if it says so."""
     if name == "adamw":
         return AdamW(groups, lr, weight_decay=0.0)
     return SGD(groups, lr, momentum=0.9, nesterov=True)
 
 
 def make_schedule(optimizer: Optimizer, name: Schedule, steps: int, peak: float | list[float]) -> LRScheduler:
-    """A schedule over ``steps`` optimiser steps.
+    """Return a schedule over ``steps`` optimiser steps.
 
     ``onecycle`` warms up over 20 % to ``peak`` and anneals to nearly 0 (Smith 2018); ``poly`` is
     ``(1 - step / steps) ** 0.9`` (DeepLab); ``constant`` keeps the rate. ``peak`` is one rate, or one for each
@@ -100,15 +84,13 @@ def make_schedule(optimizer: Optimizer, name: Schedule, steps: int, peak: float 
 
 
 def diverged(what: str, step: int) -> InputError | PartialFailure:
-    """The error of a loss or a parameter that is not finite, after so many optimiser steps: before the first the settings are to
-    blame, and nothing is there to keep."""
-    remedy = "lower the learning rate (lr)"
+    """Return the error of a loss or a parameter that is not finite after so many optimiser steps; before the first one nothing is there to
+    keep."""
+    hint = "lower the learning rate (lr)"
     if step == 0:
-        return InputError(f"{what} is NaN or infinite before the first step", "finite numbers", remedy)
-    return PartialFailure(
-        f"{what} became NaN or infinite at step {step}; the last checkpoint is from before that and stays; {remedy} "
-        "and give another --out"
-    )
+        return InputError(f"{what} is NaN or infinite before the first step", hint=hint)
+    kept = "the last checkpoint is from before that and stays"
+    return PartialFailure(f"{what} became NaN or infinite at step {step}; {kept}; {hint} and give another --out")
 
 
 def require_finite_state(state: Mapping[str, Tensor], step: int) -> None:

@@ -1,5 +1,4 @@
-"""Lines and progress of a run that Lightning may have spread over several processes, and continuing it after it was killed: whose
-checkpoints a folder holds, and a fit whose failures are one clear line. Lightning itself is imported only to ask for the process."""
+"""Runs that Lightning may have spread over several processes: printing, continuing after a kill, and failures as one clear line."""
 
 from __future__ import annotations
 
@@ -33,7 +32,7 @@ FREE = {
 
 
 def is_first_process() -> bool:
-    """Whether this is the one process of a distributed run that prints and writes; True outside of one."""
+    """Return whether this is the one process of a distributed run that prints and writes; True outside of one."""
     from lightning.pytorch.utilities import rank_zero_only
 
     return int(getattr(rank_zero_only, "rank", 0) or 0) == 0
@@ -48,7 +47,7 @@ def say(text: str) -> None:
 def claim_checkpoints(
     out: Path, verb: str, config: Mapping[str, Any], partial: str | None = None, **bound: str
 ) -> Path | None:
-    """The checkpoint in an output folder from which a killed run of the same settings continues, or None; notes whose they will be.
+    """Return the checkpoint in a folder from which a killed run of the same settings continues, or None; note the settings there.
 
     Args:
         config: the settings, plain and complete.
@@ -68,17 +67,20 @@ def claim_checkpoints(
         write_json(folder / RECORD, settings)
         return None
     before = read_json(folder / RECORD, "the settings that the checkpoints beside it belong to")
-    different = [one for one in differing_keys(before, settings) if one[0] not in FREE and one[1] != one[2]]
-    other = [f"{key} {there} there, {asked} asked for" for key, there, asked in different]
+    other = [
+        f"{key} {there} there, {asked} asked for"
+        for key, there, asked in differing_keys(before, settings)
+        if key not in FREE and there != asked
+    ]
     if other:
-        given = f"{out} holds a run of other settings: {', '.join(other[:4])}"
-        raise InputError(given, "the same settings, to continue it", f"give another --out, or remove {folder}")
+        message = f"{out} holds a run of other settings, which cannot be continued: {', '.join(other[:4])}"
+        raise InputError(message, hint=f"give another --out, or remove {folder}")
     if not last.exists():
         return None
     try:
         read_checkpoint(last)
     except InputError as error:
-        raise InputError(error.given, error.expected, f"remove {folder} to begin anew") from error
+        raise InputError(error.message, hint=f"remove {folder} to begin anew") from error
     return last
 
 
@@ -96,7 +98,7 @@ def no_half_folder(out: Path) -> Iterator[None]:
 
 
 def fit(trainer: L.Trainer, task: L.LightningModule, resume: Path | None, **data: Any) -> None:
-    """``trainer.fit`` on ``datamodule`` or ``train_dataloaders``, from a checkpoint or from the start.
+    """Call ``trainer.fit`` on ``datamodule`` or ``train_dataloaders``, from a checkpoint or from the start.
 
     Raises:
         InputError: a frame cannot be read, before the first step, or a batch of one crop has no variance.
@@ -114,8 +116,8 @@ def fit(trainer: L.Trainer, task: L.LightningModule, resume: Path | None, **data
     except ValueError as error:
         if "more than 1 value per channel" not in str(error):
             raise
-        given = f"batches of one crop for a network with a BatchNorm of one value for each channel ({error})"
-        raise InputError(given, "a data.batch_size of at least 2", "give --data.batch_size 2 or more") from error
+        message = f"one crop in a batch is too few for a BatchNorm of one value for each channel ({error})"
+        raise InputError(message, hint="give --data.batch_size 2 or more") from error
     except SystemExit:  # how Lightning ends a process that was interrupted
         if not trainer.interrupted:
             raise
@@ -124,6 +126,6 @@ def fit(trainer: L.Trainer, task: L.LightningModule, resume: Path | None, **data
 
 
 def worker_message(text: str) -> str:
-    """The message of an error alone; a loader process hands it over with its whole traceback as the message."""
+    """Return the message of an error alone: a loader process hands it over with its whole traceback."""
     lines = [line for line in text.splitlines() if line.strip()]
     return lines[-1].partition("InputError: ")[2] or text if len(lines) > 1 else text

@@ -43,26 +43,23 @@ def import_network(options: ImportOptions) -> ImportResult:
     """
     kind, colon, name = options.source.partition(":")
     if not colon or not name:
-        raise InputError(f"source '{options.source}'", "SOURCE:NAME", f"SOURCE is one of {', '.join(SOURCES)}")
+        raise InputError(f"source '{options.source}' is not SOURCE:NAME", hint=f"SOURCE is one of {', '.join(SOURCES)}")
     out = Path(options.out)
     if (out / DESCRIPTION).exists():
-        raise InputError(f"{out} holds a network already", "a new folder", "another --out")
+        raise InputError(f"{out} holds a network already", hint="give another --out")
     state = None if options.weights is None else read_state(Path(options.weights))
     classes, palette = _classes(options.classes) if options.classes is not None else (None, ())
-    found = SOURCES[kind](
-        name,
-        Wishes(classes, palette, options.mean, options.std, options.size, options.arguments, state, options.trust),
-    )
-    description = replace(
-        found.description,
-        provenance={"imported": f"{kind}:{Path(name).name or name}" if Path(name).exists() else options.source}
-        | ({} if options.weights is None else {"weights": Path(options.weights).name}),
-    )
+    wishes = Wishes(classes, palette, options.mean, options.std, options.size, options.arguments, state, options.trust)
+    read = SOURCES[kind](name, wishes)
+    provenance = {"imported": f"{kind}:{Path(name).name or name}" if Path(name).exists() else options.source}
+    if options.weights is not None:
+        provenance["weights"] = Path(options.weights).name
+    description = replace(read.description, provenance=provenance)
     if options.drop_classes is not None:
         description = description.without([name.strip() for name in options.drop_classes.split(",")])
-    weights = found.state if state is None else state
+    weights = read.state if state is None else state
     if weights is None:
-        raise InputError(f"{options.source} without weights", "a file with a state dict", "--weights FILE")
+        raise InputError(f"{options.source} has no weights of its own", hint="--weights FILE, a state dict")
     # With all outputs: the checks below, of probabilities for instance, hold for them together.
     network = build_network(description.with_all_outputs(), weights)
     notes = load_foreign(network.body, weights, str(options.weights or options.source), options.weights_key)
@@ -73,7 +70,7 @@ def import_network(options: ImportOptions) -> ImportResult:
     network.description = description = replace(description, divisor=network.description.divisor)
     save_network(network, out)
     if description.inference_size is None:
-        side = found.shorter_side
+        side = read.shorter_side
         says = f"resizes the shorter side of frames to {side}" if side else "names no size"
         notes.append(f"the source {says}: frames keep their own size here; --size HxW sets one")
     try:
@@ -84,8 +81,8 @@ def import_network(options: ImportOptions) -> ImportResult:
 
 
 def _classes(text: str) -> tuple[tuple[str, ...], tuple[tuple[int, int, int], ...]]:
-    """Names and colours: of a label map, or names alone."""
+    """Return names and colours of a label map, or names alone."""
     if "," in text:
         return tuple(name.strip() for name in text.split(",")), ()
-    found = label_map(text)
-    return found.classes, found.palette
+    classes = label_map(text)
+    return classes.classes, classes.palette

@@ -79,9 +79,7 @@ def test_a_whole_network_s_file_gives_its_encoder(tmp_path: Path) -> None:
     ("name", "theirs", "said"),
     [
         ("resnet18", "resnet50", "do not fit"),
-        ("resnet50", "resnet18", "do not fit.*missing"),
         ("resnet50", "resnet101", "unknown"),  # its further blocks are no classifier
-        ("resnet50", "mobilenet_v2", "do not fit"),
     ],
 )
 def test_the_file_of_another_encoder_is_refused(tmp_path: Path, name: str, theirs: str, said: str) -> None:
@@ -98,9 +96,7 @@ def test_names_of_smp_need_a_connection_and_are_checked(monkeypatch: pytest.Monk
         raise OSError("We couldn't connect to the hub\nand so on")
 
     monkeypatch.setattr("segmentation_models_pytorch.encoders.hf_hub_download", no_connection)
-    with pytest.raises(
-        InputError, match=r"cannot be downloaded \(OSError: We couldn't connect to the hub and so on\).*FILE"
-    ):
+    with pytest.raises(InputError, match=r"cannot be downloaded \(OSError: We couldn't connect to the hub and so on\)"):
         load_encoder_weights(encoder("resnet18"), "resnet18", "imagenet")
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import pickle
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -120,47 +118,39 @@ def shift(state: dict[str, torch.Tensor]) -> None:
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
-        (edit_description(colour="red"), r"unknown keys \['colour'\]"),
-        (edit_description(classes="REMOVE"), r"lacks \['classes'\]"),
-        (edit_description(classes="road"), "wrong type"),
-        (forged(edit_description(classes=["road", "car"], palette=[])), "do not fit the network.*another shape"),
-        (edit_description(palette=[[1, 2]]), "wrong type"),
+        (edit_description(colour="red"), "unknown key 'colour'"),
+        (edit_description(classes="REMOVE"), "classes: field required"),
+        *((edit_description(classes=value), "network.json: classes") for value in ("road", [5])),
+        (edit_description(classes=[]), "1 to 255 classes"),
         (edit_description(palette=[[1, 2, 3]]), "a palette of 1 colours"),
-        (edit_description(std=[0.2, 0.2]), "three finite numbers each"),
+        (edit_description(palette=[[128, 64, 256], [0, 0, 142], [70, 130, 180]]), "not in 0..255"),
+        (edit_description(std=[0.2, 0.2]), "network.json: std"),
         (edit_description(std=[0.2, 0.2, 0.0]), "those of std positive"),
-        (edit_description(inference_size=[64]), "wrong type"),
-        (edit_description(inference_size=[0, 64]), "inference size"),
-        (edit_description(format=99), "not of format"),
-        (forged(edit_description(architecture="Unet", options={})), "do not fit the network"),
-        (forged(edit_description(encoder="resnet18")), "do not fit the network"),
+        (edit_description(inference_size=[64]), "network.json: inference_size"),
+        *((edit_description(inference_size=[size, 64]), "inference size") for size in (0, 99999)),
+        (edit_description(divisor=0), "divisor 0"),
+        (edit_description(kind=5), "network.json: kind"),
+        (edit_description(options=5), "network.json: options"),
+        (edit_description(format=1), "not of format"),
+        (edit_description(mean=[0.4, 0.5, float("nan")]), "not valid JSON"),
         # What decides how a network is used is bound as its weights are.
         (edit_description(palette=[[128, 64, 128], [0, 0, 142], [70, 130, 181]]), "has the hash"),
         (edit_description(classes=["road", "sky", "car"]), "has the hash"),
-        (edit_description(mean=[0.4, 0.5, 0.61]), "has the hash"),
         (edit_description(options={"decoder_channels": 10**9}), "has the hash"),  # before it is built
-        (edit_description(std=[0.2, 0.25, 0.31]), "has the hash"),
         (edit_description(inference_size=None), "has the hash"),
-        (edit_description(format=1), "not of format"),
-        (edit_description(mean=[0.4, 0.5, float("nan")]), "not valid JSON .it holds NaN"),
-        (edit_description(std=[1e999, 1, 1]), "not valid JSON"),
-        (edit_description(inference_size=[99999, 99999]), r"expected a \(height, width\) of 1 to 16384"),
-        (edit_description(encoder=["resnet18"]), "wrong type"),
-        (edit_description(kind=5), "wrong type"),
-        (edit_description(options=5), "wrong type"),
-        (forged(edit_description(options={"a": "b" * 9})), "has no option 'a'"),
-        (lambda folder: (folder / "network.json").write_text('{"format": ' + "[" * 100_000), "nested too deeply"),
-        (lambda folder: (folder / "network.json").write_bytes(b'{"format": "\xff"}'), "not valid JSON"),
-        (lambda folder: (folder / "network.safetensors").write_bytes(b"\xff" * 8 + bytes(99)), "is damaged"),
-        (edit_description(sha256="0" * 64), "has the hash .* records 000000000000"),
         (edit_description(sha256="REMOVE"), "records None"),
-        (forged(edit_weights(put_nan)), "segmentation_head.0.bias holds NaN"),
         (edit_weights(shift), "has the hash"),
+        (forged(edit_description(classes=["road", "car"], palette=[])), "do not fit the network.*another shape"),
+        (forged(edit_description(encoder="resnet18")), "do not fit the network"),
+        (forged(edit_description(options={"a": "b" * 9})), "has no option 'a'"),
+        (forged(edit_weights(put_nan)), "segmentation_head.0.bias holds NaN"),
         (forged(edit_weights(lambda state: state.pop("segmentation_head.0.bias"))), "1 missing"),
         (forged(edit_weights(lambda state: state.update(extra=torch.zeros(1)))), r"1 unknown \(e.g. extra\)"),
+        (lambda folder: (folder / "network.json").write_text('{"format": ' + "[" * 100_000), "nested too deeply"),
+        (lambda folder: (folder / "network.safetensors").write_bytes(b"\xff" * 8 + bytes(99)), "is damaged"),
         (truncate, "is damaged"),
         (lambda folder: (folder / "network.safetensors").unlink(), "does not exist"),
         (lambda folder: (folder / "network.json").unlink(), "cannot be read"),
-        (lambda folder: (folder / "network.json").write_text("{"), "not valid JSON"),
         (lambda folder: (folder / "network.json").write_text("[]"), "holds a list"),
         (lambda folder: (folder / "posterior.json").write_text("{}"), "holds a Bayesian model"),
     ],
@@ -198,33 +188,6 @@ def test_nan_is_not_saved(network: SegmentationNetwork, tmp_path: Path) -> None:
     assert not (tmp_path / "model" / "network.safetensors").exists()
 
 
-class Intruder:
-    """Pickles to a call that makes a folder when it is unpickled."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return os.mkdir, (str(self.path),)
-
-
-@pytest.mark.parametrize("write", ["torch", "pickle"])
-def test_code_in_a_checkpoint_is_refused_and_not_executed(tmp_path: Path, write: str) -> None:
-    path, trace = tmp_path / "model.pt", tmp_path / "executed"
-    content = {"state_dict": {"weight": torch.zeros(1)}, "extra": Intruder(trace)}
-    if write == "torch":
-        torch.save(content, path)
-    else:
-        path.write_bytes(pickle.dumps(content))
-    with pytest.raises(InputError, match="could execute code") as caught:
-        read_state(path)
-    assert not trace.exists()
-    assert "\n" not in str(caught.value)
-    if write == "pickle":
-        pickle.loads(path.read_bytes())  # the trap works: unpickling would have run it
-        assert trace.exists()
-
-
 @pytest.mark.parametrize(
     "content", [b"", b"no checkpoint", b"PK\x03\x04" + bytes(100), bytes(range(256)), b"\x80\x02}q\x00."]
 )
@@ -240,21 +203,15 @@ def test_a_damaged_checkpoint_is_one_line(tmp_path: Path, content: bytes, suffix
 @pytest.mark.parametrize(
     "wrap",
     [
-        lambda state: state,
-        lambda state: {f"module.{k}": v for k, v in state.items()},
-        lambda state: {"model": {f"module.model.{k}": v for k, v in state.items()}},
-        lambda state: {"state_dict": {f"net.{k}": v for k, v in state.items()}, "epoch": 3},
         # Lightning: the network under its attribute, and a criterion beside it.
         lambda state: {
             "state_dict": {**{f"network.body.{k}": v for k, v in state.items()}, "loss.weight": torch.ones(3)},
             "pytorch-lightning_version": "2.0",
             "global_step": 7,
         },
-        # Old checkpoints lack the counters of BatchNorm.
-        lambda state: {k: v for k, v in state.items() if not k.endswith("num_batches_tracked")},
         lambda state: {k: v.half() if v.is_floating_point() else v for k, v in state.items()},
     ],
-    ids=["plain", "module", "nested", "net", "lightning", "no-counters", "half"],
+    ids=["lightning", "half"],
 )
 def test_foreign_checkpoints_load(network: SegmentationNetwork, tmp_path: Path, wrap: Callable[[Any], Any]) -> None:
     torch.save(wrap(network.body.state_dict()), tmp_path / "foreign.ckpt")
@@ -265,9 +222,3 @@ def test_foreign_checkpoints_load(network: SegmentationNetwork, tmp_path: Path, 
         own = other.body.state_dict()[name]
         assert own.dtype == value.dtype
         torch.testing.assert_close(own, value, rtol=1e-3, atol=1e-4)
-
-
-def test_a_checkpoint_without_tensors_is_refused(tmp_path: Path) -> None:
-    torch.save({"epoch": 3}, tmp_path / "x.pt")
-    with pytest.raises(InputError, match="holds no state dict"):
-        read_state(tmp_path / "x.pt")

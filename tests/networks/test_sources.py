@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import importlib
 import importlib.util
 import json
@@ -23,9 +22,8 @@ from torch import nn
 
 from segunc import ImportOptions, InputError, Sampler, import_network, load_network
 from segunc.core.trust import MAX_ENTRIES, TRUST, find_code
-from segunc.networks import NetworkDescription, build_network, save_network
+from segunc.networks import NetworkDescription, build_network
 from segunc.networks.files import network_sha256
-from segunc.networks.sources import SOURCES
 
 SIZE = (64, 96)
 IMAGES = torch.rand(2, 3, *SIZE, generator=torch.Generator().manual_seed(0))
@@ -67,19 +65,11 @@ def test_torchvision_by_name_with_a_file_of_any_prefix(tmp_path: Path, wrapper: 
 
 
 def test_torchvision_knows_its_normalisation_and_the_classes_of_its_own_weights(tmp_path: Path) -> None:
-    torch.manual_seed(0)
-    network = torchvision.models.get_model(
-        "deeplabv3_mobilenet_v3_large", weights=None, weights_backbone=None, num_classes=21, aux_loss=True
-    )
+    name = "deeplabv3_mobilenet_v3_large"
+    network = torchvision.models.get_model(name, weights=None, weights_backbone=None, num_classes=21, aux_loss=True)
     torch.save(network.state_dict(), tmp_path / "weights.pth")
-    ours = imported(
-        tmp_path,
-        "torchvision:deeplabv3_mobilenet_v3_large",
-        weights=tmp_path / "weights.pth",
-        classes=None,
-        mean=None,
-        std=None,
-    )
+    unsaid = {"classes": None, "mean": None, "std": None}
+    ours = imported(tmp_path, f"torchvision:{name}", weights=tmp_path / "weights.pth", **unsaid)
     assert ours.description.mean == (0.485, 0.456, 0.406)
     assert ours.description.classes[15] == "person"
     assert ours.description.options == {"aux_loss": True}
@@ -141,6 +131,8 @@ PYTHON = "python:their_networks.one:build"
 
 def test_a_factory_of_ones_own_is_run_where_its_user_agreed(theirs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ours = imported(theirs, PYTHON, trust=True, arguments={"width": 5})
+    with pytest.raises(InputError, match="holds a network already"):
+        imported(theirs, PYTHON, trust=True)
     assert ours.body.layers[0].out_channels == 5
     monkeypatch.setenv("XDG_CONFIG_HOME", str(theirs / "of another user"))
     with pytest.raises(InputError, match=r"nobody agreed.*--trust"):
@@ -212,13 +204,6 @@ def test_a_compiled_copy_is_not_run_in_place_of_its_source(theirs: Path, tmp_pat
         sys.path.remove(str(theirs))
 
 
-def test_a_record_without_the_hash_of_the_code_is_refused(theirs: Path) -> None:
-    network = imported(theirs, PYTHON, trust=True)
-    save_network(replace_options(network, {"arguments": {}, "stride": 1}), theirs / "imported")
-    with pytest.raises(InputError, match="has changed since the network was imported"):
-        load_network(theirs / "imported")
-
-
 def forget(*names: str) -> None:
     """Let modules be imported again."""
     for name in [name for name in sys.modules if name.partition(".")[0] in names]:
@@ -227,11 +212,6 @@ def forget(*names: str) -> None:
 
 def note(folder: Path) -> str:
     return (folder / "config/segunc/trusted.json").read_text()
-
-
-def replace_options(network: Any, options: dict[str, Any]) -> Any:
-    network.description = dataclasses.replace(network.description, options=options)
-    return network
 
 
 def test_nothing_runs_without_trust(theirs: Path) -> None:
@@ -245,32 +225,25 @@ def test_nothing_runs_without_trust(theirs: Path) -> None:
     ("change", "said"),
     [
         ({"source": "resnet50"}, "SOURCE is one of smp, torchvision, transformers, python"),
-        ({"source": "hub:resnet50"}, "source of networks 'hub'"),
-        ({"source": "torchvision:resnet50"}, "torchvision network 'resnet50'.*deeplabv3_resnet50"),
-        ({"source": "torchvision:fcn_resnet50", "weights": None}, "without weights.*`weights` FILE"),
+        ({"source": "torchvision:resnet50"}, "no network 'resnet50'.*deeplabv3_resnet50"),
+        ({"source": "torchvision:fcn_resnet50", "weights": None}, "no weights of its own"),
         ({"source": TORCHVISION, "classes": "road,car"}, "it has 3 outputs instead of 2: other classes"),
-        (
-            {"source": TORCHVISION, "wrapper": "student.net."},
-            r"missing.*most names fit without 'student\.net\.' and with",
-        ),
+        ({"source": TORCHVISION, "wrapper": "student.net."}, "missing"),
         ({"source": "smp:nowhere"}, "'nowhere' is no folder"),
-        ({"source": "transformers:nowhere"}, "transformers cannot read 'nowhere'"),
         ({"source": "python:their_networks.one"}, r"package\.module:function"),
         ({"source": "python:their_networks.two:build", "trust": True}, r"no source of the module their_networks\.two"),
         ({"source": "python:their_networks.one:nothing", "trust": True}, "is no function of its module"),
         ({"trust": True, "arguments": {"depth": 3}}, "raises TypeError.*depth"),
         ({"trust": True, "mean": None}, "says nothing about its mean.*`mean`"),
         ({"trust": True, "classes": None}, "says nothing about its class names.*`classes`"),
-        ({"trust": True, "classes": "road,car"}, "3 output channels; expected 2"),
+        ({"trust": True, "classes": "road,car"}, "3 output channels, but 2"),
         ({"trust": True, "result": "self.layers(images)[..., ::2]"}, "of 64 x 48 for frames of 64 x 96"),
         ({"trust": True, "result": "[images]"}, "returns list"),
         ({"trust": True, "result": "self.layers(images) * float('nan')"}, "not finite"),
         ({"trust": True, "result": "self.layers(images) - self.layers(images).mean(0)"}, "depend on the other frames"),
         ({"trust": True, "result": "self.layers(images).softmax(1)"}, "returns probabilities"),
-        # Without a channel they sum to 1 no longer.
         ({"trust": True, "result": "torch.ops.their.kernel(images)"}, "fails on two frames.*kernel"),
         ({"trust": True, "before": "raise OSError('no\\nlicence')"}, "raises OSError: no licence"),
-        ({"trust": True, "before": "return 3"}, "makes int"),
     ],
 )
 def test_bad_input_is_one_line_and_writes_nothing(theirs: Path, change: dict[str, Any], said: str) -> None:
@@ -288,12 +261,6 @@ def test_bad_input_is_one_line_and_writes_nothing(theirs: Path, change: dict[str
         imported(theirs, **change)
     assert "\n" not in str(caught.value)
     assert not (theirs / "imported").exists()
-
-
-def test_a_model_folder_is_not_overwritten(theirs: Path) -> None:
-    imported(theirs, PYTHON, trust=True)
-    with pytest.raises(InputError, match="holds a network already"):
-        imported(theirs, PYTHON, trust=True)
 
 
 def segformer(folder: Path, *, processor: bool = True) -> Any:
@@ -329,12 +296,6 @@ def test_transformers_says_its_classes_size_and_normalisation(tmp_path: Path) ->
     assert torch.equal(logits(ours, frame[None] / 255).argmax(1)[0], expected)
 
 
-def test_transformers_without_a_processor_asks_for_the_normalisation(tmp_path: Path) -> None:
-    segformer(tmp_path / "theirs", processor=False)
-    with pytest.raises(InputError, match="says nothing about its mean"):
-        imported(tmp_path, f"transformers:{tmp_path / 'theirs'}", mean=None)
-
-
 def test_a_stranger_s_configuration_opens_no_connection_and_runs_no_code(tmp_path: Path) -> None:
     segformer(tmp_path / "theirs")
     network = imported(tmp_path, f"transformers:{tmp_path / 'theirs'}")
@@ -352,7 +313,7 @@ def test_a_stranger_s_configuration_opens_no_connection_and_runs_no_code(tmp_pat
     for backbone in ("hf_hub:them/theirs", "them/theirs"):
         config["backbone_config"] = {"model_type": "timm_backbone", "backbone": backbone}
         forge()
-        with pytest.raises(InputError, match="opens no connection"):
+        with pytest.raises(InputError, match="open a connection"):
             load_network(tmp_path / "imported")
 
 
@@ -456,28 +417,6 @@ def test_queries_become_scores_as_transformers_makes_them(tmp_path: Path) -> Non
     assert torch.allclose(maps["deterministic-max-logit"], -expected.amax(1), atol=1e-4)
     assert torch.allclose(maps["deterministic-energy"], -expected.exp().sum(1).log(), atol=1e-4)
     assert torch.allclose(maps["deterministic-msp"], 1 - share.amax(1), atol=1e-4)
-
-
-def test_a_source_without_its_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setitem(sys.modules, "transformers", None)
-    monkeypatch.delitem(sys.modules, "segunc.networks.transformers", raising=False)
-    monkeypatch.setitem(SOURCES._entries, "transformers", "segunc.networks.transformers:read")
-    with pytest.raises(InputError, match=r"source of networks 'transformers'.*pip install transformers"):
-        imported(tmp_path, "transformers:theirs")
-
-
-def test_the_command_line_says_what_it_took(theirs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from segunc.cli.main import main
-
-    words = f"import {PYTHON} --trust --classes {CLASSES} --mean 0,0,0 --std 1,1,1 --arguments width=6 --out imported"
-    assert main(words.split()) == 0
-    said = capsys.readouterr().out
-    assert "python:their_networks.one:build, 3 classes: road, car, sky" in said
-    assert "1 norm sites with 6 channels" in said
-    assert "frames keep their own size" in said
-    with pytest.raises(SystemExit, match="2"):
-        main(["import", PYTHON, "--mean", "x", "--out", "other"])
-    assert "'x' is not R,G,B" in capsys.readouterr().err
 
 
 def test_logarithms_of_probabilities_are_told(theirs: Path) -> None:

@@ -112,7 +112,6 @@ def test_one_of_several_is_chosen_by_its_key(content: Any, keys: tuple[str, ...]
             "stage_0.0.weight is of type torch.qint8",
         ),
         ({"weight": lambda t: t.to(torch.float8_e4m3fn)}, "float8"),
-        ({"weight": lambda t: t.to(torch.complex64)}, "complex64"),
         ({"weight": lambda t: t.to_sparse()}, "sparse"),
         ({"running_var": lambda t: t * float("nan")}, "running_var holds NaN"),
         ({"bias": lambda t: t > 0}, "bias is of type torch.bool"),

@@ -69,7 +69,7 @@ def test_a_setting_out_of_range_and_a_taken_name_are_one_line(
         tmp_path / "m",
     ]
     assert main([*map(str, words), "--uniform_noise.width", "0"]) == 2
-    assert "uniform_noise.width 0.0; expected a number above 0" in capsys.readouterr().err
+    assert "uniform_noise: width 0.0" in capsys.readouterr().err
     with pytest.raises(InputError, match="a second method 'abnn'"):
         METHODS.register("abnn", METHODS["uniform-noise"])
 
@@ -102,5 +102,5 @@ def test_abnn_is_fine_tuned_on_loaders_of_ones_own(trained: Job, tmp_path: Path)
 
 def test_a_method_that_needs_frames_by_number_says_so(trained: Job, tmp_path: Path) -> None:
     config = FinetuneConfig(METHODS["sgld"].config(), OwnData([]))
-    with pytest.raises(InputError, match="sgld with loaders of your own; expected a data set of segunc"):
+    with pytest.raises(InputError, match="sgld needs frames by their number"):
         METHODS["sgld"].fit(trained.base, config, tmp_path / "model", device="cpu")

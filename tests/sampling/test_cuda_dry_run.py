@@ -89,7 +89,6 @@ TRAINING: dict[Place, str] = {
     ("networks/values.py", "check_images"): "the range of the images, with the first batch",
     ("networks/values.py", "softmax_output"): "whether the network ends in a softmax, with the first batch",
     ("training/losses.py", "segmentation_loss"): "a batch without a labelled pixel has no mean",
-    ("training/losses.py", "dice_loss"): "classes that are present",
     ("training/affine_tuner.py", "AffineTuner.terms"): "a loss that is not finite ends the training before it harms",
     ("posteriors/abnn.py", "ABNNPosterior.affine"): "the noise of the step, made on the CPU: the same on every device",
     ("baselines/variational.py", "MeanField.affine"): "likewise",
@@ -325,7 +324,7 @@ def test_what_the_triton_kernel_is_given_lies_on_the_device_and_is_queued(monkey
 
 
 def abnn_config(**more: Any) -> ABNN:
-    return ABNN(members=2, random_classes=2, dice=0.5, **more)
+    return ABNN(members=2, random_classes=2, **more)
 
 
 TRAINED: dict[str, tuple[AffineTrainingConfig, Callable[[AffineLayout], Trainable[Any]]]] = {

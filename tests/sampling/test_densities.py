@@ -340,7 +340,7 @@ def test_the_draws_have_no_part_in_what_the_features_say(images: Tensor) -> None
 def test_maps_without_a_place_or_of_other_features_are_one_line(images: Tensor) -> None:
     found = density(network(), images)
     for small, layer in ((nn.Sequential(Beyond()), "0"), (Witness("vit_tiny_patch16_224", HALF, HALF), "encoder.norm")):
-        with pytest.raises(InputError, match="an image of 12 x 40, whose map has no place"):
+        with pytest.raises(InputError, match="an image of 12 x 40 is smaller than the stride"):
             FeatureExtractor(small, [layer])(torch.zeros(1, 3, 12, 40))
     found.densities = [[Neighbours(random(4, 5))]] * 2
     with pytest.raises(InputError, match="features of 8 numbers for a bank of 5"):

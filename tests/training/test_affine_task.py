@@ -120,23 +120,21 @@ def test_loaders_of_ones_own() -> None:
     assert torch.equal(data.validation(4)[3]["image"], loader().dataset[3][0])
     labels = torch.stack([label for _, label in loader().dataset])
     assert data.class_frequencies(4) == [float(share) for share in torch.bincount(labels.flatten()) / labels.numel()]
-    with pytest.raises(InputError, match="a selection on loaders without val"):
+    with pytest.raises(InputError, match="needs validation batches"):
         OwnData(loader()).validation(1)
     ignored = [(torch.rand(1, 3, 2, 2), torch.full((1, 2, 2), 255))]
-    with pytest.raises(InputError, match="only ignored pixels"):
+    with pytest.raises(InputError, match="which is ignored"):
         OwnData(ignored).class_frequencies(4)
 
 
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"members": 0}, "members 0; expected a number above 0"),
-        ({"random_classes": 5}, "5 random classes of 4"),
-        ({"prior_scale": 0.0}, "prior_scale 0"),
-        ({"effective_pixels": -1.0}, "effective_pixels -1"),
+        ({"members": 0}, "members 0"),
+        ({"random_classes": 5}, "5 random classes"),
         ({"scope": "nowhere"}, "nowhere"),
         ({"class_weights": [1.0, 2.0]}, "2 class weights for 4 classes"),
-        ({"optimizer": "lion"}, "optimizer lion; expected one of sgd, adamw"),
+        ({"optimizer": "lion"}, "optimizer lion"),
     ],
 )
 def test_bad_settings(settings: dict[str, Any], said: str) -> None:

@@ -36,7 +36,7 @@ def test_a_loss_that_is_not_finite_stops(tmp_path: Path, step: int, kind: type[E
     task = attached(step, tmp_path)
     task.network.bias.data[0] = float("nan")
     where = "before the first step" if step == 0 else f"at step {step}"
-    with pytest.raises(kind, match=f"the loss .* NaN or infinite {where}; .*lower the learning rate"):
+    with pytest.raises(kind, match=f"the loss .* NaN or infinite {where}.*lower the learning rate"):
         task.training_step(BATCH, 0)
 
 
@@ -68,5 +68,5 @@ def test_a_batch_of_one_before_a_batchnorm_of_one_value(size: int, crop: tuple[i
 
     trainer: Any = SimpleNamespace(fit=step, interrupted=False, global_step=0)
     task: Any = None
-    with pytest.raises(InputError, match=r"at least 2; give `data\.batch_size` 2") if refused else nullcontext():
+    with pytest.raises(InputError, match=r"data\.batch_size` 2") if refused else nullcontext():
         fit(trainer, task, None)

@@ -26,9 +26,9 @@ from tests.verbs.processes import refuse, segunc, succeed
     [
         ("data: {root: DATA, dataset: toy}\nnonsense: 1\n", "nonsense"),
         ("data: {root: DATA, dataset: toy, batchsize: 2}\n", "batchsize"),
-        ("data: {dataset: toy}\n", "data.root"),
-        ("data: 5\n", "data '5'; expected keys and values"),
-        ("data: {root: DATA, dataset: toy}\nSECTION: 5\n", "SECTION '5'; expected keys and values"),
+        ("data: {dataset: toy}\n", "data: root"),
+        ("data: 5\n", "data is 5, not keys"),
+        ("data: {root: DATA, dataset: toy}\nSECTION: 5\n", "SECTION is 5, not keys"),
         ("data: [unclosed\n", "configuration"),
         ("just words\n", "configuration"),
         ("", "data"),
@@ -39,8 +39,8 @@ from tests.verbs.processes import refuse, segunc, succeed
         ("a: &a [*a]\n", "aliases written out"),
         (f"data: {{root: DATA, dataset: toy, batch_size: {'9' * 5000}}}\n", "a number of 5000 digits"),
         (f"data: {{root: DATA, dataset: toy}}\nseed: 0x{'f' * 5000}\n", "a number of 5002 digits"),
-        ("data: {root: DATA, dataset: toy, crop: }\n", "data.crop none"),
-        ("data: {root: DATA, dataset: toy}\nSECTION:\n", "SECTION without a key below it"),
+        ("data: {root: DATA, dataset: toy, crop: }\n", "data: crop None"),
+        ("data: {root: DATA, dataset: toy}\nSECTION:\n", "SECTION is None, not keys"),
     ],
 )
 @pytest.mark.parametrize("verb", ["train", "finetune"])

@@ -195,7 +195,7 @@ def test_what_cannot_be_an_ensemble_is_one_line(finetuned: Job, seeds: Path, mix
     assert "an ensemble of 1 model" in refused(first)
     assert "is the same model as" in refused(first, finetuned.base)
     assert "is of method ensemble" in refused(first, mixed)
-    assert "it has no settings" in refused(first, second, "--tta.flip true")
+    assert "has no settings" in refused(first, second, "--tta.flip true")
     network = load_network(second)
     for key, value, said in (("inference_size", (32, 64), "inference size"), ("classes", None, "has the classes")):
         other = tmp_path / key
@@ -204,8 +204,8 @@ def test_what_cannot_be_an_ensemble_is_one_line(finetuned: Job, seeds: Path, mix
         assert said in refused(first, other)
     assert not out.exists()
     words = ("--config", finetuned.finetune_config, "--out", out)
-    assert "only ensemble takes more" in refuse("finetune --base", first, second, *words)
-    assert "without --config" in refuse("finetune --base", first, "--out", out)
+    assert "takes one folder at --base" in refuse("finetune --base", first, second, *words)
+    assert "there is no --config" in refuse("finetune --base", first, "--out", out)
     assert "Bayesian model" in refuse("finetune --base", mixed, *words)
 
 
