@@ -131,7 +131,7 @@ def test_features_are_the_outputs_of_the_layers_and_nothing_runs_behind_the_last
     assert [tuple(maps.shape) for maps in both] == [(2, 6, 4, 6), (2, 6, 2, 3)]
     with pytest.raises(InputError, match=r"no layer 'thrid'"):
         FeatureExtractor(network, ["thrid"])
-    with pytest.raises(InputError, match="'unused', which the network never calls"):
+    with pytest.raises(InputError, match="never calls its layer 'unused'"):
         FeatureExtractor(network, ["unused"])(images)
 
 
