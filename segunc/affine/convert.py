@@ -97,7 +97,7 @@ def convert(network: nn.Module) -> ConversionReport:
         )
     # Only now, so that an error above leaves the network untouched.
     for module, kind in kinds:
-        module.__class__ = with_mixin(StochasticSite, type(module), "Stochastic")
+        module.__class__ = with_mixin(StochasticSite, cast(Any, type(module)), "Stochastic")
         cast(StochasticSite, module).segunc_site = SiteState(kind)
     return ConversionReport(tuple(sites), tuple(left))
 

@@ -96,7 +96,7 @@ def convert_dropout(network: nn.Module) -> DropoutReport:
     for name in report.sites:
         module = network.get_submodule(name)
         if not isinstance(module, DropoutSite):
-            module.__class__ = with_mixin(DropoutSite, type(module), "Drawn")
+            module.__class__ = with_mixin(DropoutSite, cast(Any, type(module)), "Drawn")
             cast(Any, module).segunc_dropout = DropoutState()
     return report
 

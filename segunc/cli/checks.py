@@ -55,7 +55,8 @@ def _check_names(datasets: list[str], values: dict[str, Any]) -> None:
     if datasets or labels or anomaly_classes:
         from segunc.data.datasets import entry_of_labels
 
-        for name in datasets or [None]:
+        names: list[str | None] = [*datasets]
+        for name in names or [None]:
             entry = entry_of_labels(name, labels, anomaly_classes)
             if labels and entry is not None:
                 entry.label_map()

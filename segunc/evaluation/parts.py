@@ -126,7 +126,7 @@ class Part(ABC, Generic[State]):
 
     def combine(self, counts: Sequence[State]) -> State:
         """Add counts."""
-        return cast(Any, np.asarray(sum(cast(Any, counts)), np.int64))
+        return cast(State, np.asarray(sum(cast(Any, counts)), np.int64))
 
     def coarsen(self, counts: State) -> Counts:
         """Return counts in the form in which replicates are kept: whole numbers of a fixed shape that add."""
@@ -134,7 +134,7 @@ class Part(ABC, Generic[State]):
 
     def refine(self, coarse: Counts) -> State:
         """Return counts whose :meth:`coarsen` is ``coarse``; of counts by key :func:`values_of` gives the values."""
-        return cast(Any, coarse)
+        return cast(State, coarse)
 
 
 ArrayPart = Part[Counts]
