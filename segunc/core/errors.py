@@ -14,8 +14,8 @@ _NO_MEMORY = re.compile(
 """How torch, CUDA, oneDNN, OpenCV, C++ and the loader of libraries say so; they have no common exception."""
 _FLAG = re.compile(r"\b(?:segunc|pip|python|\w+\.py) [^;]*|--([a-z]\w*(?:[-.]\w+)*)")
 """A command that can be typed, or an option of the command line (its one group)."""
-LONGEST_GIVEN = 1000
-"""Characters of what was given that an error shows: a value in a file may be as long as the file."""
+MAX_MESSAGE_LENGTH = 1000
+"""Characters of a message that an error shows: a value in a file may be as long as the file."""
 
 
 class InputError(ValueError):
@@ -23,8 +23,6 @@ class InputError(ValueError):
 
     Args:
         message: what is wrong, one sentence without its full stop, with the value and the file that caused it.
-        expected: deprecated, part of the message.
-        remedy: deprecated, the hint.
         hint: what the user can do now, best as something that can be typed.
 
     Attributes:
@@ -32,30 +30,21 @@ class InputError(ValueError):
             the parameter, `frames_at_once`.
     """
 
-    def __init__(self, message: str, expected: str = "", remedy: str = "", *, hint: str = "") -> None:
-        self.given, self.expected, self.remedy, self.message, self.hint = message, expected, remedy, message, hint
-        shown = message if len(message) <= LONGEST_GIVEN else f"{message[:LONGEST_GIVEN]} ..."
-        if hint:
-            self.command_line = f"{shown.rstrip('.;')}. Hint: {hint.rstrip('.;')}"
-        else:
-            parts = (shown, expected and f"expected {expected}", remedy)
-            self.command_line = "; ".join(part.rstrip(".;") for part in parts if part)
+    def __init__(self, message: str, hint: str = "") -> None:
+        self.message, self.hint = message, hint
+        shown = message if len(message) <= MAX_MESSAGE_LENGTH else f"{message[:MAX_MESSAGE_LENGTH]} ..."
+        self.command_line = f"{shown.rstrip('.;')}. Hint: {hint.rstrip('.;')}" if hint else shown.rstrip(".;")
         super().__init__(
             _FLAG.sub(lambda found: f"`{found[1].replace('-', '_')}`" if found[1] else found[0], self.command_line)
         )
 
     def within(self, where: str) -> InputError:
         """Return the same error with the file, the setting or the frame where it happened in front: ``raise error.within(path) from error``."""
-        message = f"{where}: {self.message}"
-        return type(self)(message, self.expected, self.remedy, hint=self.hint)
+        return type(self)(f"{where}: {self.message}", self.hint)
 
-    def __reduce__(self) -> tuple[object, ...]:
-        # The default would hand the joined message back as `message` when a worker process raises.
-        return _remake, (type(self), self.message, self.expected, self.remedy, self.hint)
-
-
-def _remake(kind: type[InputError], message: str, expected: str, remedy: str, hint: str) -> InputError:
-    return kind(message, expected, remedy, hint=hint)
+    def __reduce__(self) -> tuple[type[InputError], tuple[str, str]]:
+        # The default would hand the whole text back as `message` when a worker process raises.
+        return type(self), (self.message, self.hint)
 
 
 class NotFiniteError(InputError):

@@ -54,13 +54,12 @@ def validation_nll(sampler: Sampler, data: Frames, frames: Sequence[int]) -> flo
         total -= float(chosen.clamp_min(torch.finfo(torch.float32).tiny).log().sum(dtype=torch.float64))
         pixels += int(valid.sum())
     if pixels == 0:
-        given = "the validation frames hold no labelled pixel"
-        raise InputError(given, "frames with labels", "check the validation split")
+        raise InputError("the validation frames hold no labelled pixel", hint="check the validation split")
     return total / pixels
 
 
 def select(nll: Callable[[float], float], grid: Sequence[float], name: str) -> tuple[float, dict[str, float]]:
-    """The value of ``grid`` with the lowest validation NLL, and the NLL of each.
+    """Return the value of ``grid`` with the lowest validation NLL, and the NLL of each.
 
     Args:
         nll: of a value; a :class:`NotFiniteError` counts as infinite.
@@ -70,7 +69,7 @@ def select(nll: Callable[[float], float], grid: Sequence[float], name: str) -> t
         InputError: an empty grid, or no candidate with a finite NLL.
     """
     if not grid:
-        raise InputError(f"an empty {name}_grid", "at least one candidate", f"give {name} or a grid")
+        raise InputError(f"{name}_grid is empty", hint=f"give {name} or a grid")
     results: dict[str, float] = {}
     for value in grid:
         try:
@@ -79,6 +78,5 @@ def select(nll: Callable[[float], float], grid: Sequence[float], name: str) -> t
             results[f"{value:g}"] = math.inf
     best = min(results, key=lambda key: results[key])
     if not math.isfinite(results[best]):
-        given = f"no {name} of {list(grid)} gives a finite validation NLL"
-        raise InputError(given, "smaller values", f"lower {name}_grid")
+        raise InputError(f"no {name} of {list(grid)} gives a finite validation NLL", hint=f"lower {name}_grid")
     return float(best), results

@@ -22,7 +22,7 @@ from segunc.core.errors import InputError, is_out_of_memory
         (RuntimeError("OpenCV(4.10) error: (-4:Insufficient memory) Failed to allocate 9 bytes in function"), True),
         (RuntimeError("memory format is not channels_last"), False),
         (RuntimeError("The size of tensor a must match"), False),
-        (InputError("a memory of 3", "none"), False),
+        (InputError("a memory of 3 is none"), False),
     ],
 )
 def test_a_lack_of_memory_is_known(error: Exception, is_one: bool) -> None:

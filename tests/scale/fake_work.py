@@ -57,4 +57,4 @@ def _killer() -> Callable[[Progress], None]:
 
 def no_work() -> FakeWork:
     """A worker that cannot start."""
-    raise InputError("input /data/drive.mp4 does not exist", "a video", "share the folder")
+    raise InputError("input /data/drive.mp4 does not exist", hint="share the folder")
