@@ -145,7 +145,7 @@ def test_a_member_runs_once_what_its_own_draws_have_in_common(members: int) -> N
     with ConvolutionRows() as watch:
         sampler(IMAGES)
     # The base network differs from every member at the first site; each member's first chunk computes the stem.
-    assert watch.rows == [2, 2, 2] + members * ([2, 2, 4] + [4])
+    assert watch.rows == [2, 2, 2] + members * [2, 2, 4, 4]
     assert_maps_of_a_plain_loop(sampler, IMAGES, scope="deep")
     for seed in (5, None):  # other draws for one call
         assert_maps_of_a_plain_loop(sampler, IMAGES, scope="deep", seed=seed)
