@@ -143,10 +143,10 @@ def test_a_frame_that_memory_does_not_suffice_for_fails_alone(
     groups = [frames()] if given else [[frame] for frame in frames()]  # the last bit depends on the size of a batch
     expected = [maps for group in groups for maps in computed(process, group)]
 
-    def limited(self: Engine, images: torch.Tensor, *rest: Any) -> Any:
+    def limited(self: Engine, images: torch.Tensor, *rest: Any, **watched: Any) -> Any:
         if images[0].max() == images[0].min():
             raise errors[-1]
-        return plain(self, images, *rest)
+        return plain(self, images, *rest, **watched)
 
     monkeypatch.setattr(Engine, "logits", limited)
     for error in (

@@ -272,7 +272,7 @@ def test_settings_that_cannot_be(given: dict[str, Any], said: str) -> None:
 def test_networks_that_cannot_be() -> None:
     with pytest.raises(InputError, match="1 draw is too few for 2 members"):
         next(draw_logits(*model(), IMAGES, 1))
-    with pytest.raises(InputError, match="unconverted"):
+    with pytest.raises(InputError, match="is not converted"):
         Sampler(small_network(), model()[1])
     pooled = nn.Sequential(nn.BatchNorm2d(3), nn.AdaptiveAvgPool2d(1), nn.Flatten())
     with pytest.raises(InputError, match="logits"):
