@@ -86,7 +86,9 @@ def load_model(folder: Path | str) -> Model:
     return model
 
 
-load = load_model
+def load(folder: Path | str) -> Model:
+    """Return the model in a folder, deterministic or Bayesian; see :func:`segunc.posteriors.files.load_model`."""
+    return load_model(folder)
 
 
 def load_posterior(folder: Path) -> Model:
