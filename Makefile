@@ -9,7 +9,7 @@ INSTALL := -m pip install --quiet --disable-pip-version-check --only-binary :all
 COMPILE = $(TOOLS)/bin/uv --no-config --quiet pip compile --universal --python-version 3.11 --default-index https://pypi.org/simple \
 	--generate-hashes --no-header --no-annotate $(UPGRADE)
 
-.PHONY: demo test check lock wheel audit clean
+.PHONY: demo test check docs lock wheel audit clean
 
 # The stamp is newer than what the environment was made from, or the environment is made again.
 $(VENV)/.installed: requirements.lock pyproject.toml
@@ -36,6 +36,10 @@ check: $(VENV)/.installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+docs: $(VENV)/.installed
+	$(BIN)/python -m sphinx -q -W -b html docs docs/_build
+	@echo "open docs/_build/index.html"
 
 lock: $(TOOLS)/.installed
 	$(COMPILE) pyproject.toml --extra dev -o requirements.lock >/dev/null

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import importlib.metadata
-from pathlib import Path
 from typing import Any
 
 from docutils import nodes
@@ -59,6 +58,12 @@ def _row(action: argparse.Action) -> str:
     return f"| {names}{value.replace('|', chr(92) + '|')} | {meaning} |"
 
 
+def fill_in_commands(app: Sphinx, name: str, source: list[str]) -> None:
+    """Replace the text of the page of commands, which holds a heading alone."""
+    if name == "reference/commands":
+        source[0] = commands_page()
+
+
 def to_repository(app: Sphinx, doctree: nodes.document, name: str) -> None:
     """Turn links that lead out of the documentation, to code and configurations, into plain text."""
     for node in list(doctree.findall(nodes.reference)):
@@ -67,7 +72,7 @@ def to_repository(app: Sphinx, doctree: nodes.document, name: str) -> None:
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
-    """Write the generated pages before the build, and mend links after it."""
-    (Path(__file__).parent / "reference" / "commands.md").write_text(commands_page(), encoding="utf-8")
+    """Fill in the page of commands as it is read, and mend links after the build."""
+    app.connect("source-read", fill_in_commands)
     app.connect("doctree-resolved", to_repository)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -34,7 +34,7 @@ from segunc.core.device import choose_precision, resolve_device
 from segunc.core.errors import InputError
 from segunc.core.files import write_json
 from segunc.networks.encoders import encoder_normalisation
-from segunc.networks.features import FeatureExtractor, Witness
+from segunc.networks.features import FeatureExtractor, SecondEncoder
 from segunc.options import PredictOptions, image_size
 from segunc.posteriors.files import load_model
 from segunc.sampling.density import FeatureDensity, Neighbours, unit_features
@@ -111,7 +111,7 @@ class Costs:
             )  # fmt: skip
             return lambda: sampler(image)
         if kind in ("encoder", "places"):
-            witness = Witness(rest, *encoder_normalisation(rest)).to(self.device)
+            witness = SecondEncoder(rest, *encoder_normalisation(rest)).to(self.device)
             extractor, count = FeatureExtractor(witness, [witness.deepest]), str(ENCODER_BANK)
         else:
             assert self.density is not None

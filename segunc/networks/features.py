@@ -34,7 +34,7 @@ def hooked(modules: Iterable[nn.Module], hook: Callable[..., None]) -> Iterator[
         yield
 
 
-class Witness(nn.Module):
+class SecondEncoder(nn.Module):
     """Hold the second encoder, one of timm beside the network, of images ``[n, 3, H, W]`` in 0..1; it is never trained.
 
     Args:

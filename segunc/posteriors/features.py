@@ -29,7 +29,7 @@ from segunc.core.registry import Registry
 from segunc.data.corruptions import Corruption
 from segunc.networks.build import bounded, weights_bytes
 from segunc.networks.encoders import encoder_normalisation, load_encoder_weights
-from segunc.networks.features import FeatureExtractor, Witness, deepest_layer
+from segunc.networks.features import FeatureExtractor, SecondEncoder, deepest_layer
 from segunc.networks.network import SegmentationNetwork
 from segunc.networks.weights import load_state, read_tensors
 from segunc.posteriors.fitting import fitted_on, frames_as_seen, load_for_fitting
@@ -161,7 +161,7 @@ class FeatureBank(Attachment):
             if self.encoder != OWN:
                 weights = {k.removeprefix(ENCODER): v for k, v in tensors.items() if k.startswith(ENCODER)}
                 with bounded({}, weights_bytes(weights)):
-                    second = Witness(self.encoder, self.mean, self.std)
+                    second = SecondEncoder(self.encoder, self.mean, self.std)
                 load_state(second, weights, str(path))
                 encoder = second.folded(self.layers).to(device)
             extractor = FeatureExtractor(encoder, self.layers, self.sizes)
@@ -300,7 +300,7 @@ class TrainingFeatures:
         tensors = {f"{i}.{name}": v for i, of_map in enumerate(self.maps) for name, v in of_map.tensors(once).items()}
         for fit in self.of_frames:
             tensors |= {fit.prefix + name: v for name, v in fit.tensors(torch.empty(0), once).items()}
-        if isinstance(self.encoder, Witness):
+        if isinstance(self.encoder, SecondEncoder):
             tensors |= {f"{ENCODER}{name}": v.cpu().contiguous() for name, v in self.encoder.state_dict().items()}
         return tensors
 
@@ -330,7 +330,7 @@ def _open_encoder(network: SegmentationNetwork, settings: FeaturesConfig, say: S
         )
     mean, std = encoder_normalisation(settings.encoder)
     pretrained = settings.weights == "imagenet"
-    second = Witness(settings.encoder, mean, std, pretrained=pretrained)
+    second = SecondEncoder(settings.encoder, mean, std, pretrained=pretrained)
     for note in () if pretrained else load_encoder_weights(second.encoder, settings.encoder, settings.weights):
         say(f"note: {note}")
     return second.to(next(network.parameters()).device).requires_grad_(False), second.deepest
@@ -357,7 +357,7 @@ def fit_features(
             features.add(image, torch.from_numpy(labels), len(names) - 1)
     tensors = features.tensors(say)
     mean, std = (), ()
-    if isinstance(features.encoder, Witness):
+    if isinstance(features.encoder, SecondEncoder):
         mean, std = (tuple(v.flatten().tolist()) for v in (features.encoder.mean, features.encoder.std))
     out.mkdir(parents=True, exist_ok=True)
     write_atomically(out / TENSORS, save(tensors))

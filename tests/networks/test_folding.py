@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from segunc.networks.features import FeatureExtractor, Witness, fold_norms
+from segunc.networks.features import FeatureExtractor, SecondEncoder, fold_norms
 from tests.affine.networks import randomise
 
 HALF = (0.5, 0.5, 0.5)
@@ -17,12 +17,12 @@ HALF = (0.5, 0.5, 0.5)
 @pytest.mark.parametrize("name", ["test_efficientnet", "resnet18", "mobilenetv3_small_050", "test_vit"])
 def test_an_encoder_of_timm(name: str) -> None:
     torch.manual_seed(0)
-    witness = randomise(Witness(name, HALF, HALF)).eval()
-    folded, images = witness.folded([witness.deepest]), torch.rand(2, 3, 64, 96)
-    assert (folded is witness) == (name == "test_vit")
+    second = randomise(SecondEncoder(name, HALF, HALF)).eval()
+    folded, images = second.folded([second.deepest]), torch.rand(2, 3, 64, 96)
+    assert (folded is second) == (name == "test_vit")
     assert not any(isinstance(module, nn.BatchNorm2d) for module in folded.modules())
     with torch.inference_mode():
-        (before,), (after,) = (FeatureExtractor(network, [witness.deepest])(images) for network in (witness, folded))
+        (before,), (after,) = (FeatureExtractor(network, [second.deepest])(images) for network in (second, folded))
     assert (before - after).abs().max() <= 1e-5 * before.abs().max()
 
 
@@ -81,9 +81,9 @@ class PreActivated(nn.Module):
 
 def test_a_witness_that_folding_would_change_stays_as_it_is() -> None:
     torch.manual_seed(0)
-    witness = Witness("test_efficientnet", HALF, HALF)
-    witness.encoder = randomise(PreActivated())
-    assert witness.folded(["encoder.whole"]) is witness
-    assert witness.folded(["encoder.norm"]) is not witness
-    witness = Witness("test_efficientnet", HALF, HALF)
-    assert witness.folded(["encoder.bn1.act"]) is not witness
+    second = SecondEncoder("test_efficientnet", HALF, HALF)
+    second.encoder = randomise(PreActivated())
+    assert second.folded(["encoder.whole"]) is second
+    assert second.folded(["encoder.norm"]) is not second
+    second = SecondEncoder("test_efficientnet", HALF, HALF)
+    assert second.folded(["encoder.bn1.act"]) is not second

@@ -26,7 +26,7 @@ from segunc.data.images import load_image
 from segunc.data.labels import label_map
 from segunc.data.module import SegmentationDataModule
 from segunc.networks.description import NetworkDescription
-from segunc.networks.features import FeatureExtractor, Witness, deepest_layer
+from segunc.networks.features import FeatureExtractor, SecondEncoder, deepest_layer
 from segunc.networks.network import SegmentationNetwork
 from segunc.posteriors.features import (
     FeatureBank,
@@ -137,10 +137,10 @@ def test_features_are_the_outputs_of_the_layers_and_nothing_runs_behind_the_last
 
 def test_tokens_of_patches_are_maps_too() -> None:
     torch.manual_seed(0)
-    witness = Witness("vit_tiny_patch16_224", HALF, HALF).eval()
-    assert witness.deepest == "encoder.blocks.11"
+    second = SecondEncoder("vit_tiny_patch16_224", HALF, HALF).eval()
+    assert second.deepest == "encoder.blocks.11"
     with torch.no_grad():
-        (maps,) = FeatureExtractor(witness, [witness.deepest])(torch.rand(1, 3, 70, 100))
+        (maps,) = FeatureExtractor(second, [second.deepest])(torch.rand(1, 3, 70, 100))
     assert maps.shape == (1, 192, 4, 6)
 
 
@@ -151,7 +151,7 @@ def test_the_deepest_layer_of_encoders() -> None:
         network = smp.FPN(name, encoder_weights=None)
         assert deepest_layer(network, network.encoder).startswith(f"encoder.{expected}")
     with pytest.raises(InputError, match="encoder 'hf_hub:them/theirs'"):
-        Witness("hf_hub:them/theirs", HALF, HALF)
+        SecondEncoder("hf_hub:them/theirs", HALF, HALF)
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,7 @@ from segunc.baselines.scores import (
 )
 from segunc.core.errors import InputError
 from segunc.networks.description import NetworkDescription
-from segunc.networks.features import FeatureExtractor, Witness
+from segunc.networks.features import FeatureExtractor, SecondEncoder
 from segunc.networks.network import SegmentationNetwork
 from segunc.sampling.density import FeatureDensity, Neighbours, guided_filter, unit_features
 from segunc.scores import EVIDENCE
@@ -283,7 +283,10 @@ def test_the_evidence_that_is_needed_is_at_the_size_of_the_frame(images: Tensor)
 
 def test_maps_without_a_place_or_of_other_features_are_one_line(images: Tensor) -> None:
     found = density(network(), images)
-    for small, layer in ((nn.Sequential(Beyond()), "0"), (Witness("vit_tiny_patch16_224", HALF, HALF), "encoder.norm")):
+    for small, layer in (
+        (nn.Sequential(Beyond()), "0"),
+        (SecondEncoder("vit_tiny_patch16_224", HALF, HALF), "encoder.norm"),
+    ):
         with pytest.raises(InputError, match="an image of 12 x 40 is smaller than the stride"):
             FeatureExtractor(small, [layer])(torch.zeros(1, 3, 12, 40))
     found.densities = [[Neighbours(random(4, 5))]] * 2
