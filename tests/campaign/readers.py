@@ -253,7 +253,7 @@ def read_checkpoint(root: Path, file: Path) -> Any:
 def configurations(world: World, folder: Path) -> list[Path]:
     """Those of a job, with a callback and a logger."""
     named = "callbacks: [{class_path: Timer, init_args: {duration: '00:01:00:00'}}], "
-    named += "logger: {class_path: CSVLogger, init_args: {save_dir: .}}"
+    named += "logger: tensorboard"
     sources = {"train.yaml": world.job.train_config, "tune.yaml": world.job.finetune_config}
     texts = {name: path.read_text().replace("trainer: {", f"trainer: {{{named}, ") for name, path in sources.items()}
     return of_text(texts)(world, folder)

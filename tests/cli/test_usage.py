@@ -88,7 +88,7 @@ def test_ctrl_c_is_one_line_and_130(
 
     example = VERBS[verb].splitlines()[0].split()
     monkeypatch.setattr(run, FUNCTIONS.get(verb, verb), interrupted)
-    monkeypatch.setattr("segunc.cli.main.check_paths", lambda options: None)  # the paths of the example are not here
+    monkeypatch.setattr("segunc.cli.main.check_options", lambda options: None)  # the paths of the example are not here
     assert main(example[1:]) == 130
     error = capsys.readouterr().err
     goes_on = "goes on from there" if verb in ("demo", "train", "finetune", "predict") else "begins again"
@@ -190,7 +190,7 @@ def test_what_the_system_refuses_is_said_in_its_words(
         raise error
 
     monkeypatch.setattr(run, verb, fail)
-    monkeypatch.setattr("segunc.cli.main.check_paths", lambda options: None)
+    monkeypatch.setattr("segunc.cli.main.check_options", lambda options: None)
     words = {"summary": ["--maps", "maps"], "predict": ["--model", "m", "--input", "in", "--out", "out"]}[verb]
     assert main([verb, *words]) == 1
     assert capsys.readouterr().err == f"segunc {verb}: {said} (--debug shows where)\n"

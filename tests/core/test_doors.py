@@ -20,7 +20,6 @@ from segunc.evaluation.results import load_results
 from segunc.frames.source import sampled_hash
 from segunc.maps.manifest import read_manifest
 from segunc.maps.score_files import read_score_file
-from segunc.maps.verdicts import read_verdicts
 from segunc.networks.weights import read_checkpoint, read_tensors
 from segunc.options import class_pairs
 from segunc.training.config import TrainConfig, parse_config
@@ -43,8 +42,6 @@ ALLOWED = {
     "gallery/page.py asset.read_bytes": OWN,
     "gallery/page.py (assets / 'index.html').read_text": OWN,
     "frames/video_writing.py av.open": "writes",
-    "gallery/video.py av.open": OWN,
-    "maps/score_files.py Image.open": FROM_BYTES,
     "maps/score_files.py h5py.File": FROM_BYTES,
     "maps/shards.py self.path.open": "appends",
     "maps/store.py self._log.open": "appends",
@@ -90,7 +87,6 @@ READERS: dict[str, tuple[str, Callable[[Path], Any]]] = {
     "tensors": ("x.safetensors", lambda path: read_tensors(path, "tensors", "")),
     "checkpoint": ("x.ckpt", read_checkpoint),
     "result": ("metrics.json", lambda path: load_results([path])),
-    "verdicts in CSV": ("verdicts.csv", lambda path: read_verdicts(path, "run", [])),
     "label map": ("map.csv", read_label_map),
     "configuration": ("train.yaml", lambda path: parse_config(TrainConfig, path, [])),
     "image": ("x.png", read_image),
@@ -142,14 +138,13 @@ TABLES = "id,name,train_id,red,green,blue\n0,road,0,1,2,3\n", "network,dataset\n
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
 def test_excels_byte_order_mark_changes_nothing_and_utf_16_is_refused(tmp_path: Path, encoding: str) -> None:
-    files = {"map.csv": TABLES[0], "pairs.csv": TABLES[1], "v.csv": "run,frame,verdict,note,time\nr,a,missed,,t\n"}
+    files = {"map.csv": TABLES[0], "pairs.csv": TABLES[1]}
     files |= {"x.json": '{"a": 1}', "train.yaml": "data:\n  dataset: toy\n  root: nowhere\n"}
     for name, text in files.items():
         (tmp_path / name).write_bytes(text.encode(encoding))
     read: list[tuple[Callable[[], Any], Any]] = [
         (lambda: read_label_map(tmp_path / "map.csv").classes, ("road",)),
         (lambda: class_pairs(str(tmp_path / "pairs.csv")), {"road": "street"}),
-        (lambda: [v.verdict for v in read_verdicts(tmp_path / "v.csv", "r", ["a"])], ["missed"]),
         (lambda: read_json(tmp_path / "x.json", "an object"), {"a": 1}),
         (lambda: parse_config(TrainConfig, tmp_path / "train.yaml", []).data["dataset"], "toy"),
         (lambda: read_rows(tmp_path / "pairs.csv")[0], ["network", "dataset"]),

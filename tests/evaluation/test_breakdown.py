@@ -15,7 +15,6 @@ from segunc.evaluation.labelled_frame import LabelledFrame
 from segunc.evaluation.parts import ByObject
 from segunc.evaluation.report import format_metrics
 from segunc.evaluation.resampling import Resampling, group_frames
-from segunc.gallery.description import metrics_tables
 from segunc.metrics.objects import ObjectBins
 from tests.metrics.test_objects import scene
 
@@ -78,21 +77,13 @@ def test_the_tables_show_the_bins_that_hold_objects() -> None:
     result = evaluator(
         FRAMES, by=[ObjectBins("size", (30, 1e5), ("0-30", "30-100000", "100000+"))], groups="^[a-z]+"
     ).result()
-    text, tables = format_metrics(result), {table["title"]: table for table in metrics_tables(result)}
+    text = format_metrics(result)
     sizes = result["scores"]["own"]["size"]
     assert "100000+" not in text
     assert sizes["100000+"]["auroc"] is None
     assert result["reasons"]["scores.own.size.100000+.auroc"] == "no labelled object belongs here"
     row = next(line for line in text.splitlines() if line.startswith("| 30-100000, own"))
     assert f"{sizes['30-100000']['found']:.4f}" in row
-    rows = tables["Anomaly detection by size"]["rows"]
-    assert [row["name"] for row in rows] == ["0-30, own", "30-100000, own"]
-    assert rows[0]["cells"][3] == {"value": sizes["0-30"]["found"]}
-    assert [row["name"] for row in tables["Anomaly detection by groups"]["rows"]] == [
-        "cone, own",
-        "cow, own",
-        "tyre, own",
-    ]
     assert {"size", "groups"} <= set(HIDDEN)  # a table of results shows them where they are asked for
 
 

@@ -20,7 +20,6 @@ from segunc.evaluation.flagged import Threshold, read_thresholds
 from segunc.evaluation.report import format_metrics
 from segunc.evaluation.resampling import Resampling
 from segunc.evaluation.results import load_results
-from segunc.gallery.description import metrics_tables
 from segunc.maps.encoding import decode_unit
 from segunc.scores import stored_as_codes
 from tests.evaluation.runs import CLASSES, make_run
@@ -108,7 +107,6 @@ def test_tables_and_comparisons_hold_it(tmp_path: Path) -> None:
     assert row.split()[5:-1:2] == [f"{found[key]:.4f}" for key in keys]
     assert f"{found['by_class']['road']:.4f}" in text
     assert "images corrupted by fog:3" in text
-    assert any(table["title"] == "Flagged at a threshold" for table in metrics_tables(result))
     (tmp_path / "a.json").write_text(json.dumps(result))
     (tmp_path / "b.json").write_text(json.dumps(evaluate({"entropy": Threshold(0.9)})))
     rows = {row.label: row for row in compare(load_results([tmp_path / "a.json", tmp_path / "b.json"])).rows}

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from segunc.core.errors import InputError
+from segunc.core.files import partial_of
 from segunc.exchange.export import FORMATS, ExportResult, export_maps, narrow
 from segunc.maps.encoding import score_keys
 from segunc.maps.reader import MapsReader
@@ -190,7 +191,7 @@ def test_the_same_export_again_gives_the_same_bytes(tmp_path: Path) -> None:
     # As a kill leaves it: one file missing, another half-written beside its name.
     first = min(files)
     first.unlink()
-    (first.parent / f".{first.name}.segunc-partial").write_bytes(b"half")
+    partial_of(first).write_bytes(b"half")
     smiyc(maps, tmp_path / "out")
     assert {path: path.read_bytes() for path in (tmp_path / "out").rglob("*.hdf5")} == files
     assert [path.name for path in first.parent.iterdir() if path.name.startswith(".")] == []

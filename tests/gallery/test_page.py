@@ -140,7 +140,7 @@ def test_the_verb_writes_a_page_and_imports_verdicts(
     for more, said in (
         (["--import", str(path), "--out", str(tmp_path)], "is no review page of the maps"),
         ([], "the page has no place"),
-        (["--labels", str(scene.labels), "--out", str(out)], "--labels without the data set"),
+        (["--labels", str(scene.labels), "--out", str(out)], "nothing says which values of --labels are which classes"),
     ):
         assert main([*words, *more]) == 2
         assert said in capsys.readouterr().err

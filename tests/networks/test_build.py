@@ -45,6 +45,14 @@ def test_odd_sizes_come_back_and_sizes_of_the_stride_reach_the_body_untouched(
         assert torch.equal(network(images), network.body((images - network.mean) / network.std))
 
 
+def test_the_same_seed_builds_the_same_network() -> None:
+    states = []
+    for _ in range(2):
+        torch.manual_seed(5)
+        states.append(build_network(describe("Unet", "mobilenet_v2")).state_dict())
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+
+
 def test_padding_repeats_the_border_and_the_crop_takes_it_away() -> None:
     network = build_network(describe("FPN", "mobilenet_v2", decoder_pyramid_channels=32)).eval()
     images = torch.rand(1, 3, 60, 64)

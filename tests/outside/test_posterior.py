@@ -69,7 +69,7 @@ def test_a_setting_out_of_range_and_a_taken_name_are_one_line(
         tmp_path / "m",
     ]
     assert main([*map(str, words), "--uniform_noise.width", "0"]) == 2
-    assert "uniform_noise.width 0.0 is not a number above 0" in capsys.readouterr().err
+    assert "uniform_noise: width 0.0 is not a number above 0" in capsys.readouterr().err
     with pytest.raises(InputError, match="a method 'abnn' already"):
         METHODS.register("abnn", METHODS["uniform-noise"])
 

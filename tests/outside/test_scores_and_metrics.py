@@ -104,7 +104,7 @@ def test_a_foreign_score_goes_through_every_verb(
     assert run("overlay", "--maps", maps, "--out", tmp_path / "figures", "--score", "margin,logit-spread") == 0
     assert len(list((tmp_path / "figures" / "overlay-margin").rglob("*.png"))) == len(reader.frames)
     shown = ("--out", tmp_path / "page", "--scores", "all")
-    assert run("review", "--maps", maps, *shown, "--metrics", tmp_path / "metrics.json") == 0
+    assert run("review", "--maps", maps, *shown) == 0
     page = "".join(path.read_text() for path in (tmp_path / "page").rglob("*.js"))
     assert score.MARGIN.unit in page
     assert ">= 0.8" in page
@@ -123,9 +123,9 @@ def test_maps_of_a_score_that_nobody_registers_are_refused_and_of_another_tool_a
         ("review", "--maps", maps, "--out", tmp_path / "page"),
     ):
         assert run(*words) == 2
-        assert "no score 'margin'. Hint: choose one of msp" in capsys.readouterr().err
+        assert "names the score 'margin', which is not known" in capsys.readouterr().err
     assert predict(trained, tmp_path / "more") == 2
-    assert "no score 'margin'. Hint: choose one of msp" in capsys.readouterr().err
+    assert "names the score 'margin', which is not known" in capsys.readouterr().err
     for name in ("entropy", "margin"):
         shutil.copytree(maps / name, tmp_path / "theirs" / name)
     assert run("evaluate", "--maps", tmp_path / "theirs", *labels) == 0

@@ -332,7 +332,7 @@ def test_a_copy_of_the_model_has_its_bank(base: Job, tmp_path: Path) -> None:
         ({"sizes": [1e300]}, "sizes 1e"),
         ({"scores": ["entropy"]}, "made of no features.*knn, gmm"),
         ({"scores": ["scale-energy"], "layers": ["body.encoder"]}, "play no part for scale-energy"),
-        ({"scores": ["gmm"]}, "features with a class for a covariance of 1280 numbers"),
+        ({"scores": ["gmm"]}, "features with a class are too few for a covariance of 1280 numbers"),
     ],
 )
 def test_bad_input_is_one_line(base: Job, weights: Path, tmp_path: Path, options: dict[str, Any], said: str) -> None:

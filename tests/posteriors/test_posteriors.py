@@ -190,8 +190,7 @@ def recorded(method: str, **record: str) -> Posterior:
     ("make", "said"),
     [
         (lambda: MeanField(MEAN, -MEAN.abs()), "sigma"),
-        (lambda: Swag(MEAN, rand(2, 16), rand(1, 2, 16)), "1 snapshots; expected at least 2"),
-        (lambda: Laplace(MEAN, rand(2, 16)), "for a block Fisher"),
+        (lambda: Swag(MEAN, rand(2, 16), rand(1, 2, 16)), "at least 2 snapshots, not 1"),
         (lambda: Prior(effective_pixels=float("nan")), "effective_pixels nan"),
         (lambda: ABNNPosterior(MEAN, MEAN, float("nan")), "alpha nan"),
         (lambda: ABNNPosterior(MEAN, MEAN[:1], 0.1), r"not both \[M, T\]"),

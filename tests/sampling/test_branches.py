@@ -199,7 +199,7 @@ def test_too_few_draws_and_mixtures_that_cannot_be() -> None:
     for network, posterior in ((members[0].network, Ensemble(members)), (members[1].network, augmented)):
         with pytest.raises(InputError, match="3 draws are too few for 4 members"):
             Sampler(network, posterior, draws=3)
-    with pytest.raises(InputError, match="augmentation of a model that has it already"):
+    with pytest.raises(InputError, match="has test-time augmentation already"):
         TestTimeAugmentation(augmented)
     for scales in ((), (0.0,), (float("nan"),)):
         with pytest.raises(InputError, match="scales"):

@@ -13,14 +13,13 @@ from lightning.pytorch.loggers import CSVLogger
 from segunc.cli.main import main
 from segunc.core.errors import InputError
 from segunc.training.base import make_trainer
-from segunc.training.loggers import log_numbers, make_callback, run_loggers
+from segunc.training.loggers import make_callback, named_logger, run_loggers
 from tests.conftest import Job
 
 STOPPING = {
     "class_path": "lightning.pytorch.callbacks.EarlyStopping",
     "init_args": {"monitor": "val/loss", "patience": 3},
 }
-NUMBERS = {"scores": {"entropy": {"auroc": 0.75, "reason": None}}, "frames": 4, "scored": True}
 
 
 def test_loggers_and_callbacks_are_objects_or_names(tmp_path: Path) -> None:
@@ -59,7 +58,9 @@ def test_numbers_are_logged_without_a_connection(
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_SILENT", "true")
     pytest.importorskip(name)
-    log_numbers(name, tmp_path, NUMBERS)
+    logger = named_logger(name, tmp_path)
+    logger.log_metrics({"val/miou": 0.75})
+    logger.finalize("success")
     if name == "wandb":
         __import__("wandb").finish()
     assert list(tmp_path.rglob(pattern))

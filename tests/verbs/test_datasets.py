@@ -83,7 +83,7 @@ def test_maps_are_scored_by_the_files_of_the_data_set(tmp_path: Path, capsys: py
     assert result["scores"]["entropy"]["pooled"]["auroc"] == 1.0
     assert result["segmentation"]["miou"] == 1.0
     assert main([*map(str, ("evaluate", *words, "--labels", root, "--out", tmp_path / "m.json"))]) == 2
-    assert "give one or the other" in capsys.readouterr().err
+    assert "--root goes with --dataset" in capsys.readouterr().err
     assert main([*map(str, ("evaluate", "--maps", maps, "--anomaly-class", "car", "--out", tmp_path / "m.json"))]) == 2
     assert "--anomaly-class needs the data set" in capsys.readouterr().err
 

@@ -58,7 +58,9 @@ def test_what_cannot_be_repaired_says_so(
     path.write_text(json.dumps(seal({k: v for k, v in json.loads(whole).items() if k not in ("sha256", "command")})))
     sorted((out / "entropy").rglob("*.png"))[0].unlink()
     assert main(["doctor", "--maps", str(out), "--repair"]) == 2
-    assert "records no command; expected one of this version; run its predict command again" in capsys.readouterr().err
+    assert (
+        "records no command of this version of segunc. Hint: run its predict command again" in capsys.readouterr().err
+    )
     assert main(["doctor", "--maps", str(tmp_path)]) == 1
     assert main(["doctor", "--maps", str(finetuned.frames)]) == 2
     assert "holds no manifest.json" in capsys.readouterr().err

@@ -117,7 +117,7 @@ def test_augmentation_of_a_deterministic_network(trained: Job, tmp_path: Path) -
     assert 0 < flip != scales > 1e-6
     assert "the uncertainty is alive" in succeed("doctor --model", tmp_path / "scales", SMALL).stdout
     words = ("--model", tmp_path / "flip", "--input", trained.frames, "--out", tmp_path / "maps", FAST)
-    assert "--scope decoder with the method tta" in refuse("predict --scope decoder", *words)
+    assert "--scope decoder has no effect on this model: its method is tta" in refuse("predict --scope decoder", *words)
 
 
 def test_own_dropout_and_norm_sites(trained: Job, tmp_path: Path) -> None:
@@ -174,7 +174,7 @@ def test_what_cannot_be_an_ensemble_is_one_line(finetuned: Job, seeds: Path, mix
     assert "at least two model folders" in refused(first)
     assert "is the same model as" in refused(first, finetuned.base)
     assert "holds several networks (ensemble)" in refused(first, mixed)
-    assert "it has no settings" in refused(first, second, "--tta.flip true")
+    assert "--method ensemble has no settings" in refused(first, second, "--tta.flip true")
     network = load_network(second)
     for key, value, said in (("inference_size", (32, 64), "inference size"), ("classes", None, "has the classes")):
         other = tmp_path / key

@@ -77,7 +77,7 @@ def test_blocks_of_time_are_resampled(finetuned: Job, tmp_path: Path) -> None:
     shutil.rmtree(out.parent / "foreign", ignore_errors=True)
     shutil.copytree(maps / "entropy", out.parent / "foreign" / "entropy")
     said = refuse("evaluate --maps", out.parent / "foreign", "--anomaly-labels", labels, "--out", out, "--resample 10s")
-    assert "no time of the frame 000000 is known; expected maps of a video" in said
+    assert "needs maps of a video, but no time of the frame 000000 is known" in said
 
 
 def test_a_video_without_a_frame_count(finetuned: Job, tmp_path: Path) -> None:
