@@ -8,6 +8,7 @@ import errno
 import hashlib
 import io
 import json
+import math
 import os
 import re
 import shutil
@@ -355,8 +356,14 @@ def read_array(data: bytes) -> Any:
     hold."""
     import numpy as np
 
+    stream = io.BytesIO(data)
+    readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
     try:
-        array = np.load(io.BytesIO(data), allow_pickle=False)  # room that is claimed and not filled takes no memory
+        shape, _, kind = readers[np.lib.format.read_magic(stream)](stream)
+        if min(shape, default=0) < 0 or math.prod(shape) * max(kind.itemsize, 1) > len(data):
+            raise ValueError(f"it claims the shape {shape} in {len(data)} bytes")
+        stream.seek(0)
+        array = np.load(stream, allow_pickle=False)
         if array.dtype.kind == "U":
             array.tolist()  # numpy reads numbers that are no characters, and fails where they are first used
         return array

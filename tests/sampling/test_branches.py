@@ -204,7 +204,7 @@ def test_too_few_draws_and_mixtures_that_cannot_be() -> None:
     for scales in ((), (0.0,), (float("nan"),)):
         with pytest.raises(InputError, match="scales"):
             TestTimeAugmentation(Deterministic(), scales)
-    with pytest.raises(InputError, match="ensemble of 1 network"):
+    with pytest.raises(InputError, match="at least 2 networks and has 1"):
         Ensemble(members[:1])
     mixed = Ensemble([Branch(network, Deterministic()) for network in (plain(0), nn.Conv2d(3, 5, 1))])
     with pytest.raises(InputError, match=r"\(4, 24, 32\) and \(5, 24, 32\)"):
