@@ -28,7 +28,7 @@ FLOORS = (
     {"__main__"},
 )
 """From the ground up. A room imports rooms of lower floors and, where these import nothing of it, of its own."""
-MOST_LINES, MOST_FILES = 32_800, 190
+MOST_LINES, MOST_FILES = 29_602, 186
 """The aim is 24,500 lines. A feature pays for its lines by a deletion; the number is never raised."""
 
 

@@ -41,7 +41,7 @@ SMALL = {
     "abnn": ["--abnn.alpha", 0.1, "--abnn.max_steps", 1, "--abnn.epochs", 1],
     "decoder-ensemble": ["--decoder_ensemble.max_steps", 1],
     "deterministic": ["--deterministic.max_steps", 1, "--deterministic.epochs", 1],
-    "hmc": ["--hmc.warmup", 1, "--hmc.samples", 2, "--hmc.max_steps", 1],
+    "hmc": ["--hmc.warmup", 1, "--hmc.samples", 2],
     "laplace": ["--laplace.images", 8, "--laplace.selection_frames", 1, "--laplace.selection_draws", 1],
     "mc-dropout": ["--mc_dropout.selection_frames", 1, "--mc_dropout.selection_draws", 1],
     "sghmc": ["--sghmc.cycle_steps", 2, "--sghmc.states_per_cycle", 1],

@@ -31,8 +31,8 @@ def resolve_device(text: str) -> torch.device:
 
 
 DEPTHWISE = 0.02
-"""Share of depthwise multiply-adds above which a CPU computes in float32. On such light networks bfloat16 changes probabilities by up to
-0.1, and it gains little or loses: float32's seconds over bfloat16's are 1.7 for a pass of EfficientNet-Lite0 (share .057) with AMX, 0.9
+"""Share of depthwise multiply-adds above which a CPU computes in float32. Such light networks lose most by the
+rounding of bfloat16, and gain little or nothing in time: float32's seconds over bfloat16's are 1.7 for a pass of EfficientNet-Lite0 (share .057) with AMX, 0.9
 without, 0.8 and 0.6 for a training step; with ResNet-18 (.003) 3.1 for a pass and 2.3 for a step (tools/compare_precision.py of a2e48dd)."""
 
 
