@@ -32,7 +32,7 @@ def resolve_device(text: str) -> torch.device:
 
 DEPTHWISE = 0.02
 """Share of depthwise multiply-adds above which a CPU computes in float32. Such light networks lose most by the
-rounding of bfloat16, and gain little or nothing in time: float32's seconds over bfloat16's are 1.7 for a pass of EfficientNet-Lite0 (share .057) with AMX, 0.9
+rounding of bfloat16, and gain less time: float32's seconds over bfloat16's are 1.7 for a pass of EfficientNet-Lite0 (share .057) with AMX, 0.9
 without, 0.8 and 0.6 for a training step; with ResNet-18 (.003) 3.1 for a pass and 2.3 for a step (tools/compare_precision.py of a2e48dd)."""
 
 
