@@ -20,7 +20,7 @@ REESTIMATED = "data: {dataset: toy, root: nowhere}\nabnn: {members: 2, statistic
 SHORTER = [
     (r" \(choose from .*?\)", ""),
     (r"the \d+ CUDA devices", "the N CUDA devices"),
-    (r" names are: .*?;", " names;"),
+    (r" names are: [a-z, ]*\.", " names."),
 ]
 """What another version of Python, another machine or another process says otherwise."""
 
