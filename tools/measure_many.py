@@ -139,7 +139,7 @@ def main() -> None:
     parser.add_argument("--frames", default="2000,20000", metavar="N,M")
     parser.add_argument("--root", type=Path, required=True, metavar="DIR", help="an empty folder, on one file system")
     parser.add_argument("--out", type=Path, metavar="JSON")
-    parser.add_argument("--steps", default=",".join(STEPS), help=f"of {', '.join(STEPS)}")
+    parser.add_argument("--steps", default=",".join(STEPS), help=f"of {', '.join(STEPS)}".replace("%", "%%"))
     parser.add_argument("--one", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.one:
