@@ -11,61 +11,32 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from segunc import options
-from segunc.cli import run
-from segunc.cli.checks import check_options
-from segunc.cli.parser import Parser, add_options, parsed
+from segunc.cli.parser import Parser, add_options, check_options, parsed
+from segunc.cli.run import run
 from segunc.core.errors import InputError, NoteWarning, PartialFailure, is_out_of_memory
 from segunc.core.terminal import say
 
 VERBS = {
     "demo": "segunc demo --out demo",
-    "import": (
-        "segunc import torchvision:deeplabv3_resnet50 --weights deeplab.pth --classes cityscapes --out runs/deeplab\n"
-        "  segunc import transformers:nvidia/segformer-b0-finetuned-cityscapes-768-768 --out runs/segformer\n"
-        "  segunc import python:my_networks.unet:build --trust --weights unet.pt --classes road,car,sky --mean 0,0,0 --std 1,1,1 "
-        "--out runs/unet"
-    ),
+    "import": "segunc import torchvision:deeplabv3_resnet50 --weights deeplab.pth --classes cityscapes --out runs/deeplab\n"
+    "  segunc import python:my_networks.unet:build --trust --weights unet.pt --classes road,car --mean 0,0,0 --std 1,1,1 --out unet",
     "train": "segunc train --config configs/camvid_lite0.yaml --data.root data/camvid --out runs/camvid",
-    "finetune": (
-        "segunc finetune --base runs/camvid --config configs/camvid_abnn.yaml --data.root data/camvid --out runs/camvid-abnn"
-    ),
-    "predict": (
-        "segunc predict --model runs/camvid-abnn --input drive.mp4 --out maps --overlay\n"
-        "  segunc predict --model runs/camvid-abnn --input monday.mp4 tuesday/ --every 5 --shard 1/4 --out maps\n"
-        "  segunc predict --model runs/camvid-abnn --input frames/ --out maps --engine ray --ray-address auto --workers 16"
-    ),
-    "evaluate": (
-        "segunc evaluate --maps maps --anomaly-labels labels --groups ^[a-z_]+ --out metrics.json\n"
-        "  segunc evaluate --model runs/camvid-abnn --dataset camvid --root data/camvid --split test --flag metrics.json:0.8 "
-        "--out camvid.json\n"
-        "  segunc evaluate --model runs/cityscapes --dataset camvid --root data/camvid "
-        "--map-classes road=road,sidewalk=pavement,car=car,truck=car --out metrics.json"
-    ),
-    "review": (
-        "segunc review --maps maps --anomaly-labels masks --out review\n"
-        "  segunc review --maps maps --labels labels --dataset cityscapes --compare other-maps --out review\n"
-        "  segunc review --import verdicts.json --maps maps --out review"
-    ),
+    "finetune": "segunc finetune --base runs/camvid --config configs/camvid_abnn.yaml --data.root data/camvid --out runs/abnn",
+    "predict": "segunc predict --model runs/abnn --input drive.mp4 --out maps --overlay\n"
+    "  segunc predict --model runs/abnn --input monday.mp4 tuesday/ --every 5 --shard 1/4 --out maps",
+    "evaluate": "segunc evaluate --maps maps --anomaly-labels labels --groups ^[a-z_]+ --out metrics.json\n"
+    "  segunc evaluate --model runs/abnn --dataset camvid --root data/camvid --split test --out camvid.json",
+    "review": "segunc review --maps maps --anomaly-labels masks --out review\n"
+    "  segunc review --import verdicts.json --maps maps --out review",
     "summary": "segunc summary --maps maps --score entropy --statistic p99 --apart 10 --out summary.csv",
-    "overlay": (
-        "segunc overlay --maps maps --out figures --score epistemic --frames 'night/*' --theme light\n"
-        "  segunc overlay --maps maps --out figures --panel --anomaly-labels masks\n"
-        "  segunc overlay --maps maps --out figures --panel --score entropy,epistemic --video"
-    ),
-    "export": (
-        "segunc export --maps maps --score entropy --to smiyc --method MyNet --dataset AnomalyTrack-all --out outputs\n"
-        "  segunc export --maps maps --score entropy --to fishyscapes --out outputs"
-    ),
-    "compare": (
-        "segunc compare abnn.json base.json --baseline base.json --out table.md\n"
-        "  segunc compare metrics.json --scores entropy,deterministic-msp\n"
-        "  segunc compare base.json abnn.json --scores base:msp,abnn:entropy --baseline base:msp"
-    ),
-    "doctor": ("segunc doctor --model runs/camvid-abnn --image frame.png\n  segunc doctor --maps maps --repair"),
+    "overlay": "segunc overlay --maps maps --out figures --score epistemic --frames 'night/*' --theme light\n"
+    "  segunc overlay --maps maps --out figures --panel --score entropy,epistemic --video",
+    "export": "segunc export --maps maps --score entropy --to smiyc --method MyNet --dataset AnomalyTrack-all --out outputs",
+    "compare": "segunc compare abnn.json base.json --baseline base.json --out table.md\n"
+    "  segunc compare base.json abnn.json --scores base:msp,abnn:entropy --baseline base:msp",
+    "doctor": "segunc doctor --model runs/abnn --image frame.png\n  segunc doctor --maps maps --repair",
 }
 """Examples of each verb, one a line."""
-FUNCTIONS = {"import": "import_network"}
-"""Functions of verbs whose name is a word of Python."""
 TRAINING = ("train", "finetune")
 """Verbs with a configuration."""
 RESUMED = ("demo", *TRAINING, "predict")
@@ -81,18 +52,15 @@ def options_of(verb: str) -> type:
     return options_type
 
 
-class ConfigurationHelp(argparse.Action):
+class ConfigurationHelp(argparse._HelpAction):
     """Print the help of a verb, and then the keys of its configuration: of the method that is named before ``--help``, or of the usual one."""
-
-    def __init__(self, option_strings: Sequence[str], **more: Any) -> None:
-        super().__init__(option_strings, **{**more, "nargs": 0})
 
     def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, *_: Any) -> NoReturn:
         from segunc.verbs.training import keys_help
 
         parser.print_help()
         say(f"\n{keys_help(getattr(namespace, 'method', None))}")
-        parser.exit()
+        raise SystemExit(0)
 
 
 def build_parser() -> Parser:
@@ -136,15 +104,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error(f"unrecognised arguments: {' '.join(rest)}")
     # albumentations would ask a server for news on import, and Lightning would advertise.
     os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")
-    kept = (
-        f"what is finished is kept, and the same command {'goes on from there' if verb in RESUMED else 'begins again'}"
-    )
+    again = "goes on from there" if verb in RESUMED else "begins again"
+    kept = f"what is finished is kept, and the same command {again}"
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning
             asked = parsed(options_of(verb), arguments, **({"settings": rest} if verb in TRAINING else {}))
             check_options(asked)
-            getattr(run, FUNCTIONS.get(verb, verb))(asked)
+            run(verb, asked)
         sys.stdout.flush()
         return 0
     except BrokenPipeError:  # as `| head` leaves it; what Python would still write has nowhere to go

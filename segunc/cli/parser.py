@@ -1,18 +1,23 @@
-"""Make argparse's options from the dataclass of a verb's options, and read them back."""
+"""Make argparse's options from the dataclass of a verb's options, read them back, and check them before a verb imports torch."""
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import glob
 import importlib
+import re
 import sys
 from collections.abc import Callable, Sequence
+from itertools import pairwise
+from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, NoReturn, Union, get_args, get_origin, get_type_hints
 
 from segunc.core.bounds import meanings
+from segunc.core.errors import InputError
 from segunc.core.terminal import say, visible
-from segunc.options import GROUPS
+from segunc.options import GROUPS, parts_of, several
 
 
 class Parser(argparse.ArgumentParser):
@@ -56,7 +61,7 @@ def command_line(options: Any, *, but: str) -> str:
     for field in _fields(type(options)):
         value = getattr(options, field.name)
         if field.name != but and value != _default(field):
-            words += flags_of(field)[:1] if value is True else [*flags_of(field)[:1], str(value)]
+            words += [_flags(field)[0], *([] if value is True else [str(value)])]
     for key, value in getattr(options, "settings", {}).items():
         words += [f"--{key}", value]
     return " ".join(words)
@@ -68,8 +73,7 @@ def _fields(options: type) -> list[dataclasses.Field[Any]]:
     return sorted(fields, key=lambda field: field.name not in options.__annotations__)
 
 
-def flags_of(field: dataclasses.Field[Any]) -> tuple[str, ...]:
-    """Return the names of an option on the command line."""
+def _flags(field: dataclasses.Field[Any]) -> tuple[str, ...]:
     flags: tuple[str, ...] = field.metadata.get("flags", (f"--{field.name.replace('_', '-')}",))
     return flags
 
@@ -90,7 +94,7 @@ def _argument(
     field: dataclasses.Field[Any], kind: Any, placeholder: str, about: str
 ) -> tuple[tuple[str, ...], dict[str, Any]]:
     """Return names and settings of an option for argparse's ``add_argument``."""
-    flags, default = flags_of(field), _default(field)
+    flags, default = _flags(field), _default(field)
     settings: dict[str, Any] = {"help": about.replace("%", "%%"), **field.metadata}
     settings.pop("flags", None)
     if placeholder:
@@ -110,3 +114,43 @@ def _argument(
         return flags, settings
     required = {"required": True} if default is dataclasses.MISSING else {"default": default}
     return flags, {**settings, "dest": field.name, **({"action": "store_true"} if kind is bool else required)}
+
+
+def check_options(options: Any) -> None:
+    """Raise InputError where a path of a verb's options does not exist, or a name is in no table. Verbs check again what they use."""
+    hints = get_type_hints(type(options), include_extras=True)
+    values = {field.name: getattr(options, field.name) for field in dataclasses.fields(options)}
+    for field in dataclasses.fields(options):
+        kinds = {"folder", "file"}.intersection(map(str, parts_of(hints[field.name])))
+        if field.name == "input" or (kinds and field.name not in ("out", "plots")):
+            for name in several(values[field.name] or ()):
+                if field.name != "input" or not glob.has_magic(str(name)):
+                    _check_path(_flags(field)[0], str(name), folder="folder" in kinds)
+    words = [part for word in values.get("settings") or () for part in word.split("=", 1 if word[:2] == "--" else 0)]
+    settings = dict(pairwise(words))
+    if root := settings.get("--data.root"):
+        _check_path("--data.root", root, folder=True)
+    if not re.fullmatch(r"auto|cpu|cuda(:\d{1,6})?", device := values.get("device", "auto"), re.ASCII):
+        raise InputError(f"--device {device} is no device", hint="choose auto, cpu, cuda or cuda:N")
+    dataset = settings.get("--data.dataset")
+    if values.get("to") != "smiyc":  # whose data sets have names of their own
+        dataset = dataset or values.get("dataset")
+    labels, anomaly_classes = values.get("label_map"), values.get("anomaly_class") or ()
+    if dataset or labels or anomaly_classes:
+        from segunc.data.datasets import entry_of_labels
+
+        entry = entry_of_labels(dataset, labels, anomaly_classes)
+        if labels and entry is not None:
+            entry.label_map()
+    if values.get("scores") and values.get("model"):
+        from segunc.scores import check_scores
+
+        check_scores(values["scores"])
+
+
+def _check_path(flag: str, name: str, *, folder: bool) -> None:
+    path = Path(name).expanduser()
+    if not path.exists():
+        raise InputError(f"{flag} {path} does not exist", hint="check the path")
+    if folder and not path.is_dir():
+        raise InputError(f"{flag} {path} is no folder", hint="check the path")

@@ -28,6 +28,14 @@ class Progress:
     seconds: float
     state: str = ""
 
+    @property
+    def done(self) -> int:
+        return self.skipped + self.finished + self.failed
+
+    @property
+    def postfix(self) -> str:
+        return ", ".join(filter(None, [f"{self.failed} failed" if self.failed else "", self.state]))
+
 
 class ConsoleProgress:
     """Show :class:`Progress` on a stream: tqdm's bar on a terminal, elsewhere a line every ``interval`` s.
@@ -64,7 +72,14 @@ class ConsoleProgress:
         if self._quiet:
             return
         if self._stream.isatty():
-            self._advance_bar(progress)
+            if self._bar is None:
+                from tqdm import tqdm
+
+                # `initial` keeps frames of an earlier run out of the rate.
+                settings = {"total": progress.total, "initial": progress.skipped, "desc": visible(self._label) or None}
+                self._bar = tqdm(unit=self._unit, file=self._stream, dynamic_ncols=True, **settings)
+            self._bar.set_postfix_str(visible(progress.postfix), refresh=False)
+            self._bar.update(progress.done - self._bar.n)
             return
         self._unprinted = progress
         if time.monotonic() - self._last >= self._interval:
@@ -107,31 +122,17 @@ class ConsoleProgress:
             self.say(describe(self._unprinted, self._unit))
         self._unprinted = None
 
-    def _advance_bar(self, progress: Progress) -> None:
-        if self._bar is None:
-            from tqdm import tqdm
-
-            # `initial` keeps frames of an earlier run out of the rate.
-            settings = {"total": progress.total, "initial": progress.skipped, "desc": visible(self._label) or None}
-            self._bar = tqdm(unit=self._unit, file=self._stream, dynamic_ncols=True, **settings)
-        failed = [f"{progress.failed} failed"] if progress.failed else []
-        self._bar.set_postfix_str(visible(", ".join([*failed, progress.state])), refresh=False)
-        self._bar.update(progress.skipped + progress.finished + progress.failed - self._bar.n)
-
 
 def describe(progress: Progress, unit: str = "frame") -> str:
     """Return one line: frames done of how many, frames a second of this run, time left, failures and the state."""
-    now = progress.finished + progress.failed
-    done = progress.skipped + now
-    rate = now / progress.seconds if progress.seconds > 0 else 0.0
-    of = f" of {progress.total}" if progress.total is not None else ""
-    parts = [f"{done}{of} {unit}s", f"{rate:.2f} {unit}s/s"]
-    if progress.total is not None and rate > 0 and progress.total > done:
-        minutes, seconds = divmod(round((progress.total - done) / rate), 60)
-        hours, minutes = divmod(minutes, 60)
-        parts.append(f"{hours}:{minutes:02d}:{seconds:02d} left" if hours else f"{minutes}:{seconds:02d} left")
-    failed = f"{progress.failed} failed" if progress.failed else ""
-    return ", ".join(part for part in (*parts, failed, progress.state) if part)
+    from tqdm import tqdm
+
+    ending = (
+        " of {total_fmt}{unit}, {rate_noinv_fmt}, {remaining} left" if progress.total else "{unit}, {rate_noinv_fmt}"
+    )
+    settings: dict[str, Any] = {"unit": f" {unit}s", "initial": progress.skipped, "postfix": progress.postfix}
+    settings["bar_format"] = "{n_fmt}" + ending + "{postfix}"
+    return str(tqdm.format_meter(progress.done, progress.total, progress.seconds, **settings)).replace("  ", " ")
 
 
 @contextlib.contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -12,7 +13,7 @@ from segunc.affine.branches import branches_of
 from segunc.affine.draws import AffineLayout, in_scope
 from segunc.affine.noise import DEFAULT_SCHEME
 from segunc.core.device import choose_precision, resolve_device
-from segunc.core.errors import InputError
+from segunc.core.errors import InputError, NoteWarning
 from segunc.frames.source import FrameSource
 from segunc.networks.description import NetworkDescription
 from segunc.networks.network import SegmentationNetwork, inference_size
@@ -38,7 +39,7 @@ def make_sampler(model: Model, options: SamplingOptions, scores: Sequence[str] =
         posterior = posterior.with_alpha(options.alpha)
     model.place(device)
     precision = choose_precision(options.precision, device, model.network)
-    sampler = Sampler(
+    return Sampler(
         model.network,
         posterior if model.bayesian else None,
         draws=options.draws,
@@ -47,11 +48,10 @@ def make_sampler(model: Model, options: SamplingOptions, scores: Sequence[str] =
         scope=options.scope,
         chunk=options.chunk,
         precision=precision,
-        compiled=options.compile == "on",
+        compiled=options.compile,
         scores=scores,
         **model.fitted(scores),
     )
-    return sampler
 
 
 def noise_record(options: SamplingOptions) -> dict[str, Any]:
@@ -60,7 +60,7 @@ def noise_record(options: SamplingOptions) -> dict[str, Any]:
 
 
 def calibration_record(sampler: Sampler) -> dict[str, Any]:
-    """Return what a run records of how probabilities are calibrated: T of the logits, and the calibrator of the mean, if any."""
+    """Return what a run records of its calibration: T of the logits, and the calibrator of the mean, if any."""
     calibrator = sampler.calibrator
     of_mean = {"calibrator": str(calibrator), "calibrator_sha256": calibrator.sha256} if calibrator else {}
     return {"temperature": sampler.temperature, **of_mean}
@@ -79,12 +79,11 @@ def _check_scope(scope: str, model: Model) -> None:
 
 @dataclass(frozen=True)
 class Execution:
-    """How a run computes, and what a user should know of it."""
+    """How a run computes."""
 
     chunk: int  # draws in a batch
     group: int  # frames in a batch
     compiled: bool  # whole chunks of draws over whole groups
-    notes: tuple[str, ...] = ()
 
 
 def choose_execution(
@@ -99,7 +98,7 @@ def choose_execution(
     The source is the whole input, whatever a shard takes of it; ``recorded`` is the ``run`` part of the manifest of a run that is
     continued. InputError where no frame can be read.
     """
-    run, notes, group = recorded or {}, [], options.frames_at_once
+    run, group = recorded or {}, options.frames_at_once
     network = sampler.network
     assert isinstance(network, SegmentationNetwork)
 
@@ -112,14 +111,13 @@ def choose_execution(
 
     if tiling is not None or options.redraw:
         if group not in (None, 1):
-            notes.append("frames with --tile or --redraw are computed one at a time")
+            warnings.warn("frames with --tile or --redraw are computed one at a time", NoteWarning, stacklevel=2)
         group = 1
     group = group or run.get("group") or frames_at_once(sampler.device, largest_input(), sampler.draws)
     chunk = options.chunk or run.get("chunk")
     if chunk is None:
         chunk = sampler.chunk_for(group, largest_input(), network.description.num_classes)
-    compiled = run.get("compiled", False) if options.compile is None else options.compile == "on"
-    return Execution(chunk, group, compiled, tuple(notes))
+    return Execution(chunk, group, options.compile)
 
 
 def input_sizes(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -13,7 +14,7 @@ import numpy as np
 import torch
 
 from segunc.core.device import describe_device, flushed_denormals, threads
-from segunc.core.errors import InputError, PartialFailure
+from segunc.core.errors import InputError, NoteWarning, PartialFailure
 from segunc.core.files import inside
 from segunc.core.progress import ConsoleProgress
 from segunc.core.registry import Registry
@@ -46,7 +47,6 @@ class InputResult:
 
     out: Path  # its maps folder
     label: str  # how it is called where there are several
-    shard: str  # the part of it that was asked for
     frames: int  # whose maps were written now
     skipped: int  # frames that were finished before
     failed: Mapping[str, str]  # frame -> why it has no maps
@@ -63,44 +63,34 @@ class PredictResult:
     inputs: tuple[InputResult, ...]  # those that came to their end
     notes: tuple[str, ...] = ()  # what a user should know
     failure: str = ""  # what went wrong meanwhile, in one line; empty where nothing did. What was finished is kept
-    left_out: tuple[str, ...] = ()  # what of the inputs was taken for labels, a line for each
 
     @property
     def frames(self) -> int:
         """Frames whose maps were written now."""
-        return sum(one.frames for one in self.inputs)
+        return sum(part.frames for part in self.inputs)
 
     @property
     def skipped(self) -> int:
         """Frames that were finished before."""
-        return sum(one.skipped for one in self.inputs)
+        return sum(part.skipped for part in self.inputs)
 
     @property
     def failed(self) -> dict[str, str]:
         """Frame -> why it has no maps; with several inputs, behind the input's label."""
-        both = ((one.label, name, why) for one in self.inputs for name, why in one.failed.items())
-        return {f"{label}/{name}" if label else name: why for label, name, why in both}
-
-    @property
-    def seconds(self) -> float:
-        """That the frames of now took."""
-        return sum(one.seconds for one in self.inputs)
+        failures = ((part.label, name, why) for part in self.inputs for name, why in part.failed.items())
+        return {f"{label}/{name}" if label else name: why for label, name, why in failures}
 
 
 OnInput = Callable[[InputResult], None]
-OnNote = Callable[[str], None]
-ENGINES: Registry[Callable[[PredictOptions, OnInput | None, OnNote | None], PredictResult]] = Registry(
+ENGINES: Registry[Callable[[PredictOptions, OnInput | None], PredictResult]] = Registry(
     "engine", "segunc.engines", {"ray": "segunc.verbs.cluster:predict_on_cluster"}
 )
 """Where ``--engine`` computes, other than ``local``."""
 
 
 @takes(PredictOptions)
-def predict(options: PredictOptions, on_input: OnInput | None = None, on_note: OnNote | None = None) -> PredictResult:
-    """Write the maps of every input, or continue a run that was killed.
-
-    ``on_input`` hears of each input as it ends; with ``engine="ray"`` the result tells. ``on_note`` hears of what is left out before the
-    work begins; the result holds it, too.
+def predict(options: PredictOptions, on_input: OnInput | None = None) -> PredictResult:
+    """Write the maps of every input, or continue a run that was killed. ``on_input`` hears of each input as it ends.
 
     Raises:
         InputError: what was given cannot be predicted.
@@ -113,18 +103,18 @@ def predict(options: PredictOptions, on_input: OnInput | None = None, on_note: O
     2
     """
     if options.engine != "local":
-        return ENGINES[options.engine](options, on_input, on_note)
-    results, failures, notes = [], [], dict[str, None]()
+        return ENGINES[options.engine](options, on_input)
+    results, failures = [], []
     with open_job(options) as job:
-        job.say_left_out(on_note)
         for place, target in enumerate(job.inputs):
             try:
                 execution = execution_of(job, place)
                 summary = predict_shard(job, place, job.shard, execution)
                 if isinstance(source := job.sources[place], ImageSource):
                     source.depth.warn(source.path)
-                notes |= dict.fromkeys(execution.notes)
-                results.append(_result(job, place, execution, summary))
+                sampler, compiled = job.sampler, ", compiled" if execution.compiled else ""
+                how = f"{sampler.draws} draws, chunk {execution.chunk}, {sampler.precision}{compiled}"
+                results.append(input_result(job, place, summary, f"{how}, {describe_device(sampler.device)}"))
                 if on_input is not None:
                     on_input(results[-1])
                 failure = summary.failure
@@ -134,16 +124,15 @@ def predict(options: PredictOptions, on_input: OnInput | None = None, on_note: O
                 failure = str(error)
             if failure:
                 failures.append(f"{target.label}: {failure}" if target.label else failure)
-    notes |= dict.fromkeys(job.sampler.report.messages)
     failure = failures[0] if failures else ""
     if failures and len(job.inputs) > 1:
         failure = f"{len(failures)} of {len(job.inputs)} inputs failed; {'; '.join(failures)}"
-    return PredictResult(Path(options.out), tuple(results), tuple(notes), failure, job.left_out)
+    return PredictResult(Path(options.out), tuple(results), tuple(job.sampler.report.messages), failure)
 
 
 @dataclass(frozen=True)
 class Job:
-    """A run that is ready to begin: its options, what those of them that are texts mean, the model and the opened inputs."""
+    """A run that is ready to begin: its options, what their texts mean, the model and the opened inputs."""
 
     options: PredictOptions
     inputs: tuple[Input, ...]
@@ -157,16 +146,6 @@ class Job:
     model: Model
     sampler: Sampler
     recorded_threads: int | None  # of a run that is continued
-
-    @property
-    def left_out(self) -> tuple[str, ...]:
-        """What of the inputs is left out."""
-        return tuple(source.note for source in self.sources if source.note)
-
-    def say_left_out(self, say: OnNote | None) -> None:
-        if say is not None:
-            for note in self.left_out:
-                say(note)
 
 
 @contextlib.contextmanager
@@ -188,6 +167,8 @@ def open_job(options: PredictOptions) -> Iterator[Job]:
         for target in inputs
     )
     for source in sources:
+        if source.note:
+            warnings.warn(source.note, NoteWarning, stacklevel=2)
         if isinstance(source, ImageSource):
             source.depth.bits = options.bits
         elif options.bits is not None:
@@ -219,7 +200,7 @@ def _component_thresholds(asked: Mapping[str, float], scores: Sequence[str]) -> 
     return {score: value for score, value in thresholds.items() if value is not None}
 
 
-_NOT_RECORDED = ("input", "out", "verify", "overwrite", "shard", "engine", "workers", "shards", "ray_address")
+_NOT_RECORDED = ("input", "out", "verify", "overwrite", "shard", "engine", "workers")
 """Options of predict that decide no value of a map; the input is recorded by itself."""
 
 
@@ -240,19 +221,15 @@ def recorded_options(out: Path, manifest: Mapping[str, Any]) -> PredictOptions:
             f"the manifest of {out} records no command of this version of segunc",
             hint="run its predict command again with --verify",
         )
-    values: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value for name, value in command.items()
-    }
+    values = {name: tuple(value) if isinstance(value, list) else value for name, value in command.items()}
     return PredictOptions(**values, input=spec, out=out, verify=True)
 
 
-def _result(job: Job, place: int, execution: Execution, summary: Summary) -> InputResult:
-    target, sampler, part = job.inputs[place], job.sampler, "" if job.shard.whole else str(job.shard)
-    compiled = "compiled, " if execution.compiled else ""
-    how = f"{sampler.draws} draws, chunk {execution.chunk}, {sampler.precision}, {compiled}{describe_device(sampler.device)}"
-    video = overlay_video(job, place) if summary.finished + summary.skipped else None
+def input_result(job: Job, place: int, summary: Summary, how: str) -> InputResult:
+    """Return what became of an input, and write the video of its overlays."""
+    target, video = job.inputs[place], overlay_video(job, place)
     counts = (summary.finished, summary.skipped, summary.failed, summary.seconds)
-    return InputResult(target.out, target.label, part, *counts, how, video)
+    return InputResult(target.out, target.label, *counts, how, video)
 
 
 def execution_of(job: Job, place: int) -> Execution:
@@ -267,8 +244,8 @@ def predict_shard(job: Job, place: int, shard: Shard, execution: Execution) -> S
     sampler = job.sampler.with_execution(chunk=execution.chunk, compiled=execution.compiled)
     manifest = run_manifest(job, place, execution)
     overlay = overlay_drawer(job.overlay, manifest) if job.overlay else None
-    kept: dict[str, Any] = {"overwrite": options.overwrite, "verify": options.verify}
-    writer = MapsWriter(target.out, manifest, shard=shard, region=job.region, **kept)
+    again = {"overwrite": options.overwrite, "verify": options.verify}
+    writer = MapsWriter(target.out, manifest, shard=shard, region=job.region, **again)
     process = FrameProcess(sampler, job.scores, size=options.size, tiling=job.tiling, redraw=options.redraw)
     with ConsoleProgress(label=target.label) as show:
         return run_pipeline(
@@ -298,7 +275,7 @@ def run_manifest(job: Job, place: int, execution: Execution) -> dict[str, Any]:
         "posterior_sha256": model.posterior_sha256,
         **calibration_record(sampler),
         "max_logit_statistics_sha256": None,  # of earlier versions, which recorded their absence
-        **{key: value for one in model.used(job.scores) for key, value in one.record().items()},
+        **{key: value for fitted in model.used(job.scores) for key, value in fitted.record().items()},
         "draws": sampler.draws,
         "seed": sampler.seed,
         "scheme": sampler.noise.scheme,
@@ -370,5 +347,7 @@ def overlay_video(job: Job, place: int) -> Path | None:
         return None
     records = iterate_records(out, all_shards(manifest))
     shown = [(inside(out, record["files"][OVERLAY]), record.get("time")) for record in records]
+    if not shown:
+        return None
     rate = (source.fps or USUAL_FRAME_RATE) / source.selection.every
     return write_video([path for path, _ in shown], out / f"{OVERLAY}.webm", rate, [time for _, time in shown])

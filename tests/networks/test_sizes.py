@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from segunc import ImportOptions, InputError, Sampler, import_network, load_model, load_network
+from segunc import InputError, Sampler, import_network, load_model, load_network
 from segunc.posteriors.tta import METHOD, TtaConfig
 from segunc.training.config import FitConfig
 

@@ -17,10 +17,11 @@ import torch
 import torchvision
 from torch import nn
 
-from segunc import ImportOptions, InputError, Sampler, import_network, load_network
+from segunc import InputError, Sampler, import_network, load_network
 from segunc.core.trust import TRUST
 from segunc.networks import NetworkDescription, build_network
 from segunc.networks.files import network_sha256
+from segunc.options import ImportOptions
 
 SIZE = (64, 96)
 IMAGES = torch.rand(2, 3, *SIZE, generator=torch.Generator().manual_seed(0))
