@@ -10,7 +10,9 @@ import torch
 import torchvision
 
 import segunc
-from segunc.cli.main import FUNCTIONS, VERBS
+from segunc import options
+from segunc.cli.main import VERBS
+from segunc.cli.run import FUNCTIONS
 from tests.conftest import Job
 
 # The demo takes minutes; `make demo` runs it.
@@ -24,7 +26,7 @@ def test_the_example_of_a_verb_runs(verb: str, predicted: Job, tmp_path: Path) -
     for path in sorted(predicted.frames.rglob("*.png"))[:2]:
         (frames / path.name).write_bytes(path.read_bytes())
     known = {
-        **{name: getattr(segunc, name) for name in dir(segunc) if name.endswith("Options")},
+        **{name: getattr(options, name) for name in dir(options) if name.endswith("Options")},
         verb: getattr(segunc, verb),
         "segunc": segunc,
         "folder": tmp_path,
@@ -41,10 +43,8 @@ def test_the_example_of_a_verb_runs(verb: str, predicted: Job, tmp_path: Path) -
         network = torchvision.models.get_model("lraspp_mobilenet_v3_large", weights_backbone=None, num_classes=19)
         torch.save(network.state_dict(), known["weights"])
     if verb == "compare":
-        options = segunc.EvaluateOptions(
-            maps=predicted.maps, anomaly_labels=predicted.masks, out=tmp_path / "metrics.json", replicates=0
-        )
-        known["metrics"] = segunc.evaluate(options).path
+        labels, out = predicted.masks, tmp_path / "metrics.json"
+        known["metrics"] = segunc.evaluate(predicted.maps, anomaly_labels=labels, out=out, replicates=0).path
     example = doctest.DocTestFinder().find(known[verb], verb, globs=known)[0]
     assert example.examples
     runner = doctest.DocTestRunner(verbose=False)

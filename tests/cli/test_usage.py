@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from segunc.cli import run
-from segunc.cli.main import FUNCTIONS, VERBS, build_parser, main, options_of
+from segunc.cli.main import VERBS, build_parser, main, options_of
 from segunc.core.bounds import meanings
 from segunc.options import GROUPS, DemoOptions
 from segunc.verbs.demo import SHOWN
@@ -59,11 +59,11 @@ def test_the_demo_shows_commands_that_parse(
 ) -> None:
     """Without their work, which takes minutes."""
     monkeypatch.setattr("segunc.toyroads.generate_toy", lambda *args, **settings: None)
-    for verb in ("train", "finetune", "doctor", "predict", "evaluate", "review"):
-        monkeypatch.setattr(run, verb, lambda options: None)
     scores = {name: {"pooled": {"auroc": 0.5}} for name in SHOWN}
     (tmp_path / "anomaly.json").write_text(json.dumps({"scores": scores}))
-    run.demo(DemoOptions(out=tmp_path))
+    shown = run.run
+    monkeypatch.setattr(run, "run", lambda verb, options: None)
+    shown("demo", DemoOptions(out=tmp_path))
     commands = re.findall(r"^\$ segunc (.*)$", capsys.readouterr().out, re.MULTILINE)
     assert len(commands) == 12
     for command in commands:
@@ -83,11 +83,11 @@ def test_every_option_stands_under_one_title_of_the_help() -> None:
 def test_ctrl_c_is_one_line_and_130(
     verb: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def interrupted(options: Any) -> None:
+    def interrupted(verb: str, options: Any) -> None:
         raise KeyboardInterrupt
 
     example = VERBS[verb].splitlines()[0].split()
-    monkeypatch.setattr(run, FUNCTIONS.get(verb, verb), interrupted)
+    monkeypatch.setattr("segunc.cli.main.run", interrupted)
     monkeypatch.setattr("segunc.cli.main.check_options", lambda options: None)  # the paths of the example are not here
     assert main(example[1:]) == 130
     error = capsys.readouterr().err
@@ -114,7 +114,10 @@ def test_help_version_and_usage_errors_import_nothing_heavy(words: list[str]) ->
 
 
 def test_the_package_and_the_options_import_nothing_heavy() -> None:
-    assert imported_by("import segunc\nsegunc.PredictOptions('model', 'input', 'out')") == set()
+    assert (
+        imported_by("import segunc\nfrom segunc.options import PredictOptions\nPredictOptions('model', 'input', 'out')")
+        == set()
+    )
     assert imported_by("import numpy") == {"numpy"}  # the probe can see
 
 
@@ -159,7 +162,7 @@ def test_a_reader_that_leaves_is_no_failure(tmp_path: Path) -> None:
     (tmp_path / "a.json").touch()
     reading, writing = os.pipe()
     os.close(reading)
-    code = "import sys, segunc.cli.run as run; from segunc.cli.main import entry; run.compare = lambda options: print('x' * 99); entry()"
+    code = "import segunc.cli.main as main; main.run = lambda verb, options: print('x' * 99); main.entry()"
     command = [sys.executable, "-c", code, "compare", "a.json"]
     done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, check=False, cwd=tmp_path)
     os.close(writing)
@@ -186,10 +189,10 @@ def test_a_reader_that_leaves_is_no_failure(tmp_path: Path) -> None:
 def test_what_the_system_refuses_is_said_in_its_words(
     verb: str, error: Exception, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def fail(_: object) -> None:
+    def fail(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr(run, verb, fail)
+    monkeypatch.setattr("segunc.cli.main.run", fail)
     monkeypatch.setattr("segunc.cli.main.check_options", lambda options: None)
     words = {"summary": ["--maps", "maps"], "predict": ["--model", "m", "--input", "in", "--out", "out"]}[verb]
     assert main([verb, *words]) == 1

@@ -63,7 +63,7 @@ def test_tables_progress_arguments_and_warnings_are_shown_alike(
     with pytest.raises(SystemExit):
         main(["summary", "--maps", "x", "--statistic", ATTACK])
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("segunc.cli.run.summary", lambda options: warnings.warn(ATTACK, UserWarning, stacklevel=1))
+    monkeypatch.setattr("segunc.cli.main.run", lambda *_: warnings.warn(ATTACK, UserWarning, stacklevel=1))
     (tmp_path / "maps").mkdir()
     assert main(["summary", "--maps", "maps"]) == 0
     assert main(["summary", "--maps", f"no{ATTACK}"]) == 2

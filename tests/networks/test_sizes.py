@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from segunc import InputError, Sampler, import_network, load_model, load_network
+from segunc.options import ImportOptions
 from segunc.posteriors.tta import METHOD, TtaConfig
 from segunc.training.config import FitConfig
 

@@ -23,7 +23,8 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 from segunc import _HOMES
-from segunc.cli.main import FUNCTIONS, VERBS, main
+from segunc.cli.main import VERBS, main
+from segunc.cli.run import FUNCTIONS
 
 CONTEXT = multiprocessing.get_context("forkserver")
 _LIBRARIES = ("albumentations", "sklearn", "lightning", "torch._dynamo", "torch.distributed", "torchvision")

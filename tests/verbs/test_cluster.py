@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from functools import partial
 from importlib.util import find_spec
@@ -11,6 +12,11 @@ from pathlib import Path
 
 import pytest
 
+import segunc
+from segunc.core.errors import InputError
+from segunc.maps.pipeline import Summary
+from segunc.maps.shards import Shard
+from segunc.verbs.cluster import ShardResult, _cluster, run_shards
 from tests.conftest import Job
 from tests.verbs import processes
 from tests.verbs.processes import FAST, Command
@@ -28,14 +34,13 @@ def test_a_cluster_writes_the_bytes_of_one_process_though_a_worker_is_killed(fin
     command = ("predict --model", finetuned.abnn, "--input", finetuned.video, slow)
     succeed(*command, "--out", tmp_path / "one")
     out = tmp_path / "many"
-    running = Command(*command, "--engine ray --workers 2 --shards 2", "--out", out)
+    running = Command(*command, "--engine ray --workers 2", "--out", out)
     killed = kill_worker(running, out, "2-of-2")
     done = running.wait(PATIENCE)
     assert (done.code, done.error_lines) == (0, []), done.stderr
     # What was on disk when its worker died was not computed again.
     assert f"12 frames in {out}: {12 - killed} in" in done.stdout
-    assert "2 shards on 1 machines" in done.stdout
-    assert "note: shard 2/2 was begun 2 times, because its worker died" in done.stdout
+    assert "; 2 shards" in done.stdout
     assert "overlay video: " in done.stdout
     ours, theirs = tree(out), tree(tmp_path / "one")
     logs = [name for name in ours if name.startswith("frames.") and name.endswith(".jsonl")]
@@ -67,13 +72,9 @@ def kill_worker(running: Command, out: Path, shard: str) -> int:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--shard 1/2", "does not go with --engine ray"),
+        ("--shard 1/2", "--shard does not go with --engine ray"),
         ("--overwrite", "--overwrite does not go with --engine ray"),
-        ("--workers 0", "--workers 0 is not a number of at least 1"),
-        ("--device cuda:0", "--device cuda:0 with --engine ray"),
-        ("--ray-address auto", "--ray-address without --workers"),
         ("--overlay --overlay-score deterministic-energy", "--overlay-score deterministic-energy"),
-        ("--component-threshold msp=0.1", "names 'msp'"),
     ],
 )
 def test_what_does_not_fit_is_refused_before_a_cluster_starts(
@@ -95,8 +96,32 @@ def test_maps_of_other_settings_and_foreign_folders_are_refused(finetuned: Job, 
     (tmp_path / "foreign" / "file").write_text("x")
     for folder, words, said in (
         ("maps", "--seed 1", "was written with seed = 0 (now 1)"),
-        ("maps", "--shards 2", "which was begun in 1"),
         ("foreign", "", "holds files but no manifest.json"),
-        ("new", "--ray-address 127.0.0.1:1", "no Ray cluster at 127.0.0.1:1"),
     ):
         assert said in refuse(*command, f"--engine ray --workers 1 {words}", "--out", tmp_path / folder)
+
+
+def deadly(place: int, shard: Shard) -> ShardResult:
+    """The first shard kills its worker, the second cannot be predicted."""
+    if shard.number == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if shard.number == 2:
+        raise InputError("a is no image", hint="give another")
+    return ShardResult(place, shard, Summary(finished=shard.number))
+
+
+@needs_ray
+def test_a_deadly_shard_does_not_take_the_others_with_it() -> None:
+    with _cluster(2):
+        shards = [(0, Shard(number, 4)) for number in range(1, 5)]
+        results = {result.shard.number: result for result in run_shards(deadly, shards, 2, num_cpus=1)}
+    assert "WorkerCrashedError" in results[1].error
+    assert results[2].error.startswith("a is no image. Hint: give another, on ")
+    assert [results[number].summary.finished for number in (3, 4)] == [3, 4]
+
+
+def test_without_ray_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(InputError, match=r"`engine` ray needs Ray.*pip install 'segunc\[ray\]'"):
+        segunc.predict("model", "input", "out", engine="ray")
