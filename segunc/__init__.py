@@ -11,14 +11,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from segunc.affine.convert import ConversionReport as ConversionReport
     from segunc.affine.convert import convert as convert
     from segunc.affine.draws import AffineLayout as AffineLayout
-    from segunc.affine.files import save_posterior as save_posterior
     from segunc.core.errors import InputError as InputError
     from segunc.core.errors import PartialFailure as PartialFailure
     from segunc.maps.encoding import decode_unit as decode_unit
-    from segunc.maps.encoding import encode_unit as encode_unit
     from segunc.networks import NetworkDescription as NetworkDescription
     from segunc.networks import SegmentationNetwork as SegmentationNetwork
     from segunc.networks import build_network as build_network
@@ -32,9 +29,7 @@ if TYPE_CHECKING:
     from segunc.posteriors.files import load as load
     from segunc.posteriors.files import load_model as load_model
     from segunc.posteriors.files import wrap as wrap
-    from segunc.posteriors.model import ImageMaps as ImageMaps
     from segunc.posteriors.model import Model as Model
-    from segunc.sampling import Prediction as Prediction
     from segunc.sampling import Sampler as Sampler
     from segunc.training.data import OwnData as OwnData
     from segunc.verbs.demo import demo as demo
@@ -51,17 +46,16 @@ if TYPE_CHECKING:
     from segunc.verbs.training import train as train
 
 _NAMES = {
-    "affine.convert": "ConversionReport convert",
+    "affine.convert": "convert",
     "affine.draws": "AffineLayout",
-    "affine.files": "save_posterior",
     "core.errors": "InputError PartialFailure",
-    "maps.encoding": "decode_unit encode_unit",
+    "maps.encoding": "decode_unit",
     "networks": "NetworkDescription SegmentationNetwork build_network load_network save_network",
     "posteriors.abnn": "ABNN ABNNPosterior ABNNTuner stochastic",
     "posteriors.abnn_task": "ABNNTask",
     "posteriors.files": "load load_model wrap",
-    "posteriors.model": "ImageMaps Model",
-    "sampling": "Prediction Sampler",
+    "posteriors.model": "Model",
+    "sampling": "Sampler",
     "training.data": "OwnData",
     "verbs.import_network": "import_network",
     "verbs.results": "compare export overlay review summary",

@@ -166,10 +166,10 @@ GROUPS = {
     "labels and data": "labels anomaly_labels dataset root split label_map map_classes anomaly_class corruption",
     "the network and what it sees": "classes drop_classes mean std arguments size bits tile overlap",
     "draws": "draws seed seeds alpha scheme scope redraw",
-    "scores": "scores score overlay_score component_threshold statistic label_score top apart keys baseline",
+    "scores": "scores score statistic label_score top apart keys baseline",
     "what is measured": "protocols components by groups flag replicates resample",
     "speed": "device precision compile chunk frames_at_once threads engine workers",
-    "output": "out to compact exact panel overlay ranges format theme video fps anomaly_only limit plots logger verify repair overwrite",
+    "output": "out to compact exact panel overlay ranges format theme video fps anomaly_only limit plots verify repair overwrite",
 }
 """Titles under which every verb's help shows its options, by the names of their fields."""
 
@@ -281,15 +281,8 @@ class DemoOptions(DeviceOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingOptions(DeviceOptions):
-    """What the verbs with a configuration have in common; ``settings`` overrule its keys, or stand for it.
+    """What the verbs with a configuration have in common; ``settings`` overrule its keys, or stand for it."""
 
-    Args:
-        label_map (NAME|CSV): what class labels mean, in place of the data set's own: cityscapes, camvid, ... or a CSV
-        logger: also log the numbers there; its own environment variables say where to, and whether offline
-    """
-
-    label_map: str | None = None
-    logger: Literal["tensorboard", "wandb", "mlflow"] | None = None
     settings: Settings = ()
 
 
@@ -373,8 +366,7 @@ class PredictOptions(SamplingOptions):
         out (DIR): the maps folder; the same command continues a killed run
         compact: maps of half the frame's height and width, scores in 0..1 as 8-bit codes: about a tenth of the bytes; every verb reads
             them at the frame's size
-        overlay: also write overlays, and a video of them for a video
-        overlay_score (SCORE): the score that overlays show (default: anomaly where it is written, else entropy)
+        overlay: also write overlays, and a video of them for a video, of anomaly where it is written, else of entropy
         scores (A,B): scores to write (default: those that need no statistics, and anomaly if fitted)
         every (N): take every N-th frame (default 1)
         start (TIME): first moment of a video, in seconds or as HH:MM:SS
@@ -385,8 +377,6 @@ class PredictOptions(SamplingOptions):
         overlap (N): pixels that neighbouring tiles share (default a quarter of a tile)
         redraw: new draws for every frame (default: the same for all, so that the maps of a video do not flicker)
         mask (PNG): region of interest: where it is black (the vehicle itself, say), maps are 0 and statistics see nothing
-        component_threshold (A=X,B=Y): values from which on pixels form a component in the statistics (default
-            entropy=0.5,epistemic=0.1,...)
         engine: local: this process; ray: workers on this machine, or of the cluster at the environment variable RAY_ADDRESS (extra
             'ray'), the same files (default local)
         workers (N): processes of --engine ray (default: one for every GPU, or for every 4 CPU cores, of this machine)
@@ -401,7 +391,6 @@ class PredictOptions(SamplingOptions):
     out: Folder
     compact: bool = False
     overlay: bool = False
-    overlay_score: str | None = None
     scores: Names | None = option(None, flags=("--scores", "--maps"))
     every: PositiveInt = 1
     start: str | None = None
@@ -412,7 +401,6 @@ class PredictOptions(SamplingOptions):
     overlap: NonNegativeInt | None = None
     redraw: bool = False
     mask: File | None = None
-    component_threshold: Thresholds = option({})
     engine: Literal["local", "ray"] = "local"
     workers: Count | None = None
     bits: Bits | None = None

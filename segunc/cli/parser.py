@@ -6,15 +6,13 @@ import argparse
 import dataclasses
 import glob
 import importlib
-import re
 import sys
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, NoReturn, Union, get_args, get_origin, get_type_hints
 
-from segunc.core.bounds import meanings
+from segunc.core.bounds import check_device, meanings
 from segunc.core.errors import InputError
 from segunc.core.terminal import say, visible
 from segunc.options import GROUPS, parts_of, several
@@ -117,7 +115,7 @@ def _argument(
 
 
 def check_options(options: Any) -> None:
-    """Raise InputError where a path of a verb's options does not exist, or a name is in no table. Verbs check again what they use."""
+    """Raise InputError where a path or a device of a verb's options cannot be, before torch is imported, which takes seconds."""
     hints = get_type_hints(type(options), include_extras=True)
     values = {field.name: getattr(options, field.name) for field in dataclasses.fields(options)}
     for field in dataclasses.fields(options):
@@ -126,26 +124,7 @@ def check_options(options: Any) -> None:
             for name in several(values[field.name] or ()):
                 if field.name != "input" or not glob.has_magic(str(name)):
                     _check_path(_flags(field)[0], str(name), folder="folder" in kinds)
-    words = [part for word in values.get("settings") or () for part in word.split("=", 1 if word[:2] == "--" else 0)]
-    settings = dict(pairwise(words))
-    if root := settings.get("--data.root"):
-        _check_path("--data.root", root, folder=True)
-    if not re.fullmatch(r"auto|cpu|cuda(:\d{1,6})?", device := values.get("device", "auto"), re.ASCII):
-        raise InputError(f"--device {device} is no device", hint="choose auto, cpu, cuda or cuda:N")
-    dataset = settings.get("--data.dataset")
-    if values.get("to") != "smiyc":  # whose data sets have names of their own
-        dataset = dataset or values.get("dataset")
-    labels, anomaly_classes = values.get("label_map"), values.get("anomaly_class") or ()
-    if dataset or labels or anomaly_classes:
-        from segunc.data.datasets import entry_of_labels
-
-        entry = entry_of_labels(dataset, labels, anomaly_classes)
-        if labels and entry is not None:
-            entry.label_map()
-    if values.get("scores") and values.get("model"):
-        from segunc.scores import check_scores
-
-        check_scores(values["scores"])
+    check_device(values.get("device", "auto"))
 
 
 def _check_path(flag: str, name: str, *, folder: bool) -> None:

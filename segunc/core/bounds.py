@@ -29,7 +29,7 @@ class Bound:
 
     def __str__(self) -> str:
         low = f"of at least {self.least:.10g}" if self.above is None else f"above {self.above:g}"
-        high = f" and below {self.below:g}" if self.below is not None else ""
+        high = "" if self.below is None else f" and below {self.below:g}"
         return f"a number {low}{high}" + ("" if self.most is None else f" and at most {self.most:.10g}")
 
 
@@ -52,8 +52,7 @@ Side = Annotated[int, Bound(least=32, most=LARGEST_SIDE)]
 
 @dataclass(frozen=True)
 class Settings:
-    """Base of frozen dataclasses that check their fields, which are typed with the names above or as Literals, alone, in a list or beside
-    None. InputError where a value is out of its range. ``section`` is their key in a configuration file."""
+    """Base of frozen dataclasses that check their fields by :func:`check_value`; ``section`` is their key in a configuration file."""
 
     section: ClassVar[str] = "settings"
 
@@ -65,14 +64,7 @@ class Settings:
 
 def check_value(name: str, value: Any, hint: Any, remedy: str = "repair the configuration") -> None:
     """Raise InputError for a value that its type does not allow: out of a :class:`Bound`, or none of a Literal, also within a list, a tuple
-    or a mapping. Whatever the type is, no number is NaN or infinite, and no text holds a null character or half of a surrogate pair.
-
-    Args:
-        name: of the value, for the message.
-        value: to be checked.
-        hint: its type.
-        remedy: the hint of the error.
-    """
+    or a mapping. Whatever the type is, no number is NaN or infinite, and no text holds a null character or half of a surrogate pair."""
     origin, inner = get_origin(hint), get_args(hint)
     shown = f"{name} {ascii(value)[:80]}"
     if value is None and hint not in (Any, None) and origin is not Literal and type(None) not in inner:
@@ -98,9 +90,15 @@ def check_value(name: str, value: Any, hint: Any, remedy: str = "repair the conf
             check_value(f"{name}.{key}".lstrip("."), item, inner[-1] if inner else Any, remedy)
     elif isinstance(value, list | tuple):
         # Of a list all are of one type; of a tuple each may have its own.
-        each = origin is tuple and len(inner) == len(value)
-        for item, kind in zip(value, inner if each else [inner[0] if inner else Any] * len(value), strict=True):
+        kinds = inner if origin is tuple and len(inner) == len(value) else (inner or (Any,))[:1] * len(value)
+        for item, kind in zip(value, kinds, strict=True):
             check_value(name, item, kind, remedy)
+
+
+def check_device(text: str) -> None:
+    """Raise InputError where a text names no device, whatever devices there are."""
+    if not re.fullmatch(r"auto|cpu|cuda(:\d{1,6})?", text, re.ASCII):
+        raise InputError(f"--device {text} is no device", hint="choose auto, cpu, cuda or cuda:N")
 
 
 def meanings(section: type) -> dict[str, tuple[str, str]]:

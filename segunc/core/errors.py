@@ -59,14 +59,9 @@ class NoteWarning(UserWarning):
     """What a user should know of an input that may not be what it seems; the command line shows it as a note."""
 
 
-def words_of(error: Exception) -> str:
-    """Return the message of an error in one line, with options as the command line has them."""
-    return " ".join((error.command_line if isinstance(error, InputError) else str(error)).split())
-
-
 def one_line(error: Exception) -> str:
-    """An error in one line; those that are not our own clear lines with their type, and cut where they ramble."""
-    text = words_of(error)
+    """Return an error in one line, with options as the command line has them; one that is not ours with its type, and cut."""
+    text = " ".join((error.command_line if isinstance(error, InputError) else str(error)).split())
     return text if isinstance(error, InputError | PartialFailure) else f"{type(error).__name__}: {text[:200]}"
 
 

@@ -16,24 +16,11 @@ START_SECONDS = 30.0
 """How long a run waits for another one that is making the same folder."""
 
 
-class HeldError(InputError):
-    """Another run holds the lock."""
-
-
 class Lock:
-    """Hold a file until :meth:`release`, which removes it, or until this process ends, however it ends.
+    """Hold the lock file ``path`` until :meth:`release`, which removes it, or until this process ends, however it ends. InputError, which says
+    ``what`` is held, where another run holds it for ``wait`` seconds, or where a link lies there.
 
     The file says who holds it (process id and host). The operating system locks it, and forgets the lock of a dead process.
-
-    Args:
-        path: of the lock file.
-        what: is held, for the error.
-        wait: seconds to wait while another run holds it.
-
-    Raises:
-        HeldError: another run holds it.
-        InputError: a link lies there, through which another file would be written.
-        OSError: a folder lies there, or the file system has no locks.
     """
 
     def __init__(self, path: Path, what: str, wait: float = 0.0) -> None:
@@ -50,10 +37,8 @@ class Lock:
             with contextlib.suppress(OSError, ValueError):
                 process, host = read_text(path).split()[:2]
                 holder = f" (process {int(process)} on {host})"
-            raise HeldError(
-                f"{what} is being written by another run{holder}",
-                hint=f"wait, or give another --out; if that run is gone, remove {path}",
-            ) from error
+            hint = f"wait, or give another --out; if that run is gone, remove {path}"
+            raise InputError(f"{what} is being written by another run{holder}", hint) from error
         except OSError as error:
             if error.errno != errno.ELOOP:
                 raise

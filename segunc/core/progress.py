@@ -18,8 +18,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run is: frames or steps finished and failed in this run, those that an earlier run had finished, the expected
-    total (None where unknown), the seconds since the start, and a few words on the state."""
+    """How far a run is: frames or steps finished and failed in it, those that an earlier run had finished, the expected total (None where
+    unknown), the seconds since the start, and a few words on the state."""
 
     finished: int
     failed: int
@@ -38,18 +38,9 @@ class Progress:
 
 
 class ConsoleProgress:
-    """Show :class:`Progress` on a stream: tqdm's bar on a terminal, elsewhere a line every ``interval`` s.
-
-    Use it as ``with ConsoleProgress() as show: run_pipeline(..., on_progress=show)``; its end prints the last line.
-
-    Args:
-        stream: None for standard error.
-        interval: seconds between two lines.
-        label: stands in front of the bar and of every line.
-        unit: what is counted.
-        skipped: how many an earlier run had finished, for :meth:`count`.
-        quiet: show nothing, as all processes of a distributed run but the first.
-    """
+    """Show :class:`Progress` on a stream (None: standard error) while open: tqdm's bar on a terminal, elsewhere a line every ``interval`` s,
+    behind a ``label``. ``skipped`` of what :meth:`count` counts an earlier run had finished; ``quiet`` shows nothing, as all processes of a
+    distributed run but the first."""
 
     def __init__(
         self,
@@ -154,12 +145,8 @@ def quiet_lightning() -> None:
 
     for name in ("lightning.pytorch", "lightning.fabric", "lightning.pytorch.utilities.rank_zero"):
         logging.getLogger(name).setLevel(logging.WARNING)
-    for message in (
-        ".*isinstance\\(treespec.*",
-        ".*does not have many workers.*",
-        ".*The number of training batches.*",
-        ".*Checkpoint directory .* exists.*",
-        ".*Experiment logs directory.*",
-        ".*Found .* module\\(s\\) in eval mode.*",
-    ):
-        warnings.filterwarnings("ignore", message=message)
+    usual = (
+        r"isinstance\(treespec|does not have many workers|The number of training batches|Checkpoint directory .* exists|"
+        r"Experiment logs directory|Found .* module\(s\) in eval mode"
+    )
+    warnings.filterwarnings("ignore", message=f".*({usual})")

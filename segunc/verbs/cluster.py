@@ -127,7 +127,8 @@ def run_shards(
     waiting, calls = list(reversed(tasks)), dict[Any, tuple[int, Shard]]()
     while waiting or calls:
         while waiting and len(calls) < workers:
-            calls[call.remote(predict, *waiting[-1])] = waiting.pop()
+            task = waiting.pop()
+            calls[call.remote(predict, *task)] = task
         reference = ray.wait(list(calls))[0][0]
         place, shard = calls.pop(reference)
         try:

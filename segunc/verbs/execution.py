@@ -93,11 +93,8 @@ def choose_execution(
     source: FrameSource,
     recorded: Mapping[str, Any] | None,
 ) -> Execution:
-    """Take what is asked for, else what an earlier run of the same folder recorded, else what suits the first frame.
-
-    The source is the whole input, whatever a shard takes of it; ``recorded`` is the ``run`` part of the manifest of a run that is
-    continued. InputError where no frame can be read.
-    """
+    """Take what is asked for, else what an earlier run of the same folder ``recorded`` in its manifest, else what suits the first frame of
+    the whole input; InputError where no frame can be read."""
     run, group = recorded or {}, options.frames_at_once
     network = sampler.network
     assert isinstance(network, SegmentationNetwork)
@@ -123,10 +120,8 @@ def choose_execution(
 def input_sizes(
     description: NetworkDescription, frame: tuple[int, ...], size: Size | None, tiling: Tiling | None
 ) -> list[Size]:
-    """Return the (height, width) of all that the network sees of a frame ``[H, W, ...]``: the whole, or each of its tiles.
-
-    Frames are brought to ``size``, or where it is None to the description's (with tiles to the frame's own).
-    """
+    """Return the (height, width) of all that the network sees of a frame ``[H, W, ...]``: the whole in ``size``, or where that is None in the
+    description's, or each of its tiles."""
     if tiling is None:
         return [inference_size(description, (frame[0], frame[1]), size)]
     tiles = tiling.tiles(*(size or frame[:2]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -140,7 +140,6 @@ class Job:
     shard: Shard
     scores: tuple[str, ...]
     region: Region | None
-    thresholds: Mapping[str, float]
     overlay: str | None  # the score
     tiling: Tiling | None
     model: Model
@@ -157,15 +156,11 @@ def open_job(options: PredictOptions) -> Iterator[Job]:
     inputs = tuple(plan_inputs([str(spec) for spec in several(options.input)], Path(options.out)))
     tiling = _tiling(options)
     scores = tuple(check_scores(options.scores or default_scores(Path(options.model))))
-    (shown,) = check_scores([options.overlay_score or first_shown(scores)])
-    thresholds = _component_thresholds(options.component_threshold, scores)
     # One number of threads serves all inputs: that of the first that was begun.
     begun = () if options.overwrite else (read_run(target.out) for target in inputs)
     recorded_threads = next((run.get("threads") for run in begun if run is not None), None)
-    sources = tuple(
-        open_source(target.spec, out=target.out, selection=selection, all_images=options.all_images)
-        for target in inputs
-    )
+    how: dict[str, Any] = {"selection": selection, "all_images": options.all_images}
+    sources = tuple(open_source(target.spec, out=target.out, **how) for target in inputs)
     for source in sources:
         if source.note:
             warnings.warn(source.note, NoteWarning, stacklevel=2)
@@ -176,28 +171,16 @@ def open_job(options: PredictOptions) -> Iterator[Job]:
     model = load_model(Path(options.model))
     with flushed_denormals(), threads(recorded_threads if options.threads is None else options.threads):
         sampler = make_sampler(model, options, scores if tiling is None else check_scores([*scores, NEEDED_SCORE]))
-        yield Job(
-            options, inputs, sources, shard, scores, region, thresholds, shown if options.overlay else None, tiling,
-            model, sampler, recorded_threads,
-        )  # fmt: skip
+        shown = first_shown(scores) if options.overlay else None
+        yield Job(options, inputs, sources, shard, scores, region, shown, tiling, model, sampler, recorded_threads)
 
 
 def _tiling(options: PredictOptions) -> Tiling | None:
-    if options.tile is None:
-        if options.overlap is not None:
-            raise InputError(f"--overlap {options.overlap} without --tile", hint="add --tile HxW")
-        return None
-    return Tiling(options.tile, min(options.tile) // 4 if options.overlap is None else options.overlap)
-
-
-def _component_thresholds(asked: Mapping[str, float], scores: Sequence[str]) -> dict[str, float]:
-    for name in asked:
-        if name not in scores:
-            raise InputError(
-                f"--component-threshold names '{name}', which is not written", hint=f"name one of {', '.join(scores)}"
-            )
-    thresholds = {**{score: SCORES[score].threshold for score in SCORES if score in scores}, **asked}
-    return {score: value for score, value in thresholds.items() if value is not None}
+    if options.tile is not None:
+        return Tiling(options.tile, min(options.tile) // 4 if options.overlap is None else options.overlap)
+    if options.overlap is not None:
+        raise InputError(f"--overlap {options.overlap} without --tile", hint="add --tile HxW")
+    return None
 
 
 _NOT_RECORDED = ("input", "out", "verify", "overwrite", "shard", "engine", "workers")
@@ -247,17 +230,10 @@ def predict_shard(job: Job, place: int, shard: Shard, execution: Execution) -> S
     again = {"overwrite": options.overwrite, "verify": options.verify}
     writer = MapsWriter(target.out, manifest, shard=shard, region=job.region, **again)
     process = FrameProcess(sampler, job.scores, size=options.size, tiling=job.tiling, redraw=options.redraw)
+    parallel = {"group": execution.group, "writers": writer_threads(sampler.device)}
     with ConsoleProgress(label=target.label) as show:
-        return run_pipeline(
-            source,
-            process,
-            writer,
-            group=execution.group,
-            writers=writer_threads(sampler.device),
-            draw_overlay=overlay,
-            on_progress=show,
-            on_note=show.say,
-        )
+        shown: dict[str, Any] = {"draw_overlay": overlay, "on_progress": show, "on_note": show.say}
+        return run_pipeline(source, process, writer, **parallel, **shown)
 
 
 def writer_threads(device: torch.device) -> int:
@@ -269,6 +245,8 @@ def run_manifest(job: Job, place: int, execution: Execution) -> dict[str, Any]:
     """Return the manifest of an input's maps."""
     options, model, sampler, tiling = job.options, job.model, job.sampler, job.tiling
     description, calibration = model.network.description, model.attachments.get("calibration")
+    bounds = {score: SCORES[score].threshold for score in SCORES if score in job.scores}
+    thresholds = {score: value for score, value in bounds.items() if value is not None}
     settings = {
         **job.sources[place].identity(),
         "base_sha256": model.sha256,
@@ -295,7 +273,7 @@ def run_manifest(job: Job, place: int, execution: Execution) -> dict[str, Any]:
         "device": sampler.device.type,
         "maps": list(job.scores),
         "overlay": job.overlay,
-        "component_thresholds": dict(job.thresholds),
+        "component_thresholds": thresholds,
         "mask_sha256": None if job.region is None else job.region.sha256,
     }
     return build_manifest(
@@ -313,20 +291,17 @@ def run_manifest(job: Job, place: int, execution: Execution) -> dict[str, Any]:
             "provenance": model.record.get("provenance"),
             "calibration": calibration and asdict(calibration),
         },
-        component_thresholds=dict(job.thresholds),
+        component_thresholds=thresholds,
     ) | {"command": _command(options)}
 
 
 def overlay_drawer(score: str, manifest: dict[str, Any]) -> DrawOverlay:
-    """Return what draws the overlay of a frame, of a score that is written and has a fixed range."""
+    """Return what draws the overlay of a frame, of a score that has a fixed range."""
     from segunc.gallery.colormap import display_range
     from segunc.gallery.overlay import Legend, draw_overlay, frame_caption
 
-    if score not in manifest["maps"]:
-        raise InputError(f"--overlay-score {score} is not among the maps that are written", hint="add it to --scores")
     if SCORES[score].colours is None:
-        fixed = ", ".join(name for name in SCORES if SCORES[name].colours)
-        raise InputError(f"--overlay-score {score} has no fixed range of colours", hint=f"use one of {fixed}")
+        raise InputError(f"--overlay of {score}, which has no fixed range of colours", hint="add entropy to --scores")
     legend = Legend.of(manifest, score, display_range(score))
 
     def draw(frame: Frame, maps: Maps) -> Image:

@@ -49,15 +49,14 @@ def compare(options: CompareOptions) -> CompareResult:
     >>> compared.comparison.columns
     ('entropy', 'epistemic')
     """
-    out = _path(options.out)
-    if out is not None and out.suffix.lower() != ".md":
-        raise InputError(f"--out {out} is no path of a Markdown file", hint="--out table.md")
+    if options.out and Path(options.out).suffix.lower() != ".md":
+        raise InputError(f"--out {options.out} is no path of a Markdown file", hint="--out table.md")
     results = load_results([Path(path) for path in options.results], options.names)
     comparison = compare_results(results, scores=options.scores, keys=options.keys, baseline=options.baseline)
     text = format_comparison(comparison)
-    if out is not None:
-        write_file(out, f"{text}\n".encode())
-    return CompareResult(comparison, text, () if out is None else (out,))
+    if options.out:
+        write_file(Path(options.out), f"{text}\n".encode())
+    return CompareResult(comparison, text, (Path(options.out),) if options.out else ())
 
 
 @takes(ExportOptions)
@@ -73,17 +72,10 @@ def export(options: ExportOptions) -> ExportResult:
     """
     if options.anomaly_only and options.to != "fishyscapes":
         raise InputError(f"--anomaly-only means nothing to --to {options.to}", hint="leave out --anomaly-only")
+    names = {name: getattr(options, name) for name in ("method", "dataset", "anomaly_only")}
     with ConsoleProgress() as show:
-        return export_maps(
-            Path(options.maps),
-            Path(options.out),
-            options.score,
-            options.to,
-            method=options.method,
-            dataset=options.dataset,
-            anomaly_only=options.anomaly_only,
-            on_frame=show.count,
-        )
+        folders = Path(options.maps), Path(options.out)
+        return export_maps(*folders, options.score, options.to, **names, on_frame=show.count)
 
 
 @dataclass(frozen=True)
@@ -117,12 +109,10 @@ def overlay(options: OverlayOptions) -> OverlayResult:
         labels = LabelSources(**label_arguments(options, entry))
         written = write_pictures(maps, out, settings, labels, on_frame=show.count)
     pictures = {out / name: paths for name, paths in written.pictures.items()}
-    times = written.times if options.fps is None else []
-    videos = {
-        folder: write_video(paths, out / f"{folder.name}{video_suffix()}", rate, times)
-        for folder, paths in pictures.items()
-        if rate is not None
-    }
+    videos = {}
+    for folder, paths in pictures.items() if rate is not None else ():
+        times = written.times if options.fps is None else []
+        videos[folder] = write_video(paths, out / f"{folder.name}{video_suffix()}", rate, times)
     return OverlayResult(pictures, videos, tuple(written.notes), written.failure)
 
 
@@ -161,9 +151,8 @@ def review(options: ReviewOptions) -> ReviewResult:
     with ConsoleProgress() as show:
         labels = LabelSources(**label_arguments(options, entry))
         page = write_review(Path(options.maps), Path(options.out), settings, labels, show.count)
-    record = page_of(Path(options.out)) or {}
-    failure, problems = "", record.get("problems", {})
-    if problems:
+    record, failure = page_of(Path(options.out)) or {}, ""
+    if problems := record.get("problems"):
         frame, (first, *_) = next(iter(problems.items()))
         failure = f"{len(problems)} of {record['frames']} frames could not be shown whole, first {frame} ({first})"
         failure += "; the page shows the rest, and says so of each"
@@ -182,10 +171,6 @@ def _import(paths: Sequence[Path], options: ReviewOptions) -> ReviewResult:
     if (page_of(out) or {}).get("run") != run:
         raise InputError(f"{out} is no review page of the maps in {reader.folder}", hint="give the --out of that page")
     return ReviewResult(verdicts=table, path=write_verdicts(out, run, verdicts))
-
-
-def _path(path: str | Path | None) -> Path | None:
-    return Path(path) if path else None
 
 
 @dataclass(frozen=True)
@@ -235,19 +220,14 @@ def summary(options: SummaryOptions) -> SummaryResult:
             f"no time is recorded of {untimed[0]}, so neighbours may be listed; --fps gives images their times"
         )
     by, label_by = f"{score}.{options.statistic}", f"{label_score}.mean"
-    out = _path(options.out)
-    if out is not None:
-        write_moments(out, {"moments": (by, moments), "label": (label_by, label)})
+    if options.out:
+        write_moments(Path(options.out), {"moments": (by, moments), "label": (label_by, label)})
     words = f"at least {options.apart:g} s apart" if len(untimed) < len(moments) else ""
-    failure = _lost_frames(manifests)
-    return SummaryResult(tuple(moments), by, tuple(label), label_by, words, tuple(notes), out, failure)
-
-
-def _lost_frames(manifests: Mapping[Path, Mapping[str, Any]]) -> str:
-    """Say how many frames failed when they were predicted, and which first; empty where none did."""
     lost = [(folder, failure) for folder, manifest in manifests.items() for failure in manifest.get("failed", [])]
-    if not lost:
-        return ""
-    folder, first = lost[0]
-    which = f"first {first['name']} of {folder} ({first['reason']})"
-    return f"{len(lost)} frames have no maps and are in no list, {which}; the same predict tries them again"
+    failure = ""
+    if lost:
+        folder, first = lost[0]
+        which = f"first {first['name']} of {folder} ({first['reason']})"
+        failure = f"{len(lost)} frames have no maps and are in no list, {which}; the same predict tries them again"
+    out = Path(options.out) if options.out else None
+    return SummaryResult(tuple(moments), by, tuple(label), label_by, words, tuple(notes), out, failure)

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from segunc.core.errors import InputError
-from segunc.options import FinetuneOptions, TrainingOptions, TrainOptions, several, takes
+from segunc.options import FinetuneOptions, Settings, TrainOptions, several, takes
 from segunc.posteriors.methods import METHODS
 
 
-@dataclass(frozen=True)
-class TrainedNetwork:
-    """One network. ``measured``: epochs, steps, seconds and val_miou (None where it was not measured); 0 epochs where weights
-    were taken over."""
+class TrainedNetwork(NamedTuple):
+    """One network: its model folder, and the epochs (0 where weights were taken over), steps, seconds and val_miou, which may be None."""
 
-    path: Path  # its model folder
+    path: Path
     measured: Mapping[str, Any]
 
 
@@ -50,17 +48,15 @@ def train(options: TrainOptions, on_network: Callable[[TrainedNetwork], None] | 
     from segunc.training.config import TrainConfig, parse_config
 
     quiet_lightning()
-    out = Path(options.out)
+    out, networks = Path(options.out), list[TrainedNetwork]()
     resolve_device(options.device)
-    config = parse_config(TrainConfig, Path(options.config), _words(options))
-    networks = []
-    trained = (
-        [(out, train_network(config, out, device=options.device)[1])]
-        if options.seeds is None
-        else train_members(config, options.seeds, out, device=options.device)
-    )
-    for folder, measured in trained:
-        networks.append(TrainedNetwork(folder, measured))
+    config = parse_config(TrainConfig, Path(options.config), _words(options.settings))
+    if options.seeds is None:
+        trained: Iterable[tuple[Path, Any]] = [(out, train_network(config, out, device=options.device)[1])]
+    else:
+        trained = train_members(config, options.seeds, out, device=options.device)
+    for network in trained:
+        networks.append(TrainedNetwork(*network))
         if on_network is not None:
             on_network(networks[-1])
     return TrainResult(out, tuple(networks))
@@ -93,7 +89,7 @@ def finetune(options: FinetuneOptions, say: Callable[[str], None] | None = None)
 
     say = say or (lambda line: None)
     resolve_device(options.device)  # before any work
-    method, out, overrides = METHODS[options.method], Path(options.out), _words(options)
+    method, out, overrides = METHODS[options.method], Path(options.out), _words(options.settings)
     bases = [Path(base) for base in several(options.base)]
     file, loaders = Path(options.config) if options.config else None, options.data
     if method.several:
@@ -134,10 +130,8 @@ def keys_help(method: str | None) -> str:
     return f"{keys}\n\nkeys of another method: segunc finetune --method {others} --help"
 
 
-def _words(options: TrainingOptions) -> list[str]:
-    """Return the settings as the command line has them: ``--key.subkey=VALUE``."""
-    settings = options.settings
+def _words(settings: Settings) -> list[str]:
+    """Return settings as the command line has them: ``--key.subkey=VALUE``."""
     if isinstance(settings, Mapping):
-        settings = [f"--{key}={v if isinstance(v, str) else json.dumps(v)}" for key, v in settings.items()]
-    further = {"data.labels": options.label_map, "trainer.logger": options.logger}
-    return [*(f"--{key}={value}" for key, value in further.items() if value), *settings]
+        return [f"--{key}={v if isinstance(v, str) else json.dumps(v)}" for key, v in settings.items()]
+    return [*settings]

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from segunc.core.errors import InputError
-from segunc.core.locks import HeldError, Lock
+from segunc.core.locks import Lock
 
 
 def dead_process() -> int:
@@ -26,7 +26,7 @@ def test_the_lock_of_a_dead_process_is_taken_over(tmp_path: Path) -> None:
     path.write_text(f"{dead_process()}\n{socket.gethostname()}\n")
     lock = Lock(path, "it")
     assert path.read_text().split()[0] == str(os.getpid())
-    with pytest.raises(HeldError, match=rf"it is being written by another run \(process {os.getpid()} on "):
+    with pytest.raises(InputError, match=rf"it is being written by another run \(process {os.getpid()} on "):
         Lock(path, "it")
     lock.release()
     assert not path.exists()
@@ -48,7 +48,7 @@ def test_a_file_that_was_removed_before_it_was_locked_is_no_lock(
     with Lock(path, "it"):
         assert path.read_text().split()[0] == str(os.getpid())
         assert removed.read_text() == ""
-        with pytest.raises(HeldError):
+        with pytest.raises(InputError, match="another run"):
             Lock(path, "it")
 
 
