@@ -55,14 +55,9 @@ def several(paths: PathLike | Sequence[PathLike]) -> Sequence[PathLike]:
 
 
 def option(default: Any = ..., **settings: Any) -> Any:
-    """Return a field of an option that is more than a name, a type and a default.
-
-    Args:
-        default: of the field; without one it is required. A list or a dictionary is copied.
-        settings: arguments of argparse's ``add_argument``; and ``flags``, the names on the command line where they are others,
-            ``exclusive``, True for those of which exactly one is required, and ``choices_of``, the table (``module:name``) whose names
-            are the choices.
-    """
+    """Return a field of an option that is more than a name, a type and a default. ``settings`` are arguments of argparse's
+    ``add_argument``; ``flags``, other names on the command line; ``exclusive``, of which exactly one is required; and ``choices_of``, the
+    table (``module:name``) whose names are the choices."""
     if isinstance(default, (dict, list)):
         return field(default_factory=default.copy, metadata=settings)
     return field(metadata=settings) if default is ... else field(default=default, metadata=settings)
@@ -151,27 +146,13 @@ Thresholds = Annotated[Mapping[str, float], partial(by_name, read=float, form="S
 ScoreRanges = Annotated[
     Mapping[str, tuple[float, float]], partial(by_name, read=_ends, form="SCORE=LOW:HIGH, e.g. epistemic=0:0.05")
 ]
-Settings = Mapping[str, Any] | Sequence[str]
+Overrules = Mapping[str, Any] | Sequence[str]
 """Keys of a configuration to overrule, ``{"trainer.max_epochs": 3}``, or the same in the words of the command line."""
 
 
 def parts_of(hint: Any) -> list[Any]:
     """Return a type and all that it is made of, its annotations among it."""
     return [hint, *(part for each in get_args(hint) for part in parts_of(each))]
-
-
-GROUPS = {
-    "input": "source weights weights_key trust base config method model maps results input images image all_images frames every start end "
-    "shard mask names verdicts compare",
-    "labels and data": "labels anomaly_labels dataset root split label_map map_classes anomaly_class corruption",
-    "the network and what it sees": "classes drop_classes mean std arguments size bits tile overlap",
-    "draws": "draws seed seeds alpha scheme scope redraw",
-    "scores": "scores score statistic label_score top apart keys baseline",
-    "what is measured": "protocols components by groups flag replicates resample",
-    "speed": "device precision compile chunk frames_at_once threads engine workers",
-    "output": "out to compact exact panel overlay ranges format theme video fps anomaly_only limit plots verify repair overwrite",
-}
-"""Titles under which every verb's help shows its options, by the names of their fields."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -279,19 +260,12 @@ class DemoOptions(DeviceOptions):
     seed: Seed = 0
 
 
-@dataclass(frozen=True, kw_only=True)
-class TrainingOptions(DeviceOptions):
-    """What the verbs with a configuration have in common; ``settings`` overrule its keys, or stand for it."""
-
-    settings: Settings = ()
-
-
 @dataclass(frozen=True)
-class TrainOptions(TrainingOptions):
+class TrainOptions(DeviceOptions):
     """Train a deterministic segmentation network.
 
     Args:
-        config (YAML): see configs/; any key can be overruled as --key.subkey VALUE
+        config (YAML): see configs/; any key can be overruled as --key.subkey VALUE, and --trainer.KEY is any of Lightning's Trainer
         out (DIR): the model folder; the same command continues a killed run
         seeds (A,B): train one network for each seed, into DIR/seed-A and so on: the members of an ensemble
     """
@@ -299,6 +273,7 @@ class TrainOptions(TrainingOptions):
     config: File
     out: Folder
     seeds: Annotated[Sequence[Seed], whole_numbers] | None = None
+    settings: Overrules = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -309,11 +284,9 @@ class ImportOptions(Options):
         source (SOURCE:NAME): smp:DIR_OR_HUB_ID, torchvision:NAME, transformers:DIR_OR_HUB_ID or python:package.module:function
         out (DIR): the model folder
         weights (FILE): a file with the state dict, where the source holds none
-        weights_key (KEY): where in the file the weights are, if several sets of it fit the network: a key or the beginning of the
-            names, such as state_dict_ema
+        weights_key (KEY): where in the file the weights are: a key or the beginning of the names, such as state_dict_ema
         classes (NAME|CSV|A,B,...): a label map (cityscapes, ...), a CSV of one, or the names of the classes in the order of the logits
-        drop_classes (A,B,...): outputs of the network that are no class, such as void: names of --classes, or numbers from 0 of outputs
-            that --classes does not name
+        drop_classes (A,B,...): outputs of the network that are no class, such as void: names of --classes, or numbers from 0
         mean (R,G,B): mean of the input normalisation, of images in 0..1
         std (R,G,B): standard deviation of the input normalisation
         size (HxW): size of frames that the network was made for
@@ -337,21 +310,21 @@ class ImportOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FinetuneOptions(TrainingOptions):
+class FinetuneOptions(DeviceOptions):
     """Turn a trained network into a Bayesian one (ABNN and others), or calibrate a finished model.
 
     Args:
         base (DIR): model folder; abnn takes a deterministic network, ensemble several folders or one of several seeds
-        config (YAML): see configs/; any key can be overruled as --key.subkey VALUE. ensemble takes none; none, and no data, is needed
-            for tta and for abnn with --abnn.statistics frozen
+        config (YAML): see configs/; any key can be overruled as --key.subkey VALUE. ensemble takes none, tta needs none
         out (DIR): the new model folder
-        method: which posterior (default abnn), or what is fitted on a finished model
+        method: which posterior (default abnn), or what is fitted on a finished model; before --help, whose keys are shown
     """
 
     base: Folder | Sequence[Folder]
     config: File | None = None
     out: Folder
     method: str = option("abnn", choices_of="segunc.posteriors.methods:METHODS")
+    settings: Overrules = ()
     data: Any = None
     """Loaders of your own in place of a data set, a :class:`segunc.OwnData`; then no configuration is needed."""
 
@@ -364,21 +337,19 @@ class PredictOptions(SamplingOptions):
         model (DIR): model folder
         input (PATH): images, folders, glob patterns or videos; of several, each has a sub-folder of --out
         out (DIR): the maps folder; the same command continues a killed run
-        compact: maps of half the frame's height and width, scores in 0..1 as 8-bit codes: about a tenth of the bytes; every verb reads
-            them at the frame's size
+        compact: maps of half the frame's height and width, scores in 0..1 as 8-bit codes: about a tenth of the bytes
         overlay: also write overlays, and a video of them for a video, of anomaly where it is written, else of entropy
         scores (A,B): scores to write (default: those that need no statistics, and anomaly if fitted)
         every (N): take every N-th frame (default 1)
         start (TIME): first moment of a video, in seconds or as HH:MM:SS
         end (TIME): moment of a video to stop before
         shard (I/N): only part I of N of the frames; all N share --out, at once or one by one
-        frames_at_once (N): consecutive frames of one size in a batch (default: by their size; one on a CPU)
+        frames_at_once (N): consecutive frames of one size in a batch (default: by their size; one on a CPU, with --tile and --redraw)
         tile (HxW): cut frames into tiles of this size, blended without seams
         overlap (N): pixels that neighbouring tiles share (default a quarter of a tile)
         redraw: new draws for every frame (default: the same for all, so that the maps of a video do not flicker)
         mask (PNG): region of interest: where it is black (the vehicle itself, say), maps are 0 and statistics see nothing
-        engine: local: this process; ray: workers on this machine, or of the cluster at the environment variable RAY_ADDRESS (extra
-            'ray'), the same files (default local)
+        engine: local: this process; ray: workers here, or of the cluster at the environment variable RAY_ADDRESS (default local)
         workers (N): processes of --engine ray (default: one for every GPU, or for every 4 CPU cores, of this machine)
         bits (N): bits that 16-bit images use, of 12 for instance the highest value is 4095 (default 16)
         all_images: take every image of a folder as a frame, those that are named as labels, too
@@ -476,8 +447,7 @@ class ReviewOptions(DeviceOptions, ClassTruthOptions):
         apart (SECONDS): between two moments, of which the gallery shows one each (default 5)
         fps: frames a second of images that are a video, in their order
         limit (N): carry only the N frames of the highest mean anomaly, else entropy
-        verdicts (JSON): check, merge and count verdicts that pages exported, with the agreement of the reviewers; with --out the
-            page shows them
+        verdicts (JSON): check, merge and count verdicts that pages exported; with --out the page shows them
         out (DIR): folder of the page
     """
 

@@ -11,32 +11,26 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from segunc import options
-from segunc.cli.parser import Parser, add_options, check_options, parsed
+from segunc.cli.parser import Parser, add_keys, add_options, check_options, parsed
 from segunc.cli.run import run
 from segunc.core.errors import InputError, NoteWarning, PartialFailure, is_out_of_memory
 from segunc.core.terminal import say
 
 VERBS = {
-    "demo": "segunc demo --out demo",
-    "import": "segunc import torchvision:deeplabv3_resnet50 --weights deeplab.pth --classes cityscapes --out runs/deeplab\n"
-    "  segunc import python:my_networks.unet:build --trust --weights unet.pt --classes road,car --mean 0,0,0 --std 1,1,1 --out unet",
-    "train": "segunc train --config configs/camvid_lite0.yaml --data.root data/camvid --out runs/camvid",
-    "finetune": "segunc finetune --base runs/camvid --config configs/camvid_abnn.yaml --data.root data/camvid --out runs/abnn",
-    "predict": "segunc predict --model runs/abnn --input drive.mp4 --out maps --overlay\n"
-    "  segunc predict --model runs/abnn --input monday.mp4 tuesday/ --every 5 --shard 1/4 --out maps",
-    "evaluate": "segunc evaluate --maps maps --anomaly-labels labels --groups ^[a-z_]+ --out metrics.json\n"
-    "  segunc evaluate --model runs/abnn --dataset camvid --root data/camvid --split test --out camvid.json",
-    "review": "segunc review --maps maps --anomaly-labels masks --out review\n"
-    "  segunc review --import verdicts.json --maps maps --out review",
-    "summary": "segunc summary --maps maps --score entropy --statistic p99 --apart 10 --out summary.csv",
-    "overlay": "segunc overlay --maps maps --out figures --score epistemic --frames 'night/*' --theme light\n"
-    "  segunc overlay --maps maps --out figures --panel --score entropy,epistemic --video",
-    "export": "segunc export --maps maps --score entropy --to smiyc --method MyNet --dataset AnomalyTrack-all --out outputs",
-    "compare": "segunc compare abnn.json base.json --baseline base.json --out table.md\n"
-    "  segunc compare base.json abnn.json --scores base:msp,abnn:entropy --baseline base:msp",
-    "doctor": "segunc doctor --model runs/abnn --image frame.png\n  segunc doctor --maps maps --repair",
+    "demo": "--out demo",
+    "import": "torchvision:deeplabv3_resnet50 --weights deeplab.pth --classes cityscapes --out runs/deeplab",
+    "train": "--config configs/camvid_lite0.yaml --data.root data/camvid --out runs/camvid",
+    "finetune": "--base runs/camvid --config configs/camvid_abnn.yaml --data.root data/camvid --out runs/abnn",
+    "predict": "--model runs/abnn --input monday.mp4 tuesday/ --out maps --overlay --shard 1/4",
+    "evaluate": "--maps maps --anomaly-labels labels --groups ^[a-z_]+ --out metrics.json",
+    "review": "--maps maps --anomaly-labels masks --out review",
+    "summary": "--maps maps --score entropy --statistic p99 --apart 10 --out summary.csv",
+    "overlay": "--maps maps --out figures --panel --score entropy,epistemic --video",
+    "export": "--maps maps --score entropy --to smiyc --method MyNet --dataset AnomalyTrack-all --out outputs",
+    "compare": "abnn.json base.json --baseline base.json --out table.md",
+    "doctor": "--model runs/abnn --image frame.png",
 }
-"""Examples of each verb, one a line."""
+"""An example of each verb."""
 TRAINING = ("train", "finetune")
 """Verbs with a configuration."""
 RESUMED = ("demo", *TRAINING, "predict")
@@ -56,10 +50,14 @@ class ConfigurationHelp(argparse._HelpAction):
     """Print the help of a verb, and then the keys of its configuration: of the method that is named before ``--help``, or of the usual one."""
 
     def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, *_: Any) -> NoReturn:
-        from segunc.verbs.training import keys_help
+        from segunc.verbs.training import settings_of
 
         parser.print_help()
-        say(f"\n{keys_help(getattr(namespace, 'method', None))}")
+        keys = Parser(add_help=False, usage=argparse.SUPPRESS)
+        for section in settings_of(getattr(namespace, "method", None)):
+            add_keys(keys, section)
+        say("\nkeys of the configuration, in a YAML file (--config) or as --key VALUE:")
+        keys.print_help(sys.stdout)
         raise SystemExit(0)
 
 
@@ -74,7 +72,7 @@ def build_parser() -> Parser:
             verb,
             help=about[0].lower() + about[1:].removesuffix("."),
             description=about,
-            epilog=f"example:\n  {example}",
+            epilog=f"example:\n  segunc {verb} {example}",
             formatter_class=argparse.RawDescriptionHelpFormatter,
             add_help=verb not in TRAINING,
         )

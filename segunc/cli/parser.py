@@ -6,6 +6,8 @@ import argparse
 import dataclasses
 import glob
 import importlib
+import inspect
+import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,7 +17,7 @@ from typing import Annotated, Any, Literal, NoReturn, Union, get_args, get_origi
 from segunc.core.bounds import check_device, meanings
 from segunc.core.errors import InputError
 from segunc.core.terminal import say, visible
-from segunc.options import GROUPS, parts_of, several
+from segunc.options import parts_of, several
 
 
 class Parser(argparse.ArgumentParser):
@@ -33,19 +35,28 @@ class Parser(argparse.ArgumentParser):
 
 
 def add_options(parser: argparse.ArgumentParser, options: type) -> None:
-    """Add a dataclass's options under the titles of :data:`segunc.options.GROUPS`: in each its own, then those that it shares."""
-    kinds, fields, texts = get_type_hints(options, include_extras=True), _fields(options), meanings(options)
-    for title, names in GROUPS.items():
-        group: Any = None
+    """Add a dataclass's options, and under a title those of each of its bases: the first words of its docstring."""
+    kinds, texts = get_type_hints(options, include_extras=True), meanings(options)
+    for section in options.__mro__:
+        title = re.split(r"[:.]", inspect.cleandoc(section.__doc__ or ""), maxsplit=1)[0]
+        group = parser.add_argument_group("the verb's own options" if section is options else title.lower())
         exclusive: Any = None
-        for field in (field for field in fields if field.name in names.split()):
-            group = group or parser.add_argument_group(title)
-            flags, settings = _argument(field, kinds[field.name], *texts[field.name])
-            if settings.pop("exclusive", False):
-                exclusive = exclusive or group.add_mutually_exclusive_group(required=True)
-                exclusive.add_argument(*flags, **settings)
-            else:
-                group.add_argument(*flags, **settings)
+        for field in _fields(options):
+            if field.name in inspect.get_annotations(section):
+                flags, settings = _argument(field, kinds[field.name], *texts[field.name])
+                one_of = settings.pop("exclusive", False)
+                exclusive = exclusive or (group.add_mutually_exclusive_group(required=True) if one_of else None)
+                (exclusive if one_of else group).add_argument(*flags, **settings)
+
+
+def add_keys(parser: argparse.ArgumentParser, section: Any) -> None:
+    """Add the keys of a section of a configuration, for its help."""
+    texts, (about, *_) = meanings(section), inspect.cleandoc(section.__doc__ or "").splitlines()
+    group = parser.add_argument_group(f"{section.section} ({about.rstrip('.')})")
+    for key in dataclasses.fields(section):
+        default = "required" if _default(key) is dataclasses.MISSING else f"default {_default(key)}"
+        text = f"{texts.get(key.name, ('', ''))[1]} ({default})"
+        group.add_argument(f"--{section.section}.{key.name}", metavar="", help=text.replace("%", "%%"))
 
 
 def parsed(options: type, arguments: argparse.Namespace, **further: Any) -> Any:
@@ -67,8 +78,7 @@ def command_line(options: Any, *, but: str) -> str:
 
 def _fields(options: type) -> list[dataclasses.Field[Any]]:
     texts = meanings(options)
-    fields = [field for field in dataclasses.fields(options) if field.name in texts]
-    return sorted(fields, key=lambda field: field.name not in options.__annotations__)
+    return [field for field in dataclasses.fields(options) if field.name in texts]
 
 
 def _flags(field: dataclasses.Field[Any]) -> tuple[str, ...]:

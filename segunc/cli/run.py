@@ -42,13 +42,12 @@ def _tell_line(line: str) -> None:
 
 
 def _tell_network(network: Any) -> None:
-    measured = network.measured
-    if measured["epochs"] == 0:
-        _tell_line(f"took over the weights into {network.path}")
-        return
-    miou = "not measured" if measured["val_miou"] is None else f"{measured['val_miou']:.4f}"
-    trained = f"trained {measured['epochs']} epochs ({measured['steps']} steps) in {measured['seconds']:.0f} s"
-    _tell_line(f"{trained}: validation mIoU {miou}; wrote {network.path}")
+    measured, trained = network.measured, "took over the weights"
+    if measured["epochs"]:
+        miou = "not measured" if measured["val_miou"] is None else f"{measured['val_miou']:.4f}"
+        trained = f"trained {measured['epochs']} epochs ({measured['steps']} steps) in {measured['seconds']:.0f} s"
+        trained += f": validation mIoU {miou}"
+    _tell_line(f"{trained}; wrote {network.path}")
 
 
 def _tell_input(done: Any) -> None:
@@ -83,21 +82,18 @@ def _show_import_network(result: Any, options: opts.ImportOptions) -> Iterator[s
 
 
 def _show_train(result: Any, options: opts.TrainOptions) -> Iterator[str]:
-    from segunc.training.progress import is_first_process
-
-    if options.seeds is not None and is_first_process():
+    if options.seeds is not None:
         made = f"{len(options.seeds)} networks in {result.out}"
-        yield f"{made}; as one model: segunc finetune --method ensemble --base {result.out}"
+        _tell_line(f"{made}; as one model: segunc finetune --method ensemble --base {result.out}")
+    yield from ()
 
 
 def _show_finetune(result: Any, options: opts.FinetuneOptions) -> Iterator[str]:
-    from segunc.training.progress import is_first_process
-
-    measured = result.measured
-    if measured and is_first_process():
+    if measured := result.measured:
         selected = [key.removesuffix("_nll") for key in measured if key.endswith("_nll")]
         parts = [f", of which the selection of {name} {measured[f'{name}_seconds']:.0f} s" for name in selected]
-        yield f"fine-tuning took {measured['seconds']:.0f} s{''.join(parts)}"
+        _tell_line(f"fine-tuning took {measured['seconds']:.0f} s{''.join(parts)}")
+    yield from ()
 
 
 def _show_evaluate(result: Any, options: opts.EvaluateOptions) -> Iterator[str]:

@@ -12,12 +12,13 @@ import math
 import os
 import re
 import shutil
+import socket
 import stat
 import unicodedata
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, NoReturn
+from typing import Any, BinaryIO, NoReturn, Self
 
 from segunc.core.errors import InputError, one_line
 
@@ -25,6 +26,8 @@ PARTIAL_SUFFIX = ".segunc-partial"
 """Ending of files that are being written; whoever finds one may remove it while no run is under way."""
 MAX_NAME_BYTES = 255
 """Of one part of a path, as file systems allow them."""
+START_SECONDS = 30.0
+"""How long a run waits for another one that is making the same folder."""
 RECORD_FORMAT, _SEAL = 2, "record_sha256"
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\\]|^[A-Za-z]:")
 """Control characters, and the separator and the drive letters of another system."""
@@ -361,3 +364,58 @@ def link_or_copy(source: Path, target: Path) -> None:
         os.link(source.resolve(), target)
     except OSError:
         shutil.copy2(source, target)
+
+
+class Lock:
+    """Hold the lock file ``path`` until :meth:`release`, which removes it, or until this process ends, however it ends. InputError, which says
+    ``what`` is held, where another run holds it for ``wait`` seconds, or where a link lies there.
+
+    The file says who holds it (process id and host). The operating system locks it, and forgets the lock of a dead process.
+    """
+
+    def __init__(self, path: Path, what: str, wait: float = 0.0) -> None:
+        from filelock import FileLock, Timeout  # here, because readers of maps import this module and lock nothing
+
+        self.path = path
+        self._lock = FileLock(path, wait, thread_local=False, on_acquired=self._sign)
+        try:
+            while not self._lock.is_locked:
+                with contextlib.suppress(_RemovedError):
+                    self._lock.acquire()
+        except Timeout as error:
+            holder = ""
+            with contextlib.suppress(OSError, ValueError):
+                process, host = read_text(path).split()[:2]
+                holder = f" (process {int(process)} on {host})"
+            hint = f"wait, or give another --out; if that run is gone, remove {path}"
+            raise InputError(f"{what} is being written by another run{holder}", hint) from error
+        except OSError as error:
+            if error.errno != errno.ELOOP:
+                raise
+            raise InputError(f"{path} is a link, not the lock of a run", hint="remove it") from error
+
+    def release(self) -> None:
+        """Let go; a second call does nothing."""
+        if self._lock.is_locked:
+            self.path.unlink(missing_ok=True)  # before unlocking: whoever comes next makes a new file
+            self._lock.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+    def _sign(self, handle: int) -> None:
+        """Name the holder in the file, unless its holder before removed it between our opening and locking it: a lock on that file holds
+        nothing. The count of links does not tell everywhere: NFS keeps a removed file that is open under another name."""
+        if os.fstat(handle).st_nlink > 1:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(self.path))
+        if not self.path.exists() or not os.path.samestat(os.fstat(handle), self.path.lstat()):
+            raise _RemovedError
+        os.truncate(handle, 0)
+        os.pwrite(handle, f"{os.getpid()} {socket.gethostname()}\n".encode(), 0)
+
+
+class _RemovedError(Exception):
+    """The file that was locked is not the one under its name."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -17,7 +17,7 @@ from segunc.affine.convert import is_converted, revert
 from segunc.affine.draws import AffineLayout
 from segunc.core.device import describe_device, flushed_denormals, threads
 from segunc.core.errors import InputError
-from segunc.data.images import Image, load_image
+from segunc.data.images import load_image
 from segunc.maps.health import examine
 from segunc.maps.statistics import maps_folders
 from segunc.maps.sums import REPAIR
@@ -43,36 +43,39 @@ class Finding(NamedTuple):
     text: str  # what was measured, with its bound
 
 
-def diagnose(model: Model, sampler: Sampler, image: Image, size: tuple[int, int]) -> list[Finding]:
-    """Run all checks of a Bayesian model, on one clean frame: RGB uint8 ``[H, W, 3]``, seen at (height, width) ``size``."""
-    frame = network_input([image], size).to(sampler.device)
-    findings = []
+def diagnose(model: Model, sampler: Sampler, frame: Tensor) -> Iterator[Finding]:
+    """Run all checks of a Bayesian model on one clean frame, as the network sees it: ``[1, 3, H, W]``."""
     if model.report is not None:
-        findings.append(Finding("conversion", "warn" if model.report.left else "ok", str(model.report)))
+        yield Finding("conversion", "warn" if model.report.left else "ok", str(model.report))
     for index, network in enumerate(model.networks):
         if is_converted(network):
             difference, _ = conversion_differences(network, frame)
             text = f"largest difference {difference:.1e} of the largest logit (bound {IDENTITY_BOUND:.0e})"
-            member = f"member {index}: " if len(model.networks) > 1 else ""
-            check = f"{member}alpha = 0 is the unconverted network"
-            findings.append(Finding(check, "ok" if difference <= IDENTITY_BOUND else "fail", text))
-    clean = sampler(frame)
-    report, epistemic = sampler.report, clean.scores["epistemic"]
+            check = "alpha = 0 is the unconverted network"
+            check = f"member {index}: {check}" if len(model.networks) > 1 else check
+            yield Finding(check, "ok" if difference <= IDENTITY_BOUND else "fail", text)
+    scores, report = sampler(frame).scores, sampler.report
     if report.self_check is not None:
         text = f"largest difference {report.self_check:.1e} of the largest logit"
         text += "" if report.batched else "; draws run one at a time"
-        status: Literal["ok", "warn"] = "ok" if report.batched else "warn"
-        findings.append(Finding("two draws as a batch against one by one", status, text))
+        yield Finding("two draws as a batch against one by one", "ok" if report.batched else "warn", text)
     if report.unreached:
         text = f"{len(report.unreached)} are not, e.g. {report.unreached[0]}: their noise does nothing"
-        findings.append(Finding("normalisation layers that are called", "warn", text))
-    text = f"mean {float(epistemic.mean()):.2e}, maximum {float(epistemic.max()):.2e}"
-    text += f" (share of ln C; dead below {DEAD_EPISTEMIC:.0e})"
-    alive = float(epistemic.mean()) > DEAD_EPISTEMIC
-    findings.append(Finding("epistemic above zero", "ok" if alive else "fail", text))
-    if report.self_check is not None:  # draws without noise are all there are
-        findings.append(_convergence(sampler, frame, clean.scores))
-    return findings
+        yield Finding("normalisation layers that are called", "warn", text)
+    mean, most = float(scores["epistemic"].mean()), float(scores["epistemic"].max())
+    text = f"mean {mean:.2e}, maximum {most:.2e} (share of ln C; dead below {DEAD_EPISTEMIC:.0e})"
+    yield Finding("epistemic above zero", "ok" if mean > DEAD_EPISTEMIC else "fail", text)
+    if report.self_check is None:  # draws without noise are all there are
+        return
+    other = sampler(frame, seed=sampler.seed + 1).scores
+    parts, worst = [], 0.0
+    for name in ("entropy", "epistemic"):
+        rms = float((other[name] - scores[name]).square().mean().sqrt()) / 2**0.5
+        relative = rms / max(float(scores[name].mean()), 1e-12)
+        worst = max(worst, relative)
+        parts.append(f"{name} {rms:.4f} ({relative:.0%} of its mean)")
+    text = f"standard error a pixel at S = {sampler.draws}: {', '.join(parts)}; it falls as 1 / sqrt(S)"
+    yield Finding("convergence with the draws", "ok" if worst < 0.5 else "warn", text)
 
 
 @torch.inference_mode()
@@ -106,19 +109,6 @@ def conversion_differences(network: nn.Module, images: Tensor, alpha: float = 0.
     return float(identity), float(batched)
 
 
-def _convergence(sampler: Sampler, frame: Tensor, scores: Mapping[str, Tensor]) -> Finding:
-    """Compare maps with those from other draws of the same number."""
-    other = sampler(frame, seed=sampler.seed + 1).scores
-    parts, worst = [], 0.0
-    for name in ("entropy", "epistemic"):
-        rms = float((other[name] - scores[name]).square().mean().sqrt()) / 2**0.5
-        relative = rms / max(float(scores[name].mean()), 1e-12)
-        worst = max(worst, relative)
-        parts.append(f"{name} {rms:.4f} ({relative:.0%} of its mean)")
-    text = f"standard error a pixel at S = {sampler.draws}: {', '.join(parts)}; it falls as 1 / sqrt(S)"
-    return Finding("convergence with the draws", "ok" if worst < 0.5 else "warn", text)
-
-
 @dataclass(frozen=True)
 class DoctorResult:
     """What the checks found."""
@@ -148,20 +138,17 @@ def doctor(options: DoctorOptions) -> DoctorResult:
     with flushed_denormals(), threads(options.threads):
         sampler = make_sampler(model, options)
         description = model.network.description
+        network = f"{description.architecture} {description.encoder}, {description.num_classes} classes"
         about = [
-            f"{options.model}: {description.architecture} {description.encoder}, {description.num_classes} classes, "
-            f"{model.posterior.method}",
-            f"base network sha256 {model.sha256}",
+            f"{options.model}: {network}, {model.posterior.method}, base network sha256 {model.sha256}",
             f"calibration: {model.attachments.get('calibration', 'none')}",
         ]
         if not model.bayesian:
             why = "the model is deterministic: one draw, so its epistemic uncertainty is zero everywhere; fine-tune it first"
             return DoctorResult(tuple(about), (), why)
         settings = ", ".join(f"{name} {value}" for name, value in model.posterior.settings().items())
-        about += [
-            f"posterior sha256 {model.posterior_sha256}, {model.posterior.members} members, {settings}",
-            f"{sampler.draws} draws, {sampler.precision}, {describe_device(sampler.device)}",
-        ]
+        about += [f"posterior sha256 {model.posterior_sha256}, {model.posterior.members} members, {settings}"]
+        about += [f"{sampler.draws} draws, {sampler.precision}, {describe_device(sampler.device)}"]
         if options.image:
             image = load_image(Path(options.image))
         else:
@@ -169,7 +156,7 @@ def doctor(options: DoctorOptions) -> DoctorResult:
 
             image = render_scene(np.random.SeedSequence(0), (256, 512), anomaly=False).image
         size = inference_size(description, (image.shape[0], image.shape[1]), options.size)
-        findings = diagnose(model, sampler, image, size)
+        findings = list(diagnose(model, sampler, network_input([image], size).to(sampler.device)))
     failed = [finding.check for finding in findings if finding.status == "fail"]
     return DoctorResult(tuple(about), tuple(findings), f"not sound: {'; '.join(failed)}" if failed else "")
 

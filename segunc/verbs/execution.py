@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from segunc.affine.branches import branches_of
 from segunc.affine.draws import AffineLayout, in_scope
 from segunc.affine.noise import DEFAULT_SCHEME
 from segunc.core.device import choose_precision, resolve_device
-from segunc.core.errors import InputError, NoteWarning
+from segunc.core.errors import InputError
 from segunc.frames.source import FrameSource
 from segunc.networks.description import NetworkDescription
 from segunc.networks.network import SegmentationNetwork, inference_size
@@ -70,15 +68,14 @@ def _check_scope(scope: str, model: Model) -> None:
     """Raise InputError for a scope that does not fit the model, before each frame does."""
     drawn = [branch for branch in branches_of(model.network, model.posterior) if branch.stochastic]
     if not model.bayesian or not drawn:
-        kind = f"its method is {model.posterior.method}" if model.bayesian else "it is deterministic"
-        raise InputError(f"--scope {scope} has no effect on this model: {kind}", hint="leave --scope out")
+        message = f"--scope {scope} has no effect on this model: its method is {model.posterior.method}"
+        raise InputError(message, hint="leave --scope out")
     for branch in drawn:
         layout = AffineLayout(branch.network)
         in_scope(scope, layout.dropout_names or layout.names)
 
 
-@dataclass(frozen=True)
-class Execution:
+class Execution(NamedTuple):
     """How a run computes."""
 
     chunk: int  # draws in a batch
@@ -106,14 +103,11 @@ def choose_execution(
             raise InputError(f"no frame of {source.path} can be read", hint="check the files")
         return max(input_sizes(network.description, image.shape, options.size, tiling), key=math.prod)
 
-    if tiling is not None or options.redraw:
-        if group not in (None, 1):
-            warnings.warn("frames with --tile or --redraw are computed one at a time", NoteWarning, stacklevel=2)
+    if tiling is not None or options.redraw:  # frames are computed one at a time
         group = 1
     group = group or run.get("group") or frames_at_once(sampler.device, largest_input(), sampler.draws)
     chunk = options.chunk or run.get("chunk")
-    if chunk is None:
-        chunk = sampler.chunk_for(group, largest_input(), network.description.num_classes)
+    chunk = chunk or sampler.chunk_for(group, largest_input(), network.description.num_classes)
     return Execution(chunk, group, options.compile)
 
 

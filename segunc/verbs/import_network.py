@@ -52,8 +52,7 @@ def import_network(options: ImportOptions) -> ImportResult:
     wishes = Wishes(classes, palette, options.mean, options.std, options.size, options.arguments, state, options.trust)
     read = SOURCES[kind](name, wishes)
     provenance = {"imported": f"{kind}:{Path(name).name or name}" if Path(name).exists() else options.source}
-    if options.weights is not None:
-        provenance["weights"] = Path(options.weights).name
+    provenance |= {} if options.weights is None else {"weights": Path(options.weights).name}
     description = replace(read.description, provenance=provenance)
     if options.drop_classes is not None:
         description = description.without([name.strip() for name in options.drop_classes.split(",")])
@@ -65,8 +64,7 @@ def import_network(options: ImportOptions) -> ImportResult:
     notes = load_foreign(network.body, weights, str(options.weights or options.source), options.weights_key)
     network.eval()
     settle_size(network)
-    if note := check_network(network):
-        notes.append(note)
+    notes += filter(None, [check_network(network)])
     network.description = description = replace(description, divisor=network.description.divisor)
     save_network(network, out)
     if description.inference_size is None:

@@ -204,7 +204,9 @@ def recorded_options(out: Path, manifest: Mapping[str, Any]) -> PredictOptions:
             f"the manifest of {out} records no command of this version of segunc",
             hint="run its predict command again with --verify",
         )
-    values = {name: tuple(value) if isinstance(value, list) else value for name, value in command.items()}
+    values: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in command.items()
+    }
     return PredictOptions(**values, input=spec, out=out, verify=True)
 
 
@@ -230,10 +232,9 @@ def predict_shard(job: Job, place: int, shard: Shard, execution: Execution) -> S
     again = {"overwrite": options.overwrite, "verify": options.verify}
     writer = MapsWriter(target.out, manifest, shard=shard, region=job.region, **again)
     process = FrameProcess(sampler, job.scores, size=options.size, tiling=job.tiling, redraw=options.redraw)
-    parallel = {"group": execution.group, "writers": writer_threads(sampler.device)}
+    how: dict[str, Any] = {"group": execution.group, "writers": writer_threads(sampler.device), "draw_overlay": overlay}
     with ConsoleProgress(label=target.label) as show:
-        shown: dict[str, Any] = {"draw_overlay": overlay, "on_progress": show, "on_note": show.say}
-        return run_pipeline(source, process, writer, **parallel, **shown)
+        return run_pipeline(source, process, writer, **how, on_progress=show, on_note=show.say)
 
 
 def writer_threads(device: torch.device) -> int:

@@ -110,9 +110,10 @@ def overlay(options: OverlayOptions) -> OverlayResult:
         written = write_pictures(maps, out, settings, labels, on_frame=show.count)
     pictures = {out / name: paths for name, paths in written.pictures.items()}
     videos = {}
-    for folder, paths in pictures.items() if rate is not None else ():
-        times = written.times if options.fps is None else []
-        videos[folder] = write_video(paths, out / f"{folder.name}{video_suffix()}", rate, times)
+    for folder, paths in pictures.items():
+        if rate is not None:
+            times = written.times if options.fps is None else []
+            videos[folder] = write_video(paths, out / f"{folder.name}{video_suffix()}", rate, times)
     return OverlayResult(pictures, videos, tuple(written.notes), written.failure)
 
 

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from segunc.core.bounds import Settings
 from segunc.core.errors import InputError
-from segunc.options import FinetuneOptions, Settings, TrainOptions, several, takes
+from segunc.options import FinetuneOptions, Overrules, TrainOptions, several, takes
 from segunc.posteriors.methods import METHODS
 
 
@@ -115,22 +116,18 @@ def finetune(options: FinetuneOptions, say: Callable[[str], None] | None = None)
     return FinetuneResult(out, method.fit(bases[0], config, out, device=options.device, say=say))
 
 
-def keys_help(method: str | None) -> str:
-    """Return the keys of a configuration for ``--help``: of a method, or None for those of ``train``."""
-    from segunc.training.config import FinetuneConfig, FitConfig, TrainConfig, configuration_help
+def settings_of(method: str | None) -> list[type[Settings]]:
+    """Return the classes of the settings in a configuration of a method, or where that is None of ``train``."""
+    from segunc.training.config import config_sections
 
     if method is None:
-        return configuration_help(TrainConfig, None, data=True)
+        return [*config_sections(None, data=True).values()]
     entry = METHODS[method]
-    if entry.config is None:
-        return f"method {method} has no configuration"
-    others = "|".join(name for name in METHODS if name != method)
-    kind = FitConfig if entry.finished else FinetuneConfig
-    keys = configuration_help(kind, entry.config, data=entry.data or not entry.finished)
-    return f"{keys}\n\nkeys of another method: segunc finetune --method {others} --help"
+    sections = config_sections(entry.config, data=entry.data or not entry.finished) if entry.config else {}
+    return [*sections.values()]
 
 
-def _words(settings: Settings) -> list[str]:
+def _words(settings: Overrules) -> list[str]:
     """Return settings as the command line has them: ``--key.subkey=VALUE``."""
     if isinstance(settings, Mapping):
         return [f"--{key}={v if isinstance(v, str) else json.dumps(v)}" for key, v in settings.items()]

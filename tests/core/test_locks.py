@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from segunc.core.errors import InputError
-from segunc.core.locks import Lock
+from segunc.core.files import Lock
 
 
 def dead_process() -> int:
