@@ -51,11 +51,9 @@ def _tell_network(network: Any) -> None:
 
 
 def _tell_input(done: Any) -> None:
-    rate = done.frames / done.seconds if done.seconds > 0 else 0.0
-    say(
-        f"{done.frames + done.skipped} frames in {done.out}: {done.frames} in {done.seconds:.1f} s ({rate:.2f} frames/s), "
-        f"{done.skipped} were finished before; {done.how}"
-    )
+    now, before, seconds = done.summary.finished, done.summary.skipped, done.summary.seconds
+    speed = f"{now} in {seconds:.1f} s ({now / max(seconds, 1e-9):.2f} frames/s)"
+    say(f"{now + before} frames in {done.out}: {speed}, {before} were finished before; {done.how}")
     if done.video is not None:
         say(f"overlay video: {done.video}")
 

@@ -28,8 +28,8 @@ from segunc.posteriors.files import load_model
 from segunc.posteriors.model import Model
 from segunc.sampling.frames import network_input
 from segunc.sampling.sampler import Sampler
-from segunc.verbs.execution import make_sampler
-from segunc.verbs.predict import predict, recorded_options
+from segunc.verbs.execution import make_sampler, recorded_options
+from segunc.verbs.predict import predict
 
 IDENTITY_BOUND = 1e-5  # largest difference of logits at alpha = 0, relative to the largest, that is float32 rounding
 DEAD_EPISTEMIC = 1e-6  # mean (share of ln C) below which draws are one network: float32 sums alone give about 1e-8

@@ -1,56 +1,63 @@
-"""``segunc predict``: maps of images, folders, globs or videos."""
+"""``segunc predict``: maps of images, folders, globs or videos, in this process or by the workers of a cluster.
+
+On a cluster each shard is a task of Ray, which writes its maps itself, so that only names and numbers travel. Ray repeats a task whose
+worker died: the operating system gave up the lock of the dead process, and the shard goes on behind its last finished frame. What is wrong
+with the options or the folders is said before a cluster starts.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import importlib.util
+import logging
 import os
-import warnings
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
+import socket
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 
-from segunc.core.device import describe_device, flushed_denormals, threads
-from segunc.core.errors import InputError, NoteWarning, PartialFailure
-from segunc.core.files import inside
+from segunc.core.device import describe_device, resolve_device, threads
+from segunc.core.errors import InputError, PartialFailure, one_line
 from segunc.core.progress import ConsoleProgress
-from segunc.core.registry import Registry
-from segunc.data.images import Image
-from segunc.frames.source import Frame, FrameSource, Selection, parse_time
-from segunc.frames.sources import ImageSource, Input, open_source, plan_inputs
-from segunc.maps.folder import OVERLAY
-from segunc.maps.manifest import build_manifest, read_manifest, read_run
-from segunc.maps.pipeline import DrawOverlay, Summary, run_pipeline
-from segunc.maps.shards import Shard, all_shards, iterate_records, parse_shard
-from segunc.maps.statistics import Region
-from segunc.maps.store import Maps, MapsWriter
+from segunc.frames.sources import ImageSource
+from segunc.maps.folder import refuse_foreign
+from segunc.maps.manifest import read_manifest, refuse_other_run
+from segunc.maps.pipeline import Summary
+from segunc.maps.shards import Shard
 from segunc.options import PredictOptions, several, takes
-from segunc.posteriors.files import load_model
-from segunc.posteriors.model import Model, default_scores
-from segunc.processing.frames import FrameProcess
-from segunc.processing.tiles import NEEDED_SCORE, Tiling
-from segunc.sampling.sampler import Sampler
-from segunc.scores import SCORES, check_scores, first_shown
-from segunc.verbs.execution import Execution, calibration_record, choose_execution, make_sampler, noise_record
+from segunc.verbs.execution import (
+    Execution,
+    Job,
+    execution_of,
+    open_job,
+    overlay_drawer,
+    overlay_video,
+    predict_shard,
+    run_manifest,
+)
 
-MAX_WRITERS = 8
-USUAL_FRAME_RATE = 25.0
-"""Frames per second of a video that does not say its rate."""
+CORES_PER_WORKER = 4
+"""CPU cores of a worker unless --threads says otherwise."""
+SHARDS_PER_WORKER = 4
+"""For images, so that a slow machine holds up a quarter of its work at most; every shard of a video decodes it from its start."""
+RETRIES = 3
+"""Of a shard whose worker died: a frame that kills every worker must not go round for ever."""
+OBJECT_STORE_BYTES = 128 << 20
+"""Of a cluster that is started here; results are a few hundred bytes each."""
 
 
-@dataclass(frozen=True)
-class InputResult:
+class InputResult(NamedTuple):
     """What became of one input."""
 
     out: Path  # its maps folder
     label: str  # how it is called where there are several
-    frames: int  # whose maps were written now
-    skipped: int  # frames that were finished before
-    failed: Mapping[str, str]  # frame -> why it has no maps
-    seconds: float  # that the frames of now took
+    summary: Summary  # of its frames
     how: str  # they were computed, in words
     video: Path | None = None  # of the overlays
 
@@ -67,25 +74,35 @@ class PredictResult:
     @property
     def frames(self) -> int:
         """Frames whose maps were written now."""
-        return sum(part.frames for part in self.inputs)
+        return sum(part.summary.finished for part in self.inputs)
 
     @property
     def skipped(self) -> int:
         """Frames that were finished before."""
-        return sum(part.skipped for part in self.inputs)
+        return sum(part.summary.skipped for part in self.inputs)
 
     @property
     def failed(self) -> dict[str, str]:
         """Frame -> why it has no maps; with several inputs, behind the input's label."""
-        failures = ((part.label, name, why) for part in self.inputs for name, why in part.failed.items())
+        failures = ((part.label, name, why) for part in self.inputs for name, why in part.summary.failed.items())
         return {f"{label}/{name}" if label else name: why for label, name, why in failures}
 
 
 OnInput = Callable[[InputResult], None]
-ENGINES: Registry[Callable[[PredictOptions, OnInput | None], PredictResult]] = Registry(
-    "engine", "segunc.engines", {"ray": "segunc.verbs.cluster:predict_on_cluster"}
-)
-"""Where ``--engine`` computes, other than ``local``."""
+
+
+class ShardResult(NamedTuple):
+    """How a shard of the input at a place of the run ended."""
+
+    place: int
+    shard: Shard
+    summary: Summary = Summary()
+    error: str = ""  # why the shard did not reach its end; empty where it did
+    notes: tuple[str, ...] = ()  # what a user should know
+
+
+Predict = Callable[[int, Shard], ShardResult]  # predicts a shard of the input at a place of the run; must be picklable
+_jobs: dict[str, tuple[Any, Job]] = {}  # that this process, a worker, has open, by the run
 
 
 @takes(PredictOptions)
@@ -103,7 +120,7 @@ def predict(options: PredictOptions, on_input: OnInput | None = None) -> Predict
     2
     """
     if options.engine != "local":
-        return ENGINES[options.engine](options, on_input)
+        return _predict_on_cluster(options, on_input)
     results, failures = [], []
     with open_job(options) as job:
         for place, target in enumerate(job.inputs):
@@ -114,7 +131,8 @@ def predict(options: PredictOptions, on_input: OnInput | None = None) -> Predict
                     source.depth.warn(source.path)
                 sampler, compiled = job.sampler, ", compiled" if execution.compiled else ""
                 how = f"{sampler.draws} draws, chunk {execution.chunk}, {sampler.precision}{compiled}"
-                results.append(input_result(job, place, summary, f"{how}, {describe_device(sampler.device)}"))
+                how = f"{how}, {describe_device(sampler.device)}"
+                results.append(InputResult(target.out, target.label, summary, how, overlay_video(job, place)))
                 if on_input is not None:
                     on_input(results[-1])
                 failure = summary.failure
@@ -130,200 +148,144 @@ def predict(options: PredictOptions, on_input: OnInput | None = None) -> Predict
     return PredictResult(Path(options.out), tuple(results), tuple(job.sampler.report.messages), failure)
 
 
-@dataclass(frozen=True)
-class Job:
-    """A run that is ready to begin: its options, what their texts mean, the model and the opened inputs."""
+def _predict_on_cluster(options: PredictOptions, on_input: OnInput | None = None) -> PredictResult:
+    """Do the work of :func:`segunc.verbs.predict.predict` with the workers of a cluster; InputError where it cannot be done on one."""
+    # Ray reports its usage to its makers unless told otherwise before it starts, and gives its workers the priority of background work,
+    # so that a busy desktop would starve what is the whole point of the run.
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_worker_niceness", "0")
+    if importlib.util.find_spec("ray") is None:
+        raise InputError("--engine ray needs Ray", hint="pip install 'segunc[ray]'")
+    for name in ("shard", "overwrite"):
+        if getattr(options, name):
+            raise InputError(f"--{name} does not go with --engine ray", hint="leave it out, or remove the maps folder")
+    options = _anywhere(options)
+    with open_job(options) as job:
+        usual = min(CORES_PER_WORKER, os.cpu_count() or 1)
+        options = replace(options, threads=options.threads or job.recorded_threads or usual)
+        cores, gpus = options.threads or usual, int(job.sampler.device.type == "cuda")
+        workers = options.workers or (torch.cuda.device_count() if gpus else max(1, (os.cpu_count() or 1) // cores))
+        with threads(cores):  # the manifest records them
+            executions = [_checked_execution(job, place) for place in range(len(job.inputs))]
+        tasks = [(place, shard) for place in range(len(job.inputs)) for shard in _shards(job, place, workers)]
+        predict, begun = partial(_predict, uuid.uuid4().hex, options, executions), time.monotonic()
+        with _cluster(workers * cores), ConsoleProgress(unit="shard") as show:
+            results: list[ShardResult] = []
+            for result in run_shards(predict, tasks, workers, num_cpus=cores, num_gpus=gpus):
+                results.append(result)
+                show.count(len(results), len(tasks))
+        return _conclude(job, results, time.monotonic() - begun, on_input)
 
-    options: PredictOptions
-    inputs: tuple[Input, ...]
-    sources: tuple[FrameSource, ...]
-    shard: Shard
-    scores: tuple[str, ...]
-    region: Region | None
-    overlay: str | None  # the score
-    tiling: Tiling | None
-    model: Model
-    sampler: Sampler
-    recorded_threads: int | None  # of a run that is continued
+
+def _anywhere(options: PredictOptions) -> PredictOptions:
+    """Return options that mean the same in the folder and on the device of a worker, which Ray deals out."""
+    names = ("model", "out", *(["mask"] if options.mask else []))
+    paths: dict[str, Any] = {name: os.path.abspath(Path(getattr(options, name)).expanduser()) for name in names}
+    inputs = [os.path.abspath(Path(spec).expanduser()) for spec in several(options.input)]
+    return replace(options, **paths, input=inputs, device=resolve_device(options.device).type)
+
+
+def _checked_execution(job: Job, place: int) -> Execution:
+    """Return how an input is computed, and refuse here what every worker would refuse."""
+    out, execution = job.inputs[place].out, execution_of(job, place)
+    manifest, before = run_manifest(job, place, execution), read_manifest(out)
+    if job.overlay:
+        overlay_drawer(job.overlay, manifest)
+    if before is None:
+        refuse_foreign(out)
+    else:
+        refuse_other_run(out, before.get("run", {}), manifest["run"])
+    return execution
+
+
+def _shards(job: Job, place: int, workers: int) -> list[Shard]:
+    """Return the shards of an input: as its maps folder was begun, else so many that all workers have work."""
+    source, before = job.sources[place], read_manifest(job.inputs[place].out)
+    usual = -(-workers * (1 if source.kind == "video" else SHARDS_PER_WORKER) // len(job.sources))
+    count = max(1, min(usual, source.length or source.length_hint or usual))
+    if before is not None:
+        count = int(before.get("shards", 1))
+    return [Shard(number, count) for number in range(1, count + 1)]
+
+
+def run_shards(
+    predict: Predict, tasks: Sequence[tuple[int, Shard]], workers: int, **resources: int
+) -> Iterator[ShardResult]:
+    """Yield the result of each shard as it ends, of at most so many at once; ``resources`` of each are Ray's."""
+    import ray
+
+    call = ray.remote(max_retries=RETRIES, **resources)(_call)
+    waiting, calls = list(reversed(tasks)), dict[Any, tuple[int, Shard]]()
+    while waiting or calls:
+        while waiting and len(calls) < workers:
+            task = waiting.pop()
+            calls[call.remote(predict, *task)] = task
+        reference = ray.wait(list(calls))[0][0]
+        place, shard = calls.pop(reference)
+        try:
+            yield ray.get(reference)
+        except ray.exceptions.RayError as error:
+            yield ShardResult(place, shard, error=one_line(error))
+
+
+def _call(predict: Predict, place: int, shard: Shard) -> ShardResult:
+    """Predict a shard in a worker. What goes wrong is a returned text of one line."""
+    try:
+        return predict(place, shard)
+    except Exception as error:
+        return ShardResult(place, shard, error=f"{one_line(error)}, on {socket.gethostname()}")
+
+
+def _predict(
+    run: str, options: PredictOptions, executions: Sequence[Execution], place: int, shard: Shard
+) -> ShardResult:
+    """Predict a shard. The process loads the model and opens the inputs for its first one, for as long as it lives."""
+    if run not in _jobs:
+        opened = open_job(options)
+        _jobs[run] = opened, opened.__enter__()
+    job = _jobs[run][1]
+    summary = predict_shard(job, place, shard, executions[place])
+    return ShardResult(place, shard, summary, notes=tuple(job.sampler.report.messages))
 
 
 @contextlib.contextmanager
-def open_job(options: PredictOptions) -> Iterator[Job]:
-    """Check all options, then open the inputs and load the model. Meanwhile torch computes on the threads that were asked for."""
-    shard = parse_shard(options.shard) if options.shard else Shard()
-    selection = Selection(options.every, *(parse_time(t) if t else None for t in (options.start, options.end)))
-    region = Region(Path(options.mask)) if options.mask else None
-    inputs = tuple(plan_inputs([str(spec) for spec in several(options.input)], Path(options.out)))
-    tiling = _tiling(options)
-    scores = tuple(check_scores(options.scores or default_scores(Path(options.model))))
-    # One number of threads serves all inputs: that of the first that was begun.
-    begun = () if options.overwrite else (read_run(target.out) for target in inputs)
-    recorded_threads = next((run.get("threads") for run in begun if run is not None), None)
-    how: dict[str, Any] = {"selection": selection, "all_images": options.all_images}
-    sources = tuple(open_source(target.spec, out=target.out, **how) for target in inputs)
-    for source in sources:
-        if source.note:
-            warnings.warn(source.note, NoteWarning, stacklevel=2)
-        if isinstance(source, ImageSource):
-            source.depth.bits = options.bits
-        elif options.bits is not None:
-            raise InputError(f"--bits is for 16-bit images, and {source.path} is a video", hint="leave --bits out")
-    model = load_model(Path(options.model))
-    with flushed_denormals(), threads(recorded_threads if options.threads is None else options.threads):
-        sampler = make_sampler(model, options, scores if tiling is None else check_scores([*scores, NEEDED_SCORE]))
-        shown = first_shown(scores) if options.overlay else None
-        yield Job(options, inputs, sources, shard, scores, region, shown, tiling, model, sampler, recorded_threads)
+def _cluster(cores: int) -> Iterator[None]:
+    """Connect to the cluster that the environment names, or start one of this process; a connection that there is already is used."""
+    import ray
+
+    if ray.is_initialized():
+        yield
+        return
+    address = os.environ.get("RAY_ADDRESS", "local")
+    memory = {"object_store_memory": OBJECT_STORE_BYTES, "num_cpus": cores, "include_dashboard": False}
+    try:
+        ray.init(address, log_to_driver=False, logging_level=logging.CRITICAL, **(memory if address == "local" else {}))
+    except Exception as error:  # Ray raises no narrower type where its processes do not answer in time
+        ray.shutdown()
+        raise PartialFailure(f"there is no Ray cluster at '{address}' ({one_line(error)})") from error
+    try:
+        yield
+    finally:
+        ray.shutdown()
 
 
-def _tiling(options: PredictOptions) -> Tiling | None:
-    if options.tile is not None:
-        return Tiling(options.tile, min(options.tile) // 4 if options.overlap is None else options.overlap)
-    if options.overlap is not None:
-        raise InputError(f"--overlap {options.overlap} without --tile", hint="add --tile HxW")
-    return None
-
-
-_NOT_RECORDED = ("input", "out", "verify", "overwrite", "shard", "engine", "workers")
-"""Options of predict that decide no value of a map; the input is recorded by itself."""
-
-
-def _command(options: PredictOptions) -> dict[str, Any]:
-    """Return the options that are not the defaults and decide what the maps of an input are."""
-    asked = {f: getattr(options, f.name) for f in fields(options) if f.name not in _NOT_RECORDED}
-    changed = {f.name: value for f, value in asked.items() if value != f.default}
-    return {name: os.path.abspath(v) if name in ("model", "mask") else v for name, v in changed.items()}
-
-
-def recorded_options(out: Path, manifest: Mapping[str, Any]) -> PredictOptions:
-    """Return what makes the damaged maps of a folder again, from the command that its manifest records; InputError where this version
-    does not know that command."""
-    command, spec = manifest.get("command"), manifest["run"].get("input")
-    options = {f.name for f in fields(PredictOptions)} - set(_NOT_RECORDED)
-    if not (isinstance(command, dict) and isinstance(spec, str) and "model" in command and command.keys() <= options):
-        raise InputError(
-            f"the manifest of {out} records no command of this version of segunc",
-            hint="run its predict command again with --verify",
-        )
-    values: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value for name, value in command.items()
-    }
-    return PredictOptions(**values, input=spec, out=out, verify=True)
-
-
-def input_result(job: Job, place: int, summary: Summary, how: str) -> InputResult:
-    """Return what became of an input, and write the video of its overlays."""
-    target, video = job.inputs[place], overlay_video(job, place)
-    counts = (summary.finished, summary.skipped, summary.failed, summary.seconds)
-    return InputResult(target.out, target.label, *counts, how, video)
-
-
-def execution_of(job: Job, place: int) -> Execution:
-    """Choose how an input's maps are computed: as asked for, else as its maps folder was begun, else as suits this machine."""
-    recorded = None if job.options.overwrite else read_run(job.inputs[place].out)
-    return choose_execution(job.options, job.tiling, job.sampler, job.sources[place], recorded)
-
-
-def predict_shard(job: Job, place: int, shard: Shard, execution: Execution) -> Summary:
-    """Write the maps of the input at a place, or of a shard of it; frames that fail are in the summary."""
-    options, target, source = job.options, job.inputs[place], job.sources[place]
-    sampler = job.sampler.with_execution(chunk=execution.chunk, compiled=execution.compiled)
-    manifest = run_manifest(job, place, execution)
-    overlay = overlay_drawer(job.overlay, manifest) if job.overlay else None
-    again = {"overwrite": options.overwrite, "verify": options.verify}
-    writer = MapsWriter(target.out, manifest, shard=shard, region=job.region, **again)
-    process = FrameProcess(sampler, job.scores, size=options.size, tiling=job.tiling, redraw=options.redraw)
-    how: dict[str, Any] = {"group": execution.group, "writers": writer_threads(sampler.device), "draw_overlay": overlay}
-    with ConsoleProgress(label=target.label) as show:
-        return run_pipeline(source, process, writer, **how, on_progress=show, on_note=show.say)
-
-
-def writer_threads(device: torch.device) -> int:
-    """Return how many threads encode and write maps: few beside a network on the CPU's cores, most cores beside one on a GPU."""
-    return 2 if device.type == "cpu" else max(2, min(MAX_WRITERS, (os.cpu_count() or 4) - 2))
-
-
-def run_manifest(job: Job, place: int, execution: Execution) -> dict[str, Any]:
-    """Return the manifest of an input's maps."""
-    options, model, sampler, tiling = job.options, job.model, job.sampler, job.tiling
-    description, calibration = model.network.description, model.attachments.get("calibration")
-    bounds = {score: SCORES[score].threshold for score in SCORES if score in job.scores}
-    thresholds = {score: value for score, value in bounds.items() if value is not None}
-    settings = {
-        **job.sources[place].identity(),
-        "base_sha256": model.sha256,
-        "posterior_sha256": model.posterior_sha256,
-        **calibration_record(sampler),
-        "max_logit_statistics_sha256": None,  # of earlier versions, which recorded their absence
-        **{key: value for fitted in model.used(job.scores) for key, value in fitted.record().items()},
-        "draws": sampler.draws,
-        "seed": sampler.seed,
-        "scheme": sampler.noise.scheme,
-        **noise_record(options),
-        "scope": sampler.scope,
-        "size": None if options.size is None else list(options.size),
-        "tile": None if tiling is None else [*tiling.size, tiling.overlap],
-        "smooth": None,  # earlier versions could average along a video; such a run is not continued
-        "store": "png",
-        "redraw": options.redraw,
-        **({"compact": True} if options.compact else {}),
-        "precision": sampler.precision,
-        "compiled": execution.compiled,
-        "chunk": execution.chunk,
-        "group": execution.group,
-        "threads": torch.get_num_threads(),
-        "device": sampler.device.type,
-        "maps": list(job.scores),
-        "overlay": job.overlay,
-        "component_thresholds": thresholds,
-        "mask_sha256": None if job.region is None else job.region.sha256,
-    }
-    return build_manifest(
-        settings,
-        job.scores,
-        device=describe_device(sampler.device),
-        classes=description.classes,
-        palette=description.palette,
-        source=job.sources[place].describe(),
-        model={
-            "architecture": f"{description.architecture} {description.encoder}",
-            "method": model.posterior.method,
-            "members": model.posterior.members,
-            "parameters": model.posterior.settings(),
-            "provenance": model.record.get("provenance"),
-            "calibration": calibration and asdict(calibration),
-        },
-        component_thresholds=thresholds,
-    ) | {"command": _command(options)}
-
-
-def overlay_drawer(score: str, manifest: dict[str, Any]) -> DrawOverlay:
-    """Return what draws the overlay of a frame, of a score that has a fixed range."""
-    from segunc.gallery.colormap import display_range
-    from segunc.gallery.overlay import Legend, draw_overlay, frame_caption
-
-    if SCORES[score].colours is None:
-        raise InputError(f"--overlay of {score}, which has no fixed range of colours", hint="add entropy to --scores")
-    legend = Legend.of(manifest, score, display_range(score))
-
-    def draw(frame: Frame, maps: Maps) -> Image:
-        assert frame.image is not None
-        caption = frame_caption(frame.name, frame.time)
-        return draw_overlay(frame.image, np.asarray(maps[score]), legend, caption=caption)
-
-    return draw
-
-
-def overlay_video(job: Job, place: int) -> Path | None:
-    """Write ``overlay.webm`` of the overlays of a finished video, each at its time."""
-    from segunc.gallery.video import write_video
-
-    out, source = job.inputs[place].out, job.sources[place]
-    manifest = read_manifest(out) or {}
-    if not job.overlay or source.kind != "video" or manifest.get("status") != "finished":
-        return None
-    records = iterate_records(out, all_shards(manifest))
-    shown = [(inside(out, record["files"][OVERLAY]), record.get("time")) for record in records]
-    if not shown:
-        return None
-    rate = (source.fps or USUAL_FRAME_RATE) / source.selection.every
-    return write_video([path for path, _ in shown], out / f"{OVERLAY}.webm", rate, [time for _, time in shown])
+def _conclude(job: Job, results: Sequence[ShardResult], seconds: float, on_input: OnInput | None) -> PredictResult:
+    """Sum up what is there now, and what is not."""
+    inputs, problems = [], []
+    for place, target in enumerate(job.inputs):
+        done = sorted((result for result in results if result.place == place), key=lambda result: result.shard.number)
+        parts, label = [result.summary for result in done], f"{target.label}: " if target.label else ""
+        failed = {name: why for part in parts for name, why in part.failed.items()}
+        whole = Summary(sum(part.finished for part in parts), sum(part.skipped for part in parts), failed, seconds)
+        if broken := [result for result in done if result.error]:
+            count = f"{label}{len(broken)} of {len(done)} shards did not reach their end"
+            first = f"first {broken[0].shard} ({broken[0].error})"
+            problems.append(f"{count}, {first}; what was finished is kept and the same command goes on")
+        if whole.failure:
+            problems.append(f"{label}{whole.failure}")
+        video = overlay_video(job, place)
+        inputs.append(InputResult(target.out, target.label, whole, f"{len(done)} shards", video))
+        if on_input is not None:
+            on_input(inputs[-1])
+    notes = tuple(sorted({note for result in results for note in result.notes}))
+    return PredictResult(Path(job.options.out), tuple(inputs), notes, "; ".join(problems))

@@ -16,7 +16,7 @@ import segunc
 from segunc.core.errors import InputError
 from segunc.maps.pipeline import Summary
 from segunc.maps.shards import Shard
-from segunc.verbs.cluster import ShardResult, _cluster, run_shards
+from segunc.verbs.predict import ShardResult, _cluster, run_shards
 from tests.conftest import Job
 from tests.verbs import processes
 from tests.verbs.processes import FAST, Command
