@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
@@ -12,7 +13,10 @@ import pytest
 import segunc
 from segunc.cli.main import VERBS
 
-DOCS = Path(__file__).parents[1] / "docs"
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PAGE = (DOCS / "determinism.md").read_text("utf-8")
+NAMED = sorted(set(re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", PAGE)))
 
 
 @pytest.fixture(scope="module")
@@ -39,3 +43,23 @@ def test_nothing_is_loaded_from_elsewhere(site: Path) -> None:
             r'<(?:script|img|link)[^>]*(?:src|href)="(https?://[^"]+)"', page.read_text(encoding="utf-8")
         )
         assert not loaded, page
+
+
+def test_every_test_that_the_page_names_is_there() -> None:
+    assert len(NAMED) > 20
+    gone = [
+        f"{file}::{name}"
+        for file, name in NAMED
+        if name not in {getattr(node, "name", None) for node in ast.parse((ROOT / file).read_text("utf-8")).body}
+    ]
+    assert gone == []
+
+
+def test_every_line_of_a_table_names_one() -> None:
+    promises = [
+        line
+        for line in PAGE.splitlines()
+        if line.startswith("|") and not line.startswith(("| what |", "| what differs |", "|---"))
+    ]
+    assert len(promises) > 12
+    assert [line for line in promises if "::test_" not in line.split("|")[-2]] == []

@@ -65,9 +65,8 @@ def test_chunks_and_order_within_one_code(network: SegmentationNetwork, frames: 
 
 
 def test_noise_moves_the_maps(network: SegmentationNetwork, frames: list[np.ndarray]) -> None:
-    layout = AffineLayout(network)
-    weak, strong = (Sampler(network, ABNNPosterior.around(layout, a), draws=4) for a in (0.02, 0.2))
-    epistemic = [
-        float(sample_frames(s, frames[:1], size=(192, 256)).scores["epistemic"].mean()) for s in (weak, strong)
-    ]
+    layout, epistemic = AffineLayout(network), []
+    for alpha in (0.02, 0.2):
+        sampler = Sampler(network, ABNNPosterior.around(layout, alpha), draws=4)
+        epistemic += [float(sample_frames(sampler, frames[:1], size=(192, 256)).scores["epistemic"].mean())]
     assert 0 < epistemic[0] < 0.1 * epistemic[1]

@@ -96,12 +96,10 @@ READERS: dict[str, Callable[[Path], object]] = {
 
 
 def test_the_trap_works() -> None:
-    pickle.loads(PICKLE)
-    assert ran()
-    os.rmdir("ran")
-    np.load(io.BytesIO(FILES["npy"]), allow_pickle=True)
-    assert ran()
-    os.rmdir("ran")
+    for load in (lambda: pickle.loads(PICKLE), lambda: np.load(io.BytesIO(FILES["npy"]), allow_pickle=True)):
+        load()
+        assert ran()
+        os.rmdir("ran")
 
 
 @pytest.mark.parametrize("reader", READERS)
@@ -141,15 +139,11 @@ def test_weights_take_no_more_room_than_their_file(write: Callable[[Path], None]
         read_state(tmp_path / "weights.pth")
 
 
+TAGS = ("!!python/object/apply:os.mkdir [ran]", "!!python/object/new:os.mkdir [ran]", "!!python/name:os.mkdir")
+
+
 @pytest.mark.parametrize(
-    "tag",
-    [
-        "!!python/object/apply:os.mkdir [ran]",
-        "!!python/object/new:os.mkdir [ran]",
-        "!!python/name:os.mkdir",
-        "!!python/module:os",
-        "!<tag:yaml.org,2002:python/object/apply:os.mkdir> [ran]",
-    ],
+    "tag", [*TAGS, "!!python/module:os", "!<tag:yaml.org,2002:python/object/apply:os.mkdir> [ran]"]
 )
 @pytest.mark.parametrize("place", ["seed: {}", "data: {{root: {}}}", "trainer: {{callbacks: [{}]}}", "{}"])
 def test_a_tag_of_a_configuration_makes_nothing(
@@ -180,13 +174,8 @@ def test_checkpoints_of_a_run_that_goes_on_are_not_unpickled(
 def test_records_are_data(tmp_path: Path) -> None:
     """A network's description that names code, where an architecture is a name of a table."""
     for architecture in ("os.mkdir", "__import__('os').mkdir('ran')", "python:os:mkdir"):
-        description = {
-            "format": 2,
-            "architecture": architecture,
-            "encoder": "resnet18",
-            "classes": ["a"],
-            "sha256": "0",
-        }
+        described = {"format": 2, "architecture": architecture, "encoder": "resnet18"}
+        description = {**described, "classes": ["a"], "sha256": "0"}
         (tmp_path / "network.json").write_text(json.dumps(description))
         (tmp_path / "network.safetensors").write_bytes(b"")
         assert main(["predict", "--model", ".", "--input", ".", "--out", "maps", "--device", "cpu"]) == 2

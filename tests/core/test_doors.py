@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -95,29 +95,16 @@ READERS: dict[str, tuple[str, Callable[[Path], Any]]] = {
 }
 
 
-@pytest.fixture
-def deadline() -> Iterator[None]:
-    """Whoever waits for the other end of a pipe is interrupted."""
-
-    import segunc.data.module  # noqa: F401 - whose import may take longer than the deadline
-
-    def end(*_: object) -> None:
-        pytest.fail("it waits for ever")
-
-    before = signal.signal(signal.SIGALRM, end)
-    signal.alarm(60)
-    yield
-    signal.alarm(0)
-    signal.signal(signal.SIGALRM, before)
-
-
 @pytest.mark.parametrize("kind", READERS)
-@pytest.mark.usefixtures("deadline")
 def test_a_pipe_is_refused_at_once(tmp_path: Path, kind: str) -> None:
     name, read = READERS[kind]
     os.mkfifo(tmp_path / name)
-    with pytest.raises((InputError, OSError)):
-        read(tmp_path / name)
+    signal.alarm(60)  # which ends whoever waits for the other end of the pipe
+    try:
+        with pytest.raises((InputError, OSError)):
+            read(tmp_path / name)
+    finally:
+        signal.alarm(0)
 
 
 def test_a_file_is_read_as_it_is_and_a_folder_is_none(tmp_path: Path) -> None:
@@ -159,10 +146,6 @@ def test_excels_byte_order_mark_changes_nothing_and_utf_16_is_refused(tmp_path: 
 
 def test_a_user_without_a_home_can_start(monkeypatch: pytest.MonkeyPatch) -> None:
     """As a container with a number for a user: neither HOME nor an entry in the list of users."""
-
-    def home() -> Path:
-        raise RuntimeError("Could not determine home directory.")
-
     monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
-    monkeypatch.setattr(Path, "home", home)
+    monkeypatch.setattr(Path, "home", lambda: (_ for _ in ()).throw(RuntimeError("no home")))
     assert user_folder("XDG_CONFIG_HOME", ".config") is None

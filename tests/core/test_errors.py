@@ -30,7 +30,6 @@ def test_a_lack_of_memory_is_known(error: Exception, is_one: bool) -> None:
 
 
 def test_torch_and_numpy_are_understood() -> None:
-    """What they really raise."""
     for much in (lambda: torch.empty(2**50), lambda: np.empty(2**50)):
         with pytest.raises((RuntimeError, MemoryError)) as caught:
             much()

@@ -25,19 +25,10 @@ from segunc.core.files import (
     write_json,
 )
 
+NO_JSON = [b"", b"{", b"\xff", b'{"a":' * 100_000, b"[NaN]", b'["\\uD800"]']
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        b"",
-        b"{",
-        b"\xff",
-        b'{"a":' * 100_000,
-        b"[NaN]",
-        b'["\\uD800"]',
-    ],
-    ids=lambda text: ascii(text[:9]),
-)
+
+@pytest.mark.parametrize("text", NO_JSON, ids=lambda text: ascii(text[:9]))
 def test_what_is_no_json_is_one_line(tmp_path: Path, text: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
         parse_json(text)
@@ -88,12 +79,8 @@ def test_an_array_holds_what_its_header_claims(name: str) -> None:
 
 
 def test_good_arrays_come_back() -> None:
-    for array in (
-        np.arange(12, dtype=np.float16).reshape(3, 4),
-        np.array("é"),
-        np.zeros((0, 5)),
-        np.asfortranarray(np.eye(3)),
-    ):
+    halves = np.arange(12, dtype=np.float16).reshape(3, 4)
+    for array in (halves, np.array("é"), np.zeros((0, 5)), np.asfortranarray(np.eye(3))):
         assert np.array_equal(read_array(stored(array)), array)
         assert np.array_equal(read_arrays(zipped(a=stored(array)), 2**20)["a"], array)
 
@@ -121,12 +108,8 @@ def test_a_cell_is_no_formula_and_a_number_stays() -> None:
     assert csv_text([numbers]) == "-1.5,-1.5,+3,-inf,,0,a=b,1-2,',-1e-9\n"
 
 
-def _fifo(path: Path) -> None:
-    os.mkfifo(path)
-
-
 @pytest.mark.parametrize(
-    "make", [_fifo, Path.mkdir, lambda path: path.symlink_to("/dev/null"), lambda path: path.symlink_to(path)]
+    "make", [os.mkfifo, Path.mkdir, lambda path: path.symlink_to("/dev/null"), lambda path: path.symlink_to(path)]
 )
 def test_a_result_takes_the_place_of_a_file_alone(tmp_path: Path, make: Callable[[Path], Any]) -> None:
     place = tmp_path / "out.json"

@@ -35,10 +35,3 @@ def test_a_quiet_one_shows_nothing() -> None:
     with ConsoleProgress(stream, interval=3600, quiet=True) as show:
         show.count(1, 2)
     assert stream.getvalue() == ""
-
-
-def test_items_that_are_followed_come_as_they_are_and_the_last_line_counts_them_all() -> None:
-    stream = io.StringIO()
-    assert list(ConsoleProgress(stream, label="selection").follow("abc")) == ["a", "b", "c"]
-    (line,) = stream.getvalue().splitlines()
-    assert line.startswith("selection: 3 of 3 frames, ")

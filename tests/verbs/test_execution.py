@@ -12,10 +12,9 @@ import pytest
 
 from segunc.core.errors import InputError
 from segunc.frames.sources import open_source
-from segunc.networks import NetworkDescription
 from segunc.options import PredictOptions
 from segunc.processing.tiles import Tiling
-from segunc.verbs.execution import Execution, choose_execution, input_sizes
+from segunc.verbs.execution import Execution, choose_execution
 from tests.conftest import Job
 from tests.maps.fakes import write_pictures
 from tests.processing.test_frames import sampler
@@ -30,19 +29,13 @@ def test_what_was_recorded_is_continued_and_what_is_given_wins(tmp_path: Path) -
     write_pictures(tmp_path, 4)
     source = open_source(tmp_path)
     assert choose_execution(PLAIN, None, sampler(), source, None) == Execution(4, 1, False)
-    recorded: dict[str, Any] = {"chunk": 2, "group": 3, "compiled": True}
-    assert choose_execution(PLAIN, None, sampler(), source, recorded) == Execution(2, 3, True)
-    asked = replace(PLAIN, chunk=1, frames_at_once=2, compile="off")
-    assert choose_execution(asked, None, sampler(), source, recorded) == Execution(1, 2, False)
-
-
-@pytest.mark.parametrize("given", [{"redraw": True}, {"tiling": Tiling((32, 32), 0)}])
-def test_what_needs_frames_one_by_one_gets_them(tmp_path: Path, given: dict[str, Any]) -> None:
-    write_pictures(tmp_path, 2)
-    options = replace(PLAIN, frames_at_once=4, redraw="redraw" in given)
-    found = choose_execution(options, given.get("tiling"), sampler(), open_source(tmp_path), None)
-    assert found.group == 1
-    assert "one at a time" in found.notes[0]
+    recorded: dict[str, Any] = {"chunk": 2, "group": 3}
+    assert choose_execution(PLAIN, None, sampler(), source, recorded) == Execution(2, 3, False)
+    asked = replace(PLAIN, chunk=1, frames_at_once=2, compile=True)
+    assert choose_execution(asked, None, sampler(), source, recorded) == Execution(1, 2, True)
+    one_by_one = replace(PLAIN, frames_at_once=4, redraw=True)
+    assert choose_execution(one_by_one, None, sampler(), source, None).group == 1
+    assert choose_execution(PLAIN, Tiling((32, 32), 0), sampler(), source, {"group": 4}).group == 1
 
 
 def test_unreadable_inputs(tmp_path: Path) -> None:
@@ -50,14 +43,6 @@ def test_unreadable_inputs(tmp_path: Path) -> None:
     (tmp_path / f"{name}.png").write_bytes(b"broken")
     with pytest.raises(InputError, match="no frame of"):
         choose_execution(PLAIN, None, sampler(), open_source(tmp_path), None)
-
-
-def test_inputs_of_the_network() -> None:
-    description = NetworkDescription("body", "none", ("road", "car", "sky"))
-    assert input_sizes(description, (100, 200), None, None) == [(100, 200)]
-    assert input_sizes(description, (100, 200), (64, 96), None) == [(64, 96)]
-    tiles = input_sizes(description, (100, 200), None, Tiling((64, 128), 32))
-    assert tiles == [(height, width) for height in (64, 64, 36) for width in (128, 104)]
 
 
 def test_grouped_frames_killed_and_continued_give_the_same_bytes(finetuned: Job, tmp_path: Path) -> None:

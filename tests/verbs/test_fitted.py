@@ -14,7 +14,7 @@ import torch
 from segunc.core.errors import InputError
 from segunc.maps.reader import MapsReader
 from segunc.posteriors.files import load_model
-from segunc.scores import DEFAULT_SCORES, SCORES, SUM
+from segunc.scores import SCORES, SUM
 from tests.conftest import Job
 from tests.training.overconfident import CONFIDENCE
 from tests.verbs.processes import FAST, refuse, succeed
@@ -68,12 +68,11 @@ def test_the_model_is_the_same_with_what_was_fitted_beside_it(
     before, after = load_model(overconfident.abnn), load_model(fitted)
     assert (after.sha256, after.posterior_sha256) == (before.sha256, before.posterior_sha256)
     assert before.attachments == {}
-    found = after.attachments["calibration"]
-    assert found.temperature == pytest.approx(CONFIDENCE, rel=0.3)
-    assert (found.applies, after.temperature, after.calibrator.weight) == ("mean", 1.0, (1 / found.temperature,))
-    assert found.nll_after < found.nll_before
-    assert (found.frames, found.pixels, found.draws) == (4, 800, 4)
-    assert found.fitted_on["dataset"] == "toy"
+    fit = after.attachments["calibration"]
+    assert fit.temperature == pytest.approx(CONFIDENCE, rel=0.3)
+    assert (fit.applies, after.temperature, after.calibrator.weight) == ("mean", 1.0, (1 / fit.temperature,))
+    assert fit.nll_after < fit.nll_before
+    assert (fit.frames, fit.pixels, fit.draws, fit.fitted_on["dataset"]) == (4, 800, 4, "toy")
     assert sum(after.attachments["max_logit_statistics"].pixels) == 4 * 64 * 128
     bank = after.attachments["features"]
     assert (bank.encoder, len(bank.frames)) == ("own", 4)
@@ -104,10 +103,8 @@ def test_maps_and_model_give_the_same_numbers_for_every_score(
     overconfident: Job, fitted: Path, maps: Path, tmp_path: Path
 ) -> None:
     from_maps, one_pass = tmp_path / "maps.json", tmp_path / "pass.json"
-    objects = "--components smiyc-obstacle"
-    succeed(
-        "evaluate --replicates 0 --maps", maps, "--anomaly-labels", overconfident.masks, "--out", from_maps, objects
-    )
+    objects, labels = "--components smiyc-obstacle", ("--anomaly-labels", overconfident.masks)
+    succeed("evaluate --replicates 0 --maps", maps, *labels, "--out", from_maps, objects)
     words = ("--scores", ",".join(SCORES), "--draws 4 --root", overconfident.data, "--out", one_pass, FAST, objects)
     succeed("evaluate --replicates 0 --dataset toy-anomaly --split anomaly --model", fitted, *words)
     manifest, first, second = (json.loads(p.read_text()) for p in (maps / "manifest.json", from_maps, one_pass))
@@ -122,34 +119,18 @@ def test_maps_and_model_give_the_same_numbers_for_every_score(
     assert first["counts"]["anomaly_pixels"] == second["counts"]["anomaly_pixels"] > 0
 
 
-def test_the_sum_is_written_and_shown_by_default(overconfident: Job, fitted: Path, tmp_path: Path) -> None:
-    for model, shown in ((fitted, "anomaly"), (overconfident.abnn, "entropy")):
-        out = tmp_path / shown
-        succeed("predict --draws 2 --overlay --model", model, "--input", overconfident.frames, "--out", out, FAST)
-        manifest = json.loads((out / "manifest.json").read_text())
-        assert manifest["run"]["overlay"] == shown
-        assert set(manifest["maps"]) == {"prediction", *DEFAULT_SCORES, shown}
-        words = ("--root", overconfident.data, "--out", tmp_path / "m.json", FAST)
-        succeed("evaluate --dataset toy-anomaly --split anomaly --draws 2 --replicates 0 --model", model, *words)
-        assert set(json.loads((tmp_path / "m.json").read_text())["scores"]) == {*DEFAULT_SCORES, shown}
-
-
 def test_the_anomaly_score_is_the_surprise_of_the_sum_of_its_parts(fitted: Path, maps: Path, tmp_path: Path) -> None:
     total, reader = load_model(fitted).attachments["anomaly"], MapsReader(maps)
     assert (total.parts, total.weights, total.frames) == (("deterministic-energy", "knn"), (2.0, 1.0), 4)
     for frame in reader.frames:
         stored = {name: reader.read(frame, name) for name in total.parts}
         # The maps are float16: what half a step of each may move.
-        step = {
-            name: np.spacing(np.abs(values).max().astype(np.float16)).astype(np.float32)
-            for name, values in stored.items()
-        }
-        bounds = [
-            total({n: torch.from_numpy(v + sign * step[n]) for n, v in stored.items()})[SUM].numpy() for sign in (-1, 1)
-        ]
-        found = reader.read(frame, "anomaly")
-        assert (bounds[0] - 2e-3 <= found).all()
-        assert (found <= bounds[1] * 1.001 + 2e-3).all()
+        step = {n: np.spacing(np.abs(v).max().astype(np.float16)).astype(np.float32) for n, v in stored.items()}
+        moved = ({n: torch.from_numpy(v + sign * step[n]) for n, v in stored.items()} for sign in (-1, 1))
+        bounds = [total(parts)[SUM].numpy() for parts in moved]
+        written = reader.read(frame, "anomaly")
+        assert (bounds[0] - 2e-3 <= written).all()
+        assert (written <= bounds[1] * 1.001 + 2e-3).all()
         assert np.abs(bounds[1] - bounds[0]).mean() < 0.1
     (Path(shutil.copytree(fitted, tmp_path / "other")) / "features.json").unlink()
     with pytest.raises(InputError, match="was fitted on a feature bank"):

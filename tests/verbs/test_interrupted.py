@@ -76,19 +76,6 @@ def test_training_killed_and_continued_ends_where_it_should(trained: Job, tmp_pa
     assert not load_model(out).bayesian
 
 
-def test_ctrl_c_ends_a_training_with_130_and_it_goes_on(trained: Job, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    command = ("train --trainer.max_epochs 30 --device cpu --config", trained.train_config, "--out", out)
-    running = Command(*command)
-    wait_for(running, (out / "checkpoints" / "last.ckpt").exists)
-    done = running.interrupt()
-    assert done.code == 130, done.stderr
-    said = "segunc train: interrupted; what is finished is kept, and the same command goes on from there"
-    assert done.error_lines == [said]
-    succeed(*command)
-    assert json.loads((out / "training.json").read_text())["resumed"] is True
-
-
 def test_ctrl_c_ends_a_prediction_with_130_and_it_goes_on(finetuned: Job, tmp_path: Path) -> None:
     out = tmp_path / "out"
     words = ("predict --device cpu --draws 8 --model", finetuned.abnn, "--input", finetuned.video, "--out", out)

@@ -18,8 +18,6 @@ from tests.conftest import Job
 from tests.verbs.processes import FAST, refuse, succeed
 from tests.verbs.test_chains import FRAME, epistemic_map
 
-SMALL = f"--size 64x128 {FAST}"
-
 
 def make(method: str, base: object, out: Path, *words: object) -> str:
     bases = base if isinstance(base, list) else [base]
@@ -54,13 +52,10 @@ def mixed(overconfident: Job, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "moved"
 
 
-def test_a_member_is_the_network_of_its_seed_alone(trained: Job, seeds: Path) -> None:
+def test_an_ensemble_of_a_folder_of_seeds(trained: Job, seeds: Path, tmp_path: Path) -> None:
     single = load_model(trained.base).sha256  # the configuration has seed 0
     first, second = (load_model(seeds / f"seed-{seed}").sha256 for seed in (0, 1))
     assert first == single != second
-
-
-def test_an_ensemble_of_a_folder_of_seeds(seeds: Path, tmp_path: Path) -> None:
     make("ensemble", seeds, tmp_path / "model")
     model = load_model(tmp_path / "model")
     assert model.posterior.members == 2
@@ -75,34 +70,25 @@ def test_an_ensemble_of_a_folder_of_seeds(seeds: Path, tmp_path: Path) -> None:
     assert load_model(tmp_path / "model").posterior_sha256 == model.posterior_sha256
 
 
-@pytest.mark.parametrize("augmented", [False, True])
-def test_every_verb_takes_a_mixture(overconfident: Job, mixed: Path, tmp_path: Path, augmented: bool) -> None:
-    model = mixed
-    if augmented:
-        model = tmp_path / "augmented"
-        make("tta", mixed, model, "--tta.scales [1.0,0.75] --tta.flip false")
-        assert epistemic(model) != epistemic(mixed)
-    method = "tta" if augmented else "ensemble"
-    done = succeed("doctor --draws 4 --model", model, SMALL)
-    assert "the uncertainty is alive" in done.stdout
-    assert method in done.stdout.splitlines()[0]
-    assert "member 1: alpha = 0" in done.stdout
-    calibrated = tmp_path / "calibrated"
-    config = tmp_path / "temperature.yaml"
-    config.write_text(f"data: {{dataset: toy, root: {overconfident.data}}}\ntemperature: {{pixels: 200, draws: 4}}\n")
-    make("temperature", model, calibrated, "--config", config)
-    maps = tmp_path / "maps"
+def test_every_verb_takes_augmentation_of_a_mixture(overconfident: Job, mixed: Path, tmp_path: Path) -> None:
+    model, calibrated, maps = tmp_path / "augmented", tmp_path / "calibrated", tmp_path / "maps"
+    make("tta", mixed, model, "--tta.scales [1.0,0.75] --tta.flip false")
+    assert epistemic(model) != epistemic(mixed)
+    done = succeed("doctor --draws 4 --model", model, f"--size 64x128 {FAST}").stdout
+    assert "tta" in done.splitlines()[0]
+    assert "member 1: alpha = 0" in done
+    assert "the uncertainty is alive" in done
+    data = ("--data.dataset toy --data.root", overconfident.data)
+    make("temperature", model, calibrated, *data, "--temperature.pixels 200 --temperature.draws 4")
     succeed("predict --draws 4 --model", calibrated, "--input", overconfident.frames, "--out", maps, FAST)
     manifest = json.loads((maps / "manifest.json").read_text())
-    assert manifest["model"]["method"] == method
+    assert manifest["model"]["method"] == "tta"
     assert manifest["run"]["calibrator"] != "temperature 1.0000"
     assert all(json.loads(line)["mean"]["epistemic"] > 0 for line in (maps / "frames.jsonl").read_text().splitlines())
-    succeed("review", "--maps", maps, "--out", tmp_path / "page")
     words = ("--root", overconfident.data, "--out", tmp_path / "pass.json", "--draws 4 --replicates 0", FAST)
     succeed("evaluate --dataset toy-anomaly --split anomaly --model", calibrated, *words)
-    succeed(
-        "evaluate --replicates 0 --maps", maps, "--anomaly-labels", overconfident.masks, "--out", tmp_path / "maps.json"
-    )
+    labels = ("--anomaly-labels", overconfident.masks)
+    succeed("evaluate --replicates 0 --maps", maps, *labels, "--out", tmp_path / "maps.json")
     results = [json.loads((tmp_path / name).read_text()) for name in ("pass.json", "maps.json")]
     assert results[0]["scores"]["epistemic"]["pooled"] == results[1]["scores"]["epistemic"]["pooled"]
 
@@ -113,24 +99,21 @@ def test_augmentation_of_a_deterministic_network(trained: Job, tmp_path: Path) -
     make("tta", trained.base, tmp_path / "scales", "--tta.scales [1.0,0.5,1.5]")
     record = json.loads((tmp_path / "flip" / "posterior.json").read_text())
     assert (record["method"], record["scales"], record["flip"]) == ("tta", [1.0, 0.75], True)
-    flip, scales = epistemic(tmp_path / "flip"), epistemic(tmp_path / "scales")
-    assert 0 < flip != scales > 1e-6
-    assert "the uncertainty is alive" in succeed("doctor --model", tmp_path / "scales", SMALL).stdout
+    assert 0 < epistemic(tmp_path / "flip") != epistemic(tmp_path / "scales") > 1e-6
     words = ("--model", tmp_path / "flip", "--input", trained.frames, "--out", tmp_path / "maps", FAST)
     assert "--scope decoder has no effect on this model: its method is tta" in refuse("predict --scope decoder", *words)
 
 
-def test_own_dropout_and_norm_sites(trained: Job, tmp_path: Path) -> None:
-    config = tmp_path / "dropout.yaml"
-    config.write_text(f"data: {{dataset: toy, root: {trained.data}}}\nmc_dropout: {{sites: own}}\n")
+def test_own_dropout_and_normalisation_layers(trained: Job, tmp_path: Path) -> None:
+    data = ("--data.dataset toy --data.root", trained.data)
 
-    def drop(name: str, words: str = "") -> str:
-        return make("mc-dropout", trained.base, tmp_path / name, "--config", config, *[words] if words else [])
+    def drop(name: str, words: str) -> str:
+        return make("mc-dropout", trained.base, tmp_path / name, *data, words)
 
-    said = drop("own")  # FPN carries dropout 0.2 in its decoder
+    said = drop("own", "--mc_dropout.sites own")  # FPN carries dropout 0.2 in its decoder
     assert "1 dropout layers are active" in said
     assert "they keep the p that the network was trained with" in said
-    drop("stronger", "--mc_dropout.p 0.6")
+    drop("stronger", "--mc_dropout.sites own --mc_dropout.p 0.6")
     drop("auto", "--mc_dropout.sites auto")
     model = load_model(tmp_path / "own")
     assert model.posterior.p == (0.2,)
@@ -138,7 +121,7 @@ def test_own_dropout_and_norm_sites(trained: Job, tmp_path: Path) -> None:
     assert 1e-6 < epistemic(tmp_path / "own") < 0.7 * epistemic(tmp_path / "stronger")
     Sampler(model.network, model.posterior, draws=4)(FRAME)
     assert network_sha256(model.network.body, model.network.description) == model.sha256, "statistics are untouched"
-    few = "--mc_dropout.selection_frames 1 --mc_dropout.selection_draws 2"
+    few = "--mc_dropout.sites own --mc_dropout.selection_frames 1 --mc_dropout.selection_draws 2"
     drop("selected", f"{few} --mc_dropout.p_grid [0.3,0.9]")
     selected = json.loads((tmp_path / "selected" / "posterior.json").read_text())
     nll = selected["provenance"]["p_nll"]
@@ -146,43 +129,38 @@ def test_own_dropout_and_norm_sites(trained: Job, tmp_path: Path) -> None:
     assert selected["p"] == [float(min(nll, key=lambda key: nll[key]))]
     drop("norm", "--mc_dropout.sites norm --mc_dropout.p 0.1")
     assert json.loads((tmp_path / "norm" / "posterior.json").read_text())["where"] == "norm"
-    assert "the uncertainty is alive" in succeed("doctor --draws 4 --model", tmp_path / "own", SMALL).stdout
 
 
 def test_plain_finetuning_gives_a_deterministic_network(trained: Job, tmp_path: Path) -> None:
-    config, out = tmp_path / "plain.yaml", tmp_path / "out"
-    data = f"data: {{dataset: toy, root: {trained.data}, crop: [64, 64], batch_size: 4}}"
-    config.write_text(f"{data}\ndeterministic: {{epochs: 1}}\n")
-    make("deterministic", trained.base, out, "--config", config, "--trainer.precision 32-true")
-    tuned, base = load_model(out), load_model(trained.base)
+    words = ("--data.dataset toy --data.crop [64,64] --data.batch_size 4 --data.root", trained.data)
+    words = (*words, "--deterministic.epochs 1 --trainer.precision 32-true")
+    make("deterministic", trained.base, tmp_path / "out", *words)
+    tuned, base = load_model(tmp_path / "out"), load_model(trained.base)
     assert not tuned.bayesian
-    own, others = dict(tuned.network.named_parameters()), dict(base.network.named_parameters())
-    changed = [own[name].ndim for name in own if not torch.equal(own[name], others[name])]
+    ours, others = dict(tuned.network.named_parameters()), dict(base.network.named_parameters())
+    changed = [ours[name].ndim for name in ours if not torch.equal(ours[name], others[name])]
     assert set(changed) == {1}, "affine parameters only"
-    result = Sampler(tuned.network, tuned.posterior)(FRAME)
-    assert float(result.scores["epistemic"].max()) == 0.0
-    again = ("--base", trained.base, "--config", config, "--out", trained.base)
+    assert float(Sampler(tuned.network, tuned.posterior)(FRAME).scores["epistemic"].max()) == 0.0
+    again = ("--base", trained.base, *words, "--out", trained.base)
     assert "holds another model" in refuse("finetune --method deterministic", *again)
 
 
 def test_what_cannot_be_an_ensemble_is_one_line(finetuned: Job, seeds: Path, mixed: Path, tmp_path: Path) -> None:
     first, second, out = seeds / "seed-0", seeds / "seed-1", tmp_path / "out"
-
-    def refused(*bases: object) -> str:
-        return refuse("finetune --method ensemble --base", *bases, "--out", out)
-
-    assert "at least two model folders" in refused(first)
-    assert "is the same model as" in refused(first, finetuned.base)
-    assert "holds several networks (ensemble)" in refused(first, mixed)
-    assert "--method ensemble has no settings" in refused(first, second, "--tta.flip true")
     network = load_network(second)
-    for key, value, said in (("inference_size", (32, 64), "inference size"), ("classes", None, "has the classes")):
-        other = tmp_path / key
-        changed = {key: value if value is not None else network.description.classes[::-1]}
-        save_network(SegmentationNetwork(network.body, replace(network.description, **changed)), other)
-        assert said in refused(first, other)
-    assert not out.exists()
+    for key, value in (("inference_size", (32, 64)), ("classes", network.description.classes[::-1])):
+        changed = replace(network.description, **{key: value})
+        save_network(SegmentationNetwork(network.body, changed), tmp_path / key)
+    for bases, said in (
+        ([first], "at least two model folders"),
+        ([first, finetuned.base], "is the same model as"),
+        ([first, mixed], "holds several networks (ensemble)"),
+        ([first, second, "--tta.flip true"], "--method ensemble has no settings"),
+        ([first, tmp_path / "inference_size"], "inference size"),
+        ([first, tmp_path / "classes"], "has the classes"),
+    ):
+        assert said in refuse("finetune --method ensemble --out", out, "--base", *bases)
     words = ("--config", finetuned.finetune_config, "--out", out)
     assert "takes one folder at --base" in refuse("finetune --base", first, second, *words)
-    assert "there is no --config" in refuse("finetune --base", first, "--out", out)
     assert "Bayesian model" in refuse("finetune --base", mixed, *words)
+    assert not out.exists()
