@@ -68,9 +68,8 @@ def test_ctrl_c_is_one_line_and_130(
     monkeypatch.setattr("segunc.cli.main.run", interrupted)
     monkeypatch.setattr("segunc.cli.main.check_options", lambda options: None)  # the paths of the example are not here
     assert main([verb, *VERBS[verb].split()]) == 130
-    error = capsys.readouterr().err
     goes_on = "goes on from there" if verb in ("demo", "train", "finetune", "predict") else "begins again"
-    assert error == f"segunc {verb}: interrupted; what is finished is kept, and the same command {goes_on}\n"
+    assert capsys.readouterr().err == f"segunc {verb}: interrupted; {KEPT} {goes_on}\n"
 
 
 TRAINING = {"lightning", "torchmetrics", "albumentations"}
@@ -86,16 +85,18 @@ def imported_by(code: str) -> set[str]:
     return set(filter(None, done.stderr.splitlines()[-1].split("|")))
 
 
-@pytest.mark.parametrize("words", [["--help"], ["predict", "--help"], ["--version"], ["predict", "--size", "x"]])
-def test_help_version_and_usage_errors_import_nothing_heavy(words: list[str]) -> None:
-    assert imported_by(RUN.format(words)) == set()
-
-
-def test_the_package_and_the_options_import_nothing_heavy() -> None:
-    assert (
-        imported_by("import segunc\nfrom segunc.options import PredictOptions\nPredictOptions('model', 'input', 'out')")
-        == set()
-    )
+@pytest.mark.parametrize(
+    "code",
+    [
+        *(
+            RUN.format(words)
+            for words in (["--help"], ["predict", "--help"], ["--version"], ["predict", "--size", "x"])
+        ),
+        "import segunc\nfrom segunc.options import PredictOptions\nPredictOptions('model', 'input', 'out')",
+    ],
+)
+def test_help_usage_errors_and_the_options_import_nothing_heavy(code: str) -> None:
+    assert imported_by(code) == set()
     assert imported_by("import numpy") == {"numpy"}  # the probe can see
 
 
@@ -126,11 +127,9 @@ def test_what_no_verb_can_use_is_one_line(
     for name, place in places.items():
         line = line.replace(name, str(place))
     device, before = os.stat("/dev/null"), {path.name: path.lstat() for path in tmp_path.iterdir()}
-    words = line.split(" ")
-    assert main(words) == 2
+    assert main(line.split(" ")) == 2
     (message,) = capsys.readouterr().err.splitlines()
-    assert message.startswith(f"segunc {words[0]}: ")
-    assert said.format(words[-1]) in message
+    assert said.format(line.split(" ")[-1]) in message
     assert os.path.samestat(os.stat("/dev/null"), device)
     assert {path.name: path.lstat() for path in tmp_path.iterdir()} == before
 
@@ -171,3 +170,43 @@ def test_what_the_system_refuses_is_said_in_its_words(
     words = {"summary": ["--maps", "maps"], "predict": ["--model", "m", "--input", "in", "--out", "out"]}[verb]
     assert main([verb, *words]) == 1
     assert capsys.readouterr().err == f"segunc {verb}: {said} (--debug shows where)\n"
+
+
+LINES = [
+    "predict --model nowhere --input FOLDER --out o",
+    "predict --model FOLDER --input nowhere/*.png nowhere --out o",
+    "predict --model FOLDER --input FOLDER --out o --device nowhere",
+    "evaluate --model FOLDER --dataset toy --root nowhere --out o",
+    "train --config nowhere --out o",
+    "finetune --base nowhere --out o",
+    "finetune --base FOLDER --out o --method nowhere",
+    "doctor --model FOLDER --image nowhere",
+    "import smp:x --out o --weights nowhere",
+    "summary --maps FILE",
+    "overlay --maps nowhere --out o --panel --anomaly-labels nowhere",
+    "compare nowhere",
+]
+TYPED = """
+import contextlib, io, json, sys
+from segunc.cli.main import main
+results = {}
+for line in json.loads(sys.stdin.read()):
+    with contextlib.redirect_stderr(io.StringIO()) as said:
+        try:
+            code = main(line.split())
+        except SystemExit as end:
+            code = end.code
+    results[line] = code, said.getvalue(), [name for name in ("torch", "lightning") if name in sys.modules]
+print(json.dumps(results))
+"""
+
+
+def test_a_path_that_is_not_there_is_said_before_torch_is_imported(tmp_path: Path) -> None:
+    (tmp_path / "FOLDER").mkdir()
+    (tmp_path / "FILE").touch()
+    command = [sys.executable, "-c", TYPED]
+    done = subprocess.run(command, input=json.dumps(LINES), cwd=tmp_path, capture_output=True, text=True, check=True)
+    for line, (code, said, imported) in json.loads(done.stdout).items():
+        assert (code, imported, len(said.splitlines())) == (2, [], 1), line
+        assert ("nowhere" if "nowhere" in line else "FILE is no folder") in said
+    assert not (tmp_path / "o").exists()

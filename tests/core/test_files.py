@@ -1,10 +1,14 @@
-"""What a file says is believed in no more than its bytes can hold, and what is written does no harm where it is opened."""
+"""One function opens files from outside, and what they say is believed in no more than they hold; what is written does no harm."""
 
 from __future__ import annotations
 
+import ast
+import fcntl
 import io
 import os
+import socket
 import struct
+import threading
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -13,17 +17,26 @@ from typing import Any
 import numpy as np
 import pytest
 
+import segunc
 from segunc.core.errors import InputError
 from segunc.core.files import (
+    Lock,
     check_place,
     csv_text,
+    open_file,
     own_folder,
     parse_json,
     read_array,
     read_arrays,
+    read_bytes,
     read_json,
+    read_rows,
+    user_folder,
     write_json,
 )
+from segunc.data.labels import read_label_map
+from segunc.options import class_pairs
+from segunc.training.config import TrainConfig, parse_config
 
 NO_JSON = [b"", b"{", b"\xff", b'{"a":' * 100_000, b"[NaN]", b'["\\uD800"]']
 
@@ -150,3 +163,154 @@ def test_a_folder_is_own_where_nobody_else_can_write(tmp_path: Path, monkeypatch
     assert not own_folder(tmp_path / "file")
     monkeypatch.setattr(os, "getuid", lambda: place.stat().st_uid + 1)
     assert not own_folder(place)
+
+
+def test_the_lock_of_a_dead_process_is_taken_over(tmp_path: Path) -> None:
+    path = tmp_path / ".lock"
+    path.write_text(f"{2**22 + 1}\n{socket.gethostname()}\n")  # no process has such an id
+    lock = Lock(path, "it")
+    assert path.read_text().split()[0] == str(os.getpid())
+    with pytest.raises(InputError, match=rf"it is being written by another run \(process {os.getpid()} on "):
+        Lock(path, "it")
+    lock.release()
+    assert not path.exists()
+    Lock(path, "it").release()
+
+
+def test_a_file_that_was_removed_before_it_was_locked_is_no_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on NFS, where a removed file that is open goes on under another name."""
+    path, removed, flock = tmp_path / ".lock", tmp_path / ".nfs1", fcntl.flock
+
+    def late(handle: int, how: int) -> None:
+        if not removed.exists():
+            path.rename(removed)
+        flock(handle, how)
+
+    monkeypatch.setattr("fcntl.flock", late)
+    with Lock(path, "it"):
+        assert path.read_text().split()[0] == str(os.getpid())
+        assert removed.read_text() == ""
+        with pytest.raises(InputError, match="another run"):
+            Lock(path, "it")
+
+
+def test_a_lock_that_is_let_go_is_waited_for(tmp_path: Path) -> None:
+    lock = Lock(tmp_path / ".lock", "it")
+    let_go: list[bool] = []
+    timer = threading.Timer(0.2, lambda: (let_go.append(True), lock.release()))
+    timer.start()
+    with Lock(tmp_path / ".lock", "it", 30.0):
+        assert let_go
+    timer.join()
+
+
+@pytest.mark.parametrize("link", [Path.symlink_to, Path.hardlink_to])
+def test_what_a_link_leads_to_stays_as_it_is(tmp_path: Path, link: Callable[[Path, Path], None]) -> None:
+    path, mine = tmp_path / ".lock", tmp_path / "mine"
+    mine.write_text("all of it")
+    link(path, mine)
+    with pytest.raises(InputError, match="is a link, not the lock of a run"):
+        Lock(path, "it")
+    assert mine.read_text() == "all of it"
+
+
+PACKAGE = Path(segunc.__file__).parent
+OPENERS = ("open", "read_bytes", "read_text", "load_file", "safe_open", "imread", "VideoCapture", "File")
+LOADERS = ("np.load", "torch.load", "json.load", "yaml.safe_load")
+FROM_BYTES = "the library gets bytes, or a file that open_file opened"
+CHECKED = "require_file looks at the path before the library opens it"
+OWN = "a file of the package, or one that the same run has just written"
+ALLOWED = {
+    "cli/main.py os.open": "the null device",
+    "core/files.py os.open": "this is the door",
+    "core/files.py path.open": "writes",
+    "core/files.py np.load": FROM_BYTES,
+    "data/images.py PilImage.open": FROM_BYTES,
+    "evaluation/models.py np.load": OWN,
+    "exchange/export.py h5py.File": FROM_BYTES,
+    "frames/video.py av.open": "sampled_hash has opened the file before, by open_file",
+    "gallery/page.py asset.read_bytes": OWN,
+    "gallery/page.py (assets / 'index.html').read_text": OWN,
+    "frames/video_writing.py av.open": "writes",
+    "maps/score_files.py h5py.File": FROM_BYTES,
+    "maps/shards.py self.path.open": "appends",
+    "maps/store.py self._log.open": "appends",
+    "networks/weights.py load_file": CHECKED,
+    "networks/weights.py torch.load": FROM_BYTES,
+    "sampling/tail_native.py Path('/proc/cpuinfo').read_text": "the kernel's",
+    "sampling/tail_native.py SOURCE.read_text": OWN,
+}
+
+
+def calls() -> set[str]:
+    """``file function`` of every call in the package, and of methods of paths that are handed on."""
+    return {
+        f"{path.relative_to(PACKAGE).as_posix()} {ast.unparse(node.func if isinstance(node, ast.Call) else node)}"
+        for path in PACKAGE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) or (isinstance(node, ast.Attribute) and node.attr in ("read_bytes", "read_text"))
+    }
+
+
+def opens(call: str) -> bool:
+    function = call.partition(" ")[2]
+    # read_bytes(path) and read_text(path), without a dot, are the door's own.
+    last = function.rpartition(".")[2]
+    return function in LOADERS or (last in OPENERS and function not in ("read_bytes", "read_text"))
+
+
+def test_every_opening_of_a_file_goes_through_the_door_or_has_a_reason() -> None:
+    assert {call for call in calls() if opens(call)} == ALLOWED.keys()
+
+
+def test_one_function_prints() -> None:
+    printing = {
+        call for call in calls() if call.endswith((" print", "stdout.write", "stderr.write", "print_exception"))
+    }
+    assert printing == {"core/terminal.py print"}
+
+
+def test_a_file_is_read_as_it_is_and_a_folder_is_none(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"\0text")
+    with open_file(tmp_path / "a") as file:
+        assert file.read() == b"\0text"
+        assert os.get_blocking(file.fileno())
+    with pytest.raises(OSError, match="no file"):
+        read_bytes(Path("/dev/null"))
+    with pytest.raises(IsADirectoryError):
+        read_bytes(tmp_path)
+    with pytest.raises(FileNotFoundError):
+        read_bytes(tmp_path / "b")
+
+
+TABLES = "id,name,train_id,red,green,blue\n0,road,0,1,2,3\n", "network,dataset\nroad,street\n"
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_excels_byte_order_mark_changes_nothing_and_utf_16_is_refused(tmp_path: Path, encoding: str) -> None:
+    files = {"map.csv": TABLES[0], "pairs.csv": TABLES[1]}
+    files |= {"x.json": '{"a": 1}', "train.yaml": "data:\n  dataset: toy\n  root: nowhere\n"}
+    for name, text in files.items():
+        (tmp_path / name).write_bytes(text.encode(encoding))
+    read: list[tuple[Callable[[], Any], Any]] = [
+        (lambda: read_label_map(tmp_path / "map.csv").classes, ("road",)),
+        (lambda: class_pairs(str(tmp_path / "pairs.csv")), {"road": "street"}),
+        (lambda: read_json(tmp_path / "x.json", "an object"), {"a": 1}),
+        (lambda: parse_config(TrainConfig, tmp_path / "train.yaml", []).data["dataset"], "toy"),
+        (lambda: read_rows(tmp_path / "pairs.csv")[0], ["network", "dataset"]),
+    ]
+    for reader, expected in read:
+        if encoding != "utf-16":
+            assert reader() == expected
+        else:
+            with pytest.raises(Exception, match=r"UTF-8"):
+                reader()
+
+
+def test_a_user_without_a_home_can_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a container with a number for a user: neither HOME nor an entry in the list of users."""
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", lambda: (_ for _ in ()).throw(RuntimeError("no home")))
+    assert user_folder("XDG_CONFIG_HOME", ".config") is None

@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import sysconfig
-import tarfile
 import venv
 from pathlib import Path
 from zipfile import ZipFile
@@ -72,19 +71,6 @@ def test_another_checkout_with_other_modes_gives_the_same_bytes(
     finally:
         os.umask(before)
     assert (other / "segunc" / "__init__.py").stat().st_mode & 0o777 == 0o600
-    assert wheel.read_bytes() == built[1].read_bytes()
-
-
-def test_the_source_archive_gives_the_same_wheel(built: tuple[Path, Path], tmp_path: Path) -> None:
-    with tarfile.open(built[0]) as tar:
-        tar.extractall(tmp_path / "tree", filter="data")
-    (tree,) = (tmp_path / "tree").iterdir()
-    assert not (tree / "tests").exists()
-    settings = {"--build-option": ["--compression=stored"]}
-    code = f"from setuptools import build_meta; build_meta.build_wheel({str(tmp_path)!r}, {settings})"
-    environment = {**os.environ, "SOURCE_DATE_EPOCH": git("log", "-1", "--format=%ct").strip()}
-    subprocess.run([sys.executable, "-c", code], cwd=tree, env=environment, umask=0o022, check=True)
-    (wheel,) = tmp_path.glob("*.whl")
     assert wheel.read_bytes() == built[1].read_bytes()
 
 

@@ -17,7 +17,7 @@ from segunc.posteriors.files import load_model
 from segunc.scores import SCORES, SUM
 from tests.conftest import Job
 from tests.training.overconfident import CONFIDENCE
-from tests.verbs.processes import FAST, refuse, succeed
+from tests.verbs.processes import FAST, succeed
 
 OF_FEATURES = [name for name, score in SCORES.items() if "frame" in score.sources]
 
@@ -172,15 +172,3 @@ def test_a_new_bank_or_temperature_takes_away_the_sum_that_it_outdates(
         assert "anomaly.json, which was fitted with a former" in said
         assert "anomaly" not in load_model(out).attachments
         assert (fitted / "anomaly.json").exists()
-
-
-def test_another_set_of_scores_or_temperature_does_not_continue_a_folder(
-    overconfident: Job, fitted: Path, configs: dict[str, Path], tmp_path: Path
-) -> None:
-    out = ("--input", overconfident.frames, "--out", tmp_path / "maps", "--draws 2", FAST)
-    succeed("predict --scores variance,deterministic-energy --model", fitted, *out)
-    assert "maps = ['variance', 'deterministic-energy']" in refuse("predict --scores variance --model", fitted, *out)
-    message = refuse("predict --scores variance,deterministic-energy --model", overconfident.abnn, *out)
-    assert re.search(r"calibrator = 'temperature .*' \(now None\)", message)
-    done = succeed("predict --scores variance,deterministic-energy --model", fitted, *out)
-    assert "4 were finished before" in done.stdout

@@ -1,20 +1,33 @@
-"""Killed runs that are continued, and fine-tuning with two processes."""
+"""How a run computes is kept by every shard and after every kill: killed runs go on to the same bytes."""
 
 from __future__ import annotations
 
 import csv
 import json
+import shutil
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import cv2
 import numpy as np
 import pytest
 
+from segunc.cli.main import main
+from segunc.core.errors import InputError
+from segunc.frames.sources import open_source
+from segunc.maps.sums import seal
+from segunc.options import PredictOptions
 from segunc.posteriors.files import load_model
+from segunc.processing.tiles import Tiling
+from segunc.verbs.execution import Execution, choose_execution
 from tests.conftest import Job
-from tests.verbs.processes import Command, refuse, succeed
+from tests.maps.fakes import write_pictures
+from tests.processing.test_frames import sampler
+from tests.verbs.processes import SMALL, Command, refuse, succeed
+from tests.verbs.test_job import assert_codes_agree
 
 
 def wait_for(command: Command, moment: Callable[[], bool], seconds: float = 60.0) -> None:
@@ -111,3 +124,92 @@ def test_finetuning_with_two_processes_gives_one_loadable_model(trained: Job, tm
     assert model.posterior.members == 2
     assert done.stdout.count("converted ") == 1
     assert done.stdout.count("wrote ") == 1
+
+
+PLAIN = PredictOptions("model", "input", "out")
+
+
+def test_what_was_recorded_is_continued_and_what_is_given_wins(tmp_path: Path) -> None:
+    write_pictures(tmp_path, 4)
+    source = open_source(tmp_path)
+    assert choose_execution(PLAIN, None, sampler(), source, None) == Execution(4, 1, False)
+    recorded: dict[str, Any] = {"chunk": 2, "group": 3}
+    assert choose_execution(PLAIN, None, sampler(), source, recorded) == Execution(2, 3, False)
+    asked = replace(PLAIN, chunk=1, frames_at_once=2, compile=True)
+    assert choose_execution(asked, None, sampler(), source, recorded) == Execution(1, 2, True)
+    one_by_one = replace(PLAIN, frames_at_once=4, redraw=True)
+    assert choose_execution(one_by_one, None, sampler(), source, None).group == 1
+    assert choose_execution(PLAIN, Tiling((32, 32), 0), sampler(), source, {"group": 4}).group == 1
+
+
+def test_unreadable_inputs(tmp_path: Path) -> None:
+    (name,) = write_pictures(tmp_path, 1)
+    (tmp_path / f"{name}.png").write_bytes(b"broken")
+    with pytest.raises(InputError, match="no frame of"):
+        choose_execution(PLAIN, None, sampler(), open_source(tmp_path), None)
+
+
+def test_grouped_frames_killed_and_continued_give_the_same_bytes(finetuned: Job, tmp_path: Path) -> None:
+    base = ("predict --model", finetuned.abnn, "--input", finetuned.video, SMALL, "--mask", write_mask(tmp_path))
+    command = (*base, "--frames-at-once 5")
+    whole, killed, alone = (tmp_path / name for name in ("whole", "killed", "alone"))
+    succeed(*command, "--out", whole)
+    before = kill_after_three(killed, *command)
+    done = succeed(*base, "--out", killed)  # the grouping comes from the manifest
+    assert f"{before} were finished before" in done.stdout
+    assert tree(killed) == tree(whole)
+    assert len(tree(whole)) == 12 * 4 + 2  # frames.jsonl and the mask
+    run = json.loads((whole / "manifest.json").read_text())["run"]
+    assert (run["group"], run["compiled"]) == (5, False)
+    assert "group = 5 (now 2)" in refuse(*base, "--frames-at-once 2", "--out", whole)
+    assert "compiled = False (now True)" in refuse(*base, "--compile", "--out", whole)
+    succeed(*base, "--out", alone)
+    assert json.loads((alone / "manifest.json").read_text())["run"]["group"] == 1
+    for path in sorted((alone / "entropy").glob("*.png")):
+        assert_codes_agree(whole / "entropy" / path.name, path)
+        assert not cv2.imread(str(path), cv2.IMREAD_UNCHANGED)[48:].any()
+
+
+@pytest.mark.parametrize("parts", [["--seed 3 --size 64x128 --overlay"], ["--shard 1/2", "--shard 2/2"]])
+def test_a_flipped_bit_is_found_and_repaired(
+    finetuned: Job, tmp_path: Path, capsys: pytest.CaptureFixture[str], parts: list[str]
+) -> None:
+    out = tmp_path / "maps"
+    for more in parts:
+        words = f"predict --model {finetuned.abnn} --input {finetuned.frames} --out {out} --device cpu --draws 4 {more}"
+        assert main(words.split()) == 0
+    before = tree(out)
+    doctor = ["doctor", "--maps", str(out)]
+    assert main(doctor) == 0
+    assert capsys.readouterr().out.endswith("the maps are what was written\n")
+    victim = sorted((out / "entropy").rglob("*.png"))[1]
+    data = bytearray(victim.read_bytes())
+    data[len(data) // 2] ^= 4
+    victim.write_bytes(data)
+    assert main(doctor) == 1
+    said = capsys.readouterr()
+    assert f"({victim.relative_to(out)})" in said.out
+    assert len(said.err.splitlines()) == 1
+    assert "1 frames are not what was written; make it again: `segunc doctor" in said.err
+    assert main([*doctor, "--repair"]) == 0
+    assert "1 were damaged and are made again" in capsys.readouterr().out
+    assert tree(out) == before
+    assert main(doctor) == 0
+
+
+def test_what_cannot_be_repaired_says_so(
+    finetuned: Job, predicted: Job, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = Path(shutil.copytree(predicted.maps, tmp_path / "maps"))
+    path = out / "manifest.json"
+    whole = path.read_text()
+    path.write_text(whole.replace('"draws": ', '"draws": 1'))
+    assert main(["doctor", "--maps", str(out), "--repair"]) == 2
+    assert "manifest.json was changed since it was written" in capsys.readouterr().err
+    path.write_text(json.dumps(seal({k: v for k, v in json.loads(whole).items() if k not in ("sha256", "command")})))
+    sorted((out / "entropy").rglob("*.png"))[0].unlink()
+    assert main(["doctor", "--maps", str(out), "--repair"]) == 2
+    assert "records no command of this version of segunc. Hint: run its predict" in capsys.readouterr().err
+    assert main(["doctor", "--maps", str(tmp_path)]) == 1
+    assert main(["doctor", "--maps", str(finetuned.frames)]) == 2
+    assert "holds no manifest.json" in capsys.readouterr().err

@@ -16,7 +16,7 @@ from segunc.posteriors.files import load_model
 from segunc.sampling import Sampler
 from tests.conftest import Job
 from tests.verbs.processes import FAST, refuse, succeed
-from tests.verbs.test_chains import FRAME, epistemic_map
+from tests.verbs.test_finetune_methods import FRAME, epistemic_map
 
 
 def make(method: str, base: object, out: Path, *words: object) -> str:
