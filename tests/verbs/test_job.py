@@ -11,14 +11,13 @@ import numpy as np
 import pytest
 import torch
 import torchvision
-import yaml
 from safetensors.torch import load_file
 
 import segunc
 from segunc.maps.manifest import read_manifest
 from segunc.posteriors.abnn import ABNN
 from segunc.posteriors.files import load_model
-from segunc.training.config import FinetuneConfig, TrainConfig, parse_config
+from segunc.training.config import FinetuneConfig, parse_config
 from tests.conftest import FINETUNE, Job
 from tests.verbs.processes import FAST, refuse, succeed
 
@@ -27,20 +26,6 @@ def assert_codes_agree(ours: Path, theirs: Path) -> None:
     """Two maps of 16-bit codes, up to the rounding of sums in another order."""
     first, second = (cv2.imread(str(path), cv2.IMREAD_UNCHANGED).astype(int) for path in (ours, theirs))
     assert np.abs(first - second).max() <= 1
-
-
-def test_training_leaves_a_model_its_configuration_and_a_log(trained: Job) -> None:
-    description = json.loads((trained.base / "network.json").read_text())
-    assert description["architecture"] == "FPN"
-    assert len(description["classes"]) == 9
-    assert description["provenance"]["steps"] == 2
-    assert not load_model(trained.base).bayesian
-    resolved = yaml.safe_load((trained.base / "train.yaml").read_text())
-    assert resolved["network"]["encoder"] == "mobilenet_v2"
-    assert resolved["data"]["eval_batch_size"] == 4  # defaults stand there too
-    again = parse_config(TrainConfig, trained.base / "train.yaml", [])
-    assert again.data["crop"] == (64, 64)
-    assert "val/miou" in (trained.base / "logs" / "metrics.csv").read_text()
 
 
 def test_weights_of_a_whole_network_need_none_of_its_encoder(trained: Job, tmp_path: Path) -> None:
