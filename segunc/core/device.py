@@ -29,14 +29,13 @@ def resolve_device(text: str) -> torch.device:
 
 
 DEPTHWISE = 0.02
-"""Share of depthwise multiply-adds above which a CPU computes in float32. Such light networks lose most by the
-rounding of bfloat16, and gain less time: float32's seconds over bfloat16's are 1.7 for a pass of EfficientNet-Lite0 (share .057) with AMX, 0.9
-without, 0.8 and 0.6 for a training step; with ResNet-18 (.003) 3.1 for a pass and 2.3 for a step (tools/compare_precision.py of a2e48dd)."""
+"""Share of depthwise multiply-adds above which a CPU computes in float32: such light networks lose most by the rounding of bfloat16. Float32's
+seconds over bfloat16's are 1.7 for a pass of EfficientNet-Lite0 (share .057) with AMX, 3.1 of ResNet-18 (.003)."""
 
 
 def choose_precision(text: str, device: torch.device, network: nn.Module) -> Precision:
-    """Return the precision that was asked for. ``auto`` is bfloat16 where the hardware multiplies it, but on a CPU float32 for networks with a
-    share of depthwise convolutions above :data:`DEPTHWISE`."""
+    """Return the precision that was asked for. ``auto`` is bfloat16 where the hardware multiplies it, but on a CPU float32 above
+    :data:`DEPTHWISE`."""
     if text != "auto":
         return "float32" if text == "float32" else "bfloat16"
     if device.type != "cpu":

@@ -51,11 +51,8 @@ def safe_name(name: Any, what: str, *, single: bool = False) -> str:
 
 
 def frame_order(name: str) -> tuple[str, str]:
-    """Return the key by which names of frames are sorted: numbers as numbers, so that ``frame_2`` stands before ``frame_10``.
-
-    Names whose numbers have leading zeros sort as texts do. Composed and decomposed letters are equal; of equal names,
-    such as ``1`` and ``01``, the text decides. Digits behind the point of a time in seconds since 1970 are a fraction.
-    """
+    """Return the key by which names of frames are sorted: numbers as numbers, so that ``frame_2`` stands before ``frame_10``; of equal names,
+    such as ``1`` and ``01``, the text decides. Digits behind the point of a time in seconds since 1970 are a fraction."""
 
     def comparable(match: re.Match[str]) -> str:
         digits = match[0].lstrip("0")
@@ -73,10 +70,8 @@ def inside(folder: Path, name: str) -> Path:
 
 
 def open_file(path: Path) -> BinaryIO:
-    """Open a file that comes from outside, to read its bytes. Every reader of the package goes through this function.
-
-    Raises OSError where the path is missing, a broken link, a folder, or a pipe or device, whose reader may wait for ever.
-    """
+    """Open a file that comes from outside, to read its bytes; every reader of the package goes through here. Raises OSError where the path
+    is missing, a broken link, a folder, or a pipe or device, whose reader may wait for ever."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe without a writer opens at once
     try:
         if not stat.S_ISREG(mode := os.fstat(descriptor).st_mode):
@@ -287,11 +282,10 @@ def write_record(path: Path, content: Mapping[str, Any]) -> None:
 
 def is_record(path: Path) -> bool:
     """Return whether a file is what :func:`write_record` wrote of a fit on a network, changed or not."""
-    try:
+    with contextlib.suppress(OSError, ValueError):
         content = parse_json(read_bytes(path))
-    except (OSError, ValueError):
-        return False
-    return isinstance(content, dict) and {"base_sha256", _SEAL} <= content.keys()
+        return isinstance(content, dict) and {"base_sha256", _SEAL} <= content.keys()
+    return False
 
 
 def read_record(path: Path, what: str) -> dict[str, Any]:

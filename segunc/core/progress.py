@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Self, TextIO, TypeVar
 
-from segunc.core.terminal import say, visible
+from segunc.core.terminal import say
 
 T = TypeVar("T")
 
@@ -28,19 +28,11 @@ class Progress:
     seconds: float
     state: str = ""
 
-    @property
-    def done(self) -> int:
-        return self.skipped + self.finished + self.failed
-
-    @property
-    def postfix(self) -> str:
-        return ", ".join(filter(None, [f"{self.failed} failed" if self.failed else "", self.state]))
-
 
 class ConsoleProgress:
-    """Show :class:`Progress` on a stream (None: standard error) while open: tqdm's bar on a terminal, elsewhere a line every ``interval`` s,
-    behind a ``label``. ``skipped`` of what :meth:`count` counts an earlier run had finished; ``quiet`` shows nothing, as all processes of a
-    distributed run but the first."""
+    """Show :class:`Progress` on a stream (None: standard error) while open: a line every ``interval`` s, behind a ``label``, on a terminal
+    one line that changes. ``skipped`` of what :meth:`count` counts an earlier run had finished; ``quiet`` shows nothing, as all processes
+    of a distributed run but the first."""
 
     def __init__(
         self,
@@ -53,29 +45,19 @@ class ConsoleProgress:
         quiet: bool = False,
     ) -> None:
         self._stream = sys.stderr if stream is None else stream
-        self._interval, self._label, self._unit, self._skipped, self._quiet = interval, label, unit, skipped, quiet
-        self._bar: Any = None
+        self._terminal = self._stream.isatty()
+        self._interval = 0.2 if self._terminal else interval
+        self._label, self._unit, self._skipped, self._quiet = label, unit, skipped, quiet
         self._unprinted: Progress | None = None
         self._start = self._last = time.monotonic()
 
     def __call__(self, progress: Progress) -> None:
         """Show it."""
-        if self._quiet:
-            return
-        if self._stream.isatty():
-            if self._bar is None:
-                from tqdm import tqdm
-
-                # `initial` keeps frames of an earlier run out of the rate.
-                settings = {"total": progress.total, "initial": progress.skipped, "desc": visible(self._label) or None}
-                self._bar = tqdm(unit=self._unit, file=self._stream, dynamic_ncols=True, **settings)
-            self._bar.set_postfix_str(visible(progress.postfix), refresh=False)
-            self._bar.update(progress.done - self._bar.n)
-            return
-        self._unprinted = progress
-        if time.monotonic() - self._last >= self._interval:
-            self._last = time.monotonic()
-            self.flush()
+        if not self._quiet:
+            self._unprinted = progress
+            if time.monotonic() - self._last >= self._interval:
+                self._last = time.monotonic()
+                self.flush(end="\r" if self._terminal else "\n")
 
     def count(self, done: int, total: int, state: str = "") -> None:
         """Show that ``done`` of ``total`` are done."""
@@ -89,41 +71,37 @@ class ConsoleProgress:
                 yield item
                 self.count(done, len(items))
 
-    def say(self, line: str) -> None:
-        """Print a line of its own, above the bar."""
-        if self._bar is not None:
-            self._bar.clear()
-        say(f"{self._label}: {line}" if self._label else line, stream=self._stream, flush=True)
+    def say(self, line: str, end: str = "\n") -> None:
+        """Print a line of its own."""
+        line = f"{self._label}: {line}" if self._label else line
+        say(line.ljust(100) if self._terminal else line, stream=self._stream, end=end, flush=True)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Show the last state."""
-        if self._bar is not None:
-            self._bar.close()
         self.flush()
 
-    def flush(self) -> None:
+    def flush(self, end: str = "\n") -> None:
         """Print the line that is waiting for the end of the interval."""
         if self._unprinted is not None:
-            self.say(describe(self._unprinted, self._unit))
-        self._unprinted = None
+            self.say(describe(self._unprinted, self._unit), end)
+        if end == "\n":
+            self._unprinted = None
 
 
 def describe(progress: Progress, unit: str = "frame") -> str:
     """Return one line: frames done of how many, frames a second of this run, time left, failures and the state."""
     from tqdm import tqdm
 
+    done = progress.skipped + progress.finished + progress.failed
+    state = ", ".join(filter(None, [f"{progress.failed} failed" if progress.failed else "", progress.state]))
     ending = (
         " of {total_fmt}{unit}, {rate_noinv_fmt}, {remaining} left" if progress.total else "{unit}, {rate_noinv_fmt}"
     )
-    settings: dict[str, Any] = {"unit": f" {unit}s", "initial": progress.skipped, "postfix": progress.postfix}
+    settings: dict[str, Any] = {"unit": f" {unit}s", "initial": progress.skipped, "postfix": state}
     settings["bar_format"] = "{n_fmt}" + ending + "{postfix}"
-    return str(tqdm.format_meter(progress.done, progress.total, progress.seconds, **settings)).replace("  ", " ")
+    return str(tqdm.format_meter(done, progress.total, progress.seconds, **settings)).replace("  ", " ")
 
 
 @contextlib.contextmanager

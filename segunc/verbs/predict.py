@@ -1,8 +1,7 @@
 """``segunc predict``: maps of images, folders, globs or videos, in this process or by the workers of a cluster.
 
 On a cluster each shard is a task of Ray, which writes its maps itself, so that only names and numbers travel. Ray repeats a task whose
-worker died: the operating system gave up the lock of the dead process, and the shard goes on behind its last finished frame. What is wrong
-with the options or the folders is said before a cluster starts.
+worker died: the operating system gave up the lock of the dead process, and the shard goes on behind its last finished frame.
 """
 
 from __future__ import annotations
@@ -12,40 +11,25 @@ import importlib.util
 import logging
 import os
 import socket
-import time
-import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 
-from segunc.core.device import describe_device, resolve_device, threads
+from segunc.core.device import describe_device, resolve_device
 from segunc.core.errors import InputError, PartialFailure, one_line
 from segunc.core.progress import ConsoleProgress
-from segunc.frames.sources import ImageSource
-from segunc.maps.folder import refuse_foreign
-from segunc.maps.manifest import read_manifest, refuse_other_run
+from segunc.frames.sources import ImageSource, plan_inputs
+from segunc.maps.manifest import read_manifest
 from segunc.maps.pipeline import Summary
-from segunc.maps.shards import Shard
 from segunc.options import PredictOptions, several, takes
-from segunc.verbs.execution import (
-    Execution,
-    Job,
-    execution_of,
-    open_job,
-    overlay_drawer,
-    overlay_video,
-    predict_shard,
-    run_manifest,
-)
+from segunc.verbs.execution import execution_of, open_job, overlay_video, predict_shard
 
+T = TypeVar("T")
 CORES_PER_WORKER = 4
 """CPU cores of a worker unless --threads says otherwise."""
-SHARDS_PER_WORKER = 4
-"""For images, so that a slow machine holds up a quarter of its work at most; every shard of a video decodes it from its start."""
 RETRIES = 3
 """Of a shard whose worker died: a frame that kills every worker must not go round for ever."""
 OBJECT_STORE_BYTES = 128 << 20
@@ -91,20 +75,6 @@ class PredictResult:
 OnInput = Callable[[InputResult], None]
 
 
-class ShardResult(NamedTuple):
-    """How a shard of the input at a place of the run ended."""
-
-    place: int
-    shard: Shard
-    summary: Summary = Summary()
-    error: str = ""  # why the shard did not reach its end; empty where it did
-    notes: tuple[str, ...] = ()  # what a user should know
-
-
-Predict = Callable[[int, Shard], ShardResult]  # predicts a shard of the input at a place of the run; must be picklable
-_jobs: dict[str, tuple[Any, Job]] = {}  # that this process, a worker, has open, by the run
-
-
 @takes(PredictOptions)
 def predict(options: PredictOptions, on_input: OnInput | None = None) -> PredictResult:
     """Write the maps of every input, or continue a run that was killed. ``on_input`` hears of each input as it ends.
@@ -148,8 +118,8 @@ def predict(options: PredictOptions, on_input: OnInput | None = None) -> Predict
     return PredictResult(Path(options.out), tuple(results), tuple(job.sampler.report.messages), failure)
 
 
-def _predict_on_cluster(options: PredictOptions, on_input: OnInput | None = None) -> PredictResult:
-    """Do the work of :func:`segunc.verbs.predict.predict` with the workers of a cluster; InputError where it cannot be done on one."""
+def _predict_on_cluster(options: PredictOptions, on_input: OnInput | None) -> PredictResult:
+    """Do the work of :func:`predict` with the workers of a cluster, each of which predicts a shard of every input."""
     # Ray reports its usage to its makers unless told otherwise before it starts, and gives its workers the priority of background work,
     # so that a busy desktop would starve what is the whole point of the run.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -159,93 +129,56 @@ def _predict_on_cluster(options: PredictOptions, on_input: OnInput | None = None
     for name in ("shard", "overwrite"):
         if getattr(options, name):
             raise InputError(f"--{name} does not go with --engine ray", hint="leave it out, or remove the maps folder")
-    options = _anywhere(options)
-    with open_job(options) as job:
-        usual = min(CORES_PER_WORKER, os.cpu_count() or 1)
-        options = replace(options, threads=options.threads or job.recorded_threads or usual)
-        cores, gpus = options.threads or usual, int(job.sampler.device.type == "cuda")
-        workers = options.workers or (torch.cuda.device_count() if gpus else max(1, (os.cpu_count() or 1) // cores))
-        with threads(cores):  # the manifest records them
-            executions = [_checked_execution(job, place) for place in range(len(job.inputs))]
-        tasks = [(place, shard) for place in range(len(job.inputs)) for shard in _shards(job, place, workers)]
-        predict, begun = partial(_predict, uuid.uuid4().hex, options, executions), time.monotonic()
-        with _cluster(workers * cores), ConsoleProgress(unit="shard") as show:
-            results: list[ShardResult] = []
-            for result in run_shards(predict, tasks, workers, num_cpus=cores, num_gpus=gpus):
-                results.append(result)
-                show.count(len(results), len(tasks))
-        return _conclude(job, results, time.monotonic() - begun, on_input)
-
-
-def _anywhere(options: PredictOptions) -> PredictOptions:
-    """Return options that mean the same in the folder and on the device of a worker, which Ray deals out."""
+    # Paths and the device mean the same in the folder of a worker, to which Ray deals out a device.
     names = ("model", "out", *(["mask"] if options.mask else []))
     paths: dict[str, Any] = {name: os.path.abspath(Path(getattr(options, name)).expanduser()) for name in names}
     inputs = [os.path.abspath(Path(spec).expanduser()) for spec in several(options.input)]
-    return replace(options, **paths, input=inputs, device=resolve_device(options.device).type)
-
-
-def _checked_execution(job: Job, place: int) -> Execution:
-    """Return how an input is computed, and refuse here what every worker would refuse."""
-    out, execution = job.inputs[place].out, execution_of(job, place)
-    manifest, before = run_manifest(job, place, execution), read_manifest(out)
-    if job.overlay:
-        overlay_drawer(job.overlay, manifest)
-    if before is None:
-        refuse_foreign(out)
-    else:
-        refuse_other_run(out, before.get("run", {}), manifest["run"])
-    return execution
-
-
-def _shards(job: Job, place: int, workers: int) -> list[Shard]:
-    """Return the shards of an input: as its maps folder was begun, else so many that all workers have work."""
-    source, before = job.sources[place], read_manifest(job.inputs[place].out)
-    usual = -(-workers * (1 if source.kind == "video" else SHARDS_PER_WORKER) // len(job.sources))
-    count = max(1, min(usual, source.length or source.length_hint or usual))
-    if before is not None:
-        count = int(before.get("shards", 1))
-    return [Shard(number, count) for number in range(1, count + 1)]
+    device = resolve_device(options.device).type
+    begun = [read_manifest(target.out) for target in plan_inputs(inputs, Path(paths["out"]))]
+    before = next(filter(None, begun), {})
+    cores = options.threads or before.get("run", {}).get("threads") or min(CORES_PER_WORKER, os.cpu_count() or 1)
+    workers = torch.cuda.device_count() if device == "cuda" else max(1, (os.cpu_count() or 1) // cores)
+    workers = options.workers or workers
+    count = int(before.get("shards", workers))
+    asked = replace(options, **paths, input=inputs, device=device, engine="local", threads=cores)
+    shards, results = [replace(asked, shard=f"{number}/{count}") for number in range(1, count + 1)], {}
+    with _cluster(workers * cores), ConsoleProgress(unit="shard") as show:
+        resources = {"num_cpus": cores, "num_gpus": int(device == "cuda")}
+        for shard, result in run_shards(predict, shards, workers, **resources):
+            results[str(shard.shard)] = result
+            show.count(len(results), count)
+    return _conclude(Path(options.out), results, on_input)
 
 
 def run_shards(
-    predict: Predict, tasks: Sequence[tuple[int, Shard]], workers: int, **resources: int
-) -> Iterator[ShardResult]:
-    """Yield the result of each shard as it ends, of at most so many at once; ``resources`` of each are Ray's."""
+    work: Callable[[T], Any], shards: Sequence[T], workers: int, **resources: int
+) -> Iterator[tuple[T, Any]]:
+    """Yield each shard and its result, or the error that ended it, as it ends, of at most so many at once; ``resources`` of each are
+    Ray's."""
     import ray
 
     call = ray.remote(max_retries=RETRIES, **resources)(_call)
-    waiting, calls = list(reversed(tasks)), dict[Any, tuple[int, Shard]]()
+    waiting, calls = list(reversed(shards)), dict[Any, T]()
     while waiting or calls:
         while waiting and len(calls) < workers:
-            task = waiting.pop()
-            calls[call.remote(predict, *task)] = task
+            shard = waiting.pop()
+            calls[call.remote(work, shard)] = shard
         reference = ray.wait(list(calls))[0][0]
-        place, shard = calls.pop(reference)
+        shard = calls.pop(reference)
         try:
-            yield ray.get(reference)
+            yield shard, ray.get(reference)
         except ray.exceptions.RayError as error:
-            yield ShardResult(place, shard, error=one_line(error))
+            yield shard, PartialFailure(one_line(error))
 
 
-def _call(predict: Predict, place: int, shard: Shard) -> ShardResult:
-    """Predict a shard in a worker. What goes wrong is a returned text of one line."""
+def _call(work: Callable[[T], Any], shard: T) -> Any:
+    """Do the work of a worker; an error is returned, as one that can travel."""
     try:
-        return predict(place, shard)
+        return work(shard)
+    except InputError as error:
+        return error
     except Exception as error:
-        return ShardResult(place, shard, error=f"{one_line(error)}, on {socket.gethostname()}")
-
-
-def _predict(
-    run: str, options: PredictOptions, executions: Sequence[Execution], place: int, shard: Shard
-) -> ShardResult:
-    """Predict a shard. The process loads the model and opens the inputs for its first one, for as long as it lives."""
-    if run not in _jobs:
-        opened = open_job(options)
-        _jobs[run] = opened, opened.__enter__()
-    job = _jobs[run][1]
-    summary = predict_shard(job, place, shard, executions[place])
-    return ShardResult(place, shard, summary, notes=tuple(job.sampler.report.messages))
+        return PartialFailure(f"{one_line(error)}, on {socket.gethostname()}")
 
 
 @contextlib.contextmanager
@@ -269,23 +202,25 @@ def _cluster(cores: int) -> Iterator[None]:
         ray.shutdown()
 
 
-def _conclude(job: Job, results: Sequence[ShardResult], seconds: float, on_input: OnInput | None) -> PredictResult:
-    """Sum up what is there now, and what is not."""
-    inputs, problems = [], []
-    for place, target in enumerate(job.inputs):
-        done = sorted((result for result in results if result.place == place), key=lambda result: result.shard.number)
-        parts, label = [result.summary for result in done], f"{target.label}: " if target.label else ""
+def _conclude(out: Path, results: Mapping[str, PredictResult | Exception], on_input: OnInput | None) -> PredictResult:
+    """Sum up what the shards did; where none began, raise the error of the first."""
+    done = [result for result in results.values() if isinstance(result, PredictResult)]
+    errors = {shard: result for shard, result in results.items() if isinstance(result, Exception)}
+    if not done:
+        raise next(iter(errors.values()))
+    inputs, by_folder = [], dict[Path, list[InputResult]]()
+    for part in (part for result in done for part in result.inputs):
+        by_folder.setdefault(part.out, []).append(part)
+    for same in by_folder.values():
+        parts = [part.summary for part in same]
         failed = {name: why for part in parts for name, why in part.failed.items()}
-        whole = Summary(sum(part.finished for part in parts), sum(part.skipped for part in parts), failed, seconds)
-        if broken := [result for result in done if result.error]:
-            count = f"{label}{len(broken)} of {len(done)} shards did not reach their end"
-            first = f"first {broken[0].shard} ({broken[0].error})"
-            problems.append(f"{count}, {first}; what was finished is kept and the same command goes on")
-        if whole.failure:
-            problems.append(f"{label}{whole.failure}")
-        video = overlay_video(job, place)
-        inputs.append(InputResult(target.out, target.label, whole, f"{len(done)} shards", video))
+        finished, skipped = sum(part.finished for part in parts), sum(part.skipped for part in parts)
+        whole = Summary(finished, skipped, failed, max(part.seconds for part in parts))
+        video = next((part.video for part in same if part.video is not None), None)
+        inputs.append(same[0]._replace(summary=whole, how=f"{len(results)} shards", video=video))
         if on_input is not None:
             on_input(inputs[-1])
-    notes = tuple(sorted({note for result in results for note in result.notes}))
-    return PredictResult(Path(job.options.out), tuple(inputs), notes, "; ".join(problems))
+    problems = [f"shard {shard} did not reach its end ({one_line(error)})" for shard, error in errors.items()]
+    problems += dict.fromkeys(result.failure for result in done if result.failure)
+    notes = tuple(sorted({note for result in done for note in result.notes}))
+    return PredictResult(out, tuple(inputs), notes, "; ".join(problems))

@@ -200,11 +200,9 @@ def summary(options: SummaryOptions) -> SummaryResult:
     """
     folders = maps_folders(Path(options.maps))
     manifests = {folder: read_manifest(folder) or {} for folder in folders}
-    notes = [
-        f"{folder} is not finished (status {manifest.get('status', 'unknown')}); the list is of what is there"
-        for folder, manifest in manifests.items()
-        if manifest.get("status") != "finished"
-    ]
+    states = {folder: manifest.get("status", "unknown") for folder, manifest in manifests.items()}
+    unfinished = [folder for folder, state in states.items() if state != "finished"]
+    notes = [f"{f} is not finished (status {states[f]}); the list is of what is there" for f in unfinished]
     shared = set.intersection(*(set(manifest.get("maps", {})) - {PREDICTION} for manifest in manifests.values()))
     score = options.score or first_shown(sorted(shared) or ["entropy"])
     label_score = options.label_score or ("epistemic" if "epistemic" in shared else score)
@@ -217,9 +215,7 @@ def summary(options: SummaryOptions) -> SummaryResult:
         raise InputError(f"{options.maps} holds no finished frame", hint="let the prediction finish one first")
     untimed = [moment.name for moment in moments if moment.time is None]
     if untimed:
-        notes.append(
-            f"no time is recorded of {untimed[0]}, so neighbours may be listed; --fps gives images their times"
-        )
+        notes += [f"no time is recorded of {untimed[0]}, so neighbours may be listed; --fps gives images their times"]
     by, label_by = f"{score}.{options.statistic}", f"{label_score}.mean"
     if options.out:
         write_moments(Path(options.out), {"moments": (by, moments), "label": (label_by, label)})

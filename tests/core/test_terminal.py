@@ -108,12 +108,12 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_progress_on_a_terminal_is_a_bar() -> None:
+def test_progress_on_a_terminal_is_a_line_that_changes() -> None:
     stream = Terminal()
     with ConsoleProgress(stream) as show:
         show(Progress(1, 0, 4, 10, 1.0))
         show(Progress(5, 1, 4, 10, 2.0))
-    assert "10/10" in stream.getvalue()
+    assert "10 of 10 frames" in stream.getvalue()
     assert "1 failed" in stream.getvalue()
 
 
