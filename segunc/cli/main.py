@@ -8,6 +8,7 @@ import os
 import sys
 import warnings
 from collections.abc import Sequence
+from importlib.metadata import version
 from typing import Any, NoReturn
 
 from segunc import options
@@ -64,8 +65,8 @@ class ConfigurationHelp(argparse._HelpAction):
 def build_parser() -> Parser:
     """Return the parser of all verbs."""
     parser = Parser(prog="segunc", description="How far to trust a segmentation network, pixel by pixel.")
-    parser.add_argument("--version", action="store_true", help="print the version and exit")
-    verbs = parser.add_subparsers(dest="verb", metavar="VERB", parser_class=Parser)
+    parser.add_argument("--version", action="version", version=f"segunc {version('segunc')}")
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", parser_class=Parser, required=True)
     for verb, example in VERBS.items():
         about, *_ = inspect.cleandoc(options_of(verb).__doc__ or "").splitlines()
         verb_parser = verbs.add_parser(
@@ -89,14 +90,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     (nobody reads what is printed any more)."""
     parser = build_parser()
     arguments, rest = parser.parse_known_args(argv)
-    if arguments.version:
-        from importlib.metadata import version
-
-        say(f"segunc {version('segunc')}")
-        return 0
     verb = arguments.verb
-    if verb is None:
-        parser.error(f"no verb is given; choose one of {', '.join(VERBS)}")
     # Training verbs hand further --key.subkey VALUE pairs to their configuration; the others know all their options.
     if rest and verb not in TRAINING:
         parser.error(f"unrecognised arguments: {' '.join(rest)}")

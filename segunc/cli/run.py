@@ -29,10 +29,10 @@ def run(verb: str, options: Any) -> None:
         raise PartialFailure(failure)
 
 
-def _tell_step(title: str, verb: str, options: Any) -> None:
+def _tell_step(title: str, verb: Any, options: Any) -> None:
     say(f"\n== {title} ({time.strftime('%H:%M:%S')})")
-    say(f"$ segunc {verb} {command_line(options, but='device')}", flush=True)
-    run(verb, options)
+    say(f"$ segunc {verb.__name__} {command_line(options, but='device')}", flush=True)
+    run(verb.__name__, options)
 
 
 def _tell_line(line: str) -> None:

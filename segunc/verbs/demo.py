@@ -27,7 +27,7 @@ METHODS = {
     "anomaly": "anomaly score: the base's energy and the distance to these features as one number",
 }
 """Methods of the ABNN and of what is fitted on it, with the titles of their steps."""
-Step = Callable[[str, str, Any], None]  # does one step: its title, the verb, and the verb's options
+Step = Callable[[str, Callable[[Any], Any], Any], None]  # does one step: its title, the verb, and the verb's options
 
 
 @dataclass(frozen=True)
@@ -61,27 +61,27 @@ def demo(options: DemoOptions, step: Step | None = None, say: Callable[[str], No
     common: dict[str, Any] = {"device": options.device}
     fitting = {**common, "settings": {"data.root": str(data)}}
     with resources.as_file(resources.files("segunc.verbs")) as configs:
-        step("train a base network", "train", opts.TrainOptions(configs / "demo_train.yaml", base, **fitting))
+        step("train a base network", train, opts.TrainOptions(configs / "demo_train.yaml", base, **fitting))
         for method, title in METHODS.items():
             config = configs / f"demo_{'finetune' if method == 'abnn' else method}.yaml"
             model = base if method == "abnn" else abnn
-            step(title, "finetune", opts.FinetuneOptions(base=model, method=method, config=config, out=abnn, **fitting))
-    step("is the uncertainty alive", "doctor", opts.DoctorOptions(model=abnn, **common))
+            step(title, finetune, opts.FinetuneOptions(base=model, method=method, config=config, out=abnn, **fitting))
+    step("is the uncertainty alive", doctor, opts.DoctorOptions(model=abnn, **common))
 
     video, labels = data / "video" / "crossing.webm", data / "video" / "crossing_anomaly"
     frames, masks, numbers = data / "leftImg8bit" / "anomaly", data / "gtAnomaly" / "anomaly", out / "anomaly.json"
     drawn = {**common, "overlay": True}
-    step("maps of the anomaly split", "predict", opts.PredictOptions(abnn, frames, maps, **drawn))
+    step("maps of the anomaly split", predict, opts.PredictOptions(abnn, frames, maps, **drawn))
     evaluated = opts.EvaluateOptions(maps=maps, anomaly_labels=masks, out=numbers, **common)
-    step("anomaly metrics of the maps", "evaluate", evaluated)
+    step("anomaly metrics of the maps", evaluate, evaluated)
     for model in (base, abnn):
         result = out / f"test-{model.name}.json"
         tested = opts.EvaluateOptions(model=model, dataset="toy", root=data, out=result, **common)
-        step(f"segmentation and calibration of the {model.name} network on the test split", "evaluate", tested)
-    step("maps and overlay video of the crossing", "predict", opts.PredictOptions(abnn, video, out / "video", **drawn))
-    step("a page to look at", "review", opts.ReviewOptions(maps, anomaly_labels=masks, out=page, **common))
+        step(f"segmentation and calibration of the {model.name} network on the test split", evaluate, tested)
+    step("maps and overlay video of the crossing", predict, opts.PredictOptions(abnn, video, out / "video", **drawn))
+    step("a page to look at", review, opts.ReviewOptions(maps, anomaly_labels=masks, out=page, **common))
     shown = opts.ReviewOptions(out / "video", anomaly_labels=labels, out=out / "review-video", **common)
-    step("a page of the video", "review", shown)
+    step("a page of the video", review, shown)
 
     scores = read_json(numbers, "a result of evaluate")["scores"]
     auroc = {name: scores[name]["pooled"]["auroc"] for name in SHOWN}
@@ -90,8 +90,6 @@ def demo(options: DemoOptions, step: Step | None = None, say: Callable[[str], No
     return DemoResult((page / "index.html").resolve(), out / "video/overlay.webm", auroc, time.monotonic() - start)
 
 
-def _call(title: str, verb: str, options: Any) -> None:
-    verbs: tuple[Any, ...] = (doctor, evaluate, finetune, predict, review, train)
-    result = next(function for function in verbs if function.__name__ == verb)(options)
-    if failure := getattr(result, "failure", ""):
+def _call(title: str, verb: Callable[[Any], Any], options: Any) -> None:
+    if failure := getattr(verb(options), "failure", ""):
         raise PartialFailure(f"{title}: {failure}")

@@ -28,6 +28,7 @@ from segunc.posteriors.files import load_model
 from segunc.posteriors.model import Model
 from segunc.sampling.frames import network_input
 from segunc.sampling.sampler import Sampler
+from segunc.toyroads import render_scene
 from segunc.verbs.execution import make_sampler, recorded_options
 from segunc.verbs.predict import predict
 
@@ -80,12 +81,9 @@ def diagnose(model: Model, sampler: Sampler, frame: Tensor) -> Iterator[Finding]
 
 @torch.inference_mode()
 def conversion_differences(network: nn.Module, images: Tensor, alpha: float = 0.1) -> tuple[float, float]:
-    """Measure how exact a converted network is on images ``[N, 3, H, W]``, as largest differences relative to the largest logit.
-
-    Returns:
-        a draw at alpha = 0 against the unconverted network, and two draws at ``alpha`` as a batch against one by one: infinite
-        where the network does not keep the batch outermost.
-    """
+    """Return how exact a converted network is on images ``[N, 3, H, W]``, as largest differences relative to the largest logit: a draw at
+    alpha = 0 against the unconverted network, and two draws at ``alpha`` as a batch against one by one, infinite where the network does
+    not keep the batch outermost."""
     layout = AffineLayout(network)
     plain = copy.deepcopy(network)
     revert(plain)
@@ -149,12 +147,8 @@ def doctor(options: DoctorOptions) -> DoctorResult:
         settings = ", ".join(f"{name} {value}" for name, value in model.posterior.settings().items())
         about += [f"posterior sha256 {model.posterior_sha256}, {model.posterior.members} members, {settings}"]
         about += [f"{sampler.draws} draws, {sampler.precision}, {describe_device(sampler.device)}"]
-        if options.image:
-            image = load_image(Path(options.image))
-        else:
-            from segunc.toyroads import render_scene
-
-            image = render_scene(np.random.SeedSequence(0), (256, 512), anomaly=False).image
+        toy = render_scene(np.random.SeedSequence(0), (256, 512), anomaly=False)
+        image = load_image(Path(options.image)) if options.image else toy.image
         size = inference_size(description, (image.shape[0], image.shape[1]), options.size)
         findings = list(diagnose(model, sampler, network_input([image], size).to(sampler.device)))
     failed = [finding.check for finding in findings if finding.status == "fail"]

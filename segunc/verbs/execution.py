@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -152,7 +152,6 @@ class Job:
     tiling: Tiling | None
     model: Model
     sampler: Sampler
-    recorded_threads: int | None  # of a run that is continued
 
 
 @contextlib.contextmanager
@@ -170,7 +169,7 @@ def open_job(options: PredictOptions) -> Iterator[Job]:
     scores = tuple(check_scores(options.scores or default_scores(Path(options.model))))
     # One number of threads serves all inputs: that of the first that was begun.
     begun = () if options.overwrite else (read_run(target.out) for target in inputs)
-    recorded_threads = next((run.get("threads") for run in begun if run is not None), None)
+    recorded = next((run.get("threads") for run in begun if run is not None), None)
     how: dict[str, Any] = {"selection": selection, "all_images": options.all_images}
     sources = tuple(open_source(target.spec, out=target.out, **how) for target in inputs)
     for source in sources:
@@ -181,10 +180,10 @@ def open_job(options: PredictOptions) -> Iterator[Job]:
         elif options.bits is not None:
             raise InputError(f"--bits is for 16-bit images, and {source.path} is a video", hint="leave --bits out")
     model = load_model(Path(options.model))
-    with flushed_denormals(), threads(recorded_threads if options.threads is None else options.threads):
+    with flushed_denormals(), threads(recorded if options.threads is None else options.threads):
         sampler = make_sampler(model, options, scores if tiling is None else check_scores([*scores, NEEDED_SCORE]))
         shown = first_shown(scores) if options.overlay else None
-        yield Job(options, inputs, sources, shard, scores, region, shown, tiling, model, sampler, recorded_threads)
+        yield Job(options, inputs, sources, shard, scores, region, shown, tiling, model, sampler)
 
 
 _NOT_RECORDED = ("input", "out", "verify", "overwrite", "shard", "engine", "workers")
@@ -299,9 +298,8 @@ def overlay_drawer(score: str, manifest: dict[str, Any]) -> DrawOverlay:
     legend = Legend.of(manifest, score, display_range(score))
 
     def draw(frame: Frame, maps: Maps) -> Image:
-        assert frame.image is not None
         caption = frame_caption(frame.name, frame.time)
-        return draw_overlay(frame.image, np.asarray(maps[score]), legend, caption=caption)
+        return draw_overlay(cast(Image, frame.image), np.asarray(maps[score]), legend, caption=caption)
 
     return draw
 

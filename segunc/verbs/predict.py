@@ -61,11 +61,6 @@ class PredictResult:
         return sum(part.summary.finished for part in self.inputs)
 
     @property
-    def skipped(self) -> int:
-        """Frames that were finished before."""
-        return sum(part.summary.skipped for part in self.inputs)
-
-    @property
     def failed(self) -> dict[str, str]:
         """Frame -> why it has no maps; with several inputs, behind the input's label."""
         failures = ((part.label, name, why) for part in self.inputs for name, why in part.summary.failed.items())
@@ -99,9 +94,8 @@ def predict(options: PredictOptions, on_input: OnInput | None = None) -> Predict
                 summary = predict_shard(job, place, job.shard, execution)
                 if isinstance(source := job.sources[place], ImageSource):
                     source.depth.warn(source.path)
-                sampler, compiled = job.sampler, ", compiled" if execution.compiled else ""
-                how = f"{sampler.draws} draws, chunk {execution.chunk}, {sampler.precision}{compiled}"
-                how = f"{how}, {describe_device(sampler.device)}"
+                sampler = job.sampler
+                how = f"{sampler.draws} draws, chunk {execution.chunk}, {sampler.precision}, {describe_device(sampler.device)}"
                 results.append(InputResult(target.out, target.label, summary, how, overlay_video(job, place)))
                 if on_input is not None:
                     on_input(results[-1])
