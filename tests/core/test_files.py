@@ -21,7 +21,6 @@ import segunc
 from segunc.core.errors import InputError
 from segunc.core.files import (
     Lock,
-    check_place,
     csv_text,
     open_file,
     own_folder,
@@ -132,17 +131,6 @@ def test_a_result_takes_the_place_of_a_file_alone(tmp_path: Path, make: Callable
         write_json(place, {})
     assert os.path.samestat(place.lstat(), before)
     assert [path.name for path in tmp_path.iterdir()] == ["out.json"]
-
-
-def test_a_place_below_a_file_is_none(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    for path, folder in (("file/x/y.json", False), ("file", True), ("x" * 300, False)):
-        with pytest.raises(InputError) as error:
-            check_place(tmp_path / path, folder=folder)
-        assert "\n" not in str(error.value)
-    check_place(tmp_path / "file")
-    check_place(tmp_path, folder=True)
-    check_place(tmp_path / "new/er/x.json")
 
 
 def test_a_folder_is_own_where_nobody_else_can_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,9 +10,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
-import torch
 
-from segunc.networks import load_network, save_network
 from tests.conftest import Job
 from tests.data.test_images import claiming
 from tests.verbs.processes import refuse
@@ -70,17 +68,6 @@ def test_one_frame_never_ends_a_run(finetuned: Job, tmp_path: Path) -> None:
     failed = [failure["name"] for failure in json.loads((out / "manifest.json").read_text())["failed"]]
     assert failed == ["C\\x3adrive", "gone", "huge", "latin-\\udce9", "loop", "thin", "two\\nlines"]
     assert not list(out.rglob("*.segunc-partial"))
-
-
-def test_a_posterior_beside_another_base_is_refused(finetuned: Job, tmp_path: Path) -> None:
-    ignored = shutil.ignore_patterns("checkpoints", "logs")
-    model = Path(shutil.copytree(finetuned.abnn, tmp_path / "model", ignore=ignored))
-    network = load_network(finetuned.base)
-    with torch.no_grad():
-        next(network.parameters()).add_(0.5)
-    save_network(network, model)
-    message = refuse("predict --model", model, "--input", finetuned.frames, "--out", tmp_path / "out")
-    assert "belongs to a base network with the hash" in message
 
 
 @pytest.fixture

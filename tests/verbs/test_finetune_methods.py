@@ -303,12 +303,6 @@ def test_own_dropout_and_normalisation_layers(trained: Job, tmp_path: Path) -> N
     assert 1e-6 < epistemic(tmp_path / "own") < 0.7 * epistemic(tmp_path / "stronger")
     Sampler(model.network, model.posterior, draws=4)(FRAME)
     assert network_sha256(model.network.body, model.network.description) == model.sha256, "statistics are untouched"
-    few = "--mc_dropout.sites own --mc_dropout.selection_frames 1 --mc_dropout.selection_draws 2"
-    drop("selected", f"{few} --mc_dropout.p_grid [0.3,0.9]")
-    selected = json.loads((tmp_path / "selected" / "posterior.json").read_text())
-    nll = selected["provenance"]["p_nll"]
-    assert set(nll) == {"0.3", "0.9"}
-    assert selected["p"] == [float(min(nll, key=lambda key: nll[key]))]
     drop("norm", "--mc_dropout.sites norm --mc_dropout.p 0.1")
     assert json.loads((tmp_path / "norm" / "posterior.json").read_text())["where"] == "norm"
 

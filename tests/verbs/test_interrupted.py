@@ -149,13 +149,6 @@ def test_what_was_recorded_is_continued_and_what_is_given_wins(tmp_path: Path) -
     assert choose_execution(PLAIN, Tiling((32, 32), 0), sampler(), source, {"group": 4}).group == 1
 
 
-def test_unreadable_inputs(tmp_path: Path) -> None:
-    (name,) = write_pictures(tmp_path, 1)
-    (tmp_path / f"{name}.png").write_bytes(b"broken")
-    with pytest.raises(InputError, match="no frame of"):
-        choose_execution(PLAIN, None, sampler(), open_source(tmp_path), None)
-
-
 def test_grouped_frames_killed_and_continued_give_the_same_bytes(finetuned: Job, tmp_path: Path) -> None:
     base = ("predict --model", finetuned.abnn, "--input", finetuned.video, SMALL, "--mask", write_mask(tmp_path))
     command = (*base, "--frames-at-once 5")
