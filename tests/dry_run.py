@@ -141,8 +141,7 @@ def fake_gpu() -> Iterator[Waits]:
 
 
 def on_gpu(given: Any) -> Any:
-    """A tensor, tensors by name, or a module or a list of modules (changed in place, what they share stays shared), made on the CPU, as
-    fakes on a CUDA device."""
+    """Tensors, or modules (changed in place, what they share stays shared), made on the CPU, as fakes on a CUDA device."""
     if isinstance(given, Tensor):
         moved = torch.empty_like(given, device=CUDA)
         return nn.Parameter(moved, given.requires_grad) if isinstance(given, nn.Parameter) else moved

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from segunc import options as opts
 from segunc.core.errors import PartialFailure
@@ -30,8 +29,7 @@ METHODS = {
 Step = Callable[[str, Callable[[Any], Any], Any], None]  # does one step: its title, the verb, and the verb's options
 
 
-@dataclass(frozen=True)
-class DemoResult:
+class DemoResult(NamedTuple):
     """What the demo made."""
 
     page: Path  # to open in a browser

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -107,8 +107,7 @@ def conversion_differences(network: nn.Module, images: Tensor, alpha: float = 0.
     return float(identity), float(batched)
 
 
-@dataclass(frozen=True)
-class DoctorResult:
+class DoctorResult(NamedTuple):
     """What the checks found."""
 
     about: tuple[str, ...]  # which model and draws, in lines

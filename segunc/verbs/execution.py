@@ -6,7 +6,7 @@ import contextlib
 import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -138,8 +138,7 @@ def choose_execution(
     return Execution(chunk, group, options.compile)
 
 
-@dataclass(frozen=True)
-class Job:
+class Job(NamedTuple):
     """A run that is ready to begin: its options, what their texts mean, the model and the opened inputs."""
 
     options: PredictOptions

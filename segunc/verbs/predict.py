@@ -12,7 +12,7 @@ import logging
 import os
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -46,8 +46,7 @@ class InputResult(NamedTuple):
     video: Path | None = None  # of the overlays
 
 
-@dataclass(frozen=True)
-class PredictResult:
+class PredictResult(NamedTuple):
     """What a run did."""
 
     out: Path  # the maps folder, or the folder of one for each input

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from segunc.core.errors import InputError
 from segunc.core.files import write_file
@@ -29,8 +29,7 @@ from segunc.scores import first_shown
 from segunc.verbs.labels import label_arguments
 
 
-@dataclass(frozen=True)
-class CompareResult:
+class CompareResult(NamedTuple):
     """Results side by side."""
 
     comparison: Comparison
@@ -78,12 +77,11 @@ def export(options: ExportOptions) -> ExportResult:
         return export_maps(*folders, options.score, options.to, **names, on_frame=show.count)
 
 
-@dataclass(frozen=True)
-class OverlayResult:
+class OverlayResult(NamedTuple):
     """What was drawn."""
 
     pictures: Mapping[Path, Sequence[Path]]  # by their folder, in the order of the frames
-    videos: Mapping[Path, Path] = field(default_factory=dict)  # of these pictures, where one was asked for
+    videos: Mapping[Path, Path]  # of these pictures, where one was asked for
     notes: tuple[str, ...] = ()  # what a user should know
     failure: str = ""  # which frames failed, in one line; empty where none did
 
@@ -122,8 +120,7 @@ def _shared_fields(settings: type, options: Any) -> dict[str, Any]:
     return {each.name: getattr(options, each.name) for each in fields(settings)}
 
 
-@dataclass(frozen=True)
-class ReviewResult:
+class ReviewResult(NamedTuple):
     """A page, or verdicts that were read back."""
 
     page: Path | None = None  # to open in a browser
@@ -174,8 +171,7 @@ def _import(paths: Sequence[Path], options: ReviewOptions) -> ReviewResult:
     return ReviewResult(verdicts=table, path=write_verdicts(out, run, verdicts))
 
 
-@dataclass(frozen=True)
-class SummaryResult:
+class SummaryResult(NamedTuple):
     """Moments, the worst first."""
 
     moments: tuple[Moment, ...]  # by ``statistic``

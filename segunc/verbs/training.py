@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,8 +20,7 @@ class TrainedNetwork(NamedTuple):
     measured: Mapping[str, Any]
 
 
-@dataclass(frozen=True)
-class TrainResult:
+class TrainResult(NamedTuple):
     """What was trained."""
 
     out: Path  # the model folder, or the folder of one for each seed
@@ -63,8 +61,7 @@ def train(options: TrainOptions, on_network: Callable[[TrainedNetwork], None] | 
     return TrainResult(out, tuple(networks))
 
 
-@dataclass(frozen=True)
-class FinetuneResult:
+class FinetuneResult(NamedTuple):
     """What was made."""
 
     out: Path  # the model folder

@@ -34,7 +34,6 @@ from segunc.core.files import (
     write_json,
 )
 from segunc.data.labels import read_label_map
-from segunc.options import class_pairs
 from segunc.training.config import TrainConfig, parse_config
 
 NO_JSON = [b"", b"{", b"\xff", b'{"a":' * 100_000, b"[NaN]", b'["\\uD800"]']
@@ -273,28 +272,22 @@ def test_a_file_is_read_as_it_is_and_a_folder_is_none(tmp_path: Path) -> None:
         read_bytes(tmp_path / "b")
 
 
-TABLES = "id,name,train_id,red,green,blue\n0,road,0,1,2,3\n", "network,dataset\nroad,street\n"
-
-
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
 def test_excels_byte_order_mark_changes_nothing_and_utf_16_is_refused(tmp_path: Path, encoding: str) -> None:
-    files = {"map.csv": TABLES[0], "pairs.csv": TABLES[1]}
-    files |= {"x.json": '{"a": 1}', "train.yaml": "data:\n  dataset: toy\n  root: nowhere\n"}
-    for name, text in files.items():
-        (tmp_path / name).write_bytes(text.encode(encoding))
-    read: list[tuple[Callable[[], Any], Any]] = [
-        (lambda: read_label_map(tmp_path / "map.csv").classes, ("road",)),
-        (lambda: class_pairs(str(tmp_path / "pairs.csv")), {"road": "street"}),
-        (lambda: read_json(tmp_path / "x.json", "an object"), {"a": 1}),
-        (lambda: parse_config(TrainConfig, tmp_path / "train.yaml", []).data["dataset"], "toy"),
-        (lambda: read_rows(tmp_path / "pairs.csv")[0], ["network", "dataset"]),
-    ]
-    for reader, expected in read:
+    label_map = "id,name,train_id,red,green,blue\n0,road,0,1,2,3\n"
+    read: tuple[tuple[str, Callable[[Path], Any], Any], ...] = (
+        (label_map, lambda path: read_label_map(path).classes, ("road",)),
+        ('{"a": 1}', lambda path: read_json(path, "an object"), {"a": 1}),
+        ("data: {dataset: toy, root: x}", lambda path: parse_config(TrainConfig, path, []).data["dataset"], "toy"),
+        ("network,dataset\n", read_rows, [["network", "dataset"]]),
+    )
+    for text, reader, expected in read:
+        (tmp_path / "file").write_bytes(text.encode(encoding))
         if encoding != "utf-16":
-            assert reader() == expected
+            assert reader(tmp_path / "file") == expected
         else:
             with pytest.raises(Exception, match=r"UTF-8"):
-                reader()
+                reader(tmp_path / "file")
 
 
 def test_a_user_without_a_home_can_start(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -130,9 +130,7 @@ def test_a_threshold_of_anomalies_flags_known_scenes_clean_and_corrupted(
         assert found["threshold"] == pooled["thresholds"]["0.95"]
         assert 0 < found["share"] <= 1
     assert clean["flagged"] != noisy["flagged"]
-    shown = capsys.readouterr().out
-    assert "images corrupted by noise:4" in shown
-    assert "of at least 50 pixels" in shown
+    assert "images corrupted by noise:4" in capsys.readouterr().out
     groups, sizes = first["counts"]["groups"].values(), first["scores"]["entropy"]["size"].values()
     pixels = sum(group["anomaly_pixels"] for group in groups), sum(size["pixels"] for size in sizes)
     assert pixels == (first["counts"]["anomaly_pixels"],) * 2
