@@ -36,8 +36,6 @@ TRAINING = ("train", "finetune")
 """Verbs with a configuration."""
 RESUMED = ("demo", *TRAINING, "predict")
 DEBUG_HINT = " (--debug shows where)"
-INTERRUPTED = 128 + 2  # as shells say it of a command that SIGINT ended
-PIPE_CLOSED = 128 + 13  # likewise SIGPIPE: whoever reads what is printed has stopped
 MAX_MESSAGE = 600  # characters of an unexpected error that still make one readable line; --debug shows all of it
 
 
@@ -108,10 +106,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     except BrokenPipeError:  # as `| head` leaves it; what Python would still write has nowhere to go
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return PIPE_CLOSED
+        return 128 + 13  # as shells say it of a command that SIGPIPE ended
     except KeyboardInterrupt:
         say(f"segunc {verb}: interrupted; {kept}", stream=sys.stderr)
-        return INTERRUPTED
+        return 128 + 2  # likewise SIGINT
     except Exception as error:
         if arguments.debug:
             import traceback

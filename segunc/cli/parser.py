@@ -82,8 +82,7 @@ def _fields(options: type) -> list[dataclasses.Field[Any]]:
 
 
 def _flags(field: dataclasses.Field[Any]) -> tuple[str, ...]:
-    flags: tuple[str, ...] = field.metadata.get("flags", (f"--{field.name.replace('_', '-')}",))
-    return flags
+    return tuple(field.metadata.get("flags", (f"--{field.name.replace('_', '-')}",)))
 
 
 def _default(field: dataclasses.Field[Any]) -> Any:

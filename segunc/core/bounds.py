@@ -8,26 +8,11 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from functools import cache
 from numbers import Integral, Real
 from types import UnionType
-from typing import (
-    TYPE_CHECKING,
-    Annotated,
-    Any,
-    ClassVar,
-    Literal,
-    TypeVar,
-    Union,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from segunc.core.errors import InputError
-
-if TYPE_CHECKING:
-    from pydantic import TypeAdapter
 
 T = TypeVar("T")
 
@@ -134,22 +119,16 @@ def meanings(section: type) -> dict[str, tuple[str, str]]:
     return texts
 
 
-@cache
-def _adapter(kind: type) -> TypeAdapter[Any]:
-    from pydantic import ConfigDict, TypeAdapter  # takes a tenth of a second
-
-    # Of a list, as only so the configuration holds for a dataclass, and for those in it.
-    return TypeAdapter(list[kind], config=ConfigDict(extra="forbid", strict=True))  # type: ignore[valid-type]
-
-
 def from_plain(kind: type[T], values: Mapping[str, Any], where: str) -> T:
     """Return the dataclass that plain values by the names of its fields describe; pydantic checks names and types, the dataclass itself
     ranges. A list may stand for a tuple and a whole number for any, but no number for a text or a truth value. InputError, which says
     ``where``, for anything else."""
-    from pydantic import ValidationError
+    from pydantic import ConfigDict, TypeAdapter, ValidationError  # takes a tenth of a second
 
+    # Of a list, as only so the configuration holds for a dataclass, and for those in it.
+    adapter = TypeAdapter(list[kind], config=ConfigDict(extra="forbid", strict=True))  # type: ignore[valid-type]
     try:
-        made: T = _adapter(kind).validate_json(json.dumps([values], default=str))[0]  # type: ignore[arg-type]
+        made: T = adapter.validate_json(json.dumps([values], default=str))[0]  # type: ignore[arg-type]
         return made
     except ValidationError as error:
         first = error.errors()[0]

@@ -66,10 +66,7 @@ def test_what_is_no_device_here_is_refused(text: str) -> None:
 def test_a_number_of_threads_that_would_end_the_process_is_refused(count: Any) -> None:
     """It may come from a manifest."""
     before = torch.get_num_threads()
-    with (
-        pytest.raises(InputError, match=r"`threads` .* of at least 1 and at most 1024"),
-        threads(count),
-    ):
+    with pytest.raises(InputError, match=r"`threads` .* of at least 1 and at most 1024"), threads(count):
         pass
     assert torch.get_num_threads() == before
 
