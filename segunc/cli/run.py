@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -30,8 +29,7 @@ def run(verb: str, options: Any) -> None:
 
 
 def _tell_step(title: str, verb: Any, options: Any) -> None:
-    say(f"\n== {title} ({time.strftime('%H:%M:%S')})")
-    say(f"$ segunc {verb.__name__} {command_line(options, but='device')}", flush=True)
+    say(f"\n== {title}\n$ segunc {verb.__name__} {command_line(options, but='device')}", flush=True)
     run(verb.__name__, options)
 
 
@@ -41,24 +39,7 @@ def _tell_line(line: str) -> None:
     say_first(line)
 
 
-def _tell_network(network: Any) -> None:
-    measured, trained = network.measured, "took over the weights"
-    if measured["epochs"]:
-        miou = "not measured" if measured["val_miou"] is None else f"{measured['val_miou']:.4f}"
-        trained = f"trained {measured['epochs']} epochs ({measured['steps']} steps) in {measured['seconds']:.0f} s"
-        trained += f": validation mIoU {miou}"
-    _tell_line(f"{trained}; wrote {network.path}")
-
-
-def _tell_input(done: Any) -> None:
-    now, before, seconds = done.summary.finished, done.summary.skipped, done.summary.seconds
-    speed = f"{now} in {seconds:.1f} s ({now / max(seconds, 1e-9):.2f} frames/s)"
-    say(f"{now + before} frames in {done.out}: {speed}, {before} were finished before; {done.how}")
-    if done.video is not None:
-        say(f"overlay video: {done.video}")
-
-
-LISTENERS = {"demo": (_tell_step, say), "train": (_tell_network,), "finetune": (_tell_line,), "predict": (_tell_input,)}
+LISTENERS = {"demo": (_tell_step, say), "finetune": (_tell_line,)}
 """What verbs tell while they are at work."""
 
 
@@ -80,6 +61,13 @@ def _show_import_network(result: Any, options: opts.ImportOptions) -> Iterator[s
 
 
 def _show_train(result: Any, options: opts.TrainOptions) -> Iterator[str]:
+    for network in result.networks:
+        measured, trained = network.measured, "took over the weights"
+        if measured["epochs"]:
+            miou = "not measured" if measured["val_miou"] is None else f"{measured['val_miou']:.4f}"
+            trained = f"trained {measured['epochs']} epochs ({measured['steps']} steps) in {measured['seconds']:.0f} s"
+            trained += f": validation mIoU {miou}"
+        _tell_line(f"{trained}; wrote {network.path}")
     if options.seeds is not None:
         made = f"{len(options.seeds)} networks in {result.out}"
         _tell_line(f"{made}; as one model: segunc finetune --method ensemble --base {result.out}")
@@ -92,6 +80,15 @@ def _show_finetune(result: Any, options: opts.FinetuneOptions) -> Iterator[str]:
         parts = [f", of which the selection of {name} {measured[f'{name}_seconds']:.0f} s" for name in selected]
         _tell_line(f"fine-tuning took {measured['seconds']:.0f} s{''.join(parts)}")
     yield from ()
+
+
+def _show_predict(result: Any, options: opts.PredictOptions) -> Iterator[str]:
+    for done in result.inputs:
+        now, before, seconds = done.summary.finished, done.summary.skipped, done.summary.seconds
+        speed = f"{now} in {seconds:.1f} s ({now / max(seconds, 1e-9):.2f} frames/s)"
+        yield f"{now + before} frames in {done.out}: {speed}, {before} were finished before; {done.how}"
+        if done.video is not None:
+            yield f"overlay video: {done.video}"
 
 
 def _show_evaluate(result: Any, options: opts.EvaluateOptions) -> Iterator[str]:

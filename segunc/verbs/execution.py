@@ -208,24 +208,35 @@ def recorded_options(out: Path, manifest: Mapping[str, Any]) -> PredictOptions:
     return PredictOptions(**values, input=spec, out=out, verify=True)
 
 
-def execution_of(job: Job, place: int) -> Execution:
-    """Choose how an input's maps are computed."""
-    recorded = None if job.options.overwrite else read_run(job.inputs[place].out)
-    return choose_execution(job.options, job.tiling, job.sampler, job.sources[place], recorded)
+class InputResult(NamedTuple):
+    """What became of one input."""
+
+    out: Path  # its maps folder
+    label: str  # how it is called where there are several
+    summary: Summary  # of its frames
+    how: str  # they were computed, in words
+    video: Path | None = None  # of the overlays
 
 
-def predict_shard(job: Job, place: int, shard: Shard, execution: Execution) -> Summary:
+def predict_input(job: Job, place: int) -> InputResult:
     """Write the maps of the input at a place, or of a shard of it; frames that fail are in the summary."""
     options, target, source = job.options, job.inputs[place], job.sources[place]
+    recorded = None if options.overwrite else read_run(target.out)
+    execution = choose_execution(options, job.tiling, job.sampler, source, recorded)
     sampler = job.sampler.with_execution(chunk=execution.chunk, compiled=execution.compiled)
     manifest = run_manifest(job, place, execution)
     overlay = overlay_drawer(job.overlay, manifest) if job.overlay else None
     again = {"overwrite": options.overwrite, "verify": options.verify}
-    writer = MapsWriter(target.out, manifest, shard=shard, region=job.region, **again)
+    writer = MapsWriter(target.out, manifest, shard=job.shard, region=job.region, **again)
     process = FrameProcess(sampler, job.scores, size=options.size, tiling=job.tiling, redraw=options.redraw)
-    how: dict[str, Any] = {"group": execution.group, "writers": writer_threads(sampler.device), "draw_overlay": overlay}
+    shown: dict[str, Any] = {"group": execution.group, "writers": writer_threads(sampler.device)}
     with ConsoleProgress(label=target.label) as show:
-        return run_pipeline(source, process, writer, **how, on_progress=show, on_note=show.say)
+        shown |= {"draw_overlay": overlay, "on_progress": show, "on_note": show.say}
+        summary = run_pipeline(source, process, writer, **shown)
+    if isinstance(source, ImageSource):
+        source.depth.warn(source.path)
+    how = f"{sampler.draws} draws, chunk {execution.chunk}, {sampler.precision}, {describe_device(sampler.device)}"
+    return InputResult(target.out, target.label, summary, how, overlay_video(job, place))
 
 
 def writer_threads(device: torch.device) -> int:

@@ -18,14 +18,14 @@ from typing import Any, NamedTuple, TypeVar
 
 import torch
 
-from segunc.core.device import describe_device, resolve_device
+from segunc.core.device import resolve_device
 from segunc.core.errors import InputError, PartialFailure, one_line
 from segunc.core.progress import ConsoleProgress
-from segunc.frames.sources import ImageSource, plan_inputs
+from segunc.frames.sources import plan_inputs
 from segunc.maps.manifest import read_manifest
 from segunc.maps.pipeline import Summary
 from segunc.options import PredictOptions, several, takes
-from segunc.verbs.execution import execution_of, open_job, overlay_video, predict_shard
+from segunc.verbs.execution import InputResult, open_job, predict_input
 
 T = TypeVar("T")
 CORES_PER_WORKER = 4
@@ -34,16 +34,6 @@ RETRIES = 3
 """Of a shard whose worker died: a frame that kills every worker must not go round for ever."""
 OBJECT_STORE_BYTES = 128 << 20
 """Of a cluster that is started here; results are a few hundred bytes each."""
-
-
-class InputResult(NamedTuple):
-    """What became of one input."""
-
-    out: Path  # its maps folder
-    label: str  # how it is called where there are several
-    summary: Summary  # of its frames
-    how: str  # they were computed, in words
-    video: Path | None = None  # of the overlays
 
 
 class PredictResult(NamedTuple):
@@ -66,12 +56,9 @@ class PredictResult(NamedTuple):
         return {f"{label}/{name}" if label else name: why for label, name, why in failures}
 
 
-OnInput = Callable[[InputResult], None]
-
-
 @takes(PredictOptions)
-def predict(options: PredictOptions, on_input: OnInput | None = None) -> PredictResult:
-    """Write the maps of every input, or continue a run that was killed. ``on_input`` hears of each input as it ends.
+def predict(options: PredictOptions) -> PredictResult:
+    """Write the maps of every input, or continue a run that was killed.
 
     Raises:
         InputError: what was given cannot be predicted.
@@ -84,21 +71,13 @@ def predict(options: PredictOptions, on_input: OnInput | None = None) -> Predict
     2
     """
     if options.engine != "local":
-        return _predict_on_cluster(options, on_input)
+        return _predict_on_cluster(options)
     results, failures = [], []
     with open_job(options) as job:
         for place, target in enumerate(job.inputs):
             try:
-                execution = execution_of(job, place)
-                summary = predict_shard(job, place, job.shard, execution)
-                if isinstance(source := job.sources[place], ImageSource):
-                    source.depth.warn(source.path)
-                sampler = job.sampler
-                how = f"{sampler.draws} draws, chunk {execution.chunk}, {sampler.precision}, {describe_device(sampler.device)}"
-                results.append(InputResult(target.out, target.label, summary, how, overlay_video(job, place)))
-                if on_input is not None:
-                    on_input(results[-1])
-                failure = summary.failure
+                results.append(predict_input(job, place))
+                failure = results[-1].summary.failure
             except (InputError, PartialFailure) as error:
                 if len(job.inputs) == 1:
                     raise
@@ -111,7 +90,7 @@ def predict(options: PredictOptions, on_input: OnInput | None = None) -> Predict
     return PredictResult(Path(options.out), tuple(results), tuple(job.sampler.report.messages), failure)
 
 
-def _predict_on_cluster(options: PredictOptions, on_input: OnInput | None) -> PredictResult:
+def _predict_on_cluster(options: PredictOptions) -> PredictResult:
     """Do the work of :func:`predict` with the workers of a cluster, each of which predicts a shard of every input."""
     # Ray reports its usage to its makers unless told otherwise before it starts, and gives its workers the priority of background work,
     # so that a busy desktop would starve what is the whole point of the run.
@@ -140,7 +119,7 @@ def _predict_on_cluster(options: PredictOptions, on_input: OnInput | None) -> Pr
         for shard, result in run_shards(predict, shards, workers, **resources):
             results[str(shard.shard)] = result
             show.count(len(results), count)
-    return _conclude(Path(options.out), results, on_input)
+    return _conclude(Path(options.out), results)
 
 
 def run_shards(
@@ -195,7 +174,7 @@ def _cluster(cores: int) -> Iterator[None]:
         ray.shutdown()
 
 
-def _conclude(out: Path, results: Mapping[str, PredictResult | Exception], on_input: OnInput | None) -> PredictResult:
+def _conclude(out: Path, results: Mapping[str, PredictResult | Exception]) -> PredictResult:
     """Sum up what the shards did; where none began, raise the error of the first."""
     done = [result for result in results.values() if isinstance(result, PredictResult)]
     errors = {shard: result for shard, result in results.items() if isinstance(result, Exception)}
@@ -211,8 +190,6 @@ def _conclude(out: Path, results: Mapping[str, PredictResult | Exception], on_in
         whole = Summary(finished, skipped, failed, max(part.seconds for part in parts))
         video = next((part.video for part in same if part.video is not None), None)
         inputs.append(same[0]._replace(summary=whole, how=f"{len(results)} shards", video=video))
-        if on_input is not None:
-            on_input(inputs[-1])
     problems = [f"shard {shard} did not reach its end ({one_line(error)})" for shard, error in errors.items()]
     problems += dict.fromkeys(result.failure for result in done if result.failure)
     notes = tuple(sorted({note for result in done for note in result.notes}))

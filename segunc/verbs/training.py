@@ -28,10 +28,8 @@ class TrainResult(NamedTuple):
 
 
 @takes(TrainOptions)
-def train(options: TrainOptions, on_network: Callable[[TrainedNetwork], None] | None = None) -> TrainResult:
+def train(options: TrainOptions) -> TrainResult:
     """Train the network of a configuration, once or for several seeds, and write its model folder.
-
-    ``on_network`` hears of each network as it is finished.
 
     Raises:
         InputError: the configuration, the data and the output folder do not fit together.
@@ -47,18 +45,14 @@ def train(options: TrainOptions, on_network: Callable[[TrainedNetwork], None] | 
     from segunc.training.config import TrainConfig, parse_config
 
     quiet_lightning()
-    out, networks = Path(options.out), list[TrainedNetwork]()
+    out = Path(options.out)
     resolve_device(options.device)
     config = parse_config(TrainConfig, Path(options.config), _words(options.settings))
     if options.seeds is None:
         trained: Iterable[tuple[Path, Any]] = [(out, train_network(config, out, device=options.device)[1])]
     else:
         trained = train_members(config, options.seeds, out, device=options.device)
-    for network in trained:
-        networks.append(TrainedNetwork(*network))
-        if on_network is not None:
-            on_network(networks[-1])
-    return TrainResult(out, tuple(networks))
+    return TrainResult(out, tuple(TrainedNetwork(*network) for network in trained))
 
 
 class FinetuneResult(NamedTuple):
