@@ -128,7 +128,7 @@ def from_plain(kind: type[T], values: Mapping[str, Any], where: str) -> T:
     # Of a list, as only so the configuration holds for a dataclass, and for those in it.
     adapter = TypeAdapter(list[kind], config=ConfigDict(extra="forbid", strict=True))  # type: ignore[valid-type]
     try:
-        made: T = adapter.validate_json(json.dumps([values], default=str))[0]  # type: ignore[arg-type]
+        made: T = adapter.validate_json(json.dumps([values], default=str))[0]
         return made
     except ValidationError as error:
         first = error.errors()[0]

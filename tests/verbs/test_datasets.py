@@ -24,7 +24,7 @@ from tests.conftest import Job
 from tests.data.miniatures import write_frame
 from tests.data.published import draw_miniature
 from tests.data.test_datasets import COUNTS, EVERY_FORM
-from tests.gallery.scenes import SIZE, Scene, write_maps, write_scene
+from tests.gallery.scenes import SIZE, write_maps, write_scene
 
 OPTIONS = {"decoder_pyramid_channels": 32, "decoder_segmentation_channels": 32}
 
@@ -192,11 +192,6 @@ def test_a_frame_that_memory_does_not_suffice_for_is_left_out(
     assert result["counts"]["frames_scored"] == 1
 
 
-@pytest.fixture(scope="module")
-def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
-    return write_scene(tmp_path_factory.mktemp("scene"))
-
-
 def run(verb: str, *words: object) -> int:
     return main([verb, *map(str, words)])
 
@@ -216,15 +211,6 @@ def published(root: Path, labelled: int) -> Path:
     return folder
 
 
-def maps_of(folder: Path, root: Path) -> Path:
-    """Maps of the photographs alone."""
-    images = root / "photos"
-    images.mkdir()
-    for path in folder.glob("frame?.*g"):
-        shutil.copy(path, images)
-    return write_maps(images, root / "maps")
-
-
 def words_of(verb: str, maps: Path, out: Path) -> list[object]:
     """A command that reads labels of maps, without the labels."""
     more = {"evaluate": ["--replicates", 0], "overlay": ["--panel"]}.get(verb, [])
@@ -239,8 +225,11 @@ READERS = ("evaluate", "review", "overlay")
 def test_labels_beside_their_photographs_are_found_and_the_photographs_are_none(
     tmp_path: Path, verb: str, labelled: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = published(tmp_path, labelled)
-    words = words_of(verb, maps_of(folder, tmp_path), tmp_path)
+    folder, images = published(tmp_path, labelled), tmp_path / "photos"
+    images.mkdir()
+    for path in folder.glob("frame?.png"):
+        shutil.copy(path, images)
+    words = words_of(verb, write_maps(images, tmp_path / "maps"), tmp_path)
     assert run(*words, "--anomaly-labels", folder, "--dataset", "road-anomaly") == (0 if labelled else 1)
     if not labelled:
         assert f"no label in {folder} belongs to a frame" in capsys.readouterr().err.splitlines()[-1]
@@ -251,10 +240,9 @@ def test_labels_beside_their_photographs_are_found_and_the_photographs_are_none(
 
 
 @pytest.mark.parametrize("verb", READERS)
-def test_values_that_no_label_has_end_with_1(
-    scene: Scene, tmp_path: Path, verb: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_values_that_no_label_has_end_with_1(tmp_path: Path, verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Masks of 0 and 1, read as if 2 were the anomaly: what can be done without them is done."""
+    scene = write_scene(tmp_path)
     words = words_of(verb, scene.maps, tmp_path)
     assert run(*words, "--anomaly-labels", scene.anomaly, "--dataset", "road-anomaly") == 1
     error = capsys.readouterr().err.splitlines()[-1]
@@ -292,8 +280,7 @@ def test_predict_leaves_labels_out_says_so_and_goes_on_likewise(
         said = capsys.readouterr().out.splitlines()
         assert [line.startswith(left_out) for line in said] == [True, *[False] * (len(said) - 1)]
         assert f": {finished}" in said[1]
-    names = [json.loads(line)["name"] for line in (out / "frames.jsonl").read_text().splitlines()]
-    assert names == ["0", "1"]
+    assert len((out / "frames.jsonl").read_text().splitlines()) == 2
     assert run("predict", *words, "--all-images") == 0
     assert len((out / "frames.jsonl").read_text().splitlines()) == 4
     # Maps of images that are labels now are not thrown away without a word.

@@ -49,15 +49,6 @@ def fitted(overconfident: Job, configs: dict[str, Path], tmp_path_factory: pytes
     return out
 
 
-@pytest.fixture(scope="module")
-def maps(overconfident: Job, fitted: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Every score of the anomaly split."""
-    out = tmp_path_factory.mktemp("maps") / "out"
-    words = ("--input", overconfident.frames, "--out", out, "--scores", ",".join(SCORES), FAST)
-    succeed("predict --draws 4 --model", fitted, *words)
-    return out
-
-
 def test_a_deterministic_model_is_calibrated_too_and_lowers_its_validation_nll(
     overconfident: Job, configs: dict[str, Path], tmp_path: Path
 ) -> None:
@@ -65,22 +56,23 @@ def test_a_deterministic_model_is_calibrated_too_and_lowers_its_validation_nll(
     model = load_model(tmp_path / "model")
     assert not model.bayesian
     assert model.attachments["calibration"].draws == 1
-    measured = []
+    results = []
     for folder in (overconfident.base, tmp_path / "model"):
         words = ("--root", overconfident.data, "--out", tmp_path / "m.json", FAST)
         succeed("evaluate --replicates 0 --dataset toy --split val --model", folder, *words)
-        result = json.loads((tmp_path / "m.json").read_text())
-        measured.append((result["calibration"]["nll"], result["segmentation"]["miou"], result["run"]["temperature"]))
-    assert measured[1][0] < measured[0][0]
-    assert measured[1][1] == measured[0][1]  # one temperature for all classes moves no maximum
-    assert (measured[0][2], measured[1][2]) == (1.0, model.temperature)
+        results.append(json.loads((tmp_path / "m.json").read_text()))
+    before, after = results
+    assert after["calibration"]["nll"] < before["calibration"]["nll"]
+    assert after["segmentation"]["miou"] == before["segmentation"]["miou"]  # one temperature moves no maximum
+    assert (before["run"]["temperature"], after["run"]["temperature"]) == (1.0, model.temperature)
     assert model.temperature == model.attachments["calibration"].temperature != 1.0
     assert model.calibrator is None
 
 
-def test_maps_and_model_give_the_same_numbers_for_every_score(
-    overconfident: Job, fitted: Path, maps: Path, tmp_path: Path
-) -> None:
+def test_maps_and_model_give_the_same_numbers_for_every_score(overconfident: Job, fitted: Path, tmp_path: Path) -> None:
+    maps = tmp_path / "maps"
+    words = ("--input", overconfident.frames, "--out", maps, "--scores", ",".join(SCORES), FAST)
+    succeed("predict --draws 4 --model", fitted, *words)
     from_maps, one_pass = tmp_path / "maps.json", tmp_path / "pass.json"
     objects, labels = "--components smiyc-obstacle", ("--anomaly-labels", overconfident.masks)
     succeed("evaluate --replicates 0 --maps", maps, *labels, "--out", from_maps, objects)
