@@ -22,7 +22,7 @@ def run(verb: str, options: Any) -> None:
     result = getattr(segunc, name)(options, *LISTENERS.get(verb, ()))
     for note in getattr(result, "notes", ()):
         say(f"note: {visible(note)}", flush=True)
-    for line in SHOWN[name](result, options) if name in SHOWN else ():
+    for line in SHOWN[name](result, options):
         say(line)
     if failure := getattr(result, "failure", ""):
         raise PartialFailure(failure)
