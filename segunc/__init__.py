@@ -11,31 +11,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from segunc.affine.convert import ConversionReport as ConversionReport
     from segunc.affine.convert import convert as convert
     from segunc.affine.draws import AffineLayout as AffineLayout
-    from segunc.affine.files import save_posterior as save_posterior
     from segunc.core.errors import InputError as InputError
     from segunc.core.errors import PartialFailure as PartialFailure
     from segunc.maps.encoding import decode_unit as decode_unit
-    from segunc.maps.encoding import encode_unit as encode_unit
     from segunc.networks import NetworkDescription as NetworkDescription
     from segunc.networks import SegmentationNetwork as SegmentationNetwork
     from segunc.networks import build_network as build_network
     from segunc.networks import load_network as load_network
     from segunc.networks import save_network as save_network
-    from segunc.options import CompareOptions as CompareOptions
-    from segunc.options import DemoOptions as DemoOptions
-    from segunc.options import DoctorOptions as DoctorOptions
-    from segunc.options import EvaluateOptions as EvaluateOptions
-    from segunc.options import ExportOptions as ExportOptions
-    from segunc.options import FinetuneOptions as FinetuneOptions
-    from segunc.options import ImportOptions as ImportOptions
-    from segunc.options import OverlayOptions as OverlayOptions
-    from segunc.options import PredictOptions as PredictOptions
-    from segunc.options import ReviewOptions as ReviewOptions
-    from segunc.options import SummaryOptions as SummaryOptions
-    from segunc.options import TrainOptions as TrainOptions
     from segunc.posteriors.abnn import ABNN as ABNN
     from segunc.posteriors.abnn import ABNNPosterior as ABNNPosterior
     from segunc.posteriors.abnn import ABNNTuner as ABNNTuner
@@ -44,9 +29,7 @@ if TYPE_CHECKING:
     from segunc.posteriors.files import load as load
     from segunc.posteriors.files import load_model as load_model
     from segunc.posteriors.files import wrap as wrap
-    from segunc.posteriors.model import ImageMaps as ImageMaps
     from segunc.posteriors.model import Model as Model
-    from segunc.sampling import Prediction as Prediction
     from segunc.sampling import Sampler as Sampler
     from segunc.training.data import OwnData as OwnData
     from segunc.verbs.demo import demo as demo
@@ -62,28 +45,24 @@ if TYPE_CHECKING:
     from segunc.verbs.training import finetune as finetune
     from segunc.verbs.training import train as train
 
-_ALONE = ["demo", "doctor", "evaluate", "predict"]  # verbs in a module of their name
-_MAKING, _LOOKING = ["finetune", "train"], ["compare", "export", "overlay", "review", "summary"]
 _NAMES = {
-    "segunc.affine.convert": ["ConversionReport", "convert"],
-    "segunc.affine.draws": ["AffineLayout"],
-    "segunc.affine.files": ["save_posterior"],
-    "segunc.core.errors": ["InputError", "PartialFailure"],
-    "segunc.maps.encoding": ["decode_unit", "encode_unit"],
-    "segunc.networks": ["NetworkDescription", "SegmentationNetwork", "build_network", "load_network", "save_network"],
-    "segunc.options": ["ImportOptions", *(f"{verb.capitalize()}Options" for verb in [*_ALONE, *_MAKING, *_LOOKING])],
-    "segunc.posteriors.abnn": ["ABNN", "ABNNPosterior", "ABNNTuner", "stochastic"],
-    "segunc.posteriors.abnn_task": ["ABNNTask"],
-    "segunc.posteriors.files": ["load", "load_model", "wrap"],
-    "segunc.posteriors.model": ["ImageMaps", "Model"],
-    "segunc.sampling": ["Prediction", "Sampler"],
-    "segunc.training.data": ["OwnData"],
-    "segunc.verbs.import_network": ["import_network"],
-    "segunc.verbs.results": _LOOKING,
-    "segunc.verbs.training": _MAKING,
-    **{f"segunc.verbs.{verb}": [verb] for verb in _ALONE},
+    "affine.convert": "convert",
+    "affine.draws": "AffineLayout",
+    "core.errors": "InputError PartialFailure",
+    "maps.encoding": "decode_unit",
+    "networks": "NetworkDescription SegmentationNetwork build_network load_network save_network",
+    "posteriors.abnn": "ABNN ABNNPosterior ABNNTuner stochastic",
+    "posteriors.abnn_task": "ABNNTask",
+    "posteriors.files": "load load_model wrap",
+    "posteriors.model": "Model",
+    "sampling": "Sampler",
+    "training.data": "OwnData",
+    "verbs.import_network": "import_network",
+    "verbs.results": "compare export overlay review summary",
+    "verbs.training": "finetune train",
+    **{f"verbs.{verb}": verb for verb in ("demo", "doctor", "evaluate", "predict")},
 }
-_HOMES = {name: home for home, names in _NAMES.items() for name in names}
+_HOMES = {name: f"segunc.{home}" for home, names in _NAMES.items() for name in names.split()}
 __all__ = sorted(_HOMES)
 
 
@@ -92,8 +71,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'segunc' has no attribute '{name}'")
     import importlib
 
-    value = getattr(importlib.import_module(_HOMES[name]), name)
-    globals()[name] = value
+    value = globals()[name] = getattr(importlib.import_module(_HOMES[name]), name)
     return value
 
 

@@ -7,24 +7,13 @@ in parentheses how the help writes a value. This module imports the standard lib
 from __future__ import annotations
 
 import json
+import re
 from argparse import ArgumentTypeError
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
-from typing import (
-    Annotated,
-    Any,
-    Concatenate,
-    Literal,
-    ParamSpec,
-    Protocol,
-    TypeVar,
-    cast,
-    get_args,
-    get_type_hints,
-    overload,
-)
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_type_hints
 
 from segunc.core.bounds import (
     Bits,
@@ -42,35 +31,20 @@ from segunc.core.errors import InputError
 from segunc.core.files import check_place, read_rows
 
 Value = TypeVar("Value")
-Asked = ParamSpec("Asked")
-More = ParamSpec("More")
-Given = TypeVar("Given", contravariant=True)
-Result = TypeVar("Result", covariant=True)
 PathLike = str | Path
 
 
-class Verb(Protocol[Asked, Given, More, Result]):
-    """A verb as a function of its options, or of one object that holds them."""
-
-    @overload
-    def __call__(self, options: Given, /, *more: More.args, **further: More.kwargs) -> Result: ...
-    @overload
-    def __call__(self, *asked: Asked.args, **further: Asked.kwargs) -> Result: ...
-
-
-def takes(
-    options: Callable[Asked, Given],
-) -> Callable[[Callable[Concatenate[Given, More], Result]], Verb[Asked, Given, More, Result]]:
+def takes(options: type) -> Callable[[Callable[..., Value]], Callable[..., Value]]:
     """Let a verb's function take the fields of its options as well: ``predict("runs/abnn", "drive.mp4", out="maps")``."""
 
-    def decorate(function: Callable[Concatenate[Given, More], Result]) -> Verb[Asked, Given, More, Result]:
+    def decorate(function: Callable[..., Value]) -> Callable[..., Value]:
         @wraps(function)
-        def verb(*asked: Any, **further: Any) -> Any:
-            if asked and isinstance(asked[0], cast(type, options)):
-                return function(*asked, **further)
-            return cast(Any, function)(options(*asked, **further))
+        def verb(*arguments: Any, **further: Any) -> Value:
+            if arguments and isinstance(arguments[0], options):
+                return function(*arguments, **further)
+            return function(options(*arguments, **further))
 
-        return cast(Verb[Asked, Given, More, Result], verb)
+        return verb
 
     return decorate
 
@@ -81,14 +55,9 @@ def several(paths: PathLike | Sequence[PathLike]) -> Sequence[PathLike]:
 
 
 def option(default: Any = ..., **settings: Any) -> Any:
-    """Return a field of an option that is more than a name, a type and a default.
-
-    Args:
-        default: of the field; without one it is required. A list or a dictionary is copied.
-        settings: arguments of argparse's ``add_argument``; and ``flags``, the names on the command line where they are others,
-            ``exclusive``, True for those of which exactly one is required, and ``choices_of``, the table (``module:name``) whose names
-            are the choices.
-    """
+    """Return a field of an option that is more than a name, a type and a default. ``settings`` are arguments of argparse's
+    ``add_argument``; ``flags``, other names on the command line; ``exclusive``, of which exactly one is required; and ``choices_of``, the
+    table (``module:name``) whose names are the choices."""
     if isinstance(default, (dict, list)):
         return field(default_factory=default.copy, metadata=settings)
     return field(metadata=settings) if default is ... else field(default=default, metadata=settings)
@@ -101,33 +70,16 @@ def comma_list(text: str) -> list[str]:
 
 def whole_numbers(text: str) -> list[int]:
     """Read ``0,1,2`` as a list."""
-    parts = comma_list(text)
-    if not parts or not all(part.isdigit() for part in parts):
+    if not re.fullmatch(r"\d+(,\d+)*", text.replace(" ", ""), re.ASCII):
         raise ArgumentTypeError(f"'{text}' is not a list of whole numbers, e.g. 0,1,2,3")
-    return [int(part) for part in parts]
+    return [int(part) for part in text.split(",")]
 
 
 def image_size(text: str) -> tuple[int, int]:
     """Read ``HxW`` as (height, width)."""
-    parts = text.lower().split("x")
-    if len(parts) != 2 or not all(p.isdigit() and int(p) > 0 for p in parts):
+    if not (size := re.fullmatch(r"0*([1-9]\d*)[xX]0*([1-9]\d*)", text, re.ASCII)):
         raise ArgumentTypeError(f"'{text}' is not HxW, e.g. 512x1024")
-    return int(parts[0]), int(parts[1])
-
-
-def by_name(parts: str | Iterable[Sequence[str]], read: Callable[[str], Value], form: str) -> dict[str, Value]:
-    """Read ``a=X,b=Y``, or its pairs, as a dictionary; ``form`` is for the message."""
-    values: dict[str, Value] = {}
-    for part in (word.split("=", 1) for word in comma_list(parts)) if isinstance(parts, str) else parts:
-        try:
-            name, text = part
-            value = read(text)
-        except ValueError:
-            raise ArgumentTypeError(f"'{'='.join(part)}' is not {form}") from None
-        if name.strip() in values:
-            raise ArgumentTypeError(f"'{name.strip()}' is given twice")
-        values[name.strip()] = value
-    return values
+    return int(size[1]), int(size[2])
 
 
 def colour_triple(text: str) -> tuple[float, float, float]:
@@ -139,56 +91,50 @@ def colour_triple(text: str) -> tuple[float, float, float]:
     return red, green, blue
 
 
-def read_arguments(text: str) -> dict[str, Any]:
-    """Read ``a=1,b="x"``, with values in JSON, as a dictionary."""
-    return by_name(text, json.loads, "NAME=JSON, e.g. width=32")
-
-
-def thresholds(text: str) -> dict[str, float]:
-    """Read ``a=0.5,b=0.1`` as a dictionary."""
-    return by_name(text, float, "SCORE=VALUE, e.g. entropy=0.5")
-
-
-def score_ranges(text: str) -> dict[str, tuple[float, float]]:
-    """Read ``a=0:0.5,b=-8:0`` as a dictionary."""
-
-    def ends(range: str) -> tuple[float, float]:
-        low, high = map(float, range.split(":"))
-        return low, high
-
-    return by_name(text, ends, "SCORE=LOW:HIGH, e.g. epistemic=0:0.05")
-
-
-def named_pairs(text: str, columns: str, form: str) -> dict[str, str]:
-    """Read ``a=b,c=d``, or a CSV file with these two columns, as a dictionary; names without spaces around them."""
-
-    def name(value: str) -> str:
-        if not value.strip():
-            raise ValueError
-        return value.strip()
-
-    parts: str | list[list[str]] = text
-    if text.endswith(".csv"):
+def by_name(text: str, read: Callable[[str], Value], form: str, columns: str = "") -> dict[str, Value]:
+    """Read ``a=X,b=Y``, or where there are ``columns`` a CSV file with these two, as a dictionary; ``form`` is for the message."""
+    parts = [part.split("=", 1) for part in comma_list(text)]
+    if columns and text.endswith(".csv"):
         try:
             header, *parts = read_rows(Path(text)) or [[]]
         except (OSError, ValueError) as error:
             raise ArgumentTypeError(f"{text} cannot be read as CSV ({error})") from None
         if ",".join(header) != columns:
             raise ArgumentTypeError(f"the first line of {text} is '{','.join(header)[:80]}'; expected {columns}")
-    pairs = by_name(parts, name, form)
-    if not pairs:
+    values: dict[str, Value] = {}
+    for part in parts:
+        try:
+            name, word = (word.strip() for word in part)
+            value = read(word)
+        except ValueError:
+            raise ArgumentTypeError(f"'{'='.join(part)}' is not {form}") from None
+        if name in values:
+            raise ArgumentTypeError(f"'{name}' is given twice")
+        values[name] = value
+    if not values:
         raise ArgumentTypeError(f"'{text}' names nothing; expected {form}")
-    return pairs
+    return values
 
 
-def class_pairs(text: str) -> dict[str, str]:
-    """Read ``road=road,sidewalk=pavement``, or a CSV file with the columns ``network,dataset``, as a dictionary."""
-    return named_pairs(text, "network,dataset", "NETWORK_CLASS=DATASET_CLASS, e.g. sidewalk=pavement")
+def _name(text: str) -> str:
+    if not text:
+        raise ValueError
+    return text
+
+
+def _ends(text: str) -> tuple[float, float]:
+    low, high = map(float, text.split(":"))
+    return low, high
+
+
+class_pairs = partial(
+    by_name, read=_name, form="NETWORK_CLASS=DATASET_CLASS, e.g. sidewalk=pavement", columns="network,dataset"
+)
 
 
 def frame_groups(text: str) -> str | dict[str, str]:
     """Return a regular expression as it is, or read the group of each frame of a CSV file with the columns ``frame,group``."""
-    return named_pairs(text, "frame,group", "FRAME,GROUP") if text.endswith(".csv") else text
+    return by_name(text, _name, "FRAME,GROUP", "frame,group") if text.endswith(".csv") else text
 
 
 Folder = Annotated[PathLike, "folder"]
@@ -196,28 +142,17 @@ File = Annotated[PathLike, "file"]
 Names = Annotated[Sequence[str], comma_list]
 Size = Annotated[tuple[Side, Side], image_size]  # (height, width)
 Triple = Annotated[tuple[float, float, float], colour_triple]
-Thresholds = Annotated[Mapping[str, float], thresholds]
-Settings = Mapping[str, Any] | Sequence[str]
+Thresholds = Annotated[Mapping[str, float], partial(by_name, read=float, form="SCORE=VALUE, e.g. entropy=0.5")]
+ScoreRanges = Annotated[
+    Mapping[str, tuple[float, float]], partial(by_name, read=_ends, form="SCORE=LOW:HIGH, e.g. epistemic=0:0.05")
+]
+Overrules = Mapping[str, Any] | Sequence[str]
 """Keys of a configuration to overrule, ``{"trainer.max_epochs": 3}``, or the same in the words of the command line."""
 
 
 def parts_of(hint: Any) -> list[Any]:
     """Return a type and all that it is made of, its annotations among it."""
     return [hint, *(part for each in get_args(hint) for part in parts_of(each))]
-
-
-GROUPS = {
-    "input": "source weights weights_key trust base config method model maps results input images image all_images frames every start end "
-    "shard mask names verdicts compare",
-    "labels and data": "labels anomaly_labels dataset root split label_map map_classes anomaly_class corruption",
-    "the network and what it sees": "classes drop_classes mean std arguments size bits tile overlap",
-    "draws": "draws seed seeds alpha scheme scope redraw",
-    "scores": "scores score overlay_score component_threshold statistic label_score top apart keys baseline",
-    "what is measured": "protocols components by groups flag replicates resample",
-    "speed": "device precision compile chunk frames_at_once threads engine workers shards ray_address",
-    "output": "out to compact exact panel overlay ranges format theme video fps anomaly_only limit plots logger verify repair overwrite",
-}
-"""Titles under which every verb's help shows its options, by the names of their fields."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -252,30 +187,6 @@ class DeviceOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LabelOptions:
-    """What the values of class labels mean.
-
-    Args:
-        label_map (NAME|CSV): what class labels mean, in place of the data set's own: cityscapes, camvid, ... or a CSV
-    """
-
-    label_map: str | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class MappedLabelOptions(LabelOptions):
-    """What the values of class labels mean to a network that knows other classes.
-
-    Args:
-        map_classes (A=B,C=D|CSV): classes of the network that are classes of the data set, where the two differ: pairs, or a CSV with
-            the columns network,dataset. Several may be one. The data set's other classes are ignored; the network's others are errors
-            where they are predicted
-    """
-
-    map_classes: Annotated[Mapping[str, str], class_pairs] = option({})
-
-
-@dataclass(frozen=True, kw_only=True)
 class TruthOptions:
     """The labels of frames whose maps lie on disk: folders of them, or those of a data set.
 
@@ -295,13 +206,15 @@ class TruthOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClassTruthOptions(TruthOptions, LabelOptions):
+class ClassTruthOptions(TruthOptions):
     """The same with class labels.
 
     Args:
+        label_map (NAME|CSV): what class labels mean, in place of the data set's own: cityscapes, camvid, ... or a CSV
         labels (DIR): class labels of the frames in --maps (needs --dataset or --label-map)
     """
 
+    label_map: str | None = None
     labels: Folder | None = None
 
 
@@ -319,8 +232,7 @@ class SamplingOptions(DeviceOptions):
         chunk (N): draws in a batch (default: by memory)
         precision: of the network (default: bfloat16 where the hardware multiplies it, else float32)
         threads (N): CPU threads of the network (default: all cores)
-        compile: torch.compile the draws: a tenth faster after seconds of compiling for each size of frame; on or off (default off, or as
-            the maps folder was begun)
+        compile: torch.compile the draws: a tenth faster after seconds of compiling for each size of frame
     """
 
     draws: Count = 24
@@ -332,7 +244,7 @@ class SamplingOptions(DeviceOptions):
     chunk: Count | None = None
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     threads: Threads | None = None
-    compile: Literal["on", "off"] | None = option(None, nargs="?", const="on")
+    compile: bool = False
 
 
 @dataclass(frozen=True)
@@ -348,24 +260,12 @@ class DemoOptions(DeviceOptions):
     seed: Seed = 0
 
 
-@dataclass(frozen=True, kw_only=True)
-class TrainingOptions(DeviceOptions, LabelOptions):
-    """What the verbs with a configuration have in common; ``settings`` overrule its keys, or stand for it.
-
-    Args:
-        logger: also log the numbers there; its own environment variables say where to, and whether offline
-    """
-
-    logger: Literal["tensorboard", "wandb", "mlflow"] | None = None
-    settings: Settings = ()
-
-
 @dataclass(frozen=True)
-class TrainOptions(TrainingOptions):
+class TrainOptions(DeviceOptions):
     """Train a deterministic segmentation network.
 
     Args:
-        config (YAML): see configs/; any key can be overruled as --key.subkey VALUE
+        config (YAML): see configs/; any key can be overruled as --key.subkey VALUE, and --trainer.KEY is any of Lightning's Trainer
         out (DIR): the model folder; the same command continues a killed run
         seeds (A,B): train one network for each seed, into DIR/seed-A and so on: the members of an ensemble
     """
@@ -373,6 +273,7 @@ class TrainOptions(TrainingOptions):
     config: File
     out: Folder
     seeds: Annotated[Sequence[Seed], whole_numbers] | None = None
+    settings: Overrules = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -383,11 +284,9 @@ class ImportOptions(Options):
         source (SOURCE:NAME): smp:DIR_OR_HUB_ID, torchvision:NAME, transformers:DIR_OR_HUB_ID or python:package.module:function
         out (DIR): the model folder
         weights (FILE): a file with the state dict, where the source holds none
-        weights_key (KEY): where in the file the weights are, if several sets of it fit the network: a key or the beginning of the
-            names, such as state_dict_ema
+        weights_key (KEY): where in the file the weights are: a key or the beginning of the names, such as state_dict_ema
         classes (NAME|CSV|A,B,...): a label map (cityscapes, ...), a CSV of one, or the names of the classes in the order of the logits
-        drop_classes (A,B,...): outputs of the network that are no class, such as void: names of --classes, or numbers from 0 of outputs
-            that --classes does not name
+        drop_classes (A,B,...): outputs of the network that are no class, such as void: names of --classes, or numbers from 0
         mean (R,G,B): mean of the input normalisation, of images in 0..1
         std (R,G,B): standard deviation of the input normalisation
         size (HxW): size of frames that the network was made for
@@ -404,26 +303,28 @@ class ImportOptions(Options):
     mean: Triple | None = None
     std: Triple | None = None
     size: Size | None = None
-    arguments: Annotated[Mapping[str, Any], read_arguments] = option({})
+    arguments: Annotated[Mapping[str, Any], partial(by_name, read=json.loads, form="NAME=JSON, e.g. width=32")] = (
+        option({})
+    )
     trust: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
-class FinetuneOptions(TrainingOptions):
+class FinetuneOptions(DeviceOptions):
     """Turn a trained network into a Bayesian one (ABNN and others), or calibrate a finished model.
 
     Args:
         base (DIR): model folder; abnn takes a deterministic network, ensemble several folders or one of several seeds
-        config (YAML): see configs/; any key can be overruled as --key.subkey VALUE. ensemble takes none; none, and no data, is needed
-            for tta and for abnn with --abnn.statistics frozen
+        config (YAML): see configs/; any key can be overruled as --key.subkey VALUE. ensemble takes none, tta needs none
         out (DIR): the new model folder
-        method: which posterior (default abnn), or what is fitted on a finished model
+        method: which posterior (default abnn), or what is fitted on a finished model; before --help, whose keys are shown
     """
 
     base: Folder | Sequence[Folder]
     config: File | None = None
     out: Folder
     method: str = option("abnn", choices_of="segunc.posteriors.methods:METHODS")
+    settings: Overrules = ()
     data: Any = None
     """Loaders of your own in place of a data set, a :class:`segunc.OwnData`; then no configuration is needed."""
 
@@ -436,26 +337,20 @@ class PredictOptions(SamplingOptions):
         model (DIR): model folder
         input (PATH): images, folders, glob patterns or videos; of several, each has a sub-folder of --out
         out (DIR): the maps folder; the same command continues a killed run
-        compact: maps of half the frame's height and width, scores in 0..1 as 8-bit codes: about a tenth of the bytes; every verb reads
-            them at the frame's size
-        overlay: also write overlays, and a video of them for a video
-        overlay_score (SCORE): the score that overlays show (default: anomaly where it is written, else entropy)
+        compact: maps of half the frame's height and width, scores in 0..1 as 8-bit codes: about a tenth of the bytes
+        overlay: also write overlays, and a video of them for a video, of anomaly where it is written, else of entropy
         scores (A,B): scores to write (default: those that need no statistics, and anomaly if fitted)
         every (N): take every N-th frame (default 1)
         start (TIME): first moment of a video, in seconds or as HH:MM:SS
         end (TIME): moment of a video to stop before
         shard (I/N): only part I of N of the frames; all N share --out, at once or one by one
-        frames_at_once (N): consecutive frames of one size in a batch (default: by their size; one on a CPU)
+        frames_at_once (N): consecutive frames of one size in a batch (default: by their size; one on a CPU, with --tile and --redraw)
         tile (HxW): cut frames into tiles of this size, blended without seams
         overlap (N): pixels that neighbouring tiles share (default a quarter of a tile)
         redraw: new draws for every frame (default: the same for all, so that the maps of a video do not flicker)
         mask (PNG): region of interest: where it is black (the vehicle itself, say), maps are 0 and statistics see nothing
-        component_threshold (A=X,B=Y): values from which on pixels form a component in the statistics (default
-            entropy=0.5,epistemic=0.1,...)
-        engine: local: this process; ray: workers on this machine or a cluster (extra 'ray'), the same files (default local)
+        engine: local: this process; ray: workers here, or of the cluster at the environment variable RAY_ADDRESS (default local)
         workers (N): processes of --engine ray (default: one for every GPU, or for every 4 CPU cores, of this machine)
-        shards (N): parts that --engine ray cuts an input into (default: 4 a worker; of videos, each decoded whole, 1 a worker)
-        ray_address (ADDRESS): a running cluster: auto, or HOST:PORT (default: start one on this machine)
         bits (N): bits that 16-bit images use, of 12 for instance the highest value is 4095 (default 16)
         all_images: take every image of a folder as a frame, those that are named as labels, too
         verify: read the maps of finished frames and make those again that are not what was written (default: compare their sizes)
@@ -467,7 +362,6 @@ class PredictOptions(SamplingOptions):
     out: Folder
     compact: bool = False
     overlay: bool = False
-    overlay_score: str | None = None
     scores: Names | None = option(None, flags=("--scores", "--maps"))
     every: PositiveInt = 1
     start: str | None = None
@@ -478,11 +372,8 @@ class PredictOptions(SamplingOptions):
     overlap: NonNegativeInt | None = None
     redraw: bool = False
     mask: File | None = None
-    component_threshold: Thresholds = option({})
     engine: Literal["local", "ray"] = "local"
     workers: Count | None = None
-    shards: Count | None = None
-    ray_address: str | None = None
     bits: Bits | None = None
     all_images: bool = False
     verify: bool = False
@@ -490,7 +381,7 @@ class PredictOptions(SamplingOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluateOptions(SamplingOptions, ClassTruthOptions, MappedLabelOptions):
+class EvaluateOptions(SamplingOptions, ClassTruthOptions):
     """Metrics from maps on disk, or from a model in one pass.
 
     Args:
@@ -502,6 +393,9 @@ class EvaluateOptions(SamplingOptions, ClassTruthOptions, MappedLabelOptions):
         frames (PATTERN): only the split's frames whose names match this regular expression
         every (N): of these, every N-th (default 1)
         scores (A,B): scores to evaluate (default: all maps; with --model those that predict writes by default)
+        map_classes (A=B,C=D|CSV): classes of the network that are classes of the data set, where the two differ: pairs, or a CSV with
+            the columns network,dataset. Several may be one. The data set's other classes are ignored; the network's others are errors
+            where they are predicted
         corruption (NAME:N): corrupt the images first: blur, noise, fog, darkness or jpeg, of strength 1 to 5, e.g. fog:3; with --model
         bits (N): bits that 16-bit images use, of 12 for instance the highest value is 4095 (default 16); with --model
         protocols (A,B): how anomaly pixels are pooled: pooled, per-image, smiyc (default pooled,per-image)
@@ -525,6 +419,7 @@ class EvaluateOptions(SamplingOptions, ClassTruthOptions, MappedLabelOptions):
     frames: str | None = None
     every: PositiveInt = 1
     scores: Names | None = None
+    map_classes: Annotated[Mapping[str, str], class_pairs] = option({})
     corruption: str | None = None
     bits: Bits | None = None
     protocols: Annotated[Sequence[Literal["pooled", "per-image", "smiyc"]], comma_list] = option(
@@ -552,8 +447,7 @@ class ReviewOptions(DeviceOptions, ClassTruthOptions):
         apart (SECONDS): between two moments, of which the gallery shows one each (default 5)
         fps: frames a second of images that are a video, in their order
         limit (N): carry only the N frames of the highest mean anomaly, else entropy
-        verdicts (JSON): check, merge and count verdicts that pages exported, with the agreement of the reviewers; with --out the
-            page shows them
+        verdicts (JSON): check, merge and count verdicts that pages exported; with --out the page shows them
         out (DIR): folder of the page
     """
 
@@ -619,7 +513,7 @@ class OverlayOptions(DeviceOptions, TruthOptions):
     panel: bool = False
     frames: Names | None = None
     images: str | None = None
-    ranges: Annotated[Mapping[str, tuple[float, float]], score_ranges] = option({}, flags=("--range",))
+    ranges: ScoreRanges = option({}, flags=("--range",))
     flag: Thresholds = option({})
     theme: Literal["dark", "light"] = "dark"
     format: Literal["png", "jpg"] = "png"

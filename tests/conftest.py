@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from segunc.core.files import write_record
 from segunc.toyroads import ToyConfig, generate_toy
 from tests.verbs.processes import succeed
 
@@ -114,3 +117,12 @@ def overconfident(trained: Job) -> Job:
 
     base, abnn = save_overconfident(trained.base, trained.data, trained.data.parent / "overconfident")
     return replace(trained, base=base, abnn=abnn)
+
+
+def change_record(path: Path, without: Collection[str] = (), **changes: Any) -> dict[str, Any]:
+    """Change what a record says and seal it again, as a forger would; other links to the file keep theirs."""
+    content = {**json.loads(path.read_text()), **changes}
+    content = {name: value for name, value in content.items() if name not in {"record_sha256", *without}}
+    path.unlink()
+    write_record(path, content)
+    return content

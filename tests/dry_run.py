@@ -1,8 +1,7 @@
-"""A GPU that is not here: fake tensors on a CUDA device, and every place where the host waits for it.
+"""A GPU that is not here: PyTorch's fake tensors on a CUDA device, and every place where the host waits for it.
 
-PyTorch's fake tensors know their device, type and shape and hold no numbers. An operation between two devices raises, as on a GPU. Where
-a number is read back a GPU is waited for, and so it is by a copy that is not queued: to the device from memory that is not pinned, or to
-the host. Such places are written down by file and function of the package, and the run goes on with a made-up number.
+A GPU is waited for where a number is read back, and by a copy that is not queued: to the device from memory that is not pinned, or to the
+host. Such places are written down by file and function of the package, and the run goes on with a made-up number.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ ANSWERS: Mapping[Place, Any] = {
     ("networks/values.py", "softmax_output"): False,
     ("training/losses.py", "check_labels"): False,
 }
-"""What is read back where it matters: all draws differ, logits are no probabilities, and labels are classes. Elsewhere flags are set, and numbers are 0, as the differences of a self-check."""
+"""What is read back where it matters: draws differ, logits are no probabilities. Elsewhere flags are set, and numbers are 0."""
 
 
 class Waits(TorchDispatchMode):
@@ -142,8 +141,7 @@ def fake_gpu() -> Iterator[Waits]:
 
 
 def on_gpu(given: Any) -> Any:
-    """A tensor, tensors by name, or a module or a list of modules (changed in place, what they share stays shared), made on the CPU, as
-    fakes on a CUDA device."""
+    """Tensors, or modules (changed in place, what they share stays shared), made on the CPU, as fakes on a CUDA device."""
     if isinstance(given, Tensor):
         moved = torch.empty_like(given, device=CUDA)
         return nn.Parameter(moved, given.requires_grad) if isinstance(given, nn.Parameter) else moved

@@ -1,18 +1,30 @@
-"""The documentation builds without a warning, and holds every verb and every public name."""
+"""What is public: names and verbs have their place in the documentation, which builds, and its examples run."""
 
 from __future__ import annotations
 
+import ast
+import dataclasses
+import inspect
+import json
 import re
+import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import cv2
+import numpy as np
 import pytest
 
 import segunc
-from segunc.cli.main import VERBS
+from segunc.cli.main import VERBS, build_parser, options_of
+from segunc.cli.run import FUNCTIONS
 
-DOCS = Path(__file__).parents[1] / "docs"
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PAGE = (DOCS / "determinism.md").read_text("utf-8")
+NAMED = sorted(set(re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", PAGE)))
 
 
 @pytest.fixture(scope="module")
@@ -29,9 +41,7 @@ def test_every_verb_and_every_public_name_has_its_place(site: Path) -> None:
     commands = (site / "reference" / "commands.html").read_text(encoding="utf-8")
     assert set(VERBS) <= set(re.findall(r'<section id="([\w-]+)">', commands))
     api = (site / "reference" / "api.html").read_text(encoding="utf-8")
-    described = set(re.findall(r'id="segunc\.(\w+)"', api))
-    options = {name for name in segunc.__all__ if name.endswith("Options")}
-    assert set(segunc.__all__) - options <= described
+    assert set(segunc.__all__) <= set(re.findall(r'id="segunc\.(\w+)"', api))
 
 
 def test_nothing_is_loaded_from_elsewhere(site: Path) -> None:
@@ -40,3 +50,130 @@ def test_nothing_is_loaded_from_elsewhere(site: Path) -> None:
             r'<(?:script|img|link)[^>]*(?:src|href)="(https?://[^"]+)"', page.read_text(encoding="utf-8")
         )
         assert not loaded, page
+
+
+def test_every_test_that_the_page_names_is_there() -> None:
+    assert len(NAMED) > 20
+    gone = [
+        f"{file}::{name}"
+        for file, name in NAMED
+        if name not in {getattr(node, "name", None) for node in ast.parse((ROOT / file).read_text("utf-8")).body}
+    ]
+    assert gone == []
+
+
+def test_every_line_of_a_table_names_one() -> None:
+    promises = [
+        line
+        for line in PAGE.splitlines()
+        if line.startswith("|") and not line.startswith(("| what |", "| what differs |", "|---"))
+    ]
+    assert len(promises) > 12
+    assert [line for line in promises if "::test_" not in line.split("|")[-2]] == []
+
+
+API = (DOCS / "reference" / "api.md").read_text(encoding="utf-8")
+DOCUMENTED = re.findall(r":: segunc\.(\w+)$", API, re.MULTILINE)
+FUNCTION_OF = {verb: FUNCTIONS.get(verb, verb) for verb in VERBS}
+
+
+def test_the_public_names_are_those_of_the_reference() -> None:
+    assert segunc.__all__ == sorted(DOCUMENTED)
+    assert set(FUNCTION_OF.values()) <= set(segunc.__all__) <= set(dir(segunc))
+
+
+@pytest.mark.parametrize("name", sorted({*DOCUMENTED} - {*FUNCTION_OF.values()}))
+def test_every_public_name_is_importable_and_documented(name: str) -> None:
+    value = getattr(segunc, name)
+    assert value.__name__ == name
+    assert value.__module__.startswith("segunc.")
+    # A dataclass or a NamedTuple without a docstring gets its signature for one.
+    assert value.__doc__
+    assert not value.__doc__.startswith(f"{name}(")
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_every_verb_is_a_typed_function_over_its_frozen_options(name: str) -> None:
+    verb, options = getattr(segunc, FUNCTION_OF[name]), options_of(name)
+    signature = inspect.signature(verb)
+    assert next(iter(signature.parameters.values())).annotation == options.__name__
+    assert signature.return_annotation == f"{name.capitalize()}Result"
+    assert all(p.default is None for p in list(signature.parameters.values())[1:])
+    assert dataclasses.fields(options)
+    assert options.__dataclass_params__.frozen  # type: ignore[attr-defined]
+
+
+def test_no_room_has_the_name_of_a_public_name_and_others_are_attribute_errors() -> None:
+    assert not {path.stem for path in Path(segunc.__file__).parent.iterdir()} & set(segunc.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'Samplr'"):
+        _ = segunc.Samplr
+
+
+GUIDES = [ROOT / "README.md", *sorted((ROOT / "docs/guides").glob("*.md"))]
+TEXTS = {path.name: path.read_text(encoding="utf-8") for path in GUIDES}
+BLOCKS = [block for text in TEXTS.values() for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL)]
+COMMANDS = [line for text in TEXTS.values() for line in re.findall(r"^\$ (segunc .*)$", text, re.MULTILINE)]
+MODULE, JOB = (
+    next(i for i, block in enumerate(BLOCKS) if mark in block) for mark in ("# my_training.py", "segunc.review")
+)
+
+
+def run_block(index: int, folder: Path) -> str:
+    (folder / "my_training.py").write_text(BLOCKS[MODULE], encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-c", BLOCKS[index]], cwd=folder, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout
+
+
+@pytest.mark.parametrize("index", [i for i in range(len(BLOCKS)) if i != JOB])
+def test_python_blocks_run(index: int, tmp_path: Path) -> None:
+    stored = np.arange(12, dtype=np.uint16).reshape(3, 4)
+    (tmp_path / "maps" / "epistemic").mkdir(parents=True)
+    cv2.imwrite(str(tmp_path / "maps" / "epistemic" / "000000.png"), stored)
+    printed = run_block(index, tmp_path)
+    if "ABNNCallback" in BLOCKS[index]:
+        assert "from step 2 to 8, the end" in printed
+        assert "3 members in a model folder" in printed
+    if "maps.prediction.shape" in BLOCKS[index]:
+        shape, entropy, epistemic = re.fullmatch(r"(\(\d+, \d+\)) (\S+) (\S+)\n", printed).groups()  # type: ignore[union-attr]
+        assert shape == "(128, 256)"
+        assert 0 < float(epistemic) < float(entropy) <= 1
+
+
+def test_a_training_script_comes_to_maps_of_a_video_and_to_numbers(toy_set: Path, tmp_path: Path) -> None:
+    shutil.copy(toy_set / "video" / "crossing.webm", tmp_path / "drive.webm")
+    (tmp_path / "labels").mkdir()
+    mask = np.zeros((64, 128), np.uint8)
+    mask[40:50, 60:70] = 1
+    for frame in range(3):
+        cv2.imwrite(str(tmp_path / "labels" / f"{frame:06}.png"), mask)
+    cv2.imwrite(str(tmp_path / "frame.png"), np.zeros((64, 128, 3), np.uint8))
+    printed = re.search(r"(\d+) frames, AUROC of entropy (0\.\d+)", run_block(JOB, tmp_path))
+    assert printed is not None
+    assert int(printed[1]) == 12
+    assert json.loads((tmp_path / "runs/abnn/posterior.json").read_text())["members"] == 3
+    assert (tmp_path / "review/index.html").exists()
+
+
+@pytest.mark.parametrize("page", GUIDES, ids=lambda path: path.name)
+def test_links_lead_to_files_and_headings(page: Path) -> None:
+    for target in re.findall(r"\]\((?!https?:)([^)]*)\)", TEXTS[page.name]):
+        name, _, heading = target.partition("#")
+        path = page.parent / name if name else page
+        assert path.is_file(), target
+        if heading:
+            headings = re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+            assert heading in [re.sub(r"[^\w -]", "", text).lower().replace(" ", "-") for text in headings]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_commands_parse(command: str) -> None:
+    words = shlex.split(command)[1:]
+    arguments, rest = build_parser().parse_known_args(words)
+    assert arguments.verb == words[0]
+    if arguments.verb not in ("train", "finetune"):
+        assert not rest
+    for config in re.findall(r"configs/\S+\.yaml", command):
+        assert (ROOT / config).is_file()

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import pickle
+import signal
 import tarfile
 import zipfile
 from collections.abc import Callable, Iterator
@@ -19,9 +20,13 @@ import yaml
 
 from segunc.cli.main import main
 from segunc.core.errors import InputError
-from segunc.core.files import read_array, read_arrays
+from segunc.core.files import read_array, read_arrays, read_record
 from segunc.data.images import load_image, read_label_image
+from segunc.data.labels import read_label_map
 from segunc.evaluation.resampling import load_replicates
+from segunc.evaluation.results import load_results
+from segunc.frames.source import sampled_hash
+from segunc.maps.manifest import read_manifest
 from segunc.maps.score_files import read_score_file
 from segunc.networks.weights import read_state, read_tensors
 from segunc.training.config import TrainConfig, parse_config
@@ -93,15 +98,20 @@ READERS: dict[str, Callable[[Path], object]] = {
     "label.png": read_label_image,
     "config.yaml": lambda path: parse_config(TrainConfig, path, []),
 }
+OTHERS: dict[str, Callable[[Path], object]] = {
+    "posterior.json": lambda path: read_record(path, "a posterior"),
+    "manifest.json": lambda path: read_manifest(path.parent),
+    "metrics.json": lambda path: load_results([path]),
+    "map.csv": read_label_map,
+    "video.mp4": lambda path: sampled_hash(path, 2, 10),
+}
 
 
 def test_the_trap_works() -> None:
-    pickle.loads(PICKLE)
-    assert ran()
-    os.rmdir("ran")
-    np.load(io.BytesIO(FILES["npy"]), allow_pickle=True)
-    assert ran()
-    os.rmdir("ran")
+    for load in (lambda: pickle.loads(PICKLE), lambda: np.load(io.BytesIO(FILES["npy"]), allow_pickle=True)):
+        load()
+        assert ran()
+        os.rmdir("ran")
 
 
 @pytest.mark.parametrize("reader", READERS)
@@ -112,6 +122,19 @@ def test_no_reader_runs_what_it_reads(kind: str, reader: str, tmp_path: Path) ->
     with pytest.raises((InputError, ValueError)) as caught:
         READERS[reader](path)
     assert reader in ("array", "arrays") or isinstance(caught.value, InputError)
+
+
+@pytest.mark.parametrize("reader", [*OTHERS, *(name for name in READERS if "." in name)])
+def test_a_pipe_is_refused_at_once(reader: str, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / reader)
+    before = signal.signal(signal.SIGALRM, lambda *_: pytest.fail("it waits for ever"))
+    signal.alarm(60)
+    try:
+        with pytest.raises((InputError, OSError)):
+            {**READERS, **OTHERS}[reader](tmp_path / reader)
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def deflated(path: Path) -> None:
@@ -141,15 +164,11 @@ def test_weights_take_no_more_room_than_their_file(write: Callable[[Path], None]
         read_state(tmp_path / "weights.pth")
 
 
+TAGS = ("!!python/object/apply:os.mkdir [ran]", "!!python/object/new:os.mkdir [ran]", "!!python/name:os.mkdir")
+
+
 @pytest.mark.parametrize(
-    "tag",
-    [
-        "!!python/object/apply:os.mkdir [ran]",
-        "!!python/object/new:os.mkdir [ran]",
-        "!!python/name:os.mkdir",
-        "!!python/module:os",
-        "!<tag:yaml.org,2002:python/object/apply:os.mkdir> [ran]",
-    ],
+    "tag", [*TAGS, "!!python/module:os", "!<tag:yaml.org,2002:python/object/apply:os.mkdir> [ran]"]
 )
 @pytest.mark.parametrize("place", ["seed: {}", "data: {{root: {}}}", "trainer: {{callbacks: [{}]}}", "{}"])
 def test_a_tag_of_a_configuration_makes_nothing(
@@ -180,13 +199,8 @@ def test_checkpoints_of_a_run_that_goes_on_are_not_unpickled(
 def test_records_are_data(tmp_path: Path) -> None:
     """A network's description that names code, where an architecture is a name of a table."""
     for architecture in ("os.mkdir", "__import__('os').mkdir('ran')", "python:os:mkdir"):
-        description = {
-            "format": 2,
-            "architecture": architecture,
-            "encoder": "resnet18",
-            "classes": ["a"],
-            "sha256": "0",
-        }
+        described = {"format": 2, "architecture": architecture, "encoder": "resnet18"}
+        description = {**described, "classes": ["a"], "sha256": "0"}
         (tmp_path / "network.json").write_text(json.dumps(description))
         (tmp_path / "network.safetensors").write_bytes(b"")
         assert main(["predict", "--model", ".", "--input", ".", "--out", "maps", "--device", "cpu"]) == 2

@@ -48,8 +48,7 @@ from segunc.options import PredictOptions
 from segunc.processing.frames import FrameProcess
 from segunc.sampling.frames import network_input
 from segunc.sampling.sampler import Sampler
-from segunc.verbs.execution import choose_execution
-from segunc.verbs.predict import Job, open_job, writer_threads
+from segunc.verbs.execution import Job, choose_execution, open_job, writer_threads
 from tools.measuring import provenance
 
 SCORES = ("entropy", "epistemic")

@@ -41,7 +41,7 @@ from segunc.sampling.density import FeatureDensity, Neighbours, unit_features
 from segunc.sampling.engine import Engine
 from segunc.sampling.sampler import Sampler
 from segunc.scores import EVIDENCE, FEATURE_DISTANCE, SCORES, with_parts
-from segunc.verbs.predict import open_job
+from segunc.verbs.execution import open_job
 from tools.bench_predict import Bench
 from tools.measuring import in_own_process, peak_bytes, provenance
 

@@ -8,70 +8,34 @@ import os
 import sys
 import warnings
 from collections.abc import Sequence
+from importlib.metadata import version
 from typing import Any, NoReturn
 
 from segunc import options
-from segunc.cli import run
-from segunc.cli.checks import check_options
-from segunc.cli.parser import Parser, add_options, parsed
+from segunc.cli.parser import Parser, add_keys, add_options, check_options, parsed
+from segunc.cli.run import run
 from segunc.core.errors import InputError, NoteWarning, PartialFailure, is_out_of_memory
 from segunc.core.terminal import say
 
 VERBS = {
-    "demo": "segunc demo --out demo",
-    "import": (
-        "segunc import torchvision:deeplabv3_resnet50 --weights deeplab.pth --classes cityscapes --out runs/deeplab\n"
-        "  segunc import transformers:nvidia/segformer-b0-finetuned-cityscapes-768-768 --out runs/segformer\n"
-        "  segunc import python:my_networks.unet:build --trust --weights unet.pt --classes road,car,sky --mean 0,0,0 --std 1,1,1 "
-        "--out runs/unet"
-    ),
-    "train": "segunc train --config configs/camvid_lite0.yaml --data.root data/camvid --out runs/camvid",
-    "finetune": (
-        "segunc finetune --base runs/camvid --config configs/camvid_abnn.yaml --data.root data/camvid --out runs/camvid-abnn"
-    ),
-    "predict": (
-        "segunc predict --model runs/camvid-abnn --input drive.mp4 --out maps --overlay\n"
-        "  segunc predict --model runs/camvid-abnn --input monday.mp4 tuesday/ --every 5 --shard 1/4 --out maps\n"
-        "  segunc predict --model runs/camvid-abnn --input frames/ --out maps --engine ray --ray-address auto --workers 16"
-    ),
-    "evaluate": (
-        "segunc evaluate --maps maps --anomaly-labels labels --groups ^[a-z_]+ --out metrics.json\n"
-        "  segunc evaluate --model runs/camvid-abnn --dataset camvid --root data/camvid --split test --flag metrics.json:0.8 "
-        "--out camvid.json\n"
-        "  segunc evaluate --model runs/cityscapes --dataset camvid --root data/camvid "
-        "--map-classes road=road,sidewalk=pavement,car=car,truck=car --out metrics.json"
-    ),
-    "review": (
-        "segunc review --maps maps --anomaly-labels masks --out review\n"
-        "  segunc review --maps maps --labels labels --dataset cityscapes --compare other-maps --out review\n"
-        "  segunc review --import verdicts.json --maps maps --out review"
-    ),
-    "summary": "segunc summary --maps maps --score entropy --statistic p99 --apart 10 --out summary.csv",
-    "overlay": (
-        "segunc overlay --maps maps --out figures --score epistemic --frames 'night/*' --theme light\n"
-        "  segunc overlay --maps maps --out figures --panel --anomaly-labels masks\n"
-        "  segunc overlay --maps maps --out figures --panel --score entropy,epistemic --video"
-    ),
-    "export": (
-        "segunc export --maps maps --score entropy --to smiyc --method MyNet --dataset AnomalyTrack-all --out outputs\n"
-        "  segunc export --maps maps --score entropy --to fishyscapes --out outputs"
-    ),
-    "compare": (
-        "segunc compare abnn.json base.json --baseline base.json --out table.md\n"
-        "  segunc compare metrics.json --scores entropy,deterministic-msp\n"
-        "  segunc compare base.json abnn.json --scores base:msp,abnn:entropy --baseline base:msp"
-    ),
-    "doctor": ("segunc doctor --model runs/camvid-abnn --image frame.png\n  segunc doctor --maps maps --repair"),
+    "demo": "--out demo",
+    "import": "torchvision:deeplabv3_resnet50 --weights deeplab.pth --classes cityscapes --out runs/deeplab",
+    "train": "--config configs/camvid_lite0.yaml --data.root data/camvid --out runs/camvid",
+    "finetune": "--base runs/camvid --config configs/camvid_abnn.yaml --data.root data/camvid --out runs/abnn",
+    "predict": "--model runs/abnn --input monday.mp4 tuesday/ --out maps --overlay --shard 1/4",
+    "evaluate": "--maps maps --anomaly-labels labels --groups ^[a-z_]+ --out metrics.json",
+    "review": "--maps maps --anomaly-labels masks --out review",
+    "summary": "--maps maps --score entropy --statistic p99 --apart 10 --out summary.csv",
+    "overlay": "--maps maps --out figures --panel --score entropy,epistemic --video",
+    "export": "--maps maps --score entropy --to smiyc --method MyNet --dataset AnomalyTrack-all --out outputs",
+    "compare": "abnn.json base.json --baseline base.json --out table.md",
+    "doctor": "--model runs/abnn --image frame.png",
 }
-"""Examples of each verb, one a line."""
-FUNCTIONS = {"import": "import_network"}
-"""Functions of verbs whose name is a word of Python."""
+"""An example of each verb."""
 TRAINING = ("train", "finetune")
 """Verbs with a configuration."""
 RESUMED = ("demo", *TRAINING, "predict")
 DEBUG_HINT = " (--debug shows where)"
-INTERRUPTED = 128 + 2  # as shells say it of a command that SIGINT ended
-PIPE_CLOSED = 128 + 13  # likewise SIGPIPE: whoever reads what is printed has stopped
 MAX_MESSAGE = 600  # characters of an unexpected error that still make one readable line; --debug shows all of it
 
 
@@ -81,32 +45,33 @@ def options_of(verb: str) -> type:
     return options_type
 
 
-class ConfigurationHelp(argparse.Action):
+class ConfigurationHelp(argparse._HelpAction):
     """Print the help of a verb, and then the keys of its configuration: of the method that is named before ``--help``, or of the usual one."""
 
-    def __init__(self, option_strings: Sequence[str], **more: Any) -> None:
-        super().__init__(option_strings, **{**more, "nargs": 0})
-
     def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, *_: Any) -> NoReturn:
-        from segunc.verbs.training import keys_help
+        from segunc.verbs.training import settings_of
 
         parser.print_help()
-        say(f"\n{keys_help(getattr(namespace, 'method', None))}")
-        parser.exit()
+        keys = Parser(add_help=False, usage=argparse.SUPPRESS)
+        for section in settings_of(getattr(namespace, "method", None)):
+            add_keys(keys, section)
+        say("\nkeys of the configuration, in a YAML file (--config) or as --key VALUE:")
+        keys.print_help(sys.stdout)
+        raise SystemExit(0)
 
 
 def build_parser() -> Parser:
     """Return the parser of all verbs."""
     parser = Parser(prog="segunc", description="How far to trust a segmentation network, pixel by pixel.")
-    parser.add_argument("--version", action="store_true", help="print the version and exit")
-    verbs = parser.add_subparsers(dest="verb", metavar="VERB", parser_class=Parser)
+    parser.add_argument("--version", action="version", version=f"segunc {version('segunc')}")
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", parser_class=Parser, required=True)
     for verb, example in VERBS.items():
         about, *_ = inspect.cleandoc(options_of(verb).__doc__ or "").splitlines()
         verb_parser = verbs.add_parser(
             verb,
             help=about[0].lower() + about[1:].removesuffix("."),
             description=about,
-            epilog=f"example:\n  {example}",
+            epilog=f"example:\n  segunc {verb} {example}",
             formatter_class=argparse.RawDescriptionHelpFormatter,
             add_help=verb not in TRAINING,
         )
@@ -123,36 +88,28 @@ def main(argv: Sequence[str] | None = None) -> int:
     (nobody reads what is printed any more)."""
     parser = build_parser()
     arguments, rest = parser.parse_known_args(argv)
-    if arguments.version:
-        from importlib.metadata import version
-
-        say(f"segunc {version('segunc')}")
-        return 0
     verb = arguments.verb
-    if verb is None:
-        parser.error(f"no verb is given; choose one of {', '.join(VERBS)}")
     # Training verbs hand further --key.subkey VALUE pairs to their configuration; the others know all their options.
     if rest and verb not in TRAINING:
         parser.error(f"unrecognised arguments: {' '.join(rest)}")
     # albumentations would ask a server for news on import, and Lightning would advertise.
     os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")
-    kept = (
-        f"what is finished is kept, and the same command {'goes on from there' if verb in RESUMED else 'begins again'}"
-    )
+    again = "goes on from there" if verb in RESUMED else "begins again"
+    kept = f"what is finished is kept, and the same command {again}"
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning
             asked = parsed(options_of(verb), arguments, **({"settings": rest} if verb in TRAINING else {}))
             check_options(asked)
-            getattr(run, FUNCTIONS.get(verb, verb))(asked)
+            run(verb, asked)
         sys.stdout.flush()
         return 0
     except BrokenPipeError:  # as `| head` leaves it; what Python would still write has nowhere to go
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return PIPE_CLOSED
+        return 128 + 13  # as shells say it of a command that SIGPIPE ended
     except KeyboardInterrupt:
         say(f"segunc {verb}: interrupted; {kept}", stream=sys.stderr)
-        return INTERRUPTED
+        return 128 + 2  # likewise SIGINT
     except Exception as error:
         if arguments.debug:
             import traceback

@@ -1,18 +1,23 @@
-"""Make argparse's options from the dataclass of a verb's options, and read them back."""
+"""Make argparse's options from the dataclass of a verb's options, read them back, and check them before a verb imports torch."""
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import glob
 import importlib
+import inspect
+import re
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, NoReturn, Union, get_args, get_origin, get_type_hints
 
-from segunc.core.bounds import meanings
+from segunc.core.bounds import check_device, meanings
+from segunc.core.errors import InputError
 from segunc.core.terminal import say, visible
-from segunc.options import GROUPS
+from segunc.options import parts_of, several
 
 
 class Parser(argparse.ArgumentParser):
@@ -30,19 +35,28 @@ class Parser(argparse.ArgumentParser):
 
 
 def add_options(parser: argparse.ArgumentParser, options: type) -> None:
-    """Add a dataclass's options under the titles of :data:`segunc.options.GROUPS`: in each its own, then those that it shares."""
-    kinds, fields, texts = get_type_hints(options, include_extras=True), _fields(options), meanings(options)
-    for title, names in GROUPS.items():
-        group: Any = None
+    """Add a dataclass's options, and under a title those of each of its bases: the first words of its docstring."""
+    kinds, texts = get_type_hints(options, include_extras=True), meanings(options)
+    for section in options.__mro__:
+        title = re.split(r"[:.]", inspect.cleandoc(section.__doc__ or ""), maxsplit=1)[0]
+        group = parser.add_argument_group("the verb's own options" if section is options else title.lower())
         exclusive: Any = None
-        for field in (field for field in fields if field.name in names.split()):
-            group = group or parser.add_argument_group(title)
-            flags, settings = _argument(field, kinds[field.name], *texts[field.name])
-            if settings.pop("exclusive", False):
-                exclusive = exclusive or group.add_mutually_exclusive_group(required=True)
-                exclusive.add_argument(*flags, **settings)
-            else:
-                group.add_argument(*flags, **settings)
+        for field in _fields(options):
+            if field.name in inspect.get_annotations(section):
+                flags, settings = _argument(field, kinds[field.name], *texts[field.name])
+                one_of = settings.pop("exclusive", False)
+                exclusive = exclusive or (group.add_mutually_exclusive_group(required=True) if one_of else None)
+                (exclusive if one_of else group).add_argument(*flags, **settings)
+
+
+def add_keys(parser: argparse.ArgumentParser, section: Any) -> None:
+    """Add the keys of a section of a configuration, for its help."""
+    texts, (about, *_) = meanings(section), inspect.cleandoc(section.__doc__ or "").splitlines()
+    group = parser.add_argument_group(f"{section.section} ({about.rstrip('.')})")
+    for key in dataclasses.fields(section):
+        default = "required" if _default(key) is dataclasses.MISSING else f"default {_default(key)}"
+        text = f"{texts.get(key.name, ('', ''))[1]} ({default})"
+        group.add_argument(f"--{section.section}.{key.name}", metavar="", help=text.replace("%", "%%"))
 
 
 def parsed(options: type, arguments: argparse.Namespace, **further: Any) -> Any:
@@ -56,7 +70,7 @@ def command_line(options: Any, *, but: str) -> str:
     for field in _fields(type(options)):
         value = getattr(options, field.name)
         if field.name != but and value != _default(field):
-            words += flags_of(field)[:1] if value is True else [*flags_of(field)[:1], str(value)]
+            words += [_flags(field)[0], *([] if value is True else [str(value)])]
     for key, value in getattr(options, "settings", {}).items():
         words += [f"--{key}", value]
     return " ".join(words)
@@ -64,14 +78,11 @@ def command_line(options: Any, *, but: str) -> str:
 
 def _fields(options: type) -> list[dataclasses.Field[Any]]:
     texts = meanings(options)
-    fields = [field for field in dataclasses.fields(options) if field.name in texts]
-    return sorted(fields, key=lambda field: field.name not in options.__annotations__)
+    return [field for field in dataclasses.fields(options) if field.name in texts]
 
 
-def flags_of(field: dataclasses.Field[Any]) -> tuple[str, ...]:
-    """Return the names of an option on the command line."""
-    flags: tuple[str, ...] = field.metadata.get("flags", (f"--{field.name.replace('_', '-')}",))
-    return flags
+def _flags(field: dataclasses.Field[Any]) -> tuple[str, ...]:
+    return tuple(field.metadata.get("flags", (f"--{field.name.replace('_', '-')}",)))
 
 
 def _default(field: dataclasses.Field[Any]) -> Any:
@@ -90,7 +101,7 @@ def _argument(
     field: dataclasses.Field[Any], kind: Any, placeholder: str, about: str
 ) -> tuple[tuple[str, ...], dict[str, Any]]:
     """Return names and settings of an option for argparse's ``add_argument``."""
-    flags, default = flags_of(field), _default(field)
+    flags, default = _flags(field), _default(field)
     settings: dict[str, Any] = {"help": about.replace("%", "%%"), **field.metadata}
     settings.pop("flags", None)
     if placeholder:
@@ -110,3 +121,24 @@ def _argument(
         return flags, settings
     required = {"required": True} if default is dataclasses.MISSING else {"default": default}
     return flags, {**settings, "dest": field.name, **({"action": "store_true"} if kind is bool else required)}
+
+
+def check_options(options: Any) -> None:
+    """Raise InputError where a path or a device of a verb's options cannot be, before torch is imported, which takes seconds."""
+    hints = get_type_hints(type(options), include_extras=True)
+    values = {field.name: getattr(options, field.name) for field in dataclasses.fields(options)}
+    for field in dataclasses.fields(options):
+        kinds = {"folder", "file"}.intersection(map(str, parts_of(hints[field.name])))
+        if field.name == "input" or (kinds and field.name not in ("out", "plots")):
+            for name in several(values[field.name] or ()):
+                if field.name != "input" or not glob.has_magic(str(name)):
+                    _check_path(_flags(field)[0], str(name), folder="folder" in kinds)
+    check_device(values.get("device", "auto"))
+
+
+def _check_path(flag: str, name: str, *, folder: bool) -> None:
+    path = Path(name).expanduser()
+    if not path.exists():
+        raise InputError(f"{flag} {path} does not exist", hint="check the path")
+    if folder and not path.is_dir():
+        raise InputError(f"{flag} {path} is no folder", hint="check the path")

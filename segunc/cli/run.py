@@ -1,11 +1,10 @@
-"""Calls a verb's function and prints what it returns; a failure of the result is raised once all is printed."""
+"""Call a verb's function and print what it returns."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import segunc
 from segunc import options as opts
@@ -13,178 +12,147 @@ from segunc.cli.parser import command_line
 from segunc.core.errors import PartialFailure
 from segunc.core.terminal import say, visible
 
-if TYPE_CHECKING:
-    from segunc.verbs.predict import InputResult
-    from segunc.verbs.training import TrainedNetwork
+FUNCTIONS = {"import": "import_network"}
+"""Functions of verbs whose name is a word of Python."""
 
 
-def demo(options: opts.DemoOptions) -> None:
-    start = time.monotonic()
-
-    def step(title: str, verb: str, asked: Any) -> None:
-        words = command_line(asked, but="device")
-        say(f"\n== {title} ({time.monotonic() - start:.0f} s)\n$ segunc {verb} {words}", flush=True)
-        globals()[verb](asked)
-
-    say(f"== toy road scenes in {Path(options.out) / 'data'}", flush=True)
-    done = segunc.demo(options, step, say=lambda text: say(text, flush=True))
-    say(f"\n== done in {done.seconds:.0f} s")
-    say("anomaly AUROC, pooled: " + ", ".join(f"{name} {value:.3f}" for name, value in done.auroc.items()))
-    say(f"overlay video: {done.video}")
-    say(f"open {done.page} in a browser")
+def run(verb: str, options: Any) -> None:
+    """Do what a verb's options ask for, and print what a user should know; a failure of the result is raised once all is printed."""
+    name = FUNCTIONS.get(verb, verb)
+    result = getattr(segunc, name)(options, *LISTENERS.get(verb, ()))
+    for note in getattr(result, "notes", ()):
+        say(f"note: {visible(note)}", flush=True)
+    for line in SHOWN[name](result, options):
+        say(line)
+    if failure := getattr(result, "failure", ""):
+        raise PartialFailure(failure)
 
 
-def import_network(options: opts.ImportOptions) -> None:
-    result = segunc.import_network(options)
-    description = result.description
-    _notes(result.notes)
-    say(
-        f"{description.kind}:{description.architecture}, {description.num_classes} classes: {', '.join(description.classes)}"
-    )
-    say(f"input: mean {description.mean}, std {description.std}, size {description.inference_size or 'of each frame'}")
-    say(result.sites)
-    say(f"wrote {result.out}")
+def _tell_step(title: str, verb: Any, options: Any) -> None:
+    say(f"\n== {title}\n$ segunc {verb.__name__} {command_line(options, but='device')}", flush=True)
+    run(verb.__name__, options)
 
 
-def train(options: opts.TrainOptions) -> None:
-    from segunc.training.progress import is_first_process
-
-    def tell(network: TrainedNetwork) -> None:
-        measured = network.measured
-        if not is_first_process():
-            return
-        if measured["epochs"] == 0:
-            say(f"took over the weights into {network.path}")
-            return
-        miou = "not measured" if measured["val_miou"] is None else f"{measured['val_miou']:.4f}"
-        trained = f"trained {measured['epochs']} epochs ({measured['steps']} steps) in {measured['seconds']:.0f} s"
-        say(f"{trained}: validation mIoU {miou}; wrote {network.path}")
-
-    out = segunc.train(options, tell).out
-    if options.seeds is not None and is_first_process():
-        say(f"{len(options.seeds)} networks in {out}; as one model: segunc finetune --method ensemble --base {out}")
-
-
-def finetune(options: opts.FinetuneOptions) -> None:
-    from segunc.training.progress import is_first_process
+def _tell_line(line: str) -> None:
     from segunc.training.progress import say as say_first
 
-    measured = segunc.finetune(options, say_first).measured
-    if measured and is_first_process():
+    say_first(line)
+
+
+LISTENERS = {"demo": (_tell_step, say), "finetune": (_tell_line,)}
+"""What verbs tell while they are at work."""
+
+
+def _show_demo(result: Any, options: opts.DemoOptions) -> Iterator[str]:
+    yield f"\n== done in {result.seconds:.0f} s"
+    yield "anomaly AUROC, pooled: " + ", ".join(f"{name} {value:.3f}" for name, value in result.auroc.items())
+    yield f"overlay video: {result.video}"
+    yield f"open {result.page} in a browser"
+
+
+def _show_import_network(result: Any, options: opts.ImportOptions) -> Iterator[str]:
+    description = result.description
+    classes = ", ".join(description.classes)
+    yield f"{description.kind}:{description.architecture}, {description.num_classes} classes: {classes}"
+    size = description.inference_size or "of each frame"
+    yield f"input: mean {description.mean}, std {description.std}, size {size}"
+    yield result.sites
+    yield f"wrote {result.out}"
+
+
+def _show_train(result: Any, options: opts.TrainOptions) -> Iterator[str]:
+    for network in result.networks:
+        measured, trained = network.measured, "took over the weights"
+        if measured["epochs"]:
+            miou = "not measured" if measured["val_miou"] is None else f"{measured['val_miou']:.4f}"
+            trained = f"trained {measured['epochs']} epochs ({measured['steps']} steps) in {measured['seconds']:.0f} s"
+            trained += f": validation mIoU {miou}"
+        _tell_line(f"{trained}; wrote {network.path}")
+    if options.seeds is not None:
+        made = f"{len(options.seeds)} networks in {result.out}"
+        _tell_line(f"{made}; as one model: segunc finetune --method ensemble --base {result.out}")
+    yield from ()
+
+
+def _show_finetune(result: Any, options: opts.FinetuneOptions) -> Iterator[str]:
+    if measured := result.measured:
         selected = [key.removesuffix("_nll") for key in measured if key.endswith("_nll")]
         parts = [f", of which the selection of {name} {measured[f'{name}_seconds']:.0f} s" for name in selected]
-        say(f"fine-tuning took {measured['seconds']:.0f} s{''.join(parts)}")
+        _tell_line(f"fine-tuning took {measured['seconds']:.0f} s{''.join(parts)}")
+    yield from ()
 
 
-def predict(options: opts.PredictOptions) -> None:
-    local = options.engine == "local"
-
-    def tell(done: InputResult) -> None:
-        shard = f" (shard {done.shard})" if done.shard else ""
-        rate = f" ({done.frames / done.seconds if done.seconds > 0 else 0.0:.2f} frames/s)" if local else ""
-        say(
-            f"{done.frames + done.skipped} frames in {done.out}{shard}: {done.frames} in {done.seconds:.1f} s{rate}, "
-            f"{done.skipped} were finished before; {done.how}"
-        )
+def _show_predict(result: Any, options: opts.PredictOptions) -> Iterator[str]:
+    for done in result.inputs:
+        now, before, seconds = done.summary.finished, done.summary.skipped, done.summary.seconds
+        speed = f"{now} in {seconds:.1f} s ({now / max(seconds, 1e-9):.2f} frames/s)"
+        yield f"{now + before} frames in {done.out}: {speed}, {before} were finished before; {done.how}"
         if done.video is not None:
-            say(f"overlay video: {done.video}")
-
-    result = segunc.predict(options, tell, lambda note: _notes([note]))
-    _notes(result.notes)
-    if not local:
-        for one in result.inputs:
-            tell(one)
-    _raise(result.failure)
+            yield f"overlay video: {done.video}"
 
 
-def evaluate(options: opts.EvaluateOptions) -> None:
+def _show_evaluate(result: Any, options: opts.EvaluateOptions) -> Iterator[str]:
     from segunc.evaluation.report import format_metrics
 
-    result = segunc.evaluate(options)
-    _notes(result.notes)
-    say(format_metrics(result.numbers))
+    yield format_metrics(result.numbers)
     if result.path is not None:
-        say(f"wrote {result.path}")
+        yield f"wrote {result.path}"
     if options.plots:
-        say(f"wrote {len(result.figures)} files of figures to {options.plots}")
+        yield f"wrote {len(result.figures)} files of figures to {options.plots}"
     if "unfinished" in result.numbers:
-        say(f"note: {result.numbers['unfinished']}")
-    _raise(result.failure)
+        yield f"note: {result.numbers['unfinished']}"
 
 
-def review(options: opts.ReviewOptions) -> None:
-    result = segunc.review(options)
+def _show_review(result: Any, options: opts.ReviewOptions) -> Iterator[str]:
     if result.verdicts:
-        say(result.verdicts)
+        yield result.verdicts
     if result.path is not None:
-        say(f"wrote {result.path}; the page shows these verdicts")
-    _notes(result.notes)
+        yield f"wrote {result.path}; the page shows these verdicts"
     if result.page is not None:
-        say(f"open {result.page} in a browser")
-    _raise(result.failure)
+        yield f"open {result.page} in a browser"
 
 
-def summary(options: opts.SummaryOptions) -> None:
+def _show_summary(result: Any, options: opts.SummaryOptions) -> Iterator[str]:
     from segunc.frames.source import format_time
 
-    result = segunc.summary(options)
-    _notes(result.notes)
     apart = f", {result.apart}" if result.apart else ""
     bald = " (BALD)" if result.label_statistic == "epistemic.mean" else ""
     for title, moments in (
         (f"worst moments by {result.statistic}{apart}", result.moments),
         (f"frames to label first by {result.label_statistic}{bald}{apart}", result.label),
     ):
-        say(title)
+        yield title
         for rank, moment in enumerate(moments, start=1):
             root = Path(options.maps)
             folder = "" if moment.folder == root else f"{moment.folder.relative_to(root)}/"
             at = "" if moment.time is None else f"{format_time(moment.time)}  "
-            say(f"{rank:4d}  {at}{moment.value:<12.6g}{folder}{moment.name}")
+            yield f"{rank:4d}  {at}{moment.value:<12.6g}{folder}{moment.name}"
     if result.path is not None:
-        say(f"wrote {options.out}")
-    _raise(result.failure)
+        yield f"wrote {options.out}"
 
 
-def overlay(options: opts.OverlayOptions) -> None:
-    result = segunc.overlay(options)
-    _notes(result.notes)
+def _show_overlay(result: Any, options: opts.OverlayOptions) -> Iterator[str]:
     for folder, pictures in result.pictures.items():
-        say(f"{len(pictures)} pictures in {folder}")
+        yield f"{len(pictures)} pictures in {folder}"
         if folder in result.videos:
-            say(f"video: {result.videos[folder]}")
-    _raise(result.failure)
+            yield f"video: {result.videos[folder]}"
 
 
-def export(options: opts.ExportOptions) -> None:
-    result = segunc.export(options)
-    _notes(result.notes)
-    what = f" of '{options.score}'"
-    say(f"{result.written} of {result.total} frames{what} in {result.folder}")
-    _raise(result.failure)
+def _show_export(result: Any, options: opts.ExportOptions) -> Iterator[str]:
+    yield f"{result.written} of {result.total} frames of '{options.score}' in {result.folder}"
 
 
-def compare(options: opts.CompareOptions) -> None:
-    result = segunc.compare(options)
-    say(result.text)
-    for path in result.paths:
-        say(f"wrote {path}")
+def _show_compare(result: Any, options: opts.CompareOptions) -> Iterator[str]:
+    yield result.text
+    yield from (f"wrote {path}" for path in result.paths)
 
 
-def doctor(options: opts.DoctorOptions) -> None:
-    result = segunc.doctor(options)
-    say("\n".join(result.about))
-    for finding in result.findings:
-        say(f"{finding.status:>4}  {finding.check}: {finding.text}")
-    _raise(result.failure)
-    say(result.verdict)
+def _show_doctor(result: Any, options: opts.DoctorOptions) -> Iterator[str]:
+    yield from result.about
+    yield from (f"{finding.status:>4}  {finding.check}: {finding.text}" for finding in result.findings)
+    if not result.failure:
+        yield result.verdict
 
 
-def _notes(notes: Sequence[str]) -> None:
-    for note in notes:
-        say(f"note: {visible(note)}", flush=True)
-
-
-def _raise(failure: str) -> None:
-    if failure:
-        raise PartialFailure(failure)
+SHOWN = {name.removeprefix("_show_"): show for name, show in list(globals().items()) if name.startswith("_show_")}
+"""What is printed of each verb's result."""

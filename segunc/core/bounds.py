@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import inspect
+import json
 import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from numbers import Integral, Real
 from types import UnionType
-from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from segunc.core.errors import InputError
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -29,7 +32,7 @@ class Bound:
 
     def __str__(self) -> str:
         low = f"of at least {self.least:.10g}" if self.above is None else f"above {self.above:g}"
-        high = f" and below {self.below:g}" if self.below is not None else ""
+        high = "" if self.below is None else f" and below {self.below:g}"
         return f"a number {low}{high}" + ("" if self.most is None else f" and at most {self.most:.10g}")
 
 
@@ -52,8 +55,7 @@ Side = Annotated[int, Bound(least=32, most=LARGEST_SIDE)]
 
 @dataclass(frozen=True)
 class Settings:
-    """Base of frozen dataclasses that check their fields, which are typed with the names above or as Literals, alone, in a list or beside
-    None. InputError where a value is out of its range. ``section`` is their key in a configuration file."""
+    """Base of frozen dataclasses that check their fields by :func:`check_value`; ``section`` is their key in a configuration file."""
 
     section: ClassVar[str] = "settings"
 
@@ -65,14 +67,7 @@ class Settings:
 
 def check_value(name: str, value: Any, hint: Any, remedy: str = "repair the configuration") -> None:
     """Raise InputError for a value that its type does not allow: out of a :class:`Bound`, or none of a Literal, also within a list, a tuple
-    or a mapping. Whatever the type is, no number is NaN or infinite, and no text holds a null character or half of a surrogate pair.
-
-    Args:
-        name: of the value, for the message.
-        value: to be checked.
-        hint: its type.
-        remedy: the hint of the error.
-    """
+    or a mapping. Whatever the type is, no number is NaN or infinite, and no text holds a null character or half of a surrogate pair."""
     origin, inner = get_origin(hint), get_args(hint)
     shown = f"{name} {ascii(value)[:80]}"
     if value is None and hint not in (Any, None) and origin is not Literal and type(None) not in inner:
@@ -98,9 +93,15 @@ def check_value(name: str, value: Any, hint: Any, remedy: str = "repair the conf
             check_value(f"{name}.{key}".lstrip("."), item, inner[-1] if inner else Any, remedy)
     elif isinstance(value, list | tuple):
         # Of a list all are of one type; of a tuple each may have its own.
-        each = origin is tuple and len(inner) == len(value)
-        for item, kind in zip(value, inner if each else [inner[0] if inner else Any] * len(value), strict=True):
+        kinds = inner if origin is tuple and len(inner) == len(value) else (inner or (Any,))[:1] * len(value)
+        for item, kind in zip(value, kinds, strict=True):
             check_value(name, item, kind, remedy)
+
+
+def check_device(text: str) -> None:
+    """Raise InputError where a text names no device, whatever devices there are."""
+    if not re.fullmatch(r"auto|cpu|cuda(:\d{1,6})?", text, re.ASCII):
+        raise InputError(f"--device {text} is no device", hint="choose auto, cpu, cuda or cuda:N")
 
 
 def meanings(section: type) -> dict[str, tuple[str, str]]:
@@ -116,3 +117,26 @@ def meanings(section: type) -> dict[str, tuple[str, str]]:
             else:
                 texts |= {name: (texts[name][0], f"{texts[name][1]} {line.strip()}") for name in names}
     return texts
+
+
+def from_plain(kind: type[T], values: Mapping[str, Any], where: str) -> T:
+    """Return the dataclass that plain values by the names of its fields describe; pydantic checks names and types, the dataclass itself
+    ranges. A list may stand for a tuple and a whole number for any, but no number for a text or a truth value. InputError, which says
+    ``where``, for anything else."""
+    from pydantic import ConfigDict, TypeAdapter, ValidationError  # takes a tenth of a second
+
+    # Of a list, as only so the configuration holds for a dataclass, and for those in it.
+    adapter = TypeAdapter(list[kind], config=ConfigDict(extra="forbid", strict=True))  # type: ignore[valid-type]
+    try:
+        made: T = adapter.validate_json(json.dumps([values], default=str))[0]
+        return made
+    except ValidationError as error:
+        first = error.errors()[0]
+        if isinstance(cause := first.get("ctx", {}).get("error"), InputError):
+            raise cause.within(where) from error
+        key = ".".join(str(part) for part in first["loc"][1:])
+        if first["type"] == "unexpected_keyword_argument":
+            names = ", ".join(f.name for f in fields(kind))  # type: ignore[arg-type]
+            raise InputError(f"{where}: unknown key '{key}'", hint=f"the keys are {names}") from error
+        value = "" if first["type"] == "missing" else f" {ascii(first['input'])[:80]}"
+        raise InputError(f"{where}: {key}{value}: {first['msg'][0].lower()}{first['msg'][1:]}") from error

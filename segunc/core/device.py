@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import re
 from collections.abc import Iterator
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from segunc.core.bounds import Threads, check_value
+from segunc.core.bounds import Threads, check_device, check_value
 from segunc.core.errors import InputError
 
 Precision = Literal["float32", "bfloat16"]
@@ -20,8 +19,7 @@ Precision = Literal["float32", "bfloat16"]
 
 def resolve_device(text: str) -> torch.device:
     """Return the device of ``auto``, ``cpu`` or ``cuda[:N]``; InputError for another form, or a CUDA device that is not there."""
-    if not re.fullmatch(r"auto|cpu|cuda(:\d{1,6})?", text, re.ASCII):
-        raise InputError(f"--device {text} is no device", hint="choose auto, cpu, cuda or cuda:N")
+    check_device(text)
     if text == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     kind, _, index = text.partition(":")
@@ -31,14 +29,13 @@ def resolve_device(text: str) -> torch.device:
 
 
 DEPTHWISE = 0.02
-"""Share of depthwise multiply-adds above which a CPU computes in float32. Such light networks lose most by the
-rounding of bfloat16, and gain less time: float32's seconds over bfloat16's are 1.7 for a pass of EfficientNet-Lite0 (share .057) with AMX, 0.9
-without, 0.8 and 0.6 for a training step; with ResNet-18 (.003) 3.1 for a pass and 2.3 for a step (tools/compare_precision.py of a2e48dd)."""
+"""Share of depthwise multiply-adds above which a CPU computes in float32: such light networks lose most by the rounding of bfloat16. Float32's
+seconds over bfloat16's are 1.7 for a pass of EfficientNet-Lite0 (share .057) with AMX, 3.1 of ResNet-18 (.003)."""
 
 
 def choose_precision(text: str, device: torch.device, network: nn.Module) -> Precision:
-    """Return the precision that was asked for. ``auto`` is bfloat16 where the hardware multiplies it, but on a CPU float32 for networks with a
-    share of depthwise convolutions above :data:`DEPTHWISE`."""
+    """Return the precision that was asked for. ``auto`` is bfloat16 where the hardware multiplies it, but on a CPU float32 above
+    :data:`DEPTHWISE`."""
     if text != "auto":
         return "float32" if text == "float32" else "bfloat16"
     if device.type != "cpu":
@@ -82,8 +79,8 @@ def to_device(tensor: Tensor, device: torch.device) -> Tensor:
 
 @contextlib.contextmanager
 def full_float32() -> Iterator[None]:
-    """Let a GPU convolve float32 numbers as such while open; on a CPU nothing changes. PyTorch's default for convolutions is TF32, which
-    keeps 10 of their 23 bits: relative errors of 5e-4, many steps of a stored score. Who wants speed has bfloat16."""
+    """Let a GPU convolve float32 numbers as such while open. PyTorch's default for convolutions is TF32, which keeps 10 of their 23 bits:
+    relative errors of 5e-4, many steps of a stored score. Who wants speed has bfloat16."""
     cudnn: Any = torch.backends.cudnn
     newer = (cudnn.conv, cudnn.rnn) if hasattr(cudnn, "conv") else ()  # since PyTorch 2.9, and stronger
     before = [(each, "fp32_precision", each.fp32_precision) for each in newer]
@@ -114,10 +111,9 @@ def flushed_denormals() -> Iterator[None]:
 @contextlib.contextmanager
 def threads(count: int | None) -> Iterator[None]:
     """Compute on so many CPU threads while open; None changes nothing. InputError where the number is out of bounds."""
-    if count is not None:
-        check_value("--threads", count, Threads, "leave it out for all cores")
     before = torch.get_num_threads()
     if count is not None:
+        check_value("--threads", count, Threads, "leave it out for all cores")
         torch.set_num_threads(count)
     try:
         yield

@@ -19,24 +19,20 @@ MAX_MESSAGE_LENGTH = 1000
 
 
 class InputError(ValueError):
-    """Bad usage or bad input; nothing was started.
+    """Bad usage or bad input; nothing was started. ``command_line`` is its text with options as they are typed, --frames-at-once; the text
+    of the exception itself names the parameter, `frames_at_once`.
 
     Args:
         message: what is wrong, one sentence without its full stop, with the value and the file that caused it.
         hint: what the user can do now, best as something that can be typed.
-
-    Attributes:
-        command_line: the whole text with options as they are typed, --frames-at-once. The text of the exception itself names
-            the parameter, `frames_at_once`.
     """
 
     def __init__(self, message: str, hint: str = "") -> None:
         self.message, self.hint = message, hint
         shown = message if len(message) <= MAX_MESSAGE_LENGTH else f"{message[:MAX_MESSAGE_LENGTH]} ..."
         self.command_line = f"{shown.rstrip('.;')}. Hint: {hint.rstrip('.;')}" if hint else shown.rstrip(".;")
-        super().__init__(
-            _FLAG.sub(lambda found: f"`{found[1].replace('-', '_')}`" if found[1] else found[0], self.command_line)
-        )
+        named = _FLAG.sub(lambda flag: f"`{flag[1].replace('-', '_')}`" if flag[1] else flag[0], self.command_line)
+        super().__init__(named)
 
     def within(self, where: str) -> InputError:
         """Return the same error with the file, the setting or the frame where it happened in front: ``raise error.within(path) from error``."""
@@ -59,14 +55,9 @@ class NoteWarning(UserWarning):
     """What a user should know of an input that may not be what it seems; the command line shows it as a note."""
 
 
-def words_of(error: Exception) -> str:
-    """Return the message of an error in one line, with options as the command line has them."""
-    return " ".join((error.command_line if isinstance(error, InputError) else str(error)).split())
-
-
 def one_line(error: Exception) -> str:
-    """An error in one line; those that are not our own clear lines with their type, and cut where they ramble."""
-    text = words_of(error)
+    """Return an error in one line, with options as the command line has them; one that is not ours with its type, and cut."""
+    text = " ".join((error.command_line if isinstance(error, InputError) else str(error)).split())
     return text if isinstance(error, InputError | PartialFailure) else f"{type(error).__name__}: {text[:200]}"
 
 

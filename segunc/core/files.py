@@ -12,12 +12,13 @@ import math
 import os
 import re
 import shutil
+import socket
 import stat
 import unicodedata
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, NoReturn
+from typing import Any, BinaryIO, NoReturn, Self
 
 from segunc.core.errors import InputError, one_line
 
@@ -25,6 +26,8 @@ PARTIAL_SUFFIX = ".segunc-partial"
 """Ending of files that are being written; whoever finds one may remove it while no run is under way."""
 MAX_NAME_BYTES = 255
 """Of one part of a path, as file systems allow them."""
+START_SECONDS = 30.0
+"""How long a run waits for another one that is making the same folder."""
 RECORD_FORMAT, _SEAL = 2, "record_sha256"
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\\]|^[A-Za-z]:")
 """Control characters, and the separator and the drive letters of another system."""
@@ -33,11 +36,8 @@ _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "�
 
 
 def safe_name(name: Any, what: str, *, single: bool = False) -> str:
-    """Return a name that came out of a file, if it is a relative path of plain parts with ``/``.
-
-    InputError, which says ``what`` it names, for anything else (absolute, ``..``, an empty part, a backslash, control
-    characters, no text at all), and for more than one part where only a ``single`` one is allowed, as for scores.
-    """
+    """Return a name that came out of a file, if it is a relative path of plain parts with ``/``, of one part if ``single``. InputError,
+    which says ``what`` it names, for anything else: absolute, ``..``, an empty part, a backslash, control characters, no text."""
     try:
         parts = name.split("/") if isinstance(name, str) and not _UNSAFE.search(name) else [""]
         safe = all(part not in ("", ".", "..") and len(part.encode()) <= MAX_NAME_BYTES for part in parts)
@@ -46,18 +46,13 @@ def safe_name(name: Any, what: str, *, single: bool = False) -> str:
     if safe and (len(parts) == 1 or not single):
         return str(name)
     kind = "name without slashes" if single else "relative path without '..', backslashes and control characters"
-    raise InputError(
-        f"{what} is named {ascii(name)[:80]}, which is no {kind}",
-        hint="use no files of unknown origin, or make them again",
-    )
+    message = f"{what} is named {ascii(name)[:80]}, which is no {kind}"
+    raise InputError(message, hint="use no files of unknown origin, or make them again")
 
 
 def frame_order(name: str) -> tuple[str, str]:
-    """Return the key by which names of frames are sorted: numbers as numbers, so that ``frame_2`` stands before ``frame_10``.
-
-    Names whose numbers have leading zeros sort as texts do. Composed and decomposed letters are equal; of equal names,
-    such as ``1`` and ``01``, the text decides. Digits behind the point of a time in seconds since 1970 are a fraction.
-    """
+    """Return the key by which names of frames are sorted: numbers as numbers, so that ``frame_2`` stands before ``frame_10``; of equal names,
+    such as ``1`` and ``01``, the text decides. Digits behind the point of a time in seconds since 1970 are a fraction."""
 
     def comparable(match: re.Match[str]) -> str:
         digits = match[0].lstrip("0")
@@ -75,10 +70,8 @@ def inside(folder: Path, name: str) -> Path:
 
 
 def open_file(path: Path) -> BinaryIO:
-    """Open a file that comes from outside, to read its bytes. Every reader of the package goes through this function.
-
-    Raises OSError where the path is missing, a broken link, a folder, or a pipe or device, whose reader may wait for ever.
-    """
+    """Open a file that comes from outside, to read its bytes; every reader of the package goes through here. Raises OSError where the path
+    is missing, a broken link, a folder, or a pipe or device, whose reader may wait for ever."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe without a writer opens at once
     try:
         if not stat.S_ISREG(mode := os.fstat(descriptor).st_mode):
@@ -102,17 +95,16 @@ def read_bytes(path: Path) -> bytes:
         return file.read()
 
 
-def decode_text(data: bytes) -> str:
-    """Return the text of bytes in UTF-8, without the byte order mark that Excel writes in front of it; ValueError for another encoding."""
+def read_text(path: Path) -> str:
+    """Return the text of a file in UTF-8; raises OSError as :func:`open_file` does, and ValueError for another encoding."""
+    return _decoded(read_bytes(path))
+
+
+def _decoded(data: bytes) -> str:
     try:
-        return data.decode("utf-8-sig")
+        return data.decode("utf-8-sig")  # without the byte order mark that Excel writes in front
     except UnicodeDecodeError as error:
         raise ValueError(f"it is not in UTF-8 ({error.reason} at byte {error.start}); save it in UTF-8") from error
-
-
-def read_text(path: Path) -> str:
-    """Return the text of a file; raises OSError as :func:`open_file` and ValueError as :func:`decode_text` do."""
-    return decode_text(read_bytes(path))
 
 
 def read_rows(path: Path) -> list[list[str]]:
@@ -126,13 +118,7 @@ def read_rows(path: Path) -> list[list[str]]:
 
 @contextlib.contextmanager
 def reading(subject: str, expected: str, remedy: str = "write it again") -> Iterator[None]:
-    """Turn OSError and ValueError of whatever reads a file into InputError.
-
-    Args:
-        subject: what the file is and its path; the error begins with it.
-        expected: what it should be.
-        remedy: the hint where the file is there and no such file.
-    """
+    """Turn OSError and ValueError of whatever reads a file into InputError: ``subject``, the file, is not what is ``expected``."""
     try:
         yield
     except InputError:
@@ -140,12 +126,11 @@ def reading(subject: str, expected: str, remedy: str = "write it again") -> Iter
     except OSError as error:
         raise InputError(f"{subject} cannot be read ({error.strerror})", hint="check the path") from error
     except ValueError as error:
-        raise InputError(f"{subject} cannot be read as {expected} ({error})", hint=remedy) from error
+        raise InputError(f"{subject} is not {expected} ({error})", hint=remedy) from error
 
 
 def user_folder(variable: str, usual: str) -> Path | None:
-    """Return the folder of segunc below the folder that an environment variable names, else below the user's home; None where neither is
-    known, as in a container whose user has no home."""
+    """Return the folder of segunc below that of an environment variable, else below the user's home; None where there is no home."""
     try:
         return Path(os.environ.get(variable) or Path.home() / usual) / "segunc"
     except RuntimeError:
@@ -179,19 +164,16 @@ def check_place(path: Path, *, folder: bool = False) -> None:
 
 
 def own_folder(path: Path) -> bool:
-    """Make a folder that others cannot enter where there is none, and return whether only this user (and root) can write there.
-
-    So it is where the folder is the user's own and no link, and neither it nor any above it, but for sticky ones as /tmp, can be written by
-    others.
-    """
+    """Make a folder that others cannot enter where there is none, and return whether only this user (and root) can write there: the folder
+    is the user's own and no link, and neither it nor any above it, but for sticky ones as /tmp, can be written by others."""
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder, parents = path.lstat(), [parent.stat() for parent in path.resolve().parents]
     except OSError:
         return False
     writable = stat.S_IWGRP | stat.S_IWOTH
-    own = stat.S_ISDIR(folder.st_mode) and folder.st_uid == os.getuid() and not folder.st_mode & writable
-    return own and all(
+    ours = stat.S_ISDIR(folder.st_mode) and folder.st_uid == os.getuid() and not folder.st_mode & writable
+    return ours and all(
         parent.st_uid in (os.getuid(), 0) and (not parent.st_mode & writable or parent.st_mode & stat.S_ISVTX)
         for parent in parents
     )
@@ -230,16 +212,11 @@ def write_json(path: Path, content: Any) -> None:
     write_atomically(path, (json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode())
 
 
-def write_rows(file: io.TextIOBase, rows: Iterable[Iterable[object]]) -> None:
-    """Write rows as CSV, None as an empty cell. A text that a spreadsheet would take for a formula gets an apostrophe before it (OWASP,
-    "CSV Injection"); numbers stay, also where they are texts."""
-    csv.writer(file, lineterminator="\n").writerows(map(_harmless, row) for row in rows)
-
-
 def csv_text(rows: Iterable[Iterable[object]]) -> str:
-    """Return what :func:`write_rows` writes."""
+    """Return rows as CSV, None as an empty cell. A text that a spreadsheet would take for a formula gets an apostrophe before it (OWASP,
+    "CSV Injection"); numbers stay, also where they are texts."""
     buffer = io.StringIO()
-    write_rows(buffer, rows)
+    csv.writer(buffer, lineterminator="\n").writerows(map(_harmless, row) for row in rows)
     return buffer.getvalue()
 
 
@@ -257,10 +234,8 @@ def expected_space(out: Path, what: str, each: int, frames: int | None, coming: 
     InputError, with a hint, where the frames still ``coming`` do not fit."""
     free = shutil.disk_usage(out).free
     if coming is not None and coming * each > free:
-        raise InputError(
-            f"the {what} of {coming} more frames take {_bytes(coming * each)} ({_bytes(each)} a frame), and {_bytes(free)} are free for {out}",
-            hint=remedy,
-        )
+        taken = f"the {what} of {coming} more frames take {_bytes(coming * each)} ({_bytes(each)} a frame)"
+        raise InputError(f"{taken}, and {_bytes(free)} are free for {out}", hint=remedy)
     of_all = "" if frames is None else f", {_bytes(frames * each)} for all {frames} frames"
     return f"{what} take {_bytes(each)} a frame{of_all}; {_bytes(free)} are free"
 
@@ -273,13 +248,12 @@ def _bytes(count: int) -> str:
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Return what JSON in UTF-8 says; ValueError for anything else, also for NaN, for half of a surrogate pair, which no file in UTF-8 can
-    hold, and where it is nested too deeply."""
+    """Return what JSON in UTF-8 says; ValueError for anything else, also for NaN, half of a surrogate pair and too deep a nesting."""
 
     def refuse(constant: str) -> NoReturn:
         raise ValueError(f"it holds {constant}")
 
-    text = text if isinstance(text, str) else decode_text(text)
+    text = text if isinstance(text, str) else _decoded(text)
     try:
         content = json.loads(text, parse_constant=refuse)
         if "\\ud" in text.lower():  # an escape that may stand alone
@@ -293,12 +267,8 @@ def parse_json(text: str | bytes) -> Any:
 
 def read_json(path: Path, what: str) -> dict[str, Any]:
     """Return the JSON object in a file; InputError, which says ``what`` it should hold, where it is missing or no JSON object."""
-    with reading(str(path), what):
-        data = read_bytes(path)
-    try:
-        content = parse_json(data)
-    except ValueError as error:
-        raise InputError(f"{path} is not valid JSON ({error})", hint="write it again") from error
+    with reading(str(path), "valid JSON"):
+        content = parse_json(read_bytes(path))
     if not isinstance(content, dict):
         raise InputError(f"{path} holds a {type(content).__name__}, not {what}", hint="write it again")
     return content
@@ -312,11 +282,10 @@ def write_record(path: Path, content: Mapping[str, Any]) -> None:
 
 def is_record(path: Path) -> bool:
     """Return whether a file is what :func:`write_record` wrote of a fit on a network, changed or not."""
-    try:
+    with contextlib.suppress(OSError, ValueError):
         content = parse_json(read_bytes(path))
-    except (OSError, ValueError):
-        return False
-    return isinstance(content, dict) and {"base_sha256", _SEAL} <= content.keys()
+        return isinstance(content, dict) and {"base_sha256", _SEAL} <= content.keys()
+    return False
 
 
 def read_record(path: Path, what: str) -> dict[str, Any]:
@@ -352,8 +321,7 @@ def json_sha256(content: Any) -> str:
 
 
 def read_array(data: bytes) -> Any:
-    """Return the array of an ``.npy`` file; ValueError for anything else, for objects, and where the header claims more than the bytes
-    hold."""
+    """Return the array of an ``.npy`` file; ValueError for anything else, for objects, and where it claims more than its bytes hold."""
     import numpy as np
 
     stream = io.BytesIO(data)
@@ -379,8 +347,6 @@ def read_arrays(data: bytes, most: int) -> dict[str, Any]:
             if (size := sum(member.file_size for member in members)) > most:
                 raise ValueError(f"it unpacks to {_bytes(size)}, and no more than {_bytes(most)} are read")
             return {member.filename.removesuffix(".npy"): read_array(archive.read(member)) for member in members}
-    except ValueError:
-        raise
     except Exception as error:  # what a damaged archive raises has no common type
         raise ValueError(f"no archive of arrays ({one_line(error)})") from error
 
@@ -392,3 +358,58 @@ def link_or_copy(source: Path, target: Path) -> None:
         os.link(source.resolve(), target)
     except OSError:
         shutil.copy2(source, target)
+
+
+class Lock:
+    """Hold the lock file ``path`` until :meth:`release`, which removes it, or until this process ends, however it ends. InputError, which says
+    ``what`` is held, where another run holds it for ``wait`` seconds, or where a link lies there.
+
+    The file says who holds it (process id and host). The operating system locks it, and forgets the lock of a dead process.
+    """
+
+    def __init__(self, path: Path, what: str, wait: float = 0.0) -> None:
+        from filelock import FileLock, Timeout  # here, because readers of maps import this module and lock nothing
+
+        self.path = path
+        self._lock = FileLock(path, wait, thread_local=False, on_acquired=self._sign)
+        try:
+            while not self._lock.is_locked:
+                with contextlib.suppress(_RemovedError):
+                    self._lock.acquire()
+        except Timeout as error:
+            holder = ""
+            with contextlib.suppress(OSError, ValueError):
+                process, host = read_text(path).split()[:2]
+                holder = f" (process {int(process)} on {host})"
+            hint = f"wait, or give another --out; if that run is gone, remove {path}"
+            raise InputError(f"{what} is being written by another run{holder}", hint) from error
+        except OSError as error:
+            if error.errno != errno.ELOOP:
+                raise
+            raise InputError(f"{path} is a link, not the lock of a run", hint="remove it") from error
+
+    def release(self) -> None:
+        """Let go; a second call does nothing."""
+        if self._lock.is_locked:
+            self.path.unlink(missing_ok=True)  # before unlocking: whoever comes next makes a new file
+            self._lock.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+    def _sign(self, handle: int) -> None:
+        """Name the holder in the file, unless its holder before removed it between our opening and locking it: a lock on that file holds
+        nothing. The count of links does not tell everywhere: NFS keeps a removed file that is open under another name."""
+        if os.fstat(handle).st_nlink > 1:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(self.path))
+        if not self.path.exists() or not os.path.samestat(os.fstat(handle), self.path.lstat()):
+            raise _RemovedError
+        os.truncate(handle, 0)
+        os.pwrite(handle, f"{os.getpid()} {socket.gethostname()}\n".encode(), 0)
+
+
+class _RemovedError(Exception):
+    """The file that was locked is not the one under its name."""

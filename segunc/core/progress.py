@@ -11,15 +11,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Self, TextIO, TypeVar
 
-from segunc.core.terminal import say, visible
+from segunc.core.terminal import say
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run is: frames or steps finished and failed in this run, those that an earlier run had finished, the expected
-    total (None where unknown), the seconds since the start, and a few words on the state."""
+    """How far a run is: frames or steps finished and failed in it, those that an earlier run had finished, the expected total (None where
+    unknown), the seconds since the start, and a few words on the state."""
 
     finished: int
     failed: int
@@ -30,18 +30,9 @@ class Progress:
 
 
 class ConsoleProgress:
-    """Show :class:`Progress` on a stream: tqdm's bar on a terminal, elsewhere a line every ``interval`` s.
-
-    Use it as ``with ConsoleProgress() as show: run_pipeline(..., on_progress=show)``; its end prints the last line.
-
-    Args:
-        stream: None for standard error.
-        interval: seconds between two lines.
-        label: stands in front of the bar and of every line.
-        unit: what is counted.
-        skipped: how many an earlier run had finished, for :meth:`count`.
-        quiet: show nothing, as all processes of a distributed run but the first.
-    """
+    """Show :class:`Progress` on a stream (None: standard error) while open: a line every ``interval`` s, behind a ``label``, on a terminal
+    one line that changes. ``skipped`` of what :meth:`count` counts an earlier run had finished; ``quiet`` shows nothing, as all processes
+    of a distributed run but the first."""
 
     def __init__(
         self,
@@ -54,22 +45,19 @@ class ConsoleProgress:
         quiet: bool = False,
     ) -> None:
         self._stream = sys.stderr if stream is None else stream
-        self._interval, self._label, self._unit, self._skipped, self._quiet = interval, label, unit, skipped, quiet
-        self._bar: Any = None
+        self._terminal = self._stream.isatty()
+        self._interval = 0.2 if self._terminal else interval
+        self._label, self._unit, self._skipped, self._quiet = label, unit, skipped, quiet
         self._unprinted: Progress | None = None
         self._start = self._last = time.monotonic()
 
     def __call__(self, progress: Progress) -> None:
         """Show it."""
-        if self._quiet:
-            return
-        if self._stream.isatty():
-            self._advance_bar(progress)
-            return
-        self._unprinted = progress
-        if time.monotonic() - self._last >= self._interval:
-            self._last = time.monotonic()
-            self.flush()
+        if not self._quiet:
+            self._unprinted = progress
+            if time.monotonic() - self._last >= self._interval:
+                self._last = time.monotonic()
+                self.flush(end="\r" if self._terminal else "\n")
 
     def count(self, done: int, total: int, state: str = "") -> None:
         """Show that ``done`` of ``total`` are done."""
@@ -83,55 +71,37 @@ class ConsoleProgress:
                 yield item
                 self.count(done, len(items))
 
-    def say(self, line: str) -> None:
-        """Print a line of its own, above the bar."""
-        if self._bar is not None:
-            self._bar.clear()
-        say(f"{self._label}: {line}" if self._label else line, stream=self._stream, flush=True)
+    def say(self, line: str, end: str = "\n") -> None:
+        """Print a line of its own."""
+        line = f"{self._label}: {line}" if self._label else line
+        say(line.ljust(100) if self._terminal else line, stream=self._stream, end=end, flush=True)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Show the last state."""
-        if self._bar is not None:
-            self._bar.close()
         self.flush()
 
-    def flush(self) -> None:
+    def flush(self, end: str = "\n") -> None:
         """Print the line that is waiting for the end of the interval."""
         if self._unprinted is not None:
-            self.say(describe(self._unprinted, self._unit))
-        self._unprinted = None
-
-    def _advance_bar(self, progress: Progress) -> None:
-        if self._bar is None:
-            from tqdm import tqdm
-
-            # `initial` keeps frames of an earlier run out of the rate.
-            settings = {"total": progress.total, "initial": progress.skipped, "desc": visible(self._label) or None}
-            self._bar = tqdm(unit=self._unit, file=self._stream, dynamic_ncols=True, **settings)
-        failed = [f"{progress.failed} failed"] if progress.failed else []
-        self._bar.set_postfix_str(visible(", ".join([*failed, progress.state])), refresh=False)
-        self._bar.update(progress.skipped + progress.finished + progress.failed - self._bar.n)
+            self.say(describe(self._unprinted, self._unit), end)
+        if end == "\n":
+            self._unprinted = None
 
 
 def describe(progress: Progress, unit: str = "frame") -> str:
     """Return one line: frames done of how many, frames a second of this run, time left, failures and the state."""
-    now = progress.finished + progress.failed
-    done = progress.skipped + now
-    rate = now / progress.seconds if progress.seconds > 0 else 0.0
-    of = f" of {progress.total}" if progress.total is not None else ""
-    parts = [f"{done}{of} {unit}s", f"{rate:.2f} {unit}s/s"]
-    if progress.total is not None and rate > 0 and progress.total > done:
-        minutes, seconds = divmod(round((progress.total - done) / rate), 60)
-        hours, minutes = divmod(minutes, 60)
-        parts.append(f"{hours}:{minutes:02d}:{seconds:02d} left" if hours else f"{minutes}:{seconds:02d} left")
-    failed = f"{progress.failed} failed" if progress.failed else ""
-    return ", ".join(part for part in (*parts, failed, progress.state) if part)
+    from tqdm import tqdm
+
+    done = progress.skipped + progress.finished + progress.failed
+    state = ", ".join(filter(None, [f"{progress.failed} failed" if progress.failed else "", progress.state]))
+    ending = (
+        " of {total_fmt}{unit}, {rate_noinv_fmt}, {remaining} left" if progress.total else "{unit}, {rate_noinv_fmt}"
+    )
+    settings: dict[str, Any] = {"unit": f" {unit}s", "initial": progress.skipped, "postfix": state}
+    settings["bar_format"] = "{n_fmt}" + ending + "{postfix}"
+    return str(tqdm.format_meter(done, progress.total, progress.seconds, **settings)).replace("  ", " ")
 
 
 @contextlib.contextmanager
@@ -153,12 +123,8 @@ def quiet_lightning() -> None:
 
     for name in ("lightning.pytorch", "lightning.fabric", "lightning.pytorch.utilities.rank_zero"):
         logging.getLogger(name).setLevel(logging.WARNING)
-    for message in (
-        ".*isinstance\\(treespec.*",
-        ".*does not have many workers.*",
-        ".*The number of training batches.*",
-        ".*Checkpoint directory .* exists.*",
-        ".*Experiment logs directory.*",
-        ".*Found .* module\\(s\\) in eval mode.*",
-    ):
-        warnings.filterwarnings("ignore", message=message)
+    usual = (
+        r"isinstance\(treespec|does not have many workers|The number of training batches|Checkpoint directory .* exists|"
+        r"Experiment logs directory|Found .* module\(s\) in eval mode"
+    )
+    warnings.filterwarnings("ignore", message=f".*({usual})")

@@ -22,14 +22,8 @@ T = TypeVar("T")
 
 
 class Registry(Mapping[str, T], Generic[T]):
-    """Names and their entries, a :class:`Mapping` in the order of registration.
-
-    Args:
-        kind: says in messages what the entries are.
-        group: of the entry points of other packages.
-        own: for each name the entry, or ``module:name`` where it stands.
-        baselines: names that entry points of this package bring.
-    """
+    """Names and their entries, in the order of registration. ``kind`` says in messages what they are, ``group`` is that of the entry points
+    of other packages, ``own`` has for each name the entry or ``module:name``, and ``baselines`` come by entry points of this package."""
 
     def __init__(self, kind: str, group: str, own: Mapping[str, T | str], baselines: Iterable[str] = ()) -> None:
         self.kind, self.group = kind, group
@@ -51,19 +45,15 @@ class Registry(Mapping[str, T], Generic[T]):
             self._look_outside()
         entry = self._entries[name]
         if entry is None:
-            raise InputError(
-                f"the entry point of {self.kind} '{name}' was not there when segunc was installed",
-                hint="pip install -e .",
-            )
+            message = f"the entry point of {self.kind} '{name}' was not there when segunc was installed"
+            raise InputError(message, hint="pip install -e .")
         if isinstance(entry, str):
             module, _, attribute = entry.partition(":")
             try:
                 entry = self._entries[name] = getattr(importlib.import_module(module), attribute)
             except ModuleNotFoundError as error:
-                raise InputError(
-                    f"{self.kind} '{name}' needs a package that is not installed ({error})",
-                    hint=f"pip install {error.name}",
-                ) from error
+                message = f"{self.kind} '{name}' needs a package that is not installed ({error})"
+                raise InputError(message, hint=f"pip install {error.name}") from error
         return entry  # type: ignore[no-any-return]
 
     def get(self, name: str, default: Any = None) -> Any:

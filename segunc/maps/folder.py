@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from segunc.core.errors import InputError
-from segunc.core.files import PARTIAL_SUFFIX, inside, read_bytes, write_file
-from segunc.core.locks import START_SECONDS
+from segunc.core.files import PARTIAL_SUFFIX, START_SECONDS, inside, read_bytes, write_file
 from segunc.maps.manifest import Manifest
 from segunc.maps.shards import FRAMES_NAME, LOCK_STEM, MANIFEST_NAME, Record, all_shards
 from segunc.maps.statistics import MASK_NAME

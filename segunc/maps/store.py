@@ -14,8 +14,7 @@ from typing import Any, Self
 import numpy as np
 
 from segunc.core.errors import InputError
-from segunc.core.files import PARTIAL_SUFFIX, inside
-from segunc.core.locks import START_SECONDS, Lock
+from segunc.core.files import PARTIAL_SUFFIX, START_SECONDS, Lock, inside
 from segunc.data.images import Image
 from segunc.frames.source import FrameSource
 from segunc.maps.encoding import Array, class_ids, encode_compact, encode_jpeg, encode_npy, encode_png, encode_score

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from segunc.core.bounds import LARGEST_SIDE
+from segunc.core.bounds import LARGEST_SIDE, from_plain
 from segunc.core.errors import InputError
-from segunc.core.plain import from_plain
 
 FORMAT = 2
 """Of ``network.json``: its hash is of the weights and of what is described."""

@@ -1,7 +1,7 @@
 """Networks that a function of the user's own makes: ``python:package.module:build``.
 
 Such a network runs code, so nothing is run that the user did not agree to on this machine (:mod:`segunc.core.trust`): ``segunc import
---trust`` notes the factory with a hash of its code, the model folder records the hash too, and loading compares the three.
+--trust`` notes the factory and its folder, and loading compares both.
 """
 
 from __future__ import annotations
@@ -22,14 +22,10 @@ def build(description: NetworkDescription) -> tuple[nn.Module, int]:
     """Return the body as the factory makes it, and its stride (``stride`` among the options, 1 if it is not given).
 
     Raises:
-        InputError: the factory is not trusted on this machine, has changed since the import, or fails.
+        InputError: the factory is not trusted on this machine, or fails.
     """
     name, options = description.architecture, description.options
     code = find_code(name)
-    if code.sha256 != (recorded := options.get("code_sha256")):
-        hashes = f"{code.sha256[:12]} now, {str(recorded)[:12]} then"
-        message = f"the code of {name} in {code.folder} has changed since the network was imported ({hashes})"
-        raise InputError(message, hint="restore it, or import the network again")
     check_agreed(code, f"segunc import python:{name} --trust ...")
     return run(code, options.get("arguments", {})), int(options.get("stride", 1))
 
@@ -38,13 +34,11 @@ def read(name: str, wishes: Wishes) -> Found:
     """Return a network by the name of its factory, which gets the arguments and returns a module; see the module's text."""
     code = find_code(name)
     if not wishes.trust:
-        raise InputError(
-            f"python:{name} runs code of yours ({code.files} files in {code.folder})", hint="agree by --trust"
-        )
+        raise InputError(f"python:{name} runs code of yours in {code.folder}", hint="agree by --trust")
     agree(code)
     arguments = dict(wishes.arguments)
     stride = int(arguments.pop("stride", 1))
-    options = {"arguments": arguments, "stride": stride, "code_sha256": code.sha256}
+    options = {"arguments": arguments, "stride": stride}
     description = wishes.description(KIND, name, options=options)
     return Found(description, None if wishes.state is not None else run(code, arguments).state_dict())
 

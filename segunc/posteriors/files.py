@@ -53,9 +53,7 @@ def wrap(
     """
     options: dict[str, Any] = {"arguments": dict(arguments or {}), "stride": 1}
     if factory:
-        code = find_code(factory)
-        agree(code)
-        options["code_sha256"] = code.sha256
+        agree(find_code(factory))
     names, colours = tuple(classes), tuple(palette)
     description = NetworkDescription(factory, "", names, colours, options, mean, std, inference_size, kind="python")
     network = SegmentationNetwork(module, description, stride=1).eval()

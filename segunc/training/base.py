@@ -146,10 +146,10 @@ class TrainingProgress(Callback):
             self._show.flush()
 
     def on_train_end(self, *_: Any) -> None:
-        self._show.close()
+        self._show.flush()
 
     def on_exception(self, *_: Any) -> None:
-        self._show.close()
+        self._show.flush()
 
     def _count(self, trainer: L.Trainer) -> None:
         self._next = time.monotonic() + 1.0

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
-import json
 import re
-import textwrap
 from collections.abc import Mapping
-from dataclasses import MISSING, asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar, get_args, get_type_hints
@@ -23,11 +20,10 @@ from segunc.core.bounds import (
     Seed,
     Settings,
     check_value,
-    meanings,
+    from_plain,
 )
 from segunc.core.errors import InputError, one_line
 from segunc.core.files import read_text, reading
-from segunc.core.plain import from_plain
 from segunc.training.data import OwnData
 from segunc.training.losses import Schedule
 
@@ -191,7 +187,7 @@ def parse_config(
     try:
         values = {} if config is None else _read_file(config)
         check_no_service(values.get("trainer"))
-        sections = _sections(settings, data=data is True)
+        sections = config_sections(settings, data=data is True)
         _override(values, overrides, list(sections.values()))
         if "data" not in values:
             sections.pop("data", None)
@@ -294,40 +290,13 @@ def _read_word(text: str, hint: Any) -> Any:
     return text if str in choices and isinstance(value, int | float) else value
 
 
-def _sections(settings: type[Settings] | None, *, data: bool) -> dict[str, type[Settings]]:
-    """Return the classes of the settings in a configuration, by the field of its kind."""
+def config_sections(settings: type[Settings] | None, *, data: bool) -> dict[str, type[Settings]]:
+    """Return the classes of the settings in a configuration, by the field of its kind; without ``settings`` those of a training."""
     from segunc.data.module import DataConfig
 
     sections: dict[str, type[Settings]] = {"data": DataConfig} if data else {}
     sections |= {"settings": settings} if settings else {"network": NetworkConfig, "optimisation": OptimisationConfig}
     return sections
-
-
-def configuration_help(kind: type[Config], settings: type[Settings] | None, *, data: bool) -> str:
-    """The keys of a configuration, what they mean and their defaults, as signatures and docstrings of the classes that take them say."""
-    lines = ["keys of the configuration, in a YAML file (--config) or as --key VALUE:"]
-    if "trainer" in {f.name for f in fields(kind)}:
-        lines += ["  --trainer.KEY  any argument of lightning.Trainer, e.g. --trainer.max_epochs 3"]
-    for section in _sections(settings, data=data).values():
-        name = section.section
-        about, _, _ = inspect.cleandoc(section.__doc__ or "").partition("\n\n")
-        lines += ["", *textwrap.wrap(_prose(f"{name}: {about}"), 108)]
-        about_keys = meanings(section)
-        for key in fields(section):
-            default = key.default if key.default_factory is MISSING else key.default_factory()
-            text = default if isinstance(default, str) else json.dumps(_plain(default)).replace("null", "none")
-            value = "required" if default is MISSING else f"default {text}"
-            said = _prose(f"{about_keys.get(key.name, ('', ''))[1]} ({value})")
-            lines += [
-                f"  --{name}.{key.name}",
-                *textwrap.wrap(said, 100, initial_indent=" " * 8, subsequent_indent=" " * 8),
-            ]
-    return "\n".join(lines)
-
-
-def _prose(text: str) -> str:
-    """Without what only a page of documentation shows otherwise."""
-    return re.sub(r":\w+:`([^`]*)`|``", r"\1", text).replace(". (", " (").strip()
 
 
 def save_config(config: Config, out: Path, verb: str) -> None:

@@ -51,7 +51,7 @@ def check_no_service(trainer: Any) -> None:
     for name in several(trainer.get("logger")) if isinstance(trainer, Mapping) else ():
         if name != "tensorboard" and isinstance(name, str) and name in NAMED:
             raise InputError(
-                f"the file sends numbers to {name}", hint=f"choose a service as you start: --logger {name}"
+                f"the file sends numbers to {name}", hint=f"choose a service as you start: --trainer.logger {name}"
             )
 
 
@@ -112,4 +112,4 @@ NAMED = {
     "wandb": lambda out: WandbLogger(project="segunc", name=out.name, save_dir=out),
     "mlflow": _mlflow,
 }
-"""What ``--logger`` can name; the services' own environment variables say where to and whether offline."""
+"""What ``--trainer.logger`` can name; the services' own environment variables say where to and whether offline."""

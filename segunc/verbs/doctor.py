@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Literal, Self, cast
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -15,92 +15,75 @@ from torch import Tensor, nn
 
 from segunc.affine.convert import is_converted, revert
 from segunc.affine.draws import AffineLayout
-from segunc.affine.sites import StochasticSite
 from segunc.core.device import describe_device, flushed_denormals, threads
 from segunc.core.errors import InputError
-from segunc.data.images import Image, load_image
+from segunc.data.images import load_image
 from segunc.maps.health import examine
 from segunc.maps.statistics import maps_folders
 from segunc.maps.sums import REPAIR
 from segunc.networks.network import inference_size
-from segunc.options import DoctorOptions, PathLike, takes
+from segunc.options import DoctorOptions, takes
 from segunc.posteriors.abnn import ABNNPosterior
 from segunc.posteriors.files import load_model
 from segunc.posteriors.model import Model
 from segunc.sampling.frames import network_input
 from segunc.sampling.sampler import Sampler
-from segunc.verbs.execution import make_sampler
-from segunc.verbs.predict import predict, recorded_options
+from segunc.toyroads import render_scene
+from segunc.verbs.execution import make_sampler, recorded_options
+from segunc.verbs.predict import predict
 
 IDENTITY_BOUND = 1e-5  # largest difference of logits at alpha = 0, relative to the largest, that is float32 rounding
 DEAD_EPISTEMIC = 1e-6  # mean (share of ln C) below which draws are one network: float32 sums alone give about 1e-8
-DEAD_VARIANCE = 1e-12  # running variance below which a channel gave one constant in training
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(NamedTuple):
     """The outcome of one check."""
 
     check: str  # what was looked at
     status: Literal["ok", "warn", "fail"]  # warn: worth a look; fail: the maps cannot be trusted
     text: str  # what was measured, with its bound
 
-    @classmethod
-    def of(cls, check: str, good: bool, text: str, otherwise: Literal["warn", "fail"] = "warn") -> Self:
-        return cls(check, "ok" if good else otherwise, text)
 
-
-def diagnose(model: Model, sampler: Sampler, image: Image, size: tuple[int, int]) -> list[Finding]:
-    """Run all checks of a Bayesian model, on one clean frame: RGB uint8 ``[H, W, 3]``, seen at (height, width) ``size``."""
-    frame = network_input([image], size).to(sampler.device)
-    findings = []
+def diagnose(model: Model, sampler: Sampler, frame: Tensor) -> Iterator[Finding]:
+    """Run all checks of a Bayesian model on one clean frame, as the network sees it: ``[1, 3, H, W]``."""
     if model.report is not None:
-        findings.append(Finding.of("conversion", not model.report.left, str(model.report)))
+        yield Finding("conversion", "warn" if model.report.left else "ok", str(model.report))
     for index, network in enumerate(model.networks):
         if is_converted(network):
-            part = [_dead_channels(network), _identity(network, frame)]
-            member = f"member {index}: " if len(model.networks) > 1 else ""
-            findings += [replace(finding, check=f"{member}{finding.check}") for finding in part]
-    clean = sampler(frame)
-    report = sampler.report
+            difference, _ = conversion_differences(network, frame)
+            text = f"largest difference {difference:.1e} of the largest logit (bound {IDENTITY_BOUND:.0e})"
+            check = "alpha = 0 is the unconverted network"
+            check = f"member {index}: {check}" if len(model.networks) > 1 else check
+            yield Finding(check, "ok" if difference <= IDENTITY_BOUND else "fail", text)
+    scores, report = sampler(frame).scores, sampler.report
     if report.self_check is not None:
         text = f"largest difference {report.self_check:.1e} of the largest logit"
         text += "" if report.batched else "; draws run one at a time"
-        findings.append(Finding.of("two draws as a batch against one by one", report.batched, text))
+        yield Finding("two draws as a batch against one by one", "ok" if report.batched else "warn", text)
     if report.unreached:
         text = f"{len(report.unreached)} are not, e.g. {report.unreached[0]}: their noise does nothing"
-        findings.append(Finding("sites that are called", "warn", text))
-    epistemic = clean.scores["epistemic"]
-    text = f"mean {float(epistemic.mean()):.2e}, maximum {float(epistemic.max()):.2e}"
-    text += f" (share of ln C; dead below {DEAD_EPISTEMIC:.0e})"
-    findings.append(Finding.of("epistemic above zero", float(epistemic.mean()) > DEAD_EPISTEMIC, text, "fail"))
-    if report.self_check is not None:  # draws without noise are all there are
-        findings.append(_convergence(sampler, frame, clean.scores))
-    return [*findings, _noise(sampler, frame, clean.scores)]
-
-
-def _dead_channels(network: nn.Module) -> Finding:
-    dead = total = 0
-    for module in network.modules():
-        if isinstance(module, StochasticSite):
-            variance = getattr(module, "running_var", None)
-            weight = cast(Tensor, cast(nn.Module, module).weight).detach().flatten()
-            silent = (weight == 0) if variance is None else (weight == 0) | (variance < DEAD_VARIANCE)
-            dead += int(silent.sum())
-            total += weight.numel()
-    share = dead / max(total, 1)
-    text = f"{dead:,} of {total:,} channels ({share:.1%}) have no variance or gamma 0"
-    return Finding.of("dead channels", share <= 0.1, text)
+        yield Finding("normalisation layers that are called", "warn", text)
+    mean, most = float(scores["epistemic"].mean()), float(scores["epistemic"].max())
+    text = f"mean {mean:.2e}, maximum {most:.2e} (share of ln C; dead below {DEAD_EPISTEMIC:.0e})"
+    yield Finding("epistemic above zero", "ok" if mean > DEAD_EPISTEMIC else "fail", text)
+    if report.self_check is None:  # draws without noise are all there are
+        return
+    other = sampler(frame, seed=sampler.seed + 1).scores
+    parts, worst = [], 0.0
+    for name in ("entropy", "epistemic"):
+        rms = float((other[name] - scores[name]).square().mean().sqrt()) / 2**0.5
+        relative = rms / max(float(scores[name].mean()), 1e-12)
+        worst = max(worst, relative)
+        parts.append(f"{name} {rms:.4f} ({relative:.0%} of its mean)")
+    text = f"standard error a pixel at S = {sampler.draws}: {', '.join(parts)}; it falls as 1 / sqrt(S)"
+    yield Finding("convergence with the draws", "ok" if worst < 0.5 else "warn", text)
 
 
 @torch.inference_mode()
 def conversion_differences(network: nn.Module, images: Tensor, alpha: float = 0.1) -> tuple[float, float]:
-    """Measure how exact a converted network is on images ``[N, 3, H, W]``, as largest differences relative to the largest logit.
-
-    Returns:
-        a draw at alpha = 0 against the unconverted network, and two draws at ``alpha`` as a batch against one by one: infinite
-        where the network does not keep the batch outermost.
-    """
+    """Return how exact a converted network is on images ``[N, 3, H, W]``, as largest differences relative to the largest logit: a draw at
+    alpha = 0 against the unconverted network, and two draws at ``alpha`` as a batch against one by one, infinite where the network does
+    not keep the batch outermost."""
     layout = AffineLayout(network)
     plain = copy.deepcopy(network)
     revert(plain)
@@ -124,36 +107,7 @@ def conversion_differences(network: nn.Module, images: Tensor, alpha: float = 0.
     return float(identity), float(batched)
 
 
-def _identity(network: nn.Module, frame: Tensor) -> Finding:
-    difference, _ = conversion_differences(network, frame)
-    text = f"largest difference {difference:.1e} of the largest logit (bound {IDENTITY_BOUND:.0e})"
-    return Finding.of("alpha = 0 is the unconverted network", difference <= IDENTITY_BOUND, text, "fail")
-
-
-def _convergence(sampler: Sampler, frame: Tensor, scores: Mapping[str, Tensor]) -> Finding:
-    """Compare maps with those from other draws of the same number."""
-    other = sampler(frame, seed=sampler.seed + 1).scores
-    parts, worst = [], 0.0
-    for name in ("entropy", "epistemic"):
-        rms = float((other[name] - scores[name]).square().mean().sqrt()) / 2**0.5
-        relative = rms / max(float(scores[name].mean()), 1e-12)
-        worst = max(worst, relative)
-        parts.append(f"{name} {rms:.4f} ({relative:.0%} of its mean)")
-    text = f"standard error a pixel at S = {sampler.draws}: {', '.join(parts)}; it falls as 1 / sqrt(S)"
-    return Finding.of("convergence with the draws", worst < 0.5, text)
-
-
-def _noise(sampler: Sampler, frame: Tensor, scores: Mapping[str, Tensor]) -> Finding:
-    generator = torch.Generator().manual_seed(0)
-    noise = torch.rand(frame.shape, generator=generator).to(frame.device)
-    clean = float(scores["epistemic"].mean())
-    noisy = float(sampler(noise).scores["epistemic"].mean())
-    text = f"mean {noisy:.2e} on uniform noise, {clean:.2e} on the frame"
-    return Finding.of("epistemic higher on noise than on a clean frame", noisy > clean, text)
-
-
-@dataclass(frozen=True)
-class DoctorResult:
+class DoctorResult(NamedTuple):
     """What the checks found."""
 
     about: tuple[str, ...]  # which model and draws, in lines
@@ -175,35 +129,33 @@ def doctor(options: DoctorOptions) -> DoctorResult:
     ('', 'conversion', 'ok')
     """
     if options.maps is not None:
-        return _doctor_maps(options.maps, options.repair)
+        return _doctor_maps(Path(options.maps), options.repair)
     assert options.model is not None
     model = load_model(Path(options.model))
     with flushed_denormals(), threads(options.threads):
         sampler = make_sampler(model, options)
         description = model.network.description
+        network = f"{description.architecture} {description.encoder}, {description.num_classes} classes"
         about = [
-            f"{options.model}: {description.architecture} {description.encoder}, {description.num_classes} classes, "
-            f"{model.posterior.method}",
-            f"base network sha256 {model.sha256}",
+            f"{options.model}: {network}, {model.posterior.method}, base network sha256 {model.sha256}",
             f"calibration: {model.attachments.get('calibration', 'none')}",
         ]
         if not model.bayesian:
             why = "the model is deterministic: one draw, so its epistemic uncertainty is zero everywhere; fine-tune it first"
             return DoctorResult(tuple(about), (), why)
         settings = ", ".join(f"{name} {value}" for name, value in model.posterior.settings().items())
-        about += [
-            f"posterior sha256 {model.posterior_sha256}, {model.posterior.members} members, {settings}",
-            f"{sampler.draws} draws, {sampler.precision}, {describe_device(sampler.device)}",
-        ]
-        image = load_image(Path(options.image)) if options.image else _toy_frame()
+        about += [f"posterior sha256 {model.posterior_sha256}, {model.posterior.members} members, {settings}"]
+        about += [f"{sampler.draws} draws, {sampler.precision}, {describe_device(sampler.device)}"]
+        toy = render_scene(np.random.SeedSequence(0), (256, 512), anomaly=False)
+        image = load_image(Path(options.image)) if options.image else toy.image
         size = inference_size(description, (image.shape[0], image.shape[1]), options.size)
-        findings = diagnose(model, sampler, image, size)
+        findings = list(diagnose(model, sampler, network_input([image], size).to(sampler.device)))
     failed = [finding.check for finding in findings if finding.status == "fail"]
     return DoctorResult(tuple(about), tuple(findings), f"not sound: {'; '.join(failed)}" if failed else "")
 
 
-def _doctor_maps(given: PathLike, repair: bool) -> DoctorResult:
-    folders, findings, damaged = maps_folders(Path(given)), list[Finding](), 0
+def _doctor_maps(root: Path, repair: bool) -> DoctorResult:
+    folders, findings, damaged = maps_folders(root), list[Finding](), 0
     for folder in folders:
         health = examine(folder)
         label = "" if len(folders) == 1 else f"{folder.name}: "
@@ -214,15 +166,9 @@ def _doctor_maps(given: PathLike, repair: bool) -> DoctorResult:
             text = f"{health.amount} were damaged and are made again: {health.examples}"
             findings.append(Finding(f"{label}repair", "ok", text))
             health = examine(folder)
-        text = f"{health.amount} of {health.total} are damaged: {health.examples}"
-        text = f"{health.frames} are what was written" if health.whole else text
-        findings.append(Finding.of(f"{label}finished frames", health.whole, text, "fail"))
-        damaged += 0 if health.whole else health.amount
+        text = f"{health.frames} are what was written"
+        if not health.whole:
+            text, damaged = f"{health.amount} of {health.total} are damaged: {health.examples}", damaged + health.amount
+        findings.append(Finding(f"{label}finished frames", "ok" if health.whole else "fail", text))
     failure = f"{damaged} frames are not what was written; {REPAIR}" if damaged else ""
-    return DoctorResult((str(given),), tuple(findings), failure, "the maps are what was written")
-
-
-def _toy_frame() -> Image:
-    from segunc.toyroads import render_scene
-
-    return render_scene(np.random.SeedSequence(0), (256, 512), anomaly=False).image
+    return DoctorResult((str(root),), tuple(findings), failure, "the maps are what was written")

@@ -1,28 +1,48 @@
-"""How a run computes: its sampler, and how many draws and frames are in a batch. Chosen before its first frame, and recorded."""
+"""How a run computes, chosen before its first frame and recorded: its sampler, how many draws and frames are in a batch, its manifest."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import contextlib
+import os
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, fields
 from functools import cache
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+import torch
 
 from segunc.affine.branches import branches_of
 from segunc.affine.draws import AffineLayout, in_scope
 from segunc.affine.noise import DEFAULT_SCHEME
-from segunc.core.device import choose_precision, resolve_device
-from segunc.core.errors import InputError
-from segunc.frames.source import FrameSource
-from segunc.networks.description import NetworkDescription
+from segunc.core.device import choose_precision, describe_device, flushed_denormals, resolve_device, threads
+from segunc.core.errors import InputError, NoteWarning
+from segunc.core.files import inside
+from segunc.core.progress import ConsoleProgress
+from segunc.data.images import Image
+from segunc.frames.source import Frame, FrameSource, Selection, parse_time
+from segunc.frames.sources import ImageSource, Input, open_source, plan_inputs
+from segunc.maps.folder import OVERLAY
+from segunc.maps.manifest import build_manifest, read_manifest, read_run
+from segunc.maps.pipeline import DrawOverlay, Summary, run_pipeline
+from segunc.maps.shards import Shard, all_shards, iterate_records, parse_shard
+from segunc.maps.statistics import Region
+from segunc.maps.store import Maps, MapsWriter
 from segunc.networks.network import SegmentationNetwork, inference_size
-from segunc.options import PredictOptions, SamplingOptions
+from segunc.options import PredictOptions, SamplingOptions, several
 from segunc.posteriors.abnn import ABNNPosterior
-from segunc.posteriors.model import Model
-from segunc.processing.tiles import Tiling
+from segunc.posteriors.files import load_model
+from segunc.posteriors.model import Model, default_scores
+from segunc.processing.frames import FrameProcess
+from segunc.processing.tiles import NEEDED_SCORE, Tiling
 from segunc.sampling.sampler import Sampler, frames_at_once
-from segunc.scores import DEFAULT_SCORES
+from segunc.scores import DEFAULT_SCORES, SCORES, check_scores, first_shown
 
+MAX_WRITERS = 8
+USUAL_FRAME_RATE = 25.0
+"""Frames per second of a video that does not say its rate."""
 Size = tuple[int, int]
 
 
@@ -38,7 +58,7 @@ def make_sampler(model: Model, options: SamplingOptions, scores: Sequence[str] =
         posterior = posterior.with_alpha(options.alpha)
     model.place(device)
     precision = choose_precision(options.precision, device, model.network)
-    sampler = Sampler(
+    return Sampler(
         model.network,
         posterior if model.bayesian else None,
         draws=options.draws,
@@ -47,11 +67,10 @@ def make_sampler(model: Model, options: SamplingOptions, scores: Sequence[str] =
         scope=options.scope,
         chunk=options.chunk,
         precision=precision,
-        compiled=options.compile == "on",
+        compiled=options.compile,
         scores=scores,
         **model.fitted(scores),
     )
-    return sampler
 
 
 def noise_record(options: SamplingOptions) -> dict[str, Any]:
@@ -60,7 +79,7 @@ def noise_record(options: SamplingOptions) -> dict[str, Any]:
 
 
 def calibration_record(sampler: Sampler) -> dict[str, Any]:
-    """Return what a run records of how probabilities are calibrated: T of the logits, and the calibrator of the mean, if any."""
+    """Return what a run records of its calibration: T of the logits, and the calibrator of the mean, if any."""
     calibrator = sampler.calibrator
     of_mean = {"calibrator": str(calibrator), "calibrator_sha256": calibrator.sha256} if calibrator else {}
     return {"temperature": sampler.temperature, **of_mean}
@@ -70,21 +89,19 @@ def _check_scope(scope: str, model: Model) -> None:
     """Raise InputError for a scope that does not fit the model, before each frame does."""
     drawn = [branch for branch in branches_of(model.network, model.posterior) if branch.stochastic]
     if not model.bayesian or not drawn:
-        kind = f"its method is {model.posterior.method}" if model.bayesian else "it is deterministic"
-        raise InputError(f"--scope {scope} has no effect on this model: {kind}", hint="leave --scope out")
+        message = f"--scope {scope} has no effect on this model: its method is {model.posterior.method}"
+        raise InputError(message, hint="leave --scope out")
     for branch in drawn:
         layout = AffineLayout(branch.network)
         in_scope(scope, layout.dropout_names or layout.names)
 
 
-@dataclass(frozen=True)
-class Execution:
-    """How a run computes, and what a user should know of it."""
+class Execution(NamedTuple):
+    """How a run computes."""
 
     chunk: int  # draws in a batch
     group: int  # frames in a batch
     compiled: bool  # whole chunks of draws over whole groups
-    notes: tuple[str, ...] = ()
 
 
 def choose_execution(
@@ -94,12 +111,9 @@ def choose_execution(
     source: FrameSource,
     recorded: Mapping[str, Any] | None,
 ) -> Execution:
-    """Take what is asked for, else what an earlier run of the same folder recorded, else what suits the first frame.
-
-    The source is the whole input, whatever a shard takes of it; ``recorded`` is the ``run`` part of the manifest of a run that is
-    continued. InputError where no frame can be read.
-    """
-    run, notes, group = recorded or {}, [], options.frames_at_once
+    """Take what is asked for, else what an earlier run of the same folder ``recorded`` in its manifest, else what suits the first frame of
+    the whole input; InputError where no frame can be read."""
+    run, group = recorded or {}, options.frames_at_once
     network = sampler.network
     assert isinstance(network, SegmentationNetwork)
 
@@ -108,28 +122,209 @@ def choose_execution(
         image = next((frame.image for frame in source.frames() if frame.image is not None), None)
         if image is None:
             raise InputError(f"no frame of {source.path} can be read", hint="check the files")
-        return max(input_sizes(network.description, image.shape, options.size, tiling), key=math.prod)
+        frame = image.shape[0], image.shape[1]
+        if tiling is None:
+            return inference_size(network.description, frame, options.size)
+        return max(
+            (rows.end - rows.start, columns.end - columns.start)
+            for rows, columns in tiling.tiles(*(options.size or frame))
+        )
 
-    if tiling is not None or options.redraw:
-        if group not in (None, 1):
-            notes.append("frames with --tile or --redraw are computed one at a time")
+    if tiling is not None or options.redraw:  # frames are computed one at a time
         group = 1
     group = group or run.get("group") or frames_at_once(sampler.device, largest_input(), sampler.draws)
     chunk = options.chunk or run.get("chunk")
-    if chunk is None:
-        chunk = sampler.chunk_for(group, largest_input(), network.description.num_classes)
-    compiled = run.get("compiled", False) if options.compile is None else options.compile == "on"
-    return Execution(chunk, group, compiled, tuple(notes))
+    chunk = chunk or sampler.chunk_for(group, largest_input(), network.description.num_classes)
+    return Execution(chunk, group, options.compile)
 
 
-def input_sizes(
-    description: NetworkDescription, frame: tuple[int, ...], size: Size | None, tiling: Tiling | None
-) -> list[Size]:
-    """Return the (height, width) of all that the network sees of a frame ``[H, W, ...]``: the whole, or each of its tiles.
+class Job(NamedTuple):
+    """A run that is ready to begin: its options, what their texts mean, the model and the opened inputs."""
 
-    Frames are brought to ``size``, or where it is None to the description's (with tiles to the frame's own).
-    """
-    if tiling is None:
-        return [inference_size(description, (frame[0], frame[1]), size)]
-    tiles = tiling.tiles(*(size or frame[:2]))
-    return [(rows.end - rows.start, columns.end - columns.start) for rows, columns in tiles]
+    options: PredictOptions
+    inputs: tuple[Input, ...]
+    sources: tuple[FrameSource, ...]
+    shard: Shard
+    scores: tuple[str, ...]
+    region: Region | None
+    overlay: str | None  # the score
+    tiling: Tiling | None
+    model: Model
+    sampler: Sampler
+
+
+@contextlib.contextmanager
+def open_job(options: PredictOptions) -> Iterator[Job]:
+    """Check all options, then open the inputs and load the model. Meanwhile torch computes on the threads that were asked for."""
+    shard = parse_shard(options.shard) if options.shard else Shard()
+    selection = Selection(options.every, *(parse_time(t) if t else None for t in (options.start, options.end)))
+    region = Region(Path(options.mask)) if options.mask else None
+    inputs = tuple(plan_inputs([str(spec) for spec in several(options.input)], Path(options.out)))
+    if options.tile is None and options.overlap is not None:
+        raise InputError(f"--overlap {options.overlap} without --tile", hint="add --tile HxW")
+    tiling = None
+    if options.tile is not None:
+        tiling = Tiling(options.tile, min(options.tile) // 4 if options.overlap is None else options.overlap)
+    scores = tuple(check_scores(options.scores or default_scores(Path(options.model))))
+    # One number of threads serves all inputs: that of the first that was begun.
+    begun = () if options.overwrite else (read_run(target.out) for target in inputs)
+    recorded = next((run.get("threads") for run in begun if run is not None), None)
+    how: dict[str, Any] = {"selection": selection, "all_images": options.all_images}
+    sources = tuple(open_source(target.spec, out=target.out, **how) for target in inputs)
+    for source in sources:
+        if source.note:
+            warnings.warn(source.note, NoteWarning, stacklevel=2)
+        if isinstance(source, ImageSource):
+            source.depth.bits = options.bits
+        elif options.bits is not None:
+            raise InputError(f"--bits is for 16-bit images, and {source.path} is a video", hint="leave --bits out")
+    model = load_model(Path(options.model))
+    with flushed_denormals(), threads(recorded if options.threads is None else options.threads):
+        sampler = make_sampler(model, options, scores if tiling is None else check_scores([*scores, NEEDED_SCORE]))
+        shown = first_shown(scores) if options.overlay else None
+        yield Job(options, inputs, sources, shard, scores, region, shown, tiling, model, sampler)
+
+
+_NOT_RECORDED = ("input", "out", "verify", "overwrite", "shard", "engine", "workers")
+"""Options of predict that decide no value of a map; the input is recorded by itself."""
+
+
+def _command(options: PredictOptions) -> dict[str, Any]:
+    """Return the options that are not the defaults and decide what the maps of an input are."""
+    asked = {f: getattr(options, f.name) for f in fields(options) if f.name not in _NOT_RECORDED}
+    changed = {f.name: value for f, value in asked.items() if value != f.default}
+    return {name: os.path.abspath(v) if name in ("model", "mask") else v for name, v in changed.items()}
+
+
+def recorded_options(out: Path, manifest: Mapping[str, Any]) -> PredictOptions:
+    """Return what makes the damaged maps of a folder again, from the command that its manifest records; InputError where this version
+    does not know that command."""
+    command, spec = manifest.get("command"), manifest["run"].get("input")
+    options = {f.name for f in fields(PredictOptions)} - set(_NOT_RECORDED)
+    if not (isinstance(command, dict) and isinstance(spec, str) and "model" in command and command.keys() <= options):
+        message = f"the manifest of {out} records no command of this version of segunc"
+        raise InputError(message, hint="run its predict command again with --verify")
+    values: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in command.items()}
+    return PredictOptions(**values, input=spec, out=out, verify=True)
+
+
+class InputResult(NamedTuple):
+    """What became of one input."""
+
+    out: Path  # its maps folder
+    label: str  # how it is called where there are several
+    summary: Summary  # of its frames
+    how: str  # they were computed, in words
+    video: Path | None = None  # of the overlays
+
+
+def predict_input(job: Job, place: int) -> InputResult:
+    """Write the maps of the input at a place, or of a shard of it; frames that fail are in the summary."""
+    options, target, source = job.options, job.inputs[place], job.sources[place]
+    recorded = None if options.overwrite else read_run(target.out)
+    execution = choose_execution(options, job.tiling, job.sampler, source, recorded)
+    sampler = job.sampler.with_execution(chunk=execution.chunk, compiled=execution.compiled)
+    manifest = run_manifest(job, place, execution)
+    overlay = overlay_drawer(job.overlay, manifest) if job.overlay else None
+    again = {"overwrite": options.overwrite, "verify": options.verify}
+    writer = MapsWriter(target.out, manifest, shard=job.shard, region=job.region, **again)
+    process = FrameProcess(sampler, job.scores, size=options.size, tiling=job.tiling, redraw=options.redraw)
+    shown: dict[str, Any] = {"group": execution.group, "writers": writer_threads(sampler.device)}
+    with ConsoleProgress(label=target.label) as show:
+        shown |= {"draw_overlay": overlay, "on_progress": show, "on_note": show.say}
+        summary = run_pipeline(source, process, writer, **shown)
+    if isinstance(source, ImageSource):
+        source.depth.warn(source.path)
+    how = f"{sampler.draws} draws, chunk {execution.chunk}, {sampler.precision}, {describe_device(sampler.device)}"
+    return InputResult(target.out, target.label, summary, how, overlay_video(job, place))
+
+
+def writer_threads(device: torch.device) -> int:
+    """Return how many threads encode and write maps: few beside a network on the CPU's cores, most cores beside one on a GPU."""
+    return 2 if device.type == "cpu" else max(2, min(MAX_WRITERS, (os.cpu_count() or 4) - 2))
+
+
+def run_manifest(job: Job, place: int, execution: Execution) -> dict[str, Any]:
+    """Return the manifest of an input's maps."""
+    options, model, sampler, tiling = job.options, job.model, job.sampler, job.tiling
+    description, calibration = model.network.description, model.attachments.get("calibration")
+    bounds = {score: SCORES[score].threshold for score in SCORES if score in job.scores}
+    thresholds = {score: value for score, value in bounds.items() if value is not None}
+    settings = {
+        **job.sources[place].identity(),
+        "base_sha256": model.sha256,
+        "posterior_sha256": model.posterior_sha256,
+        **calibration_record(sampler),
+        "max_logit_statistics_sha256": None,  # of earlier versions, which recorded their absence
+        **{key: value for fitted in model.used(job.scores) for key, value in fitted.record().items()},
+        "draws": sampler.draws,
+        "seed": sampler.seed,
+        "scheme": sampler.noise.scheme,
+        **noise_record(options),
+        "scope": sampler.scope,
+        "size": None if options.size is None else list(options.size),
+        "tile": None if tiling is None else [*tiling.size, tiling.overlap],
+        "smooth": None,  # earlier versions could average along a video; such a run is not continued
+        "store": "png",
+        "redraw": options.redraw,
+        **({"compact": True} if options.compact else {}),
+        "precision": sampler.precision,
+        "compiled": execution.compiled,
+        "chunk": execution.chunk,
+        "group": execution.group,
+        "threads": torch.get_num_threads(),
+        "device": sampler.device.type,
+        "maps": list(job.scores),
+        "overlay": job.overlay,
+        "component_thresholds": thresholds,
+        "mask_sha256": None if job.region is None else job.region.sha256,
+    }
+    return build_manifest(
+        settings,
+        job.scores,
+        device=describe_device(sampler.device),
+        classes=description.classes,
+        palette=description.palette,
+        source=job.sources[place].describe(),
+        model={
+            "architecture": f"{description.architecture} {description.encoder}",
+            "method": model.posterior.method,
+            "members": model.posterior.members,
+            "parameters": model.posterior.settings(),
+            "provenance": model.record.get("provenance"),
+            "calibration": calibration and asdict(calibration),
+        },
+        component_thresholds=thresholds,
+    ) | {"command": _command(options)}
+
+
+def overlay_drawer(score: str, manifest: dict[str, Any]) -> DrawOverlay:
+    """Return what draws the overlay of a frame, of a score that has a fixed range."""
+    from segunc.gallery.colormap import display_range
+    from segunc.gallery.overlay import Legend, draw_overlay, frame_caption
+
+    if SCORES[score].colours is None:
+        raise InputError(f"--overlay of {score}, which has no fixed range of colours", hint="add entropy to --scores")
+    legend = Legend.of(manifest, score, display_range(score))
+
+    def draw(frame: Frame, maps: Maps) -> Image:
+        caption = frame_caption(frame.name, frame.time)
+        return draw_overlay(cast(Image, frame.image), np.asarray(maps[score]), legend, caption=caption)
+
+    return draw
+
+
+def overlay_video(job: Job, place: int) -> Path | None:
+    """Write ``overlay.webm`` of the overlays of a finished video, each at its time."""
+    from segunc.gallery.video import write_video
+
+    out, source = job.inputs[place].out, job.sources[place]
+    manifest = read_manifest(out) or {}
+    if not job.overlay or source.kind != "video" or manifest.get("status") != "finished":
+        return None
+    records = iterate_records(out, all_shards(manifest))
+    shown = [(inside(out, record["files"][OVERLAY]), record.get("time")) for record in records]
+    if not shown:
+        return None
+    rate = (source.fps or USUAL_FRAME_RATE) / source.selection.every
+    return write_video([path for path, _ in shown], out / f"{OVERLAY}.webm", rate, [time for _, time in shown])

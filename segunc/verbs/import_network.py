@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from segunc.affine.convert import convert
 from segunc.core.errors import InputError
@@ -16,8 +17,7 @@ from segunc.networks.weights import load_foreign, read_state
 from segunc.options import ImportOptions, takes
 
 
-@dataclass(frozen=True)
-class ImportResult:
+class ImportResult(NamedTuple):
     """What was imported."""
 
     out: Path  # the model folder
@@ -48,12 +48,16 @@ def import_network(options: ImportOptions) -> ImportResult:
     if (out / DESCRIPTION).exists():
         raise InputError(f"{out} holds a network already", hint="give another --out")
     state = None if options.weights is None else read_state(Path(options.weights))
-    classes, palette = _classes(options.classes) if options.classes is not None else (None, ())
+    classes, palette = None, tuple[tuple[int, int, int], ...]()
+    if options.classes is not None and "," in options.classes:
+        classes = tuple(name.strip() for name in options.classes.split(","))
+    elif options.classes is not None:
+        labels = label_map(options.classes)
+        classes, palette = labels.classes, labels.palette
     wishes = Wishes(classes, palette, options.mean, options.std, options.size, options.arguments, state, options.trust)
     read = SOURCES[kind](name, wishes)
     provenance = {"imported": f"{kind}:{Path(name).name or name}" if Path(name).exists() else options.source}
-    if options.weights is not None:
-        provenance["weights"] = Path(options.weights).name
+    provenance |= {} if options.weights is None else {"weights": Path(options.weights).name}
     description = replace(read.description, provenance=provenance)
     if options.drop_classes is not None:
         description = description.without([name.strip() for name in options.drop_classes.split(",")])
@@ -65,8 +69,7 @@ def import_network(options: ImportOptions) -> ImportResult:
     notes = load_foreign(network.body, weights, str(options.weights or options.source), options.weights_key)
     network.eval()
     settle_size(network)
-    if note := check_network(network):
-        notes.append(note)
+    notes += filter(None, [check_network(network)])
     network.description = description = replace(description, divisor=network.description.divisor)
     save_network(network, out)
     if description.inference_size is None:
@@ -78,11 +81,3 @@ def import_network(options: ImportOptions) -> ImportResult:
     except InputError as error:
         sites = str(error)
     return ImportResult(out, network.description, sites, tuple(notes))
-
-
-def _classes(text: str) -> tuple[tuple[str, ...], tuple[tuple[int, int, int], ...]]:
-    """Return names and colours of a label map, or names alone."""
-    if "," in text:
-        return tuple(name.strip() for name in text.split(",")), ()
-    classes = label_map(text)
-    return classes.classes, classes.palette

@@ -27,34 +27,27 @@ def label_arguments(
     entry: DatasetEntry | None,
     samples: Callable[[DatasetEntry, Any], Sequence[Sample]] = split_samples,
 ) -> dict[str, Any]:
-    """Return the labels for whatever reads labels of maps, as its keyword arguments.
-
-    These are ``anomaly_labels`` and ``anomaly_encoding``, and of options with class labels ``labels`` and ``label_map``. The labels
-    are the folders that the options name, whose files may be named as the data set's, or with a ``--root`` the files of the
-    ``samples`` that are found there.
-
-    Raises:
-        InputError: both are given, or class labels whose values nothing explains.
-    """
-    layouts, by_class = entry.layouts if entry else (), isinstance(options, ClassTruthOptions)
-    folders = options.anomaly_labels, options.labels if isinstance(options, ClassTruthOptions) else None
+    """Return the labels of maps as keyword arguments of their readers: ``anomaly_labels`` and ``anomaly_encoding``, and of options with
+    class labels ``labels`` and ``label_map``. They are the folders that the options name, whose files may be named as the data set's, or
+    with a ``--root`` the files of its ``samples``. InputError where both are given, or nothing explains the values of class labels."""
+    layouts = entry.layouts if entry else ()
+    by_class = isinstance(options, ClassTruthOptions)
+    folders = [options.anomaly_labels, getattr(options, "labels", None)]
+    anomalies: Labels | None
+    labels: Labels | None
     anomalies, labels = (LabelFolder(Path(folder), layouts) if folder else None for folder in folders)
-    found: tuple[Labels | None, Labels | None] = anomalies, labels
     if options.root:
         if entry is None or any(folders):
             raise InputError("--root goes with --dataset, and without --labels and --anomaly-labels")
         frames = samples(entry, options)
-        found = (
-            {sample.name: sample.anomaly for sample in frames if sample.anomaly is not None} or None,
-            {sample.name: sample.label for sample in frames if sample.label is not None and by_class} or None,
-        )
-        if not any(found):
+        anomalies = {frame.name: frame.anomaly for frame in frames if frame.anomaly is not None} or None
+        labels = {frame.name: frame.label for frame in frames if frame.label is not None and by_class} or None
+        if not (anomalies or labels):
             raise InputError(f"the data set {entry.name} marks no anomalies")
-    if found[1] is not None and (entry is None or entry.labels is None):
+    if labels is not None and (entry is None or entry.labels is None):
         message = "nothing says which values of --labels are which classes"
         raise InputError(message, hint="add --dataset cityscapes, or --label-map CSV")
-    arguments: dict[str, Any] = {"anomaly_labels": found[0], "anomaly_encoding": encoding_of_masks(entry)}
+    arguments: dict[str, Any] = {"anomaly_labels": anomalies, "anomaly_encoding": encoding_of_masks(entry)}
     if by_class:
-        explained = entry.label_map() if found[1] is not None and entry is not None else None
-        arguments |= {"labels": found[1], "label_map": explained}
+        arguments |= {"labels": labels, "label_map": entry.label_map() if labels is not None and entry else None}
     return arguments

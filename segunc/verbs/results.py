@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from segunc.core.errors import InputError
 from segunc.core.files import write_file
@@ -29,8 +29,7 @@ from segunc.scores import first_shown
 from segunc.verbs.labels import label_arguments
 
 
-@dataclass(frozen=True)
-class CompareResult:
+class CompareResult(NamedTuple):
     """Results side by side."""
 
     comparison: Comparison
@@ -49,15 +48,14 @@ def compare(options: CompareOptions) -> CompareResult:
     >>> compared.comparison.columns
     ('entropy', 'epistemic')
     """
-    out = _path(options.out)
-    if out is not None and out.suffix.lower() != ".md":
-        raise InputError(f"--out {out} is no path of a Markdown file", hint="--out table.md")
+    if options.out and Path(options.out).suffix.lower() != ".md":
+        raise InputError(f"--out {options.out} is no path of a Markdown file", hint="--out table.md")
     results = load_results([Path(path) for path in options.results], options.names)
     comparison = compare_results(results, scores=options.scores, keys=options.keys, baseline=options.baseline)
     text = format_comparison(comparison)
-    if out is not None:
-        write_file(out, f"{text}\n".encode())
-    return CompareResult(comparison, text, () if out is None else (out,))
+    if options.out:
+        write_file(Path(options.out), f"{text}\n".encode())
+    return CompareResult(comparison, text, (Path(options.out),) if options.out else ())
 
 
 @takes(ExportOptions)
@@ -73,25 +71,17 @@ def export(options: ExportOptions) -> ExportResult:
     """
     if options.anomaly_only and options.to != "fishyscapes":
         raise InputError(f"--anomaly-only means nothing to --to {options.to}", hint="leave out --anomaly-only")
+    names = {name: getattr(options, name) for name in ("method", "dataset", "anomaly_only")}
     with ConsoleProgress() as show:
-        return export_maps(
-            Path(options.maps),
-            Path(options.out),
-            options.score,
-            options.to,
-            method=options.method,
-            dataset=options.dataset,
-            anomaly_only=options.anomaly_only,
-            on_frame=show.count,
-        )
+        folders = Path(options.maps), Path(options.out)
+        return export_maps(*folders, options.score, options.to, **names, on_frame=show.count)
 
 
-@dataclass(frozen=True)
-class OverlayResult:
+class OverlayResult(NamedTuple):
     """What was drawn."""
 
     pictures: Mapping[Path, Sequence[Path]]  # by their folder, in the order of the frames
-    videos: Mapping[Path, Path] = field(default_factory=dict)  # of these pictures, where one was asked for
+    videos: Mapping[Path, Path]  # of these pictures, where one was asked for
     notes: tuple[str, ...] = ()  # what a user should know
     failure: str = ""  # which frames failed, in one line; empty where none did
 
@@ -117,12 +107,11 @@ def overlay(options: OverlayOptions) -> OverlayResult:
         labels = LabelSources(**label_arguments(options, entry))
         written = write_pictures(maps, out, settings, labels, on_frame=show.count)
     pictures = {out / name: paths for name, paths in written.pictures.items()}
-    times = written.times if options.fps is None else []
-    videos = {
-        folder: write_video(paths, out / f"{folder.name}{video_suffix()}", rate, times)
-        for folder, paths in pictures.items()
-        if rate is not None
-    }
+    videos = {}
+    for folder, paths in pictures.items():
+        if rate is not None:
+            times = written.times if options.fps is None else []
+            videos[folder] = write_video(paths, out / f"{folder.name}{video_suffix()}", rate, times)
     return OverlayResult(pictures, videos, tuple(written.notes), written.failure)
 
 
@@ -131,8 +120,7 @@ def _shared_fields(settings: type, options: Any) -> dict[str, Any]:
     return {each.name: getattr(options, each.name) for each in fields(settings)}
 
 
-@dataclass(frozen=True)
-class ReviewResult:
+class ReviewResult(NamedTuple):
     """A page, or verdicts that were read back."""
 
     page: Path | None = None  # to open in a browser
@@ -161,9 +149,8 @@ def review(options: ReviewOptions) -> ReviewResult:
     with ConsoleProgress() as show:
         labels = LabelSources(**label_arguments(options, entry))
         page = write_review(Path(options.maps), Path(options.out), settings, labels, show.count)
-    record = page_of(Path(options.out)) or {}
-    failure, problems = "", record.get("problems", {})
-    if problems:
+    record, failure = page_of(Path(options.out)) or {}, ""
+    if problems := record.get("problems"):
         frame, (first, *_) = next(iter(problems.items()))
         failure = f"{len(problems)} of {record['frames']} frames could not be shown whole, first {frame} ({first})"
         failure += "; the page shows the rest, and says so of each"
@@ -184,12 +171,7 @@ def _import(paths: Sequence[Path], options: ReviewOptions) -> ReviewResult:
     return ReviewResult(verdicts=table, path=write_verdicts(out, run, verdicts))
 
 
-def _path(path: str | Path | None) -> Path | None:
-    return Path(path) if path else None
-
-
-@dataclass(frozen=True)
-class SummaryResult:
+class SummaryResult(NamedTuple):
     """Moments, the worst first."""
 
     moments: tuple[Moment, ...]  # by ``statistic``
@@ -214,11 +196,9 @@ def summary(options: SummaryOptions) -> SummaryResult:
     """
     folders = maps_folders(Path(options.maps))
     manifests = {folder: read_manifest(folder) or {} for folder in folders}
-    notes = [
-        f"{folder} is not finished (status {manifest.get('status', 'unknown')}); the list is of what is there"
-        for folder, manifest in manifests.items()
-        if manifest.get("status") != "finished"
-    ]
+    states = {folder: manifest.get("status", "unknown") for folder, manifest in manifests.items()}
+    unfinished = [folder for folder, state in states.items() if state != "finished"]
+    notes = [f"{f} is not finished (status {states[f]}); the list is of what is there" for f in unfinished]
     shared = set.intersection(*(set(manifest.get("maps", {})) - {PREDICTION} for manifest in manifests.values()))
     score = options.score or first_shown(sorted(shared) or ["entropy"])
     label_score = options.label_score or ("epistemic" if "epistemic" in shared else score)
@@ -231,23 +211,16 @@ def summary(options: SummaryOptions) -> SummaryResult:
         raise InputError(f"{options.maps} holds no finished frame", hint="let the prediction finish one first")
     untimed = [moment.name for moment in moments if moment.time is None]
     if untimed:
-        notes.append(
-            f"no time is recorded of {untimed[0]}, so neighbours may be listed; --fps gives images their times"
-        )
+        notes += [f"no time is recorded of {untimed[0]}, so neighbours may be listed; --fps gives images their times"]
     by, label_by = f"{score}.{options.statistic}", f"{label_score}.mean"
-    out = _path(options.out)
-    if out is not None:
-        write_moments(out, {"moments": (by, moments), "label": (label_by, label)})
+    if options.out:
+        write_moments(Path(options.out), {"moments": (by, moments), "label": (label_by, label)})
     words = f"at least {options.apart:g} s apart" if len(untimed) < len(moments) else ""
-    failure = _lost_frames(manifests)
-    return SummaryResult(tuple(moments), by, tuple(label), label_by, words, tuple(notes), out, failure)
-
-
-def _lost_frames(manifests: Mapping[Path, Mapping[str, Any]]) -> str:
-    """Say how many frames failed when they were predicted, and which first; empty where none did."""
     lost = [(folder, failure) for folder, manifest in manifests.items() for failure in manifest.get("failed", [])]
-    if not lost:
-        return ""
-    folder, first = lost[0]
-    which = f"first {first['name']} of {folder} ({first['reason']})"
-    return f"{len(lost)} frames have no maps and are in no list, {which}; the same predict tries them again"
+    failure = ""
+    if lost:
+        folder, first = lost[0]
+        which = f"first {first['name']} of {folder} ({first['reason']})"
+        failure = f"{len(lost)} frames have no maps and are in no list, {which}; the same predict tries them again"
+    out = Path(options.out) if options.out else None
+    return SummaryResult(tuple(moments), by, tuple(label), label_by, words, tuple(notes), out, failure)

@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from segunc.core.bounds import Settings
 from segunc.core.errors import InputError
-from segunc.options import FinetuneOptions, TrainingOptions, TrainOptions, several, takes
+from segunc.options import FinetuneOptions, Overrules, TrainOptions, several, takes
 from segunc.posteriors.methods import METHODS
 
 
-@dataclass(frozen=True)
-class TrainedNetwork:
-    """One network. ``measured``: epochs, steps, seconds and val_miou (None where it was not measured); 0 epochs where weights
-    were taken over."""
+class TrainedNetwork(NamedTuple):
+    """One network: its model folder, and the epochs (0 where weights were taken over), steps, seconds and val_miou, which may be None."""
 
-    path: Path  # its model folder
+    path: Path
     measured: Mapping[str, Any]
 
 
-@dataclass(frozen=True)
-class TrainResult:
+class TrainResult(NamedTuple):
     """What was trained."""
 
     out: Path  # the model folder, or the folder of one for each seed
@@ -31,10 +28,8 @@ class TrainResult:
 
 
 @takes(TrainOptions)
-def train(options: TrainOptions, on_network: Callable[[TrainedNetwork], None] | None = None) -> TrainResult:
+def train(options: TrainOptions) -> TrainResult:
     """Train the network of a configuration, once or for several seeds, and write its model folder.
-
-    ``on_network`` hears of each network as it is finished.
 
     Raises:
         InputError: the configuration, the data and the output folder do not fit together.
@@ -52,22 +47,15 @@ def train(options: TrainOptions, on_network: Callable[[TrainedNetwork], None] | 
     quiet_lightning()
     out = Path(options.out)
     resolve_device(options.device)
-    config = parse_config(TrainConfig, Path(options.config), _words(options))
-    networks = []
-    trained = (
-        [(out, train_network(config, out, device=options.device)[1])]
-        if options.seeds is None
-        else train_members(config, options.seeds, out, device=options.device)
-    )
-    for folder, measured in trained:
-        networks.append(TrainedNetwork(folder, measured))
-        if on_network is not None:
-            on_network(networks[-1])
-    return TrainResult(out, tuple(networks))
+    config = parse_config(TrainConfig, Path(options.config), _words(options.settings))
+    if options.seeds is None:
+        trained: Iterable[tuple[Path, Any]] = [(out, train_network(config, out, device=options.device)[1])]
+    else:
+        trained = train_members(config, options.seeds, out, device=options.device)
+    return TrainResult(out, tuple(TrainedNetwork(*network) for network in trained))
 
 
-@dataclass(frozen=True)
-class FinetuneResult:
+class FinetuneResult(NamedTuple):
     """What was made."""
 
     out: Path  # the model folder
@@ -93,7 +81,7 @@ def finetune(options: FinetuneOptions, say: Callable[[str], None] | None = None)
 
     say = say or (lambda line: None)
     resolve_device(options.device)  # before any work
-    method, out, overrides = METHODS[options.method], Path(options.out), _words(options)
+    method, out, overrides = METHODS[options.method], Path(options.out), _words(options.settings)
     bases = [Path(base) for base in several(options.base)]
     file, loaders = Path(options.config) if options.config else None, options.data
     if method.several:
@@ -119,25 +107,19 @@ def finetune(options: FinetuneOptions, say: Callable[[str], None] | None = None)
     return FinetuneResult(out, method.fit(bases[0], config, out, device=options.device, say=say))
 
 
-def keys_help(method: str | None) -> str:
-    """Return the keys of a configuration for ``--help``: of a method, or None for those of ``train``."""
-    from segunc.training.config import FinetuneConfig, FitConfig, TrainConfig, configuration_help
+def settings_of(method: str | None) -> list[type[Settings]]:
+    """Return the classes of the settings in a configuration of a method, or where that is None of ``train``."""
+    from segunc.training.config import config_sections
 
     if method is None:
-        return configuration_help(TrainConfig, None, data=True)
+        return [*config_sections(None, data=True).values()]
     entry = METHODS[method]
-    if entry.config is None:
-        return f"method {method} has no configuration"
-    others = "|".join(name for name in METHODS if name != method)
-    kind = FitConfig if entry.finished else FinetuneConfig
-    keys = configuration_help(kind, entry.config, data=entry.data or not entry.finished)
-    return f"{keys}\n\nkeys of another method: segunc finetune --method {others} --help"
+    sections = config_sections(entry.config, data=entry.data or not entry.finished) if entry.config else {}
+    return [*sections.values()]
 
 
-def _words(options: TrainingOptions) -> list[str]:
-    """Return the settings as the command line has them: ``--key.subkey=VALUE``."""
-    settings = options.settings
+def _words(settings: Overrules) -> list[str]:
+    """Return settings as the command line has them: ``--key.subkey=VALUE``."""
     if isinstance(settings, Mapping):
-        settings = [f"--{key}={v if isinstance(v, str) else json.dumps(v)}" for key, v in settings.items()]
-    further = {"data.labels": options.label_map, "trainer.logger": options.logger}
-    return [*(f"--{key}={value}" for key, value in further.items() if value), *settings]
+        return [f"--{key}={v if isinstance(v, str) else json.dumps(v)}" for key, v in settings.items()]
+    return [*settings]

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import doctest
 import json
 import os
 import re
 import subprocess
 import sys
-from dataclasses import fields
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+import torchvision
 
+import segunc
+from segunc import options
 from segunc.cli import run
-from segunc.cli.main import FUNCTIONS, VERBS, build_parser, main, options_of
-from segunc.core.bounds import meanings
-from segunc.options import GROUPS, DemoOptions
+from segunc.cli.main import VERBS, build_parser, main
+from segunc.cli.run import FUNCTIONS
+from segunc.options import DemoOptions
 from segunc.verbs.demo import SHOWN
 from tests.conftest import Job
 
@@ -27,31 +30,20 @@ KEPT = "what is finished is kept, and the same command"
 
 def test_the_module_is_the_command() -> None:
     command = [sys.executable, "-m", "segunc", "--help"]
-    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True)
-    assert done.stderr == ""
-    assert all(f"\n    {verb} " in done.stdout for verb in VERBS)
+    shown = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout
+    assert all(f"\n    {verb} " in shown for verb in VERBS)
 
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_has_help_with_an_example_that_parses(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         main([verb, "--help"])
-    assert end.value.code == 0
     text = capsys.readouterr().out
-    shown = text[text.index("example:") :].partition("\nkeys of the configuration")[0]
-    examples = [line.strip() for line in shown.splitlines()[1:] if line.strip()]
-    assert examples
-    for example in examples:
-        words = example.split()
-        assert words[:2] == ["segunc", verb]
-        known, rest = build_parser().parse_known_args(words[1:])
-        assert known.verb == verb
-        assert not rest or verb in ("train", "finetune")
-
-
-def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--version"]) == 0
-    assert capsys.readouterr().out == f"segunc {version('segunc')}\n"
+    example = re.findall(r"^  segunc (.*)$", text, re.MULTILINE)[-1].split()
+    known, rest = build_parser().parse_known_args(example)
+    assert (end.value.code, known.verb, example[0]) == (0, verb, verb)
+    assert not rest or verb in ("train", "finetune")
+    assert ("--data.root" in text.partition("keys of the configuration")[2]) == (verb in ("train", "finetune"))
 
 
 def test_the_demo_shows_commands_that_parse(
@@ -59,11 +51,11 @@ def test_the_demo_shows_commands_that_parse(
 ) -> None:
     """Without their work, which takes minutes."""
     monkeypatch.setattr("segunc.toyroads.generate_toy", lambda *args, **settings: None)
-    for verb in ("train", "finetune", "doctor", "predict", "evaluate", "review"):
-        monkeypatch.setattr(run, verb, lambda options: None)
     scores = {name: {"pooled": {"auroc": 0.5}} for name in SHOWN}
     (tmp_path / "anomaly.json").write_text(json.dumps({"scores": scores}))
-    run.demo(DemoOptions(out=tmp_path))
+    shown = run.run
+    monkeypatch.setattr(run, "run", lambda verb, options: None)
+    shown("demo", DemoOptions(out=tmp_path))
     commands = re.findall(r"^\$ segunc (.*)$", capsys.readouterr().out, re.MULTILINE)
     assert len(commands) == 12
     for command in commands:
@@ -71,28 +63,18 @@ def test_the_demo_shows_commands_that_parse(
         assert not rest or known.verb in ("train", "finetune")
 
 
-def test_every_option_stands_under_one_title_of_the_help() -> None:
-    names = [name for group in GROUPS.values() for name in group.split()]
-    assert len(set(names)) == len(names)
-    asked = {name for verb in VERBS for name in meanings(options_of(verb))}
-    assert asked - {field.name for verb in VERBS for field in fields(options_of(verb))} == set()
-    assert asked == set(names)
-
-
 @pytest.mark.parametrize("verb", ["predict", "train", "import", "summary"])
 def test_ctrl_c_is_one_line_and_130(
     verb: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def interrupted(options: Any) -> None:
+    def interrupted(verb: str, options: Any) -> None:
         raise KeyboardInterrupt
 
-    example = VERBS[verb].splitlines()[0].split()
-    monkeypatch.setattr(run, FUNCTIONS.get(verb, verb), interrupted)
+    monkeypatch.setattr("segunc.cli.main.run", interrupted)
     monkeypatch.setattr("segunc.cli.main.check_options", lambda options: None)  # the paths of the example are not here
-    assert main(example[1:]) == 130
-    error = capsys.readouterr().err
+    assert main([verb, *VERBS[verb].split()]) == 130
     goes_on = "goes on from there" if verb in ("demo", "train", "finetune", "predict") else "begins again"
-    assert error == f"segunc {verb}: interrupted; what is finished is kept, and the same command {goes_on}\n"
+    assert capsys.readouterr().err == f"segunc {verb}: interrupted; {KEPT} {goes_on}\n"
 
 
 TRAINING = {"lightning", "torchmetrics", "albumentations"}
@@ -108,23 +90,22 @@ def imported_by(code: str) -> set[str]:
     return set(filter(None, done.stderr.splitlines()[-1].split("|")))
 
 
-@pytest.mark.parametrize("words", [["--help"], ["predict", "--help"], ["--version"], ["predict", "--size", "x"]])
-def test_help_version_and_usage_errors_import_nothing_heavy(words: list[str]) -> None:
-    assert imported_by(RUN.format(words)) == set()
+CODES = [RUN.format(words) for words in (["--help"], ["predict", "--help"], ["predict", "--size", "x"])]
 
 
-def test_the_package_and_the_options_import_nothing_heavy() -> None:
-    assert imported_by("import segunc\nsegunc.PredictOptions('model', 'input', 'out')") == set()
+@pytest.mark.parametrize("code", [*CODES, "from segunc.options import PredictOptions\nPredictOptions('m', 'i', 'o')"])
+def test_help_usage_errors_and_the_options_import_nothing_heavy(code: str) -> None:
+    assert imported_by(code) == set()
     assert imported_by("import numpy") == {"numpy"}  # the probe can see
 
 
 def test_prediction_loads_nothing_of_a_training(finetuned: Job, tmp_path: Path) -> None:
     frame = next(finetuned.frames.rglob("*.png"))
-    words = ["predict", "--model", finetuned.abnn, "--input", frame, "--out", tmp_path / "maps", "--draws", 2]
-    found = imported_by(RUN.format([str(word) for word in [*words, "--device", "cpu"]]))
+    words = f"predict --model {finetuned.abnn} --input {frame} --out {tmp_path / 'maps'} --draws 2 --device cpu"
+    imported = imported_by(RUN.format(words.split()))
     assert (tmp_path / "maps" / "frames.jsonl").exists()
-    assert "torch" in found
-    assert not found & TRAINING
+    assert "torch" in imported
+    assert not imported & TRAINING
 
 
 @pytest.mark.parametrize(
@@ -145,11 +126,9 @@ def test_what_no_verb_can_use_is_one_line(
     for name, place in places.items():
         line = line.replace(name, str(place))
     device, before = os.stat("/dev/null"), {path.name: path.lstat() for path in tmp_path.iterdir()}
-    words = line.split(" ")
-    assert main(words) == 2
+    assert main(line.split(" ")) == 2
     (message,) = capsys.readouterr().err.splitlines()
-    assert message.startswith(f"segunc {words[0]}: ")
-    assert said.format(words[-1]) in message
+    assert said.format(line.split(" ")[-1]) in message
     assert os.path.samestat(os.stat("/dev/null"), device)
     assert {path.name: path.lstat() for path in tmp_path.iterdir()} == before
 
@@ -159,38 +138,112 @@ def test_a_reader_that_leaves_is_no_failure(tmp_path: Path) -> None:
     (tmp_path / "a.json").touch()
     reading, writing = os.pipe()
     os.close(reading)
-    code = "import sys, segunc.cli.run as run; from segunc.cli.main import entry; run.compare = lambda options: print('x' * 99); entry()"
+    code = "import segunc.cli.main as main; main.run = lambda verb, options: print('x' * 99); main.entry()"
     command = [sys.executable, "-c", code, "compare", "a.json"]
     done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, check=False, cwd=tmp_path)
     os.close(writing)
     assert (done.returncode, done.stderr) == (141, "")
 
 
+FULL, READ_ONLY = OSError(28, "No space left on device", "out/a.png"), OSError(30, "Read-only file system")
+NO_MEMORY = OSError(12, "Cannot allocate memory")
+
+
 @pytest.mark.parametrize(
     ("verb", "error", "said"),
     [
-        (
-            "summary",
-            OSError(28, "No space left on device", "out/a.png"),
-            f"out/a.png: No space left on device; {KEPT} begins again",
-        ),
-        ("predict", OSError(30, "Read-only file system"), f"Read-only file system; {KEPT} goes on from there"),
-        (
-            "summary",
-            OSError(12, "Cannot allocate memory"),
-            "not enough memory: OSError: [Errno 12] Cannot allocate memory",
-        ),
+        ("summary", FULL, f"out/a.png: No space left on device; {KEPT} begins again"),
+        ("predict", READ_ONLY, f"Read-only file system; {KEPT} goes on from there"),
+        ("summary", NO_MEMORY, "not enough memory: OSError: [Errno 12] Cannot allocate memory"),
         ("summary", KeyError("place"), "KeyError: 'place'"),
     ],
 )
 def test_what_the_system_refuses_is_said_in_its_words(
     verb: str, error: Exception, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def fail(_: object) -> None:
+    def fail(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr(run, verb, fail)
+    monkeypatch.setattr("segunc.cli.main.run", fail)
     monkeypatch.setattr("segunc.cli.main.check_options", lambda options: None)
     words = {"summary": ["--maps", "maps"], "predict": ["--model", "m", "--input", "in", "--out", "out"]}[verb]
     assert main([verb, *words]) == 1
     assert capsys.readouterr().err == f"segunc {verb}: {said} (--debug shows where)\n"
+
+
+LINES = [
+    "predict --model nowhere --input FOLDER --out o",
+    "predict --model FOLDER --input nowhere/*.png nowhere --out o",
+    "predict --model FOLDER --input FOLDER --out o --device nowhere",
+    "evaluate --model FOLDER --dataset toy --root nowhere --out o",
+    "train --config nowhere --out o",
+    "finetune --base nowhere --out o",
+    "finetune --base FOLDER --out o --method nowhere",
+    "doctor --model FOLDER --image nowhere",
+    "import smp:x --out o --weights nowhere",
+    "summary --maps FILE",
+    "overlay --maps nowhere --out o --panel --anomaly-labels nowhere",
+    "compare nowhere",
+]
+TYPED = """
+import contextlib, io, json, sys
+from segunc.cli.main import main
+results = {}
+for line in json.loads(sys.stdin.read()):
+    with contextlib.redirect_stderr(io.StringIO()) as said:
+        try:
+            code = main(line.split())
+        except SystemExit as end:
+            code = end.code
+    results[line] = code, said.getvalue(), [name for name in ("torch", "lightning") if name in sys.modules]
+print(json.dumps(results))
+"""
+
+
+def test_a_path_that_is_not_there_is_said_before_torch_is_imported(tmp_path: Path) -> None:
+    (tmp_path / "FOLDER").mkdir()
+    (tmp_path / "FILE").touch()
+    command = [sys.executable, "-c", TYPED]
+    done = subprocess.run(command, input=json.dumps(LINES), cwd=tmp_path, capture_output=True, text=True, check=True)
+    for line, (code, said, imported) in json.loads(done.stdout).items():
+        assert (code, imported, len(said.splitlines())) == (2, [], 1), line
+        assert ("nowhere" if "nowhere" in line else "FILE is no folder") in said
+    assert not (tmp_path / "o").exists()
+
+
+# The demo takes minutes; `make demo` runs it.
+EXAMPLES = [FUNCTIONS.get(verb, verb) for verb in VERBS if verb != "demo"]
+
+
+@pytest.mark.parametrize("verb", EXAMPLES)
+def test_the_example_of_a_verb_runs(verb: str, predicted: Job, tmp_path: Path) -> None:
+    frames = tmp_path / "frames"
+    frames.mkdir()
+    for path in sorted(predicted.frames.rglob("*.png"))[:2]:
+        (frames / path.name).write_bytes(path.read_bytes())
+    known = {
+        **{name: getattr(options, name) for name in dir(options) if name.endswith("Options")},
+        verb: getattr(segunc, verb),
+        "segunc": segunc,
+        "folder": tmp_path,
+        "frames": frames,
+        "data": predicted.data,
+        "base": predicted.base,
+        "abnn": predicted.abnn,
+        "maps": predicted.maps,
+        "train_config": predicted.train_config,
+        "finetune_config": predicted.finetune_config,
+    }
+    if verb == "import_network":
+        known["weights"] = tmp_path / "lraspp.pth"
+        network = torchvision.models.get_model("lraspp_mobilenet_v3_large", weights_backbone=None, num_classes=19)
+        torch.save(network.state_dict(), known["weights"])
+    if verb == "compare":
+        labels, out = predicted.masks, tmp_path / "metrics.json"
+        known["metrics"] = segunc.evaluate(predicted.maps, anomaly_labels=labels, out=out, replicates=0).path
+    example = doctest.DocTestFinder().find(known[verb], verb, globs=known)[0]
+    assert example.examples
+    runner = doctest.DocTestRunner(verbose=False)
+    said: list[str] = []
+    runner.run(example, out=said.append)
+    assert runner.summarize(verbose=False).failed == 0, "".join(said)

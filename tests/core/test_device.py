@@ -18,34 +18,25 @@ from segunc.training.base import trainer_settings
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 
 
-class Blocks(nn.Sequential):
-    """3 x 3 from 3 to 16 channels, then so many depthwise 3 x 3 each followed by a 1 x 1; statistics and dropout besides."""
-
-    def __init__(self, depthwise: int) -> None:
-        pairs = (
-            layer
-            for _ in range(depthwise)
-            for layer in (nn.Conv2d(16, 16, 3, padding=1, groups=16), nn.Conv2d(16, 16, 1))
-        )
-        super().__init__(nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.Dropout(0.5), *pairs)
+def blocks(depthwise: int) -> nn.Sequential:
+    """3 x 3 from 3 to 16 channels, then so many depthwise 3 x 3 each followed by a 1 x 1."""
+    pairs = [(nn.Conv2d(16, 16, 3, padding=1, groups=16), nn.Conv2d(16, 16, 1)) for _ in range(depthwise)]
+    return nn.Sequential(
+        nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), *(layer for pair in pairs for layer in pair)
+    )
 
 
-def test_the_share_is_that_of_the_multiply_adds() -> None:
-    assert depthwise_share(Blocks(0)) == 0
+def test_the_share_is_that_of_the_multiply_adds_and_the_network_stays_as_it_is() -> None:
+    network = blocks(2).train()
+    before = {name: value.clone() for name, value in network.state_dict().items()}
     # For each pixel 3 * 9 * 16 in the first layer, then 9 * 16 and 16 * 16 in each pair.
-    assert depthwise_share(Blocks(2)) == pytest.approx(2 * 144 / (432 + 2 * (144 + 256)))
+    assert depthwise_share(network) == pytest.approx(2 * 144 / (432 + 2 * (144 + 256)))
+    assert all(module.training and not module._forward_hooks for module in network.modules())
+    assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
+    assert depthwise_share(blocks(0)) == 0
     halved = nn.Sequential(nn.Conv2d(3, 8, 2, stride=2), nn.Conv2d(8, 16, 1, groups=8), nn.Conv2d(16, 4, 1, groups=2))
     assert depthwise_share(halved) == pytest.approx(16 / (96 + 16 + 32))  # groups alone are no depthwise
     assert depthwise_share(nn.Sequential(nn.Conv2d(3, 1, 1), nn.Conv2d(1, 4, 3))) == 0  # one channel in is a plain one
-
-
-def test_looking_at_a_network_leaves_it_as_it_is() -> None:
-    network = Blocks(1).train()
-    before = {name: value.clone() for name, value in network.state_dict().items()}
-    depthwise_share(network)
-    assert all(module.training for module in network.modules())
-    assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
-    assert not any(module._forward_hooks for module in network.modules())
 
 
 @pytest.mark.parametrize("capable", [True, False])
@@ -56,13 +47,13 @@ def test_auto_is_bfloat16_where_hardware_and_network_allow_it(
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: capable)
     expected = "bfloat16" if capable else "float32"
-    assert choose_precision("auto", CPU, Blocks(0)) == choose_precision("auto", CUDA, Blocks(2)) == expected
-    assert choose_precision("auto", CPU, Blocks(2)) == "float32"
+    assert choose_precision("auto", CPU, blocks(0)) == choose_precision("auto", CUDA, blocks(2)) == expected
+    assert choose_precision("auto", CPU, blocks(2)) == "float32"
     for asked in ("float32", "bfloat16"):
-        assert choose_precision(asked, CPU, Blocks(2)) == choose_precision(asked, CUDA, Blocks(0)) == asked
-    assert trainer_settings({}, tmp_path, "cpu", Blocks(2))["precision"] == "32-true"
-    assert trainer_settings({}, tmp_path, "cpu", Blocks(0))["precision"] == ("bf16-mixed" if capable else "32-true")
-    assert trainer_settings({"precision": "bf16-mixed"}, tmp_path, "cpu", Blocks(2))["precision"] == "bf16-mixed"
+        assert choose_precision(asked, CPU, blocks(2)) == choose_precision(asked, CUDA, blocks(0)) == asked
+    assert trainer_settings({}, tmp_path, "cpu", blocks(2))["precision"] == "32-true"
+    assert trainer_settings({}, tmp_path, "cpu", blocks(0))["precision"] == ("bf16-mixed" if capable else "32-true")
+    assert trainer_settings({"precision": "bf16-mixed"}, tmp_path, "cpu", blocks(2))["precision"] == "bf16-mixed"
 
 
 @pytest.mark.parametrize("text", ["gpu", "cuda:x", "cuda:999", ""])
@@ -75,10 +66,7 @@ def test_what_is_no_device_here_is_refused(text: str) -> None:
 def test_a_number_of_threads_that_would_end_the_process_is_refused(count: Any) -> None:
     """It may come from a manifest."""
     before = torch.get_num_threads()
-    with (
-        pytest.raises(InputError, match=r"`threads` .* of at least 1 and at most 1024"),
-        threads(count),
-    ):
+    with pytest.raises(InputError, match=r"`threads` .* of at least 1 and at most 1024"), threads(count):
         pass
     assert torch.get_num_threads() == before
 

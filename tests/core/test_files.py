@@ -1,10 +1,14 @@
-"""What a file says is believed in no more than its bytes can hold, and what is written does no harm where it is opened."""
+"""One function opens files from outside, and what they say is believed in no more than they hold; what is written does no harm."""
 
 from __future__ import annotations
 
+import ast
+import fcntl
 import io
 import os
+import socket
 import struct
+import threading
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -13,31 +17,29 @@ from typing import Any
 import numpy as np
 import pytest
 
+import segunc
 from segunc.core.errors import InputError
 from segunc.core.files import (
-    check_place,
+    Lock,
     csv_text,
+    open_file,
     own_folder,
     parse_json,
     read_array,
     read_arrays,
+    read_bytes,
     read_json,
+    read_rows,
+    user_folder,
     write_json,
 )
+from segunc.data.labels import read_label_map
+from segunc.training.config import TrainConfig, parse_config
+
+NO_JSON = [b"", b"{", b"\xff", b'{"a":' * 100_000, b"[NaN]", b'["\\uD800"]']
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        b"",
-        b"{",
-        b"\xff",
-        b'{"a":' * 100_000,
-        b"[NaN]",
-        b'["\\uD800"]',
-    ],
-    ids=lambda text: ascii(text[:9]),
-)
+@pytest.mark.parametrize("text", NO_JSON, ids=lambda text: ascii(text[:9]))
 def test_what_is_no_json_is_one_line(tmp_path: Path, text: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
         parse_json(text)
@@ -88,12 +90,8 @@ def test_an_array_holds_what_its_header_claims(name: str) -> None:
 
 
 def test_good_arrays_come_back() -> None:
-    for array in (
-        np.arange(12, dtype=np.float16).reshape(3, 4),
-        np.array("é"),
-        np.zeros((0, 5)),
-        np.asfortranarray(np.eye(3)),
-    ):
+    halves = np.arange(12, dtype=np.float16).reshape(3, 4)
+    for array in (halves, np.array("é"), np.zeros((0, 5)), np.asfortranarray(np.eye(3))):
         assert np.array_equal(read_array(stored(array)), array)
         assert np.array_equal(read_arrays(zipped(a=stored(array)), 2**20)["a"], array)
 
@@ -121,12 +119,8 @@ def test_a_cell_is_no_formula_and_a_number_stays() -> None:
     assert csv_text([numbers]) == "-1.5,-1.5,+3,-inf,,0,a=b,1-2,',-1e-9\n"
 
 
-def _fifo(path: Path) -> None:
-    os.mkfifo(path)
-
-
 @pytest.mark.parametrize(
-    "make", [_fifo, Path.mkdir, lambda path: path.symlink_to("/dev/null"), lambda path: path.symlink_to(path)]
+    "make", [os.mkfifo, Path.mkdir, lambda path: path.symlink_to("/dev/null"), lambda path: path.symlink_to(path)]
 )
 def test_a_result_takes_the_place_of_a_file_alone(tmp_path: Path, make: Callable[[Path], Any]) -> None:
     place = tmp_path / "out.json"
@@ -136,17 +130,6 @@ def test_a_result_takes_the_place_of_a_file_alone(tmp_path: Path, make: Callable
         write_json(place, {})
     assert os.path.samestat(place.lstat(), before)
     assert [path.name for path in tmp_path.iterdir()] == ["out.json"]
-
-
-def test_a_place_below_a_file_is_none(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    for path, folder in (("file/x/y.json", False), ("file", True), ("x" * 300, False)):
-        with pytest.raises(InputError) as error:
-            check_place(tmp_path / path, folder=folder)
-        assert "\n" not in str(error.value)
-    check_place(tmp_path / "file")
-    check_place(tmp_path, folder=True)
-    check_place(tmp_path / "new/er/x.json")
 
 
 def test_a_folder_is_own_where_nobody_else_can_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,3 +150,148 @@ def test_a_folder_is_own_where_nobody_else_can_write(tmp_path: Path, monkeypatch
     assert not own_folder(tmp_path / "file")
     monkeypatch.setattr(os, "getuid", lambda: place.stat().st_uid + 1)
     assert not own_folder(place)
+
+
+def test_the_lock_of_a_dead_process_is_taken_over(tmp_path: Path) -> None:
+    path = tmp_path / ".lock"
+    path.write_text(f"{2**22 + 1}\n{socket.gethostname()}\n")  # no process has such an id
+    lock = Lock(path, "it")
+    assert path.read_text().split()[0] == str(os.getpid())
+    with pytest.raises(InputError, match=rf"it is being written by another run \(process {os.getpid()} on "):
+        Lock(path, "it")
+    lock.release()
+    assert not path.exists()
+    Lock(path, "it").release()
+
+
+def test_a_file_that_was_removed_before_it_was_locked_is_no_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on NFS, where a removed file that is open goes on under another name."""
+    path, removed, flock = tmp_path / ".lock", tmp_path / ".nfs1", fcntl.flock
+
+    def late(handle: int, how: int) -> None:
+        if not removed.exists():
+            path.rename(removed)
+        flock(handle, how)
+
+    monkeypatch.setattr("fcntl.flock", late)
+    with Lock(path, "it"):
+        assert path.read_text().split()[0] == str(os.getpid())
+        assert removed.read_text() == ""
+        with pytest.raises(InputError, match="another run"):
+            Lock(path, "it")
+
+
+def test_a_lock_that_is_let_go_is_waited_for(tmp_path: Path) -> None:
+    lock = Lock(tmp_path / ".lock", "it")
+    let_go: list[bool] = []
+    timer = threading.Timer(0.2, lambda: (let_go.append(True), lock.release()))
+    timer.start()
+    with Lock(tmp_path / ".lock", "it", 30.0):
+        assert let_go
+    timer.join()
+
+
+@pytest.mark.parametrize("link", [Path.symlink_to, Path.hardlink_to])
+def test_what_a_link_leads_to_stays_as_it_is(tmp_path: Path, link: Callable[[Path, Path], None]) -> None:
+    path, mine = tmp_path / ".lock", tmp_path / "mine"
+    mine.write_text("all of it")
+    link(path, mine)
+    with pytest.raises(InputError, match="is a link, not the lock of a run"):
+        Lock(path, "it")
+    assert mine.read_text() == "all of it"
+
+
+PACKAGE = Path(segunc.__file__).parent
+OPENERS = ("open", "read_bytes", "read_text", "load_file", "safe_open", "imread", "VideoCapture", "File")
+LOADERS = ("np.load", "torch.load", "json.load", "yaml.safe_load")
+FROM_BYTES = "the library gets bytes, or a file that open_file opened"
+CHECKED = "require_file looks at the path before the library opens it"
+OWN = "a file of the package, or one that the same run has just written"
+ALLOWED = {
+    "cli/main.py os.open": "the null device",
+    "core/files.py os.open": "this is the door",
+    "core/files.py path.open": "writes",
+    "core/files.py np.load": FROM_BYTES,
+    "data/images.py PilImage.open": FROM_BYTES,
+    "evaluation/models.py np.load": OWN,
+    "exchange/export.py h5py.File": FROM_BYTES,
+    "frames/video.py av.open": "sampled_hash has opened the file before, by open_file",
+    "gallery/page.py asset.read_bytes": OWN,
+    "gallery/page.py (assets / 'index.html').read_text": OWN,
+    "frames/video_writing.py av.open": "writes",
+    "maps/score_files.py h5py.File": FROM_BYTES,
+    "maps/shards.py self.path.open": "appends",
+    "maps/store.py self._log.open": "appends",
+    "networks/weights.py load_file": CHECKED,
+    "networks/weights.py torch.load": FROM_BYTES,
+    "sampling/tail_native.py Path('/proc/cpuinfo').read_text": "the kernel's",
+    "sampling/tail_native.py SOURCE.read_text": OWN,
+}
+
+
+def calls() -> set[str]:
+    """``file function`` of every call in the package, and of methods of paths that are handed on."""
+    return {
+        f"{path.relative_to(PACKAGE).as_posix()} {ast.unparse(node.func if isinstance(node, ast.Call) else node)}"
+        for path in PACKAGE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) or (isinstance(node, ast.Attribute) and node.attr in ("read_bytes", "read_text"))
+    }
+
+
+def opens(call: str) -> bool:
+    function = call.partition(" ")[2]
+    # read_bytes(path) and read_text(path), without a dot, are the door's own.
+    last = function.rpartition(".")[2]
+    return function in LOADERS or (last in OPENERS and function not in ("read_bytes", "read_text"))
+
+
+def test_every_opening_of_a_file_goes_through_the_door_or_has_a_reason() -> None:
+    assert {call for call in calls() if opens(call)} == ALLOWED.keys()
+
+
+def test_one_function_prints() -> None:
+    printing = {
+        call for call in calls() if call.endswith((" print", "stdout.write", "stderr.write", "print_exception"))
+    }
+    assert printing == {"core/terminal.py print"}
+
+
+def test_a_file_is_read_as_it_is_and_a_folder_is_none(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"\0text")
+    with open_file(tmp_path / "a") as file:
+        assert file.read() == b"\0text"
+        assert os.get_blocking(file.fileno())
+    with pytest.raises(OSError, match="no file"):
+        read_bytes(Path("/dev/null"))
+    with pytest.raises(IsADirectoryError):
+        read_bytes(tmp_path)
+    with pytest.raises(FileNotFoundError):
+        read_bytes(tmp_path / "b")
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_excels_byte_order_mark_changes_nothing_and_utf_16_is_refused(tmp_path: Path, encoding: str) -> None:
+    label_map = "id,name,train_id,red,green,blue\n0,road,0,1,2,3\n"
+    read: tuple[tuple[str, Callable[[Path], Any], Any], ...] = (
+        (label_map, lambda path: read_label_map(path).classes, ("road",)),
+        ('{"a": 1}', lambda path: read_json(path, "an object"), {"a": 1}),
+        ("data: {dataset: toy, root: x}", lambda path: parse_config(TrainConfig, path, []).data["dataset"], "toy"),
+        ("network,dataset\n", read_rows, [["network", "dataset"]]),
+    )
+    for text, reader, expected in read:
+        (tmp_path / "file").write_bytes(text.encode(encoding))
+        if encoding != "utf-16":
+            assert reader(tmp_path / "file") == expected
+        else:
+            with pytest.raises(Exception, match=r"UTF-8"):
+                reader(tmp_path / "file")
+
+
+def test_a_user_without_a_home_can_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a container with a number for a user: neither HOME nor an entry in the list of users."""
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", lambda: (_ for _ in ()).throw(RuntimeError("no home")))
+    assert user_folder("XDG_CONFIG_HOME", ".config") is None

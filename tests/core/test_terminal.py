@@ -7,9 +7,12 @@ import unicodedata
 import warnings
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
 from segunc.cli.main import main
+from segunc.core.errors import InputError, is_out_of_memory
 from segunc.core.progress import ConsoleProgress, Progress
 from segunc.core.terminal import say, visible
 from segunc.maps.verdicts import Verdict, agreement_table, summary_table
@@ -63,7 +66,7 @@ def test_tables_progress_arguments_and_warnings_are_shown_alike(
     with pytest.raises(SystemExit):
         main(["summary", "--maps", "x", "--statistic", ATTACK])
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("segunc.cli.run.summary", lambda options: warnings.warn(ATTACK, UserWarning, stacklevel=1))
+    monkeypatch.setattr("segunc.cli.main.run", lambda *_: warnings.warn(ATTACK, UserWarning, stacklevel=1))
     (tmp_path / "maps").mkdir()
     assert main(["summary", "--maps", "maps"]) == 0
     assert main(["summary", "--maps", f"no{ATTACK}"]) == 2
@@ -71,3 +74,60 @@ def test_tables_progress_arguments_and_warnings_are_shown_alike(
     assert "UserWarning" in said.err
     assert "2Ja" in said.err
     assert not commands(said.out + said.err)
+
+
+@pytest.mark.parametrize(
+    ("error", "is_one"),
+    [
+        (MemoryError(), True),
+        (torch.OutOfMemoryError("too much"), True),
+        (RuntimeError("could not create a primitive"), True),  # oneDNN
+        (RuntimeError("could not create a memory object"), True),
+        (RuntimeError("std::bad_alloc"), True),
+        (ImportError("libx.so: failed to map segment from shared object"), True),
+        (OSError(12, "Cannot allocate memory"), True),
+        (RuntimeError("OpenCV(4.10) error: (-4:Insufficient memory) Failed to allocate 9 bytes in function"), True),
+        (RuntimeError("memory format is not channels_last"), False),
+        (RuntimeError("The size of tensor a must match"), False),
+        (InputError("a memory of 3 is none"), False),
+    ],
+)
+def test_a_lack_of_memory_is_known(error: Exception, is_one: bool) -> None:
+    assert is_out_of_memory(error) is is_one
+
+
+def test_torch_and_numpy_are_understood() -> None:
+    for much in (lambda: torch.empty(2**50), lambda: np.empty(2**50)):
+        with pytest.raises((RuntimeError, MemoryError)) as caught:
+            much()
+        assert is_out_of_memory(caught.value)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_progress_on_a_terminal_is_a_line_that_changes() -> None:
+    stream = Terminal()
+    with ConsoleProgress(stream) as show:
+        show(Progress(1, 0, 4, 10, 1.0))
+        show(Progress(5, 1, 4, 10, 2.0))
+    assert "10 of 10 frames" in stream.getvalue()
+    assert "1 failed" in stream.getvalue()
+
+
+def test_steps_are_counted_from_those_of_an_earlier_run_with_their_state() -> None:
+    stream = io.StringIO()
+    with ConsoleProgress(stream, interval=0.0, label="chain 1/2", unit="step", skipped=8) as show:
+        show.count(9, 10, "acceptance 0.80")
+    line = stream.getvalue()
+    assert line.startswith("chain 1/2: 9 of 10 steps, ")
+    assert line.endswith(" steps/s, 00:00 left, acceptance 0.80\n")
+
+
+def test_a_quiet_one_shows_nothing() -> None:
+    stream = Terminal()
+    with ConsoleProgress(stream, interval=3600, quiet=True) as show:
+        show.count(1, 2)
+    assert stream.getvalue() == ""

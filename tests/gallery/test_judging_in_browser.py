@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from segunc import ReviewOptions, review
+from segunc import review
 from segunc.gallery.description import run_id
 from segunc.maps.reader import MapsReader
 from segunc.maps.verdicts import read_verdicts
@@ -81,7 +81,7 @@ def test_sixty_frames_by_keyboard_alone(tmp_path: Path, visit: Visit) -> None:
     second.close()
     visit.page.set_input_files("#import-file", theirs)
     visit.shown("#notices", "60 verdicts taken")
-    merged = review(ReviewOptions(maps=maps, verdicts=[mine, theirs], out=index.parent))
+    merged = review(maps=maps, verdicts=[mine, theirs], out=index.parent)
     assert "60 frames judged by both: 80.0% agree, Cohen's kappa 0.75" in merged.verdicts
     assert "| =Ben | frames |" in merged.verdicts
     assert "- 000005: nothing wrong, true alarm" in merged.verdicts

@@ -144,4 +144,4 @@ def test_the_verb_evaluates_verdicts_on_maps(scene: Scene, tmp_path: Path, capsy
         assert main([*words, *more]) == 2
         assert message in capsys.readouterr().err
     with pytest.raises(InputError, match="`verdicts` needs the maps"):
-        segunc.evaluate(segunc.EvaluateOptions(verdicts=[path], out=out))
+        segunc.evaluate(verdicts=[path], out=out)

@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch import nn
 
-from segunc import ImportOptions, InputError, Sampler, import_network, load_model, load_network
+from segunc import InputError, Sampler, import_network, load_model, load_network
+from segunc.options import ImportOptions
 from segunc.posteriors.tta import METHOD, TtaConfig
 from segunc.training.config import FitConfig
 

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
-import importlib.util
 import json
-import py_compile
+import shutil
 import socket
-import struct
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,10 +17,11 @@ import torch
 import torchvision
 from torch import nn
 
-from segunc import ImportOptions, InputError, Sampler, import_network, load_network
-from segunc.core.trust import MAX_ENTRIES, TRUST, find_code
+from segunc import InputError, Sampler, import_network, load_network
+from segunc.core.trust import TRUST
 from segunc.networks import NetworkDescription, build_network
 from segunc.networks.files import network_sha256
+from segunc.options import ImportOptions
 
 SIZE = (64, 96)
 IMAGES = torch.rand(2, 3, *SIZE, generator=torch.Generator().manual_seed(0))
@@ -143,75 +141,29 @@ def test_a_factory_of_ones_own_is_run_where_its_user_agreed(theirs: Path, monkey
             load_network(theirs / "imported")
     monkeypatch.setenv(TRUST, f"other:build@., their_networks.one:build@{theirs}")
     assert torch.equal(logits(load_network(theirs / "imported"), IMAGES), logits(ours, IMAGES))
-    write_module(theirs, "2 * self.layers(images)")
-    with pytest.raises(InputError, match=r"has changed since the network was imported"):
-        load_network(theirs / "imported")
 
 
-@pytest.mark.parametrize(
-    "changed", ["their_networks/__init__.py", "their_networks/help/more.py", "their_networks/new.so"]
-)
-def test_no_code_of_a_package_runs_that_its_user_did_not_see(theirs: Path, changed: str) -> None:
-    write_module(theirs, before="from their_networks.help.more import width")
-    (theirs / "their_networks/help").mkdir()
-    (theirs / "their_networks/help/more.py").write_text("width = 3\n")
-    imported(theirs, PYTHON, trust=True)
-    (theirs / "their_networks/notes.txt").write_text("no code")
-    load_network(theirs / "imported")
-    (theirs / changed).write_text("raise SystemExit\n")
-    forget("their_networks")
-    with pytest.raises(InputError, match="has changed since the network was imported"):
-        load_network(theirs / "imported")
-    assert not any(name.startswith("their_networks") for name in sys.modules)
-    assert (
-        find_code("their_networks.one:build").sha256 != json.loads(note(theirs))["their_networks.one:build"]["sha256"]
-    )
-
-
-def test_a_module_of_no_package_is_bound_with_its_folder(theirs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_module_of_no_package_is_bound_to_its_folder(theirs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_module(theirs, before="import their_help")
     (theirs / "their_networks/one.py").rename(theirs / "their_one.py")
     (theirs / "their_help.py").write_text("width = 3\n")
     options = {"trust": True, "out": theirs / "alone"}
     import_network(ImportOptions(source="python:their_one:build", classes=CLASSES, size=SIZE, **NORMAL, **options))
     forget("their_one", "their_help")
-    (theirs / "their_help.py").write_text("raise SystemExit\n")
-    with pytest.raises(InputError, match="has changed since the network was imported"):
+    load_network(theirs / "alone")
+    forget("their_one", "their_help")
+    (theirs / "elsewhere").mkdir()
+    shutil.move(theirs / "their_one.py", theirs / "elsewhere")
+    monkeypatch.chdir(theirs / "elsewhere")
+    with pytest.raises(InputError, match="nobody agreed"):
         load_network(theirs / "alone")
-    monkeypatch.setattr("segunc.core.trust.MAX_ENTRIES", 3)
-    with pytest.raises(InputError, match=r"more than 3 entries.*__init__"):
-        find_code("their_one:build")
-    assert MAX_ENTRIES > 3
-
-
-def test_a_compiled_copy_is_not_run_in_place_of_its_source(theirs: Path, tmp_path: Path) -> None:
-    """As somebody could send it: of the time and size of the source, which is all that Python compares."""
-    source, trap = theirs / "their_networks/one.py", theirs / "trap.py"
-    trap.write_text("raise SystemExit\n")
-    compiled = bytearray(Path(py_compile.compile(str(trap), str(tmp_path / "trap.pyc"))).read_bytes())
-    trap.unlink()
-    compiled[8:16] = struct.pack("<II", int(source.stat().st_mtime), source.stat().st_size)
-    place = Path(importlib.util.cache_from_source(str(source)))
-    place.parent.mkdir(exist_ok=True)
-    place.write_bytes(compiled)
-    imported(theirs, PYTHON, trust=True)
-    forget("their_networks")
-    sys.path.insert(0, str(theirs))
-    try:
-        with pytest.raises(SystemExit):  # the trap works
-            importlib.import_module("their_networks.one")
-    finally:
-        sys.path.remove(str(theirs))
+    assert "their_one" not in sys.modules
 
 
 def forget(*names: str) -> None:
     """Let modules be imported again."""
     for name in [name for name in sys.modules if name.partition(".")[0] in names]:
         del sys.modules[name]
-
-
-def note(folder: Path) -> str:
-    return (folder / "config/segunc/trusted.json").read_text()
 
 
 def test_nothing_runs_without_trust(theirs: Path) -> None:
@@ -231,7 +183,7 @@ def test_nothing_runs_without_trust(theirs: Path) -> None:
         ({"source": TORCHVISION, "wrapper": "student.net."}, "missing"),
         ({"source": "smp:nowhere"}, "'nowhere' is no folder"),
         ({"source": "python:their_networks.one"}, r"package\.module:function"),
-        ({"source": "python:their_networks.two:build", "trust": True}, r"no source of the module their_networks\.two"),
+        ({"source": "python:their_networks.two:build", "trust": True}, r"No module named .their_networks\.two"),
         ({"source": "python:their_networks.one:nothing", "trust": True}, "is no function of its module"),
         ({"trust": True, "arguments": {"depth": 3}}, "raises TypeError.*depth"),
         ({"trust": True, "mean": None}, "says nothing about its mean.*`mean`"),

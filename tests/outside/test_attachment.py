@@ -22,8 +22,7 @@ from segunc.posteriors.methods import METHODS
 from segunc.posteriors.model import ATTACHMENTS, copy_model, model_files
 from segunc.sampling.frames import network_input
 from segunc.scores import EVIDENCE, SCORES
-from tests.conftest import Job
-from tests.records import change_record
+from tests.conftest import Job, change_record
 from tests.training.overconfident import save_abnn
 
 TABLES = (ATTACHMENTS, EVIDENCE, METHODS, SCORES)

@@ -49,7 +49,7 @@ def predict(job: Job, out: Path, *words: object) -> int:
 @pytest.fixture
 def maps(trained: Job, tmp_path: Path, forgetful: None) -> Path:
     register()
-    assert predict(trained, tmp_path / "maps", "--overlay", "--overlay-score", "margin") == 0
+    assert predict(trained, tmp_path / "maps", "--overlay") == 0
     return tmp_path / "maps"
 
 

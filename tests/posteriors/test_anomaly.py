@@ -22,7 +22,7 @@ from segunc.posteriors.anomaly import AnomalyConfig, ScoreSum, Standard, Surpris
 from segunc.posteriors.fitting import frames_as_seen
 from segunc.scores import SUM
 from segunc.training.config import FitConfig
-from tests.records import change_record
+from tests.conftest import change_record
 
 
 def known(count: int = 200_000, seed: int = 0) -> Tensor:

@@ -15,6 +15,7 @@ from torch import nn
 
 import segunc
 from segunc.affine.draws import AffineLayout
+from segunc.options import EvaluateOptions
 from segunc.posteriors.abnn import ABNNPosterior, ABNNTuner
 from segunc.posteriors.files import load_model
 from tests.conftest import Job
@@ -107,9 +108,8 @@ def test_verbs_are_functions_of_their_options(predicted: Job, tmp_path: Path) ->
     )
     assert run.frames == len(list((tmp_path / "maps/entropy").rglob("*.png")))
     found = segunc.evaluate(tmp_path / "maps", anomaly_labels=predicted.masks, replicates=0)
-    written = segunc.evaluate(
-        segunc.EvaluateOptions(tmp_path / "maps", anomaly_labels=predicted.masks, replicates=0, out=tmp_path / "m.json")
-    )
+    options = EvaluateOptions(tmp_path / "maps", anomaly_labels=predicted.masks, replicates=0, out=tmp_path / "m.json")
+    written = segunc.evaluate(options)
     assert (
         found["entropy"].auroc == json.loads((tmp_path / "m.json").read_text())["scores"]["entropy"]["pooled"]["auroc"]
     )

@@ -1,17 +1,20 @@
-"""The wheel: the same bytes from any checkout, with all that the package needs, at work where no checkout is."""
+"""What is installed: the same bytes of a wheel from any checkout, at work where no checkout is, and locked dependencies."""
 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import sysconfig
-import tarfile
+import tomllib
 import venv
 from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.skipif(not (ROOT / ".git").exists(), reason="this is no checkout")
@@ -20,23 +23,15 @@ import sys
 from pathlib import Path
 import segunc
 from segunc.cli.main import main
-from segunc.data.labels import label_map
 from segunc.toyroads import ToyConfig, generate_toy
 
 assert Path(segunc.__file__).is_relative_to(sys.prefix), segunc.__file__  # not the checkout's
-labels = Path(segunc.__file__).parent / "data" / "labels"
-assert [label_map(path.stem) for path in labels.glob("*.csv")]
 generate_toy(Path("toy"), ToyConfig(seed=0, train=1, val=1, test=1, anomaly=2, video_frames=2, size=(64, 128)))
 net = segunc.build_network(segunc.NetworkDescription("FPN", "mobilenet_v2", tuple("abcde")))
 segunc.save_network(net.eval(), "base")
-frames, masks = (f"toy/{name}/anomaly" for name in ("leftImg8bit", "gtAnomaly"))
-for line in (
-    "finetune --base base --out abnn --abnn.epochs 0 --abnn.alpha 0.1 --abnn.statistics frozen",
-    f"predict --model abnn --input {frames} --out maps --draws 3",
-    f"evaluate --maps maps --anomaly-labels {masks} --replicates 0 --out metrics.json",
-    "review --maps maps --out page",
-):
-    assert main([*line.split(), *(() if line.startswith("evaluate") else ("--device", "cpu"))]) == 0, line
+assert main("finetune --base base --out abnn --abnn.statistics frozen --device cpu".split()) == 0
+assert main("predict --model abnn --input toy/leftImg8bit/anomaly --out maps --draws 3 --device cpu".split()) == 0
+assert main("review --maps maps --labels toy/gtFine/anomaly --dataset toy --out page".split()) == 0
 """
 
 
@@ -75,19 +70,6 @@ def test_another_checkout_with_other_modes_gives_the_same_bytes(
     assert wheel.read_bytes() == built[1].read_bytes()
 
 
-def test_the_source_archive_gives_the_same_wheel(built: tuple[Path, Path], tmp_path: Path) -> None:
-    with tarfile.open(built[0]) as tar:
-        tar.extractall(tmp_path / "tree", filter="data")
-    (tree,) = (tmp_path / "tree").iterdir()
-    assert not (tree / "tests").exists()
-    settings = {"--build-option": ["--compression=stored"]}
-    code = f"from setuptools import build_meta; build_meta.build_wheel({str(tmp_path)!r}, {settings})"
-    environment = {**os.environ, "SOURCE_DATE_EPOCH": git("log", "-1", "--format=%ct").strip()}
-    subprocess.run([sys.executable, "-c", code], cwd=tree, env=environment, umask=0o022, check=True)
-    (wheel,) = tmp_path.glob("*.whl")
-    assert wheel.read_bytes() == built[1].read_bytes()
-
-
 def test_the_wheel_has_every_file_of_the_package_and_no_other(built: tuple[Path, Path]) -> None:
     names = set(git("ls-tree", "-r", "--name-only", "HEAD", "segunc").splitlines())
     with ZipFile(built[1]) as wheel:
@@ -117,3 +99,53 @@ def test_the_wheel_does_its_job_in_an_empty_folder(built: tuple[Path, Path], tmp
     assert "How far to trust a segmentation network" in run("segunc", "--help")
     run("python", "-c", JOB)
     assert (empty / "page" / "index.html").is_file()
+
+
+LOCKS = ("requirements.lock", "requirements-default.lock", "requirements-tools.lock")
+
+
+def blocks(name: str) -> list[str]:
+    return re.split(r"\n(?=\S)", (ROOT / name).read_text(encoding="utf-8").strip())
+
+
+def requirement(block: str) -> Requirement:
+    return Requirement(block.splitlines()[0].removesuffix("\\"))
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_every_line_is_a_version_with_hashes_and_nothing_else(lock: str) -> None:
+    for block in blocks(lock):
+        first, *hashes = block.splitlines()
+        assert re.fullmatch(r"[a-z0-9-]+==[^\s;]+( ; [^\\]+)? \\", first)
+        assert hashes
+        assert all(re.fullmatch(r"    --hash=sha256:[0-9a-f]{64}( \\)?", line) for line in hashes)
+
+
+def test_the_default_install_is_locked_as_it_is_tested() -> None:
+    whole, default = (set(blocks(name)) for name in ("requirements.lock", "requirements-default.lock"))
+    assert default < whole
+
+
+def test_the_locks_have_what_is_asked_for() -> None:
+    """Neither a dependency nor a bound was added to pyproject.toml without `make lock`."""
+    table = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    asked = {
+        "requirements.lock": [*table["project"]["dependencies"], *table["project"]["optional-dependencies"]["dev"]],
+        "requirements-default.lock": table["project"]["dependencies"],
+        "requirements-tools.lock": table["dependency-groups"]["tools"],
+    }
+    for lock, lines in asked.items():
+        locked = [requirement(block) for block in blocks(lock)]
+        for line in map(Requirement, lines):
+            same = [found for found in locked if found.name == canonicalize_name(line.name)]
+            versions = [str(found.specifier).removeprefix("==") for found in same]
+            assert versions, f"{line} is not in {lock}"
+            assert all(line.specifier.contains(version, prereleases=True) for version in versions), f"{line} in {lock}"
+
+
+def test_make_installs_nothing_whose_hash_it_does_not_check() -> None:
+    text = (ROOT / "Makefile").read_text(encoding="utf-8").replace("\\\n", " ")
+    checked = "-m pip install --quiet --disable-pip-version-check --only-binary :all: --require-hashes"
+    assert f"INSTALL := {checked}\n" in text
+    others = [line for line in text.splitlines() if "pip install" in line and checked not in line]
+    assert [re.findall(r"--no-\S+", line) for line in others] == [["--no-index", "--no-deps", "--no-build-isolation"]]

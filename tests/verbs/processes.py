@@ -1,8 +1,6 @@
-"""Runs the command line, in this process or in one of its own.
+"""Runs the command line: in this process, or as a :class:`Command` where it is killed, limited or runs beside another.
 
-Most tests look at what a command writes, prints and returns: :func:`segunc` calls the function of the command line. What has to be a
-process, because it is killed, limited or runs beside another, is a :class:`Command`. Importing torch and Lightning takes seconds, so
-a server process imports them a single time, computes nothing, and forks a child for each command.
+Importing torch and Lightning takes seconds, so a server process imports them a single time and forks a child for each command.
 """
 
 from __future__ import annotations
@@ -23,7 +21,8 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 from segunc import _HOMES
-from segunc.cli.main import FUNCTIONS, VERBS, main
+from segunc.cli.main import VERBS, main
+from segunc.cli.run import FUNCTIONS
 
 CONTEXT = multiprocessing.get_context("forkserver")
 _LIBRARIES = ("albumentations", "sklearn", "lightning", "torch._dynamo", "torch.distributed", "torchvision")
@@ -33,7 +32,7 @@ CONTEXT.set_forkserver_preload(
     [*_LIBRARIES, *{_HOMES[FUNCTIONS.get(verb, verb)] for verb in VERBS}, *(f"segunc.{name}" for name in _LATE)]
 )
 FAST = "--precision float32 --device cpu"
-PROGRESS = re.compile(r" frames/s| frames$| are free$|^(train|finetune|head \d+): .* steps/s")
+PROGRESS = re.compile(r" (frames|shards)/s| frames$| are free$|^(train|finetune|head \d+): .* steps/s")
 SMALL = f"--draws 2 {FAST} --scores entropy,aleatoric,epistemic"
 
 
@@ -58,10 +57,7 @@ def spread(*words: object) -> list[str]:
 
 
 class Command:
-    """A command under way, of words as of :func:`spread`.
-
-    ``prepare`` is called in its process before the command, to take something away from it; it must be picklable.
-    """
+    """A command under way, of words as of :func:`spread`; ``prepare``, picklable, is called in its process before."""
 
     def __init__(self, *words: object, prepare: Callable[[], object] | None = None) -> None:
         folder = Path(tempfile.mkdtemp(prefix="segunc-command-"))

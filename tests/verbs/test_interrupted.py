@@ -1,20 +1,40 @@
-"""Killed runs that are continued, and fine-tuning with two processes."""
+"""How a run computes is kept by every shard, on a cluster and after every kill: killed runs go on to the same bytes."""
 
 from __future__ import annotations
 
 import csv
 import json
+import os
+import shutil
+import signal
+import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import cv2
 import numpy as np
 import pytest
 
+import segunc
+from segunc.cli.main import main
+from segunc.core.errors import InputError
+from segunc.frames.sources import open_source
+from segunc.maps.sums import seal
+from segunc.options import PredictOptions
 from segunc.posteriors.files import load_model
+from segunc.processing.tiles import Tiling
+from segunc.verbs.execution import Execution, choose_execution
+from segunc.verbs.predict import _cluster, run_shards
 from tests.conftest import Job
-from tests.verbs.processes import Command, refuse, succeed
+from tests.maps.fakes import write_pictures
+from tests.processing.test_frames import sampler
+from tests.verbs.processes import FAST, SMALL, Command, refuse, succeed
+from tests.verbs.test_job import assert_codes_agree
 
 
 def wait_for(command: Command, moment: Callable[[], bool], seconds: float = 60.0) -> None:
@@ -76,19 +96,6 @@ def test_training_killed_and_continued_ends_where_it_should(trained: Job, tmp_pa
     assert not load_model(out).bayesian
 
 
-def test_ctrl_c_ends_a_training_with_130_and_it_goes_on(trained: Job, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    command = ("train --trainer.max_epochs 30 --device cpu --config", trained.train_config, "--out", out)
-    running = Command(*command)
-    wait_for(running, (out / "checkpoints" / "last.ckpt").exists)
-    done = running.interrupt()
-    assert done.code == 130, done.stderr
-    said = "segunc train: interrupted; what is finished is kept, and the same command goes on from there"
-    assert done.error_lines == [said]
-    succeed(*command)
-    assert json.loads((out / "training.json").read_text())["resumed"] is True
-
-
 def test_ctrl_c_ends_a_prediction_with_130_and_it_goes_on(finetuned: Job, tmp_path: Path) -> None:
     out = tmp_path / "out"
     words = ("predict --device cpu --draws 8 --model", finetuned.abnn, "--input", finetuned.video, "--out", out)
@@ -124,3 +131,173 @@ def test_finetuning_with_two_processes_gives_one_loadable_model(trained: Job, tm
     assert model.posterior.members == 2
     assert done.stdout.count("converted ") == 1
     assert done.stdout.count("wrote ") == 1
+
+
+PLAIN = PredictOptions("model", "input", "out")
+
+
+def test_what_was_recorded_is_continued_and_what_is_given_wins(tmp_path: Path) -> None:
+    write_pictures(tmp_path, 4)
+    source = open_source(tmp_path)
+    assert choose_execution(PLAIN, None, sampler(), source, None) == Execution(4, 1, False)
+    recorded: dict[str, Any] = {"chunk": 2, "group": 3}
+    assert choose_execution(PLAIN, None, sampler(), source, recorded) == Execution(2, 3, False)
+    asked = replace(PLAIN, chunk=1, frames_at_once=2, compile=True)
+    assert choose_execution(asked, None, sampler(), source, recorded) == Execution(1, 2, True)
+    one_by_one = replace(PLAIN, frames_at_once=4, redraw=True)
+    assert choose_execution(one_by_one, None, sampler(), source, None).group == 1
+    assert choose_execution(PLAIN, Tiling((32, 32), 0), sampler(), source, {"group": 4}).group == 1
+
+
+def test_grouped_frames_killed_and_continued_give_the_same_bytes(finetuned: Job, tmp_path: Path) -> None:
+    base = ("predict --model", finetuned.abnn, "--input", finetuned.video, SMALL, "--mask", write_mask(tmp_path))
+    command = (*base, "--frames-at-once 5")
+    whole, killed, alone = (tmp_path / name for name in ("whole", "killed", "alone"))
+    succeed(*command, "--out", whole)
+    before = kill_after_three(killed, *command)
+    done = succeed(*base, "--out", killed)  # the grouping comes from the manifest
+    assert f"{before} were finished before" in done.stdout
+    assert tree(killed) == tree(whole)
+    assert len(tree(whole)) == 12 * 4 + 2  # frames.jsonl and the mask
+    run = json.loads((whole / "manifest.json").read_text())["run"]
+    assert (run["group"], run["compiled"]) == (5, False)
+    assert "group = 5 (now 2)" in refuse(*base, "--frames-at-once 2", "--out", whole)
+    assert "compiled = False (now True)" in refuse(*base, "--compile", "--out", whole)
+    succeed(*base, "--out", alone)
+    assert json.loads((alone / "manifest.json").read_text())["run"]["group"] == 1
+    for path in sorted((alone / "entropy").glob("*.png")):
+        assert_codes_agree(whole / "entropy" / path.name, path)
+        assert not cv2.imread(str(path), cv2.IMREAD_UNCHANGED)[48:].any()
+
+
+@pytest.mark.parametrize("parts", [["--seed 3 --size 64x128 --overlay"], ["--shard 1/2", "--shard 2/2"]])
+def test_a_flipped_bit_is_found_and_repaired(
+    finetuned: Job, tmp_path: Path, capsys: pytest.CaptureFixture[str], parts: list[str]
+) -> None:
+    out = tmp_path / "maps"
+    for more in parts:
+        words = f"predict --model {finetuned.abnn} --input {finetuned.frames} --out {out} --device cpu --draws 4 {more}"
+        assert main(words.split()) == 0
+    before = tree(out)
+    doctor = ["doctor", "--maps", str(out)]
+    assert main(doctor) == 0
+    assert capsys.readouterr().out.endswith("the maps are what was written\n")
+    victim = sorted((out / "entropy").rglob("*.png"))[1]
+    data = bytearray(victim.read_bytes())
+    data[len(data) // 2] ^= 4
+    victim.write_bytes(data)
+    assert main(doctor) == 1
+    said = capsys.readouterr()
+    assert f"({victim.relative_to(out)})" in said.out
+    assert len(said.err.splitlines()) == 1
+    assert "1 frames are not what was written; make it again: `segunc doctor" in said.err
+    assert main([*doctor, "--repair"]) == 0
+    assert "1 were damaged and are made again" in capsys.readouterr().out
+    assert tree(out) == before
+    assert main(doctor) == 0
+
+
+def test_what_cannot_be_repaired_says_so(
+    finetuned: Job, predicted: Job, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = Path(shutil.copytree(predicted.maps, tmp_path / "maps"))
+    path = out / "manifest.json"
+    whole = path.read_text()
+    path.write_text(whole.replace('"draws": ', '"draws": 1'))
+    assert main(["doctor", "--maps", str(out), "--repair"]) == 2
+    assert "manifest.json was changed since it was written" in capsys.readouterr().err
+    path.write_text(json.dumps(seal({k: v for k, v in json.loads(whole).items() if k not in ("sha256", "command")})))
+    sorted((out / "entropy").rglob("*.png"))[0].unlink()
+    assert main(["doctor", "--maps", str(out), "--repair"]) == 2
+    assert "records no command of this version of segunc. Hint: run its predict" in capsys.readouterr().err
+    assert main(["doctor", "--maps", str(tmp_path)]) == 1
+    assert main(["doctor", "--maps", str(finetuned.frames)]) == 2
+    assert "holds no manifest.json" in capsys.readouterr().err
+
+
+succeed_apart, refuse_apart = partial(succeed, apart=True), partial(refuse, apart=True)  # a cluster of its own
+FEW = f"--draws 2 --scores entropy,epistemic {FAST}"
+PATIENCE = 900.0  # seconds: a cluster starts in ten, and in minutes where all cores are busy
+needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed (extra 'ray')")
+
+
+@needs_ray
+def test_a_cluster_writes_the_bytes_of_one_process_though_a_worker_is_killed(finetuned: Job, tmp_path: Path) -> None:
+    slow = f"--draws 80 --scores entropy,epistemic --threads 1 --overlay {FAST}"
+    command = ("predict --model", finetuned.abnn, "--input", finetuned.video, slow)
+    succeed_apart(*command, "--out", tmp_path / "one")
+    out = tmp_path / "many"
+    running = Command(*command, "--engine ray --workers 2", "--out", out)
+    killed = kill_worker(running, out, "2-of-2")
+    done = running.wait(PATIENCE)
+    assert (done.code, done.error_lines) == (0, []), done.stderr
+    # What was on disk when its worker died was not computed again.
+    assert f"12 frames in {out}: {12 - killed} in" in done.stdout
+    assert "; 2 shards" in done.stdout
+    assert "overlay video: " in done.stdout
+    ours, theirs = tree(out), tree(tmp_path / "one")
+    logs = [name for name in ours if name.startswith("frames.") and name.endswith(".jsonl")]
+    assert logs == ["frames.1-of-2.jsonl", "frames.2-of-2.jsonl"]
+    assert sorted(b"".join(ours.pop(n) for n in logs).splitlines()) == sorted(theirs.pop("frames.jsonl").splitlines())
+    records = [ours.pop(name) for name in list(ours) if name.startswith("manifest.")]
+    assert len(records) == 2
+    assert ours == theirs
+    # By hand it goes on as it was begun, and in no other way.
+    assert "6 were finished before" in succeed_apart(*command, "--out", out, "--shard", "1/2").stdout
+    assert "begun in 2 shards" in refuse_apart(*command, "--out", out)
+
+
+def kill_worker(running: Command, out: Path, shard: str) -> int:
+    """SIGKILL the worker of a shard after its first frame, by the process id in its lock; the frames it had finished."""
+    lock, log, end = out / f".lock.{shard}", out / f"frames.{shard}.jsonl", time.monotonic() + PATIENCE
+    while not (log.exists() and log.read_bytes().count(b"\n") >= 1):
+        assert running.process.exitcode is None, running.kill().stderr
+        assert time.monotonic() < end, running.kill().stderr
+        time.sleep(0.002)
+    os.kill(int(lock.read_text().split()[0]), signal.SIGKILL)
+    time.sleep(0.2)  # its last line may be on its way; a new worker takes seconds to start
+    finished = log.read_bytes().count(b"\n")
+    assert finished < 6
+    return finished
+
+
+@needs_ray
+def test_what_does_not_fit_is_refused_by_a_cluster(finetuned: Job, tmp_path: Path) -> None:
+    command = ("predict --model", finetuned.abnn, "--input", finetuned.frames, FEW, "--threads 1")
+    succeed_apart(*command, "--out", tmp_path / "maps")
+    (tmp_path / "foreign").mkdir()
+    (tmp_path / "foreign" / "file").write_text("x")
+    for folder, words, said in (
+        ("maps", "--seed 1", "was written with seed = 0 (now 1)"),
+        ("foreign", "", "holds files but no manifest.json"),
+        ("new", "--shard 1/2", "--shard does not go with --engine ray"),
+        ("new", "--overwrite", "--overwrite does not go with --engine ray"),
+        ("new", "--overlay --scores deterministic-energy", "deterministic-energy, which has no fixed range"),
+    ):
+        assert said in refuse_apart(*command, f"--engine ray --workers 1 {words}", "--out", tmp_path / folder)
+    assert not (tmp_path / "new").exists()
+
+
+def deadly(shard: int) -> int:
+    """The first shard kills its worker, the second cannot be predicted."""
+    if shard == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if shard == 2:
+        raise InputError("a is no image", hint="give another")
+    return 10 * shard
+
+
+@needs_ray
+def test_a_deadly_shard_does_not_take_the_others_with_it() -> None:
+    with _cluster(2):
+        results = dict(run_shards(deadly, [1, 2, 3, 4], 2, num_cpus=1))
+    assert "WorkerCrashedError" in str(results.pop(1))
+    assert str(results.pop(2)) == "a is no image. Hint: give another"
+    assert results == {3: 30, 4: 40}
+
+
+def test_without_ray_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(InputError, match=r"`engine` ray needs Ray.*pip install 'segunc\[ray\]'"):
+        segunc.predict("model", "input", "out", engine="ray")
