@@ -161,7 +161,7 @@ def check_classes(reader: MapsReader, label_map: LabelMap) -> None:
         detail = f"class '{moved[0]}' has another number" if moved else f"it has {label_map.num_classes} classes"
         raise InputError(
             f"label map '{label_map.name}' does not fit the {len(names)} classes of the maps in {reader.folder}: {detail}",
-            hint="give the label map that the network was trained with; evaluate takes others with --map-classes",
+            hint="give the label map that the network was trained with, or one that names the classes as the network does",
         )
 
 
