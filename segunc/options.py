@@ -181,11 +181,6 @@ def named_pairs(text: str, columns: str, form: str) -> dict[str, str]:
     return pairs
 
 
-def class_pairs(text: str) -> dict[str, str]:
-    """Read ``road=road,sidewalk=pavement``, or a CSV file with the columns ``network,dataset``, as a dictionary."""
-    return named_pairs(text, "network,dataset", "NETWORK_CLASS=DATASET_CLASS, e.g. sidewalk=pavement")
-
-
 def frame_groups(text: str) -> str | dict[str, str]:
     """Return a regular expression as it is, or read the group of each frame of a CSV file with the columns ``frame,group``."""
     return named_pairs(text, "frame,group", "FRAME,GROUP") if text.endswith(".csv") else text
@@ -209,13 +204,13 @@ def parts_of(hint: Any) -> list[Any]:
 GROUPS = {
     "input": "source weights weights_key trust base config method model maps results input images image all_images frames every start end "
     "shard mask names verdicts compare",
-    "labels and data": "labels anomaly_labels dataset root split label_map map_classes anomaly_class corruption",
+    "labels and data": "labels anomaly_labels dataset root split label_map anomaly_class corruption",
     "the network and what it sees": "classes drop_classes mean std arguments size bits tile overlap",
     "draws": "draws seed seeds alpha scheme scope redraw",
     "scores": "scores score overlay_score component_threshold statistic label_score top apart keys baseline",
     "what is measured": "protocols components by groups flag replicates resample",
     "speed": "device precision compile chunk frames_at_once threads engine workers shards ray_address",
-    "output": "out to compact exact panel overlay ranges format theme video fps anomaly_only limit plots logger verify repair overwrite",
+    "output": "out to compact exact panel overlay ranges format theme video fps anomaly_only limit plots verify repair overwrite",
 }
 """Titles under which every verb's help shows its options, by the names of their fields."""
 
@@ -260,19 +255,6 @@ class LabelOptions:
     """
 
     label_map: str | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class MappedLabelOptions(LabelOptions):
-    """What the values of class labels mean to a network that knows other classes.
-
-    Args:
-        map_classes (A=B,C=D|CSV): classes of the network that are classes of the data set, where the two differ: pairs, or a CSV with
-            the columns network,dataset. Several may be one. The data set's other classes are ignored; the network's others are errors
-            where they are predicted
-    """
-
-    map_classes: Annotated[Mapping[str, str], class_pairs] = option({})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -350,13 +332,8 @@ class DemoOptions(DeviceOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingOptions(DeviceOptions, LabelOptions):
-    """What the verbs with a configuration have in common; ``settings`` overrule its keys, or stand for it.
+    """What the verbs with a configuration have in common; ``settings`` overrule its keys, or stand for it."""
 
-    Args:
-        logger: also log the numbers there; its own environment variables say where to, and whether offline
-    """
-
-    logger: Literal["tensorboard", "wandb", "mlflow"] | None = None
     settings: Settings = ()
 
 
@@ -490,7 +467,7 @@ class PredictOptions(SamplingOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluateOptions(SamplingOptions, ClassTruthOptions, MappedLabelOptions):
+class EvaluateOptions(SamplingOptions, ClassTruthOptions, LabelOptions):
     """Metrics from maps on disk, or from a model in one pass.
 
     Args:

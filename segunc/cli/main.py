@@ -38,8 +38,8 @@ VERBS = {
         "segunc evaluate --maps maps --anomaly-labels labels --groups ^[a-z_]+ --out metrics.json\n"
         "  segunc evaluate --model runs/camvid-abnn --dataset camvid --root data/camvid --split test --flag metrics.json:0.8 "
         "--out camvid.json\n"
-        "  segunc evaluate --model runs/cityscapes --dataset camvid --root data/camvid "
-        "--map-classes road=road,sidewalk=pavement,car=car,truck=car --out metrics.json"
+        "  segunc evaluate --model runs/cityscapes --dataset camvid --root data/camvid --label-map camvid-as-cityscapes.csv "
+        "--out metrics.json"
     ),
     "review": (
         "segunc review --maps maps --anomaly-labels masks --out review\n"

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from segunc.core.errors import InputError
-from segunc.data.images import label_rank
 from segunc.data.labels import label_values
 
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp")
@@ -21,6 +20,8 @@ LABEL_ENDINGS = (
     *("_gtFine_labellevel3Ids", "_labels_semantic", "_anomaly", "_labels", "_label", "_mask", "_gt"),
 )
 """Endings of label names that frame names do not carry."""
+LOSSY_SUFFIXES = (".jpg", ".jpeg", ".webp")
+"""Endings of images whose values are not exact, and so no labels."""
 LABEL_FOLDERS = ("labels", "labels_masks", "masks", "annotations", "annot", "gtFine", "gtCoarse", "gtAnomaly")
 """Usual names of folders that hold labels, or endings of these names."""
 
@@ -35,12 +36,7 @@ def frame_stem(name: str) -> str:
 
 def list_images(folder: Path) -> list[Path]:
     """Return all image files below a folder, sorted by relative path; raise InputError where it is missing or holds none."""
-    if not folder.is_dir():
-        raise InputError(f"folder {folder} does not exist")
-    files = image_files(folder)
-    if not files:
-        raise InputError(f"folder {folder} holds no image (a file ending in {', '.join(IMAGE_SUFFIXES)})")
-    return files
+    return _files(folder, "", f"image names end in {', '.join(IMAGE_SUFFIXES)}")
 
 
 def image_files(folder: Path) -> list[Path]:
@@ -60,21 +56,19 @@ def is_image_file(path: Path) -> bool:
 
 
 def without_labels(root: Path, files: Sequence[Path]) -> list[Path]:
-    """Return the image files below a root that are not named as labels; all of them where every one is."""
-    return [path for path in files if not is_named_as_label(root, path)] or list(files)
+    """Return the image files below a root but those with one of the :data:`LABEL_ENDINGS` or in one of the :data:`LABEL_FOLDERS`; all of
+    them where every one is named so."""
 
+    def named_as_label(path: Path) -> bool:
+        folders = path.relative_to(root).parts[:-1]
+        return path.stem.endswith(LABEL_ENDINGS) or any(folder.endswith(LABEL_FOLDERS) for folder in folders)
 
-def is_named_as_label(root: Path, path: Path) -> bool:
-    """Return whether a file below a root has one of the :data:`LABEL_ENDINGS`, or lies in a folder that is named as one of labels."""
-    folders = path.relative_to(root).parts[:-1]
-    return path.stem.endswith(LABEL_ENDINGS) or any(folder.endswith(LABEL_FOLDERS) for folder in folders)
+    return [path for path in files if not named_as_label(path)] or list(files)
 
 
 def possible_labels(folder: Path) -> list[Path]:
-    """Return the image files of a folder that may hold label values, colours where nothing else: photographs may lie beside labels."""
-    ranks = {path: label_rank(path) for path in list_images(folder)}
-    lowest = min(ranks.values())
-    return [path for path, rank in ranks.items() if rank == lowest < 2]
+    """Return the image files of a folder that may hold label values; photographs may lie beside them."""
+    return [path for path in list_images(folder) if path.suffix.lower() not in LOSSY_SUFFIXES]
 
 
 def find_labels(
@@ -85,22 +79,14 @@ def find_labels(
 ) -> dict[str, Path]:
     """Return the label file of each frame that has one in a folder.
 
-    A frame that has no label but a picture gets the picture, so that whoever reads it says what it is: a label that was damaged must not
-    pass for one that nobody drew.
-
     Args:
         layouts: the layouts of a data set; the first that finds any label names them all, else the usual endings do.
         is_frame: says which files are frames themselves, and no labels.
     """
-    files = [path for path in list_images(folder) if not is_frame(path)]
-    ranks = {path: label_rank(path) for path in files}
+    files = [path for path in possible_labels(folder) if not is_frame(path)]
     for layout in (*layouts, Layout({})):
-        labels: dict[str, Path] = {}
-        for rank in (0, 1, 2):
-            candidates = [p for p in files if ranks[p] == rank and p.stem.endswith(layout.label_ending)]
-            without = [name for name in frames if name not in labels]
-            labels |= match_labels(folder, candidates, without, layout.label_stem)
-        if labels:
+        candidates = [path for path in files if path.stem.endswith(layout.label_ending)]
+        if labels := match_labels(folder, candidates, frames, layout.label_stem):
             return labels
     return {}
 
@@ -135,22 +121,18 @@ def match_labels(
         candidates = exact or [path for path in candidates if names[path] not in frame_names]
         if len(candidates) > 1:
             some = ", ".join(path.relative_to(folder).as_posix() for path in candidates[:3])
-            raise InputError(
-                f"frame {frame} has {len(candidates)} labels in {folder}: {some}", hint="remove or rename the others"
-            )
+            held = f"{len(candidates)} labels in {folder}: {some}"
+            raise InputError(f"frame {frame} has {held}", hint="remove or rename the others")
         for path in candidates:
-            if path in owners:
-                raise InputError(
-                    f"label {path} fits the frames {owners[path]} and {frame}",
-                    hint="give each label the whole name of its frame",
-                )
-            labels[frame], owners[path] = path, frame
+            if (owner := owners.setdefault(path, frame)) != frame:
+                both = f"the frames {owner} and {frame}"
+                raise InputError(f"label {path} fits {both}", hint="give each label the whole name of its frame")
+            labels[frame] = path
     return labels
 
 
 def composed(name: str) -> str:
-    """Return a name in the composed form of Unicode (NFC). A Mac writes an accent as a character of its own, other systems do not, and
-    both are one name to whoever reads it."""
+    """Return a name in the composed form of Unicode (NFC): a Mac writes an accent as a character of its own."""
     return unicodedata.normalize("NFC", name)
 
 
@@ -194,12 +176,8 @@ class Layout:
         return sum((root / folder).is_dir() for part in self.splits[split] for folder in (part.images, part.labels))
 
     def frames(self, root: Path, split: str, described: str) -> list[tuple[str, Path, Path]]:
-        """Return name, image and label of each frame of a split, sorted by name within each part.
-
-        Raises:
-            InputError: a folder is missing or holds no file of its kind, an image has no label, a label has no image, two images bear
-                one name, or no frame belongs to the split. The hint says how files must lie, as ``described``.
-        """
+        """Return name, image and label of each frame of a split, sorted by name within each part; InputError, whose hint is ``described``,
+        where images and labels do not belong together."""
         frames = {frame[0]: frame for part in self.splits[split] for frame in self._frames_of(root, part, described)}
         if not frames:
             raise InputError(f"split '{split}' in {root} is empty: no labelled image belongs to it", hint=described)
@@ -221,16 +199,11 @@ class Layout:
         belong = [name for name in paths if part.keep is None or part.keep(_bare(name).removesuffix(self.image_ending))]
         missing = [name for name in belong if name not in label_of]
         if missing and not (self.labels_choose and label_of):
-            raise InputError(
-                f"{len(missing)} of {len(belong)} images in {images} have no label in {labels}, the first is {missing[0]}",
-                hint=described,
-            )
+            lack = f"{len(missing)} of {len(belong)} images in {images} have no label in {labels}, the first is {missing[0]}"
+            raise InputError(lack, hint=described)
         if unclaimed := sorted(set(files) - set(label_of.values())):
-            first = unclaimed[0].relative_to(labels).as_posix()
-            raise InputError(
-                f"{len(unclaimed)} of {len(files)} labels in {labels} have no image in {images}, the first is {first}",
-                hint=described,
-            )
+            lack = f"{len(unclaimed)} of {len(files)} labels in {labels} have no image in {images}"
+            raise InputError(f"{lack}, the first is {unclaimed[0].relative_to(labels).as_posix()}", hint=described)
         for name in belong:
             if name in label_of and (part.holds is None or _holds(label_of[name], part.holds)):
                 yield f"{part.prefix}{name}", paths[name], label_of[name]
@@ -256,7 +229,6 @@ def _files(folder: Path, ending: str, described: str) -> list[Path]:
 def same_folders(
     images: str, labels: str, splits: Iterable[str] | Mapping[str, tuple[str, ...]]
 ) -> dict[str, tuple[Part, ...]]:
-    """Return splits that differ by words in their folders' names, ``{}`` in ``images`` and ``labels``: the words that a mapping gives, or
-    else the split's own name."""
+    """Return splits whose folders have words of their own at ``{}``: those that a mapping gives, or else the split's name."""
     words = splits if isinstance(splits, Mapping) else {split: (split,) for split in splits}
     return {split: (Part(images.format(*each), labels.format(*each)),) for split, each in words.items()}

@@ -139,5 +139,4 @@ def _words(options: TrainingOptions) -> list[str]:
     settings = options.settings
     if isinstance(settings, Mapping):
         settings = [f"--{key}={v if isinstance(v, str) else json.dumps(v)}" for key, v in settings.items()]
-    further = {"data.labels": options.label_map, "trainer.logger": options.logger}
-    return [*(f"--{key}={value}" for key, value in further.items() if value), *settings]
+    return [*([f"--data.labels={options.label_map}"] if options.label_map else []), *settings]

@@ -21,7 +21,7 @@ from segunc.frames.source import sampled_hash
 from segunc.maps.manifest import read_manifest
 from segunc.maps.score_files import read_score_file
 from segunc.networks.weights import read_checkpoint, read_tensors
-from segunc.options import class_pairs
+from segunc.options import frame_groups
 from segunc.training.config import TrainConfig, parse_config
 
 PACKAGE = Path(segunc.__file__).parent
@@ -133,7 +133,7 @@ def test_a_file_is_read_as_it_is_and_a_folder_is_none(tmp_path: Path) -> None:
         read_bytes(tmp_path / "b")
 
 
-TABLES = "id,name,train_id,red,green,blue\n0,road,0,1,2,3\n", "network,dataset\nroad,street\n"
+TABLES = "id,name,train_id,red,green,blue\n0,road,0,1,2,3\n", "frame,group\nroad,street\n"
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
@@ -144,10 +144,10 @@ def test_excels_byte_order_mark_changes_nothing_and_utf_16_is_refused(tmp_path: 
         (tmp_path / name).write_bytes(text.encode(encoding))
     read: list[tuple[Callable[[], Any], Any]] = [
         (lambda: read_label_map(tmp_path / "map.csv").classes, ("road",)),
-        (lambda: class_pairs(str(tmp_path / "pairs.csv")), {"road": "street"}),
+        (lambda: frame_groups(str(tmp_path / "pairs.csv")), {"road": "street"}),
         (lambda: read_json(tmp_path / "x.json", "an object"), {"a": 1}),
         (lambda: parse_config(TrainConfig, tmp_path / "train.yaml", []).data["dataset"], "toy"),
-        (lambda: read_rows(tmp_path / "pairs.csv")[0], ["network", "dataset"]),
+        (lambda: read_rows(tmp_path / "pairs.csv")[0], ["frame", "group"]),
     ]
     for reader, expected in read:
         if encoding != "utf-16":

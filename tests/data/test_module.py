@@ -57,29 +57,27 @@ def test_frames_of_several_sizes_need_a_size_or_a_validation_one_by_one(root: Pa
     assert len(list(module(root, eval_batch_size=3, size=(24, 32), crop=(16, 16)).val_dataloader())) == 1
 
 
-def test_class_frequencies_are_shares_of_the_labelled_pixels(root: Path) -> None:
+def test_class_frequencies_are_shares_of_the_labelled_pixels(root: Path, tmp_path: Path) -> None:
     frequencies = module(root).class_frequencies()
-    assert len(frequencies) == 11
-    assert sum(frequencies) == pytest.approx(1.0)
     # The miniature's stripes are equally wide up to a pixel column.
-    assert all(share == pytest.approx(1 / 11, abs=0.02) for share in frequencies)
-
-
-def test_a_folder_takes_its_label_map_by_name(tmp_path: Path) -> None:
-    data = SegmentationDataModule("folder", str(tmp_path), labels="cityscapes")
-    assert data.label_map.num_classes == 19
-    miniatures.folder(tmp_path / "train", "labels", 2, [7, 26])
+    assert frequencies == [pytest.approx(1 / 11, abs=0.02)] * 11
+    assert sum(frequencies) == pytest.approx(1.0)
+    data = SegmentationDataModule("folder", str(tmp_path / "folder"), labels="cityscapes")
+    miniatures.folder(tmp_path / "folder" / "train", "labels", 2, [7, 26])
     assert data.class_frequencies()[13] == pytest.approx(0.5)
-    miniatures.folder(tmp_path / "train", "labels", 2, [0])
+    miniatures.folder(tmp_path / "folder" / "train", "labels", 2, [0])
     with pytest.raises(InputError, match="only ignored pixels"):
         data.class_frequencies()
-    with pytest.raises(InputError, match="no class labels"):
-        SegmentationDataModule("folder", str(tmp_path))
 
 
-def test_splits_that_are_too_small_are_reported_before_the_work(root: Path) -> None:
+def test_bad_settings_and_splits_that_are_too_small_are_reported_before_the_work(root: Path) -> None:
     with pytest.raises(InputError, match="5 training frames are fewer than a batch of 6"):
         module(root, batch_size=6).prepare_data()
+    with pytest.raises(InputError, match="no class labels"):
+        SegmentationDataModule("folder", str(root))
+    for name, value in (("batch_size", 0), ("size", (32, -1)), ("scale", (2.0, 1.0)), ("flip", 1.5)):
+        with pytest.raises(InputError, match=f"^{name} "):
+            module(root, **{name: value})
 
 
 class TestSequences:
@@ -115,31 +113,24 @@ class TestSequences:
             assert sorted(train + val) == sorted(every)
             assert fold.folds() == [fold]
             fold.prepare_data()
-        assert whole.held_out is None
         assert self.names(whole, "train") == every
         assert self.names(self.left_out(drives, held_out="b"), "val") == self.names(folds[1], "val")
 
-    def test_the_whole_match_is_a_sequence_and_folders_are(self, drives: Path) -> None:
+    def test_the_whole_match_is_a_sequence_and_the_data_sets_own_val_is_one_fold(self, drives: Path) -> None:
         assert list(self.left_out(drives, sequence="^[^_]").sequences()) == list(self.counts)
-        assert {name: len(found) for name, found in module(drives, sequence="^.").sequences().items()} == self.counts
-
-    def test_the_data_sets_own_val_is_one_fold(self, root: Path) -> None:
-        data = module(root)
+        data = module(drives)
         assert data.folds() == [data]
         with pytest.raises(InputError, match=r"data\.sequence"):
             data.sequences()
 
     def test_frames_with_an_anomaly_belong_to_no_fold(self, drives: Path) -> None:
-        for name in ("a_0", "c_3"):  # with a bicyclist, class 9
-            for folder in ("train", "trainannot"):
-                (drives / folder / f"{name}.png").unlink()
-            paths = drives / "train" / f"{name}.png", drives / "trainannot" / f"{name}.png"
-            miniatures.write_frame(*paths, [3, 9, 0])
+        for name in ("a_0.png", "c_3.png"):
+            miniatures.write_frame(drives / "train" / name, drives / "trainannot" / name, [3, 9, 0])
         miniatures.write_frame(drives / "val" / "d_0.png", drives / "valannot" / "d_0.png", [3])
         for fold in self.left_out(drives, anomaly_class="pedestrian").folds():
-            held = {*self.names(fold, "train"), *self.names(fold, "val")}
-            assert len(held) == 7
-            assert not held & {"a_0", "c_3"}
+            frames = {*self.names(fold, "train"), *self.names(fold, "val")}
+            assert len(frames) == 7
+            assert not frames & {"a_0", "c_3"}
 
     @pytest.mark.parametrize(
         ("options", "said"),
@@ -148,19 +139,11 @@ class TestSequences:
             ({"sequence": "("}, "no regular expression"),
             ({"sequence": "^([ab])_"}, r"in 4 training frames, .* c_0.*a \(2 frames\), b \(3 frames\)"),
             ({"sequence": "^(x?)"}, "in 9 training frames"),
-            ({"sequence": "(_)"}, r"one sequence, _ \(9 frames\)"),
             ({"held_out": "d"}, r"one of a \(2 frames\), b"),
             ({"validation": "val", "held_out": "a"}, "without meaning"),
             ({}, r"no split val.*one of a \(2 frames\), b"),  # nothing is trained and selected on the same frames
         ],
     )
     def test_bad_settings_are_one_line(self, drives: Path, options: dict[str, Any], said: str) -> None:
-        with pytest.raises(InputError, match=said) as caught:
+        with pytest.raises(InputError, match=said):
             self.left_out(drives, **options).dataset("val")
-        assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("options", [{"batch_size": 0}, {"size": (32, -1)}, {"scale": (2.0, 1.0)}, {"flip": 1.5}])
-def test_impossible_settings_are_refused_by_their_name(root: Path, options: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match=f"^{next(iter(options))} "):
-        module(root, **options)

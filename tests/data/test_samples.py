@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from segunc.core.errors import InputError
 from segunc.data.entry import Sample
 from segunc.data.images import read_image, resize_nearest
 from segunc.data.labels import IGNORE, label_map
-from segunc.data.samples import EvalTransform, SegmentationDataset, TrainTransform, Transform, to_tensors
+from segunc.data.module import EvalTransform, SegmentationDataset, TrainTransform, Transform, to_tensors
 from tests.data.miniatures import write_frame
 
 RNG = np.random.default_rng(0)
@@ -84,65 +85,55 @@ def test_what_is_padded_is_ignored_and_nothing_else() -> None:
     torch.testing.assert_close(image, PLAIN, atol=1.5 / 255, rtol=0)
 
 
-def test_torchs_seed_alone_decides_the_crop() -> None:
-    one, other = TrainTransform((24, 24)), TrainTransform((24, 24))
+def test_torchs_seed_alone_decides_the_crop_also_in_workers_that_do_not_fork() -> None:
+    transform = TrainTransform((24, 24), (30, 50))
+    other = pickle.loads(pickle.dumps(transform))
     torch.manual_seed(3)
-    first = [one(IMAGE, LABEL) for _ in range(4)]
+    first = [transform(IMAGE, LABEL) for _ in range(4)]
     torch.manual_seed(3)
     np.random.seed(1)  # noqa: NPY002 - another library's seed must not matter
     second = [other(IMAGE, LABEL) for _ in range(4)]
-    for a, b in zip(first, second, strict=True):
-        assert torch.equal(a["image"], b["image"])
-        assert torch.equal(a["label"], b["label"])
+    for item, same in zip(first, second, strict=True):
+        assert torch.equal(item["image"], same["image"])
+        assert torch.equal(item["label"], same["label"])
     assert not torch.equal(first[0]["image"], first[1]["image"])
     torch.manual_seed(4)
-    assert not torch.equal(one(IMAGE, LABEL)["image"], first[0]["image"])
+    assert not torch.equal(transform(IMAGE, LABEL)["image"], first[0]["image"])
 
 
-def test_image_and_label_are_moved_together() -> None:
+@pytest.mark.parametrize(("flip", "expected"), [(0.0, {False}), (0.5, {False, True}), (1.0, {True})])
+def test_image_and_label_are_flipped_together_as_often_as_asked_for(flip: float, expected: set[bool]) -> None:
     torch.manual_seed(0)
-    label = (IMAGE[..., 0] > 128).astype(np.uint8)
-    image = np.repeat(label[..., None] * 255, 3, 2).astype(np.uint8)
-    transform = TrainTransform((32, 32), scale=(1.0, 1.0), flip=0.5, colour=0.0, blur=0.0)
-    for _ in range(8):
-        item = transform(image, label)
+    label = np.zeros((8, 8), np.uint8)
+    label[:, 0] = 1
+    transform = TrainTransform((8, 8), scale=(1.0, 1.0), flip=flip, colour=0.0, blur=0.0)
+    flipped = set()
+    for _ in range(20):
+        item = transform(np.repeat(label[..., None] * np.uint8(255), 3, 2), label)
         assert torch.equal((item["image"][0] > 0.5).long(), item["label"])
-
-
-def test_flips_come_as_often_as_asked_for() -> None:
-    image = np.zeros((8, 8, 3), np.uint8)
-    image[:, 0] = 255
-    for flip, expected in ((0.0, 0), (1.0, 20)):
-        transform = TrainTransform((8, 8), scale=(1.0, 1.0), flip=flip, colour=0.0, blur=0.0)
-        assert sum(bool(transform(image, LABEL[:8, :8])["image"][0, 0, 7] > 0.5) for _ in range(20)) == expected
+        flipped.add(bool(item["label"][0, 7]))
+    assert flipped == expected
 
 
 def test_evaluation_changes_nothing_or_the_size_alone() -> None:
     plain = EvalTransform()(IMAGE, LABEL)
     assert torch.equal(plain["image"], PLAIN)
     assert torch.equal(plain["label"], torch.from_numpy(LABEL.astype(np.int64)))
-    for size in ((20, 30), (80, 120)):
-        resized = EvalTransform(size)(IMAGE, LABEL)
-        assert resized["image"].shape == (3, *size)
-        assert resized["label"].shape == size
-        assert set(resized["label"].unique().tolist()) <= set(range(5))  # nearest: no class between two others
+    larger, small = EvalTransform((80, 120))(IMAGE, LABEL), EvalTransform((20, 30))(IMAGE, LABEL)
+    assert (larger["image"].shape, larger["label"].shape) == ((3, 80, 120), (80, 120))
+    assert set(larger["label"].unique().tolist()) <= set(range(5))  # nearest: no class between two others
     # Shrinking averages over areas: a mean over each two by two pixels.
-    small = EvalTransform((20, 30))(IMAGE, LABEL)["image"]
     pooled = torch.nn.functional.avg_pool2d(PLAIN[None], 2)[0]
-    torch.testing.assert_close(small, pooled, atol=0.51 / 255, rtol=0)
+    torch.testing.assert_close(small["image"], pooled, atol=0.51 / 255, rtol=0)
 
 
-def scaled(side: int, target: int) -> Transform:
-    unchanged = {"flip": 0.0, "colour": 0.0, "blur": 0.0}
-    return TrainTransform((target, target), scale=((target + 0.5) / side,) * 2, **unchanged)
-
-
-TRANSFORMS = {
+UNCHANGED = {"flip": 0.0, "colour": 0.0, "blur": 0.0}
+TRANSFORMS: dict[str, Callable[[int, int], Transform]] = {
     "evaluation": lambda side, target: EvalTransform((target, target)),
-    "training at a size": lambda side, target: TrainTransform(
-        (target, target), (target, target), (1.0, 1.0), flip=0.0, colour=0.0, blur=0.0
+    "training at a size": lambda side, target: TrainTransform((target,) * 2, (target,) * 2, (1.0, 1.0), **UNCHANGED),
+    "training at a scale": lambda side, target: TrainTransform(
+        (target,) * 2, scale=((target + 0.5) / side,) * 2, **UNCHANGED
     ),
-    "training at a scale": scaled,
 }
 
 
@@ -171,11 +162,3 @@ def test_labels_lie_on_their_images_at_every_size(name: str, side: int, target: 
 def test_the_nearest_pixel_is_that_of_pillow_where_one_is_nearest(size: tuple[int, int]) -> None:
     expected = Image.fromarray(LABEL).resize(size, Image.Resampling.NEAREST)
     np.testing.assert_array_equal(resize_nearest(LABEL, *size), expected)
-
-
-def test_training_transforms_travel_to_workers_that_do_not_fork() -> None:
-    transform = TrainTransform((24, 24), (30, 50), flip=1.0)
-    torch.manual_seed(0)
-    expected = transform(IMAGE, LABEL)
-    torch.manual_seed(0)
-    assert torch.equal(pickle.loads(pickle.dumps(transform))(IMAGE, LABEL)["label"], expected["label"])

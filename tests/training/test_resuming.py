@@ -56,9 +56,8 @@ def test_a_training_goes_on_from_its_last_epoch_and_says_so(trained: Job, tmp_pa
 def test_a_checkpoint_is_whole_or_not_there_and_none_lies_in_a_folder_taken_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = tmp_path / "checkpoints"
+    folder, written = tmp_path / "checkpoints", WholeCheckpoints()
     folder.mkdir()
-    written = WholeCheckpoints()
     written.save_checkpoint({"step": 1}, folder / "last.ckpt")
 
     def full(content: object, file: IO[bytes]) -> None:
