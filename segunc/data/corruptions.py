@@ -65,12 +65,10 @@ class Corruption:
         return f"{self.name}:{self.strength}"
 
     def __call__(self, image: Image, frame: str) -> Image:
-        """Return the corrupted image, a function of image, frame name, corruption and strength alone.
-
-        The random pattern of a frame is the same at all strengths, so that they differ by strength and nothing else.
-        """
+        """Return the corrupted image, a function of image, frame name, corruption and strength alone. The random pattern of a frame is the
+        same at all strengths, so that they differ by strength and nothing else."""
         digest = hashlib.sha256(f"{self.name}\n{frame}".encode()).digest()
-        key = np.frombuffer(digest[:16], "<u8")
+        key = [int.from_bytes(digest[start : start + 8], "little") for start in (0, 8)]
         return CORRUPTIONS[self.name](image, self.strength - 1, np.random.Generator(np.random.Philox(key=key)))
 
 
@@ -133,11 +131,8 @@ def _stored(values: Values) -> Image:
 
 
 def fractal(side: int, decay: float, random: np.random.Generator) -> Values:
-    """Return a periodic height map by midpoint displacement (diamond-square; Fournier, Fussell & Carpenter 1982).
-
-    The displacements are divided by ``decay`` from one grid to the next, twice as fine; maps of other decays have the
-    same ones. ``[N, N]`` in 0..1, N the next power of two from ``side``.
-    """
+    """Return a periodic height map ``[N, N]`` in 0..1 by midpoint displacement (diamond-square; Fournier, Fussell & Carpenter 1982), N the
+    next power of two from ``side``. The displacements are divided by ``decay`` from one grid to the next, twice as fine."""
     size = 1 << max(1, (side - 1).bit_length())
     heights = np.zeros((size, size))
     step, reach = size, 1.0

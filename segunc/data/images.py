@@ -15,13 +15,8 @@ from typing import Any, BinaryIO, TypeVar
 import cv2
 import numpy as np
 import numpy.typing as npt
+from PIL import BmpImagePlugin, ImageOps, JpegImagePlugin, PngImagePlugin, TiffImagePlugin, WebPImagePlugin
 from PIL import Image as PilImage
-from PIL import ImageOps
-from PIL.BmpImagePlugin import BmpImageFile
-from PIL.JpegImagePlugin import JpegImageFile
-from PIL.PngImagePlugin import PngImageFile
-from PIL.TiffImagePlugin import IMAGELENGTH, IMAGEWIDTH, ImageFileDirectory_v2
-from PIL.WebPImagePlugin import WebPImageFile
 
 from segunc.core.errors import InputError, NoteWarning
 from segunc.core.files import read_bytes, reading
@@ -33,10 +28,8 @@ Labels = npt.NDArray[np.uint8]
 
 _PNG_SIGNATURE, _JPEG_SIGNATURE, _RIFF_SIGNATURE = b"\x89PNG\r\n\x1a\n", b"\xff\xd8", b"RIFF"
 _FORMATS: dict[bytes, Any] = {
-    _PNG_SIGNATURE: PngImageFile,
-    _JPEG_SIGNATURE: JpegImageFile,
-    b"BM": BmpImageFile,
-    _RIFF_SIGNATURE: WebPImageFile,
+    **{_PNG_SIGNATURE: PngImagePlugin.PngImageFile, _JPEG_SIGNATURE: JpegImagePlugin.JpegImageFile},
+    **{b"BM": BmpImagePlugin.BmpImageFile, _RIFF_SIGNATURE: WebPImagePlugin.WebPImageFile},
 }
 _SUBFILE = 254  # tag of a TIFF whose lowest bit marks a smaller copy of another page
 MOST_PIXELS = 89_478_485
@@ -118,12 +111,12 @@ def check_whole(data: bytes) -> None:
         raise ValueError(f"the image claims {width} x {height} pixels; at most {MOST_PIXELS:,} are read")
     if len(sizes) > 1:
         raise ValueError(f"it holds {len(sizes)} pictures, of which one frame cannot be made; write each into a file")
-    if isinstance(image, PngImageFile):
+    if isinstance(image, PngImagePlugin.PngImageFile):
         try:
             image.verify()
         except Exception as error:
             raise ValueError(f"the PNG is truncated or damaged ({error})") from error
-    elif isinstance(image, JpegImageFile):
+    elif isinstance(image, JpegImagePlugin.JpegImageFile):
         # A thumbnail has an end marker, too. The image's own comes behind its first scan, before which Pillow stops.
         if data.find(b"\xff\xd9", file.tell()) < 0:
             raise ValueError("the JPEG is truncated (its end marker is missing)")
@@ -144,14 +137,14 @@ def _open_header(file: BinaryIO) -> Any:
 def _tiff_sizes(file: BinaryIO) -> list[tuple[int, int]]:
     """Return (width, height) of each page of a TIFF or BigTIFF but thumbnails; Pillow opens fewer kinds of pixels than OpenCV."""
     head = file.read(8)
-    tags = ImageFileDirectory_v2(head + file.read(8 if head[2:4].strip(b"\0") == b"+" else 0))
+    tags = TiffImagePlugin.ImageFileDirectory_v2(head + file.read(8 if head[2:4].strip(b"\0") == b"+" else 0))
     sizes, offsets = list[tuple[int, int]](), set[int]()
     while tags.next and tags.next not in offsets:  # a damaged file may lead back
         offsets.add(tags.next)
         file.seek(tags.next)
         tags.load(file)
         if not sizes or not tags.get(_SUBFILE, 0) & 1:
-            sizes.append((tags[IMAGEWIDTH], tags[IMAGELENGTH]))
+            sizes.append((tags[TiffImagePlugin.IMAGEWIDTH], tags[TiffImagePlugin.IMAGELENGTH]))
     return sizes
 
 

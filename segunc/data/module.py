@@ -7,7 +7,6 @@ import random
 import re
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,6 @@ from typing import Any, Literal, Self
 import cv2
 import lightning as L
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, default_collate
@@ -25,10 +23,9 @@ from segunc.core.bounds import Bits, NonNegativeInt, PositiveFloat, PositiveInt,
 from segunc.core.errors import InputError
 from segunc.data.datasets import dataset_entry
 from segunc.data.entry import Sample
-from segunc.data.images import Image, PixelDepth, load_image, resize_nearest
+from segunc.data.images import Image, Labels, PixelDepth, load_image, resize_nearest
 from segunc.data.labels import IGNORE, LabelMap, check_label_files
 
-Labels = npt.NDArray[np.uint8]
 Transform = Callable[[Image, Labels], dict[str, Tensor]]
 """Image RGB uint8 ``[H, W, 3]`` and train ids uint8 ``[H, W]`` -> ``image`` float ``[3, h, w]``, ``label`` int64 ``[h, w]``."""
 
@@ -51,8 +48,7 @@ class SegmentationDataset(Dataset[dict[str, Any]]):
         """Return image (RGB uint8 ``[H, W, 3]``) and train ids (uint8 ``[H, W]``, 255 ignored) of one frame, untransformed."""
         sample = self.samples[index]
         image = load_image(sample.image, self.depth)
-        if sample.label is None:
-            raise InputError(f"frame {sample.name} has no label", hint="remove the frame from the split")
+        assert sample.label is not None, "labelled frames alone are given"
         label = self.label_map.read(sample.label)
         if label.shape != image.shape[:2]:
             sizes = "{}x{}, its image {}x{}".format(*label.shape, *image.shape[:2])
@@ -96,62 +92,6 @@ class EvalTransform:
         return to_tensors(image, label)
 
 
-class TrainTransform:
-    """Random scale, crop, flip and colour: the usual augmentation of road scenes.
-
-    Args:
-        crop: (height, width) of the crop; frames that are smaller after scaling are padded, labels with 255.
-        size: (height, width) that frames are resized to first, or None.
-        scale: range of the random scale factor.
-        flip: probability of a left-right flip.
-        colour: strength 0..1 of random brightness, contrast, saturation and hue.
-        blur: probability of a slight Gaussian blur.
-    """
-
-    def __init__(
-        self,
-        crop: tuple[int, int],
-        size: tuple[int, int] | None = None,
-        scale: tuple[float, float] = (0.75, 1.75),
-        flip: float = 0.5,
-        colour: float = 0.3,
-        blur: float = 0.1,
-    ) -> None:
-        # It asks a server for its newest version on import unless told not to; and it is for those who train.
-        os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")
-        import albumentations as A
-
-        class RandomScale(A.RandomScale):  # type: ignore[misc]
-            def apply_to_mask(self, mask: Labels, scale: float, **params: Any) -> Labels:
-                return resize_nearest(mask, int(mask.shape[1] * scale), int(mask.shape[0] * scale))
-
-        self.size, self._settings = size, (crop, size, scale, flip, colour, blur)
-        around_1 = (1 - colour, 1 + colour)
-        steps = [
-            RandomScale((scale[0] - 1.0, scale[1] - 1.0), interpolation=cv2.INTER_LINEAR, p=1.0),
-            A.PadIfNeeded(*crop, border_mode=cv2.BORDER_CONSTANT, fill=0, fill_mask=IGNORE),
-            A.RandomCrop(*crop),
-            A.HorizontalFlip(p=flip),
-            A.ColorJitter(around_1, around_1, around_1, (-0.1 * colour, 0.1 * colour), p=0.8),
-            A.GaussianBlur(blur_limit=(3, 5), p=blur),
-        ]
-        self._compose = A.Compose(steps)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # Workers that do not fork get the settings: a class that is made where its base is imported cannot be pickled.
-        return TrainTransform, self._settings
-
-    def __call__(self, image: Image, label: Labels) -> dict[str, Tensor]:
-        if self.size is not None:
-            image, label = resized(image, label, self.size, cv2.INTER_LINEAR)
-        # Seeded from torch's generator of this worker, so that Lightning's seed decides every crop.
-        seed = int(torch.randint(0, 2**31 - 1, ()).item())
-        self._compose.set_random_seed(seed)
-        random.seed(seed)
-        done = self._compose(image=image, mask=label)
-        return to_tensors(done["image"], done["mask"])
-
-
 @dataclass(frozen=True)
 class DataConfig(Settings):
     """Train, validation and test frames of one data set.
@@ -159,13 +99,16 @@ class DataConfig(Settings):
     Args:
         dataset: a name of :data:`segunc.data.datasets.DATASETS`.
         root: the folder it lies in.
-        crop: (height, width) of training crops.
+        crop: (height, width) of training crops; frames that are smaller after scaling are padded, labels with 255.
         size: (height, width) that frames are resized to, or None for their own.
         batch_size: crops in a training batch; validation takes ``eval_batch_size`` frames.
         eval_batch_size: frames in a validation batch; with ``size`` None and frames of several sizes it must be 1.
         workers: loader processes; 0 loads in the training process.
         labels: a label map's name or CSV path instead of the data set's own (``folder`` has none).
-        scale, flip, colour, blur: see :class:`TrainTransform`.
+        scale: range of the random scale factor.
+        flip: probability of a left-right flip.
+        colour: strength 0..1 of random brightness, contrast, saturation and hue.
+        blur: probability of a slight Gaussian blur.
         seed: of the shuffle and the augmentation.
         anomaly_class: classes (a list, or names with commas between) that are anomalies: frames that hold one are not
             trained on, and the network does not know them; see :mod:`segunc.data.datasets`.
@@ -201,9 +144,6 @@ class DataConfig(Settings):
         super().__post_init__()
         if self.scale[0] > self.scale[1]:
             raise InputError(f"scale {list(self.scale)} does not begin with the smaller number")
-        if self.validation == "val" and self.held_out is not None:
-            hint = "data.validation leave-sequence-out"
-            raise InputError(f"held_out {self.held_out} is without meaning here", hint=hint)
         if self.validation != "val" and self.sequence is None:
             message = f"validation {self.validation} needs data.sequence, a pattern of frame names"
             raise InputError(message, hint="e.g. ^([^_]+)_")
@@ -211,6 +151,45 @@ class DataConfig(Settings):
             re.compile(self.sequence or "")
         except re.error as error:
             raise InputError(f"sequence {self.sequence} is no regular expression: {error}") from error
+
+
+class TrainTransform:
+    """Random scale, crop, flip and colour, the usual augmentation of road scenes, as the fields of :class:`DataConfig` say."""
+
+    def __init__(self, config: DataConfig) -> None:
+        # It asks a server for its newest version on import unless told not to; and it is for those who train.
+        os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")
+        import albumentations as A
+
+        class RandomScale(A.RandomScale):  # type: ignore[misc]
+            def apply_to_mask(self, mask: Labels, scale: float, **params: Any) -> Labels:
+                return resize_nearest(mask, int(mask.shape[1] * scale), int(mask.shape[0] * scale))
+
+        self._config, crop, scale, colour = config, config.crop, config.scale, config.colour
+        around_1 = (1 - colour, 1 + colour)
+        steps = [
+            RandomScale((scale[0] - 1.0, scale[1] - 1.0), interpolation=cv2.INTER_LINEAR, p=1.0),
+            A.PadIfNeeded(*crop, border_mode=cv2.BORDER_CONSTANT, fill=0, fill_mask=IGNORE),
+            A.RandomCrop(*crop),
+            A.HorizontalFlip(p=config.flip),
+            A.ColorJitter(around_1, around_1, around_1, (-0.1 * colour, 0.1 * colour), p=0.8),
+            A.GaussianBlur(blur_limit=(3, 5), p=config.blur),
+        ]
+        self._compose = A.Compose(steps)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Workers that do not fork get the settings: a class that is made where its base is imported cannot be pickled.
+        return TrainTransform, (self._config,)
+
+    def __call__(self, image: Image, label: Labels) -> dict[str, Tensor]:
+        if self._config.size is not None:
+            image, label = resized(image, label, self._config.size, cv2.INTER_LINEAR)
+        # Seeded from torch's generator of this worker, so that Lightning's seed decides every crop.
+        seed = int(torch.randint(0, 2**31 - 1, ()).item())
+        self._compose.set_random_seed(seed)
+        random.seed(seed)
+        done = self._compose(image=image, mask=label)
+        return to_tensors(done["image"], done["mask"])
 
 
 class SegmentationDataModule(L.LightningDataModule):
@@ -234,18 +213,10 @@ class SegmentationDataModule(L.LightningDataModule):
         """Return the frames of one split that have class labels; built once."""
         if (split, augment) not in self._sets:
             config, samples = self.config, self._samples(split)
-            transform: Transform = EvalTransform(self.size)
-            if augment:
-                transform = TrainTransform(
-                    config.crop, self.size, config.scale, config.flip, config.colour, config.blur
-                )
+            transform: Transform = TrainTransform(config) if augment else EvalTransform(self.size)
             labels = [sample.label for sample in samples if sample.label]
             check_label_files(labels, self.label_map, training=split in ("train", "val"))
-            frames = SegmentationDataset(samples, self.label_map, transform, config.bits)
-            with suppress(InputError):  # whoever trains on it says what is wrong
-                load_image(samples[0].image, frames.depth)
-            frames.depth.warn(f"split {split} in {self.root}")
-            self._sets[split, augment] = frames
+            self._sets[split, augment] = SegmentationDataset(samples, self.label_map, transform, config.bits)
         return self._sets[split, augment]
 
     def _samples(self, split: str) -> list[Sample]:

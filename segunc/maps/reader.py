@@ -21,8 +21,8 @@ import numpy.typing as npt
 
 from segunc.core.errors import InputError
 from segunc.core.files import frame_order, inside
+from segunc.data.entry import frame_name, is_hidden
 from segunc.data.labels import LabelMap
-from segunc.data.layout import frame_name, is_hidden
 from segunc.maps.encoding import class_ids, decode_compact
 from segunc.maps.folder import OVERLAY, PREDICTION, read_map
 from segunc.maps.manifest import COMPACT_VALUES, UNIT_VALUE, is_ours, read_manifest

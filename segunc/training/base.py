@@ -36,16 +36,14 @@ from segunc.training import losses, progress
 from segunc.training.config import NetworkConfig, OptimisationConfig, TrainConfig, environment, save_config
 from segunc.training.progress import CHECKPOINTS, INTERVAL, claim_checkpoints, is_first_process, no_half_folder, say
 
-WHOLE_NUMBERS = ("max_epochs", "max_steps", "check_val_every_n_epoch", "accumulate_grad_batches", "num_nodes")
-"""Settings of the Trainer that fail late and obscurely when they are of another type."""
 MAX_PROCESSES = 64
 """That a configuration starts, or as many as the machine has cores."""
 
 
 def check_trainer(config: Mapping[str, Any]) -> None:
-    """Raise InputError for settings of Lightning's Trainer that fail late and obscurely, wait for ever, write elsewhere than into the folder
-    of the run, or name code."""
-    for key in WHOLE_NUMBERS:
+    """Raise InputError for settings of Lightning's Trainer that fail late and obscurely, write elsewhere than into the folder of the run,
+    or name code."""
+    for key in ("max_epochs", "max_steps", "check_val_every_n_epoch", "accumulate_grad_batches", "num_nodes"):
         if not isinstance(config.get(key, 1), int):
             raise InputError(f"trainer.{key} {config[key]} is no whole number")
     for key in {"default_root_dir", "model_registry"} & config.keys():
@@ -59,10 +57,6 @@ def check_trainer(config: Mapping[str, Any]) -> None:
     processes, most = str(config.get("devices", 1)), max(MAX_PROCESSES, os.cpu_count() or 1)
     if processes.strip().isdecimal() and int(processes) > most:
         raise InputError(f"trainer.devices {processes} starts more processes than {most}")
-    launched = os.environ.keys() & {"WORLD_SIZE", "NODE_RANK", "SLURM_NTASKS"}
-    if config.get("num_nodes", 1) != 1 and not launched:
-        message = f"trainer.num_nodes {config['num_nodes']} would wait for other nodes for ever"
-        raise InputError(message, hint="start each node by torchrun or Slurm")
 
 
 def trainer_settings(config: dict[str, Any], out: Path, device: str, network: nn.Module) -> dict[str, Any]:
@@ -89,8 +83,6 @@ class WholeCheckpoints(TorchCheckpointIO):
     """Writes checkpoints whole or not at all; none into a folder of checkpoints that was taken away, without their settings."""
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
-        if Path(path).parent.name != CHECKPOINTS:
-            Path(path).parent.mkdir(parents=True, exist_ok=True)
         with replacing(Path(path)) as file:
             torch.save(checkpoint, file)
 
@@ -177,11 +169,8 @@ class SegmentationTask(L.LightningModule):
         logits: Tensor = self.network(images.contiguous(memory_format=torch.channels_last))
         return logits
 
-    def _loss(self, logits: Tensor, batch: dict[str, Any]) -> Tensor:
-        return losses.segmentation_loss(logits, batch["label"], self.class_weights)
-
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
-        loss = self._loss(self(batch["image"]), batch)
+        loss = losses.segmentation_loss(self(batch["image"]), batch["label"], self.class_weights)
         if not bool(torch.isfinite(loss)):
             raise losses.diverged("the loss", self.global_step)
         self.log("train/loss", loss, prog_bar=True, batch_size=len(batch["image"]))
@@ -189,9 +178,9 @@ class SegmentationTask(L.LightningModule):
 
     def validation_step(self, batch: dict[str, Any], batch_idx: int) -> None:
         logits = self(batch["image"])
-        losses.check_labels(batch["label"], logits.shape[1])
+        loss = losses.segmentation_loss(logits, batch["label"], self.class_weights)  # checks the labels, too
         self.val_confusion.update(logits.argmax(1), batch["label"])
-        self.log("val/loss", self._loss(logits, batch), sync_dist=True, batch_size=len(batch["image"]))
+        self.log("val/loss", loss, sync_dist=True, batch_size=len(batch["image"]))
 
     def on_validation_epoch_end(self) -> None:
         # The metric adds its confusion matrices over processes itself.
@@ -251,15 +240,6 @@ class DecoderTask(SegmentationTask):
         checkpoint["state_dict"] = {name: value for name, value in state.items() if not in_encoder(name)}
 
 
-def train_network(
-    config: TrainConfig, out: Path, *, device: str = "auto"
-) -> tuple[SegmentationNetwork, dict[str, Any]]:
-    """Train, keep the checkpoint with the best validation mIoU, and write the model folder; return the network in eval mode and what was
-    measured. A killed run continues from its last checkpoint when called again with the same ``out``."""
-    with flushed_denormals(), no_half_folder(out):
-        return _train_network(config, out, device)
-
-
 def _build_to_train(config: NetworkConfig, classes: LabelMap) -> SegmentationNetwork:
     """Return the network of a configuration, with the weights that it starts from and the normalisation that these expect."""
     mean, std = encoder_normalisation(config.encoder) if config.encoder_weights else (IMAGENET_MEAN, IMAGENET_STD)
@@ -286,46 +266,48 @@ def _build_to_train(config: NetworkConfig, classes: LabelMap) -> SegmentationNet
     return network
 
 
-def _train_network(config: TrainConfig, out: Path, device: str) -> tuple[SegmentationNetwork, dict[str, Any]]:
-    L.seed_everything(config.seed, workers=True, verbose=False)
-    data = SegmentationDataModule(**config.data)
-    network = _build_to_train(config.network, data.label_map)
-    description = network.description
-    settings = trainer_settings(dict(config.trainer), out, device, network)
-    if settings.get("max_epochs") == 0 and not config.network.weights:
-        raise InputError("trainer.max_epochs is 0 and there are no network.weights to take over")
-    data.prepare_data()
-    power = config.optimisation.class_weight_power
-    weights = losses.balanced_weights(data.class_frequencies(), power) if power else None
-    network.to(memory_format=torch.channels_last)
-    task = SegmentationTask(network, len(description.classes), config.optimisation, weights)
-    best = ModelCheckpoint(out / CHECKPOINTS, "best", monitor="val/miou", mode="max", enable_version_counter=False)
-    trainer = make_trainer(settings, out, "train", best, LearningRateMonitor("step"))
-    resume = claim_checkpoints(out, "train", config.plain())
-    save_config(config, out, "train")
-    start = time.perf_counter()
-    progress.fit(trainer, task, resume, datamodule=data)
-    seconds = time.perf_counter() - start
-    if best.best_model_path:
-        state = read_checkpoint(Path(best.best_model_path))["state_dict"]
-        network.load_state_dict({k.removeprefix("network."): v for k, v in state.items() if k.startswith("network.")})
-    measured = {
-        "val_miou": None if best.best_model_score is None else float(best.best_model_score),
-        "epochs": trainer.current_epoch,
-        "steps": trainer.global_step,
-        "seconds": round(seconds, 1),
-        "resumed": resume is not None,
-    }
-    provenance = {
-        "trained": trainer.global_step > 0,
-        "dataset": config.data["dataset"],
-        "seed": config.seed,
-        **environment(settings["precision"]),
-        **measured,
-    }
-    network = network.cpu()
-    network.description = replace(description, provenance=provenance)
-    if trainer.is_global_zero:
-        save_network(network, out)
-        write_json(out / "training.json", measured)
-    return network.eval(), measured
+def train_network(
+    config: TrainConfig, out: Path, *, device: str = "auto"
+) -> tuple[SegmentationNetwork, dict[str, Any]]:
+    """Train, keep the checkpoint with the best validation mIoU, and write the model folder; return the network in eval mode and what was
+    measured. A killed run continues from its last checkpoint when called again with the same ``out``."""
+    with flushed_denormals(), no_half_folder(out):
+        L.seed_everything(config.seed, workers=True, verbose=False)
+        data = SegmentationDataModule(**config.data)
+        network = _build_to_train(config.network, data.label_map)
+        description = network.description
+        settings = trainer_settings(dict(config.trainer), out, device, network)
+        if settings.get("max_epochs") == 0 and not config.network.weights:
+            raise InputError("trainer.max_epochs is 0 and there are no network.weights to take over")
+        data.prepare_data()
+        power = config.optimisation.class_weight_power
+        weights = losses.balanced_weights(data.class_frequencies(), power) if power else None
+        network.to(memory_format=torch.channels_last)
+        task = SegmentationTask(network, len(description.classes), config.optimisation, weights)
+        best = ModelCheckpoint(out / CHECKPOINTS, "best", monitor="val/miou", mode="max", enable_version_counter=False)
+        trainer = make_trainer(settings, out, "train", best, LearningRateMonitor("step"))
+        resume = claim_checkpoints(out, "train", config.plain())
+        save_config(config, out, "train")
+        start = time.perf_counter()
+        progress.fit(trainer, task, resume, datamodule=data)
+        seconds = time.perf_counter() - start
+        if best.best_model_path:
+            state = read_checkpoint(Path(best.best_model_path))["state_dict"]
+            network.load_state_dict(
+                {k.removeprefix("network."): v for k, v in state.items() if k.startswith("network.")}
+            )
+        measured = {
+            "val_miou": None if best.best_model_score is None else float(best.best_model_score),
+            "epochs": trainer.current_epoch,
+            "steps": trainer.global_step,
+            "seconds": round(seconds, 1),
+            "resumed": resume is not None,
+        }
+        source = {"trained": trainer.global_step > 0, "dataset": config.data["dataset"], "seed": config.seed}
+        provenance = {**source, **environment(settings["precision"]), **measured}
+        network = network.cpu()
+        network.description = replace(description, provenance=provenance)
+        if trainer.is_global_zero:
+            save_network(network, out)
+            write_json(out / "training.json", measured)
+        return network.eval(), measured

@@ -16,15 +16,7 @@ import torch
 import yaml
 
 from segunc.affine.posterior import Prior
-from segunc.core.bounds import (
-    NonNegativeFloat,
-    NonNegativeInt,
-    PositiveFloat,
-    Seed,
-    Settings,
-    check_value,
-    meanings,
-)
+from segunc.core.bounds import NonNegativeFloat, NonNegativeInt, PositiveFloat, Seed, Settings, check_value, meanings
 from segunc.core.errors import InputError, one_line
 from segunc.core.files import read_text, reading
 from segunc.core.plain import from_plain
@@ -34,7 +26,6 @@ from segunc.training.losses import Schedule
 S = TypeVar("S", bound=Settings)
 C = TypeVar("C", bound="Config")
 MAX_VALUES = 100_000
-MAX_DIGITS = 1000
 """Of a configuration in YAML."""
 
 
@@ -167,14 +158,9 @@ def parse_config(
     *,
     data: bool | OwnData = True,
 ) -> C:
-    """Return the configuration in a YAML file, or the defaults, with values of the command line in the place of its own. Nothing that a
-    configuration names is imported.
-
-    Args:
-        overrides: ``--data.root PATH``, ``--trainer.max_epochs 3`` and the like.
-        settings: the method's, where the kind has any.
-        data: whether it looks at data, or loaders in place of a data set.
-    """
+    """Return the configuration in a YAML file, or the defaults, with ``overrides`` such as ``--data.root PATH`` in the place of its own values.
+    ``settings`` are the method's, and ``data`` says whether it looks at data, or gives loaders in place of a data set. Nothing that a
+    configuration names is imported."""
     where = "configuration" if config is None else f"configuration {config}"
     try:
         values = {} if config is None else _read_file(config)
@@ -211,7 +197,7 @@ def parse_config(
         return kind(**made)
     except InputError as error:
         raise error.within(where) from error
-    except (ValueError, TypeError, RecursionError) as error:  # numbers of a thousand digits, keys that are no text
+    except (ValueError, TypeError, RecursionError) as error:  # numbers of thousands of digits, keys that are no text
         raise InputError(f"{where}: {one_line(error)}", hint="see configs/ for examples") from error
 
 
@@ -242,8 +228,6 @@ def _read_yaml(text: str) -> Any:
             node, count = nodes.pop(), count + 1
             if count > MAX_VALUES:
                 raise InputError(f"it has more than {MAX_VALUES} values, its aliases written out")
-            if isinstance(node, yaml.ScalarNode) and node.tag.endswith(":int") and len(node.value) > MAX_DIGITS:
-                raise InputError(f"it has a number of {len(node.value)} digits")
             children = node.value if isinstance(node, yaml.CollectionNode) else ()
             nodes += [part for child in children for part in (child if isinstance(child, tuple) else (child,))]
         return yaml.load(text, Loader=_Loader)
@@ -266,16 +250,12 @@ def _override(values: dict[str, Any], words: list[str], sections: list[type[Sett
             inner[key] = inner.get(key) or {}
             if not isinstance(inner := inner[key], dict):
                 raise InputError(f"{name} is below a key with a value of its own")
-        inner[keys[-1]] = _read_word(value, types.get(first, {}).get(more[0]) if len(more) == 1 else Any)
-
-
-def _read_word(text: str, hint: Any) -> Any:
-    """Return what a word of the command line says: YAML, but text as it is where the setting takes one."""
-    choices = get_args(hint)
-    if hint is str or text in choices:
-        return text
-    value = _read_yaml(text)
-    return text if str in choices and isinstance(value, int | float) else value
+        # A word is YAML, but text as it is where the setting takes one.
+        hint = types.get(first, {}).get(more[0]) if len(more) == 1 else Any
+        inner[keys[-1]] = value
+        if hint is not str and value not in (choices := get_args(hint)):
+            read = _read_yaml(value)
+            inner[keys[-1]] = value if str in choices and isinstance(read, int | float) else read
 
 
 def _sections(settings: type[Settings] | None, *, data: bool) -> dict[str, type[Settings]]:

@@ -88,11 +88,8 @@ def load_batches(data: SegmentationDataset, frames: Sequence[int], size: int) ->
 def minibatches(
     data: SegmentationDataset, frames: Sequence[int], size: int, seed: int, steps: int, workers: int = 0
 ) -> Iterator[Batch]:
-    """Yield the batches of a chain, of which (seed, k) decides that of step k, whatever ran before.
-
-    Each pass over ``frames``, the indices of ``data`` that belong to the chain, has its own order; what is left of a pass after its last
-    whole batch of ``size`` is left out.
-    """
+    """Yield the batches of a chain, of which (seed, k) decides that of step k, whatever ran before. Each pass over ``frames``, the indices of
+    ``data`` that belong to the chain, has its own order; what is left of it after its last whole batch of ``size`` is left out."""
     if len(frames) < size:
         few = f"{len(frames)} training frames do not fill a batch of {size}"
         raise InputError(few, hint="lower data.batch_size")

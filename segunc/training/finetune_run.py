@@ -134,7 +134,6 @@ class FinetuneRun(Generic[S]):
 
         Args:
             candidate: makes the posterior of a value.
-            grid, name: the values, and what messages call the setting.
             frames, draws: evenly spaced frames (0: all) and draws; None for ``selection_frames`` and ``selection_draws`` of the settings.
             corruption: strength of the corruptions under which the frames are shown; 0 for clean frames.
         """

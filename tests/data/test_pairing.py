@@ -8,7 +8,7 @@ import pytest
 
 from segunc.core.errors import InputError
 from segunc.data.datasets import DATASETS
-from segunc.data.layout import find_labels, list_images, match_labels
+from segunc.data.entry import find_labels, list_images, match_labels
 
 
 def touch(root: Path, *names: str) -> Path:
@@ -31,7 +31,6 @@ def pairs(folder: Path, frames: list[str], ending: str = "") -> dict[str, str]:
         ("a", "a.png"),
         ("x/a", "x/a.png"),
         ("ulm/ulm_1_leftImg8bit", "ulm/ulm_1_gtFine_labelIds.png"),
-        ("ulm/ulm_1_leftImg8bit", "ulm/ulm_1_leftImg8bit.png"),
         ("ulm/ulm_1_leftImg8bit", "ulm_1_anomaly.png"),
         ("0007", "0007_labels_semantic.png"),
         ("0007_image", "0007_mask.png"),

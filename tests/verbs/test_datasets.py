@@ -16,7 +16,7 @@ from segunc.data.datasets import dataset_entry
 from segunc.data.images import read_label_image
 from segunc.maps.encoding import encode_unit
 from segunc.networks import NetworkDescription, build_network, save_network
-from tests.data.published import draw_miniature
+from tests.data.miniatures import draw_miniature
 from tests.data.test_datasets import COUNTS, EVERY_FORM
 
 OPTIONS = {"decoder_pyramid_channels": 32, "decoder_segmentation_channels": 32}
