@@ -84,7 +84,7 @@ def load_image(path: Path, depth: PixelDepth | None = None) -> Image:
 
 
 def decode(data: bytes, flags: int) -> npt.NDArray[Any]:
-    """Decode the bytes of an image file by OpenCV, with its ``IMREAD`` flags; ValueError where :func:`check_whole` or OpenCV refuses them."""
+    """Decode the bytes of an image file by OpenCV, with its ``IMREAD`` flags; ValueError where they are refused."""
     check_whole(data)
     try:
         pixels = cv2.imdecode(np.frombuffer(data, np.uint8), flags)

@@ -96,8 +96,8 @@ class AffineTuner(nn.Module, Generic[P]):
         return self.trained.posterior(self.layout).affine(self.layout, draws, noise)
 
     def terms(self, images: Tensor, labels: Tensor, step: int, process: int = 0) -> tuple[Tensor, Tensor]:
-        """Return the two terms of a step's loss, that of the pixels and the regulariser, for images ``[N, 3, H, W]``, which go to the network
-        as they are, and labels ``[N, H, W]`` int64, 255 ignored. ``process`` is the number of one in a distributed run."""
+        """Return the two terms of a step's loss, that of the pixels and the regulariser, for images ``[N, 3, H, W]``, which go to the
+        network as they are, and labels ``[N, H, W]`` int64, 255 ignored. ``process`` is the number of one in a distributed run."""
         if not self._checked:
             check_images(images, self.network)
         if self.draws_per_image > 1:

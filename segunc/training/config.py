@@ -158,9 +158,9 @@ def parse_config(
     *,
     data: bool | OwnData = True,
 ) -> C:
-    """Return the configuration in a YAML file, or the defaults, with ``overrides`` such as ``--data.root PATH`` in the place of its own values.
-    ``settings`` are the method's, and ``data`` says whether it looks at data, or gives loaders in place of a data set. Nothing that a
-    configuration names is imported."""
+    """Return the configuration in a YAML file, or the defaults, with ``overrides`` such as ``--data.root PATH`` in the place of its own
+    values. ``settings`` are the method's, and ``data`` says whether it looks at data, or gives loaders in place of a data set. Nothing that
+    a configuration names is imported."""
     where = "configuration" if config is None else f"configuration {config}"
     try:
         values = {} if config is None else _read_file(config)

@@ -24,8 +24,8 @@ Batch = tuple[Tensor, Tensor]
 
 @dataclass(frozen=True)
 class OwnData:
-    """Loaders of your own in place of a data set of ours: ``train`` with a length, which is gone through once an epoch, and ``val``, on whose
-    first images hyper-parameters are selected; None where all are given.
+    """Loaders of your own in place of a data set of ours: ``train`` with a length, which is gone through once an epoch, and ``val``, on
+    whose first images hyper-parameters are selected; None where all are given.
 
     Batches are ``(image, label)`` pairs or dictionaries with these keys: float images ``[N, 3, H, W]`` in 0..1, which the network
     of a model folder normalises itself, and integer class ids ``[N, H, W]``, 255 ignored.
@@ -88,8 +88,8 @@ def load_batches(data: SegmentationDataset, frames: Sequence[int], size: int) ->
 def minibatches(
     data: SegmentationDataset, frames: Sequence[int], size: int, seed: int, steps: int, workers: int = 0
 ) -> Iterator[Batch]:
-    """Yield the batches of a chain, of which (seed, k) decides that of step k, whatever ran before. Each pass over ``frames``, the indices of
-    ``data`` that belong to the chain, has its own order; what is left of it after its last whole batch of ``size`` is left out."""
+    """Yield the batches of a chain, of which (seed, k) decides that of step k, whatever ran before. Each pass over ``frames``, the indices
+    of ``data`` that belong to the chain, has its own order; what is left of it after its last whole batch of ``size`` is left out."""
     if len(frames) < size:
         few = f"{len(frames)} training frames do not fill a batch of {size}"
         raise InputError(few, hint="lower data.batch_size")

@@ -25,8 +25,8 @@ def check_labels(labels: Tensor, classes: int) -> None:
 
 
 def segmentation_loss(logits: Tensor, labels: Tensor, weights: Tensor | None = None) -> Tensor:
-    """Return the mean-pixel cross-entropy of logits ``[N, C, H, W]`` and labels ``[N, H, W]`` int64, 255 ignored, with weights ``[C]`` of the
-    classes; 0 with a gradient of 0 where every pixel is ignored."""
+    """Return the mean-pixel cross-entropy of logits ``[N, C, H, W]`` and labels ``[N, H, W]`` int64, 255 ignored, with weights ``[C]`` of
+    the classes; 0 with a gradient of 0 where every pixel is ignored."""
     check_labels(labels, logits.shape[1])
     logits = logits.float()
     if not bool((labels != IGNORE).any()):

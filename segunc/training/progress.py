@@ -47,8 +47,8 @@ def say(text: str) -> None:
 def claim_checkpoints(
     out: Path, verb: str, config: Mapping[str, Any], partial: str | None = None, **bound: str
 ) -> Path | None:
-    """Return the checkpoint in a folder from which a killed run of the same settings continues, or None; note the settings there. ``partial``
-    is another file beside it that is unfinished work, and ``bound`` what else it depends on, as the hash of a base network."""
+    """Return the checkpoint in a folder from which a killed run of the same settings continues, or None; note the settings there.
+    ``partial`` is another file beside it that is unfinished work, and ``bound`` what else it depends on, as the hash of a base network."""
     folder = out / CHECKPOINTS
     # Without max_epochs in the list of what may differ: the learning rate's schedule is laid out over them.
     settings = {key: value for key, value in flat({"verb": verb, **bound, **config}).items() if value != {}}
@@ -87,8 +87,8 @@ def no_half_folder(out: Path) -> Iterator[None]:
 
 
 def fit(trainer: L.Trainer, task: L.LightningModule, resume: Path | None, **data: Any) -> None:
-    """Call ``trainer.fit`` on ``datamodule`` or ``train_dataloaders``, from a checkpoint or from the start. A frame that cannot be read is an
-    InputError before the first step, and a PartialFailure after it; the checkpoints stay."""
+    """Call ``trainer.fit`` on ``datamodule`` or ``train_dataloaders``, from a checkpoint or from the start. A frame that cannot be read is
+    an InputError before the first step, and a PartialFailure after it; the checkpoints stay."""
     try:
         trainer.fit(task, ckpt_path=None if resume is None else str(resume), weights_only=True, **data)
     except InputError as error:

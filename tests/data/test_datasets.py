@@ -57,10 +57,6 @@ def drawn(tmp_path_factory: pytest.TempPathFactory) -> Drawn:
     return {(name, form): draw_miniature(name, root / f"{name}{form}", form) for name, form in EVERY_FORM}
 
 
-def last(name: str) -> str:
-    return next(reversed(COUNTS[name]))
-
-
 def test_every_entry_and_every_layout_has_a_miniature() -> None:
     assert set(DATASETS) == set(FORMS) == set(COUNTS)
     listed = (Path(__file__).parents[2] / "docs" / "data-sets.md").read_text(encoding="utf-8").splitlines()
@@ -135,7 +131,7 @@ def test_obstacle_frames_that_the_benchmark_leaves_out(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("name", "form"), EVERY_FORM)
 def test_what_is_missing_or_there_twice_is_named(tmp_path: Path, name: str, form: int) -> None:
-    root, split, entry = draw_miniature(name, tmp_path, form), last(name), dataset_entry(name)
+    root, split, entry = draw_miniature(name, tmp_path, form), next(reversed(COUNTS[name])), dataset_entry(name)
     sample = entry.samples(root, split)[-1]
     label = sample.label or sample.anomaly
     assert label is not None

@@ -89,21 +89,15 @@ def test_a_checkpoint_is_whole_or_not_there_and_none_lies_in_a_folder_taken_away
 BATCH = {"image": torch.rand(2, 3, 8, 8), "label": torch.zeros(2, 8, 8, dtype=torch.int64)}
 
 
-def attached(step: int, folder: Path) -> SegmentationTask:
-    """A task that believes to have made some steps."""
-    task = SegmentationTask(nn.Conv2d(3, 2, 1), 2)
-    trainer = L.Trainer(accelerator="cpu", logger=False, enable_checkpointing=False, default_root_dir=folder)
-    trainer.fit_loop.epoch_loop.automatic_optimization.optim_progress.optimizer.step.total.completed = step
-    task.trainer = trainer
-    trainer.strategy.connect(task)
-    return task
-
-
 @pytest.mark.parametrize(("step", "kind"), [(0, InputError), (7, PartialFailure)])
 def test_a_loss_that_is_not_finite_stops_and_no_such_checkpoint_is_written(
     tmp_path: Path, step: int, kind: type[Exception]
 ) -> None:
-    task = attached(step, tmp_path)
+    task = SegmentationTask(nn.Conv2d(3, 2, 1), 2)
+    trainer = L.Trainer(accelerator="cpu", logger=False, enable_checkpointing=False, default_root_dir=tmp_path)
+    trainer.fit_loop.epoch_loop.automatic_optimization.optim_progress.optimizer.step.total.completed = step
+    task.trainer = trainer
+    trainer.strategy.connect(task)
     task.on_save_checkpoint({"state_dict": task.state_dict()})
     task.network.bias.data[0] = float("nan")
     where = "before the first step" if step == 0 else f"at step {step}"
