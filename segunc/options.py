@@ -127,11 +127,6 @@ def _ends(text: str) -> tuple[float, float]:
     return low, high
 
 
-class_pairs = partial(
-    by_name, read=_name, form="NETWORK_CLASS=DATASET_CLASS, e.g. sidewalk=pavement", columns="network,dataset"
-)
-
-
 def frame_groups(text: str) -> str | dict[str, str]:
     """Return a regular expression as it is, or read the group of each frame of a CSV file with the columns ``frame,group``."""
     return by_name(text, _name, "FRAME,GROUP", "frame,group") if text.endswith(".csv") else text
@@ -393,9 +388,6 @@ class EvaluateOptions(SamplingOptions, ClassTruthOptions):
         frames (PATTERN): only the split's frames whose names match this regular expression
         every (N): of these, every N-th (default 1)
         scores (A,B): scores to evaluate (default: all maps; with --model those that predict writes by default)
-        map_classes (A=B,C=D|CSV): classes of the network that are classes of the data set, where the two differ: pairs, or a CSV with
-            the columns network,dataset. Several may be one. The data set's other classes are ignored; the network's others are errors
-            where they are predicted
         corruption (NAME:N): corrupt the images first: blur, noise, fog, darkness or jpeg, of strength 1 to 5, e.g. fog:3; with --model
         bits (N): bits that 16-bit images use, of 12 for instance the highest value is 4095 (default 16); with --model
         protocols (A,B): how anomaly pixels are pooled: pooled, per-image, smiyc (default pooled,per-image)
@@ -419,7 +411,6 @@ class EvaluateOptions(SamplingOptions, ClassTruthOptions):
     frames: str | None = None
     every: PositiveInt = 1
     scores: Names | None = None
-    map_classes: Annotated[Mapping[str, str], class_pairs] = option({})
     corruption: str | None = None
     bits: Bits | None = None
     protocols: Annotated[Sequence[Literal["pooled", "per-image", "smiyc"]], comma_list] = option(

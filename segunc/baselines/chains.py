@@ -35,7 +35,7 @@ from segunc.networks.weights import read_checkpoint
 from segunc.posteriors.fitting import finetuning
 from segunc.posteriors.methods import Method
 from segunc.training.config import FinetuneConfig
-from segunc.training.data import Minibatches, load_batches, spaced
+from segunc.training.data import load_batches, minibatches, spaced
 from segunc.training.finetune_run import FinetuneRun
 from segunc.training.progress import CHECKPOINTS, INTERVAL, LAST
 
@@ -178,7 +178,7 @@ def finetune_langevin(run: FinetuneRun[SgldConfig]) -> dict[str, Any]:
 
     def sample(number: int, show: Show) -> tuple[Tensor, dict[str, float]]:
         seed = mix_seed(settings.seed, number, _BATCH_STREAM)
-        batches = Minibatches(data, frames, size, seed, run.data.workers).between(0, settings.total_steps)
+        batches = minibatches(data, frames, size, seed, settings.total_steps, run.data.workers)
         noise, start = mix_seed(settings.seed, number, _NOISE_STREAM), _start(target, settings, number)
 
         def gradient(theta: Tensor) -> Tensor:

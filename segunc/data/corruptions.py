@@ -65,22 +65,15 @@ class Corruption:
         return f"{self.name}:{self.strength}"
 
     def __call__(self, image: Image, frame: str) -> Image:
-        """Return the corrupted image, a function of image, frame name, corruption and strength alone.
-
-        The random pattern of a frame is the same at all strengths, so that they differ by strength and nothing else.
-        """
-        return CORRUPTIONS[self.name](image, self.strength - 1, random_of(f"{self.name}\n{frame}"))
-
-
-def random_of(text: str) -> np.random.Generator:
-    """Return random numbers that are a function of a text."""
-    digest = hashlib.sha256(text.encode()).digest()
-    key = [int.from_bytes(digest[start : start + 8], "little") for start in (0, 8)]
-    return np.random.Generator(np.random.Philox(key=key))
+        """Return the corrupted image, a function of image, frame name, corruption and strength alone. The random pattern of a frame is the
+        same at all strengths, so that they differ by strength and nothing else."""
+        digest = hashlib.sha256(f"{self.name}\n{frame}".encode()).digest()
+        key = [int.from_bytes(digest[start : start + 8], "little") for start in (0, 8)]
+        return CORRUPTIONS[self.name](image, self.strength - 1, np.random.Generator(np.random.Philox(key=key)))
 
 
 def _blur(image: Image, level: int, random: np.random.Generator) -> Image:
-    """Blur as a defocused lens does: the mean over a disc, whose edge covers pixels in part; a radius below half a pixel changes nothing."""
+    """Blur as a defocused lens does: the mean over a disc, whose edge covers pixels in part."""
     radius = BLUR_RADIUS[level] * min(image.shape[:2]) / REFERENCE_SIDE
     reach = int(np.ceil(radius))
     across = np.arange(-reach, reach + 1)
@@ -113,9 +106,8 @@ def _darkness(image: Image, level: int, random: np.random.Generator) -> Image:
     return _stored(np.clip(counted, 0.0, 1.0) + read_noise * random.standard_normal(image.shape))
 
 
-def recompressed(image: Image, quality: int) -> Image:
-    """Return what a JPEG of a quality, 1..100, keeps of an image."""
-    options = [cv2.IMWRITE_JPEG_QUALITY, quality]
+def _jpeg(image: Image, level: int, random: np.random.Generator) -> Image:
+    options = [cv2.IMWRITE_JPEG_QUALITY, JPEG_QUALITY[level]]
     encoded = cv2.imencode(".jpg", cv2.cvtColor(image, cv2.COLOR_RGB2BGR), options)[1]
     decoded = cv2.imdecode(encoded, cv2.IMREAD_COLOR)
     assert decoded is not None
@@ -127,7 +119,7 @@ CORRUPTIONS: dict[str, Callable[[Image, int, np.random.Generator], Image]] = {
     "noise": _noise,
     "fog": _fog,
     "darkness": _darkness,
-    "jpeg": lambda image, level, random: recompressed(image, JPEG_QUALITY[level]),
+    "jpeg": _jpeg,
 }
 """Name -> (image, strength - 1, random numbers) -> corrupted image."""
 _HINT = f"one of {', '.join(CORRUPTIONS)} with a strength of 1 to {STRENGTHS}, e.g. fog:3"
@@ -139,11 +131,8 @@ def _stored(values: Values) -> Image:
 
 
 def fractal(side: int, decay: float, random: np.random.Generator) -> Values:
-    """Return a periodic height map by midpoint displacement (diamond-square; Fournier, Fussell & Carpenter 1982).
-
-    The displacements are divided by ``decay`` from one grid to the next, twice as fine; maps of other decays have the
-    same ones. ``[N, N]`` in 0..1, N the next power of two from ``side``.
-    """
+    """Return a periodic height map ``[N, N]`` in 0..1 by midpoint displacement (diamond-square; Fournier, Fussell & Carpenter 1982), N the
+    next power of two from ``side``. The displacements are divided by ``decay`` from one grid to the next, twice as fine."""
     size = 1 << max(1, (side - 1).bit_length())
     heights = np.zeros((size, size))
     step, reach = size, 1.0

@@ -1,74 +1,234 @@
-"""Data sets by name, as configurations and commands name them, and any class of one as its anomaly.
-
-A network must not have seen its anomaly, so a frame that holds a pixel of a declared one is left out of training altogether:
-ignoring the pixels alone would show the network their surroundings, and what a border to them looks like.
-"""
+"""The data sets by name: road scenes with class labels, and with masks of anomalies. docs/data-sets.md names their sources and the split
+rules that the layouts follow. Benchmarks keep the labels of their test frames: write maps of those frames and export them."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass, fields, replace
-from pathlib import Path
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from typing import Any
 
 from segunc.core.errors import InputError
 from segunc.core.registry import Registry
-from segunc.data import anomaly_sets, class_sets
-from segunc.data.entry import DatasetEntry, Sample
-from segunc.data.labels import label_values
+from segunc.data.entry import (
+    BINARY,
+    ROAD_ANOMALY,
+    WHITE_ANOMALIES,
+    AnomalyEncoding,
+    DatasetEntry,
+    Layout,
+    Part,
+    same_folders,
+)
+from segunc.data.labels import label_map
 
-_ENTRIES = {entry.name: entry for entry in (*class_sets.ENTRIES, *anomaly_sets.ENTRIES)}
-DATASETS: Registry[DatasetEntry] = Registry("data set", "segunc.datasets", dict(sorted(_ENTRIES.items())))
+Words = tuple[str, ...] | Mapping[str, tuple[str, ...]]
+FRAMES = "leftImg8bit/{}/*_leftImg8bit"
+"""The images of Cityscapes, and of sets in its form."""
+
+
+def _layout(images: str, labels: str, splits: Words, **more: Any) -> Layout:
+    """Return the layout of ``FOLDER/*ENDING``, whose ``{}`` are words of the splits (:func:`same_folders`)."""
+    (images, _, image_ending), (labels, _, label_ending) = images.partition("/*"), labels.partition("/*")
+    return Layout(same_folders(images, labels, splits), image_ending, label_ending, **more)
+
+
+def _entry(name: str, files: Sequence[tuple[str, str]], splits: Words, **meaning: Any) -> DatasetEntry:
+    """Return the entry of a set with a layout for each pair of images and labels."""
+    layouts = tuple(_layout(images, labels, splits) for images, labels in files)
+    return DatasetEntry(name, layouts, **meaning)
+
+
+def _acdc() -> dict[str, tuple[Part, ...]]:
+    splits = dict[str, tuple[Part, ...]]()
+    for split in ("train", "val"):
+        for condition in ("fog", "night", "rain", "snow"):
+            folder = f"{condition}/{split}"
+            part = Part(f"rgb_anon/{folder}", f"gt/{folder}", prefix=f"{folder}/")
+            splits |= {split: (*splits.get(split, ()), part), f"{split}-{condition}": (part,)}
+    return splits
+
+
+# BDD100K (10k images with semantic labels) and BDD-Anomaly, the CAOS benchmark's split of it, in its two forms.
+#
+# Networks are trained and selected on the frames of train and val that hold no anomaly, and tested on those of both that
+# hold one (Hendrycks et al., 1911.11132; ``create_bdd_dataset.py``). The script, and the paper's last version with its
+# 6,280, 910 and 810 frames, declare train, motorcycle and bicycle anomalies. ObsNet (Besnier et al., ICCV 2021), ABNN
+# (Franchi et al., 2312.15297) and others keep bicycle as the 17th known class, with 6,688 frames to train on and 361 to
+# test on: numbers of the two forms do not compare. Unlabelled pixels, normal in the script, are ignored, as in every set.
+
+_BDD = [("images/10k/{}", "labels/sem_seg/masks/{}"), ("seg/images/{}", "seg/labels/{}/*_train_id")]
+
+
+def _bdd_anomaly(name: str, *anomalies: str) -> DatasetEntry:
+    ids = cache(lambda: label_map("cityscapes-train-ids").raw_ids(anomalies))  # not on import
+
+    def shows_none(values: frozenset[int]) -> bool:
+        return values.isdisjoint(ids())
+
+    def shows_one(values: frozenset[int]) -> bool:
+        return not shows_none(values)
+
+    def divided(layout: Layout) -> Layout:
+        parts = {split: part for split, (part,) in layout.splits.items()}
+        known = {split: (replace(part, holds=shows_none),) for split, part in parts.items()}
+        test = tuple(replace(part, prefix=f"{split}/", holds=shows_one) for split, part in parts.items())
+        return replace(layout, splits={**known, "test": test})
+
+    whole = _entry(name, _BDD, ("train", "val"), labels="cityscapes-train-ids", anomaly_classes=anomalies)
+    return replace(whole, layouts=tuple(map(divided, whole.layouts)))
+
+
+# MUAD: synthetic road scenes (Franchi et al., BMVC 2022). Which classes are known is the rule of the authors' own loader.
+# Both labels come from one file, so every frame gives class labels and an anomaly label.
+
+_MUAD_FILES = [("{}/leftImg8bit/*_leftImg8bit", "{}/leftLabel/*_leftLabel")]
+_MUAD = (
+    *("train", "val", "test_id", "test_ood"),
+    *("test_id_low_adv", "test_id_high_adv", "test_ood_low_adv", "test_ood_high_adv"),
+    *("test", "ood"),  # of the small version, beside train and val
+)
+_MUAD_ANOMALIES = "rider", "train", "motorcycle", "bicycle", "bear deer cow", "garbage bag stand food trash can"
+
+# StreetHazards of the CAOS benchmark: simulated streets (Hendrycks et al., 1911.11132); anomalies in test alone.
+#
+# The values in the files are one more than the class numbers of its code, which gives the anomaly 13: 14 here. Class 0,
+# "unlabeled", is sky and what the simulator names nothing; the benchmark trains it as a class, and so do we.
+
+_STREETS_FILES = [("{0}/images/{1}", "{0}/annotations/{1}"), ("images/{1}", "annotations/{1}")]
+_STREETS = {"train": ("train", "training"), "val": ("train", "validation"), "test": ("test", "test")}
+"""Split -> archive it comes in, and its folder's name there."""
+
+# Mapillary Vistas: 66 classes in version 1.2 (1.1 before) and 124 in 2.0, whose archive holds both; "Unlabeled", the last,
+# is ignored. Ids are positions in ``config_v1.2.json`` and ``config_v2.0.json``, names the readable ones there.
+
+_MAPILLARY_FILES = [("{}/images", "{}/v1.2/labels"), ("{}/images", "{}/labels")]
+"""As they lie in the archive of 2.0, and in that of 1.2."""
+_MAPILLARY = {"train": ("training",), "val": ("validation",)}
+
+
+def _smiyc(name: str, folder: str, keep: Callable[[str], bool]) -> DatasetEntry:
+    part = Part(f"{folder}/images", f"{folder}/labels_masks", keep=keep)
+    layout = Layout({"validation": (part,)}, label_ending="_labels_semantic")
+    return DatasetEntry(name, (layout,), anomaly_masks=BINARY)
+
+
+OBSTACLES_LEFT_OUT = tuple(f"validation_{number}" for number in (19, *range(21, 30)))
+"""Beginnings of names that the benchmark's code takes out of the validation frames, to have 30."""
+
+
+def _is_obstacle_frame(name: str) -> bool:
+    return name.startswith("validation_") and not name.startswith(OBSTACLES_LEFT_OUT)
+
+
+# Fishyscapes (Blum et al. 2021): the public validation sets of its Lost and Found and Static parts.
+#
+# Published are label files ``NUMBER_FRAME_labels.png``; the images belong to other sets. Those of Lost and Found are the
+# frames of that name. Those of Static have to be made: the overlay ``NUMBER_FRAME_rgb.npz`` added to the Cityscapes
+# frame and clipped to 0..255 (``fishyscapes_tfds.py`` of the authors); this is not done here.
+
+
+def _fishyscapes_laf() -> DatasetEntry:
+    def without_number(label: str) -> str:
+        return re.sub(r"^\d{4}_", "", label).removesuffix("_labels")
+
+    more = {"label_stem": without_number, "labels_choose": True}
+    layout = _layout("leftImg8bit/*_leftImg8bit", "fishyscapes_lostandfound/*_labels", {"val": ()}, **more)
+    return DatasetEntry("fishyscapes-laf", (layout,), anomaly_masks=BINARY)
+
+
+# Lost and Found (Pinggera et al. 2016): small obstacles on the road; and the split that SegmentMeIfYouCan scores.
+#
+# Label ids: 0 is outside the drivable area and ignored, 1 is free road, 2 and above are obstacles, by the benchmark's rule
+# "random non-hazards" too. ``labelTrainIds`` files give those the value 0 and so cannot be read by this rule.
+#
+# ``test-valid`` leaves out frames whose label holds nothing but 0 (17 of 1203: the benchmark lists their indices and
+# gives this as the rule), ``test-no-known`` also those with children and bicycles, which are classes of Cityscapes.
+
+LOST_AND_FOUND = AnomalyEncoding(
+    "lost-and-found", frozenset({1}), frozenset(range(2, 201)), frozenset({0, *range(201, 256)})
+)
+_SHOW_KNOWN_CLASSES = (
+    *("15_Rechbergstr_Deckenpfronn", "01_Hanns_Klemm_Str_45_000006"),
+    *("01_Hanns_Klemm_Str_45_000007", "10_Schlossberg_9_000004"),
+)
+"""Beginnings of the names of frames that show children (the first) or bicycles."""
+
+
+def _lost_and_found() -> DatasetEntry:
+    layout = _layout(FRAMES, "gtCoarse/{}/*_gtCoarse_labelIds", ("train", "test"))
+    splits = dict(layout.splits)
+    for split, (part,) in layout.splits.items():
+        splits[f"{split}-valid"] = (replace(part, holds=lambda values: values != {0}),)
+    (valid,) = splits["test-valid"]
+    splits["test-no-known"] = (replace(valid, keep=lambda name: not name.startswith(_SHOW_KNOWN_CLASSES)),)
+    return DatasetEntry("lost-and-found", (replace(layout, splits=splits),), anomaly_masks=LOST_AND_FOUND)
+
+
+_TEST: Words = {"test": (), "all": ()}
+
+# Road Anomaly, and five sets in the form of an archive that university courses share: ``SET/images`` and
+# ``SET/labels_masks``. These are the validation frames of SegmentMeIfYouCan's two tracks, those of Fishyscapes, and Road
+# Anomaly. Image formats differ (jpg, webp, png), masks are PNG files of the image's name.
+
+_COURSE = {
+    "course-road-anomaly-21": ("RoadAnomaly21/", BINARY),
+    "course-road-obstacle-21": ("RoadObsticle21/", BINARY),
+    "course-fs-lost-and-found": ("FS_LostFound_full/", BINARY),
+    "course-fs-static": ("fs_static/", BINARY),
+    "course-road-anomaly": ("RoadAnomaly/", ROAD_ANOMALY),
+}
+"""Name -> folder in the archive (spelled as there) and encoding."""
+
+
+def _road_anomaly() -> DatasetEntry:
+    def without_folder(label: str) -> str:
+        return label.removesuffix("/labels_semantic").removesuffix(".labels")
+
+    published = _layout("frames", "frames/*labels_semantic", _TEST, label_stem=without_folder)
+    others = (_layout("images", labels, _TEST) for labels in ("labels_masks", "labels"))
+    return DatasetEntry("road-anomaly", (published, *others), anomaly_masks=ROAD_ANOMALY)
+
+
+def _folder(name: str, encoding: AnomalyEncoding) -> DatasetEntry:
+    splits = {"all": ("",), **{split: (f"{split}/",) for split in ("train", "val", "test")}}
+    files = [("{}images", f"{{}}{labels}") for labels in ("labels_masks", "labels")]
+    return _entry(name, files, splits, anomaly_masks=encoding)
+
+
+_TRAIN = "train", "val"
+
+ENTRIES = (
+    _entry("camvid", [("{}", "{}annot")], (*_TRAIN, "test"), labels="camvid"),
+    _entry("cityscapes", [(FRAMES, "gtFine/{}/*_gtFine_labelIds")], _TRAIN, labels="cityscapes"),
+    DatasetEntry("acdc", (Layout(_acdc(), "_rgb_anon", "_gt_labelTrainIds"),), "cityscapes-train-ids"),
+    _entry("bdd100k", _BDD, _TRAIN, labels="cityscapes-train-ids"),
+    _bdd_anomaly("bdd-anomaly", "train", "motorcycle", "bicycle"),
+    _bdd_anomaly("bdd-anomaly-two-class", "train", "motorcycle"),
+    _entry("idd", [(FRAMES, "gtFine/{}/*_gtFine_labellevel3Ids")], _TRAIN, labels="idd"),
+    _entry("mapillary", _MAPILLARY_FILES, _MAPILLARY, labels="mapillary"),
+    _entry("mapillary-v2", [("{}/images", "{}/v2.0/labels")], _MAPILLARY, labels="mapillary-v2"),
+    _entry("muad", _MUAD_FILES, _MUAD, labels="muad", anomaly_classes=_MUAD_ANOMALIES),
+    _entry("streethazards", _STREETS_FILES, _STREETS, labels="streethazards", anomaly_classes=("anomaly",)),
+    _entry("toy", [(FRAMES, "gtFine/{}/*_gtFine_labelIds")], (*_TRAIN, "test", "anomaly"), labels="toy"),
+    _entry("toy-anomaly", [(FRAMES, "gtAnomaly/{}/*_anomaly")], ("anomaly",), anomaly_masks=BINARY),
+    _smiyc("smiyc-anomaly", "dataset_AnomalyTrack", lambda name: name.startswith("validation")),
+    _smiyc("smiyc-obstacle", "dataset_ObstacleTrack", _is_obstacle_frame),
+    _fishyscapes_laf(),
+    _entry("fishyscapes-static", [("fs_static_images/*_rgb", "fs_val_v3/*_labels")], {"val": ()}, anomaly_masks=BINARY),
+    _lost_and_found(),
+    _road_anomaly(),
+    *(
+        _entry(name, [(f"{top}images", f"{top}labels_masks") for top in (folder, "")], _TEST, anomaly_masks=code)
+        for name, (folder, code) in _COURSE.items()
+    ),
+    _folder("folder", BINARY),
+    _folder(WHITE_ANOMALIES, AnomalyEncoding("white", frozenset({0}), frozenset({255}))),
+)
+_ENTRIES = {entry.name: entry for entry in sorted(ENTRIES, key=lambda entry: entry.name)}
+DATASETS: Registry[DatasetEntry] = Registry("data set", "segunc.datasets", _ENTRIES)
 """What configurations and commands can name; a data set of one's own is one more :class:`DatasetEntry` in it."""
-HOLDOUT = 30
-"""Frames of ``train`` that stand in for ``val`` where every frame of ``val`` holds an anomaly."""
-
-
-@dataclass(frozen=True)
-class AnomalyClassEntry(DatasetEntry):
-    """A data set some of whose classes were declared anomalies.
-
-    Training: the frames of ``train`` without an anomaly. Selection: the frames of ``val`` without one; where there is
-    none, the last :data:`HOLDOUT` of the training frames in the order of their names, which are then not trained on.
-    Frames of one drive resemble their neighbours, and a block at the end has neighbours on one side only.
-    Evaluation, of any split: a frame with an anomaly gives its anomaly label, one without gives its class labels.
-    Sets with anomaly classes of their own give both labels of every frame, as their protocols do.
-    """
-
-    own_anomalies: bool = False
-
-    def samples(self, root: Path, split: str) -> list[Sample]:
-        samples = super().samples(root, split)
-        return samples if self.own_anomalies else [self._with_one_label(sample) for sample in samples]
-
-    def training_samples(self, root: Path, split: str) -> list[Sample]:
-        val = self._without_anomaly(root, "val") if "val" in self.splits else []
-        if split == "val" and val:
-            return val
-        train = self._without_anomaly(root, "train")
-        needed = 0 if val else HOLDOUT
-        if len(train) <= needed:
-            raise InputError(
-                f"{len(train)} frames of train in {root} are without {' or '.join(self.anomaly_classes)}, and {needed} are held out to select on",
-                hint="declare another class the anomaly",
-            )
-        if val:
-            return train
-        return train[:-HOLDOUT] if split == "train" else train[-HOLDOUT:]
-
-    def _without_anomaly(self, root: Path, split: str) -> list[Sample]:
-        return [sample for sample in super().samples(root, split) if not self._holds_anomaly(sample)]
-
-    def _holds_anomaly(self, sample: Sample) -> bool:
-        assert sample.label is not None
-        assert self.anomaly_encoding is not None
-        return not self.anomaly_encoding.anomaly.isdisjoint(label_values(sample.label))
-
-    def _with_one_label(self, sample: Sample) -> Sample:
-        try:
-            anomalous = self._holds_anomaly(sample)
-        except InputError:  # an unreadable label must cost its own frame, which whoever reads it reports, not the run
-            anomalous = False
-        return replace(sample, label=None) if anomalous else replace(sample, anomaly=None)
 
 
 def dataset_entry(name: str, *, labels: str | None = None, anomaly_classes: Iterable[str] = ()) -> DatasetEntry:
@@ -86,18 +246,14 @@ def dataset_entry(name: str, *, labels: str | None = None, anomaly_classes: Iter
     entry = DATASETS[name]
     if labels is not None:
         entry = replace(entry, labels=labels, anomaly_masks=None)
-    if not (classes := list(anomaly_classes)):
-        return entry
-    values = {field.name: getattr(entry, field.name) for field in fields(DatasetEntry)}
-    values["anomaly_classes"] = tuple(dict.fromkeys([*entry.anomaly_classes, *classes]))
-    declared = AnomalyClassEntry(**values, own_anomalies=bool(entry.anomaly_classes))
-    declared.label_map()  # unknown names are an error here and not after an hour
-    return declared
+    if declared := tuple(anomaly_classes):
+        entry = replace(entry, declared=declared)
+        entry.label_map()  # unknown names are an error here and not after an hour
+    return entry
 
 
 def entry_of_labels(name: str | None, labels: str | None, anomaly_classes: Collection[str] = ()) -> DatasetEntry | None:
-    """Return the data set of the name, or of that name with other ``labels``, or these alone, for folders of labels; None of neither.
-    Raise InputError where only anomaly classes are given, or as :func:`dataset_entry` does."""
+    """Return the data set of the name, or of that name with other ``labels``, or these alone, for folders of labels; None of neither."""
     if anomaly_classes and not (name or labels):
         raise InputError("--anomaly-class needs the data set that the classes belong to", hint="e.g. --dataset camvid")
     return dataset_entry(name or "folder", labels=labels, anomaly_classes=anomaly_classes) if name or labels else None

@@ -1,10 +1,16 @@
-"""An entry of the table of data sets: where its frames lie, and what its labels and anomaly masks mean."""
+"""An entry of the table of data sets: where its frames lie, which label belongs to which frame, and what labels and anomaly masks mean.
+
+A network must not have seen its anomaly, so a frame that holds a pixel of a declared one is left out of training altogether:
+ignoring the pixels alone would show the network their surroundings, and what a border to them looks like.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import unicodedata
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -14,32 +20,245 @@ import numpy.typing as npt
 from segunc.core.errors import InputError
 from segunc.data.images import read_label_image
 from segunc.data.labels import IGNORE, LabelMap, compact_ranges, label_map, label_values, recode
-from segunc.data.layout import Layout
+
+IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp")
+"""File name endings that are read as images (any case)."""
+FRAME_ENDINGS = ("_leftImg8bit", "_rgb_anon", "_image", "_rgb")
+"""Endings of frame names that label names do not carry."""
+LABEL_ENDINGS = (
+    *("_gtFine_labelIds", "_gtCoarse_labelIds", "_gt_labelTrainIds", "_labelIds", "_leftLabel", "_train_id"),
+    *("_gtFine_labellevel3Ids", "_labels_semantic", "_anomaly", "_labels", "_label", "_mask", "_gt"),
+)
+"""Endings of label names that frame names do not carry."""
+LOSSY_SUFFIXES = (".jpg", ".jpeg", ".webp")
+"""Endings of images whose values are not exact, and so no labels."""
+LABEL_FOLDERS = ("labels", "labels_masks", "masks", "annotations", "annot", "gtFine", "gtCoarse", "gtAnomaly")
+"""Usual names of folders that hold labels, or endings of these names."""
+
+
+def frame_stem(name: str) -> str:
+    """Return the part of a frame's or label's name that both share: known endings removed, folders kept."""
+    for ending in (*LABEL_ENDINGS, *FRAME_ENDINGS):
+        if name.endswith(ending):
+            return name.removesuffix(ending)
+    return name
+
+
+def list_images(folder: Path) -> list[Path]:
+    """Return all image files below a folder, sorted by relative path; raise InputError where it is missing or holds none."""
+    return _files(folder, "", f"image names end in {', '.join(IMAGE_SUFFIXES)}")
+
+
+def image_files(folder: Path) -> list[Path]:
+    """Return all image files below a folder but hidden ones, sorted by relative path; none where there is no such folder."""
+    files = (path for path in folder.rglob("*") if is_image_file(path) and not is_hidden(path, folder))
+    return sorted(files, key=lambda path: path.relative_to(folder).as_posix())
+
+
+def is_hidden(path: Path, folder: Path) -> bool:
+    """Return whether a path below a folder is hidden, such as the file ``._NAME`` that a Mac writes beside NAME on a foreign disk."""
+    return any(part.startswith(".") for part in path.relative_to(folder).parts)
+
+
+def is_image_file(path: Path) -> bool:
+    """Return whether a path is a file that is named as an image."""
+    return path.suffix.lower() in IMAGE_SUFFIXES and not path.is_dir()  # a broken link raises an error when it is read
+
+
+def without_labels(root: Path, files: Sequence[Path]) -> list[Path]:
+    """Return the image files below a root but those with one of the :data:`LABEL_ENDINGS` or in one of the :data:`LABEL_FOLDERS`; all of
+    them where every one is named so."""
+
+    def named_as_label(path: Path) -> bool:
+        folders = path.relative_to(root).parts[:-1]
+        return path.stem.endswith(LABEL_ENDINGS) or any(folder.endswith(LABEL_FOLDERS) for folder in folders)
+
+    return [path for path in files if not named_as_label(path)] or list(files)
+
+
+def possible_labels(folder: Path) -> list[Path]:
+    """Return the image files of a folder that may hold label values; photographs may lie beside them."""
+    return [path for path in list_images(folder) if path.suffix.lower() not in LOSSY_SUFFIXES]
+
+
+def find_labels(
+    folder: Path,
+    frames: Collection[str],
+    layouts: Iterable[Layout] = (),
+    is_frame: Callable[[Path], bool] = lambda path: False,
+) -> dict[str, Path]:
+    """Return the label file of each frame that has one in a folder.
+
+    Args:
+        layouts: the layouts of a data set; the first that finds any label names them all, else the usual endings do.
+        is_frame: says which files are frames themselves, and no labels.
+    """
+    files = [path for path in possible_labels(folder) if not is_frame(path)]
+    for layout in (*layouts, Layout({})):
+        candidates = [path for path in files if path.stem.endswith(layout.label_ending)]
+        if labels := match_labels(folder, candidates, frames, layout.label_stem):
+            return labels
+    return {}
+
+
+def match_labels(
+    folder: Path, files: Iterable[Path], frames: Iterable[str], label_stem: Callable[[str], str] = frame_stem
+) -> dict[str, Path]:
+    """Return the label file, of ``files`` below a folder, of each frame that has one; raise InputError where two files claim one frame.
+
+    A label of frame ``a/b_leftImg8bit`` is ``a/b_leftImg8bit.png``, or ``a/b`` with any known ending, or, where
+    that is unambiguous on both sides, the same name in any other folder below ``folder``. ``label_stem`` returns what a
+    label's path relative to ``folder``, without suffix, shares with its frame's name.
+    """
+    names = {path: frame_name(folder, path) for path in files}
+    by_stem: dict[str, list[Path]] = defaultdict(list)
+    by_bare_stem: dict[str, list[Path]] = defaultdict(list)
+    for path, name in names.items():
+        stem = label_stem(name)
+        by_stem[stem].append(path)
+        by_bare_stem[_bare(stem)].append(path)
+    frames = {frame: composed(frame) for frame in frames}
+    frame_names = set(frames.values())
+    # Two frames of one name in different folders must not share the one label of that name.
+    bearers = Counter(_bare(frame_stem(name)) for name in frames.values())
+    labels: dict[str, Path] = {}
+    owners: dict[Path, str] = {}
+    for frame, name in frames.items():
+        stem = frame_stem(name)
+        candidates = by_stem.get(stem) or (by_bare_stem.get(_bare(stem), []) if bearers[_bare(stem)] == 1 else [])
+        exact = [path for path in candidates if names[path] == name]
+        # A label of exactly a frame's name is no other frame's.
+        candidates = exact or [path for path in candidates if names[path] not in frame_names]
+        if len(candidates) > 1:
+            some = ", ".join(path.relative_to(folder).as_posix() for path in candidates[:3])
+            held = f"{len(candidates)} labels in {folder}: {some}"
+            raise InputError(f"frame {frame} has {held}", hint="remove or rename the others")
+        for path in candidates:
+            if (owner := owners.setdefault(path, frame)) != frame:
+                both = f"the frames {owner} and {frame}"
+                raise InputError(f"label {path} fits {both}", hint="give each label the whole name of its frame")
+            labels[frame] = path
+    return labels
+
+
+def composed(name: str) -> str:
+    """Return a name in the composed form of Unicode (NFC): a Mac writes an accent as a character of its own."""
+    return unicodedata.normalize("NFC", name)
+
+
+def frame_name(folder: Path, path: Path) -> str:
+    """Return a frame's or label's name: the path relative to the folder, without suffix, :func:`composed`."""
+    return composed(path.relative_to(folder).with_suffix("").as_posix())
+
+
+def _bare(name: str) -> str:
+    return name.rsplit("/", 1)[-1]
+
+
+@dataclass(frozen=True)
+class Part:
+    """A folder of images and the folder of their labels, relative to the root; a split has one or more."""
+
+    images: str
+    labels: str
+    prefix: str = ""  # of the frames' names, where a split has several parts
+    keep: Callable[[str], bool] | None = None  # whether a frame of this name (no folders, no suffix) is of the split
+    holds: Callable[[frozenset[int]], bool] | None = None  # the same by its label's raw values; reads every label file
+
+
+@dataclass(frozen=True)
+class Layout:
+    """One published way in which a data set lies on disk."""
+
+    splits: Mapping[str, tuple[Part, ...]]
+    image_ending: str = ""  # only images whose stem ends so are frames
+    label_ending: str = ""  # only label files whose stem ends so count
+    label_stem: Callable[[str], str] = frame_stem  # see :func:`match_labels`
+    labels_choose: bool = False  # frames are the images that have a label; the folder may hold others
+
+    def describe(self, split: str) -> str:
+        """Return how the files of a split lie, in words."""
+        images, labels = f"**/*{self.image_ending}.*", f"**/*{self.label_ending}.png"
+        return " and ".join(f"ROOT/{p.images}/{images} with ROOT/{p.labels}/{labels}" for p in self.splits[split])
+
+    def folders_in(self, root: Path, split: str) -> int:
+        """Return how many folders of a split are there."""
+        return sum((root / folder).is_dir() for part in self.splits[split] for folder in (part.images, part.labels))
+
+    def frames(self, root: Path, split: str, described: str) -> list[tuple[str, Path, Path]]:
+        """Return name, image and label of each frame of a split, sorted by name within each part; InputError, whose hint is ``described``,
+        where images and labels do not belong together."""
+        frames = {frame[0]: frame for part in self.splits[split] for frame in self._frames_of(root, part, described)}
+        if not frames:
+            raise InputError(f"split '{split}' in {root} is empty: no labelled image belongs to it", hint=described)
+        return list(frames.values())
+
+    def _frames_of(self, root: Path, part: Part, described: str) -> Iterator[tuple[str, Path, Path]]:
+        images, labels = root / part.images, root / part.labels
+        paths: dict[str, Path] = {}
+        for path in _files(images, self.image_ending, described):
+            # Road Anomaly has the labels of NAME.jpg in a folder NAME.labels beside it.
+            if path.parent.suffix == ".labels":
+                continue
+            other = paths.setdefault(name := frame_name(images, path), path)
+            if other != path:
+                raise InputError(f"{other} and {path} are both frame '{name}'", hint="remove one")
+        files = _files(labels, self.label_ending, described)
+        label_of = match_labels(labels, files, paths, self.label_stem)
+        # A folder may hold more than the split, frames whose labels a benchmark keeps to itself for instance.
+        belong = [name for name in paths if part.keep is None or part.keep(_bare(name).removesuffix(self.image_ending))]
+        missing = [name for name in belong if name not in label_of]
+        if missing and not (self.labels_choose and label_of):
+            lack = f"{len(missing)} of {len(belong)} images in {images} have no label in {labels}, the first is {missing[0]}"
+            raise InputError(lack, hint=described)
+        if unclaimed := sorted(set(files) - set(label_of.values())):
+            lack = f"{len(unclaimed)} of {len(files)} labels in {labels} have no image in {images}"
+            raise InputError(f"{lack}, the first is {unclaimed[0].relative_to(labels).as_posix()}", hint=described)
+        for name in belong:
+            if name in label_of and (part.holds is None or _holds(label_of[name], part.holds)):
+                yield f"{part.prefix}{name}", paths[name], label_of[name]
+
+
+def _holds(label: Path, rule: Callable[[frozenset[int]], bool]) -> bool:
+    """Return what the rule says of a label; True where it cannot be read, so that whoever reads the frame names it."""
+    try:
+        return rule(label_values(label))
+    except InputError:
+        return True
+
+
+def _files(folder: Path, ending: str, described: str) -> list[Path]:
+    """Return the image files of a folder whose stem ends in ``ending``; raise InputError where there are none."""
+    files = [path for path in image_files(folder) if path.stem.endswith(ending)]
+    if not files:
+        lack = f"holds no image *{ending}.png|jpg|..." if folder.is_dir() else "does not exist"
+        raise InputError(f"folder {folder} {lack}", hint=described)
+    return files
+
+
+def same_folders(
+    images: str, labels: str, splits: Iterable[str] | Mapping[str, tuple[str, ...]]
+) -> dict[str, tuple[Part, ...]]:
+    """Return splits whose folders have words of their own at ``{}``: those that a mapping gives, or else the split's name."""
+    words = splits if isinstance(splits, Mapping) else {split: (split,) for split in splits}
+    return {split: (Part(images.format(*each), labels.format(*each)),) for split, each in words.items()}
 
 
 @dataclass(frozen=True)
 class AnomalyEncoding:
-    """The raw values of an anomaly mask and what they mean. Each value of 0..255 stands in one of the sets at most."""
+    """The raw values 0..255 of an anomaly mask and what they mean."""
 
     name: str
     normal: frozenset[int]
     anomaly: frozenset[int]
     ignored: frozenset[int] = frozenset()  # no metric counts these pixels
-    labels: LabelMap | None = None  # where classes are the anomaly: the label map, whose colours the files may hold
-
-    def __post_init__(self) -> None:
-        values = [*self.normal, *self.anomaly, *self.ignored]
-        if len(set(values)) != len(values) or not all(0 <= value <= 255 for value in values):
-            raise InputError(f"anomaly encoding '{self.name}' has a value twice or outside 0..255: {sorted(values)}")
 
     def read(self, path: Path) -> npt.NDArray[np.uint8]:
-        """Return the mask of a file as :meth:`encode` does; raise InputError where it cannot be read or encoded."""
-        raw = self.labels.read_ids(path) if self.labels else read_label_image(path)
-        return self.encode(raw, f"anomaly label {path}")
+        """Return the mask of a file as :meth:`encode` does."""
+        return self.encode(read_label_image(path), f"anomaly label {path}")
 
     def encode(self, raw: npt.NDArray[np.integer], source: str = "anomaly label") -> npt.NDArray[np.uint8]:
-        """Return uint8 ``[H, W]`` with 0 normal, 1 anomaly, 255 ignored of a raw mask ``[H, W]``; raise InputError, which names
-        ``source``, for a value that the encoding does not know."""
+        """Return uint8 ``[H, W]`` with 0 normal, 1 anomaly, 255 ignored of a raw mask; InputError for an unknown value."""
         codes = dict.fromkeys(self.normal, 0) | dict.fromkeys(self.anomaly, 1) | dict.fromkeys(self.ignored, IGNORE)
         known_values = f"those of the anomaly encoding '{self.name}' ({self})"
         return recode(raw, codes, source, known_values, "name the --dataset that the masks belong to")
@@ -57,32 +276,20 @@ ROAD_ANOMALY = AnomalyEncoding("road-anomaly", frozenset({0}), frozenset({2}))
 """Road Anomaly (Lis et al., ICCV 2019): 2 is the anomaly."""
 
 
-def classes_as_anomalies(labels: LabelMap, names: Iterable[str]) -> AnomalyEncoding:
-    """Return the encoding of class labels in which some classes are the anomaly and ignored ids stay ignored; raise InputError where no
-    class bears one of the names."""
-    names = list(names)
-    anomaly = labels.raw_ids(names)
-    ignored = frozenset(raw for raw, train in labels.raw_to_train.items() if train == IGNORE)
-    normal = frozenset(labels.raw_to_train) - anomaly - ignored
-    return AnomalyEncoding(f"{labels.name}: {', '.join(names)}", normal, anomaly, ignored, labels)
-
-
 def check_masks(files: Iterable[Path], encoding: AnomalyEncoding) -> None:
     """Raise InputError where no mask of a set holds a value but 0 and 255, and the encoding ignores 255: many tools write 255 for the
-    anomaly, and then every anomaly would be left out. Files are read until one holds another value."""
+    anomaly, and then every anomaly would be left out."""
     if IGNORE not in encoding.ignored or 0 not in encoding.normal:
         return
     values: set[int] = set()
     for file in files:
         with suppress(InputError):  # whoever reads its frame says what is wrong
-            values |= label_values(file, encoding.labels)
+            values |= label_values(file)
         if not values <= {0, IGNORE}:
             return
     if values == {0, IGNORE}:
-        raise InputError(
-            f"no anomaly mask, the last is {file}, holds a value but 0 and 255, and 255 is ignored, so nothing is an anomaly",
-            hint=f"--dataset {WHITE_ANOMALIES} if 255 marks the anomalies, else give no masks",
-        )
+        fact = f"no anomaly mask, the last is {file}, holds a value but 0 and 255, and 255 is ignored, so nothing is an anomaly"
+        raise InputError(fact, hint=f"--dataset {WHITE_ANOMALIES} if 255 marks the anomalies, else give no masks")
 
 
 @dataclass(frozen=True)
@@ -95,48 +302,93 @@ class Sample:
     anomaly: Path | None = None  # the label that marks anomalies, or None where they are not asked about
 
 
+HOLDOUT = 30
+"""Frames of ``train`` that stand in for ``val`` where every frame of ``val`` holds an anomaly."""
+
+
 @dataclass(frozen=True)
 class DatasetEntry:
-    """A data set by name."""
+    """A data set by name.
+
+    With ``declared`` anomalies training sees the frames of ``train`` without one, and selection those of ``val``; where ``val`` has none,
+    the last :data:`HOLDOUT` training frames by name: frames of one drive resemble their neighbours, and a block at the end has these on
+    one side only. Evaluation, of any split: a frame with an anomaly gives its anomaly label, one without gives its class labels. Sets
+    with anomaly classes of their own give both labels of every frame, as their protocols do.
+    """
 
     name: str
-    source: str  # where the data come from, with a word on the licence where it binds the user
     layouts: tuple[Layout, ...]  # how the files lie below the root; the first whose folders are there is read
     labels: str | None = None  # name or CSV path of the class label map, None where the set has no class labels
     anomaly_classes: tuple[str, ...] = ()  # classes of ``labels`` that no network is trained on and that are anomalies
     anomaly_masks: AnomalyEncoding | None = None  # the encoding of masks that mark anomalies and no classes
+    declared: tuple[str, ...] = ()  # classes of ``labels`` that the user declares anomalies beside these
+    source: str = "see docs/data-sets.md"  # where the data come from
 
     @property
     def splits(self) -> tuple[str, ...]:
         """The splits that have labels."""
         return tuple(self.layouts[0].splits)
 
+    @property
+    def anomalies(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys([*self.anomaly_classes, *self.declared]))
+
     @cached_property
     def anomaly_encoding(self) -> AnomalyEncoding | None:
         """What the values of :attr:`Sample.anomaly` files mean, or None where the set marks no anomalies."""
-        if self.labels is not None and self.anomaly_classes:
-            return classes_as_anomalies(label_map(self.labels), self.anomaly_classes)
-        return self.anomaly_masks
+        if self.labels is None or not self.anomalies:
+            return self.anomaly_masks
+        labels = label_map(self.labels)
+        anomaly = labels.raw_ids(self.anomalies)
+        ignored = frozenset(raw for raw, train in labels.raw_to_train.items() if train == IGNORE)
+        normal = frozenset(labels.raw_to_train) - anomaly - ignored
+        return AnomalyEncoding(f"{labels.name}: {', '.join(self.anomalies)}", normal, anomaly, ignored)
 
     def label_map(self) -> LabelMap:
-        """Return the class label map: anomaly classes are ignored, the others numbered without a gap; raise InputError where there is
-        none."""
+        """Return the class label map: anomaly classes are ignored, the others numbered without a gap."""
         if self.labels is None:
-            raise InputError(
-                f"data set {self.name} has no class labels", hint="give a --label-map, or another data set"
-            )
-        return label_map(self.labels).without(self.anomaly_classes)
+            lack = f"data set {self.name} has no class labels"
+            raise InputError(lack, hint="give a --label-map, or another data set")
+        return label_map(self.labels).without(self.anomalies)
 
     def samples(self, root: Path, split: str) -> list[Sample]:
-        """Return the labelled frames of one split for evaluation, each with all the labels it has; raise InputError for an unknown split
-        or where :meth:`~segunc.data.layout.Layout.frames` does."""
+        """Return the labelled frames of one split for evaluation, each with the labels that it is asked about."""
+        samples = self._every_sample(root, split)
+        if not self.declared or self.anomaly_classes:
+            return samples
+        asked = []
+        for sample in samples:
+            anomalous = False
+            with suppress(InputError):  # an unreadable label must cost its own frame, which whoever reads it reports
+                anomalous = self._holds_anomaly(sample)
+            asked.append(replace(sample, label=None) if anomalous else replace(sample, anomaly=None))
+        return asked
+
+    def training_samples(self, root: Path, split: str) -> list[Sample]:
+        """Return the frames of split ``train``, or of ``val`` to select hyper-parameters on."""
+        self.label_map()  # InputError where there are no class labels to train on
+        if not self.declared:
+            return self._every_sample(root, split)
+
+        def known(split: str) -> list[Sample]:
+            return [sample for sample in self._every_sample(root, split) if not self._holds_anomaly(sample)]
+
+        val = known("val") if "val" in self.splits else []
+        if split == "val" and val:
+            return val
+        train, needed = known("train"), 0 if val else HOLDOUT
+        if len(train) <= needed:
+            few = f"{len(train)} frames of train in {root} are without {' or '.join(self.anomalies)}"
+            raise InputError(f"{few}, and {needed} are held out to select on", hint="declare another class the anomaly")
+        first = len(train) - needed
+        return train[:first] if split == "train" else train[first:]
+
+    def _every_sample(self, root: Path, split: str) -> list[Sample]:
         if split not in self.splits:
-            raise InputError(
-                f"data set {self.name} has no split '{split}' with public labels",
-                hint=f"one of {', '.join(self.splits)}",
-            )
+            message = f"data set {self.name} has no split '{split}' with public labels"
+            raise InputError(message, hint=f"one of {', '.join(self.splits)}")
         described = " or ".join(layout.describe(split) for layout in self.layouts)
-        described = f"data set {self.name} lies as {described} (from {self.source})"
+        described = f"data set {self.name} lies as {described} ({self.source})"
         # Where no layout is complete, the one that has come the farthest says what it lacks.
         best_layout = max(self.layouts, key=lambda layout: layout.folders_in(root, split))
         there = [name for name in self.splits if any(layout.folders_in(root, name) for layout in self.layouts)]
@@ -148,11 +400,10 @@ class DatasetEntry:
             for name, image, label in best_layout.frames(root, split, described)
         ]
 
-    def training_samples(self, root: Path, split: str) -> list[Sample]:
-        """Return the frames of split ``train``, or of ``val`` to select hyper-parameters on; raise InputError as :meth:`samples`, or
-        where the set has no class labels to train on."""
-        self.label_map()
-        return self.samples(root, split)
+    def _holds_anomaly(self, sample: Sample) -> bool:
+        assert sample.label is not None
+        assert self.anomaly_encoding is not None
+        return not self.anomaly_encoding.anomaly.isdisjoint(label_values(sample.label))
 
 
 def encoding_of_masks(entry: DatasetEntry | None) -> AnomalyEncoding:

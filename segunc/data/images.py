@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import warnings
-from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
@@ -16,34 +15,25 @@ from typing import Any, BinaryIO, TypeVar
 import cv2
 import numpy as np
 import numpy.typing as npt
+from PIL import BmpImagePlugin, ImageOps, JpegImagePlugin, PngImagePlugin, TiffImagePlugin, WebPImagePlugin
 from PIL import Image as PilImage
-from PIL import ImageOps
-from PIL.BmpImagePlugin import BmpImageFile
-from PIL.JpegImagePlugin import JpegImageFile
-from PIL.PngImagePlugin import PngImageFile
-from PIL.TiffImagePlugin import IMAGELENGTH, IMAGEWIDTH, ImageFileDirectory_v2
-from PIL.WebPImagePlugin import WebPImageFile
 
 from segunc.core.errors import InputError, NoteWarning
-from segunc.core.files import open_file, read_bytes, reading
+from segunc.core.files import read_bytes, reading
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 Image = npt.NDArray[np.uint8]
 """RGB uint8 ``[H, W, 3]``."""
 Labels = npt.NDArray[np.uint8]
-Colour = tuple[int, int, int]
 
 _PNG_SIGNATURE, _JPEG_SIGNATURE, _RIFF_SIGNATURE = b"\x89PNG\r\n\x1a\n", b"\xff\xd8", b"RIFF"
 _FORMATS: dict[bytes, Any] = {
-    _PNG_SIGNATURE: PngImageFile,
-    _JPEG_SIGNATURE: JpegImageFile,
-    b"BM": BmpImageFile,
-    _RIFF_SIGNATURE: WebPImageFile,
+    **{_PNG_SIGNATURE: PngImagePlugin.PngImageFile, _JPEG_SIGNATURE: JpegImagePlugin.JpegImageFile},
+    **{b"BM": BmpImagePlugin.BmpImageFile, _RIFF_SIGNATURE: WebPImagePlugin.WebPImageFile},
 }
 _SUBFILE = 254  # tag of a TIFF whose lowest bit marks a smaller copy of another page
 MOST_PIXELS = 89_478_485
-"""Largest number of pixels of an image: Pillow's own bound (``Image.MAX_IMAGE_PIXELS``), from which on it warns of decompression bombs.
-The largest sensors of cameras have some 60 million."""
+"""Largest number of pixels of an image, from which on Pillow warns of decompression bombs; large cameras have some 60 million."""
 _LABEL_HINT = "write it again as a lossless PNG with one channel of label ids"
 
 
@@ -73,15 +63,11 @@ class PixelDepth:
 
 
 def read_image(path: Path, depth: PixelDepth | None = None) -> Image:
-    """Return the image of a file as RGB uint8 ``[H, W, 3]``.
+    """Return the image of a file as RGB uint8 ``[H, W, 3]``; OSError or ValueError where it cannot be read or decoded.
 
     Grey images are repeated over the three channels, palettes are expanded, 16-bit values become bytes by ``depth``, an
     alpha channel is dropped without blending, and an EXIF orientation is applied: the network sees the road upright
     and the maps have the size that a viewer shows.
-
-    Raises:
-        OSError: the file cannot be read.
-        ValueError: the file is empty, truncated, too large, or no image that OpenCV can decode; the message says which.
     """
     data = read_bytes(path)
     pixels = decode(data, cv2.IMREAD_COLOR | cv2.IMREAD_ANYDEPTH)
@@ -98,10 +84,8 @@ def load_image(path: Path, depth: PixelDepth | None = None) -> Image:
 
 
 def decode(data: bytes, flags: int) -> npt.NDArray[Any]:
-    """Decode the bytes of an image file by OpenCV, with its ``IMREAD`` flags; raise ValueError where :func:`find_damage` or the decoder
-    refuses them."""
-    if damage := find_damage(data):
-        raise ValueError(damage)
+    """Decode the bytes of an image file by OpenCV, with its ``IMREAD`` flags; ValueError where they are refused."""
+    check_whole(data)
     try:
         pixels = cv2.imdecode(np.frombuffer(data, np.uint8), flags)
     except cv2.error as error:
@@ -111,92 +95,62 @@ def decode(data: bytes, flags: int) -> npt.NDArray[Any]:
     return np.asarray(pixels)
 
 
-def find_damage(data: bytes) -> str | None:
-    """Say why the bytes of an image file must not be decoded; return None where nothing is known against it.
-
-    Looks for the end marker of a JPEG, the checksums of a PNG and the declared size of a BMP or WebP. OpenCV itself refuses a TIFF that
-    lacks strips. Formats whose header is not known here are not decoded, whatever the file's name.
-    """
+def check_whole(data: bytes) -> None:
+    """Raise ValueError where the bytes of an image file must not be decoded, by the end marker of a JPEG, the checksums of a PNG and the
+    declared size of a BMP or WebP; OpenCV itself refuses a TIFF that lacks strips. No unknown format is decoded."""
     if not data:
-        return "the file is empty"
+        raise ValueError("the file is empty")
+    file = io.BytesIO(data)
     try:
-        file = io.BytesIO(data)
         image = _open_header(file)
         sizes = [image.size] * getattr(image, "n_frames", 1) if image else _tiff_sizes(io.BytesIO(data))
         width, height = sizes[0]
-    except Exception:  # what Pillow raises for damaged headers has no common type
-        return "the file is no image that can be decoded (PNG, JPEG, BMP, TIFF or WebP)"
+    except Exception as error:  # what Pillow raises for damaged headers has no common type
+        raise ValueError("the file is no image that can be decoded (PNG, JPEG, BMP, TIFF or WebP)") from error
     if not 0 < width * height <= MOST_PIXELS:
-        return f"the image claims {width} x {height} pixels; at most {MOST_PIXELS:,} are read"
+        raise ValueError(f"the image claims {width} x {height} pixels; at most {MOST_PIXELS:,} are read")
     if len(sizes) > 1:
-        return f"it holds {len(sizes)} pictures, of which one frame cannot be made; write each into a file of its own"
-    if isinstance(image, PngImageFile):
+        raise ValueError(f"it holds {len(sizes)} pictures, of which one frame cannot be made; write each into a file")
+    if isinstance(image, PngImagePlugin.PngImageFile):
         try:
             image.verify()
         except Exception as error:
-            return f"the PNG is truncated or damaged ({error})"
-    elif isinstance(image, JpegImageFile):
+            raise ValueError(f"the PNG is truncated or damaged ({error})") from error
+    elif isinstance(image, JpegImagePlugin.JpegImageFile):
         # A thumbnail has an end marker, too. The image's own comes behind its first scan, before which Pillow stops.
         if data.find(b"\xff\xd9", file.tell()) < 0:
-            return "the JPEG is truncated (its end marker is missing)"
+            raise ValueError("the JPEG is truncated (its end marker is missing)")
     elif image:
         riff = data.startswith(_RIFF_SIGNATURE)
         declared = int.from_bytes(data[4:8], "little") + 8 if riff else int.from_bytes(data[2:6], "little")
         if len(data) < declared:
-            return f"the {image.format} is truncated ({len(data)} of {declared} bytes)"
-    return None
+            raise ValueError(f"the {image.format} is truncated ({len(data)} of {declared} bytes)")
 
 
 def _open_header(file: BinaryIO) -> Any:
-    """Open an image by the class of its format, which reads the header alone; return None for an unknown format, or TIFF.
-
-    Pillow's own ``open`` refuses a large image without saying its size.
-    """
+    """Open an image by the class of its format, which reads the header alone; return None for TIFF and unknown formats."""
     start = file.read(8)
     file.seek(0)
     return next((kind(file) for signature, kind in _FORMATS.items() if start.startswith(signature)), None)
 
 
 def _tiff_sizes(file: BinaryIO) -> list[tuple[int, int]]:
-    """Return (width, height) of each page of a TIFF or BigTIFF but thumbnails. Pillow opens fewer kinds of pixels than OpenCV (no float64),
-    but reads the directories of all."""
+    """Return (width, height) of each page of a TIFF or BigTIFF but thumbnails; Pillow opens fewer kinds of pixels than OpenCV."""
     head = file.read(8)
-    tags = ImageFileDirectory_v2(head + file.read(8 if head[2:4].strip(b"\0") == b"+" else 0))
+    tags = TiffImagePlugin.ImageFileDirectory_v2(head + file.read(8 if head[2:4].strip(b"\0") == b"+" else 0))
     sizes, offsets = list[tuple[int, int]](), set[int]()
     while tags.next and tags.next not in offsets:  # a damaged file may lead back
         offsets.add(tags.next)
         file.seek(tags.next)
         tags.load(file)
         if not sizes or not tags.get(_SUBFILE, 0) & 1:
-            sizes.append((tags[IMAGEWIDTH], tags[IMAGELENGTH]))
+            sizes.append((tags[TiffImagePlugin.IMAGEWIDTH], tags[TiffImagePlugin.IMAGELENGTH]))
     return sizes
 
 
-def label_rank(path: Path) -> int:
-    """Rank a file by how likely it holds label values: 0 for one channel or a palette, 1 for colours, 2 for a JPEG or WebP, which are no
-    labels. A file that cannot be opened has rank 0, so that whoever reads it says what is wrong."""
-    try:
-        with open_file(path) as file:
-            image = _open_header(file)
-    except Exception:  # what Pillow raises for damaged headers has no common type
-        return 0
-    if image is None:
-        return 0
-    return 2 if image.format in ("JPEG", "WEBP") else int(image.mode in ("RGB", "RGBA", "LA"))
-
-
-def read_label_image(path: Path, colours: Mapping[Colour, int] | None = None, ids: Collection[int] = ()) -> Labels:
-    """Return the label ids of an image file, uint8 ``[H, W]``, upright as :func:`read_image` shows its frame.
-
-    One channel holds ids, and so do three equal ones. Other colours are looked up in a label map, exactly.
-
-    Args:
-        colours: RGB colour -> id, -1 for a colour of several classes; None where colours mean nothing.
-        ids: the ids of the label map; they tell whether grey pixels in three channels are ids or colours.
-
-    Raises:
-        InputError: the file cannot be read, is damaged, lossy or translucent, or holds values outside 0..255 or unknown colours.
-    """
+def read_label_image(path: Path) -> Labels:
+    """Return the label ids of an image file, uint8 ``[H, W]``, upright as :func:`read_image` shows its frame; InputError where it cannot be
+    read, is damaged, lossy, translucent or in colour, or holds values outside 0..255. One channel holds ids, and so do three equal ones."""
     try:
         pixels = decode_labels(read_bytes(path))
     except Exception as error:  # Pillow's decoders have no common exception
@@ -205,36 +159,22 @@ def read_label_image(path: Path, colours: Mapping[Colour, int] | None = None, id
     if not np.issubdtype(pixels.dtype, np.integer):
         raise InputError(f"label {path} holds {pixels.dtype} values instead of whole numbers", hint=_LABEL_HINT)
     if pixels.ndim == 3:
-        values = set(np.unique(pixels[..., 0]).tolist())
-        equal = bool((pixels == pixels[..., :1]).all())
-        # A grey pixel is an id, or a grey of the label map. Only a file in which both are possible and differ is refused.
-        greys = {value: (colours or {}).get((value, value, value)) for value in values}
-        may_be_ids, may_be_colours = not ids or values <= set(ids), None not in greys.values()
-        if equal and may_be_ids and may_be_colours and any(value != label for value, label in greys.items()):
-            some = sorted(values)[:8]
-            raise InputError(
-                f"label {path} has three equal channels of {some}, which are ids and colours of the label map",
-                hint=_LABEL_HINT,
-            )
-        if not equal or (may_be_colours and not may_be_ids):
-            return _ids_of_colours(pixels, colours, path)
+        if (pixels != pixels[..., :1]).any():
+            raise InputError(f"label {path} is a picture in colour, whose pixels are no ids", hint=_LABEL_HINT)
         pixels = pixels[..., 0]
     if pixels.min(initial=0) < 0 or pixels.max(initial=0) > 255:
-        raise InputError(
-            f"label {path} holds values from {pixels.min()} up to {pixels.max()}, but label ids are 0 to 255",
-            hint=f"{_LABEL_HINT}, where 255 is ignored",
-        )
+        held = f"values from {pixels.min()} up to {pixels.max()}"
+        raise InputError(f"label {path} holds {held}, but label ids are 0 to 255", hint=_LABEL_HINT)
     return pixels.astype(np.uint8)
 
 
 def decode_labels(data: bytes) -> npt.NDArray[Any]:
-    """Return the stored values of an image file, ``[H, W]`` or RGB ``[H, W, 3]``, turned upright as its EXIF orientation says.
+    """Return the stored values of an image file, ``[H, W]`` or RGB ``[H, W, 3]``, turned upright; ValueError, or what Pillow raises, for a
+    file that is damaged, lossy, translucent, or of 2 or 4 bits of grey.
 
-    Decoders change values without a word: OpenCV turns a palette into its colours, and the one bit of a black-and-white image
-    into 0 and 255. Raises ValueError, or what Pillow raises, for a file that is damaged, lossy, translucent, or of 2 or 4 bits of grey.
+    Decoders change values without a word: OpenCV turns a palette into its colours, and one bit of black and white into 0 and 255.
     """
-    if damage := find_damage(data):
-        raise ValueError(damage)
+    check_whole(data)
     if data.startswith((_JPEG_SIGNATURE, _RIFF_SIGNATURE)):
         raise ValueError("a JPEG or WebP, whose values are not exact")
     with PilImage.open(io.BytesIO(data), formats=("PNG", "BMP", "TIFF")) as image:
@@ -248,36 +188,11 @@ def decode_labels(data: bytes) -> npt.NDArray[Any]:
     return pixels if pixels.ndim == 2 else pixels[..., ::-1]
 
 
-def _ids_of_colours(pixels: npt.NDArray[Any], colours: Mapping[Colour, int] | None, path: Path) -> Labels:
-    """Return the ids uint8 ``[H, W]`` of RGB pixels ``[H, W, 3]``; raise InputError for a colour that has none or several."""
-    if colours is None or pixels.dtype != np.uint8:
-        raise InputError(
-            f"label {path} is a picture in colour ({pixels.dtype}), but no label map says which 8-bit colour is which class",
-            hint=_LABEL_HINT,
-        )
-    codes = pixels.astype(np.int64) @ (1 << np.array([16, 8, 0]))
-    present, inverse, counts = np.unique(codes, return_inverse=True, return_counts=True)
-    present_colours = [(code >> 16, code >> 8 & 255, code & 255) for code in present.tolist()]
-    ids = [colours.get(colour) for colour in present_colours]
-    if None in ids:
-        unknown = sum(int(count) for count, label in zip(counts, ids, strict=True) if label is None)
-        example = present_colours[ids.index(None)]
-        raise InputError(
-            f"{unknown} of {codes.size} pixels of label {path} have colours that the label map does not know, e.g. {example}",
-            hint="give the --label-map of these colours, or add a row with this colour and train_id 255 to it",
-        )
-    if -1 in ids:
-        shared = present_colours[ids.index(-1)]
-        raise InputError(f"label {path} holds the colour {shared}, which several classes of the label map have")
-    return np.array(ids, np.uint8)[inverse].reshape(codes.shape)
-
-
 def resize_nearest(values: npt.NDArray[Scalar], width: int, height: int) -> npt.NDArray[Scalar]:
     """Return labels, a mask, a map ``[H, W]`` or a picture ``[H, W, 3]`` at another size, each pixel the one nearest to its middle.
 
-    Half a pixel is no detail: OpenCV takes the upper left pixel of each cell, or always the left one of two in the middle, and so
-    moves labels against their images. Where the middle lies between two pixels, even rows and columns take the first, odd ones
-    the second, so that nothing moves on average.
+    OpenCV takes the upper left pixel of each cell, or always the left one of two in the middle, and so moves labels against their images.
+    Where the middle lies between two pixels, even rows and columns take the first, odd ones the second, so that nothing moves on average.
     """
     if values.shape[:2] == (height, width):
         return values

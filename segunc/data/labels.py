@@ -9,8 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from importlib import resources
-from importlib.resources.abc import Traversable
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +17,7 @@ import numpy.typing as npt
 
 from segunc.core.errors import InputError, NoteWarning
 from segunc.core.files import read_rows, reading
-from segunc.data.images import Colour, read_label_image
+from segunc.data.images import read_label_image
 
 IGNORE = 255
 """The train id of pixels that no loss and no metric counts."""
@@ -28,11 +27,7 @@ COLUMNS = ("id", "name", "train_id", "red", "green", "blue")
 def recode(
     raw: npt.NDArray[np.integer], codes: Mapping[int, int], source: str, known_values: str, hint: str
 ) -> npt.NDArray[np.uint8]:
-    """Return the codes of label values ``[H, W]`` as uint8; raise InputError for a value that has no code or lies outside 0..255.
-
-    Args:
-        source, known_values, hint: for the error: the file, the values that it may hold in words, and what the user can do.
-    """
+    """Return the codes of label values ``[H, W]`` as uint8; raise InputError, in the other words, for a value that has none."""
     table = np.full(256, -1, np.int16)
     table[list(codes)] = list(codes.values())
     if raw.dtype == np.uint8:
@@ -54,58 +49,46 @@ class LabelMap:
     classes: tuple[str, ...]  # the C names in the order of their train ids 0..C-1
     palette: tuple[tuple[int, int, int], ...]  # C colours as (red, green, blue) in 0..255
     raw_to_train: dict[int, int]  # raw id -> train id in 0..C-1 or 255 (ignored)
-    colours: Mapping[Colour, int] | None = field(default=None, kw_only=True)  # RGB -> raw id, -1 where classes share it
     train_ids: int = field(default=0, kw_only=True)  # of the file that was read, also of the classes that were left out
 
     @property
     def num_classes(self) -> int:
         return len(self.classes)
 
-    def read_ids(self, path: Path) -> npt.NDArray[np.uint8]:
-        """Return the raw ids of a label file, uint8 ``[H, W]``; see :func:`segunc.data.images.read_label_image`."""
-        return read_label_image(path, self.colours, self.raw_to_train)
-
     def read(self, path: Path) -> npt.NDArray[np.uint8]:
         """Return the train ids of a label file, uint8 ``[H, W]``, 255 ignored; raise InputError where it cannot be read or encoded."""
-        return self.encode(self.read_ids(path), f"label {path}")
+        return self.encode(read_label_image(path), f"label {path}")
 
     def encode(self, raw: npt.NDArray[np.integer], source: str = "label") -> npt.NDArray[np.uint8]:
         """Return train ids (uint8, 255 ignored) of raw ids ``[H, W]``; raise InputError for one that the map does not know."""
-        other = other_numbering(self.name)
-        hint = f"--label-map {other}?" if other else "repair the labels or give the label map that they were drawn with"
         known_values = f"{compact_ranges(self.raw_to_train)} of label map '{self.name}'"
+        hint = "repair the labels, or give the --label-map (data.labels to train) that they were drawn with"
         return recode(raw, self.raw_to_train, source, known_values, hint)
 
     def raw_ids(self, names: Iterable[str]) -> frozenset[int]:
         """Return the raw ids of some classes; raise InputError where no class bears one of the names."""
-        wanted = set()
-        for name in names:
-            if name not in self.classes:
-                raise InputError(
-                    f"label map '{self.name}' has no class '{name}'", hint=f"one of {', '.join(self.classes)}"
-                )
-            wanted.add(self.classes.index(name))
-        return frozenset(raw for raw, train in self.raw_to_train.items() if train in wanted)
+        names = set(names)
+        for name in names - set(self.classes):
+            known = ", ".join(self.classes)
+            raise InputError(f"label map '{self.name}' has no class '{name}'", hint=f"one of {known}")
+        trained = {raw: train for raw, train in self.raw_to_train.items() if train != IGNORE}
+        return frozenset(raw for raw, train in trained.items() if self.classes[train] in names)
 
-    def keeping(self, names: Collection[str]) -> LabelMap:
-        """Return the map with some of its classes alone, numbered anew in their order; the raw ids of the others are ignored."""
-        kept = [i for i, name in enumerate(self.classes) if name in names]
+    def without(self, names: Collection[str]) -> LabelMap:
+        """Return the map without some classes, whose raw ids are ignored; the others are numbered anew in their order."""
+        self.raw_ids(names)
+        kept = [i for i, name in enumerate(self.classes) if name not in names]
+        name = f"{self.name} without {', '.join(names)}" if names else self.name
+        if len(kept) < 2:
+            raise InputError(f"label map '{name}' has fewer than two classes")
         numbers = {train: number for number, train in enumerate(kept)}
         return replace(
             self,
+            name=name,
             classes=tuple(self.classes[i] for i in kept),
             palette=tuple(self.palette[i] for i in kept),
             raw_to_train={raw: numbers.get(train, IGNORE) for raw, train in self.raw_to_train.items()},
         )
-
-    def without(self, names: Collection[str]) -> LabelMap:
-        """Return the map without some classes; raise InputError where one is unknown, or fewer than two are left."""
-        self.raw_ids(names)
-        kept = [name for name in self.classes if name not in names]
-        name = f"{self.name} without {', '.join(names)}" if names else self.name
-        if len(kept) < 2:
-            raise InputError(f"label map '{name}' has fewer than two classes")
-        return replace(self.keeping(kept), name=name)
 
 
 def compact_ranges(values: Iterable[int]) -> str:
@@ -119,47 +102,33 @@ def compact_ranges(values: Iterable[int]) -> str:
     return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
 
 
-def read_label_map(path: Path, name: str | None = None) -> LabelMap:
+def read_label_map(path: Path) -> LabelMap:
     """Read a label map from a CSV file with the columns ``id,name,train_id,red,green,blue``."""
     with reading(f"label map {path}", "a CSV file in UTF-8", "save it so"):
         header, *rows = read_rows(path) or [[]]
     if tuple(header) != COLUMNS:
         raise InputError(f"label map {path} has the columns {','.join(header)} instead of {','.join(COLUMNS)}")
     raw_to_train: dict[int, int] = {}
-    colours: dict[Colour, int] = {}
-    classes: dict[int, tuple[str, Colour]] = {}  # by train id
+    classes: dict[int, tuple[str, tuple[int, int, int]]] = {}  # by train id
     for row in rows:
-        raw, label, train, colour = _parse_row(row, path)
-        if raw in raw_to_train:
-            raise InputError(f"label map {path} has the id {raw} twice", hint="remove a row")
-        raw_to_train[raw] = train
-        if raw_to_train.get(colours.setdefault(colour, raw)) != train:
-            colours[colour] = -1
+        try:
+            raw, label, *numbers = row
+            raw_id, train, red, green, blue = (int(cell) for cell in (raw, *numbers))
+            colour = red, green, blue
+            bytes((raw_id, train, *colour))  # a ValueError for others than 0 to 255
+        except ValueError as error:
+            message = f"label map {path}: the row {','.join(row)} does not hold {','.join(COLUMNS)}"
+            raise InputError(message, hint="ids, train ids and colours are whole numbers of 0 to 255") from error
+        if raw_id in raw_to_train:
+            raise InputError(f"label map {path} has the id {raw_id} twice", hint="remove a row")
+        raw_to_train[raw_id] = train
         if train != IGNORE:
             classes.setdefault(train, (label, colour))
     if sorted(classes) != list(range(len(classes))) or not classes:
-        raise InputError(
-            f"label map {path} has the train ids {compact_ranges(classes)}",
-            hint="number them 0, 1, 2, ... without a gap",
-        )
-    ordered = [classes[train] for train in range(len(classes))]
-    names, palette = tuple(label for label, _ in ordered), tuple(colour for _, colour in ordered)
-    return LabelMap(name or path.stem, names, palette, raw_to_train, colours=colours, train_ids=len(ordered))
-
-
-def _parse_row(row: list[str], path: Path) -> tuple[int, str, int, Colour]:
-    """Return id, name, train id and colour of a row; raise InputError for numbers that are missing, not whole, or outside 0..255."""
-    try:
-        raw, label, train, red, green, blue = row
-        numbers = [int(cell) for cell in (raw, train, red, green, blue)]
-    except ValueError:
-        numbers = [-1]
-    if not all(0 <= number <= 255 for number in numbers):
-        raise InputError(
-            f"label map {path}: the row {','.join(row)} does not hold {','.join(COLUMNS)}",
-            hint="ids, train ids and colours are whole numbers of 0 to 255",
-        )
-    return numbers[0], label, numbers[1], (numbers[2], numbers[3], numbers[4])
+        message = f"label map {path} has the train ids {compact_ranges(classes)}"
+        raise InputError(message, hint="number them 0, 1, 2, ... without a gap")
+    names, palette = zip(*(classes[train] for train in range(len(classes))), strict=True)
+    return LabelMap(path.stem, names, palette, raw_to_train, train_ids=len(classes))
 
 
 def label_map(name: str) -> LabelMap:
@@ -168,70 +137,44 @@ def label_map(name: str) -> LabelMap:
         return read_label_map(Path(name))
     if name not in (built_in := _built_in()):
         raise InputError(f"no label map is called '{name}'", hint=f"{', '.join(built_in)} or the path of a CSV file")
-    with resources.as_file(built_in[name]) as path:
-        return read_label_map(path, name)
+    return read_label_map(built_in[name])
 
 
-def _built_in() -> dict[str, Traversable]:
-    folder = resources.files("segunc.data") / "labels"
-    paths = {path.name.removesuffix(".csv"): path for path in folder.iterdir() if path.name.endswith(".csv")}
-    return dict(sorted(paths.items()))
+def _built_in() -> dict[str, Path]:
+    return {path.stem: path for path in sorted((Path(__file__).parent / "labels").glob("*.csv"))}
 
 
-def other_numbering(name: str) -> str:
-    """Return the built-in label map of the same classes by other ids (label ids and train ids), or an empty text."""
-    plain = name.partition(" ")[0]  # "cityscapes without train"
-    other = plain.removesuffix("-train-ids") if plain.endswith("-train-ids") else f"{plain}-train-ids"
-    return other if other in _built_in() else ""
-
-
-_VALUES: dict[tuple[Path, int, int, str], frozenset[int]] = {}
-"""By path, size, time of change, and label map, so that a file which is written anew is read anew."""
-
-
-def label_values(path: Path, labels: LabelMap | None = None) -> frozenset[int]:
-    """Return the raw values that occur in a label file, by the colours of a label map where there is one; the process remembers them."""
+def label_values(path: Path) -> frozenset[int]:
+    """Return the raw values that occur in a label file; the process remembers them."""
     with reading(f"label {path}", "a PNG"):
         status = path.stat()
-    key = (path, status.st_size, status.st_mtime_ns, labels.name if labels else "")
-    if key not in _VALUES:
-        raw = labels.read_ids(path) if labels else read_label_image(path)
-        _VALUES[key] = frozenset(np.flatnonzero(np.bincount(raw.ravel(), minlength=256)).tolist())
-    return _VALUES[key]
+    return _values(path, status.st_size, status.st_mtime_ns)  # a file that is written anew is read anew
+
+
+@cache
+def _values(path: Path, size: int, changed: int) -> frozenset[int]:
+    return frozenset(np.flatnonzero(np.bincount(read_label_image(path).ravel(), minlength=256)).tolist())
 
 
 def check_label_files(files: Iterable[Path], labels: LabelMap, *, training: bool = False) -> None:
     """Check that the values of a set of label files are those of a label map, and warn where that stays open (:class:`NoteWarning`).
 
     One file cannot tell, so files are read until the values seen so far settle it; for a set that is right, that is the first file or
-    two. Files that cannot be read are left to whoever reads their frame.
-
-    Args:
-        training: whether to refuse labels that leave nothing, or one class alone, to learn.
-
-    Raises:
-        InputError: the files hold train ids where the map has other ids, or the reverse, or there is nothing to train on.
+    two. For ``training`` labels that leave nothing, or one class alone, to learn are refused.
     """
     ids, train_ids = labels.raw_to_train, {*range(labels.train_ids), IGNORE}
     id_of_class = {train: raw for raw, train in sorted(ids.items(), reverse=True) if train != IGNORE}  # the lowest
     # A map most of whose classes have an id beyond the train ids: files of its ids hold such values.
     renumbered = 2 * sum(raw not in train_ids for raw in id_of_class.values()) >= len(id_of_class)
     telling = {raw for raw, train in ids.items() if train != IGNORE} - (train_ids if renumbered else {0, IGNORE})
-    other = other_numbering(labels.name)
-    hint = f"--label-map {other}, or data.labels to train" if other else "give a label map of the train ids"
+    hint = "give the --label-map of the train ids, such as cityscapes-train-ids (data.labels to train)"
     values, first = set[int](), None
     for file in files:
         try:
-            values |= label_values(file, labels)
-        except InputError:
+            values |= label_values(file)
+        except InputError:  # whoever reads its frame says what is wrong
             continue
         first = first or file
-        unknown = sorted(values - ids.keys())[:8]
-        if unknown and other and values <= label_map(other).raw_to_train.keys():
-            raise InputError(
-                f"label {file} holds the values {unknown}, which are ids of label map '{other}', not of '{labels.name}'",
-                hint=hint,
-            )
         if values & telling:
             return
     if first is None:

@@ -1,30 +1,95 @@
-"""One LightningDataModule for every data set."""
+"""Frames with labels, read one by one and made tensors, for training with augmentation, and one LightningDataModule for every data set."""
 
 from __future__ import annotations
 
+import os
+import random
 import re
 from collections import defaultdict
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
 
+import cv2
 import lightning as L
 import numpy as np
 import torch
-from torch.utils.data import DataLoader
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, default_collate
 
 from segunc.core.bounds import Bits, NonNegativeInt, PositiveFloat, PositiveInt, Seed, Settings, UnitInterval
 from segunc.core.errors import InputError
 from segunc.data.datasets import dataset_entry
 from segunc.data.entry import Sample
-from segunc.data.images import load_image
+from segunc.data.images import Image, Labels, PixelDepth, load_image, resize_nearest
 from segunc.data.labels import IGNORE, LabelMap, check_label_files
-from segunc.data.samples import EvalTransform, SegmentationDataset, TrainTransform, collate
 
-DEPTH_SAMPLES = 16
-"""Pictures of a split that are read to see how many of their 16 bits are used."""
+Transform = Callable[[Image, Labels], dict[str, Tensor]]
+"""Image RGB uint8 ``[H, W, 3]`` and train ids uint8 ``[H, W]`` -> ``image`` float ``[3, h, w]``, ``label`` int64 ``[h, w]``."""
+
+
+class SegmentationDataset(Dataset[dict[str, Any]]):
+    """At least one frame with a label, read, checked and transformed one by one into ``image``, ``label`` and ``name``."""
+
+    def __init__(
+        self, samples: Sequence[Sample], label_map: LabelMap, transform: Transform, bits: int | None = None
+    ) -> None:
+        if not samples:
+            raise InputError("the data set has no labelled frame", hint="check its root and split")
+        self.samples, self.label_map, self.transform = list(samples), label_map, transform
+        self.depth = PixelDepth(bits)
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def read(self, index: int) -> tuple[Image, Labels]:
+        """Return image (RGB uint8 ``[H, W, 3]``) and train ids (uint8 ``[H, W]``, 255 ignored) of one frame, untransformed."""
+        sample = self.samples[index]
+        image = load_image(sample.image, self.depth)
+        assert sample.label is not None, "labelled frames alone are given"
+        label = self.label_map.read(sample.label)
+        if label.shape != image.shape[:2]:
+            sizes = "{}x{}, its image {}x{}".format(*label.shape, *image.shape[:2])
+            raise InputError(f"label {sample.label} is {sizes}")
+        return image, label
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return {**self.transform(*self.read(index)), "name": self.samples[index].name}
+
+
+def collate(items: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return a batch of frames; raise InputError where they differ in size."""
+    shapes = sorted({tuple(item["image"].shape[1:]) for item in items})
+    if len(shapes) > 1:
+        hint = "give data.size, or for validation data.eval_batch_size 1"
+        raise InputError(f"frames of the sizes {shapes} make no batch", hint=hint)
+    return dict(default_collate(list(items)))
+
+
+def resized(image: Image, label: Labels, size: tuple[int, int], how: int) -> tuple[Image, Labels]:
+    target = (size[1], size[0])
+    return np.asarray(cv2.resize(image, target, interpolation=how), np.uint8), resize_nearest(label, *target)
+
+
+def to_tensors(image: Image, label: Labels) -> dict[str, Tensor]:
+    """Return both as tensors, the image in 0..1 (networks normalise by themselves)."""
+    pixels = torch.from_numpy(np.ascontiguousarray(image.transpose(2, 0, 1))).float().div_(255.0)
+    return {"image": pixels, "label": torch.from_numpy(label.astype(np.int64))}
+
+
+@dataclass(frozen=True)
+class EvalTransform:
+    """No augmentation; resized to ``size`` (height, width) when given: image bilinear (area when shrinking), label nearest."""
+
+    size: tuple[int, int] | None = None
+
+    def __call__(self, image: Image, label: Labels) -> dict[str, Tensor]:
+        if self.size is not None and image.shape[:2] != self.size:
+            how = cv2.INTER_AREA if self.size[0] < image.shape[0] else cv2.INTER_LINEAR
+            image, label = resized(image, label, self.size, how)
+        return to_tensors(image, label)
 
 
 @dataclass(frozen=True)
@@ -34,13 +99,16 @@ class DataConfig(Settings):
     Args:
         dataset: a name of :data:`segunc.data.datasets.DATASETS`.
         root: the folder it lies in.
-        crop: (height, width) of training crops.
+        crop: (height, width) of training crops; frames that are smaller after scaling are padded, labels with 255.
         size: (height, width) that frames are resized to, or None for their own.
         batch_size: crops in a training batch; validation takes ``eval_batch_size`` frames.
         eval_batch_size: frames in a validation batch; with ``size`` None and frames of several sizes it must be 1.
         workers: loader processes; 0 loads in the training process.
         labels: a label map's name or CSV path instead of the data set's own (``folder`` has none).
-        scale, flip, colour, blur: see :class:`segunc.data.samples.TrainTransform`.
+        scale: range of the random scale factor.
+        flip: probability of a left-right flip.
+        colour: strength 0..1 of random brightness, contrast, saturation and hue.
+        blur: probability of a slight Gaussian blur.
         seed: of the shuffle and the augmentation.
         anomaly_class: classes (a list, or names with commas between) that are anomalies: frames that hold one are not
             trained on, and the network does not know them; see :mod:`segunc.data.datasets`.
@@ -76,18 +144,52 @@ class DataConfig(Settings):
         super().__post_init__()
         if self.scale[0] > self.scale[1]:
             raise InputError(f"scale {list(self.scale)} does not begin with the smaller number")
-        if self.held_out is not None and self.validation == "val":
-            raise InputError(
-                f"held_out {self.held_out} is without meaning here", hint="data.validation leave-sequence-out"
-            )
-        if self.sequence is None and self.validation != "val":
-            raise InputError(
-                f"validation {self.validation} needs data.sequence, a pattern of frame names", hint="e.g. ^([^_]+)_"
-            )
+        if self.validation != "val" and self.sequence is None:
+            message = f"validation {self.validation} needs data.sequence, a pattern of frame names"
+            raise InputError(message, hint="e.g. ^([^_]+)_")
         try:
             re.compile(self.sequence or "")
         except re.error as error:
             raise InputError(f"sequence {self.sequence} is no regular expression: {error}") from error
+
+
+class TrainTransform:
+    """Random scale, crop, flip and colour, the usual augmentation of road scenes, as the fields of :class:`DataConfig` say."""
+
+    def __init__(self, config: DataConfig) -> None:
+        # It asks a server for its newest version on import unless told not to; and it is for those who train.
+        os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")
+        import albumentations as A
+
+        class RandomScale(A.RandomScale):  # type: ignore[misc]
+            def apply_to_mask(self, mask: Labels, scale: float, **params: Any) -> Labels:
+                return resize_nearest(mask, int(mask.shape[1] * scale), int(mask.shape[0] * scale))
+
+        self._config, crop, scale, colour = config, config.crop, config.scale, config.colour
+        around_1 = (1 - colour, 1 + colour)
+        steps = [
+            RandomScale((scale[0] - 1.0, scale[1] - 1.0), interpolation=cv2.INTER_LINEAR, p=1.0),
+            A.PadIfNeeded(*crop, border_mode=cv2.BORDER_CONSTANT, fill=0, fill_mask=IGNORE),
+            A.RandomCrop(*crop),
+            A.HorizontalFlip(p=config.flip),
+            A.ColorJitter(around_1, around_1, around_1, (-0.1 * colour, 0.1 * colour), p=0.8),
+            A.GaussianBlur(blur_limit=(3, 5), p=config.blur),
+        ]
+        self._compose = A.Compose(steps)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Workers that do not fork get the settings: a class that is made where its base is imported cannot be pickled.
+        return TrainTransform, (self._config,)
+
+    def __call__(self, image: Image, label: Labels) -> dict[str, Tensor]:
+        if self._config.size is not None:
+            image, label = resized(image, label, self._config.size, cv2.INTER_LINEAR)
+        # Seeded from torch's generator of this worker, so that Lightning's seed decides every crop.
+        seed = int(torch.randint(0, 2**31 - 1, ()).item())
+        self._compose.set_random_seed(seed)
+        random.seed(seed)
+        done = self._compose(image=image, mask=label)
+        return to_tensors(done["image"], done["mask"])
 
 
 class SegmentationDataModule(L.LightningDataModule):
@@ -105,27 +207,16 @@ class SegmentationDataModule(L.LightningDataModule):
         self.entry = dataset_entry(config.dataset, labels=config.labels, anomaly_classes=anomalies)
         self.root = Path(config.root)
         self.label_map: LabelMap = self.entry.label_map()
-        self._train_transform = TrainTransform(
-            config.crop, self.size, config.scale, config.flip, config.colour, config.blur
-        )
-        self._eval_transform = EvalTransform(self.size)
         self._sets: dict[tuple[str, bool], SegmentationDataset] = {}
 
     def dataset(self, split: str, *, augment: bool = False) -> SegmentationDataset:
         """Return the frames of one split that have class labels; built once."""
         if (split, augment) not in self._sets:
-            transform = self._train_transform if augment else self._eval_transform
-            samples = self._samples(split)
+            config, samples = self.config, self._samples(split)
+            transform: Transform = TrainTransform(config) if augment else EvalTransform(self.size)
             labels = [sample.label for sample in samples if sample.label]
             check_label_files(labels, self.label_map, training=split in ("train", "val"))
-            frames = SegmentationDataset(samples, self.label_map, transform, self.config.bits)
-            for sample in samples[:: -(-len(samples) // DEPTH_SAMPLES)]:
-                with suppress(InputError):  # whoever trains on it says what is wrong
-                    load_image(sample.image, frames.depth)
-                if not frames.depth.largest:
-                    break  # not of 16 bits
-            frames.depth.warn(f"split {split} in {self.root}")
-            self._sets[split, augment] = frames
+            self._sets[split, augment] = SegmentationDataset(samples, self.label_map, transform, config.bits)
         return self._sets[split, augment]
 
     def _samples(self, split: str) -> list[Sample]:
@@ -141,24 +232,16 @@ class SegmentationDataModule(L.LightningDataModule):
         return sequences[self.held_out]
 
     def sequences(self) -> dict[str, list[Sample]]:
-        """Return the training frames (with ``validation: val``, too) of each sequence; raise InputError where a name belongs to none,
-        there is but one, or none is called ``held_out``."""
-        if self.config.sequence is None:
-            raise InputError("data.sequence, a pattern of frame names, is missing", hint="e.g. ^([^_]+)_")
-        pattern = re.compile(self.config.sequence)
+        """Return the training frames of each sequence; raise InputError where a name belongs to none, or none is called ``held_out``."""
+        pattern = re.compile(self.config.sequence or "")
         sequences: dict[str, list[Sample]] = defaultdict(list)
         for sample in self.entry.training_samples(self.root, "train"):
             match = pattern.search(sample.name)
             sequences[(match[min(1, pattern.groups)] or "") if match else ""].append(sample)
         if unmatched := sequences.pop("", []):
-            raise InputError(
-                f"data.sequence {pattern.pattern} finds no sequence in {len(unmatched)} training frames, the first is {unmatched[0].name}",
-                hint=f"sequences found: {_counts(sequences)}",
-            )
-        if len(sequences) < 2:
-            raise InputError(
-                f"data.sequence {pattern.pattern} finds one sequence, {_counts(sequences)}; none can be held out"
-            )
+            first = f"in {len(unmatched)} training frames, the first is {unmatched[0].name}"
+            hint = f"sequences found: {_counts(sequences)}"
+            raise InputError(f"data.sequence {pattern.pattern} finds no sequence {first}", hint=hint)
         if self.held_out is not None and self.held_out not in sequences:
             raise InputError(f"data.held_out {self.held_out} is no sequence", hint=f"one of {_counts(sequences)}")
         return dict(sequences)
@@ -175,18 +258,15 @@ class SegmentationDataModule(L.LightningDataModule):
         return folds
 
     def prepare_data(self) -> None:
-        """Download nothing; raise InputError before a trainer starts its work, where a split is missing or incomplete, its labels hold
-        nothing to learn or to select on, or it holds less than a batch of training frames."""
+        """Raise InputError before a trainer starts its work, where a split is missing or holds nothing to learn or to select on."""
         frames, _ = len(self.dataset("train", augment=True)), self.dataset("val")
         if frames < self.batch_size:
-            raise InputError(
-                f"{frames} training frames are fewer than a batch of {self.batch_size}", hint="lower data.batch_size"
-            )
+            few = f"{frames} training frames are fewer than a batch of {self.batch_size}"
+            raise InputError(few, hint="lower data.batch_size")
 
     def train_dataloader(self) -> DataLoader[dict[str, Any]]:
-        generator = torch.Generator().manual_seed(self.seed)
-        data = self.dataset("train", augment=True)
-        return self._loader(data, self.batch_size, shuffle=True, drop_last=True, generator=generator)
+        order = {"shuffle": True, "generator": torch.Generator().manual_seed(self.seed)}
+        return self._loader(self.dataset("train", augment=True), self.batch_size, drop_last=True, **order)
 
     def val_dataloader(self) -> DataLoader[dict[str, Any]]:
         return self._loader(self.dataset("val"), self.config.eval_batch_size)

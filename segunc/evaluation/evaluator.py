@@ -17,7 +17,6 @@ import numpy as np
 import numpy.typing as npt
 
 from segunc.core.errors import InputError, PartialFailure
-from segunc.data.class_mapping import ClassMapping
 from segunc.data.labels import IGNORE, LabelMap
 from segunc.evaluation.flagged import FalseAlarms, Hits, Threshold
 from segunc.evaluation.labelled_frame import CONFIDENCE, Array, Form, LabelledFrame
@@ -208,7 +207,6 @@ class Evaluator(Gatherer):
     ) -> None:
         self.score_names = tuple(score_names)
         self.classes = tuple(classes.classes if isinstance(classes, LabelMap) else classes or ())
-        self.mapping = classes if isinstance(classes, ClassMapping) else None
         if not (self.score_names and protocols) and not self.classes:
             raise InputError("there is neither a score nor a class to evaluate")
         self.protocols, self.unit_codes, self.bins = tuple(protocols), unit_codes, dict[str, ScoreBins]()
@@ -231,7 +229,7 @@ class Evaluator(Gatherer):
         used = {name: stored[name] for name in (*self.score_names, CONFIDENCE) if name in stored}
         arrays = (prediction, mean_probabilities, labels, anomaly)
         try:
-            labelled = LabelledFrame(frame, used, *arrays, self.unit_codes, self.mapping, self.bins)
+            labelled = LabelledFrame(frame, used, *arrays, self.unit_codes, self.bins)
             self.add(labelled)
         except InputError as error:
             self.leave_out(frame, str(error))
@@ -360,7 +358,6 @@ class EvaluationOptions:
     tracks: Sequence[str] = ()
     resampling: Resampling = NO_INTERVALS
     resample: str = "frame"  # the resampled unit, as of :func:`resampled_units`
-    map_classes: Mapping[str, str] | None = None  # class of the network -> of the data set; None: they are the same
     by: Sequence[ObjectBins] = ()  # what objects are sorted by
     groups: str | Mapping[str, str] | None = None  # of frames: a pattern of their names, or the group of each
     flag: Mapping[str, Threshold] = field(default_factory=dict)  # score -> from which value on its pixels are flagged
@@ -387,8 +384,6 @@ class EvaluationOptions:
             anomalies: the frames with an anomaly label; None where none are evaluated.
             time_of: a frame's moment in its video, in seconds.
         """
-        if self.map_classes and classes is None:
-            raise InputError("--map-classes needs frames with class labels, and there are none")
         if self.groups is not None and anomalies is None:
             raise InputError("--groups needs frames with anomaly labels, and there are none")
         unit = resampled_units(self.resample, time_of)

@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 
 from segunc.core.errors import InputError
-from segunc.data.class_mapping import ClassMapping
 from segunc.data.labels import IGNORE
 from segunc.maps.encoding import decode_unit, keys_to_half, score_keys
 from segunc.maps.score_files import decode_stored
@@ -30,9 +29,7 @@ CONFIDENCE = "msp"  # the score whose complement is the confidence of the predic
 class LabelledFrame:
     """The maps and labels of one frame; every array has the same ``[H, W]``. Counts are made once and kept.
 
-    Float maps are counted in the ``bins`` of their score, and without bins by their float16, which must hold them exactly. With a
-    ``mapping``, prediction and probabilities are given in the network's classes, and beside class labels turned into those of the
-    labels.
+    Float maps are counted in the ``bins`` of their score, and without bins by their float16, which must hold them exactly.
 
     Raises:
         InputError: there is no label, sizes differ, or a label or the prediction holds what it may not hold.
@@ -47,7 +44,6 @@ class LabelledFrame:
     unit_codes: Collection[str] | None = (
         None  # scores whose uint16 are (code / 65535)^2, others are linear; None: this tool's
     )
-    mapping: ClassMapping | None = None
     bins: Mapping[str, ScoreBins] = field(default_factory=dict)
     anomaly_pixels: Counts = field(init=False)  # int64 [3] normal, anomalous and ignored; zeros without a label
     _counts: dict[tuple[str, str], Counts] = field(init=False, default_factory=dict, repr=False)
@@ -60,16 +56,6 @@ class LabelledFrame:
             self.anomaly_pixels = np.bincount(self.anomaly.ravel(), minlength=256)[[0, 1, IGNORE]].astype(np.int64)
         if self.prediction is not None and self.prediction.dtype != np.uint8:
             raise InputError(f"the prediction is of type {self.prediction.dtype}, and not of uint8")
-        if self.mapping is not None and self.labels is not None:
-            if self.prediction is not None:
-                self.prediction = self.mapping.predicted(self.prediction, self.labels)
-            if self.mean_probabilities is not None:
-                self.mean_probabilities = self.mapping.merged(self.mean_probabilities)
-
-    @property
-    def others(self) -> bool:
-        """Whether a prediction may be C, none of the C classes of the labels, and the probabilities of these sum to less than 1."""
-        return self.mapping is not None and self.mapping.others
 
     def score(self, name: str) -> Array:
         """Return the stored map of a score; InputError where the frame has none."""

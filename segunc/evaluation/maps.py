@@ -11,7 +11,6 @@ from typing import Any
 
 from segunc.core.errors import InputError
 from segunc.core.progress import ConsoleProgress
-from segunc.data.class_mapping import ClassMapping
 from segunc.data.entry import BINARY, AnomalyEncoding, check_masks
 from segunc.data.labels import LabelMap
 from segunc.evaluation.evaluator import Evaluation, EvaluationOptions, finish
@@ -44,7 +43,9 @@ def evaluate_maps(
         PartialFailure: no label belongs to a frame, or not one frame could be counted.
     """
     options, reader = options or EvaluationOptions(), MapsReader(maps)
-    classes = None if labels is None else _classes_of(reader, label_map, options)
+    classes = None if labels is None else label_map
+    if classes is not None:
+        check_classes(reader, classes)
     label_files = LabelSources(anomaly_labels, anomaly_encoding, labels, classes).find(reader, reader.frames)
     check_masks(label_files.anomaly_files.values(), anomaly_encoding)
     chosen = choose_scores(reader, options.scores)
@@ -59,7 +60,7 @@ def evaluate_maps(
     )
     inputs = _FrameInputs(reader, chosen, label_files, codes)
     if inputs.may_hold_floats():
-        evaluator.find_bins(inputs.float_maps(evaluator.mapping))
+        evaluator.find_bins(inputs.float_maps())
     counted = []
     for frame in ConsoleProgress().follow(reader.frames):
         try:
@@ -85,20 +86,6 @@ def evaluate_maps(
     return finish(evaluator, result, options, lambda: inputs.anomaly_frames(counted))
 
 
-def _classes_of(reader: MapsReader, label_map: LabelMap | None, options: EvaluationOptions) -> LabelMap | None:
-    """Return the label map of the labels, or a mapping to it where the network has other classes."""
-    if label_map is None or not options.map_classes:
-        if label_map is not None:
-            check_classes(reader, label_map)
-        return label_map
-    if reader.class_names is None:
-        message = (
-            f"{reader.folder} has no manifest of segunc that names the network's classes, which --map-classes needs"
-        )
-        raise InputError(message, hint="renumber the predictions by the label map and leave --map-classes out")
-    return ClassMapping.of(label_map, reader.class_names, options.map_classes)
-
-
 @dataclass(frozen=True)
 class _FrameInputs:
     """Reads what the evaluator needs of a frame, and nothing that its labels have no use for."""
@@ -117,13 +104,13 @@ class _FrameInputs:
         names = {*self.scores, CONFIDENCE}
         return self.reader.manifest is None and any(self.reader.may_hold_floats(name) for name in names)
 
-    def float_maps(self, mapping: ClassMapping | None) -> Iterator[LabelledFrame]:
+    def float_maps(self) -> Iterator[LabelledFrame]:
         """Yield all readable frames with their float maps alone."""
         for frame in ConsoleProgress(label="first look").follow(self.reader.frames):
             with suppress(InputError):  # said when the frame is counted
                 arrays = self.read(frame)
                 arrays["stored"] = {name: kept for name, kept in arrays["stored"].items() if kept.dtype.kind == "f"}
-                yield LabelledFrame(frame, **arrays, unit_codes=self.codes, mapping=mapping)
+                yield LabelledFrame(frame, **arrays, unit_codes=self.codes)
 
     def anomaly_frames(self, frames: Sequence[str]) -> Iterator[LabelledFrame]:
         """Yield frames with their scores and anomaly labels."""

@@ -11,7 +11,6 @@ import numpy as np
 
 from segunc.core.errors import InputError
 from segunc.core.progress import ConsoleProgress
-from segunc.data.class_mapping import ClassMapping
 from segunc.data.corruptions import Corruption
 from segunc.data.entry import DatasetEntry, Sample, check_masks
 from segunc.data.images import PixelDepth, load_image
@@ -97,16 +96,14 @@ def evaluate_model(
 def _classes_of(
     entry: DatasetEntry, samples: Sequence[Sample], model: Model, options: EvaluationOptions
 ) -> LabelMap | None:
-    """Return the label map of the samples, or a mapping to it; None where none has a class label."""
+    """Return the label map of the samples; None where none has a class label."""
     labels = [sample.label for sample in samples if sample.label is not None]
     if not labels:
         return None
     classes, own = entry.label_map(), model.network.description.classes
-    if options.map_classes:
-        classes = ClassMapping.of(classes, own, options.map_classes)
-    elif classes.classes != own:
+    if classes.classes != own:
         theirs, ours = (", ".join(names[:4]) for names in (classes.classes, own))
         message = f"the data set {entry.name} has the classes {theirs}, ..., and the network {ours}, ..."
-        raise InputError(message, hint="evaluate on the data set of the network's training, or give --map-classes")
+        raise InputError(message, hint="give a --label-map that names the classes as the network does")
     check_label_files(labels, classes)
     return classes

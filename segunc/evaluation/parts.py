@@ -281,7 +281,7 @@ class Segmentation(ArrayPart):
     def count(self, frame: LabelledFrame) -> Counts | None:
         if frame.labels is None or frame.prediction is None:
             return None
-        return segmentation.confusion_matrix(frame.labels, frame.prediction, len(self.classes), others=frame.others)
+        return segmentation.confusion_matrix(frame.labels, frame.prediction, len(self.classes))
 
     def numbers(self, counts: Counts, forms: Forms) -> Numbers:
         iou = [None if np.isnan(value) else float(value) for value in segmentation.class_iou(counts)]
@@ -333,8 +333,8 @@ class ProbabilityCalibration(ArrayPart):
         if frame.mean_probabilities is None or frame.labels is None or frame.prediction is None:
             return None
         arrays = frame.mean_probabilities, frame.labels
-        sums = calibration.probability_scores(*arrays, others=frame.others)
-        return np.append(sums, calibration.classwise_bins(*arrays, others=frame.others))
+        sums = calibration.probability_scores(*arrays)
+        return np.append(sums, calibration.classwise_bins(*arrays))
 
     def numbers(self, counts: Counts, forms: Forms) -> Numbers:
         classwise = calibration.classwise_calibration_error(counts[3:].reshape(-1, calibration.BINS, 3))

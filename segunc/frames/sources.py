@@ -20,8 +20,8 @@ from typing import Any
 
 from segunc.core.errors import InputError
 from segunc.core.files import frame_order, safe_name
+from segunc.data.entry import IMAGE_SUFFIXES, composed, image_files, is_hidden, is_image_file, without_labels
 from segunc.data.images import PixelDepth, read_image
-from segunc.data.layout import IMAGE_SUFFIXES, composed, image_files, is_hidden, is_image_file, without_labels
 from segunc.frames.source import ALL_FRAMES, Frame, FrameSource, Kind, Selection, Skip, sampled_hash
 from segunc.frames.video import VideoSource
 
@@ -119,7 +119,7 @@ def open_source(
         out: where maps will be written; refused below the input, where they would become frames of the next run.
         selection: which frames are taken.
         all_images: take every image of a folder or pattern; else those that are named as labels are left out, with a note
-            (:func:`segunc.data.layout.without_labels`).
+            (:func:`segunc.data.entry.without_labels`).
 
     Raises:
         InputError: nothing there, no image among it, two images of one name, a video that cannot be opened, or a selection

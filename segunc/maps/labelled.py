@@ -12,10 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from segunc.core.errors import InputError, PartialFailure
-from segunc.data.entry import BINARY, AnomalyEncoding
+from segunc.data.entry import BINARY, AnomalyEncoding, Layout, composed, find_labels, possible_labels
 from segunc.data.images import Image
 from segunc.data.labels import IGNORE, LabelMap, check_label_files
-from segunc.data.layout import Layout, composed, find_labels, possible_labels
 from segunc.frames.source import Frame, FrameSource, Skip
 from segunc.frames.sources import VIDEO_SUFFIXES, ImageSource, open_source, recorded_images, stamp_of
 from segunc.frames.video import video_hash

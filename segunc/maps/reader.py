@@ -21,8 +21,8 @@ import numpy.typing as npt
 
 from segunc.core.errors import InputError
 from segunc.core.files import frame_order, inside
+from segunc.data.entry import frame_name, is_hidden
 from segunc.data.labels import LabelMap
-from segunc.data.layout import frame_name, is_hidden
 from segunc.maps.encoding import class_ids, decode_compact
 from segunc.maps.folder import OVERLAY, PREDICTION, read_map
 from segunc.maps.manifest import COMPACT_VALUES, UNIT_VALUE, is_ours, read_manifest
@@ -161,7 +161,7 @@ def check_classes(reader: MapsReader, label_map: LabelMap) -> None:
         detail = f"class '{moved[0]}' has another number" if moved else f"it has {label_map.num_classes} classes"
         raise InputError(
             f"label map '{label_map.name}' does not fit the {len(names)} classes of the maps in {reader.folder}: {detail}",
-            hint="give the label map that the network was trained with; evaluate takes others with --map-classes",
+            hint="give the label map that the network was trained with, or one that names the classes as the network does",
         )
 
 

@@ -14,7 +14,7 @@ from pydantic.dataclasses import dataclass
 from segunc.core.errors import InputError
 from segunc.core.files import read_bytes
 from segunc.core.terminal import visible
-from segunc.data.layout import composed
+from segunc.data.entry import composed
 
 # As they stand in files -> in words.
 VERDICTS = {

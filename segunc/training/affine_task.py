@@ -20,16 +20,9 @@ PREFIX = "trained."
 class AffineTask(AffineTuner[P], L.LightningModule):
     """An :class:`~segunc.training.affine_tuner.AffineTuner` for a Lightning Trainer. Checkpoints hold the posterior's parameters only.
 
-    Works in any Lightning script: batches are ``(image, label)`` pairs or dictionaries with these keys; images go to
-    the network as they are. After ``fit``, :meth:`posterior` gives the result.
-
-    Args:
-        network, num_classes, make, config, class_weights: of the tuner.
-
-    Raises:
-        InputError: a scope without a site, or another number of class weights than classes.
-        PartialFailure: in training, when the loss or a parameter becomes NaN or infinite; checkpoints written before
-            stay, and none is written after.
+    Batches are ``(image, label)`` pairs or dictionaries with these keys; images go to the network as they are. After ``fit``,
+    :meth:`posterior` gives the result. A loss or a parameter that becomes NaN or infinite ends the training (PartialFailure); checkpoints
+    written before stay, and none is written after.
     """
 
     strict_loading = False  # checkpoints do not hold the network; it lies in the base's folder

@@ -11,20 +11,13 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from segunc.affine.convert import convert, is_converted
-from segunc.affine.draws import AffineDraws, AffineLayout, FoldedDraws, in_scope
+from segunc.affine.draws import AffineDraws, AffineLayout, in_scope
 from segunc.affine.noise import TrainingNoise, mix_seed
 from segunc.affine.posterior import P, Trainable
 from segunc.core.errors import InputError
 from segunc.networks.values import check_images, check_logits
+from segunc.training import losses
 from segunc.training.config import AffineTrainingConfig
-from segunc.training.losses import (
-    OptimizerName,
-    Schedule,
-    diverged,
-    make_optimizer,
-    make_schedule,
-    segmentation_loss,
-)
 
 
 class AffineTuner(nn.Module, Generic[P]):
@@ -36,16 +29,14 @@ class AffineTuner(nn.Module, Generic[P]):
 
     Args:
         network: any module to logits ``[N, C, H, W]``; converted here unless it is already.
-        num_classes: C.
         make: what is trained, over the layout of the converted network.
         config: of which ``lr`` and the ``seed`` of the noise are read, and, where the method has them, ``optimizer``
             (else SGD), ``schedule`` (else poly) and ``draws_per_image``, independent draws that each image of a batch meets (else 1).
         class_weights: C weights of the classes in the cross-entropy; None for 1.
 
     Raises:
-        InputError: a scope without a site, or another number of class weights than classes; in training, images that the network
-            does not take, labels that are no classes, or a network that returns probabilities.
-        PartialFailure: in training, when the loss becomes NaN or infinite.
+        InputError: bad settings, images that the network does not take, labels that are no classes, or a network of probabilities.
+        PartialFailure: the loss becomes NaN or infinite.
     """
 
     class_weights: Tensor
@@ -69,8 +60,8 @@ class AffineTuner(nn.Module, Generic[P]):
         self.trained = make(self._layout)
         self._chosen = in_scope(self.trained.scope, self._layout.names)
         self.seed, self.lr = config.seed, config.lr
-        self.optimizer_name: OptimizerName = getattr(config, "optimizer", "sgd")
-        self.schedule: Schedule = getattr(config, "schedule", "poly")
+        self.optimizer_name: losses.OptimizerName = getattr(config, "optimizer", "sgd")
+        self.schedule: losses.Schedule = getattr(config, "schedule", "poly")
         self.draws_per_image: int = getattr(config, "draws_per_image", 1)
         weights = torch.ones(num_classes) if class_weights is None else torch.tensor(class_weights)
         self.register_buffer("class_weights", weights, persistent=False)
@@ -96,7 +87,6 @@ class AffineTuner(nn.Module, Generic[P]):
         return self
 
     def member(self, step: int) -> int:
-        """Return the member that trains at a step."""
         return step % self.trained.members
 
     def training_draws(self, rows: int, step: int, process: int = 0) -> AffineDraws:
@@ -105,33 +95,26 @@ class AffineTuner(nn.Module, Generic[P]):
         draws = [row * self.trained.members + self.member(step) for row in range(rows)]
         return self.trained.posterior(self.layout).affine(self.layout, draws, noise)
 
-    def folded_draws(self, rows: int, step: int, process: int = 0) -> FoldedDraws:
-        """Return :meth:`training_draws` for ``layout.active``, without gradients where nothing is trained."""
-        return self.layout.fold(self.training_draws(rows, step, process)).frozen_outside(self._chosen)
-
     def terms(self, images: Tensor, labels: Tensor, step: int, process: int = 0) -> tuple[Tensor, Tensor]:
-        """Return the two terms of a step's loss: that of the pixels, and the regulariser.
-
-        Args:
-            images: ``[N, 3, H, W]``, which go to the network as they are.
-            labels: ``[N, H, W]`` int64 class ids, 255 ignored.
-            step, process: optimiser steps before this one, and the number of the process in a distributed run.
-        """
+        """Return the two terms of a step's loss, that of the pixels and the regulariser, for images ``[N, 3, H, W]``, which go to the
+        network as they are, and labels ``[N, H, W]`` int64, 255 ignored. ``process`` is the number of one in a distributed run."""
         if not self._checked:
             check_images(images, self.network)
         if self.draws_per_image > 1:
             images, labels = (t.repeat_interleave(self.draws_per_image, 0) for t in (images, labels))
         images = images.contiguous(memory_format=torch.channels_last)
-        with self.layout.active(self.folded_draws(len(images), step, process)):
+        # Without gradients where nothing is trained.
+        draws = self.layout.fold(self.training_draws(len(images), step, process)).frozen_outside(self._chosen)
+        with self.layout.active(draws):
             logits: Tensor = self.network(images)
         if not self._checked:
             check_logits(self.network, logits.detach(), images)
             self._checked = True
         member = self.member(step)
-        loss = segmentation_loss(logits, labels, self.trained.class_weights(self.class_weights, member))
+        loss = losses.segmentation_loss(logits, labels, self.trained.class_weights(self.class_weights, member))
         added = self.trained.regulariser(self.layout, member)
         if not bool(torch.isfinite(loss + added)):
-            raise diverged("the loss", step)
+            raise losses.diverged("the loss", step)
         return loss, added
 
     def loss(self, images: Tensor, labels: Tensor, step: int) -> Tensor:
@@ -145,7 +128,7 @@ class AffineTuner(nn.Module, Generic[P]):
 
     def optimizer(self, steps: int) -> tuple[Optimizer, LRScheduler]:
         """Return the optimiser that the settings name, and its schedule over so many steps."""
-        optimizer = make_optimizer(self.optimizer_name, self.trained.parameter_groups(), self.lr)
+        optimizer = losses.make_optimizer(self.optimizer_name, self.trained.parameter_groups(), self.lr)
         rates = [group["lr"] for group in optimizer.param_groups]
         schedule = self.trained.schedule(optimizer)
-        return optimizer, schedule or make_schedule(optimizer, self.schedule, steps, rates)
+        return optimizer, schedule or losses.make_schedule(optimizer, self.schedule, steps, rates)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Self, cast
 
@@ -15,6 +15,7 @@ import torch
 from lightning.fabric.plugins import TorchCheckpointIO
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.callbacks import Callback, LearningRateMonitor, ModelCheckpoint
+from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
 from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
 from torch import Tensor, nn
 from torchmetrics.classification import MulticlassConfusionMatrix
@@ -31,49 +32,31 @@ from segunc.networks.description import IMAGENET_MEAN, IMAGENET_STD
 from segunc.networks.encoders import encoder_normalisation, load_encoder_weights
 from segunc.networks.features import hooked
 from segunc.networks.weights import load_weights, read_checkpoint
+from segunc.training import losses, progress
 from segunc.training.config import NetworkConfig, OptimisationConfig, TrainConfig, environment, save_config
-from segunc.training.loggers import check_plugins, make_callback, run_loggers, several
-from segunc.training.losses import (
-    balanced_weights,
-    check_labels,
-    diverged,
-    make_optimizer,
-    make_schedule,
-    require_finite_state,
-    segmentation_loss,
-)
-from segunc.training.progress import CHECKPOINTS, INTERVAL, claim_checkpoints, fit, no_half_folder, say
+from segunc.training.progress import CHECKPOINTS, INTERVAL, claim_checkpoints, is_first_process, no_half_folder, say
 
-ELSEWHERE = {"default_root_dir", "model_registry"}
-"""Settings of the Trainer that say where it writes, or uploads to."""
-LAUNCHED = frozenset({"WORLD_SIZE", "NODE_RANK", "SLURM_NTASKS"})
-"""Variables of the environment by which torchrun, Lightning and Slurm start the nodes of a run."""
 MAX_PROCESSES = 64
 """That a configuration starts, or as many as the machine has cores."""
-WHOLE_NUMBERS = ("max_epochs", "max_steps", "check_val_every_n_epoch", "accumulate_grad_batches", "num_nodes")
-"""Settings of the Trainer that fail late and obscurely when they are of another type."""
 
 
 def check_trainer(config: Mapping[str, Any]) -> None:
-    """Raise InputError for settings of Lightning's Trainer that fail late and obscurely, wait for ever, write elsewhere than into the folder
-    of the run, or name code."""
-    for key in WHOLE_NUMBERS:
+    """Raise InputError for settings of Lightning's Trainer that fail late and obscurely, write elsewhere than into the folder of the run,
+    or name code."""
+    for key in ("max_epochs", "max_steps", "check_val_every_n_epoch", "accumulate_grad_batches", "num_nodes"):
         if not isinstance(config.get(key, 1), int):
             raise InputError(f"trainer.{key} {config[key]} is no whole number")
-    for key in ELSEWHERE & config.keys():
-        raise InputError(
-            f"trainer.{key} {config[key]} is not the folder of the run", hint="leave it out: --out names it"
-        )
+    for key in {"default_root_dir", "model_registry"} & config.keys():
+        message = f"trainer.{key} {config[key]} is not the folder of the run"
+        raise InputError(message, hint="leave it out: --out names it")
     for key, value in config.items():
-        if isinstance(value, Mapping) and key not in ("callbacks", "max_time"):
-            raise InputError(f"trainer.{key} {value} is neither a name nor a number")
+        named = (isinstance(value, Mapping) and key != "max_time") or (key == "logger" and not isinstance(value, bool))
+        if named or key in ("callbacks", "plugins"):
+            message = f"trainer.{key} {value} names objects, which a configuration cannot make"
+            raise InputError(message, hint="give them to a lightning.Trainer in a script of your own")
     processes, most = str(config.get("devices", 1)), max(MAX_PROCESSES, os.cpu_count() or 1)
     if processes.strip().isdecimal() and int(processes) > most:
         raise InputError(f"trainer.devices {processes} starts more processes than {most}")
-    if str(config.get("num_nodes", 1)) != "1" and LAUNCHED.isdisjoint(os.environ):
-        message = f"trainer.num_nodes {config['num_nodes']} would wait for other nodes for ever"
-        raise InputError(message, hint="start each node by torchrun or Slurm")
-    check_plugins(config)
 
 
 def trainer_settings(config: dict[str, Any], out: Path, device: str, network: nn.Module) -> dict[str, Any]:
@@ -97,29 +80,33 @@ def trainer_settings(config: dict[str, Any], out: Path, device: str, network: nn
 
 
 class WholeCheckpoints(TorchCheckpointIO):
-    """Writes checkpoints whole or not at all, where Lightning copies them from another folder; none into a folder of checkpoints that was
-    taken away: they would lie there without the settings that they belong to."""
+    """Writes checkpoints whole or not at all; none into a folder of checkpoints that was taken away, without their settings."""
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
-        if Path(path).parent.name != CHECKPOINTS:
-            Path(path).parent.mkdir(parents=True, exist_ok=True)
         with replacing(Path(path)) as file:
             torch.save(checkpoint, file)
 
 
+def run_loggers(out: Path) -> list[Logger]:
+    """Return a CSV log, whose file gets a number when the run is continued, and TensorBoard where it is installed."""
+    log = out / "logs" / "metrics.csv"
+    if is_first_process() and log.exists():  # Lightning would delete it
+        log.rename(log.with_name(f"metrics-{1 + len(list(log.parent.glob('metrics-*.csv')))}.csv"))
+    loggers: list[Logger] = [CSVLogger(out, name="logs", version="")]
+    with suppress(ModuleNotFoundError):
+        loggers.append(TensorBoardLogger(out, name="tensorboard", version=""))
+    return loggers
+
+
 def make_trainer(settings: dict[str, Any], out: Path, label: str, *callbacks: Callback) -> L.Trainer:
-    """Return a Trainer that writes its logs and, after each epoch, its last checkpoint into ``out``; InputError for settings that it does
-    not take. ``callbacks`` and ``logger`` of the settings come beside ours."""
-    theirs = [make_callback(item) for item in several(settings.get("callbacks"))]
-    loggers = run_loggers(out, settings.get("logger", True))
-    settings = {key: value for key, value in settings.items() if key not in ("callbacks", "logger")}
+    """Return a Trainer that writes its logs and, after each epoch, its last checkpoint into ``out``."""
     last = ModelCheckpoint(
         out / CHECKPOINTS, "last", every_n_epochs=1, save_on_train_epoch_end=True, enable_version_counter=False
     )
     shown = [] if settings.get("enable_progress_bar") else [TrainingProgress(label)]
+    ours = {"callbacks": [*callbacks, last, *shown], "plugins": [WholeCheckpoints()]}
     try:
-        callbacks = (*callbacks, last, *shown, *theirs)
-        trainer = L.Trainer(**settings, callbacks=[*callbacks], logger=loggers, plugins=[WholeCheckpoints()])
+        trainer = L.Trainer(**settings | ours | {"logger": settings.get("logger", True) and run_loggers(out)})
     except (TypeError, ValueError, MisconfigurationException) as error:
         raise InputError(f"trainer: lightning.Trainer does not take these settings ({error})") from error
     (out / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
@@ -130,48 +117,37 @@ class TrainingProgress(Callback):
     """Show steps, epoch and numbers: as a bar on a terminal, elsewhere as a line at times and after every validation."""
 
     def __init__(self, label: str) -> None:
-        self._console = partial(ConsoleProgress, label=label, unit="step", interval=INTERVAL)
-        self._show, self._next = self._console(), 0.0
+        self._label, self._next, self._show = label, 0.0, ConsoleProgress(quiet=True)
 
-    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        self._show = self._console(skipped=trainer.global_step, quiet=not trainer.is_global_zero)
+    def on_train_start(self, trainer: L.Trainer, *_: Any) -> None:
+        shown = {"skipped": trainer.global_step, "quiet": not trainer.is_global_zero}
+        self._show = ConsoleProgress(label=self._label, unit="step", interval=INTERVAL, **shown)
 
     def on_train_batch_end(self, trainer: L.Trainer, *_: Any) -> None:
-        if time.monotonic() >= self._next:  # reading a number waits for the GPU
-            self._count(trainer)
-
-    def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        if not trainer.sanity_checking:
-            self._count(trainer)
-            self._show.flush()
-
-    def on_train_end(self, *_: Any) -> None:
-        self._show.flush()
-
-    def on_exception(self, *_: Any) -> None:
-        self._show.flush()
-
-    def _count(self, trainer: L.Trainer) -> None:
+        if time.monotonic() < self._next:  # reading a number waits for the GPU
+            return
         self._next = time.monotonic() + 1.0
         numbers = (f"{name} {float(value):.4f}" for name, value in trainer.callback_metrics.items())
         state = ", ".join((f"epoch {trainer.current_epoch + 1}", *numbers))
         self._show.count(trainer.global_step, int(trainer.estimated_stepping_batches), state)
 
+    def on_validation_end(self, trainer: L.Trainer, *_: Any) -> None:
+        self._next = 0.0
+        self.on_train_batch_end(trainer)
+        self._show.flush()
+
+    def on_train_end(self, *_: Any) -> None:
+        self._show.close()
+
+    on_exception = on_train_end
+
 
 class SegmentationTask(L.LightningModule):
     """Train any network from images ``[N, 3, H, W]`` in 0..1 to logits ``[N, C, H, W]``.
 
-    It logs ``train/loss`` every few steps and, of the whole validation set, ``val/miou`` and ``val/loss``. Batches are dictionaries with ``image`` and ``label`` (int64, 255 ignored).
-
-    Args:
-        network: the network; :class:`segunc.networks.SegmentationNetwork` or a module of your own.
-        num_classes: C.
-        settings: of its loss, optimiser and schedule.
-        class_weights: C weights of the classes in the cross-entropy; None for 1.
-
-    Raises:
-        InputError, PartialFailure: in training, when the loss or a parameter becomes NaN or infinite; checkpoints written
-            before stay, and none is written after.
+    It logs ``train/loss`` every few steps and, of the whole validation set, ``val/miou`` and ``val/loss``. Batches are dictionaries with
+    ``image`` and ``label`` (int64, 255 ignored). ``class_weights`` are C weights in the cross-entropy; None for 1. A loss or a parameter
+    that becomes NaN or infinite ends the training; checkpoints written before stay, and none is written after.
     """
 
     class_weights: Tensor | None
@@ -193,21 +169,18 @@ class SegmentationTask(L.LightningModule):
         logits: Tensor = self.network(images.contiguous(memory_format=torch.channels_last))
         return logits
 
-    def _loss(self, logits: Tensor, batch: dict[str, Any]) -> Tensor:
-        return segmentation_loss(logits, batch["label"], self.class_weights)
-
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
-        loss = self._loss(self(batch["image"]), batch)
+        loss = losses.segmentation_loss(self(batch["image"]), batch["label"], self.class_weights)
         if not bool(torch.isfinite(loss)):
-            raise diverged("the loss", self.global_step)
+            raise losses.diverged("the loss", self.global_step)
         self.log("train/loss", loss, prog_bar=True, batch_size=len(batch["image"]))
         return loss
 
     def validation_step(self, batch: dict[str, Any], batch_idx: int) -> None:
         logits = self(batch["image"])
-        check_labels(batch["label"], logits.shape[1])
+        loss = losses.segmentation_loss(logits, batch["label"], self.class_weights)  # checks the labels, too
         self.val_confusion.update(logits.argmax(1), batch["label"])
-        self.log("val/loss", self._loss(logits, batch), sync_dist=True, batch_size=len(batch["image"]))
+        self.log("val/loss", loss, sync_dist=True, batch_size=len(batch["image"]))
 
     def on_validation_epoch_end(self) -> None:
         # The metric adds its confusion matrices over processes itself.
@@ -222,12 +195,12 @@ class SegmentationTask(L.LightningModule):
         plain = [p for p in self.network.parameters() if p.requires_grad and p.ndim <= 1]
         chosen, steps = self.settings, int(self.trainer.estimated_stepping_batches)
         groups = [{"params": decayed, "weight_decay": chosen.weight_decay}, {"params": plain, "weight_decay": 0.0}]
-        optimizer = make_optimizer(chosen.optimizer, groups, chosen.lr)
-        schedule = make_schedule(optimizer, chosen.schedule, steps, chosen.lr)
+        optimizer = losses.make_optimizer(chosen.optimizer, groups, chosen.lr)
+        schedule = losses.make_schedule(optimizer, chosen.schedule, steps, chosen.lr)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        require_finite_state(checkpoint["state_dict"], self.global_step)
+        losses.require_finite_state(checkpoint["state_dict"], self.global_step)
 
 
 class DecoderTask(SegmentationTask):
@@ -267,20 +240,6 @@ class DecoderTask(SegmentationTask):
         checkpoint["state_dict"] = {name: value for name, value in state.items() if not in_encoder(name)}
 
 
-def train_network(
-    config: TrainConfig, out: Path, *, device: str = "auto"
-) -> tuple[SegmentationNetwork, dict[str, Any]]:
-    """Train, keep the checkpoint with the best validation mIoU, and write the model folder.
-
-    A killed run continues from its last checkpoint when called again with the same ``out``.
-
-    Returns:
-        the network in eval mode and what was measured (validation mIoU, seconds, steps).
-    """
-    with flushed_denormals(), no_half_folder(out):
-        return _train_network(config, out, device)
-
-
 def _build_to_train(config: NetworkConfig, classes: LabelMap) -> SegmentationNetwork:
     """Return the network of a configuration, with the weights that it starts from and the normalisation that these expect."""
     mean, std = encoder_normalisation(config.encoder) if config.encoder_weights else (IMAGENET_MEAN, IMAGENET_STD)
@@ -298,9 +257,8 @@ def _build_to_train(config: NetworkConfig, classes: LabelMap) -> SegmentationNet
     if config.weights:
         notes = load_weights(network.body, Path(config.weights))
         if config.encoder_weights:
-            notes.append(
-                f"network.encoder_weights {config.encoder_weights} not read: {config.weights} holds the encoder"
-            )
+            unread = f"network.encoder_weights {config.encoder_weights} not read"
+            notes.append(f"{unread}: {config.weights} holds the encoder")
     elif config.encoder_weights:
         notes = load_encoder_weights(cast(nn.Module, network.body.encoder), config.encoder, config.encoder_weights)
     for note in notes:
@@ -308,51 +266,48 @@ def _build_to_train(config: NetworkConfig, classes: LabelMap) -> SegmentationNet
     return network
 
 
-def _train_network(config: TrainConfig, out: Path, device: str) -> tuple[SegmentationNetwork, dict[str, Any]]:
-    L.seed_everything(config.seed, workers=True, verbose=False)
-    data = SegmentationDataModule(**config.data)
-    network, start_from = _build_to_train(config.network, data.label_map), config.network.weights
-    description = network.description
-    settings = trainer_settings(dict(config.trainer), out, device, network)
-    if settings.get("max_epochs") == 0:
-        if not start_from:
+def train_network(
+    config: TrainConfig, out: Path, *, device: str = "auto"
+) -> tuple[SegmentationNetwork, dict[str, Any]]:
+    """Train, keep the checkpoint with the best validation mIoU, and write the model folder; return the network in eval mode and what was
+    measured. A killed run continues from its last checkpoint when called again with the same ``out``."""
+    with flushed_denormals(), no_half_folder(out):
+        L.seed_everything(config.seed, workers=True, verbose=False)
+        data = SegmentationDataModule(**config.data)
+        network = _build_to_train(config.network, data.label_map)
+        description = network.description
+        settings = trainer_settings(dict(config.trainer), out, device, network)
+        if settings.get("max_epochs") == 0 and not config.network.weights:
             raise InputError("trainer.max_epochs is 0 and there are no network.weights to take over")
+        data.prepare_data()
+        power = config.optimisation.class_weight_power
+        weights = losses.balanced_weights(data.class_frequencies(), power) if power else None
+        network.to(memory_format=torch.channels_last)
+        task = SegmentationTask(network, len(description.classes), config.optimisation, weights)
+        best = ModelCheckpoint(out / CHECKPOINTS, "best", monitor="val/miou", mode="max", enable_version_counter=False)
+        trainer = make_trainer(settings, out, "train", best, LearningRateMonitor("step"))
+        resume = claim_checkpoints(out, "train", config.plain())
         save_config(config, out, "train")
-        network.description = replace(description, provenance={"weights": Path(start_from).name, "trained": False})
-        save_network(network, out)
-        return network.eval(), {"epochs": 0}
-    data.prepare_data()
-    power = config.optimisation.class_weight_power
-    weights = balanced_weights(data.class_frequencies(), power) if power else None
-    network.to(memory_format=torch.channels_last)
-    task = SegmentationTask(network, len(description.classes), config.optimisation, weights)
-    best = ModelCheckpoint(out / CHECKPOINTS, "best", monitor="val/miou", mode="max", enable_version_counter=False)
-    trainer = make_trainer(settings, out, "train", best, LearningRateMonitor("step"))
-    resume = claim_checkpoints(out, "train", config.plain())
-    save_config(config, out, "train")
-    start = time.perf_counter()
-    fit(trainer, task, resume, datamodule=data)
-    seconds = time.perf_counter() - start
-    if best.best_model_path:
-        state = read_checkpoint(Path(best.best_model_path))["state_dict"]
-        network.load_state_dict({k.removeprefix("network."): v for k, v in state.items() if k.startswith("network.")})
-    measured = {
-        "val_miou": None if best.best_model_score is None else float(best.best_model_score),
-        "epochs": trainer.current_epoch,
-        "steps": trainer.global_step,
-        "seconds": round(seconds, 1),
-        "resumed": resume is not None,
-    }
-    provenance = {
-        "trained": True,
-        "dataset": config.data["dataset"],
-        "seed": config.seed,
-        **environment(settings["precision"]),
-        **measured,
-    }
-    network = network.cpu()
-    network.description = replace(description, provenance=provenance)
-    if trainer.is_global_zero:
-        save_network(network, out)
-        write_json(out / "training.json", measured)
-    return network.eval(), measured
+        start = time.perf_counter()
+        progress.fit(trainer, task, resume, datamodule=data)
+        seconds = time.perf_counter() - start
+        if best.best_model_path:
+            state = read_checkpoint(Path(best.best_model_path))["state_dict"]
+            network.load_state_dict(
+                {k.removeprefix("network."): v for k, v in state.items() if k.startswith("network.")}
+            )
+        measured = {
+            "val_miou": None if best.best_model_score is None else float(best.best_model_score),
+            "epochs": trainer.current_epoch,
+            "steps": trainer.global_step,
+            "seconds": round(seconds, 1),
+            "resumed": resume is not None,
+        }
+        source = {"trained": trainer.global_step > 0, "dataset": config.data["dataset"], "seed": config.seed}
+        provenance = {**source, **environment(settings["precision"]), **measured}
+        network = network.cpu()
+        network.description = replace(description, provenance=provenance)
+        if trainer.is_global_zero:
+            save_network(network, out)
+            write_json(out / "training.json", measured)
+        return network.eval(), measured

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
@@ -30,7 +31,6 @@ from segunc.training.losses import Schedule
 S = TypeVar("S", bound=Settings)
 C = TypeVar("C", bound="Config")
 MAX_VALUES = 100_000
-MAX_DIGITS = 1000
 """Of a configuration in YAML."""
 
 
@@ -105,7 +105,6 @@ class AffineTrainingConfig(Settings):
     seed: Seed = 0
 
     def prior(self, **more: Any) -> Prior:
-        """The prior of these settings; ``more`` are what only some methods let a user choose."""
         return Prior(self.prior_scale, self.effective_pixels, **more)
 
 
@@ -114,23 +113,21 @@ class Config:
     """A resolved configuration."""
 
     def plain(self) -> dict[str, Any]:
-        """As YAML and JSON know it; settings stand under the key of their section."""
+        """Return it as YAML and JSON know it; settings stand under the key of their section."""
         content: dict[str, Any] = {}
         names = [f.name for f in fields(self)]
         for name in sorted(names, key=lambda name: ("seed", "data", "trainer", *names).index(name)):
-            if (value := getattr(self, name)) is None:
-                continue
+            value = getattr(self, name)
             if isinstance(value, Settings):
                 content[value.section] = _plain(asdict(value))
-            else:
+            elif value is not None:
                 content[name] = "own loaders" if isinstance(value, OwnData) else _plain(value)
         return content
 
 
 @dataclass(frozen=True)
 class TrainConfig(Config):
-    """Of ``segunc train``: arguments of :class:`segunc.data.module.SegmentationDataModule` and of Lightning's Trainer, the seed of
-    everything random, and what is trained, and how."""
+    """Of ``segunc train``: arguments of :class:`segunc.data.module.SegmentationDataModule` and of Lightning's Trainer among them."""
 
     data: Mapping[str, Any]
     seed: Seed = 0
@@ -141,8 +138,7 @@ class TrainConfig(Config):
 
 @dataclass(frozen=True)
 class FitConfig(Config, Generic[S]):
-    """Of a method that is fitted on a finished model: its settings, and arguments of
-    :class:`segunc.data.module.SegmentationDataModule`, none where it looks at no data."""
+    """Of a method that is fitted on a finished model; its ``data`` are empty where it looks at none."""
 
     settings: S
     data: Mapping[str, Any] = field(default_factory=dict)
@@ -150,9 +146,8 @@ class FitConfig(Config, Generic[S]):
 
 @dataclass(frozen=True)
 class FinetuneConfig(Config, Generic[S]):
-    """Of a method that makes a posterior from a deterministic base: its settings, data as arguments of
-    :class:`segunc.data.module.SegmentationDataModule`, none where the settings' ``uses_data`` is empty, or loaders of your own, and arguments of Lightning's Trainer. The seed stands
-    in files for the sake of ``segunc train``; the method's own decides."""
+    """Of a method that makes a posterior from a deterministic base, with a data set or with loaders of your own. The seed stands in files
+    for the sake of ``segunc train``; the method's own decides."""
 
     settings: S
     data: Mapping[str, Any] | OwnData
@@ -168,25 +163,12 @@ def parse_config(
     *,
     data: bool | OwnData = True,
 ) -> C:
-    """Return the configuration in a YAML file, with values of the command line in the place of its own.
-
-    Nothing that a configuration names is imported.
-
-    Args:
-        config: the file, or None for the defaults.
-        overrides: ``--data.root PATH``, ``--trainer.max_epochs 3`` and the like.
-        settings: the method's, where the kind has any.
-        data: whether it looks at data, or loaders in place of a data set.
-
-    Raises:
-        InputError: an unknown key, a value of the wrong type or out of its range, a missing file, or no data for what needs some.
-    """
-    from segunc.training.loggers import check_no_service
-
+    """Return the configuration in a YAML file, or the defaults, with ``overrides`` such as ``--data.root PATH`` in the place of its own
+    values. ``settings`` are the method's, and ``data`` says whether it looks at data, or gives loaders in place of a data set. Nothing that
+    a configuration names is imported."""
     where = "configuration" if config is None else f"configuration {config}"
     try:
         values = {} if config is None else _read_file(config)
-        check_no_service(values.get("trainer"))
         sections = config_sections(settings, data=data is True)
         _override(values, overrides, list(sections.values()))
         if "data" not in values:
@@ -210,21 +192,18 @@ def parse_config(
         elif isinstance(data, OwnData):
             made["data"] = data
         elif data:
-            _check_needs_no_data(made.get("settings"))
+            # A training always needs some.
+            if needs := getattr(made.get("settings"), "uses_data", {"train": "what is trained or fitted"}):
+                hint = "give --data.dataset NAME --data.root DIR, or data in --config"
+                without = getattr(made.get("settings"), "without_data", "")
+                reason = f"there are no data for {' and '.join(needs.values())}"
+                raise InputError(reason, hint=f"{hint}; or {without}" if without else hint)
             made["data"] = {}
         return kind(**made)
     except InputError as error:
         raise error.within(where) from error
-    except (ValueError, TypeError, RecursionError) as error:  # numbers of a thousand digits, keys that are no text
+    except (ValueError, TypeError, RecursionError) as error:  # numbers of thousands of digits, keys that are no text
         raise InputError(f"{where}: {one_line(error)}", hint="see configs/ for examples") from error
-
-
-def _check_needs_no_data(settings: Settings | None) -> None:
-    """Raise InputError where data are missing that the settings need; a training always does."""
-    if needs := getattr(settings, "uses_data", {"train": "what is trained or fitted"}):
-        usual = "give --data.dataset NAME --data.root DIR, or data in --config"
-        hint = f"{usual}; or {without}" if (without := getattr(settings, "without_data", "")) else usual
-        raise InputError(f"there are no data for {' and '.join(needs.values())}", hint=hint)
 
 
 class _Loader(yaml.SafeLoader):  # type: ignore[misc]
@@ -254,8 +233,6 @@ def _read_yaml(text: str) -> Any:
             node, count = nodes.pop(), count + 1
             if count > MAX_VALUES:
                 raise InputError(f"it has more than {MAX_VALUES} values, its aliases written out")
-            if isinstance(node, yaml.ScalarNode) and node.tag.endswith(":int") and len(node.value) > MAX_DIGITS:
-                raise InputError(f"it has a number of {len(node.value)} digits")
             children = node.value if isinstance(node, yaml.CollectionNode) else ()
             nodes += [part for child in children for part in (child if isinstance(child, tuple) else (child,))]
         return yaml.load(text, Loader=_Loader)
@@ -278,25 +255,20 @@ def _override(values: dict[str, Any], words: list[str], sections: list[type[Sett
             inner[key] = inner.get(key) or {}
             if not isinstance(inner := inner[key], dict):
                 raise InputError(f"{name} is below a key with a value of its own")
-        inner[keys[-1]] = _read_word(value, types.get(first, {}).get(more[0]) if len(more) == 1 else Any)
-
-
-def _read_word(text: str, hint: Any) -> Any:
-    """Return what a word of the command line says: YAML, but text as it is where the setting takes one."""
-    choices = get_args(hint)
-    if hint is str or text in choices:
-        return text
-    value = _read_yaml(text)
-    return text if str in choices and isinstance(value, int | float) else value
+        # A word is YAML, but text as it is where the setting takes one.
+        hint = types.get(first, {}).get(more[0]) if len(more) == 1 else Any
+        inner[keys[-1]] = value
+        if hint is not str and value not in (choices := get_args(hint)):
+            read = _read_yaml(value)
+            inner[keys[-1]] = value if str in choices and isinstance(read, int | float) else read
 
 
 def config_sections(settings: type[Settings] | None, *, data: bool) -> dict[str, type[Settings]]:
     """Return the classes of the settings in a configuration, by the field of its kind; without ``settings`` those of a training."""
     from segunc.data.module import DataConfig
 
-    sections: dict[str, type[Settings]] = {"data": DataConfig} if data else {}
-    sections |= {"settings": settings} if settings else {"network": NetworkConfig, "optimisation": OptimisationConfig}
-    return sections
+    others = {"settings": settings} if settings else {"network": NetworkConfig, "optimisation": OptimisationConfig}
+    return {**({"data": DataConfig} if data else {}), **others}
 
 
 def save_config(config: Config, out: Path, verb: str) -> None:
@@ -306,20 +278,16 @@ def save_config(config: Config, out: Path, verb: str) -> None:
 
 
 def now() -> str:
-    """The moment, to the second, for records."""
+    """Return the moment, to the second, for records."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def environment(precision: object) -> dict[str, Any]:
-    """When and in what a training ran, for its record."""
+    """Return when and in what a training ran, for its record."""
     threads = torch.get_num_threads()
     return {"date": now(), "torch": torch.__version__, "precision": str(precision), "threads": threads}
 
 
 def _plain(value: Any) -> Any:
-    """Tuples and paths as YAML knows them."""
-    if isinstance(value, Mapping):
-        return {k: _plain(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(v) for v in value]
-    return value if isinstance(value, (str, int, float, bool)) or value is None else str(value)
+    """Return tuples and paths as YAML knows them."""
+    return json.loads(json.dumps(value, default=str))

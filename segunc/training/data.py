@@ -14,13 +14,9 @@ from torch.utils.data import DataLoader, Dataset
 
 from segunc.affine.noise import mix_seed
 from segunc.core.errors import InputError
-from segunc.data.labels import IGNORE
-from segunc.data.samples import collate
-from segunc.training.losses import check_labels
 
 if TYPE_CHECKING:
-    from segunc.data.module import SegmentationDataModule
-    from segunc.data.samples import SegmentationDataset
+    from segunc.data.module import SegmentationDataModule, SegmentationDataset
 
 Batch = tuple[Tensor, Tensor]
 """Images ``[N, 3, H, W]`` in 0..1 and labels ``[N, H, W]``."""
@@ -28,29 +24,21 @@ Batch = tuple[Tensor, Tensor]
 
 @dataclass(frozen=True)
 class OwnData:
-    """Loaders of your own in place of a data set of ours.
+    """Loaders of your own in place of a data set of ours: ``train`` with a length, which is gone through once an epoch, and ``val``, on
+    whose first images hyper-parameters are selected; None where all are given.
 
     Batches are ``(image, label)`` pairs or dictionaries with these keys: float images ``[N, 3, H, W]`` in 0..1, which the network
     of a model folder normalises itself, and integer class ids ``[N, H, W]``, 255 ignored.
-
-    Attributes:
-        train: a loader with a length, which is gone through once an epoch.
-        val: a loader whose first images hyper-parameters are selected on; None where all are given.
     """
 
     train: Iterable[Any]
     val: Iterable[Any] | None = None
 
     def validation(self, frames: int) -> list[dict[str, Tensor]]:
-        """Return the first images of ``val`` (0: all), each with its label.
-
-        Raises:
-            InputError: there is no ``val``.
-        """
+        """Return the first images of ``val`` (0: all), each with its label."""
         if self.val is None:
-            raise InputError(
-                "a selection needs validation batches, but there are none", hint="give val, or every value"
-            )
+            lack = "a selection needs validation batches, but there are none"
+            raise InputError(lack, hint="give val, or every value")
         pairs = (pair for batch in self.val for pair in zip(*unpack_batch(batch), strict=True))
         return [{"image": image, "label": label} for image, label in islice(pairs, frames or None)]
 
@@ -65,17 +53,6 @@ class OwnData:
     def train_dataloader(self) -> Iterable[Any]:
         return self.train
 
-    def class_frequencies(self, num_classes: int) -> list[float]:
-        """Return the share of the labelled training pixels of each class, over one epoch."""
-        counts = torch.zeros(num_classes, dtype=torch.float64)
-        for batch in self.train:
-            labels = unpack_batch(batch)[1]
-            check_labels(labels, num_classes)
-            counts += torch.bincount(labels[labels != IGNORE].flatten().cpu(), minlength=num_classes)
-        if not counts.any():
-            raise InputError(f"all pixels of the training labels are {IGNORE}, which is ignored")
-        return [float(share) for share in counts / counts.sum()]
-
 
 def unpack_batch(batch: Any) -> Batch:
     """Return images ``[N, 3, H, W]`` and int64 train ids ``[N, H, W]`` of a pair or of a dictionary with these keys."""
@@ -83,14 +60,12 @@ def unpack_batch(batch: Any) -> Batch:
         return batch["image"], batch["label"].long()
     if isinstance(batch, Sequence) and len(batch) >= 2:
         return batch[0], batch[1].long()
-    raise InputError(
-        f"a batch of type {type(batch).__name__} is neither (image, label) nor a dictionary with these keys"
-    )
+    kind = type(batch).__name__
+    raise InputError(f"a batch of type {kind} is neither (image, label) nor a dictionary with these keys")
 
 
 def open_data(data: Mapping[str, Any], classes: int) -> SegmentationDataModule:
-    """Return a data set from the arguments of its module, for a network of so many classes; InputError where it cannot be opened, or has
-    another number of them."""
+    """Return a data set from the arguments of its module, for a network of so many classes."""
     from segunc.data.module import SegmentationDataModule
 
     module = SegmentationDataModule(**data)
@@ -110,63 +85,40 @@ def load_batches(data: SegmentationDataset, frames: Sequence[int], size: int) ->
     return [_stack([data[i] for i in frames[start : start + size]]) for start in starts]
 
 
-class Minibatches:
-    """Give step k of a chain the batch that (seed, k) decides, whatever ran before, so that a killed chain continues exactly.
-
-    Each pass over the frames has its own order; what is left of a pass after its last whole batch is left out.
-
-    Args:
-        data, frames: the indices of a data set, augmented or not, that belong to the chain; at least a batch of ``size``.
-        seed: of the order and the augmentation.
-        workers: loader processes.
-    """
-
-    def __init__(
-        self, data: SegmentationDataset, frames: Sequence[int], size: int, seed: int, workers: int = 0
-    ) -> None:
-        if len(frames) < size:
-            raise InputError(
-                f"{len(frames)} training frames do not fill a batch of {size}", hint="lower data.batch_size"
-            )
-        self._data, self._frames, self._size, self._seed, self._workers = data, list(frames), size, seed, workers
-
-    def frames_of(self, step: int) -> list[int]:
-        """Return the frames of a step's batch."""
-        each = len(self._frames) // self._size
-        generator = np.random.Generator(np.random.Philox(key=mix_seed(self._seed, step // each)))
-        order = generator.permutation(len(self._frames))
-        first = (step % each) * self._size
-        return [self._frames[i] for i in order[first : first + self._size]]
-
-    def between(self, first: int, last: int) -> Iterator[Batch]:
-        """Yield the batches of the steps first..last-1."""
-        plan = [
-            [(frame, mix_seed(self._seed, step, row)) for row, frame in enumerate(self.frames_of(step))]
-            for step in range(first, last)
-        ]
-        loader: DataLoader[Any] = DataLoader(
-            _Keyed(self._data),
-            batch_sampler=plan,
-            num_workers=self._workers,
-            collate_fn=_stack,
-            generator=torch.Generator().manual_seed(self._seed),  # else the loader takes a number from the global one
-        )
-        return iter(loader)
+def minibatches(
+    data: SegmentationDataset, frames: Sequence[int], size: int, seed: int, steps: int, workers: int = 0
+) -> Iterator[Batch]:
+    """Yield the batches of a chain, of which (seed, k) decides that of step k, whatever ran before. Each pass over ``frames``, the indices
+    of ``data`` that belong to the chain, has its own order; what is left of it after its last whole batch of ``size`` is left out."""
+    if len(frames) < size:
+        few = f"{len(frames)} training frames do not fill a batch of {size}"
+        raise InputError(few, hint="lower data.batch_size")
+    each, plan = len(frames) // size, list[list[tuple[int, int]]]()
+    for step in range(steps):
+        order = np.random.Generator(np.random.Philox(key=mix_seed(seed, step // each))).permutation(len(frames))
+        first = (step % each) * size
+        chosen = [frames[i] for i in order[first : first + size]]
+        plan.append([(frame, mix_seed(seed, step, row)) for row, frame in enumerate(chosen)])
+    # Without a generator the loader takes a number from the global one.
+    more: dict[str, Any] = {"collate_fn": _stack, "generator": torch.Generator().manual_seed(seed)}
+    return iter(DataLoader(_Keyed(data), batch_sampler=plan, num_workers=workers, **more))
 
 
+@dataclass(frozen=True)
 class _Keyed(Dataset[dict[str, Any]]):
     """Frames whose augmentation is seeded one by one: indices are (frame, seed)."""
 
-    def __init__(self, data: SegmentationDataset) -> None:
-        self._data = data
+    data: SegmentationDataset
 
     def __getitem__(self, index: tuple[int, int]) -> dict[str, Any]:
         frame, seed = index
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            return self._data[frame]
+            return self.data[frame]
 
 
 def _stack(items: Sequence[dict[str, Any]]) -> Batch:
+    from segunc.data.module import collate
+
     batch = collate(items)
     return batch["image"], batch["label"]

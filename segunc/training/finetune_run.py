@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import copy
+import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, cast
@@ -16,18 +16,18 @@ from segunc.affine.draws import AffineLayout, in_scope
 from segunc.affine.files import save_posterior
 from segunc.affine.posterior import P, Posterior, Stored, Trainable
 from segunc.core.device import Precision, resolve_device
-from segunc.core.errors import InputError
+from segunc.core.errors import InputError, NotFiniteError
+from segunc.data.corruptions import CORRUPTIONS, Corruption
+from segunc.data.labels import IGNORE
 from segunc.networks.files import load_network
 from segunc.sampling.sampler import Sampler
 from segunc.training.config import FinetuneConfig, S, environment, save_config
 from segunc.training.data import Batch, OwnData, open_data, spaced, unpack_batch
-from segunc.training.losses import balanced_weights
+from segunc.training.losses import balanced_weights, check_labels
 from segunc.training.progress import Say, claim_checkpoints, fit, is_first_process, say
-from segunc.training.selection import CorruptedFrames, Frames, select, validation_nll
 
 if TYPE_CHECKING:
     from segunc.data.module import SegmentationDataModule
-    from segunc.training.affine_task import AffineTask
 
 
 class FinetuneRun(Generic[S]):
@@ -40,16 +40,9 @@ class FinetuneRun(Generic[S]):
         config: of the run. Of the settings ``scope`` and ``seed`` are read, and ``epochs``, ``max_steps``, ``lr`` and
             ``class_weight_power`` where the method trains, each of ``members`` for so many epochs. Without a ``scope`` more is
             trained than affine parameters, and the network is not converted.
-        device: ``auto``, ``cpu`` or ``cuda[:N]``.
-        say: receives a line for each step.
         partial: file beside the checkpoints in which the method keeps unfinished work of its own.
 
-    Attributes:
-        network: converted, if the settings have a scope, in eval mode, on the CPU.
-        settings: of the Lightning Trainer.
-        precision: of predictions, as the Trainer's.
-        resume: the checkpoint from which the run continues, or None.
-        measured: what the run finds out, for the record; seconds, steps, selections.
+    ``settings`` are those of the Trainer, and ``measured`` is what the run finds out, for the record.
     """
 
     def __init__(
@@ -110,7 +103,6 @@ class FinetuneRun(Generic[S]):
 
     @cached_property
     def data(self) -> SegmentationDataModule:
-        """The data set; InputError for loaders of the user's own."""
         if isinstance(self.config.data, OwnData):
             message = f"{self.options.section} needs frames by their number, which loaders do not give"
             raise InputError(message, hint="name a data set: dataset and root")
@@ -118,7 +110,6 @@ class FinetuneRun(Generic[S]):
 
     @property
     def trained_on(self) -> SegmentationDataModule | OwnData:
-        """The data set, or the loaders of the user's own."""
         return self.config.data if isinstance(self.config.data, OwnData) else self.data
 
     def train_batches(self) -> Iterator[Batch]:
@@ -143,35 +134,43 @@ class FinetuneRun(Generic[S]):
 
         Args:
             candidate: makes the posterior of a value.
-            grid, name: the values, and what messages call the setting.
             frames, draws: evenly spaced frames (0: all) and draws; None for ``selection_frames`` and ``selection_draws`` of the settings.
             corruption: strength of the corruptions under which the frames are shown; 0 for clean frames.
         """
         start = time.perf_counter()
         frames = self.options.selection_frames if frames is None else frames
         draws = self.options.selection_draws if draws is None else draws
-        data: Frames
-        if isinstance(self.config.data, OwnData) and not corruption:
-            data = self.config.data.validation(frames)
-        else:
-            clean = self.data.dataset("val")
-            data = CorruptedFrames(clean, corruption) if corruption else clean
-        chosen = spaced(len(data), frames)
+        items = self._validation_items(frames, corruption)
         same: dict[str, Any] = {"seed": self.options.seed, "precision": self.precision}
 
         def validation(value: float) -> float:
             posterior = candidate(value)
             sampler = Sampler(self.network, posterior, draws=max(draws, posterior.members), **same)
-            return validation_nll(sampler, data, chosen)
+            return validation_nll(sampler, items())
 
         best, nll = select(validation, grid, name)
-        self.measured[f"{name}_nll"] = {k: round(v, 6) for k, v in nll.items()}
+        self.measured[f"{name}_nll"] = {value: round(mean, 6) for value, mean in nll.items()}
         self.measured[f"{name}_seconds"] = round(time.perf_counter() - start, 1)
         candidates = ", ".join(f"{k}: {v:.4f}" for k, v in nll.items())
         self.say(f"{name} {best:g} has the lowest validation NLL of {candidates}")
-        if len(grid) > 1 and best in (min(grid), max(grid)):
-            self.say(f"{name} {best:g} is at the end of {name}_grid: a value beyond it may be better")
         return best
+
+    def _validation_items(self, frames: int, corruption: int) -> Callable[[], Iterable[Mapping[str, Any]]]:
+        """Return what yields evenly spaced validation frames, with a corruption every frame under each of its kinds."""
+        if isinstance(self.config.data, OwnData) and not corruption:
+            items = self.config.data.validation(frames)
+            return lambda: items
+        data = self.data.dataset("val")
+        kinds = [Corruption(name, corruption) for name in CORRUPTIONS] if corruption else [None]
+
+        def read() -> Iterator[Mapping[str, Any]]:
+            for index in spaced(len(data) * len(kinds), frames):
+                frame, kind = divmod(index, len(kinds))
+                image, label = data.read(frame)
+                shown = kinds[kind]
+                yield data.transform(shown(image, data.samples[frame].name) if shown else image, label)
+
+        return read
 
     def train(self, trainable: Trainable[P]) -> P:
         """Train over this network with a checkpoint after each epoch, and return the posterior, on the CPU as the network then is; with 0
@@ -181,42 +180,17 @@ class FinetuneRun(Generic[S]):
 
         count, network, weights = len(self.classes), self.network.cpu(), self.class_weights()
         task = AffineTask(network, count, lambda layout: trainable, self.options, class_weights=weights).cpu()
-        if not self.epochs:
-            return task.posterior()
-        trainer = make_trainer(self.settings, self.out, "finetune")
-        loader, start = self.trained_on.train_dataloader(), time.perf_counter()
-        initial = copy.deepcopy(trainable.state_dict())
-        fit(trainer, task, self.resume, train_dataloaders=loader)
-        self.measured["steps"] = trainer.global_step
-        self.measured["train_seconds"] = round(time.perf_counter() - start, 1)
-        self._compare_losses(task.cpu(), initial)
-        return task.posterior()
-
-    @torch.no_grad()
-    def _compare_losses(self, task: AffineTask[Any], initial: dict[str, Any]) -> None:
-        """Record the loss of two training frames before and after the training, under the same draws, and say so where it rose."""
-        from lightning.pytorch.utilities.seed import isolate_rng
-
-        final = copy.deepcopy(task.trained.state_dict())
-        with isolate_rng():  # what follows shuffles as if this had not been
-            images, labels = unpack_batch(next(iter(self.trained_on.train_dataloader())))
-        losses = []
-        for state in (initial, final):
-            task.trained.load_state_dict(state)
-            terms = [task.terms(images[:2], labels[:2], m)[0] for m in range(getattr(self.options, "members", 1))]
-            losses.append(round(float(torch.stack(terms).mean()), 4))
-        self.measured["loss_before"], self.measured["loss_after"] = losses
-        if losses[1] > 1.1 * losses[0]:
-            rise = f"the loss of two training frames rose from {losses[0]:g} to {losses[1]:g}"
-            self.say(f"note: {rise}: the training did harm; lower {self.options.section}.lr")
+        if self.epochs:
+            trainer, start = make_trainer(self.settings, self.out, "finetune"), time.perf_counter()
+            fit(trainer, task, self.resume, train_dataloaders=self.trained_on.train_dataloader())
+            seconds = round(time.perf_counter() - start, 1)
+            self.measured |= {"steps": trainer.global_step, "train_seconds": seconds}
+        return task.cpu().posterior()
 
     def class_weights(self) -> list[float] | None:
         """Return the weights of the classes that ``class_weight_power`` asks for; None where it is 0."""
-        data, power = self.trained_on, self.options.class_weight_power
-        if not power:
-            return None
-        shares = data.class_frequencies(len(self.classes)) if isinstance(data, OwnData) else data.class_frequencies()
-        return balanced_weights(shares, power)
+        power = self.options.class_weight_power
+        return balanced_weights(self.data.class_frequencies(), power) if power else None
 
     def provenance(self) -> dict[str, Any]:
         """Return how the result came to be, for its record; the clock of the run stops here."""
@@ -238,3 +212,38 @@ class FinetuneRun(Generic[S]):
             save_posterior(posterior, layout, self.conversion, self.base, self.out, **more)
             self.say(f"wrote {self.out}: {summary}")
         return self.measured
+
+
+def validation_nll(sampler: Sampler, items: Iterable[Mapping[str, Any]]) -> float:
+    """Return the mean negative log-likelihood in nats of the mean prediction, over all labelled pixels of items with an ``image``
+    ``[3, H, W]`` in 0..1 and an int64 ``label`` ``[H, W]``, 255 ignored."""
+    total, pixels = 0.0, 0
+    for item in items:
+        label = item["label"].to(sampler.device)
+        result = sampler(item["image"][None], keep_probabilities=True)
+        assert result.probabilities is not None
+        check_labels(label[None], result.probabilities.shape[1])
+        valid = label != IGNORE
+        chosen = result.probabilities[0].gather(0, label.masked_fill(~valid, 0)[None])[0][valid]
+        # The smallest positive float32 bounds the loss of a pixel at 87 nats instead of infinity.
+        total -= float(chosen.clamp_min(torch.finfo(torch.float32).tiny).log().sum(dtype=torch.float64))
+        pixels += int(valid.sum())
+    if pixels == 0:
+        raise InputError("the validation frames hold no labelled pixel", hint="check the validation split")
+    return total / pixels
+
+
+def select(nll: Callable[[float], float], grid: Sequence[float], name: str) -> tuple[float, dict[str, float]]:
+    """Return the value of ``grid`` with the lowest validation NLL, and the NLL of each; ``name`` is that of the setting."""
+    if not grid:
+        raise InputError(f"{name}_grid is empty", hint=f"give {name} or a grid")
+    results: dict[str, float] = {}
+    for value in grid:
+        try:
+            results[f"{value:g}"] = nll(value)
+        except NotFiniteError:  # much noise can blow a network up: then it is not the one to choose
+            results[f"{value:g}"] = math.inf
+    best = min(results, key=lambda key: results[key])
+    if not math.isfinite(results[best]):
+        raise InputError(f"no {name} of {list(grid)} gives a finite validation NLL", hint=f"lower {name}_grid")
+    return float(best), results

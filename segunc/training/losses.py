@@ -16,8 +16,7 @@ from segunc.data.labels import IGNORE
 
 
 def check_labels(labels: Tensor, classes: int) -> None:
-    """Raise InputError for labels that are neither a class id below ``classes`` nor 255: on a GPU, cross-entropy would end the whole
-    process with a device-side assertion."""
+    """Raise InputError for labels that are neither a class id below ``classes`` nor 255: on a GPU, they would end the whole process."""
     wrong = (labels != IGNORE) & ((labels < 0) | (labels >= classes))
     if bool(wrong.any()):
         frame = int(wrong.flatten(1).any(1).nonzero()[0])
@@ -26,16 +25,8 @@ def check_labels(labels: Tensor, classes: int) -> None:
 
 
 def segmentation_loss(logits: Tensor, labels: Tensor, weights: Tensor | None = None) -> Tensor:
-    """Return the mean-pixel cross-entropy; 0 with a gradient of 0 where every pixel is ignored.
-
-    Args:
-        logits: ``[N, C, H, W]``, in any floating type.
-        labels: ``[N, H, W]`` int64, 255 ignored.
-        weights: ``[C]`` of the classes; None for 1.
-
-    Raises:
-        InputError: a label that is no class id and not 255.
-    """
+    """Return the mean-pixel cross-entropy of logits ``[N, C, H, W]`` and labels ``[N, H, W]`` int64, 255 ignored, with weights ``[C]`` of
+    the classes; 0 with a gradient of 0 where every pixel is ignored."""
     check_labels(labels, logits.shape[1])
     logits = logits.float()
     if not bool((labels != IGNORE).any()):
@@ -44,11 +35,8 @@ def segmentation_loss(logits: Tensor, labels: Tensor, weights: Tensor | None = N
 
 
 def balanced_weights(frequencies: Sequence[float], power: float = 0.5, limit: float = 5.0) -> list[float]:
-    """Return class weights ``frequency ** -power``, scaled so that the mean over pixels is 1, at most ``limit``.
-
-    ``power`` 0 is plain cross-entropy, 1 gives every class the same share of the loss; classes that do not occur
-    in the training set get weight 1.
-    """
+    """Return class weights ``frequency ** -power``, scaled so that the mean over pixels is 1, at most ``limit``; 1 for classes that do not
+    occur. ``power`` 0 is plain cross-entropy, 1 gives every class the same share of the loss."""
     if not 0.0 <= power <= 1.0:
         raise InputError(f"class weight power {power} is not in 0..1", hint="use 0 for plain cross-entropy")
     raw = [f**-power if f > 0 else 0.0 for f in frequencies]
@@ -68,11 +56,10 @@ def make_optimizer(name: OptimizerName, groups: Iterable[Any], lr: float) -> Opt
 
 
 def make_schedule(optimizer: Optimizer, name: Schedule, steps: int, peak: float | list[float]) -> LRScheduler:
-    """Return a schedule over ``steps`` optimiser steps.
+    """Return a schedule over ``steps`` optimiser steps; ``peak`` is one rate, or one for each parameter group.
 
     ``onecycle`` warms up over 20 % to ``peak`` and anneals to nearly 0 (Smith 2018); ``poly`` is
-    ``(1 - step / steps) ** 0.9`` (DeepLab); ``constant`` keeps the rate. ``peak`` is one rate, or one for each
-    parameter group.
+    ``(1 - step / steps) ** 0.9`` (DeepLab); ``constant`` keeps the rate.
     """
     if name == "onecycle":
         total = max(steps, 2) + 1
@@ -84,8 +71,7 @@ def make_schedule(optimizer: Optimizer, name: Schedule, steps: int, peak: float 
 
 
 def diverged(what: str, step: int) -> InputError | PartialFailure:
-    """Return the error of a loss or a parameter that is not finite after so many optimiser steps; before the first one nothing is there to
-    keep."""
+    """Return the error of a loss or a parameter that is not finite after so many optimiser steps."""
     hint = "lower the learning rate (lr)"
     if step == 0:
         return InputError(f"{what} is NaN or infinite before the first step", hint=hint)
@@ -94,7 +80,7 @@ def diverged(what: str, step: int) -> InputError | PartialFailure:
 
 
 def require_finite_state(state: Mapping[str, Tensor], step: int) -> None:
-    """Raise :func:`diverged` before a checkpoint is written that is not finite, so that the one before it, which is good, stays."""
+    """Raise :func:`diverged` before a checkpoint is written that is not finite, so that the good one before it stays."""
     for name, tensor in state.items():
         if not bool(torch.isfinite(tensor).all()):
             raise diverged(name, step)

@@ -32,7 +32,7 @@ FREE = {
 
 
 def is_first_process() -> bool:
-    """Return whether this is the one process of a distributed run that prints and writes; True outside of one."""
+    """Return whether this is the process of a distributed run that prints and writes; True outside of one."""
     from lightning.pytorch.utilities import rank_zero_only
 
     return int(getattr(rank_zero_only, "rank", 0) or 0) == 0
@@ -48,16 +48,7 @@ def claim_checkpoints(
     out: Path, verb: str, config: Mapping[str, Any], partial: str | None = None, **bound: str
 ) -> Path | None:
     """Return the checkpoint in a folder from which a killed run of the same settings continues, or None; note the settings there.
-
-    Args:
-        config: the settings, plain and complete.
-        partial: another file beside the checkpoints that is unfinished work of the run.
-        bound: what else the checkpoints depend on, the hash of a base network for instance.
-
-    Raises:
-        InputError: the folder holds checkpoints of a run with other settings (continuing them would give a network
-            that no configuration describes), or that are damaged.
-    """
+    ``partial`` is another file beside it that is unfinished work, and ``bound`` what else it depends on, as the hash of a base network."""
     folder = out / CHECKPOINTS
     # Without max_epochs in the list of what may differ: the learning rate's schedule is laid out over them.
     settings = {key: value for key, value in flat({"verb": verb, **bound, **config}).items() if value != {}}
@@ -67,13 +58,11 @@ def claim_checkpoints(
         write_json(folder / RECORD, settings)
         return None
     before = read_json(folder / RECORD, "the settings that the checkpoints beside it belong to")
-    other = [
-        f"{key} {there} there, {asked} asked for"
-        for key, there, asked in differing_keys(before, settings)
-        if key not in FREE and there != asked
-    ]
-    if other:
-        message = f"{out} holds a run of other settings, which cannot be continued: {', '.join(other[:4])}"
+    differing = [item for item in differing_keys(before, settings) if item[0] not in FREE and item[1] != item[2]]
+    if differing:
+        # Continuing it would give a network that no configuration describes.
+        other = ", ".join(f"{key} {there} there, {asked} asked for" for key, there, asked in differing[:4])
+        message = f"{out} holds a run of other settings, which cannot be continued: {other}"
         raise InputError(message, hint=f"give another --out, or remove {folder}")
     if not last.exists():
         return None
@@ -98,21 +87,17 @@ def no_half_folder(out: Path) -> Iterator[None]:
 
 
 def fit(trainer: L.Trainer, task: L.LightningModule, resume: Path | None, **data: Any) -> None:
-    """Call ``trainer.fit`` on ``datamodule`` or ``train_dataloaders``, from a checkpoint or from the start.
-
-    Raises:
-        InputError: a frame cannot be read, before the first step, or a batch of one crop has no variance.
-        PartialFailure: the same after it; the checkpoints stay.
-    """
+    """Call ``trainer.fit`` on ``datamodule`` or ``train_dataloaders``, from a checkpoint or from the start. A frame that cannot be read is
+    an InputError before the first step, and a PartialFailure after it; the checkpoints stay."""
     try:
         trainer.fit(task, ckpt_path=None if resume is None else str(resume), weights_only=True, **data)
     except InputError as error:
-        text = worker_message(str(error))
+        # A loader process hands an error over with its whole traceback.
+        text = str(error).strip().rpartition("InputError: ")[2]
         if trainer.global_step == 0:
             raise InputError(text) from error
-        raise PartialFailure(
-            f"stopped at step {trainer.global_step}: {text}; the same command continues from the last finished epoch"
-        ) from error
+        going_on = "the same command continues from the last finished epoch"
+        raise PartialFailure(f"stopped at step {trainer.global_step}: {text}; {going_on}") from error
     except ValueError as error:
         if "more than 1 value per channel" not in str(error):
             raise
@@ -123,9 +108,3 @@ def fit(trainer: L.Trainer, task: L.LightningModule, resume: Path | None, **data
             raise
     if trainer.interrupted:
         raise KeyboardInterrupt
-
-
-def worker_message(text: str) -> str:
-    """Return the message of an error alone: a loader process hands it over with its whole traceback."""
-    lines = [line for line in text.splitlines() if line.strip()]
-    return lines[-1].partition("InputError: ")[2] or text if len(lines) > 1 else text

@@ -74,7 +74,6 @@ def evaluate(options: EvaluateOptions) -> EvaluateResult:
         tracks=options.components or (),
         resampling=Resampling(options.replicates),
         resample=options.resample,
-        map_classes=options.map_classes,
         by=[ObjectBins.of(kind) for kind in options.by if kind != "none"],
         groups=options.groups,
         flag=read_thresholds(options.flag),
@@ -90,9 +89,6 @@ def evaluate(options: EvaluateOptions) -> EvaluateResult:
     result = evaluation.result
     if options.anomaly_class:
         result.setdefault("run", {})["anomaly_classes"] = list(options.anomaly_class)
-    if evaluation.evaluator is not None and (mapping := evaluation.evaluator.mapping):
-        result.setdefault("run", {})["map_classes"] = mapping.about()
-        notes = [*notes, *mapping.notes()]
     about = {"replicates": options.replicates, "seed": wanted.resampling.seed, "unit": wanted.resample}
     result["bootstrap"] = about | {"units": len(evaluation.replicates.units)} | result.pop("bootstrap", {})
     if out is not None:

@@ -1,8 +1,13 @@
-"""Miniature data sets, a few small frames in each of the layouts that the package reads."""
+"""Miniature data sets, a few small frames in each of the layouts that the package reads, drawn from the published file listings.
+
+Each form is a list of frames as (image, label, values of the label); ``BESIDE`` are files that lie among them and belong to no frame.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import cv2
 import numpy as np
@@ -22,31 +27,213 @@ def write_frame(image: Path, label: Path, values: list[int], *, seed: int = 0, s
         assert cv2.imwrite(str(path), np.ascontiguousarray(content))
 
 
-def cityscapes(root: Path, splits: dict[str, int], name: str = "cityscapes") -> Path:
-    """The Cityscapes layout with the three label files that the real set has beside each other."""
-    values = sorted(label_map(name).raw_to_train)
+def _split_frames(root: Path, splits: dict[str, int], image: str, label: str, labels: str) -> Path:
+    values = sorted(label_map(labels).raw_to_train)
     for split, frames in splits.items():
         for i in range(frames):
-            stem = f"ulm/ulm_{i:06d}_000019"
-            label = root / "gtFine" / split / f"{stem}_gtFine_labelIds.png"
-            write_frame(root / "leftImg8bit" / split / f"{stem}_leftImg8bit.png", label, values, seed=i)
-            for other in ("color", "instanceIds"):
-                label.with_name(label.name.replace("labelIds", other)).write_bytes(b"not to be read")
+            write_frame(root / image.format(split, i), root / label.format(split, i), values, seed=i)
     return root
+
+
+def cityscapes(root: Path, splits: dict[str, int], name: str = "cityscapes") -> Path:
+    stem = "ulm/ulm_{:06d}_000019"
+    return _split_frames(
+        root, splits, f"leftImg8bit/{{}}/{stem}_leftImg8bit.png", f"gtFine/{{}}/{stem}_gtFine_labelIds.png", name
+    )
 
 
 def camvid(root: Path, splits: dict[str, int]) -> Path:
-    """The SegNet layout of CamVid."""
-    values = sorted(label_map("camvid").raw_to_train)
-    for split, frames in splits.items():
-        for i in range(frames):
-            name = f"0001TP_{i:06d}.png"
-            write_frame(root / split / name, root / f"{split}annot" / name, values, seed=i)
-    return root
+    return _split_frames(root, splits, "{}/0001TP_{:06d}.png", "{}annot/0001TP_{:06d}.png", "camvid")
 
 
 def folder(root: Path, labels: str, frames: int, values: list[int]) -> Path:
     """``images/`` beside ``labels/`` or ``labels_masks/``."""
     for i in range(frames):
         write_frame(root / "images" / f"scene{i}.jpg", root / labels / f"scene{i}.png", values, seed=i)
+    return root
+
+
+Frame = tuple[str, str, Sequence[int]]
+
+TRAIN_IDS = (*range(19), 255)
+BINARY = (0, 1, 255)
+
+
+def _mapillary(classes: int) -> list[Frame]:
+    """Each class in one frame of two, as no frame of a miniature is wide enough for all."""
+    return [
+        ("training", "dojFUiCN6nSetZGUwnPthw", range(classes // 2)),
+        ("training", "M2kh294N9c72sICO990Uew", range(classes // 2, classes)),
+        ("validation", "_7zhntDU5r1Emk", (0, 65)),
+    ]
+
+
+def _frames(image: str, label: str, *rows: tuple[Any, ...]) -> list[Frame]:
+    """Frames whose paths are made of the words of a row, which ends in the values of the label."""
+    return [(image.format(*words), label.format(*words), values) for *words, values in rows]
+
+
+_ACDC = [
+    (f"{condition}/{place}", TRAIN_IDS)
+    for place in ("train/GOPR0475/GOPR0475_frame_000041", "val/GP010476/GP010476_frame_000063")
+    for condition in ("fog", "night", "rain", "snow")
+]
+_CAMVID = [
+    *(("train", f"0016E5_{i:05d}", (*range(10), 11)) for i in range(390, 395)),
+    *((split, name, range(12)) for split, name in (("train", "0001TP_006690"), ("val", "0016E5_07959"))),
+    *(("test", "0001TP_008550", range(12)), ("test", "Seq05VD_f00000", (*range(10), 11))),
+]
+_BDD = [
+    ("train", "0004a4c0-d4dff0ad", (*range(16), 255)),
+    ("train", "00054602-3bf57337", TRAIN_IDS),
+    ("train", "00067cfb-e535423e", (0, 18, 255)),  # an anomaly in one form of BDD-Anomaly, a known class in the other
+    ("val", "7d128593-0ccfea4c", (*range(16), 255)),
+    ("val", "7d15b18b-1e0d6e3f", (0, 17, 255)),
+]
+_BDD_FORMS = (
+    _frames("images/10k/{}/{}.jpg", "labels/sem_seg/masks/{}/{}.png", *_BDD),
+    _frames("seg/images/{}/{}.jpg", "seg/labels/{}/{}_train_id.png", *_BDD),
+)
+_IDD = [
+    ("train/201/frame0029", "png", (*range(26), 255)),
+    ("train/404/0000531", "jpg", (0, 25, 255)),  # of the second part
+    ("val/119/frame2889", "png", (*range(26), 255)),
+]
+
+
+_MUAD = [
+    *((split, name, (*range(12), 13, 14, 15, 21)) for split, name in (("train", "001246"), ("val", "001915"))),
+    ("test_id", "000001", (*range(12), 13, 14, 15, 21)),
+    *(("test_ood", name, (*range(21), 255)) for name in ("000001", "000002")),
+]
+_STREETS = [
+    *(("train", f"{name}", range(1, 14)) for name in ("training/t1-3/0", "training/t1-3/1", "validation/t4/0")),
+    *(("test", name, range(1, 15)) for name in ("test/t5/0", "test/t6/0")),
+]
+_ROAD_ANOMALY = ("animals01_Guiguinto_railway_station_Calves", "cones02_Broadmoor_Manhole_Cones")
+_LOST_AND_FOUND = [
+    ("train", "01_Hanns_Klemm_Str_45", "000000_000080", (0, 1, 2)),
+    ("test", "02_Hanns_Klemm_Str_44", "000000_000020", (0, 1, 2, 31, 43)),
+    ("test", "02_Hanns_Klemm_Str_44", "000000_000030", (0,)),
+    ("test", "15_Rechbergstr_Deckenpfronn", "000000_000010", (0, 1, 26)),
+    ("test", "10_Schlossberg_9", "000004_000050", (0, 1, 23)),
+    ("test", "10_Schlossberg_9", "000003_000050", (0, 1, 9)),
+]
+_LAF = [
+    ("0000", "04_Maurener_Weg_8", "000000_000030", BINARY),
+    ("0001", "13_Elly_Beinhorn_Str", "000003_000260", BINARY),
+]
+_LAF_LABEL = "fishyscapes_lostandfound/{}_{}_{}_labels.png"
+_STATIC = ("0003_frankfurt_000001_034047", BINARY)
+
+
+def _masks(
+    folder: str, suffix: str, *names: str, values: Sequence[int] = BINARY, ending: str = ""
+) -> list[list[Frame]]:
+    """``FOLDER/images`` and ``FOLDER/labels_masks``, and the same two folders without the one above."""
+    forms = [(f"{top}images/{{}}.{suffix}", f"{top}labels_masks/{{}}{ending}.png") for top in (f"{folder}/", "")]
+    return [_frames(image, label, *((name, values) for name in names)) for image, label in forms]
+
+
+_TOY = [(split, "elsewhere/elsewhere_000000_000019") for split in ("train", "val", "test", "anomaly")]
+_TOY_IDS = (23, 11, 21, 7, 8, 26, 24, 17, 20, 0)
+_SEMANTIC = "_labels_semantic"
+
+FORMS: dict[str, Sequence[list[Frame]]] = {
+    "cityscapes": [
+        _frames(
+            "leftImg8bit/{}_leftImg8bit.png",
+            "gtFine/{}_gtFine_labelIds.png",
+            ("train/aachen/aachen_000000_000019", range(34)),
+            ("train/bochum/bochum_000000_000313", range(34)),
+            ("val/munster/munster_000000_000019", range(34)),
+        )
+    ],
+    "acdc": [_frames("rgb_anon/{}_rgb_anon.png", "gt/{}_gt_labelTrainIds.png", *_ACDC)],
+    "camvid": [_frames("{}/{}.png", "{}annot/{}.png", *_CAMVID)],
+    "bdd100k": _BDD_FORMS,
+    "bdd-anomaly": _BDD_FORMS,
+    "bdd-anomaly-two-class": _BDD_FORMS,
+    "idd": [_frames("leftImg8bit/{}_leftImg8bit.{}", "gtFine/{}_gtFine_labellevel3Ids.png", *_IDD)],
+    "mapillary": [
+        _frames("{0}/images/{1}.jpg", f"{{0}}/{folder}/{{1}}.png", *_mapillary(66))
+        for folder in ("v1.2/labels", "labels")
+    ],
+    "mapillary-v2": [_frames("{0}/images/{1}.jpg", "{0}/v2.0/labels/{1}.png", *_mapillary(124))],
+    "muad": [_frames("{}/leftImg8bit/{}_leftImg8bit.png", "{}/leftLabel/{}_leftLabel.png", *_MUAD)],
+    "streethazards": [
+        _frames(f"{archive}images/{{1}}.png", f"{archive}annotations/{{1}}.png", *_STREETS) for archive in ("{0}/", "")
+    ],
+    "road-anomaly": [
+        _frames(image, label, *((name, (0, 2)) for name in _ROAD_ANOMALY))
+        for image, label in (
+            ("frames/{}.jpg", "frames/{}.labels/labels_semantic.png"),
+            ("images/{}.jpg", "labels_masks/{}.png"),
+            ("images/{}.jpg", "labels/{}.png"),
+        )
+    ],
+    "smiyc-anomaly": _masks("dataset_AnomalyTrack", "jpg", "validation0000", "validation0009", ending=_SEMANTIC)[:1],
+    "smiyc-obstacle": _masks("dataset_ObstacleTrack", "webp", "validation_1", "validation_18", ending=_SEMANTIC)[:1],
+    "lost-and-found": [
+        _frames(
+            "leftImg8bit/{0}/{1}/{1}_{2}_leftImg8bit.png",
+            "gtCoarse/{0}/{1}/{1}_{2}_gtCoarse_labelIds.png",
+            *_LOST_AND_FOUND,
+        )
+    ],
+    "fishyscapes-laf": [_frames("leftImg8bit/train/{1}/{1}_{2}_leftImg8bit.png", _LAF_LABEL, *_LAF)],
+    "fishyscapes-static": [_frames("fs_static_images/{}_rgb.png", "fs_val_v3/{}_labels.png", _STATIC)],
+    "course-road-anomaly-21": _masks("RoadAnomaly21", "png", "0", "1"),
+    "course-road-obstacle-21": _masks("RoadObsticle21", "webp", "0", "1"),
+    "course-fs-lost-and-found": _masks("FS_LostFound_full", "png", "0", "1"),
+    "course-fs-static": _masks("fs_static", "jpg", "0", "1"),
+    "course-road-anomaly": _masks("RoadAnomaly", "jpg", "0", "1", values=(0, 2)),
+    "toy": [
+        _frames(
+            "leftImg8bit/{}/{}_leftImg8bit.png", "gtFine/{}/{}_gtFine_labelIds.png", *((*row, _TOY_IDS) for row in _TOY)
+        )
+    ],
+    "toy-anomaly": [_frames("leftImg8bit/{}/{}_leftImg8bit.png", "gtAnomaly/{}/{}_anomaly.png", (*_TOY[-1], BINARY))],
+    "folder": [
+        _masks("test", "jpg", "a", "b")[0],
+        _frames("test/images/{}.webp", "test/labels/{}.png", ("a", BINARY), ("b", BINARY)),
+    ],
+    "folder-255": [
+        _masks("test", "jpg", "a", values=(0, 255))[0],
+        _frames("test/images/{}.webp", "test/labels/{}.png", ("a", (0, 255))),
+    ],
+}
+"""Every data set by name, in each of the forms that its entry reads."""
+
+_FRAME = "02_Hanns_Klemm_Str_44/02_Hanns_Klemm_Str_44_000000_000020_gtCoarse"
+_OTHERS = ("color.png", "instanceIds.png", "labelTrainIds.png", "polygons.json")
+BESIDE = {
+    "cityscapes": [f"gtFine/train/aachen/aachen_000000_000019_gtFine_{kind}" for kind in _OTHERS],
+    "acdc": [
+        *(f"gt/fog/train/GOPR0475/GOPR0475_frame_000041_gt_{kind}.png" for kind in ("labelIds", "labelColor")),
+        "rgb_anon/fog/train_ref/GOPR0475/GOPR0475_frame_000041_rgb_ref_anon.png",
+    ],
+    "idd": [f"gtFine/train/201/frame0029_gtFine_{kind}.png" for kind in ("labelids", "instancelevel3Ids")],
+    "mapillary": ["training/v2.0/labels/dojFUiCN6nSetZGUwnPthw.png", "testing/images/a.jpg"],
+    "lost-and-found": [f"gtCoarse/test/{_FRAME}_{kind}" for kind in _OTHERS],
+    "smiyc-anomaly": [
+        "dataset_AnomalyTrack/images/zebra0000.jpg",  # a test frame, whose label the benchmark keeps
+        "dataset_AnomalyTrack/labels_masks/validation0000_labels_semantic_color.png",
+    ],
+    "smiyc-obstacle": ["dataset_ObstacleTrack/images/paving_axe_2.webp"],
+    "road-anomaly": ["frame_list.json", f"frames/{_ROAD_ANOMALY[0]}.labels/labels_semantic_color.png"],
+    "fishyscapes-laf": [  # Lost and Found has many more frames
+        "leftImg8bit/train/04_Maurener_Weg_8/04_Maurener_Weg_8_000000_000040_leftImg8bit.png"
+    ],
+}
+"""Files that lie beside those of the first form."""
+
+
+def draw_miniature(name: str, root: Path, form: int = 0) -> Path:
+    """A few frames of a data set by name below ``root``, in one of its forms; every value of its labels occurs."""
+    for seed, (image, label, values) in enumerate(FORMS[name][form]):
+        write_frame(root / image, root / label, list(values), seed=seed)
+    for path in BESIDE.get(name, []) if form == 0 else []:
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_bytes(b"not to be read")
     return root

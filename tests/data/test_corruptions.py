@@ -37,6 +37,11 @@ def test_a_function_of_the_frame_alone(scene: npt.NDArray[np.uint8], corruption:
         assert not np.array_equal(corruption(scene, "a/c"), made)
 
 
+def test_the_pattern_of_a_frame_is_that_of_earlier_results() -> None:
+    grey = np.full((1, 2, 3), 128, np.uint8)
+    assert Corruption("noise", 3)(grey, "a/b").tolist() == [[[27, 131, 179], [143, 151, 169]]]
+
+
 @pytest.mark.parametrize("name", CORRUPTIONS)
 def test_each_strength_is_worse_than_the_one_before(scene: npt.NDArray[np.uint8], name: str) -> None:
     for frame in ("first", "second", "third"):

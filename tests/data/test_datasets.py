@@ -1,7 +1,8 @@
-"""Every data set by name, on a miniature of each form in which it is published."""
+"""Every data set by name, on a miniature of each form in which it is published, and any class of one as its anomaly."""
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -9,13 +10,16 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
 
 from segunc.core.errors import InputError
 from segunc.data.datasets import DATASETS, dataset_entry
 from segunc.data.entry import DatasetEntry, Sample
 from segunc.data.images import load_image, read_label_image
 from segunc.data.labels import IGNORE
-from tests.data.published import FORMS, draw_miniature
+from segunc.data.module import SegmentationDataModule
+from tests.data.miniatures import FORMS, draw_miniature, write_frame
 
 COUNTS: dict[str, dict[str, int]] = {
     "cityscapes": {"train": 2, "val": 1},
@@ -24,39 +28,22 @@ COUNTS: dict[str, dict[str, int]] = {
     "bdd100k": {"train": 3, "val": 2},
     "bdd-anomaly": {"train": 1, "val": 1, "test": 3},
     "bdd-anomaly-two-class": {"train": 2, "val": 1, "test": 2},
-    "idd": {"train": 2, "val": 1},
-    "mapillary": {"train": 2, "val": 1},
-    "mapillary-v2": {"train": 2, "val": 1},
+    **{name: {"train": 2, "val": 1} for name in ("idd", "mapillary", "mapillary-v2")},
     "muad": {"train": 1, "val": 1, "test_id": 1, "test_ood": 2},
     "streethazards": {"train": 2, "val": 1, "test": 2},
-    "road-anomaly": {"test": 2, "all": 2},
-    "smiyc-anomaly": {"validation": 2},
-    "smiyc-obstacle": {"validation": 2},
+    **{name: {"test": 2, "all": 2} for name in ("road-anomaly", "course-road-anomaly-21")},
+    **{f"smiyc-{name}": {"validation": 2} for name in ("anomaly", "obstacle")},
     "lost-and-found": {"train": 1, "train-valid": 1, "test": 5, "test-valid": 4, "test-no-known": 2},
-    "fishyscapes-laf": {"val": 2},
-    "fishyscapes-static": {"val": 1},
-    "course-road-anomaly-21": {"test": 2, "all": 2},
-    "course-road-obstacle-21": {"test": 2},
-    "course-fs-lost-and-found": {"test": 2},
-    "course-fs-static": {"test": 2},
-    "course-road-anomaly": {"test": 2},
+    **{"fishyscapes-laf": {"val": 2}, "fishyscapes-static": {"val": 1}, "toy-anomaly": {"anomaly": 1}},
+    **{
+        f"course-{name}": {"test": 2} for name in ("road-obstacle-21", "fs-lost-and-found", "fs-static", "road-anomaly")
+    },
     "toy": {"train": 1, "val": 1, "test": 1, "anomaly": 1},
-    "toy-anomaly": {"anomaly": 1},
-    "folder": {"test": 2},
-    "folder-255": {"test": 1},
+    **{"folder": {"test": 2}, "folder-255": {"test": 1}},
 }
 """Frames of each split that the miniatures have."""
-CLASSES = {
-    **{
-        "cityscapes": 19,
-        "acdc": 19,
-        "camvid": 11,
-        "idd": 26,
-        "mapillary": 65,
-        "mapillary-v2": 123,
-        "bdd100k": 19,
-        "toy": 9,
-    },
+CLASSES = dict.fromkeys(("cityscapes", "acdc", "bdd100k"), 19) | {
+    **{"camvid": 11, "idd": 26, "mapillary": 65, "mapillary-v2": 123, "toy": 9},
     **{"bdd-anomaly": 16, "bdd-anomaly-two-class": 17, "muad": 15, "streethazards": 13},
 }
 EVERY_FORM = [(name, form) for name, forms in FORMS.items() for form in range(len(forms))]
@@ -68,10 +55,6 @@ def drawn(tmp_path_factory: pytest.TempPathFactory) -> Drawn:
     """Every miniature, for tests that only look."""
     root = tmp_path_factory.mktemp("published")
     return {(name, form): draw_miniature(name, root / f"{name}{form}", form) for name, form in EVERY_FORM}
-
-
-def last(name: str) -> str:
-    return next(reversed(COUNTS[name]))
 
 
 def test_every_entry_and_every_layout_has_a_miniature() -> None:
@@ -116,17 +99,16 @@ def check_labels(entry: DatasetEntry, sample: Sample, raw: npt.NDArray[np.uint8]
 @pytest.mark.parametrize(
     ("name", "raw", "expected"),
     [
-        ("road-anomaly", [0, 2], [0, 1]),
-        ("course-road-anomaly", [0, 2], [0, 1]),
-        ("course-fs-static", [0, 1, 255], [0, 1, 255]),
-        ("smiyc-obstacle", [0, 1, 255], [0, 1, 255]),
-        ("fishyscapes-laf", [0, 1, 255], [0, 1, 255]),
+        *((name, [0, 2], [0, 1]) for name in ("road-anomaly", "course-road-anomaly")),
+        *(
+            (name, [0, 1, 255], [0, 1, 255])
+            for name in ("course-fs-static", "smiyc-obstacle", "fishyscapes-laf", "folder")
+        ),
         ("lost-and-found", [0, 1, 2, 31, 43, 200, 201, 255], [255, 0, 1, 1, 1, 1, 255, 255]),
         ("streethazards", [0, 1, 13, 14, 255], [255, 0, 0, 1, 255]),
         ("bdd-anomaly", [0, 15, 16, 17, 18, 255], [0, 0, 1, 1, 1, 255]),
         ("bdd-anomaly-two-class", [0, 15, 16, 17, 18, 255], [0, 0, 1, 1, 0, 255]),
         ("muad", [0, 11, 12, 13, 15, 16, 18, 19, 20, 21, 255], [0, 0, 1, 0, 0, 1, 1, 1, 1, 255, 255]),
-        ("folder", [0, 1, 255], [0, 1, 255]),
         ("folder-255", [0, 255], [0, 1]),
     ],
 )
@@ -136,61 +118,31 @@ def test_what_the_values_of_anomaly_labels_mean(name: str, raw: list[int], expec
     assert encoding.encode(np.array([raw], np.uint8)).tolist() == [expected]
 
 
-def test_muad_numbers_its_known_classes_as_its_authors_do() -> None:
-    # torch_uncertainty/datasets/muad.py: train ids 0..14 of the classes that are not out of distribution.
-    raw = {"road": 0, "sky": 10, "person": 11, "car": 13, "truck": 14, "bus": 15}
-    expected = {"road": 0, "sky": 10, "person": 11, "car": 12, "truck": 13, "bus": 14}
-    classes = dataset_entry("muad").label_map()
-    assert {name: classes.raw_to_train[value] for name, value in raw.items()} == expected
-    assert {classes.classes[number]: number for number in expected.values()} == expected
-
-
-def test_the_frames_without_a_known_class_and_without_a_drawn_label(drawn: Drawn) -> None:
-    entry, root = dataset_entry("lost-and-found"), drawn["lost-and-found", 0]
-    names = {split: {s.name.split("/")[1][:-12] for s in entry.samples(root, split)} for split in entry.splits}
-    assert names["test"] - names["test-valid"] == {"02_Hanns_Klemm_Str_44_000000_000030"}
-    unknown = {"15_Rechbergstr_Deckenpfronn_000000_000010", "10_Schlossberg_9_000004_000050"}
-    assert names["test-valid"] - names["test-no-known"] == unknown
-
-
 def test_obstacle_frames_that_the_benchmark_leaves_out(tmp_path: Path) -> None:
     draw_miniature("smiyc-obstacle", tmp_path)
-    folder = tmp_path / "dataset_ObstacleTrack"
+    image, label = "images/{}.webp", "labels_masks/{}_labels_semantic.png"
     for name in ("validation_19", "validation_21", "validation_29", "validation_30"):
-        shutil.copy(folder / "images" / "validation_1.webp", folder / "images" / f"{name}.webp")
-        labels = folder / "labels_masks"
-        shutil.copy(labels / "validation_1_labels_semantic.png", labels / f"{name}_labels_semantic.png")
-    found = [sample.name for sample in dataset_entry("smiyc-obstacle").samples(tmp_path, "validation")]
-    assert found == ["validation_1", "validation_18", "validation_30"]
+        for file in (image, label):
+            folder = tmp_path / "dataset_ObstacleTrack"
+            shutil.copy(folder / file.format("validation_1"), folder / file.format(name))
+    samples = dataset_entry("smiyc-obstacle").samples(tmp_path, "validation")
+    assert [sample.name for sample in samples] == ["validation_1", "validation_18", "validation_30"]
 
 
 @pytest.mark.parametrize(("name", "form"), EVERY_FORM)
-@pytest.mark.parametrize("kind", ["images", "labels"])
-def test_a_missing_folder_is_named(tmp_path: Path, name: str, form: int, kind: str) -> None:
-    root = draw_miniature(name, tmp_path, form)
-    entry, split = dataset_entry(name), last(name)
-    folder = root / getattr(entry.layouts[form].splits[split][0], kind)
-    shutil.rmtree(folder)
-    with pytest.raises(InputError, match=f"data set {name} lies as ROOT") as raised:
-        entry.samples(root, split)
-    message = str(raised.value)
-    assert folder.as_posix() in message or len(entry.layouts) > 1 or "has no split" in message
-
-
-@pytest.mark.parametrize(("name", "form"), EVERY_FORM)
-def test_an_image_without_a_label_a_label_without_an_image_and_two_images(tmp_path: Path, name: str, form: int) -> None:
-    root, split, entry = draw_miniature(name, tmp_path, form), last(name), dataset_entry(name)
+def test_what_is_missing_or_there_twice_is_named(tmp_path: Path, name: str, form: int) -> None:
+    root, split, entry = draw_miniature(name, tmp_path, form), next(reversed(COUNTS[name])), dataset_entry(name)
     sample = entry.samples(root, split)[-1]
     label = sample.label or sample.anomaly
     assert label is not None
-    kept = label.read_bytes()
+    content = label.read_bytes()
     label.unlink()
     if entry.layouts[form].labels_choose:  # the folder of images holds those of another set too
         assert sample not in entry.samples(root, split)
     else:
         with pytest.raises(InputError, match=r"have no label|holds no image"):
             entry.samples(root, split)
-    label.write_bytes(kept)
+    label.write_bytes(content)
     second = sample.image.with_suffix(".jpeg")
     shutil.copy(sample.image, second)
     with pytest.raises(InputError, match="are both frame"):
@@ -199,6 +151,11 @@ def test_an_image_without_a_label_a_label_without_an_image_and_two_images(tmp_pa
     sample.image.unlink()
     with pytest.raises(InputError, match=r"have no image|holds no image"):
         entry.samples(root, split)
+    for folder in (root / getattr(entry.layouts[form].splits[split][0], kind) for kind in ("images", "labels")):
+        shutil.rmtree(folder, ignore_errors=True)
+        with pytest.raises(InputError, match=f"data set {name} lies as ROOT") as raised:
+            entry.samples(root, split)
+        assert root.as_posix() in str(raised.value) or len(entry.layouts) > 1
 
 
 def test_splits_that_are_not_there_and_names_that_do_not_fit_are_refused(tmp_path: Path) -> None:
@@ -206,7 +163,7 @@ def test_splits_that_are_not_there_and_names_that_do_not_fit_are_refused(tmp_pat
     draw_miniature("cityscapes", tmp_path)
     for folder in ("leftImg8bit", "gtFine"):
         shutil.rmtree(tmp_path / folder / "val")
-    for split, said in (("val", "but train"), ("dev", "one of train, val"), ("test", "one of train, val")):
+    for split, said in (("val", "but train"), ("dev", "one of train, val")):
         with pytest.raises(InputError, match=said):
             entry.samples(tmp_path, split)
     for image in (tmp_path / "leftImg8bit").rglob("*.png"):
@@ -223,35 +180,6 @@ def test_a_split_that_its_rule_leaves_empty_says_so(tmp_path: Path) -> None:
         dataset_entry("smiyc-anomaly").samples(tmp_path, "validation")
 
 
-def test_a_label_that_cannot_be_read_costs_no_other_frame(tmp_path: Path) -> None:
-    root = draw_miniature("bdd-anomaly", tmp_path)
-    label = root / "labels/sem_seg/masks/val/7d128593-0ccfea4c.png"
-    label.write_bytes(label.read_bytes()[:60])
-    # Whether it belongs to val or test cannot be told: it is kept for the reader to name.
-    entry = dataset_entry("bdd-anomaly")
-    assert [s.name for s in entry.samples(root, "val")] == ["7d128593-0ccfea4c"]
-    assert len(entry.samples(root, "test")) == 4
-
-
-def test_the_two_forms_of_bdd_anomaly_differ_by_the_frames_whose_one_anomaly_is_a_bicycle(drawn: Drawn) -> None:
-    three, two = (dataset_entry(name) for name in ("bdd-anomaly", "bdd-anomaly-two-class"))
-    trained, tested = (
-        [{sample.image.stem for sample in entry.samples(drawn["bdd-anomaly", 0], split)} for entry in (three, two)]
-        for split in ("train", "test")
-    )
-    assert tested[0] - tested[1] == trained[1] - trained[0] == {"00067cfb-e535423e"}
-    assert tested[1] <= tested[0]
-    assert set(two.label_map().classes) - set(three.label_map().classes) == {"bicycle"}
-
-
-def test_idd_in_another_form_of_ids_is_refused_with_the_way_to_make_the_right_one(tmp_path: Path) -> None:
-    root = draw_miniature("idd", tmp_path)
-    for label in root.rglob("*level3Ids.png"):
-        label.rename(label.with_name(label.name.replace("level3Ids", "csTrainIds")))
-    with pytest.raises(InputError, match=r"holds no image \*_gtFine_labellevel3Ids.*--id-type level3Id"):
-        dataset_entry("idd").samples(root, "train")
-
-
 def test_a_label_map_makes_class_labels_of_a_folder_and_unknown_names_list_the_known_ones(tmp_path: Path) -> None:
     draw_miniature("folder", tmp_path)
     entry = dataset_entry("folder", labels="toy")
@@ -261,10 +189,127 @@ def test_a_label_map_makes_class_labels_of_a_folder_and_unknown_names_list_the_k
         dataset_entry("kitti")
 
 
-def test_label_files_are_looked_into_again_when_they_change(tmp_path: Path) -> None:
-    root = draw_miniature("bdd-anomaly", tmp_path)
-    entry, label = dataset_entry("bdd-anomaly"), root / "labels/sem_seg/masks/train/00054602-3bf57337.png"
+def test_label_files_are_looked_into_again_when_they_change_and_a_damaged_one_is_left_to_its_reader(
+    tmp_path: Path,
+) -> None:
+    root, entry = draw_miniature("bdd-anomaly", tmp_path), dataset_entry("bdd-anomaly")
+    labels = root / "labels/sem_seg/masks"
     assert len(entry.samples(root, "train")) == 1
-    cv2.imwrite(str(label), np.full((48, 64), 13, np.uint8))
-    assert len(entry.samples(root, "train")) == 2
-    assert len(entry.samples(root, "test")) == 2
+    cv2.imwrite(str(labels / "train/00054602-3bf57337.png"), np.full((48, 64), 13, np.uint8))
+    assert [len(entry.samples(root, split)) for split in ("train", "val", "test")] == [2, 1, 2]
+    damaged = labels / "val/7d128593-0ccfea4c.png"
+    damaged.write_bytes(damaged.read_bytes()[:60])
+    # Whether it belongs to val or test cannot be told.
+    assert [sample.name for sample in entry.samples(root, "val")] == ["7d128593-0ccfea4c"]
+    assert len(entry.samples(root, "test")) == 3
+
+
+DATA = os.environ.get("SEGUNC_DATA")
+
+
+def camvid(root: Path, frames: dict[str, list[bool]]) -> Path:
+    """CamVid's layout; each frame holds a bicyclist (10) or does not. Labels alone matter, so images are tiny."""
+    for split, anomalous in frames.items():
+        for i, holds in enumerate(anomalous):
+            paths = root / split / f"a_{i:03d}.png", root / f"{split}annot" / f"a_{i:03d}.png"
+            write_frame(*paths, [3, 10 if holds else 8, 11], size=(2, 3))
+    return root
+
+
+@pytest.fixture
+def holdout(monkeypatch: pytest.MonkeyPatch) -> int:
+    """Two frames stand in for a split val without a frame to select on."""
+    monkeypatch.setattr("segunc.data.entry.HOLDOUT", 2)
+    return 2
+
+
+def without_bicyclist() -> DatasetEntry:
+    return dataset_entry("camvid", anomaly_classes=["bicyclist"])
+
+
+def names(samples: list[Sample]) -> list[int]:
+    return [int(sample.name[2:]) for sample in samples]
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(train=st.lists(st.booleans(), min_size=1, max_size=6), val=st.lists(st.booleans(), min_size=1, max_size=3))
+@example(train=[False, True, False], val=[True, False, True])  # selected on val
+@example(train=[False, True, False, False, True, False], val=[True])  # held out of train
+@example(train=[False, False], val=[True])
+def test_no_network_ever_sees_its_anomaly(
+    tmp_path_factory: pytest.TempPathFactory, holdout: int, train: list[bool], val: list[bool]
+) -> None:
+    root = camvid(tmp_path_factory.mktemp("drawn"), {"train": train, "val": val})
+    entry = without_bicyclist()
+    known = [i for i, holds in enumerate(train) if not holds]
+    if not known or (all(val) and len(known) <= holdout):
+        with pytest.raises(InputError, match=r"of train .* are without bicyclist"):
+            entry.training_samples(root, "train")
+        return
+    seen, selected = (names(entry.training_samples(root, split)) for split in ("train", "val"))
+    if all(val):
+        assert (seen, selected) == (known[:-holdout], known[-holdout:])
+    else:
+        assert (seen, selected) == (known, [i for i, holds in enumerate(val) if not holds])
+
+
+def test_a_frame_with_the_class_tells_of_anomalies_and_one_without_of_classes(tmp_path: Path) -> None:
+    camvid(tmp_path, {"test": [True, False, False], "train": [False], "val": [False]})
+    for split, frame in (("test", "a_002.png"), ("train", "a_000.png")):
+        (tmp_path / f"{split}annot" / frame).write_bytes(b"")
+    entry = without_bicyclist()
+    holding, known, unreadable = entry.samples(tmp_path, "test")
+    assert holding.label is None is known.anomaly
+    assert holding.anomaly
+    assert known.label
+    assert entry.anomaly_encoding
+    # Of the stripes road, bicyclist and void.
+    assert entry.anomaly_encoding.encode(read_label_image(holding.anomaly))[0].tolist() == [0, 1, 255]
+    classes = entry.label_map()
+    assert classes.num_classes == 10
+    assert classes.encode(read_label_image(known.label))[0].tolist() == [3, 8, 255]
+    assert unreadable.label, "it is left to whoever reads the frame"
+    with pytest.raises(InputError, match=r"a_000.png cannot be read"):  # training must not guess
+        entry.training_samples(tmp_path, "train")
+
+
+def test_sets_with_anomalies_of_their_own_keep_both_labels_and_names_are_checked_at_once(tmp_path: Path) -> None:
+    draw_miniature("muad", tmp_path)
+    entry = dataset_entry("muad", anomaly_classes=["truck"])
+    assert entry.anomalies[-1] == "truck"
+    assert entry.label_map().num_classes == 14
+    assert all(sample.label == sample.anomaly for sample in entry.samples(tmp_path, "test_ood"))
+    for name, unknown in (("camvid", "bike"), ("smiyc-anomaly", "bicyclist")):
+        with pytest.raises(InputError, match="has no class"):
+            dataset_entry(name, anomaly_classes=[unknown])
+    assert dataset_entry("camvid", anomaly_classes=[]) is DATASETS["camvid"]
+
+
+def test_the_data_module_trains_on_what_is_left(tmp_path: Path, holdout: int) -> None:
+    frames = {"train": [False, True, False, False, False], "val": [True], "test": [True, False, False]}
+    camvid(tmp_path, frames)
+
+    def module(classes: str | list[str]) -> SegmentationDataModule:
+        return SegmentationDataModule("camvid", str(tmp_path), batch_size=1, anomaly_class=classes)
+
+    for classes in ("bicyclist", ["bicyclist"], " bicyclist, "):
+        data = module(classes)
+        data.prepare_data()
+        assert data.label_map.num_classes == 10
+        assert [names(data.dataset(split).samples) for split in ("train", "val", "test")] == [[0, 2], [3, 4], [1, 2]]
+    assert module("").label_map.num_classes == 11
+    assert module("bicyclist,fence").label_map.classes[7:] == ("car", "pedestrian")
+
+
+@pytest.mark.skipif(DATA is None, reason="SEGUNC_DATA names no folder of real data")
+def test_camvid_without_bicyclist() -> None:
+    """30 of 166 training frames are held out; 77 test frames hold one, 156 do not."""
+    root, entry = Path(str(DATA)) / "camvid", without_bicyclist()
+    train, val = (entry.training_samples(root, split) for split in ("train", "val"))
+    assert (len(train), len(val)) == (166 - 30, 30)
+    assert max(sample.name for sample in train) < min(sample.name for sample in val)
+    test = entry.samples(root, "test")
+    assert (sum(s.anomaly is not None for s in test), sum(s.label is not None for s in test)) == (77, 156)
+    for sample in [*train[::20], *val[::10], *test[::20]]:
+        raw = np.asarray(cv2.imread(str(sample.label or sample.anomaly), cv2.IMREAD_UNCHANGED))
+        assert (10 in raw) == (sample.label is None)

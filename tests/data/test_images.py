@@ -1,34 +1,40 @@
-"""Images on disk: damage is found, every kind becomes RGB, and label files give the values that they store."""
+"""Images and label files as tools really write them: damage is found, every kind becomes RGB, and labels give the values that they store."""
 
 from __future__ import annotations
 
 import io
-import os
 import struct
 import tracemalloc
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 import cv2
 import numpy as np
 import pytest
 from PIL import Image as PilImage
+from PIL import ImageOps
 
 from segunc.core.errors import InputError, NoteWarning
-from segunc.data.images import PixelDepth, decode, find_damage, load_image, read_image, read_label_image
+from segunc.data.entry import BINARY, check_masks
+from segunc.data.images import PixelDepth, check_whole, decode, load_image, read_image, read_label_image
+from segunc.data.labels import check_label_files, label_map
+from segunc.data.module import SegmentationDataModule
+from tests.data import miniatures
 from tests.frames.test_sources import encoded, picture
 
 
 @pytest.mark.parametrize("suffix", [".jpg", ".png", ".bmp", ".webp"])
 def test_every_cut_is_found(suffix: str) -> None:
     data = encoded(suffix)
-    assert find_damage(data) is None
-    assert find_damage(data + b"\0" * 7) is None  # padding after the end is harmless
+    check_whole(data)
+    check_whole(data + b"\0" * 7)  # padding after the end is harmless
     for cut in range(16, len(data) - 1, max(1, len(data) // 97)):
-        assert find_damage(data[:cut]) is not None, cut
+        with pytest.raises(ValueError, match=r"truncated|no image"):
+            check_whole(data[:cut])
     if suffix == ".png":
-        flipped = bytes([*data[:99], data[99] ^ 1, *data[100:]])
-        assert "checksum" in str(find_damage(flipped))
+        with pytest.raises(ValueError, match="checksum"):
+            check_whole(bytes([*data[:99], data[99] ^ 1, *data[100:]]))
 
 
 def test_progressive_jpeg_with_thumbnail_is_whole_until_its_own_end() -> None:
@@ -37,9 +43,10 @@ def test_progressive_jpeg_with_thumbnail_is_whole_until_its_own_end() -> None:
     main = cv2.imencode(".jpg", picture(), [cv2.IMWRITE_JPEG_PROGRESSIVE, 1])[1].tobytes()
     segment = b"\xff\xe1" + struct.pack(">H", len(thumbnail) + 2) + thumbnail
     data = main[:2] + segment + main[2:]
-    assert find_damage(data) is None
-    assert find_damage(data[:-2]) is not None
-    assert find_damage(data[: len(segment) + 40]) is not None
+    check_whole(data)
+    for cut in (len(data) - 2, len(segment) + 40):
+        with pytest.raises(ValueError, match=r"truncated|no image"):
+            check_whole(data[:cut])
 
 
 def test_grey_16_bit_and_alpha_become_rgb_uint8(tmp_path: Path) -> None:
@@ -54,25 +61,21 @@ def test_grey_16_bit_and_alpha_become_rgb_uint8(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("suffix", [".png", ".tif"])
 @pytest.mark.parametrize("channels", [1, 3])
-def test_the_bits_of_a_camera_fill_the_byte(tmp_path: Path, suffix: str, channels: int) -> None:
+def test_the_bits_of_a_camera_fill_the_byte_and_dark_pictures_are_named(
+    tmp_path: Path, suffix: str, channels: int, recwarn: pytest.WarningsRecorder
+) -> None:
     values = np.linspace(0, 4095, 48).astype(np.uint16).reshape(4, 4, 3)[..., :channels]
     cv2.imwrite(str(path := tmp_path / f"a{suffix}"), values)
     scaled = read_image(path, PixelDepth(12))
     np.testing.assert_array_equal(scaled, np.broadcast_to(values[..., ::-1] // 16, (4, 4, 3)), strict=False)
     with pytest.raises(InputError, match="which has more than 11 bits"):
         load_image(path, PixelDepth(11))
-
-
-def test_dark_16_bit_pictures_are_named_by_what_all_of_them_hold(
-    tmp_path: Path, recwarn: pytest.WarningsRecorder
-) -> None:
     depth = PixelDepth()
-    for largest in (3000, 60000):
-        cv2.imwrite(str(tmp_path / f"{largest}.png"), np.full((4, 4), largest, np.uint16))
-    read_image(tmp_path / "3000.png", depth)
+    read_image(path, depth)
     with pytest.warns(NoteWarning, match="pictures of a use 12 bits.* 16 times too dark.* --bits 12"):
         depth.warn("a")
-    read_image(tmp_path / "60000.png", depth)
+    cv2.imwrite(str(path), values * 16)
+    read_image(path, depth)
     depth.warn("a")
     assert not recwarn.list
 
@@ -97,34 +100,6 @@ def test_exif_orientation_is_applied(tmp_path: Path) -> None:
     assert image[25:].max() < 50
 
 
-IDS = np.array([[0, 1, 2], [3, 19, 255]], np.uint8)
-
-
-def test_grey_and_16_bit_files_give_values_a_palette_indices_and_one_bit_0_and_1(tmp_path: Path) -> None:
-    palette = PilImage.fromarray(IDS)
-    palette.putpalette([7 * i % 256 for i in range(768)])
-    assert palette.mode == "P"
-    grey, deep, bits = (PilImage.fromarray(values) for values in (IDS, IDS.astype(np.uint16), IDS > 1))
-    for drawn, values in ((grey, IDS), (deep, IDS), (palette, IDS), (bits, (IDS > 1).astype(np.uint8))):
-        drawn.save(tmp_path / "a.png")
-        np.testing.assert_array_equal(read_label_image(tmp_path / "a.png"), values, strict=True)
-
-
-@pytest.mark.parametrize(
-    ("values", "suffix", "said"),
-    [
-        (np.full((4, 4, 3), (1, 2, 3), np.uint8), ".png", "in colour"),
-        (np.full((4, 4), 300, np.uint16), ".png", "up to 300"),
-        (np.full((4, 4), 0.5, np.float32), ".tif", "float32"),
-        (IDS, ".jpg", "JPEG"),
-    ],
-)
-def test_images_that_are_no_labels_are_refused(tmp_path: Path, values: np.ndarray, suffix: str, said: str) -> None:
-    assert cv2.imwrite(str(tmp_path / f"a{suffix}"), values)
-    with pytest.raises(InputError, match=said):
-        read_label_image(tmp_path / f"a{suffix}")
-
-
 @pytest.mark.parametrize(
     ("content", "said"),
     [
@@ -132,10 +107,10 @@ def test_images_that_are_no_labels_are_refused(tmp_path: Path, values: np.ndarra
         (b"", "empty"),
         (encoded(".png")[:200], "truncated"),
         # Formats that are not known reach no decoder, whatever the file is called.
-        (b"no image", "no image that can be decoded"),
-        (b"<svg xmlns='http://www.w3.org/2000/svg'><script>alert(1)</script></svg>", "no image that can be decoded"),
-        (b"GIF89a" + bytes(99), "no image that can be decoded"),
-        (b"P6 9 9 255 " + bytes(300), "no image that can be decoded"),
+        *(
+            (unknown, "no image that can be decoded")
+            for unknown in (b"no image", b"<svg><script>alert(1)</script></svg>", b"GIF89a" + bytes(99), b"P6 9 9 255 ")
+        ),
     ],
 )
 def test_what_is_no_image_is_refused_by_name(tmp_path: Path, content: bytes | None, said: str) -> None:
@@ -150,11 +125,7 @@ def test_what_is_no_image_is_refused_by_name(tmp_path: Path, content: bytes | No
 def claiming(suffix: str, width: int, height: int) -> bytes:
     """An image file whose header claims another size than it has."""
     data = bytearray(encoded(suffix))
-    place, form = {
-        ".png": (16, ">II"),
-        ".bmp": (18, "<ii"),
-        ".jpg": (data.find(b"\xff\xc0") + 5, ">HH"),
-    }[suffix]
+    place, form = {".png": (16, ">II"), ".bmp": (18, "<ii"), ".jpg": (data.find(b"\xff\xc0") + 5, ">HH")}[suffix]
     struct.pack_into(form, data, place, *((height, width) if suffix == ".jpg" else (width, height)))
     if suffix == ".png":
         struct.pack_into(">I", data, 29, zlib.crc32(data[12:29]))
@@ -162,8 +133,7 @@ def claiming(suffix: str, width: int, height: int) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("suffix", "side"),
-    [(".png", 30_000), (".png", 2**31), (".bmp", 30_000), (".bmp", -30_000), (".jpg", 30_000)],
+    ("suffix", "side"), [(".png", 30_000), (".png", 2**31), (".bmp", 30_000), (".bmp", -30_000), (".jpg", 30_000)]
 )
 def test_a_few_bytes_claim_no_gigabytes(tmp_path: Path, suffix: str, side: int) -> None:
     """Refused by its header, before a decoder makes room for it."""
@@ -177,30 +147,120 @@ def test_a_few_bytes_claim_no_gigabytes(tmp_path: Path, suffix: str, side: int) 
     tracemalloc.stop()
 
 
-FORMS: dict[str, dict[str, object]] = {
-    "PNG": {},
-    "JPEG": {"progressive": True},
-    "BMP": {},
-    "TIFF": {"compression": "tiff_deflate"},
-    "TIFF ": {"big_tiff": True},
-    "WEBP": {},
-    "WEBP ": {"lossless": True},
-    "WEBP  ": {"exif": b"Exif\0\0MM"},  # extended
-}
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_the_size_of_a_header_is_the_size_of_the_image(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("form", "more"),
+    [
+        *(("PNG", {}), ("JPEG", {"progressive": True}), ("BMP", {})),
+        *(("TIFF", {"compression": "tiff_deflate"}), ("TIFF", {"big_tiff": True})),
+        *(("WEBP", {}), ("WEBP", {"lossless": True}), ("WEBP", {"exif": b"Exif\0\0MM"})),  # the last one is extended
+    ],
+)
+def test_the_size_of_a_header_is_the_size_of_the_image(
+    form: str, more: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
     buffer = io.BytesIO()
-    PilImage.fromarray(picture(3, 700)).save(buffer, form.strip(), **FORMS[form])
+    PilImage.fromarray(picture(3, 700)).save(buffer, form, **more)
     monkeypatch.setattr("segunc.data.images.MOST_PIXELS", 2100)
     assert decode(buffer.getvalue(), cv2.IMREAD_COLOR).shape == (3, 700, 3)
     monkeypatch.setattr("segunc.data.images.MOST_PIXELS", 2099)
-    assert find_damage(buffer.getvalue()) == "the image claims 700 x 3 pixels; at most 2,099 are read"
+    with pytest.raises(ValueError, match="the image claims 700 x 3 pixels; at most 2,099 are read"):
+        check_whole(buffer.getvalue())
 
 
-def test_a_pipe_is_no_image(tmp_path: Path) -> None:
-    """Whoever opened it would wait for ever."""
-    os.mkfifo(tmp_path / "a.png")
-    with pytest.raises(InputError, match="it is no file"):
-        load_image(tmp_path / "a.png")
+IDS = np.random.default_rng(0).integers(0, 3, (5, 7)).astype(np.uint8)
+
+
+def palette(ids: np.ndarray) -> PilImage.Image:
+    image = PilImage.fromarray(ids).convert("P")
+    image.putdata(ids.ravel().tolist())
+    image.putpalette([7 * i % 256 for i in range(768)])
+    return image
+
+
+@pytest.mark.parametrize("turn", range(1, 9))
+@pytest.mark.parametrize("kind", ["png", "tif"])
+@pytest.mark.parametrize("draw", [PilImage.fromarray, palette])
+def test_a_label_is_as_upright_as_its_photograph(
+    tmp_path: Path, turn: int, kind: str, draw: Callable[[np.ndarray], PilImage.Image]
+) -> None:
+    exif = PilImage.Exif()
+    exif[0x0112] = turn
+    draw(IDS).save(tmp_path / f"label.{kind}", exif=exif)
+    PilImage.fromarray(IDS * 100).save(tmp_path / f"frame.{kind}", exif=exif)
+    # From memory: Pillow maps an uncompressed TIFF file into memory and then turns nothing.
+    with PilImage.open(io.BytesIO((tmp_path / f"label.{kind}").read_bytes())) as stored:
+        upright = np.asarray(ImageOps.exif_transpose(stored))
+    np.testing.assert_array_equal(read_label_image(tmp_path / f"label.{kind}"), upright)
+    np.testing.assert_array_equal(load_image(tmp_path / f"frame.{kind}")[..., 0], upright * 100)
+
+
+def test_every_kind_of_file_gives_the_values_that_it_stores(tmp_path: Path) -> None:
+    """Palettes their indices, one bit 0 and 1, three equal channels one of them."""
+    bits = IDS > 1
+    grey, deep, three = PilImage.fromarray(IDS), PilImage.fromarray(IDS.astype(np.uint16)), np.dstack([IDS] * 3)
+    alpha = PilImage.fromarray(three).convert("RGBA")
+    for drawn in (grey, deep, palette(IDS), PilImage.fromarray(three), alpha, PilImage.fromarray(bits)):
+        drawn.save(tmp_path / "a.png")
+        values = bits.astype(np.uint8) if drawn.mode == "1" else IDS
+        np.testing.assert_array_equal(read_label_image(tmp_path / "a.png"), values, strict=True)
+
+
+@pytest.mark.parametrize(
+    ("values", "suffix", "said"),
+    [
+        (np.full((4, 4, 3), (1, 2, 3), np.uint8), ".png", "in colour"),
+        (np.full((4, 4, 4), (1, 1, 1, 9), np.uint8), ".png", "translucent"),
+        (np.full((4, 4), 300, np.uint16), ".png", "up to 300"),
+        (np.full((4, 4), 0.5, np.float32), ".tif", "float32"),
+        *((np.array([[-100, -1, 0, 1]], kind), ".tif", "-100 ") for kind in (np.int8, np.int16, np.int32)),
+        (IDS, ".jpg", "JPEG"),
+    ],
+)
+def test_images_that_are_no_labels_are_refused(tmp_path: Path, values: np.ndarray, suffix: str, said: str) -> None:
+    assert cv2.imwrite(str(tmp_path / f"a{suffix}"), values)
+    with pytest.raises(InputError, match=rf"a{suffix}.*{said}"):
+        read_label_image(tmp_path / f"a{suffix}")
+
+
+def written(folder: Path, *files: list[int]) -> list[Path]:
+    paths = [folder / f"{number}.png" for number in range(len(files))]
+    for path, values in zip(paths, files, strict=True):
+        PilImage.fromarray(np.array([values], np.uint8)).save(path)
+    return paths
+
+
+@pytest.mark.parametrize(("name", "files"), [("cityscapes", [[7, 8], [0, 18, 255]]), ("toy", [[0, 8], [3, 255]])])
+def test_train_ids_in_the_place_of_ids_are_refused(tmp_path: Path, name: str, files: list[list[int]]) -> None:
+    paths = written(tmp_path, *files)
+    check_label_files(paths[:0], label_map(name))
+    with pytest.raises(InputError, match=r"look like train ids.*`label_map` of the train ids"):
+        check_label_files(paths, label_map(name))  # the first file alone cannot tell
+
+
+def test_labels_that_fit_need_one_file_and_a_doubt_is_said(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
+    paths = written(tmp_path, [7, 23, 255], [7, 8], [0, 3], [0, 255])
+    check_label_files([paths[0], tmp_path / "never-read.png"], label_map("cityscapes"))
+    assert not recwarn.list
+    doubts = (("cityscapes", "train ids"), ("cityscapes", "ignores"), ("camvid", "one class"))
+    for path, (name, doubt) in zip(paths[1:], doubts, strict=True):
+        with pytest.warns(NoteWarning, match=doubt):
+            check_label_files([path], label_map(name))
+
+
+def test_black_and_white_masks_mark_nothing_where_white_is_ignored(tmp_path: Path) -> None:
+    paths = written(tmp_path, [0, 0], [0, 255], [0, 1, 255])
+    check_masks(paths, BINARY)
+    with pytest.raises(InputError, match=r"holds a value but 0 and 255.*`dataset` folder-255"):
+        check_masks(paths[:2], BINARY)
+
+
+@pytest.mark.parametrize("split", ["train", "val"])
+def test_a_split_without_a_labelled_pixel_is_refused_before_the_first_step(tmp_path: Path, split: str) -> None:
+    root = miniatures.camvid(tmp_path, {"train": 3, "val": 2})
+    data = SegmentationDataModule("camvid", str(root), crop=(32, 32), batch_size=2)
+    for label in sorted((root / f"{split}annot").iterdir()):
+        data.prepare_data()  # a few frames of nothing are no harm
+        PilImage.fromarray(np.full((48, 64), 11, np.uint8)).save(label)
+        data = SegmentationDataModule("camvid", str(root), crop=(32, 32), batch_size=2)
+    with pytest.raises(InputError, match=rf"{split}annot.* but 11, which label map 'camvid' ignores"):
+        data.prepare_data()

@@ -8,83 +8,63 @@ import numpy as np
 import pytest
 
 from segunc.core.errors import InputError
-from segunc.data.entry import BINARY, ROAD_ANOMALY, AnomalyEncoding, classes_as_anomalies
+from segunc.data.datasets import dataset_entry
+from segunc.data.entry import BINARY, ROAD_ANOMALY
 from segunc.data.labels import COLUMNS, IGNORE, label_map, read_label_map
 
-# From cityscapesScripts, cityscapesscripts/helpers/labels.py: name, id, trainId, colour of the evaluated classes.
+# From cityscapesScripts, cityscapesscripts/helpers/labels.py: name, id, colour of the evaluated classes in the order of their train ids.
 CITYSCAPES = [
-    ("road", 7, 0, (128, 64, 128)),
-    ("sidewalk", 8, 1, (244, 35, 232)),
-    ("building", 11, 2, (70, 70, 70)),
-    ("wall", 12, 3, (102, 102, 156)),
-    ("fence", 13, 4, (190, 153, 153)),
-    ("pole", 17, 5, (153, 153, 153)),
-    ("traffic light", 19, 6, (250, 170, 30)),
-    ("traffic sign", 20, 7, (220, 220, 0)),
-    ("vegetation", 21, 8, (107, 142, 35)),
-    ("terrain", 22, 9, (152, 251, 152)),
-    ("sky", 23, 10, (70, 130, 180)),
-    ("person", 24, 11, (220, 20, 60)),
-    ("rider", 25, 12, (255, 0, 0)),
-    ("car", 26, 13, (0, 0, 142)),
-    ("truck", 27, 14, (0, 0, 70)),
-    ("bus", 28, 15, (0, 60, 100)),
-    ("train", 31, 16, (0, 80, 100)),
-    ("motorcycle", 32, 17, (0, 0, 230)),
-    ("bicycle", 33, 18, (119, 11, 32)),
+    *(("road", 7, (128, 64, 128)), ("sidewalk", 8, (244, 35, 232)), ("building", 11, (70, 70, 70))),
+    *(("wall", 12, (102, 102, 156)), ("fence", 13, (190, 153, 153)), ("pole", 17, (153, 153, 153))),
+    *(("traffic light", 19, (250, 170, 30)), ("traffic sign", 20, (220, 220, 0)), ("vegetation", 21, (107, 142, 35))),
+    *(("terrain", 22, (152, 251, 152)), ("sky", 23, (70, 130, 180)), ("person", 24, (220, 20, 60))),
+    *(("rider", 25, (255, 0, 0)), ("car", 26, (0, 0, 142)), ("truck", 27, (0, 0, 70)), ("bus", 28, (0, 60, 100))),
+    *(("train", 31, (0, 80, 100)), ("motorcycle", 32, (0, 0, 230)), ("bicycle", 33, (119, 11, 32))),
 ]
 
 
 def test_cityscapes_has_the_official_ids_names_and_colours() -> None:
-    found = label_map("cityscapes")
-    assert found.classes == tuple(name for name, *_ in CITYSCAPES)
-    assert found.palette == tuple(colour for *_, colour in CITYSCAPES)
-    evaluated = {raw: train for raw, train in found.raw_to_train.items() if train != IGNORE}
-    assert evaluated == {raw: train for _, raw, train, _ in CITYSCAPES}
-    ignored = {raw for raw, train in found.raw_to_train.items() if train == IGNORE}
-    assert ignored >= {0, 1, 2, 3, 4, 5, 6, 9, 10, 14, 15, 16, 18, 29, 30}
-    train_ids = label_map("cityscapes-train-ids")
-    assert (train_ids.classes, train_ids.palette) == (found.classes, found.palette)
+    labels, train_ids = label_map("cityscapes"), label_map("cityscapes-train-ids")
+    assert labels.classes == train_ids.classes == tuple(name for name, *_ in CITYSCAPES)
+    assert labels.palette == train_ids.palette == tuple(colour for *_, colour in CITYSCAPES)
+    evaluated = {raw: train for raw, train in labels.raw_to_train.items() if train != IGNORE}
+    assert evaluated == {raw: train for train, (_, raw, _) in enumerate(CITYSCAPES)}
+    assert labels.raw_to_train.keys() >= {*range(34)}
     assert train_ids.raw_to_train == {**{i: i for i in range(19)}, 255: IGNORE}
 
 
 def test_idd_has_its_published_ids_names_and_colours() -> None:
     # AutoNUE/public-code, helpers/anue_labels.py: level3Id of a name that it shares with nobody, and its colour.
-    rows = {
-        **{0: ("road", (128, 64, 128)), 2: ("sidewalk", (244, 35, 232)), 8: ("autorickshaw", (255, 204, 54))},
-        **{11: ("bus", (0, 60, 100)), 18: ("traffic sign", (220, 220, 0)), 24: ("vegetation", (107, 142, 35))},
-    }
     idd = label_map("idd")
-    for raw, (name, colour) in rows.items():
+    for raw, *name_and_colour in (
+        *((0, "road", (128, 64, 128)), (2, "sidewalk", (244, 35, 232)), (8, "autorickshaw", (255, 204, 54))),
+        *((11, "bus", (0, 60, 100)), (18, "traffic sign", (220, 220, 0)), (24, "vegetation", (107, 142, 35))),
+    ):
         train = idd.raw_to_train[raw]
-        assert (idd.classes[train], idd.palette[train]) == (name, colour)
+        assert [idd.classes[train], idd.palette[train]] == name_and_colour
     assert [raw for raw, train in idd.raw_to_train.items() if train == IGNORE] == [max(idd.raw_to_train)]
     assert len(set(idd.classes)) == idd.num_classes
 
 
-def test_the_built_in_maps_number_their_classes_without_a_gap() -> None:
-    names = [("cityscapes", 19), ("camvid", 11), ("toy", 9), ("idd", 26), ("mapillary", 65), ("mapillary-v2", 123)]
-    for name, classes in [*names, ("cityscapes-train-ids", 19), ("muad", 21), ("streethazards", 14)]:
-        found = label_map(name)
-        assert found.num_classes == len(found.palette) == classes
-        assert set(found.raw_to_train.values()) - {IGNORE} == set(range(classes))
-
-
-def test_encoding_maps_every_known_value_and_refuses_the_others() -> None:
-    found = label_map("cityscapes")
-    raw = np.array([[7, 26, 0], [33, 23, 6]], np.uint8)
-    encoded = found.encode(raw)
+@pytest.mark.parametrize("kind", [np.uint8, np.uint16, np.int32, np.int64])
+def test_encoding_maps_every_known_value(kind: type) -> None:
+    encoded = label_map("cityscapes").encode(np.array([[7, 26, 0], [33, 23, 6]], kind))
     assert encoded.dtype == np.uint8
     assert encoded.tolist() == [[0, 13, 255], [18, 10, 255]]
-    assert found.encode(raw.astype(np.int64)).tolist() == encoded.tolist()
+    assert BINARY.encode(np.array([[0, 1, 255]], kind)).tolist() == [[0, 1, 255]]
+    encoded = ROAD_ANOMALY.encode(np.array([[0, 2, 2]], kind))
+    assert (encoded.tolist(), encoded.dtype) == ([[0, 1, 1]], np.uint8)
+
+
+def test_unknown_values_are_refused_and_do_not_wrap_to_a_class() -> None:
+    cityscapes = label_map("cityscapes")
     with pytest.raises(InputError, match=r"a.png holds the values \[77, 200\], but only 0-33"):
-        found.encode(np.array([[7, 200, 77]], np.uint8), "a.png")
-
-
-@pytest.mark.parametrize("value", [-1, -200, 256, 263, 70000])
-def test_values_outside_a_byte_do_not_wrap_to_a_class(value: int) -> None:
-    with pytest.raises(InputError, match=rf"values \[{value}\]"):
-        label_map("cityscapes").encode(np.array([[7, value]], np.int32))
+        cityscapes.encode(np.array([[7, 200, 77]], np.uint8), "a.png")
+    with pytest.raises(InputError, match=r"mask.png holds the values \[2, 7\].*0 = normal, 1 = anomaly, 255 = ignored"):
+        BINARY.encode(np.array([[0, 2, 7]]), "mask.png")
+    for value in (-1, -200, 256, 263, 70000):
+        with pytest.raises(InputError, match=rf"values \[{value}\]"):
+            cityscapes.encode(np.array([[7, value]], np.int32))
 
 
 def write(path: Path, *rows: str, header: str = ",".join(COLUMNS)) -> Path:
@@ -94,13 +74,13 @@ def write(path: Path, *rows: str, header: str = ",".join(COLUMNS)) -> Path:
 
 def test_a_map_of_ones_own_may_merge_raw_ids(tmp_path: Path) -> None:
     rows = ("3,road,0,1,2,3", "4,lane,0,9,9,9", "5,rest,1,4,5,6", "6,more,2,0,0,0", "0,void,255,0,0,0")
-    found = label_map(str(write(tmp_path / "own.csv", *rows)))
-    assert found.name == "own"
-    assert found.classes == ("road", "rest", "more")  # the first row of a train id names and colours it
-    assert found.palette == ((1, 2, 3), (4, 5, 6), (0, 0, 0))
-    assert found.encode(np.array([[3, 4, 5, 0]], np.uint8)).tolist() == [[0, 0, 1, 255]]
-    assert found.raw_ids(["road", "more"]) == {3, 4, 6}
-    assert found.without(["road"]).raw_to_train == {3: IGNORE, 4: IGNORE, 5: 0, 6: 1, 0: IGNORE}
+    labels = label_map(str(write(tmp_path / "own.csv", *rows)))
+    assert labels.name == "own"
+    assert labels.classes == ("road", "rest", "more")  # the first row of a train id names and colours it
+    assert labels.palette == ((1, 2, 3), (4, 5, 6), (0, 0, 0))
+    assert labels.encode(np.array([[3, 4, 5, 0]], np.uint8)).tolist() == [[0, 0, 1, 255]]
+    assert labels.raw_ids(["road", "more"]) == {3, 4, 6}
+    assert labels.without(["road"]).raw_to_train == {3: IGNORE, 4: IGNORE, 5: 0, 6: 1, 0: IGNORE}
 
 
 @pytest.mark.parametrize(
@@ -125,35 +105,18 @@ def test_wrong_columns_and_files_are_refused(tmp_path: Path) -> None:
             label_map(name)
 
 
-def test_classes_can_be_taken_out() -> None:
+def test_classes_can_be_taken_out_and_become_the_anomaly() -> None:
     whole = label_map("camvid")
-    found = whole.without(["building", "bicyclist"])
-    assert found.classes == tuple(name for name in whole.classes if name not in ("building", "bicyclist"))
-    assert found.palette == (*whole.palette[:1], *whole.palette[2:10])
-    assert found.encode(np.array([[0, 1, 2, 9, 10, 11]], np.uint8)).tolist() == [[0, 255, 1, 8, 255, 255]]
+    rest = whole.without(["building", "bicyclist"])
+    assert rest.classes == tuple(name for name in whole.classes if name not in ("building", "bicyclist"))
+    assert rest.palette == (*whole.palette[:1], *whole.palette[2:10])
+    assert rest.encode(np.array([[0, 1, 2, 9, 10, 11]], np.uint8)).tolist() == [[0, 255, 1, 8, 255, 255]]
     assert whole.without([]) == whole
-    assert found.name == "camvid without building, bicyclist"
+    assert rest.name == "camvid without building, bicyclist"
     for names in (["bike"], whole.classes[1:]):
         with pytest.raises(InputError, match=r"'bike'.*one of sky, building|fewer than two"):
             whole.without(names)
-
-
-@pytest.mark.parametrize("kind", [np.uint8, np.uint16, np.int32])
-def test_raw_values_of_a_mask_become_0_1_and_255_and_others_are_refused_by_name(kind: type) -> None:
-    assert BINARY.encode(np.array([[0, 1, 255]], kind)).tolist() == [[0, 1, 255]]
-    encoded = ROAD_ANOMALY.encode(np.array([[0, 2, 2]], kind))
-    assert (encoded.tolist(), encoded.dtype) == ([[0, 1, 1]], np.uint8)
-    with pytest.raises(InputError, match=r"mask.png holds the values \[2, 7\].*0 = normal, 1 = anomaly, 255 = ignored"):
-        BINARY.encode(np.array([[0, 2, 7]], kind), "mask.png")
-
-
-def test_classes_become_the_anomaly() -> None:
-    encoding = classes_as_anomalies(label_map("cityscapes"), ["rider", "bicycle"])
+    encoding = dataset_entry("cityscapes", anomaly_classes=["rider", "bicycle"]).anomaly_encoding
+    assert encoding is not None
     raw = np.array([[7, 25, 33, 0, 29, 255, 24]], np.uint8)
     assert encoding.encode(raw).tolist() == [[0, 1, 1, 255, 255, 255, 0]]
-
-
-@pytest.mark.parametrize("sets", [({0, 1}, {1}, set()), ({0}, {300}, set())])
-def test_a_value_has_one_meaning(sets: tuple[set[int], ...]) -> None:
-    with pytest.raises(InputError, match="own"):
-        AnomalyEncoding("own", *map(frozenset, sets))

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import cv2
-import numpy as np
 import pytest
 
 from segunc.core.errors import InputError
 from segunc.data.datasets import DATASETS
-from segunc.data.layout import find_labels, image_files, list_images, match_labels, possible_labels
+from segunc.data.entry import find_labels, list_images, match_labels
 
 
 def touch(root: Path, *names: str) -> Path:
@@ -21,10 +19,10 @@ def touch(root: Path, *names: str) -> Path:
 
 
 def pairs(folder: Path, frames: list[str], ending: str = "") -> dict[str, str]:
-    found = match_labels(folder, [p for p in list_images(folder) if p.stem.endswith(ending)], frames)
+    labels = match_labels(folder, [p for p in list_images(folder) if p.stem.endswith(ending)], frames)
     if not ending:
-        assert found == find_labels(folder, frames)
-    return {frame: path.relative_to(folder).as_posix() for frame, path in found.items()}
+        assert labels == find_labels(folder, frames)
+    return {frame: path.relative_to(folder).as_posix() for frame, path in labels.items()}
 
 
 @pytest.mark.parametrize(
@@ -33,7 +31,6 @@ def pairs(folder: Path, frames: list[str], ending: str = "") -> dict[str, str]:
         ("a", "a.png"),
         ("x/a", "x/a.png"),
         ("ulm/ulm_1_leftImg8bit", "ulm/ulm_1_gtFine_labelIds.png"),
-        ("ulm/ulm_1_leftImg8bit", "ulm/ulm_1_leftImg8bit.png"),
         ("ulm/ulm_1_leftImg8bit", "ulm_1_anomaly.png"),
         ("0007", "0007_labels_semantic.png"),
         ("0007_image", "0007_mask.png"),
@@ -87,42 +84,26 @@ def test_composed_and_decomposed_names_are_one(tmp_path: Path) -> None:
         find_labels(touch(tmp_path, f"{composed}_mask.png"), [decomposed])
 
 
-def test_hidden_files_are_no_images(tmp_path: Path) -> None:
-    touch(tmp_path, "a.png", "._a.png", ".thumbnails/b.png", "c/._d.png")
-    assert list_images(tmp_path) == [tmp_path / "a.png"]
-
-
-def test_images_are_listed_in_the_order_of_their_paths(tmp_path: Path) -> None:
-    touch(tmp_path, "b.PNG", "a/z.jpg", "a.jpeg", "notes.txt", "c.tiff")
-    found = [p.relative_to(tmp_path).as_posix() for p in list_images(tmp_path)]
-    assert found == ["a.jpeg", "a/z.jpg", "b.PNG", "c.tiff"]
+def test_images_are_listed_in_the_order_of_their_paths_without_hidden_ones(tmp_path: Path) -> None:
+    touch(tmp_path, "b.PNG", "a/z.jpg", "a.jpeg", "notes.txt", "c.tiff", "._a.png", ".thumbnails/b.png", "c/._d.png")
+    listed = [p.relative_to(tmp_path).as_posix() for p in list_images(tmp_path)]
+    assert listed == ["a.jpeg", "a/z.jpg", "b.PNG", "c.tiff"]
     (tmp_path / "empty").mkdir()
     for name, message in (("empty", "holds no image"), ("none", "does not exist")):
         with pytest.raises(InputError, match=message):
             list_images(tmp_path / name)
 
 
-def test_a_rule_of_ones_own_pairs_labels(tmp_path: Path) -> None:
-    touch(tmp_path, "a.labels/mask.png", "b.labels/mask.png")
-    found = match_labels(tmp_path, image_files(tmp_path), ["a", "b"], lambda name: name.removesuffix(".labels/mask"))
-    assert found == {name: tmp_path / f"{name}.labels" / "mask.png" for name in ("a", "b")}
-    assert image_files(tmp_path / "none") == []
-
-
-def test_a_picture_is_no_label_where_there_is_one_and_else_what_a_reader_must_name(tmp_path: Path) -> None:
-    """Photographs may lie beside their labels; of a frame that has no other file, a label may have been damaged."""
-    for name, channels in (("a.jpg", 3), ("a.png", 1), ("b.png", 3), ("c.webp", 3), ("c_mask.png", 1)):
-        assert cv2.imwrite(str(tmp_path / name), np.zeros((8, 8, channels), np.uint8))
-    assert [path.name for path in possible_labels(tmp_path)] == ["a.png", "c_mask.png"]
-    found = {name: path.name for name, path in find_labels(tmp_path, ["a", "b", "c"]).items()}
-    assert found == {"a": "a.png", "b": "b.png", "c": "c_mask.png"}
-    own = find_labels(tmp_path, ["a", "b"], is_frame=lambda path: path.name in ("a.png", "b.png"))
-    assert {name: path.name for name, path in own.items()} == {"a": "a.jpg"}
+def test_photographs_and_frames_are_no_labels(tmp_path: Path) -> None:
+    touch(tmp_path, "a.jpg", "a.png", "b.png", "c.webp", "c_mask.png")
+    assert {name: path.name for name, path in find_labels(tmp_path, ["a", "b", "c"]).items()} == {
+        **{"a": "a.png", "b": "b.png", "c": "c_mask.png"}
+    }
+    assert find_labels(tmp_path, ["a", "b"], is_frame=lambda path: path.name == "b.png") == {"a": tmp_path / "a.png"}
 
 
 def test_a_data_sets_own_names_go_before_the_usual_ones(tmp_path: Path) -> None:
     touch(tmp_path, "a.labels/labels_semantic.png", "b.labels/labels_semantic.png", "a.png")
-    road_anomaly = DATASETS["road-anomaly"].layouts
-    found = find_labels(tmp_path, ["a", "b"], road_anomaly)
-    assert found == {name: tmp_path / f"{name}.labels" / "labels_semantic.png" for name in ("a", "b")}
+    labels = find_labels(tmp_path, ["a", "b"], DATASETS["road-anomaly"].layouts)
+    assert labels == {name: tmp_path / f"{name}.labels" / "labels_semantic.png" for name in ("a", "b")}
     assert find_labels(tmp_path, ["a", "b"]) == {"a": tmp_path / "a.png"}

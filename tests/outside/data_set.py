@@ -1,8 +1,7 @@
 """A data set of somebody else's: frames and class labels side by side in one folder."""
 
 from segunc.data.datasets import DATASETS
-from segunc.data.entry import DatasetEntry
-from segunc.data.layout import Layout, same_folders
+from segunc.data.entry import DatasetEntry, Layout, same_folders
 
 DATASETS.register(
     "side-by-side",

@@ -13,27 +13,13 @@ def margin(probabilities: Tensor) -> Tensor:
 
 
 MARGIN = Score(
-    name="margin",
-    meaning="how near the second class is to the first",
-    source="Scheffer et al. 2001",
-    unit="1 - (largest - second mean probability)",
-    lower=0,
-    upper=1,
-    stored="unit16",
-    needs=("probabilities",),
-    formula=margin,
+    *("margin", "how near the second class is to the first", "Scheffer et al. 2001", "1 - (largest - second)"),
+    *(0, 1, "unit16", ("probabilities",), margin),
     colours=(0, 0.8),
     threshold=0.7,
     resized="evidence",
 )
 SPREAD = Score(
-    name="logit-spread",
-    meaning="how near the logits of the base network are to each other",
-    source="made up",
-    unit="negative standard deviation of the logits",
-    lower=None,
-    upper=0,
-    stored="float16",
-    needs=("base logits",),
-    formula=lambda logits: -logits.std(1),
+    *("logit-spread", "how near the logits of the base network are to each other", "made up", "negative deviation"),
+    *(None, 0, "float16", ("base logits",), lambda logits: -logits.std(1)),
 )

@@ -16,9 +16,9 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
 from segunc.core.errors import InputError
+from segunc.data.entry import find_labels, frame_stem, list_images
 from segunc.data.images import read_image, read_label_image
 from segunc.data.labels import label_map
-from segunc.data.layout import find_labels, frame_stem, list_images
 from segunc.toyroads import Scene, ToyConfig, generate_toy, render_scene
 from segunc.toyroads.anomalies import KINDS, sample_anomaly
 from segunc.toyroads.camera import Camera

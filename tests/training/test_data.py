@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 
 from segunc.data.corruptions import CORRUPTIONS, Corruption
-from segunc.data.module import SegmentationDataModule
-from segunc.data.samples import SegmentationDataset
-from segunc.training.data import Minibatches, load_batches
-from segunc.training.selection import CorruptedFrames
+from segunc.data.module import SegmentationDataModule, SegmentationDataset
+from segunc.training.data import load_batches, minibatches
+from segunc.training.finetune_run import FinetuneRun
 
 
 def frames(root: Path, *, augment: bool) -> SegmentationDataset:
@@ -20,34 +22,33 @@ def frames(root: Path, *, augment: bool) -> SegmentationDataset:
 
 def test_each_pass_shows_every_frame_once_in_its_own_order(toy_set: Path) -> None:
     data, chosen = frames(toy_set, augment=False), [0, 1, 2, 4, 5, 7]
-    batches, again, other = (Minibatches(data, chosen, 2, seed=seed) for seed in (1, 1, 2))
-    passes = [[frame for step in range(3 * i, 3 * i + 3) for frame in batches.frames_of(step)] for i in range(4)]
+
+    def shown(seed: int) -> list[int]:
+        images = [image for batch, _ in minibatches(data, chosen, 2, seed, 12) for image in batch]
+        return [next(i for i in chosen if torch.equal(data[i]["image"], image)) for image in images]
+
+    order = shown(1)
+    passes = [order[first : first + 6] for first in range(0, 24, 6)]
     assert all(sorted(one) == chosen for one in passes)
-    assert len({tuple(one) for one in passes}) > 1
-    assert [again.frames_of(s) for s in (7, 2)] == [batches.frames_of(s) for s in (7, 2)]
-    assert [other.frames_of(s) for s in range(12)] != [batches.frames_of(s) for s in range(12)]
+    assert all(one != other for one, other in pairwise(passes))
+    assert shown(1) == order != shown(2)
 
 
 @pytest.mark.parametrize("augment", [False, True])
-def test_starting_in_the_middle_gives_the_same_batches(toy_set: Path, augment: bool) -> None:
-    def make() -> Minibatches:
-        return Minibatches(frames(toy_set, augment=augment), range(8), 3, seed=0)
+def test_the_seed_decides_every_batch_and_the_global_generator_is_left_alone(toy_set: Path, augment: bool) -> None:
+    def make(steps: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        return list(minibatches(frames(toy_set, augment=augment), range(8), 3, 0, steps))
 
-    whole = list(make().between(0, 5))
+    whole = make(5)
     torch.manual_seed(123)
     state = torch.get_rng_state()
-    late = list(make().between(3, 5))
-    assert torch.equal(torch.get_rng_state(), state), "the global generator is left alone"
-    for (image, label), (late_image, late_label) in zip(whole[3:], late, strict=True):
-        assert torch.equal(image, late_image)
-        assert torch.equal(label, late_label)
+    for (image, label), (same_image, same_label) in zip(whole, make(3), strict=False):
+        assert torch.equal(image, same_image)
+        assert torch.equal(label, same_label)
+    assert torch.equal(torch.get_rng_state(), state)
     assert whole[0][0].shape == ((3, 3, 32, 32) if augment else (3, 3, 64, 128))
-
-
-def test_augmentation_differs_from_step_to_step(toy_set: Path) -> None:
-    one_frame = Minibatches(frames(toy_set, augment=True), [3], 1, seed=0)
-    (first, _), (second, _) = one_frame.between(0, 2)
-    assert not torch.equal(first, second)
+    (first, _), (second, _) = minibatches(frames(toy_set, augment=augment), [3], 1, 0, 2)
+    assert torch.equal(first, second) is not augment
 
 
 def test_frames_in_memory_are_those_of_the_set(toy_set: Path) -> None:
@@ -58,18 +59,12 @@ def test_frames_in_memory_are_those_of_the_set(toy_set: Path) -> None:
     assert torch.equal(held[0][1][1], data[3]["label"])
 
 
-def test_every_frame_under_every_corruption(toy_set: Path) -> None:
-    clean = SegmentationDataModule("toy", str(toy_set)).dataset("val")
-    corrupted = CorruptedFrames(clean, 2)
-    assert len(corrupted) == len(CORRUPTIONS) * len(clean)
-    for index in range(len(CORRUPTIONS), 2 * len(CORRUPTIONS)):  # the second frame
-        item = corrupted[index]
-        image, label = clean.read(1)
-        name = clean.samples[1].name
-        kind = list(CORRUPTIONS)[index % len(CORRUPTIONS)]
-        expected = clean.transform(Corruption(kind, 2)(image, name), label)
-        assert item["name"] == name
-        assert torch.equal(item["image"], expected["image"])
-        assert torch.equal(item["label"], clean[1]["label"])
-        # The radius of a blur is that of a large frame: this one has 64 rows.
-        assert torch.equal(item["image"], clean[1]["image"]) == (kind == "blur")
+def test_a_selection_under_corruptions_sees_every_frame_under_every_kind(toy_set: Path) -> None:
+    data = SegmentationDataModule("toy", str(toy_set))
+    run: Any = SimpleNamespace(config=SimpleNamespace(data={}), data=data)
+    items, clean = list(FinetuneRun._validation_items(run, 0, 2)()), data.dataset("val")
+    assert len(items) == len(CORRUPTIONS) * len(clean)
+    image, label = clean.read(1)
+    for index, kind in enumerate(CORRUPTIONS, len(CORRUPTIONS)):
+        shown = Corruption(kind, 2)(image, clean.samples[1].name)
+        assert torch.equal(items[index]["image"], clean.transform(shown, label)["image"])

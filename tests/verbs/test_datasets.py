@@ -21,8 +21,7 @@ from segunc.maps.encoding import encode_unit
 from segunc.networks import NetworkDescription, build_network, save_network
 from segunc.sampling.sampler import sample_frames
 from tests.conftest import Job
-from tests.data.miniatures import write_frame
-from tests.data.published import draw_miniature
+from tests.data.miniatures import draw_miniature, write_frame
 from tests.data.test_datasets import COUNTS, EVERY_FORM
 from tests.gallery.scenes import SIZE, write_maps, write_scene
 
