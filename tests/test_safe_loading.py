@@ -22,7 +22,7 @@ from segunc.core.errors import InputError
 from segunc.core.files import read_array, read_arrays
 from segunc.data.images import load_image, read_label_image
 from segunc.evaluation.resampling import load_replicates
-from segunc.maps.score_files import read_score_file
+from segunc.maps.encoding import read_score_file
 from segunc.networks.weights import read_state, read_tensors
 from segunc.training.config import TrainConfig, parse_config
 from tests.conftest import Job

@@ -21,9 +21,9 @@ from segunc.data.images import Image
 from segunc.frames.source import Frame, FrameSource, Selection, parse_time
 from segunc.frames.sources import ImageSource, Input, open_source, plan_inputs
 from segunc.maps.folder import OVERLAY
-from segunc.maps.manifest import build_manifest, read_manifest, read_run
+from segunc.maps.manifest import build_manifest, read_manifest
 from segunc.maps.pipeline import DrawOverlay, Summary, run_pipeline
-from segunc.maps.shards import Shard, all_shards, iterate_records, parse_shard
+from segunc.maps.shards import FrameRecords, Shard, all_shards, parse_shard
 from segunc.maps.statistics import Region
 from segunc.maps.store import Maps, MapsWriter
 from segunc.options import PredictOptions, several, takes
@@ -181,8 +181,8 @@ def open_job(options: PredictOptions) -> Iterator[Job]:
     (shown,) = check_scores([options.overlay_score or first_shown(scores)])
     thresholds = _component_thresholds(options.component_threshold, scores)
     # One number of threads serves all inputs: that of the first that was begun.
-    begun = () if options.overwrite else (read_run(target.out) for target in inputs)
-    recorded_threads = next((run.get("threads") for run in begun if run is not None), None)
+    begun = () if options.overwrite else map(read_manifest, (target.out for target in inputs))
+    recorded_threads = next((manifest["run"].get("threads") for manifest in begun if manifest is not None), None)
     sources = tuple(
         open_source(target.spec, out=target.out, selection=selection, all_images=options.all_images)
         for target in inputs
@@ -257,8 +257,8 @@ def _result(job: Job, place: int, execution: Execution, summary: Summary) -> Inp
 
 def execution_of(job: Job, place: int) -> Execution:
     """Choose how an input's maps are computed: as asked for, else as its maps folder was begun, else as suits this machine."""
-    recorded = None if job.options.overwrite else read_run(job.inputs[place].out)
-    return choose_execution(job.options, job.tiling, job.sampler, job.sources[place], recorded)
+    recorded = None if job.options.overwrite else read_manifest(job.inputs[place].out)
+    return choose_execution(job.options, job.tiling, job.sampler, job.sources[place], recorded and recorded["run"])
 
 
 def predict_shard(job: Job, place: int, shard: Shard, execution: Execution) -> Summary:
@@ -368,7 +368,7 @@ def overlay_video(job: Job, place: int) -> Path | None:
     manifest = read_manifest(out) or {}
     if not job.overlay or source.kind != "video" or manifest.get("status") != "finished":
         return None
-    records = iterate_records(out, all_shards(manifest))
+    records = FrameRecords(out, all_shards(manifest)).values()
     shown = [(inside(out, record["files"][OVERLAY]), record.get("time")) for record in records]
     rate = (source.fps or USUAL_FRAME_RATE) / source.selection.every
     return write_video([path for path, _ in shown], out / f"{OVERLAY}.webm", rate, [time for _, time in shown])

@@ -18,8 +18,8 @@ from segunc.data.images import read_image
 from segunc.data.labels import read_label_map
 from segunc.evaluation.results import load_results
 from segunc.frames.source import sampled_hash
+from segunc.maps.encoding import read_score_file
 from segunc.maps.manifest import read_manifest
-from segunc.maps.score_files import read_score_file
 from segunc.networks.weights import read_checkpoint, read_tensors
 from segunc.options import class_pairs
 from segunc.training.config import TrainConfig, parse_config
@@ -38,13 +38,11 @@ ALLOWED = {
     "data/images.py PilImage.open": FROM_BYTES,
     "evaluation/models.py np.load": OWN,
     "exchange/export.py h5py.File": FROM_BYTES,
-    "frames/video.py av.open": "sampled_hash has opened the file before, by open_file",
+    "frames/video.py av.open": "sampled_hash has opened the file before, by open_file; or writes",
     "gallery/page.py asset.read_bytes": OWN,
     "gallery/page.py (assets / 'index.html').read_text": OWN,
-    "frames/video_writing.py av.open": "writes",
-    "maps/score_files.py h5py.File": FROM_BYTES,
+    "maps/encoding.py h5py.File": FROM_BYTES,
     "maps/shards.py self.path.open": "appends",
-    "maps/store.py self._log.open": "appends",
     "networks/weights.py load_file": CHECKED,
     "networks/weights.py torch.load": FROM_BYTES,
     "sampling/tail_native.py Path('/proc/cpuinfo').read_text": "the kernel's",

@@ -8,10 +8,10 @@ from pathlib import Path
 import av
 import numpy as np
 import pytest
+from segunc.frames.video_writing import find_encoder
 
 from segunc.core.errors import InputError, PartialFailure
 from segunc.frames import video_writing
-from segunc.frames.video_writing import find_encoder
 from segunc.gallery import video as video_module
 from segunc.gallery.video import frame_rate, video_suffix, write_video
 from segunc.maps.encoding import encode_jpeg

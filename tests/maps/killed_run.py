@@ -1,6 +1,6 @@
 """A small run that kills itself with SIGKILL; started by test_resume.py as its own process.
 
-Usage: killed_run.py INPUT OUT GROUP MOMENT COUNT, where MOMENT says what is about to happen for the COUNT-th time:
+Usage: killed_run.py INPUT OUT GROUP MOMENT COUNT RUN, where RUN is JSON of settings and MOMENT says what is about to happen for the COUNT-th time:
 ``rename`` (a file's bytes are written, not yet in place), ``line`` (half a line of frames.jsonl is written)
 or ``compute`` (a group is about to be computed).
 """
@@ -8,6 +8,7 @@ or ``compute`` (a group is about to be computed).
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import signal
 import sys
@@ -28,14 +29,14 @@ def die() -> None:
 
 
 def main() -> None:
-    given, out, group, moment, count = sys.argv[1:]
+    given, out, group, moment, count, run = sys.argv[1:]
     moments = itertools.count(1)
 
     def due() -> bool:
         return next(moments) == int(count)
 
     source = open_source(given)
-    writer = MapsWriter(Path(out), manifest(group=int(group)))
+    writer = MapsWriter(Path(out), manifest(group=int(group), **json.loads(run)))
     writer.begin(source)
 
     def compute(frames: list[Any]) -> Any:

@@ -13,14 +13,11 @@ import numpy as np
 import pytest
 
 from segunc.core.errors import InputError
-from segunc.frames.sources import open_source
-from segunc.maps import manifest as manifests
 from segunc.maps.encoding import decode_compact, decode_unit, encode_compact, encode_unit
-from segunc.maps.pipeline import run_pipeline
 from segunc.maps.reader import MapsReader
 from segunc.maps.statistics import Region
 from segunc.maps.store import MapsWriter
-from tests.maps.fakes import edit_log, folder_bytes, manifest, process, write_pictures
+from tests.maps.fakes import edit_log, edit_manifest, folder_bytes, manifest, predict, write_pictures
 
 Usage = namedtuple("Usage", "total used free")
 HEIGHT, WIDTH = 47, 64  # odd and even
@@ -78,7 +75,7 @@ def test_files_are_small_and_every_reader_gets_the_frames_size(tmp_path: Path) -
     assert lines[0]["component"] == lines[1]["component"]
 
 
-def test_the_manifest_names_the_codes_and_others_refuse_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_manifest_names_the_codes_and_others_refuse_them(tmp_path: Path) -> None:
     out = tmp_path / "maps"
     described = written(out, compact=True).manifest["maps"]  # type: ignore[index]
     assert (described["entropy"]["dtype"], described["entropy"]["value"]) == ("uint8", "(code / 255)^2")
@@ -89,10 +86,8 @@ def test_the_manifest_names_the_codes_and_others_refuse_them(tmp_path: Path, mon
     written(tmp_path / "full")
     with pytest.raises(InputError, match="written with compact = None \\(now True\\)"):
         MapsWriter(tmp_path / "full", manifest(compact=True))
-    monkeypatch.setattr(manifests, "VALUES", (manifests.UNIT_VALUE,))  # as before there were compact maps
-    with pytest.raises(
-        InputError, match=r"the values of 'entropy' are \(code / 255\)\^2, which this segunc does not know"
-    ):
+    edit_manifest(out, lambda content: content["maps"]["entropy"].update(value="code / 7"))
+    with pytest.raises(InputError, match="the values of 'entropy' are code / 7, which this segunc does not know"):
         MapsReader(out)
 
 
@@ -119,52 +114,35 @@ def test_nothing_is_outside_of_the_region(tmp_path: Path) -> None:
         assert values[:29].any(axis=1).all()
 
 
-def predicted(tmp_path: Path, out: str, said: list[str], **run: Any) -> None:
-    writer = MapsWriter(tmp_path / out, manifest(**run))
-    run_pipeline(open_source(tmp_path / "in"), process, writer, on_note=said.append)
-
-
-def test_a_killed_compact_run_goes_on_to_the_same_bytes(tmp_path: Path) -> None:
-    write_pictures(tmp_path / "in", 4)
-    predicted(tmp_path, "whole", [], compact=True)
-    shutil.copytree(tmp_path / "whole", tmp_path / "killed")
-    log = tmp_path / "killed/frames.jsonl"
-    log.write_text("".join(log.read_text().splitlines(keepends=True)[:2]))
-    predicted(tmp_path, "killed", [], compact=True)
-    assert folder_bytes(tmp_path / "killed") == folder_bytes(tmp_path / "whole")
-
-
 def test_the_first_frame_tells_what_all_take(tmp_path: Path) -> None:
     write_pictures(tmp_path / "in", 4)
     said: list[str] = []
-    predicted(tmp_path, "out", said)
+    predict(tmp_path / "in", tmp_path / "out", on_note=said.append)
     first = json.loads((tmp_path / "out/frames.jsonl").read_text().splitlines()[0])
     took = sum((tmp_path / "out" / file).stat().st_size for file in first["files"].values())
     (line,) = said
     assert line.startswith(f"maps take {took / 1000:.3g} kB a frame, {4 * took / 1000:.3g} kB for all 4 frames; ")
     assert line.endswith(" are free")
-    predicted(tmp_path, "out", said)
+    predict(tmp_path / "in", tmp_path / "out", on_note=said.append)
     assert len(said) == 1  # nothing was written
 
 
 def test_a_run_that_does_not_fit_ends_after_its_first_frame(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_pictures(tmp_path / "in", 8)
-    predicted(tmp_path, "whole", [])
-    took = [
-        sum((tmp_path / "whole" / file).stat().st_size for file in json.loads(line)["files"].values())
-        for line in (tmp_path / "whole/frames.jsonl").read_text().splitlines()
-    ]
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(0, 0, 7 * took[0] - 1))
-    said: list[str] = []
-    expected = r"of 7 more frames take .* a frame\), and .* are free for .*Hint: .*`compact` or fewer `maps`"
+    out, said = tmp_path / "out", list[str]()
+    predict(tmp_path / "in", tmp_path / "whole")
+    first = json.loads((tmp_path / "whole/frames.jsonl").read_text().splitlines()[0])
+    took = sum((tmp_path / "whole" / file).stat().st_size for file in first["files"].values())
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(0, 0, 7 * took - 1))
+    expected = r"of 7 more frames take .* a frame\), and .* are free for .*Hint: .*`compact` or fewer `scores`"
     with pytest.raises(InputError, match=expected):
-        predicted(tmp_path, "out", said)
+        predict(tmp_path / "in", out, on_note=said.append)
     assert said == []
-    status = json.loads((tmp_path / "out/manifest.json").read_text())
-    done = len((tmp_path / "out/frames.jsonl").read_text().splitlines())
+    status = json.loads((out / "manifest.json").read_text())
+    done = len((out / "frames.jsonl").read_text().splitlines())
     assert (status["status"], status["finished"]) == ("interrupted", done)
-    assert done < 8
+    assert 1 <= done < 8
     # What is finished counts no more: the rest fits where the whole would not.
-    predicted(tmp_path, "out", said)
+    predict(tmp_path / "in", out, on_note=said.append)
     assert len(said) == 1
-    assert folder_bytes(tmp_path / "out") == folder_bytes(tmp_path / "whole")
+    assert folder_bytes(out) == folder_bytes(tmp_path / "whole")

@@ -18,18 +18,15 @@ from segunc.cli.main import main
 from segunc.core.errors import InputError
 from segunc.core.files import inside, safe_name
 from segunc.frames import sources
-from segunc.frames.sources import open_source
+from segunc.maps.encoding import read_score_file
 from segunc.maps.labelled import open_images
-from segunc.maps.pipeline import run_pipeline
 from segunc.maps.reader import MapsReader
-from segunc.maps.score_files import read_score_file
 from segunc.maps.store import MapsWriter
-from tests.maps.fakes import edit_log, edit_manifest, manifest, process, write_pictures
+from tests.maps.fakes import edit_log, edit_manifest, manifest, predict, write_pictures
 
 NAMES = ("", ".", "..", "../x", "/x", "a/../../x", "a//b", "a/", "a\\b", "C:x", "a\0b", "a\nb", "x" * 256)
 VERBS = {
     "overlay": ("overlay", "--maps", "MAPS", "--out", "OUT", "--images", "IN"),
-    "panel": ("overlay", "--panel", "--maps", "MAPS", "--out", "OUT"),
     "review": ("review", "--maps", "MAPS", "--out", "OUT"),
     "compare": ("review", "--maps", "HONEST", "--compare", "MAPS", "--out", "OUT"),
     "smiyc": ("export", "--to", "smiyc", "--method=M", "--dataset=D", "--score=entropy", "--maps", "MAPS", "--out=OUT"),
@@ -49,7 +46,7 @@ def home(tmp_path: Path) -> Path:
     cv2.imwrite(str(home / "secret.png"), np.full((24, 32), 77, np.uint8))
     write_pictures(home / "in", 2)
     for folder in ("maps", "honest"):
-        run_pipeline(open_source(home / "in"), process, MapsWriter(home / folder, manifest()))
+        predict(home / "in", home / folder)
     return home
 
 
@@ -73,7 +70,7 @@ def refused_everywhere(home: Path, capsys: pytest.CaptureFixture[str], said: str
         assert tree(home) == before, verb
         shutil.rmtree(out, ignore_errors=True)
     with pytest.raises(InputError, match=said):
-        run_pipeline(open_source(home / "in"), process, MapsWriter(home / "maps", manifest()))
+        predict(home / "in", home / "maps")
     assert tree(home) == before
     with contextlib.suppress(InputError):
         MapsWriter(home / "maps", manifest(), overwrite=True).close()
@@ -96,20 +93,14 @@ def test_an_unsafe_name_is_none(name: str) -> None:
 def test_a_name_that_is_none_is_refused(home: Path, capsys: pytest.CaptureFixture[str], place: str, name: Any) -> None:
     if name == "/x":
         name = str(home / "x")
+    said = "is named"
     if place == "score" and isinstance(name, str):
         edit_manifest(home / "maps", lambda content: content["maps"].update({name: {}}))
+        said = "half of a surrogate pair" if name == "\udcff" else "score '"  # the first is no text that JSON can hold
     elif place == "frame":
         edit_log(home / "maps", lambda record: record.update(name=name))
     else:
         edit_log(home / "maps", lambda record: record["files"].update(entropy=name))
-    broken = place == "score" and name == "\udcff"  # no text that JSON can hold
-    said = (
-        "half of a surrogate pair"
-        if broken
-        else "score '"
-        if place == "score" and isinstance(name, str)
-        else "is named"
-    )
     refused_everywhere(home, capsys, said)
 
 
@@ -166,8 +157,7 @@ def test_predict_writes_and_removes_nothing_behind_a_link(home: Path, link: str,
     path.hardlink_to(moved) if hard else path.symlink_to(moved)
     before = outside(tree(home))
     with contextlib.suppress(InputError):  # a link is replaced where that is safe, else refused
-        writer = MapsWriter(home / "maps", manifest(), overwrite=overwrite)
-        run_pipeline(open_source(home / "in"), process, writer)
+        predict(home / "in", home / "maps", overwrite=overwrite)
     assert outside(tree(home)) == before
 
 
@@ -241,7 +231,7 @@ def _virtual(file: Any) -> None:
 @pytest.mark.parametrize(
     ("write", "said"),
     [
-        (lambda f: f.__setitem__("value", h5py.ExternalLink("secret.h5", "value")), "holds 0 data sets"),
+        (lambda f: f.__setitem__("value", h5py.ExternalLink("secret.h5", "value")), "holds no data set"),
         (lambda f: f.create_dataset("value", (4, 4), "u1", external=[("secret.raw", 0, 16)]), "from other files"),
         (_virtual, "from other files"),
         (lambda f: f.create_dataset("value", data=np.ones((4, 4)), compression="lzf"), "by the HDF5 filter 32000"),

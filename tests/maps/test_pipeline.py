@@ -7,7 +7,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,21 +24,20 @@ from tests.maps.fakes import folder_bytes, manifest, process, write_pictures
 
 
 class EndlessSource(FrameSource):
-    """Counts how many frames were taken from it."""
+    """Counts how many frames were taken from it; the camera may be gone at some moment."""
 
     kind: Literal["image", "folder", "glob", "video"] = "video"
 
-    def __init__(self) -> None:
-        self.given = 0
+    def __init__(self, end: int | None = None) -> None:
+        self.given, self.end = 0, end
 
     def name_of(self, index: int) -> str | None:
         return f"{index:06d}"
 
-    def position(self, name: str) -> int | None:
-        return int(name)
-
     def frames(self, skip: Skip | None = None) -> Iterator[Frame]:
         while True:
+            if self.given == self.end:
+                raise InputError("the camera is gone")
             self.given += 1
             yield Frame(f"{self.given - 1:06d}", self.given - 1, np.zeros((8, 8, 3), np.uint8))
 
@@ -146,15 +145,8 @@ def test_full_disk_is_a_partial_failure(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_a_source_that_breaks_stops_the_run(tmp_path: Path) -> None:
-    class Breaking(EndlessSource):
-        def frames(self, skip: Skip | None = None) -> Iterator[Frame]:
-            for frame in super().frames(skip):
-                if frame.index == 3:
-                    raise InputError("the camera is gone")
-                yield frame
-
     with pytest.raises(InputError, match="camera"):
-        run_pipeline(Breaking(), process, MapsWriter(tmp_path, manifest()))
+        run_pipeline(EndlessSource(3), process, MapsWriter(tmp_path, manifest()))
     assert lines(tmp_path) == ["000000", "000001", "000002"][: len(lines(tmp_path))]
     assert not [t for t in threading.enumerate() if t.name.startswith(("decode-frames", "write-maps"))]
 
@@ -175,6 +167,19 @@ def test_decoding_does_not_run_ahead_of_the_network(tmp_path: Path) -> None:
     assert max(ahead) <= 2 * (3 + 3)
 
 
+class Slow(MapsWriter):
+    """A writer that waits, and counts."""
+
+    def __init__(self, *args: Any, wait: Callable[[int], Any]) -> None:
+        super().__init__(*args)
+        self.wait = wait
+
+    def store(self, name: str, maps: Maps, overlay: Any = None, *, place: int | None = None) -> Any:
+        assert place is not None
+        self.wait(place)
+        return super().store(name, maps, overlay, place=place)
+
+
 @pytest.mark.parametrize("group", [1, 8])
 def test_the_network_goes_on_while_a_group_is_written(tmp_path: Path, group: int) -> None:
     write_pictures(tmp_path / "in", 3 * group)
@@ -185,14 +190,12 @@ def test_the_network_goes_on_while_a_group_is_written(tmp_path: Path, group: int
         began[frames[0].index // group].set()
         return process(frames)
 
-    class Slow(MapsWriter):
-        def store(self, name: str, maps: Maps, overlay: Any = None, *, place: int | None = None, **more: Any) -> Any:
-            assert place is not None
-            # No frame of a group is written before the network has begun with the next one.
-            held.append(began[min(place // group + 1, 2)].wait(timeout=5))
-            return super().store(name, maps, overlay, place=place, **more)
+    def wait(place: int) -> None:
+        # No frame of a group is written before the network has begun with the next one.
+        held.append(began[min(place // group + 1, 2)].wait(timeout=5))
 
-    run_pipeline(open_source(tmp_path / "in"), watch, Slow(tmp_path / "out", manifest(group=group)), group=group)
+    writer = Slow(tmp_path / "out", manifest(group=group), wait=wait)
+    run_pipeline(open_source(tmp_path / "in"), watch, writer, group=group)
     assert len(held) == 3 * group
     assert all(held)
 
@@ -206,14 +209,12 @@ def test_the_network_does_not_run_ahead_of_the_writers(tmp_path: Path) -> None:
         computed.extend(frame.index for frame in frames)
         return process(frames)
 
-    class Slow(MapsWriter):
-        def store(self, name: str, maps: Maps, overlay: Any = None, *, place: int | None = None, **more: Any) -> Any:
-            time.sleep(0.01)
-            assert place is not None
-            ahead.append(len(computed) - place)
-            return super().store(name, maps, overlay, place=place, **more)
+    def wait(place: int) -> None:
+        time.sleep(0.01)
+        ahead.append(len(computed) - place)
 
-    run_pipeline(open_source(tmp_path / "in"), watch, Slow(tmp_path / "out", manifest()), prefetch=3, writers=1)
+    writer = Slow(tmp_path / "out", manifest(), wait=wait)
+    run_pipeline(open_source(tmp_path / "in"), watch, writer, prefetch=3, writers=1)
     # Three frames queued, one being written, one waiting to be queued, and the one that is computed.
     assert max(ahead) <= 3 + 3
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import math
 from pathlib import Path
 from typing import Any
@@ -20,28 +19,21 @@ from segunc.core.errors import InputError
 from segunc.frames.source import Frame
 from segunc.frames.sources import open_source
 from segunc.maps.encoding import decode_unit, encode_score
+from segunc.maps.manifest import read_manifest
 from segunc.maps.pipeline import run_pipeline
 from segunc.maps.reader import MapsReader
 from segunc.maps.shards import Shard
 from segunc.maps.statistics import (
+    Moment,
     Region,
     largest_component,
     map_statistics,
     maps_folders,
     separated_peaks,
     worst_moments,
-    write_moments,
 )
 from segunc.maps.store import Maps, MapsWriter
-from tests.maps.fakes import SCORES, manifest, process, write_pictures, write_timed_video
-
-
-def predict(given: Path, out: Path, **settings: Any) -> Path:
-    region = settings.get("region")
-    writer = MapsWriter(out, manifest(mask=region.sha256 if region else None), **settings)
-    run_pipeline(open_source(given), process, writer)
-    return out
-
+from tests.maps.fakes import SCORES, manifest, predict, process, write_pictures, write_timed_video
 
 SIDES = st.tuples(st.integers(1, 40), st.integers(1, 40))
 
@@ -55,14 +47,14 @@ def test_statistics_are_those_of_numpy(seed: int, size: tuple[int, int], masked:
     kept = generator.random(size) < 0.5 if masked else None
     if kept is not None:
         kept[0, 0] = True
-    found = map_statistics(stored, 0.1, kept)
+    numbers = map_statistics(stored, 0.1, kept)
     pixels = real if kept is None else real[kept]
-    assert found["mean"] == pytest.approx(pixels.mean(), rel=1e-7)
-    assert found["max"] == pytest.approx(pixels.max(), rel=1e-7)
-    assert found["p99"] == pytest.approx(np.percentile(pixels, 99, method="inverted_cdf"), rel=1e-7)
+    assert numbers["mean"] == pytest.approx(pixels.mean(), rel=1e-7)
+    assert numbers["max"] == pytest.approx(pixels.max(), rel=1e-7)
+    assert numbers["p99"] == pytest.approx(np.percentile(pixels, 99, method="inverted_cdf"), rel=1e-7)
     high = (real >= 0.1) & (True if kept is None else kept)
     labels, count = ndimage.label(high, structure=np.ones((3, 3)))
-    assert found["component"] == (np.bincount(labels.ravel())[1:].max() if count else 0)
+    assert numbers["component"] == (np.bincount(labels.ravel())[1:].max() if count else 0)
 
 
 def test_components_touch_at_corners_and_stop_at_the_mask() -> None:
@@ -71,7 +63,6 @@ def test_components_touch_at_corners_and_stop_at_the_mask() -> None:
     kept = np.ones((6, 6), bool)
     kept[2, 2] = False
     assert largest_component(high, kept) == 3
-    assert largest_component(np.zeros((3, 3), bool)) == 0
     assert "component" not in map_statistics(np.zeros((3, 3), np.uint16))
     # A value at the threshold belongs to the component.
     stored = np.full((4, 4), -2.0, np.float16)
@@ -90,8 +81,18 @@ def region(tmp_path: Path) -> Region:
 
 def test_outside_is_0_and_counts_for_nothing(tmp_path: Path, region: Region) -> None:
     names = write_pictures(tmp_path / "in", 2)  # 24x32: twice the mask
-    whole = MapsReader(predict(tmp_path / "in", tmp_path / "whole"))
-    masked = MapsReader(predict(tmp_path / "in", tmp_path / "masked", region=region))
+    predict(tmp_path / "in", tmp_path / "whole")
+    seen: list[Maps] = []
+
+    def draw(frame: Frame, maps: Maps) -> Any:
+        seen.append(maps)
+        return frame.image
+
+    writer = MapsWriter(tmp_path / "masked", manifest(mask=region.sha256), region=region)
+    run_pipeline(open_source(tmp_path / "in"), process, writer, draw_overlay=draw)
+    assert not seen[0]["entropy"][16:].any()  # nothing outside is drawn
+    assert seen[0]["entropy"][:16].all()
+    whole, masked = MapsReader(tmp_path / "whole"), MapsReader(tmp_path / "masked")
     for score in ("prediction", *SCORES):
         stored = masked.read_stored(names[0], score)
         assert not stored[16:].any()
@@ -101,33 +102,17 @@ def test_outside_is_0_and_counts_for_nothing(tmp_path: Path, region: Region) -> 
         inside = whole.read(names[0], score)[:16].astype(np.float64)
         assert record["mean"][score] == pytest.approx(inside.mean(), rel=1e-6)
         assert record["max"][score] == pytest.approx(inside.max(), rel=1e-6)
-    assert record["mean"]["deterministic-max-logit"] != whole.records[names[0]]["mean"]["deterministic-max-logit"]
-
-
-def test_the_manifest_and_the_reader_know_the_region(tmp_path: Path, region: Region) -> None:
-    write_pictures(tmp_path / "in", 1)
-    reader = MapsReader(predict(tmp_path / "in", tmp_path / "out", region=region))
     colour = np.zeros((12, 16, 3), np.uint8)
     colour[:8, :, 2] = 200
     cv2.imwrite(str(tmp_path / "red.png"), colour)  # colours and encodings do not matter
-    assert reader.region is not None
-    assert reader.region.sha256 == region.sha256 == Region(tmp_path / "red.png").sha256
-    np.testing.assert_array_equal(reader.region.at(24, 32), np.repeat([True] * 16 + [False] * 8, 32).reshape(24, 32))
-    seen: list[Maps] = []
-
-    def draw(frame: Frame, maps: Maps) -> Any:
-        seen.append(maps)
-        return frame.image
-
-    writer = MapsWriter(tmp_path / "drawn", manifest(), region=region)
-    run_pipeline(open_source(tmp_path / "in"), process, writer, draw_overlay=draw)
-    assert not seen[0]["entropy"][16:].any()  # nothing outside is drawn
-    assert seen[0]["entropy"][:16].all()
-    described = json.loads((tmp_path / "out/manifest.json").read_text())["mask"]
+    assert whole.region is None
+    assert masked.region is not None
+    assert masked.region.sha256 == region.sha256 == Region(tmp_path / "red.png").sha256
+    np.testing.assert_array_equal(masked.region.at(24, 32), np.repeat([True] * 16 + [False] * 8, 32).reshape(24, 32))
+    described = (read_manifest(tmp_path / "masked") or {})["mask"]
     assert (described["sha256"], described["kept"]) == (region.sha256, pytest.approx(2 / 3))
-    assert MapsReader(predict(tmp_path / "in", tmp_path / "whole")).region is None
     with pytest.raises(InputError, match="mask = "):
-        predict(tmp_path / "in", tmp_path / "out")
+        predict(tmp_path / "in", tmp_path / "masked")
 
 
 def test_unfit_masks_are_one_line(tmp_path: Path, region: Region) -> None:
@@ -144,18 +129,7 @@ def test_unfit_masks_are_one_line(tmp_path: Path, region: Region) -> None:
     with pytest.raises(InputError, match="mask of 12x16 does not fit a frame of 12x12"):
         region.at(12, 12)
     write_pictures(tmp_path / "in", 2, (20, 20))
-    writer = MapsWriter(tmp_path / "out", manifest(), region=region)
-    summary = run_pipeline(open_source(tmp_path / "in"), process, writer)
-    assert len(summary.failed) == 2
-
-
-def test_shards_give_the_moments_of_the_whole(tmp_path: Path) -> None:
-    write_pictures(tmp_path / "in", 5)
-    predict(tmp_path / "in", tmp_path / "whole")
-    for number in (2, 1):
-        predict(tmp_path / "in", tmp_path / "two", shard=Shard(number, 2))
-    moments = worst_moments([tmp_path / "two"], "entropy", count=3)
-    assert [m.name for m in moments] == [m.name for m in worst_moments([tmp_path / "whole"], "entropy", count=3)]
+    assert len(predict(tmp_path / "in", tmp_path / "out", region=region).failed) == 2
 
 
 FRAMES = st.tuples(
@@ -169,25 +143,24 @@ FRAMES = st.tuples(
 def test_peaks_are_those_of_the_plain_comparison_of_all_with_all(
     frames: list[tuple[float, float | None, str]], count: int, apart: float
 ) -> None:
-    values, times, videos = ([frame[part] for frame in frames] for part in range(3))
+    moments = [Moment(Path(video), f"v/{place}", time, value) for place, (value, time, video) in enumerate(frames)]
 
-    def near(one: int, other: int) -> bool:
-        known = times[one] is not None and times[other] is not None and videos[one] == videos[other]
-        return known and abs(times[one] - times[other]) < apart
+    def near(one: Moment, other: Moment) -> bool:
+        known = one.time is not None and other.time is not None and one.folder == other.folder
+        return known and abs(one.time - other.time) < apart
 
-    plain: list[int] = []
-    numbers = [place for place in range(len(frames)) if not math.isnan(values[place])]
-    for place in sorted(numbers, key=lambda place: -values[place]):
-        if not any(near(place, other) for other in plain):
-            plain.append(place)
-    assert separated_peaks(values, times, videos, apart, count) == plain[:count]
+    plain: list[Moment] = []
+    for moment in sorted((m for m in moments if not math.isnan(m.value)), key=lambda m: -m.value):
+        if not any(near(moment, other) for other in plain):
+            plain.append(moment)
+    assert separated_peaks(moments, apart, count) == plain[:count]
 
 
-def test_moments_of_several_folders_are_one_ranking(tmp_path: Path) -> None:
-    times = [0.0, 0.1, 3.0, 3.1, 9.0]
+def test_moments_of_several_folders_and_of_shards_are_one_ranking(tmp_path: Path) -> None:
     for name in ("monday", "tuesday"):
-        write_timed_video(tmp_path / f"{name}.mkv", times)
-        predict(tmp_path / f"{name}.mkv", tmp_path / "maps" / name)
+        write_timed_video(tmp_path / f"{name}.mkv", [0.0, 0.1, 3.0, 3.1, 9.0])
+        for number in (2, 1):
+            predict(tmp_path / f"{name}.mkv", tmp_path / "maps" / name, shard=Shard(number, 2))
     folders = maps_folders(tmp_path / "maps")
     assert [folder.name for folder in folders] == ["monday", "tuesday"]
     moments = worst_moments(folders, "entropy", "mean", count=5, apart=1.0)
@@ -196,32 +169,27 @@ def test_moments_of_several_folders_are_one_ranking(tmp_path: Path) -> None:
         ("monday", 9.0), ("tuesday", 9.0), ("monday", 3.1), ("tuesday", 3.1), ("monday", 0.1)
     ]  # fmt: skip
     assert [m.value for m in moments] == sorted((m.value for m in moments), reverse=True)
-    write_moments(tmp_path / "summary.csv", {"moments": ("entropy.mean", moments)})
-    rows = list(csv.DictReader((tmp_path / "summary.csv").open(newline="")))
-    assert [(row["rank"], row["frame"], float(row["value"])) for row in rows] == [
-        (str(rank), m.name, m.value) for rank, m in enumerate(moments, start=1)
-    ]
     assert len(worst_moments(folders[:1], "entropy", apart=0.0)) == 5
 
 
-def test_images_get_times_from_a_rate_and_without_one_that_is_said(
+def test_images_get_times_from_a_rate_and_the_verb_writes_a_table(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    names = write_pictures(tmp_path / "in", 6)
-    out = predict(tmp_path / "in", tmp_path / "out")
+    names, out = write_pictures(tmp_path / "in", 6), tmp_path / "out"
+    predict(tmp_path / "in", out)
     timed = worst_moments([out], "epistemic", "p99", count=20, fps=2.0, apart=5.0)
     assert sorted(m.name[0] for m in timed) == ["a", "b"]  # of each folder one
     assert all(m.time == 0.5 * (names.index(m.name) % 3) for m in timed)
-    assert len(worst_moments([out], "epistemic", "p99", count=20)) == 6
-    assert main(["summary", "--maps", str(out)]) == 0
+    moments = worst_moments([out], "epistemic", count=20)
+    assert len(moments) == 6
+    assert main(["summary", "--maps", str(out), "--score", "epistemic", "--out", str(tmp_path / "summary.csv")]) == 0
     assert "neighbours may be listed" in capsys.readouterr().out
+    rows = list(csv.DictReader((tmp_path / "summary.csv").open(newline="")))
+    assert [(row["list"], row["rank"], row["frame"], float(row["value"])) for row in rows] == [
+        (part, str(rank), m.name, m.value) for part in ("moments", "label") for rank, m in enumerate(moments, start=1)
+    ]
     assert main(["summary", "--maps", str(out), "--fps", "2"]) == 0
     assert "neighbours may be listed" not in capsys.readouterr().out
-
-
-def test_bad_input_is_one_line(tmp_path: Path) -> None:
-    write_pictures(tmp_path / "in", 2)
-    out = predict(tmp_path / "in", tmp_path / "out")
     for score, statistic, said in (
         ("entropie", "mean", "no mean of 'entropie'.*entropy, epistemic, deterministic-max-logit"),
         ("deterministic-max-logit", "component", "no component of 'deterministic-max-logit'"),

@@ -12,10 +12,10 @@ import pytest
 
 from segunc.core.errors import InputError
 from segunc.maps.encoding import encode_unit
-from segunc.maps.manifest import read_run
+from segunc.maps.manifest import read_manifest
 from segunc.maps.reader import MapsReader
+from segunc.maps.shards import DamageError
 from segunc.maps.store import MapsWriter
-from segunc.maps.sums import DamageError
 from tests.maps.fakes import CLASSES, PALETTE, SCORES, manifest
 
 NAMES = ("a/one", "b/two")
@@ -31,15 +31,15 @@ def maps(value: float = 0.25) -> dict[str, np.ndarray]:
     }
 
 
-def written(out: Path, **run: Any) -> Path:
-    with MapsWriter(out, manifest(**run)) as writer:
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    with MapsWriter(tmp_path / "maps", manifest()) as writer:
         for index, name in enumerate(NAMES):
             writer.write(name, maps(0.25 + index / 2))
-    return out
+    return tmp_path / "maps"
 
 
-def test_files_are_what_the_contract_says(tmp_path: Path) -> None:
-    out = written(tmp_path / "maps")
+def test_files_are_what_the_contract_says(out: Path) -> None:
     expected = maps(0.25)
     assert cv2.imread(str(out / "prediction/a/one.png"), cv2.IMREAD_UNCHANGED).dtype == np.uint8
     codes = cv2.imread(str(out / "entropy/a/one.png"), cv2.IMREAD_UNCHANGED)
@@ -64,50 +64,48 @@ def test_files_are_what_the_contract_says(tmp_path: Path) -> None:
 
 
 def test_manifest_records_units_ranges_and_status(tmp_path: Path) -> None:
-    out = tmp_path / "maps"
-    writer = MapsWriter(out, manifest())
-    assert json.loads((out / "manifest.json").read_text())["status"] == "running"
+    writer = MapsWriter(tmp_path, manifest())
+    assert json.loads((tmp_path / "manifest.json").read_text())["status"] == "running"
     writer.failed["c/three"] = "the JPEG is truncated"
     writer.close()
-    found = json.loads((out / "manifest.json").read_text())
-    assert found["status"] == "finished"
-    assert found["failed"] == [{"name": "c/three", "reason": "the JPEG is truncated"}]
-    assert list(found["maps"]) == ["prediction", *SCORES]
-    assert found["maps"]["epistemic"]["range"] == [0.0, 1.0]
+    content = json.loads((tmp_path / "manifest.json").read_text())
+    assert content["status"] == "finished"
+    assert content["failed"] == [{"name": "c/three", "reason": "the JPEG is truncated"}]
+    assert list(content["maps"]) == ["prediction", *SCORES]
+    assert content["maps"]["epistemic"]["range"] == [0.0, 1.0]
     described = {"file": "npy", "dtype": "float16", "unit": "negative max logit", "range": None}
-    assert found["maps"]["deterministic-max-logit"] == described
-    assert found["environment"]["numpy"] == np.__version__
-    assert found["classes"] == {"names": list(CLASSES), "palette": [list(colour) for colour in PALETTE]}
+    assert content["maps"]["deterministic-max-logit"] == described
+    assert content["environment"]["numpy"] == np.__version__
+    assert content["classes"] == {"names": list(CLASSES), "palette": [list(colour) for colour in PALETTE]}
 
 
 def test_encoded_scores_are_taken_as_they_are(tmp_path: Path) -> None:
-    given = maps() | {
+    encoded = {
         "entropy": encode_unit(maps()["entropy"]),
         "deterministic-max-logit": maps()["deterministic-max-logit"].astype(np.float16),
     }
     with MapsWriter(tmp_path, manifest()) as writer:
-        writer.write("x", given)
-    assert writer.manifest["finished"] == 1
-    np.testing.assert_array_equal(MapsReader(tmp_path).read_stored("x", "entropy"), given["entropy"])
-    np.testing.assert_array_equal(
-        MapsReader(tmp_path).read_stored("x", "deterministic-max-logit"), given["deterministic-max-logit"]
-    )
+        writer.write("x", maps() | encoded)
+    for score, values in encoded.items():
+        np.testing.assert_array_equal(MapsReader(tmp_path).read_stored("x", score), values)
 
 
 def test_reader_does_not_see_a_frame_without_its_line(tmp_path: Path) -> None:
-    out = tmp_path / "maps"
-    with MapsWriter(out, manifest()) as writer:
+    with MapsWriter(tmp_path, manifest()) as writer:
         writer.write("a/one", maps())
+        assert "status running, 1 frames so far" in (MapsReader(tmp_path).unfinished or "")
         writer.store("b/two", maps())
-    assert MapsReader(out).frames == ["a/one"]
+        writer.close("interrupted")
+    reader = MapsReader(tmp_path)
+    assert reader.frames == ["a/one"]
+    assert "status interrupted" in (reader.unfinished or "")
 
 
 @pytest.mark.parametrize(
     ("changed", "key"),
     [({"draws": 8}, "draws = 24 (now 8)"), ({"maps": ["entropy"]}, "maps"), ({"scope": "decoder"}, "scope = None")],
 )
-def test_other_settings_are_refused_by_name(tmp_path: Path, changed: dict[str, Any], key: str) -> None:
-    out = written(tmp_path / "maps")
+def test_other_settings_are_refused_by_name(out: Path, changed: dict[str, Any], key: str) -> None:
     before = (out / "frames.jsonl").read_bytes()
     with pytest.raises(InputError) as error:
         MapsWriter(out, manifest(**changed))
@@ -116,18 +114,16 @@ def test_other_settings_are_refused_by_name(tmp_path: Path, changed: dict[str, A
     assert (out / "frames.jsonl").read_bytes() == before
 
 
-def test_overwrite_removes_our_maps(tmp_path: Path) -> None:
+def test_overwrite_removes_our_maps(out: Path) -> None:
     """And nothing else, see ``test_hostile.py``."""
-    out = written(tmp_path / "maps")
     (out / "overlay.webm").write_bytes(b"old")
     with MapsWriter(out, manifest(draws=8), overwrite=True) as writer:
-        assert writer.finished == 0
+        assert len(writer.lines) == 0
         assert not (out / "entropy").exists()
         assert not (out / "overlay.webm").exists()
         writer.write("new", maps())
     assert MapsReader(out).frames == ["new"]
-    assert read_run(out) == manifest(draws=8)["run"]
-    assert read_run(tmp_path) is read_run(tmp_path / "missing") is None
+    assert (read_manifest(out) or {})["run"] == manifest(draws=8)["run"]
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
@@ -136,25 +132,25 @@ def test_foreign_folder_is_never_touched(tmp_path: Path, overwrite: bool) -> Non
     with pytest.raises(InputError, match=r"no manifest\.json"):
         MapsWriter(tmp_path, manifest(), overwrite=overwrite)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+    for path in (tmp_path / "thesis.tex", tmp_path / "thesis.tex" / "maps"):
+        with pytest.raises(InputError, match="thesis"):
+            MapsWriter(path, manifest())
 
 
-def test_frame_whose_file_is_gone_is_unfinished(tmp_path: Path) -> None:
-    out = written(tmp_path / "maps")
+def test_frame_whose_file_is_gone_is_unfinished(out: Path) -> None:
     (out / "epistemic/a/one.png").unlink()
     with MapsWriter(out, manifest()) as writer:
-        assert writer.finished == 1
-        assert 1 in writer.lines
+        assert [place in writer.lines for place in range(2)] == [False, True]
     assert (out / "frames.jsonl").read_text().count("\n") == 1
 
 
-def test_a_damaged_line_is_an_error_of_readers_and_its_frame_is_made_again(tmp_path: Path) -> None:
-    out = written(tmp_path / "maps")
+def test_a_damaged_line_is_an_error_of_readers_and_its_frame_is_made_again(out: Path) -> None:
     lines = (out / "frames.jsonl").read_text().splitlines()
     (out / "frames.jsonl").write_text(f"{lines[0][:30]}\n{lines[1]}\n")
     with pytest.raises(DamageError, match=r"line 1, was changed since it was written.*doctor --maps DIR --repair"):
         MapsReader(out)
     with MapsWriter(out, manifest()) as writer:
-        assert (writer.finished, writer.forgotten) == (1, 1)
+        assert (len(writer.lines), writer.forgotten) == (1, 1)
 
 
 @pytest.mark.parametrize(
@@ -171,21 +167,3 @@ def test_unfit_maps_are_refused(tmp_path: Path, change: dict[str, np.ndarray], s
     with MapsWriter(tmp_path, manifest()) as writer, pytest.raises(InputError, match=said):
         writer.write("x", maps() | change)
     assert (tmp_path / "frames.jsonl").read_bytes() == b""
-
-
-def test_other_versions_that_continue_a_folder_are_noted(tmp_path: Path) -> None:
-    out = written(tmp_path / "maps")
-    newer = manifest()
-    newer["environment"] = {**newer["environment"], "numpy": "99.0"}
-    for _ in range(2):
-        MapsWriter(out, newer).close()
-    found = json.loads((out / "manifest.json").read_text())
-    assert [entry["environment"]["numpy"] for entry in found["continued_by"]] == ["99.0"]
-    assert found["environment"]["numpy"] == np.__version__
-
-
-def test_output_that_is_a_file_or_below_one_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    for out in (tmp_path / "file", tmp_path / "file" / "maps"):
-        with pytest.raises(InputError, match="file"):
-            MapsWriter(out, manifest())

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from segunc.cli.main import main
-from segunc.maps.sums import seal
+from segunc.maps.shards import seal
 from tests.conftest import Job
 from tests.verbs.test_interrupted import tree
 
