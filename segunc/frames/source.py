@@ -22,8 +22,8 @@ Skip = Callable[[int, str], bool]  # whether the frame of an index and name may 
 def sampled_hash(path: Path, stretches: int, length: int) -> str:
     """Return a hash (32 hexadecimal digits) of a file's size and of ``stretches`` pieces of ``length`` bytes, spread evenly over it.
 
-    It is cheap for files of any size and, unlike the time of change, the same for a copy elsewhere. An edit that keeps the size
-    and misses every stretch is not seen; in compressed files an edit changes nearly all that follows it.
+    It is cheap and, unlike the time of change, the same for a copy. An edit that keeps the size and misses every stretch is not
+    seen; in compressed files an edit changes nearly all that follows it.
     """
     digest = hashlib.blake2b(digest_size=16)
     with open_file(path) as file:
@@ -63,13 +63,6 @@ class Selection:
     def is_past(self, time: float) -> bool:
         """Return whether a frame of this time, and with it all that follow, lies behind the end."""
         return self.end is not None and time >= self.end
-
-    def expected(self, frames: int, fps: float | None) -> int:
-        """Return how many of so many frames are taken; with a time range an estimate from the frame rate."""
-        if self.timed and fps is not None:
-            end = min(frames / fps, math.inf if self.end is None else self.end)
-            frames = max(0, round((end - (self.start or 0.0)) * fps))
-        return -(-frames // self.every)
 
 
 ALL_FRAMES = Selection()

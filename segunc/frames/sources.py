@@ -104,9 +104,8 @@ def open_source(
     """Open an image file, a folder (all images below it), a glob pattern (``**`` crosses folders) or a video.
 
     A path that exists is taken as it is, so names with ``[`` or ``*`` can be given. Files of other types in a folder
-    or behind a pattern are left out and, unless ``all_images`` are taken, those that are named as labels, with a note
-    (:func:`segunc.data.layout.without_labels`). ``out`` is where maps will be written: not below the input, where they would
-    become frames of the next run.
+    or behind a pattern are left out and, unless ``all_images`` are taken, those that are named as labels, with a note. ``out`` is
+    where maps will be written: not below the input, where they would become frames of the next run.
     """
     path = Path(spec).expanduser().absolute()
     if path.is_file() and _is_video(path):
@@ -163,11 +162,9 @@ def _listed(path: Path) -> tuple[Path, list[Path], list[Path]]:
 
 
 def recorded_images(spec: str, stamps: Mapping[str, str | None]) -> ImageSource | None:
-    """Return the images of frames at the place that a manifest records, without listing a folder, or None where there is none.
-
-    A manifest may come from anywhere and name any place of this disk, so an image is taken only where its bytes have
-    the stamp (by frame name in ``stamps``) that was recorded of the frame: whoever wrote that has had the image.
-    """
+    """Return the images of frames at the place that a manifest records, without listing a folder, or None where there is none. A
+    manifest may come from anywhere and name any place of this disk, so an image is taken only where its bytes have the stamp (by
+    frame name in ``stamps``) that was recorded of the frame: whoever wrote that has had the image."""
     path = Path(spec)
     root = path if path.is_dir() else path.parent if path.is_file() else _fixed_part(path)
     files = []
@@ -191,11 +188,10 @@ class Input:
 
 
 def plan_inputs(specs: Sequence[str], out: Path) -> list[Input]:
-    """Return the inputs of a run and their maps folders.
+    """Return the inputs of a run and their maps folders. A folder or a pattern that holds videos and no image stands for its videos.
 
-    A folder or a pattern that holds videos and no image stands for its videos. A single input has ``out`` itself as its
-    maps folder. Of several, each has a sub-folder with the name of the file (without its suffix) or folder; where two
-    have one name, folders above it are joined in front with ``_`` until the names differ.
+    A single input has ``out`` itself as its maps folder. Of several, each has a sub-folder with the name of the file (without its
+    suffix) or folder; where two have one name, folders above it are joined in front with ``_`` until the names differ.
     """
     expanded: list[str] = []
     for spec in specs:

@@ -28,19 +28,15 @@ VP8_SETTINGS = {"crf": "8", "b": "20M", "deadline": "good", "cpu-used": "4"}  # 
 class VideoSource(FrameSource):
     """Frames of a video in the order of display, turned and mirrored as the container states.
 
-    The stream is the one marked as default, and of several the largest; cover pictures and previews never are. Pixels are
-    those that are stored: where they are not square, nothing is stretched. Frames are named by their number in the video,
-    whatever is selected. Those before the start of the selection are decoded too (not converted): no container states the
-    number of the frame at a moment.
+    The stream is the one marked as default, and of several the largest; cover pictures and previews never are. Pixels that are
+    not square are not stretched. Frames are named by their number in the video, whatever is selected. Those before the start of
+    the selection are decoded too (not converted): no container states the number of the frame at a moment.
 
     Each frame has the time that the container states, so a variable frame rate is kept, and times increase: a clock that jumps
     back, as in joined transport streams, goes on one frame after the last. A jump forward is kept as a pause of the camera.
 
-    A stream that ends well before its stated duration (more than 2 % and more than three frames early), or of which frames could
-    not be decoded, closes with one frame that carries an error. Damage that the decoder conceals inside frames is not visible here.
-
-    InputError where the video or its first frame cannot be decoded, or it ends before the selection starts; where only its
-    last frame tells the end, then.
+    A stream that ends more than 2 % and three frames before its stated duration, or of which frames could not be decoded, closes
+    with one frame that carries an error. Damage that the decoder conceals inside frames is not visible here.
     """
 
     kind = "video"
@@ -62,7 +58,7 @@ class VideoSource(FrameSource):
                 raise self._unreadable()
         if self._end is not None:
             self._require_start(self._end)
-        self.length_hint = selection.expected(count, self.fps) if count > 0 else None
+        self.length_hint = -(-count // selection.every) if count > 0 and not selection.timed else None
 
     def name_of(self, index: int) -> str | None:
         return f"{index * self.selection.every:06d}"
@@ -122,8 +118,9 @@ class VideoSource(FrameSource):
             yield container, stream, stream.time_base or Fraction(1, av.time_base)
 
     def _unreadable(self) -> InputError:
-        hint = "check that it is complete and plays, or convert it, for example to H.264 in .mp4"
-        return InputError(f"video {self.path} cannot be opened", hint=hint)
+        return InputError(
+            f"video {self.path} cannot be opened", hint="check that it plays, or convert it to H.264 in .mp4"
+        )
 
 
 def video_hash(path: Path) -> str:
@@ -173,7 +170,7 @@ def encode_video(path: Path, frames: Iterable[tuple[float, Image]], fps: float, 
     """Write pictures as a WebM video, each from its time on; the last one is shown for one frame.
 
     ``frames`` are seconds from the first frame, in rising order, and RGB uint8 ``[H, W, 3]``; ``fps`` is their mean rate, ``size``
-    the height and width of all pictures, both even. InputError where there is no encoder, OSError where nothing can be written.
+    their height and width, both even. InputError where there is no encoder, OSError where nothing can be written.
     """
     if "libvpx" not in av.codecs_available:
         raise InputError(f"this PyAV has no encoder for video {path} (libvpx)", hint="pip install av")

@@ -37,14 +37,11 @@ _PNG = [cv2.IMWRITE_PNG_COMPRESSION, PNG_LEVEL, cv2.IMWRITE_PNG_STRATEGY, cv2.IM
 
 _FILTERS = {1, 2, 3}  # of HDF5: deflation, shuffling, checksums; others are loaded as libraries of any origin
 _MAX_DEFLATION = 1032  # no deflated byte stands for more
-HDF5_KEY = "value"
-"""The data set that the SegmentMeIfYouCan benchmark reads, https://github.com/SegmentMeIfYouCan/road-anomaly-benchmark
-(``ChannelLoaderHDF5`` in ``road_anomaly_benchmark/datasets/dataset_io.py``)."""
+HDF5_KEY = "value"  # of ``ChannelLoaderHDF5`` in https://github.com/SegmentMeIfYouCan/road-anomaly-benchmark
 
 Form = Literal["unit-code", "linear"]
-"""How the whole numbers of a stored score map become values. ``unit-code``: (code / 65535)^2, this tool's encoding of
-scores in 0..1. ``linear``: 0..1 over the range of their type (uint8 or uint16), as other tools write them. Floats are
-values already, whatever the form."""
+"""How uint8 and uint16 become values: by (code / 65535)^2, this tool's encoding of scores in 0..1, or 0..1 over the range of their
+type, as other tools write them. Floats are values already."""
 Array = npt.NDArray[Any]
 Codes = npt.NDArray[np.uint16]
 Floats = npt.NDArray[np.float32]
@@ -173,10 +170,8 @@ def encode_npy(values: Array) -> bytes:
 def read_score_file(path: Path, read: Callable[[Path], bytes] = read_bytes, *, ids: bool = False) -> Array:
     """Read a single-channel map ``[H, W]`` in the type it is stored in; its ending tells the kind, ``read`` gives its bytes.
 
-    With ``ids`` it holds class ids: those of a palette image are its indices, and three equal channels are one.
-    A leading or trailing axis of length 1 is dropped. An HDF5 file holds its map under ``value``, in itself (links to other
-    files are not followed) and uncompressed or deflated.
-    InputError where it is missing, damaged, of an unknown kind, or holds anything but one channel of numbers.
+    With ``ids`` it holds class ids: those of a palette image are its indices, and three equal channels are one. A leading or
+    trailing axis of length 1 is dropped. An HDF5 file holds its map itself, under ``value``, uncompressed or deflated.
     """
     reader = _READERS.get(path.suffix.lower())
     if reader is None:

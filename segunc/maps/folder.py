@@ -110,10 +110,8 @@ def examine(folder: Path) -> Health:
 
 
 def refuse_foreign(out: Path) -> None:
-    """Refuse a folder without a manifest that holds anything but the locks of runs that begin just now.
-
-    A run that is making the folder at this moment writes its first files before the manifest, so it is waited for.
-    """
+    """Refuse a folder without a manifest that holds anything but the locks of runs that begin just now, whose manifest is waited
+    for."""
     end = time.monotonic() + START_SECONDS
     while out.is_dir() and any(not path.name.startswith(LOCK_STEM) for path in out.iterdir()):
         # In this order: whoever has let go of the lock since has written the manifest.
@@ -126,11 +124,8 @@ def refuse_foreign(out: Path) -> None:
 
 
 def clear_folder(out: Path, manifest: Manifest) -> None:
-    """Remove the maps of an earlier run; the lines go first, so that a kill in between leaves no false claim.
-
-    Removed are files of fixed names and, in the folder of each map of the manifest, files with the endings of maps, the
-    manifests last; then the folders that this left empty. Where the folder holds anything else, nothing is.
-    """
+    """Remove the maps of an earlier run and the folders that this left empty; nothing where the folder holds anything else. The
+    lines go first and the manifests last, so that a kill in between leaves no false claim."""
     shards = all_shards(manifest)
     logs = {shard.file(FRAMES_NAME) for shard in shards}
     manifests = {MANIFEST_NAME, *(shard.file(MANIFEST_NAME) for shard in shards)}

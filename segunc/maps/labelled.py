@@ -68,11 +68,9 @@ def choose_scores(reader: MapsReader, scores: Sequence[str] | None) -> list[str]
 def open_images(
     reader: MapsReader, images: str | Path | None, names: Sequence[str]
 ) -> tuple[FrameSource | None, str | None]:
-    """Return the source of images for the frames named and, where some are missing, a line that says so.
-
-    ``images`` that are given are shown as they are. The source that the manifest records is shown only where it has the recorded
-    bytes (the stamp of an image, the hash of a video): the maps of a stranger may name any place of this disk.
-    """
+    """Return the source of images for the frames named, ``images`` that are given or the recorded one, and a line on missing ones.
+    The recorded one is shown only where it has the recorded bytes (the stamp of an image, the hash of a video): the maps of a
+    stranger may name any place of this disk."""
     if images is not None:
         return open_source(images), None
     run = (reader.manifest or {}).get("run", {})

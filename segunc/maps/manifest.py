@@ -28,8 +28,7 @@ COMPACT_VALUES = {
     "unit16": "(code / 255)^2",
     "float16": "float16 whose bits are code - 32768 from code 32768 on, else 65535 - code",
 }
-"""What it says of compact maps (:func:`segunc.maps.encoding.encode_compact`), by the form in which a score is stored otherwise.
-A reader that does not know them refuses the folder."""
+"""What it says of compact maps (:func:`segunc.maps.encoding.encode_compact`), by the form in which a score is stored otherwise."""
 _PACKAGES = ("numpy", "opencv-python-headless", "av", "torch", "torchvision", "segmentation-models-pytorch", "timm")
 
 Manifest = dict[str, Any]
@@ -135,11 +134,8 @@ def read_manifest(folder: Path) -> Manifest | None:
 
 
 def is_ours(folder: Path) -> bool:
-    """Return whether a folder's ``manifest.json`` is to be read as this tool's; False where there is none.
-
-    Only a JSON object of another format beside no lines of frames is another tool's: a damaged manifest of ours must not
-    turn our maps into foreign ones, whose values are decoded otherwise.
-    """
+    """Return whether a folder's ``manifest.json`` is to be read as this tool's: unless it is an object of another format beside no
+    lines of frames, for a damaged manifest must not turn our maps into another tool's, whose values are decoded otherwise."""
     path = folder / MANIFEST_NAME
     if path.exists() and not find_log(folder):
         with contextlib.suppress(OSError, ValueError):

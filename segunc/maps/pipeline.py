@@ -1,7 +1,6 @@
 """Frames through a network to maps on disk: decoding, computing and writing at once, in constant memory.
 
-One thread decodes ahead, the caller's thread computes, and a small pool encodes and writes. Between two groups the caller's
-thread appends the finished frames to ``frames.jsonl`` in source order.
+One thread decodes ahead, the caller's thread computes, and a small pool encodes and writes.
 """
 
 from __future__ import annotations
@@ -22,10 +21,9 @@ from segunc.frames.source import Frame, FrameSource
 from segunc.maps.shards import Record
 from segunc.maps.store import Maps, MapsWriter
 
+# Maps of some frames of one size, in their order; an exception in a frame's place fails that frame alone.
 Process = Callable[[list[Frame]], Sequence[Maps | Exception]]
-"""Maps of some frames of one size, in their order; an exception in a frame's place fails that frame alone."""
 DrawOverlay = Callable[[Frame, Maps], Image]
-"""The picture for ``overlay/`` from a frame and the maps that ``process`` gave."""
 
 
 @dataclass
@@ -73,8 +71,8 @@ def run_pipeline(
         writers: threads that encode and write, and draw ``overlay/F.jpg`` by ``draw_overlay``.
         on_note: called with a line on finished frames that are made again, and after the first frame on the bytes that all take.
 
-    What was finished is kept after a PartialFailure (a file could not be written), an InputError (the rest does not fit on the
-    disk) and whatever ``process`` or ``draw_overlay`` raise; a frame that fails is in the summary.
+    What was finished is kept whatever is raised: PartialFailure where a file could not be written, InputError where the rest does
+    not fit on the disk. A frame that fails is in the summary.
     """
     try:
         writer.begin(source)

@@ -1,9 +1,7 @@
 """Read a maps folder, ours or of any other tool.
 
-Of other tools, where no manifest says which file is which, the files are ``SCORE/FRAME.ext``, folders inside SCORE being part
-of the frame's name; ``prediction/FRAME.ext`` holds class ids. The files of the SegmentMeIfYouCan benchmark lie so below
-``anomaly_p``: ``METHOD/DATASET/FRAME.hdf5``, the score being the method.
-https://github.com/SegmentMeIfYouCan/road-anomaly-benchmark (``road_anomaly_benchmark/evaluation.py``)
+Of other tools the files are ``SCORE/FRAME.ext``, folders inside SCORE being part of the frame's name; ``prediction/FRAME.ext``
+holds class ids. So the files of the SegmentMeIfYouCan benchmark lie below ``anomaly_p``: ``METHOD/DATASET/FRAME.hdf5``.
 """
 
 from __future__ import annotations
@@ -26,8 +24,7 @@ from segunc.maps.shards import MANIFEST_NAME, REPAIR, FrameRecords, all_shards, 
 from segunc.maps.statistics import read_region
 
 BENCHMARK_FOLDER = "anomaly_p"
-# Folders that stand beside score folders and hold none.
-NOT_SCORES = (OVERLAY, "overlays", "image", "images", "label", "labels", "labels_masks", "masks")
+NOT_SCORES = (OVERLAY, "overlays", "image", "images", "label", "labels", "labels_masks", "masks")  # but folders beside
 
 
 class MapsReader:
@@ -36,7 +33,6 @@ class MapsReader:
     Attributes:
         records: frame name -> line of ``frames.jsonl`` (of all shards); empty where there is none.
         class_names: of the class ids 0, 1, ...; None where the maps do not say.
-        scores: names of the score maps, in the manifest's order or sorted.
         region: the pixels that count; None where all do.
         unfinished: one line on a run that has not (or not yet) reached its end; None where it has, and for other tools.
     """
@@ -55,6 +51,8 @@ class MapsReader:
             )
         self.class_names: list[str] | None = manifest.get("classes", {}).get("names")
         self._files = find_maps(folder) if self.manifest is None else {score: {} for score in manifest["maps"]}
+        # The formula by which the manifest says that codes become values.
+        self._formulas = {score: described.get("value") for score, described in manifest.get("maps", {}).items()}
         self.scores = [score for score in self._files if score != PREDICTION]
         self.region = read_region(folder, self.manifest)
         self.records = FrameRecords(folder, [] if self.manifest is None else all_shards(manifest))
@@ -82,7 +80,7 @@ class MapsReader:
 
     def form(self, score: str) -> Form:
         """Return how whole numbers of a score's maps become values: as the manifest says, else ``linear``."""
-        return "unit-code" if self._value(score) in (UNIT_VALUE, COMPACT_VALUES["unit16"]) else "linear"
+        return "unit-code" if self._formulas.get(score) in (UNIT_VALUE, COMPACT_VALUES["unit16"]) else "linear"
 
     def read_stored(self, name: str, score: str) -> npt.NDArray[Any]:
         """Read a score map ``[H, W]`` as it is stored, a compact one at the frame's size in the form that others have. Whole numbers
@@ -108,16 +106,11 @@ class MapsReader:
         path = inside(self.folder, file)
         expected = self.records[name]["sums"][score] if name in self.records else None
         stored = read_score_file(path, partial(read_map, expected=expected), ids=score == PREDICTION)
-        if (value := self._value(score)) not in COMPACT_VALUES.values():
+        if (formula := self._formulas.get(score)) not in COMPACT_VALUES.values():
             return stored
-        floats = value == COMPACT_VALUES["float16"]
+        floats = formula == COMPACT_VALUES["float16"]
         whole = decode_compact(stored, self.records[name].get("size"), f"map {path}", floats=floats)
         return whole if self.region is None else self.region.clear({score: whole})[score]
-
-    def _value(self, score: str) -> str | None:
-        """Return the formula by which the manifest says that codes become values."""
-        value: str | None = (self.manifest or {}).get("maps", {}).get(score, {}).get("value")
-        return value
 
     def _file_of(self, name: str, score: str) -> str | None:
         """Return the file of a map relative to the folder."""

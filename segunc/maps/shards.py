@@ -1,11 +1,8 @@
 """Shards of a maps folder, and the lines of finished frames: ``frames.jsonl``, one for each shard.
 
-The frames of a source are dealt out in blocks, like cards. Each shard has its own file of finished frames, its own record
-of how its run went, and its own lock; ``manifest.json`` belongs to all, and nothing has to be merged. Lines are read as a
-stream: a million of them as objects would take gigabytes.
-
-Each line and each manifest holds a checksum of itself, a line also those of its frame's files. They find damage (a flipped
-bit, a cut file, a number edited by hand) and no forgery.
+The frames of a source are dealt out in blocks, like cards. Each shard has its own file of finished frames, record of how its
+run went, and lock; ``manifest.json`` belongs to all. Lines are read as a stream: a million objects would take gigabytes. Each
+line and manifest holds a checksum of itself, a line also those of its frame's files. They find damage and no forgery.
 """
 
 from __future__ import annotations
@@ -102,8 +99,7 @@ def parse_shard(text: str) -> Shard:
 
 def all_shards(manifest: Mapping[str, Any]) -> list[Shard]:
     """Return the shards of a maps folder by its manifest."""
-    count = manifest.get("shards", 1)
-    return [Shard(number, count) for number in range(1, count + 1)]
+    return [Shard(number, manifest.get("shards", 1)) for number in range(1, manifest.get("shards", 1) + 1)]
 
 
 def find_log(folder: Path) -> str | None:
@@ -183,11 +179,6 @@ class FrameLog:
     def __len__(self) -> int:
         return len(self._places)
 
-    @property
-    def next(self) -> int:
-        """The place behind the last one."""
-        return max(self._places, default=-1) + 1
-
     def recover(self, keeps: Callable[[Record], bool]) -> int:
         """Take up the lines of an earlier run that ``keeps`` accepts and return how many others there were, damaged ones too; a
         torn last line is cut. Then the file is open for more lines."""
@@ -213,7 +204,6 @@ class FrameLog:
         """Close the file and bring its lines into the order of their places."""
         if self._file is not None:
             self._file.close()
-            self._file = None
         if list(self._places) != sorted(self._places):  # frames that failed before go where an unbroken run has them
             lines = sorted((record["index"], line) for line, record in iterate_lines(self.path))
             with replacing(self.path) as file:

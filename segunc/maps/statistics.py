@@ -30,9 +30,8 @@ Mask = npt.NDArray[np.bool_]
 class Region:
     """A region of interest: pixels outside of it (the vehicle's own bonnet, a time stamp burnt in) count for nothing.
 
-    It comes from a PNG (a JPEG's black is not 0): black is left out, any other value counts. A frame of another size gets it
-    resized to the nearest pixel. ``kept`` is bool ``[H, W]`` at the size of the file; ``sha256`` is of size and pixels,
-    whatever the file's encoding.
+    It comes from a PNG (a JPEG's black is not 0): black is left out, any other value counts. ``kept`` is bool ``[H, W]`` at the
+    size of the file; ``sha256`` is of size and pixels, whatever the file's encoding.
     """
 
     def __init__(self, path: Path) -> None:
@@ -68,7 +67,7 @@ def read_region(folder: Path, manifest: Manifest | None) -> Region | None:
     described = (manifest or {}).get("mask")
     if described is None:
         return None
-    region, path = Region(inside(folder, MASK_NAME)), folder / MASK_NAME
+    region = Region(path := inside(folder, MASK_NAME))
     if region.sha256 != described.get("sha256"):
         raise DamageError(f"{path} was changed since it was written", hint="restore it, or predict into a new folder")
     return region
@@ -137,12 +136,9 @@ def worst_moments(
     apart: float = 5.0,
     fps: float | None = None,
 ) -> list[Moment]:
-    """Return at most ``count`` frames of maps folders with the highest statistic of a score, worst first.
-
-    Frames of one video less than ``apart`` seconds from one another are one moment, named by its highest frame. ``fps``
-    gives images of a video their times, in each of their folders. Mean epistemic ranks frames for labelling as BALD does
-    (Houlsby et al. 2011, arXiv 1112.5745; Gal et al. 2017, arXiv 1703.02910).
-    """
+    """Return at most ``count`` frames of maps folders with the highest statistic of a score, worst first, ``apart`` seconds from one
+    another. ``fps`` gives images of a video their times, in each of their folders. Mean epistemic ranks frames for labelling as
+    BALD does (Houlsby et al. 2011, arXiv 1112.5745; Gal et al. 2017, arXiv 1703.02910)."""
     moments: list[Moment] = []
     for folder in folders:
         manifest, numbers, before = read_manifest(folder) or {}, Counter[str](), len(moments)

@@ -117,7 +117,7 @@ class MapsWriter:
         scores = {score: encode_score(score, maps[score]) for score in self._thresholds}
         stored = self.visible({PREDICTION: class_ids(maps[PREDICTION], name), **scores})
         kept = None if self._region is None else self._region.at(height, width)
-        record: Record = {"name": name, "index": self.lines.next if place is None else place, "size": [height, width]}
+        record: Record = {"name": name, "index": len(self.lines) if place is None else place, "size": [height, width]}
         files, sums = record["files"], record["sums"] = {}, {}
         for score, values in stored.items():
             if self.manifest["maps"][score].get("value") in COMPACT_VALUES.values():

@@ -147,11 +147,8 @@ def summary_table(verdicts: Sequence[Verdict], frames: int) -> str:
 
 
 def agreement_table(verdicts: Sequence[Verdict]) -> str:
-    """Compare each two reviewers on the frames that both judged: agreement and Cohen's kappa.
-
-    Kappa is (p_o - p_e) / (1 - p_e) with the share of agreement p_o and the one p_e that their verdicts' frequencies alone would
-    give (Cohen 1960); without meaning, and a dash, where both gave one and the same verdict throughout.
-    """
+    """Compare each two reviewers on the frames that both judged: agreement p_o and Cohen's kappa (p_o - p_e) / (1 - p_e), p_e being
+    the share that their verdicts' frequencies alone would give (Cohen 1960). A dash where both gave one verdict throughout."""
     opinions, lines = by_reviewer(verdicts), []
     for names in combinations(opinions, 2):
         first, second = (opinions[name] for name in names)

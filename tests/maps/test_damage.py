@@ -86,6 +86,8 @@ def test_damaged_doubled_torn_and_lost_lines(home: Path) -> None:
     assert (health.frames, health.lost, health.amount) == (4, 1, 2)
     # Its folder is said once, by who asks.
     assert re.match(r"frames.jsonl, line 3, was changed.*, no line tells of 1", health.examples)
+    with pytest.raises(DamageError, match=r"line 3, was changed since it was written.*doctor --maps DIR --repair"):
+        MapsReader(home / "maps")
     log.write_bytes(lines[0] + lines[2])
     assert "has lost the lines of 2 finished frames" in (MapsReader(home / "maps").unfinished or "")
     log.write_bytes(log.read_bytes() + b"more")

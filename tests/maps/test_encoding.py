@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import io
 import re
-import struct
 import tracemalloc
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -97,21 +95,6 @@ def test_forms_decode_whole_numbers_and_leave_floats() -> None:
         np.testing.assert_array_equal(decode_stored(RAMP, form), RAMP.astype(np.float32))
 
 
-def tiff(width: int, height: int) -> bytes:
-    """A TIFF of 16-bit grey that claims a size and holds no strip."""
-    tags = {256: width, 257: height, 258: 16, 259: 1, 262: 1, 273: 8, 277: 1, 278: height, 279: 64}
-    entries = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in tags.items())
-    return b"II" + struct.pack("<HI", 42, 8) + struct.pack("<H", len(tags)) + entries + bytes(99)
-
-
-def png(width: int, height: int) -> bytes:
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-    head = struct.pack(">IIBBBBB", width, height, 16, 0, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(bytes(99))) + chunk(b"IEND", b"")
-
-
 def sparse(shape: tuple[int, ...], **settings: Any) -> bytes:
     buffer = io.BytesIO()
     with h5py.File(buffer, "w") as file:
@@ -122,18 +105,11 @@ def sparse(shape: tuple[int, ...], **settings: Any) -> bytes:
 @pytest.mark.parametrize(
     ("name", "data", "said"),
     [
-        ("a.png", png(100_000, 100_000), "claims 100000 x 100000 pixels; at most 89,478,485 are read"),
-        ("a.png", png(2**31, 2**31), "claims|cannot be read"),
-        ("a.tif", tiff(40_000, 40_000), "claims 40000 x 40000 pixels|no image that can be decoded"),
-        ("a.tif", tiff(8, 8)[:20], "no image that can be decoded"),
-        ("a.tif", b"II*\0" + b"\xff" * 60, "no image that can be decoded"),
-        ("a.tif", b"II+\0" + b"\xff" * 60, "no image that can be decoded"),
         (
             "a.npy",
             b"\x93NUMPY\1\0\x46\0{'descr': '<f8', 'fortran_order': False, 'shape': (99999, 99999), }     \n",
             "it claims the shape",
         ),
-        ("a.h5", sparse((40_000, 40_000)), r"claims the shape \(40000, 40000\)"),
         ("a.h5", sparse((40_000, 40_000), compression="gzip"), r"claims the shape \(40000, 40000\)"),
         ("a.h5", sparse((2**31, 2**31)), "claims the shape"),
         ("a.h5", sparse((64, 64)) + bytes(700_000), None),

@@ -6,6 +6,7 @@ import contextlib
 import os
 import shutil
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -82,19 +83,26 @@ def outside(tree: dict[str, Any]) -> dict[str, Any]:
     return {name: state for name, state in tree.items() if not name.startswith("maps")}
 
 
-@pytest.mark.parametrize("name", NAMES, ids=repr)
-def test_an_unsafe_name_is_none(name: str) -> None:
-    with pytest.raises(InputError, match="is named"):
-        safe_name(name, "it")
+def test_names_are_safe_or_refused(tmp_path: Path) -> None:
+    for name in NAMES:
+        with pytest.raises(InputError, match="is named"):
+            safe_name(name, "it")
+    for name in ("a", "a/b c/d.e", "..a/...", "ü/%20 'x'", "12:30", "x" * 255):
+        assert safe_name(name, "it") == name
+        assert inside(tmp_path, name) == tmp_path / name
 
 
-@pytest.mark.parametrize("place", ["score", "frame", "file"])
-@pytest.mark.parametrize("name", ["../x", "/x", "\udcff", 5], ids=repr)
+@pytest.mark.parametrize(
+    ("place", "name"), [("shards", ""), *product(("score", "frame", "file"), ("../x", "/x", "\udcff", 5))], ids=repr
+)
 def test_a_name_that_is_none_is_refused(home: Path, capsys: pytest.CaptureFixture[str], place: str, name: Any) -> None:
     if name == "/x":
         name = str(home / "x")
     said = "is named"
-    if place == "score" and isinstance(name, str):
+    if place == "shards":
+        edit_manifest(home / "maps", lambda content: content.update(shards=4097))
+        said = "N up to 4096"
+    elif place == "score" and isinstance(name, str):
         edit_manifest(home / "maps", lambda content: content["maps"].update({name: {}}))
         said = "half of a surrogate pair" if name == "\udcff" else "score '"  # the first is no text that JSON can hold
     elif place == "frame":
@@ -102,17 +110,6 @@ def test_a_name_that_is_none_is_refused(home: Path, capsys: pytest.CaptureFixtur
     else:
         edit_log(home / "maps", lambda record: record["files"].update(entropy=name))
     refused_everywhere(home, capsys, said)
-
-
-def test_a_number_of_shards_that_is_none_is_refused(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    edit_manifest(home / "maps", lambda content: content.update(shards=4097))
-    refused_everywhere(home, capsys, "N up to 4096")
-
-
-def test_good_names_stay_good(tmp_path: Path) -> None:
-    for name in ("a", "a/b c/d.e", "..a/...", "ü/%20 'x'", "12:30", "x" * 255):
-        assert safe_name(name, "it") == name
-        assert inside(tmp_path, name) == tmp_path / name
 
 
 @pytest.mark.parametrize(
@@ -127,14 +124,6 @@ def test_overwrite_refuses_what_the_run_did_not_write(home: Path, stranger: str)
         MapsWriter(home / "maps", manifest(), overwrite=True)
     assert "\n" not in str(error.value)
     assert tree(home) == before
-
-
-def test_overwrite_removes_what_a_killed_run_left_without_a_line(home: Path) -> None:
-    lines = (home / "maps/frames.jsonl").read_bytes().splitlines(keepends=True)
-    (home / "maps/frames.jsonl").write_bytes(lines[0] + lines[1][:20])
-    (home / "maps/entropy/.x.png.segunc-partial").write_bytes(b"")
-    with MapsWriter(home / "maps", manifest(), overwrite=True):
-        assert sorted(path.name for path in (home / "maps").iterdir()) == [".lock", "manifest.json"]
 
 
 @pytest.mark.parametrize(

@@ -27,13 +27,13 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("given", "group", "kills"),
     [
-        ("pictures", 1, [("rename", 1)]),  # before the first file of all
-        ("pictures", 1, [("rename", 11)]),  # between the maps of one frame
+        ("pictures", 1, [("rename", 4)]),  # before the first file of all
+        ("pictures", 1, [("rename", 14)]),  # between the maps of one frame
         ("pictures", 1, [("line", 1)]),
         ("pictures", 1, [("line", 4)]),
         ("pictures", 3, [("line", 5)]),  # the second group is half finished
         ("pictures", 2, [("compute", 3)]),
-        ("pictures", 2, [("rename", 9), ("line", 2)]),
+        ("pictures", 2, [("rename", 12), ("line", 2)]),
         ("drive.avi", 4, [("line", 6)]),
     ],
 )

@@ -1,4 +1,4 @@
-"""Shards: together they are one run, to the byte, whatever the order, the kills and the number of processes."""
+"""Shards and their lines: together they are one run, to the byte, whatever the order, the kills and the number of processes."""
 
 from __future__ import annotations
 
@@ -6,16 +6,26 @@ import json
 import os
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from segunc.core.errors import InputError
 from segunc.maps.folder import refuse_foreign
 from segunc.maps.manifest import read_manifest
 from segunc.maps.reader import MapsReader
-from segunc.maps.shards import FrameRecords, Shard, all_shards, parse_shard
+from segunc.maps.shards import (
+    DamageError,
+    FrameLog,
+    FrameRecords,
+    Shard,
+    all_shards,
+    iterate_lines,
+    parse_shard,
+    seal_line,
+)
 from segunc.maps.store import MapsWriter
 from tests.maps.fakes import folder_bytes, manifest, predict, write_pictures
 
@@ -114,3 +124,58 @@ def test_a_folder_that_another_shard_is_making_is_no_foreign_one(tmp_path: Path)
     partial.write_text("{}")
     with pytest.raises(InputError, match=r"holds files but no manifest\.json"):
         refuse_foreign(tmp_path)
+
+
+def record(place: int) -> dict[str, Any]:
+    files, sums = {"entropy": f"entropy/{place:06d}.png"}, {"entropy": (1, "0123456789abcdef")}
+    return {"name": f"{place:06d}", "index": place, "files": files, "sums": sums, "mean": {"entropy": 0.123456789}}
+
+
+def written(folder: Path, *places: int) -> Path:
+    (folder / "frames.jsonl").write_bytes(b"".join(seal_line(record(place)) for place in places))
+    return folder / "frames.jsonl"
+
+
+def places_of(path: Path) -> list[int]:
+    return [line["index"] for _, line in iterate_lines(path)]
+
+
+@settings(deadline=None)
+@given(st.permutations(range(12)), st.integers(0, 12))
+def test_any_order_over_two_runs_ends_sorted(
+    tmp_path_factory: pytest.TempPathFactory, order: list[int], cut: int
+) -> None:
+    path = tmp_path_factory.mktemp("log") / "frames.jsonl"
+    for part in (order[:cut], order[cut:]):
+        log = FrameLog(path)
+        log.recover(lambda _: True)
+        for place in part:
+            assert place not in log
+            log.append(record(place))
+            assert place in log
+        log.close()
+    assert places_of(path) == list(range(12))
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_torn_doubled_and_refused_lines_are_forgotten(tmp_path: Path) -> None:
+    path = written(tmp_path, 0, 1, 2, 2, 3)
+    path.write_bytes(path.read_bytes() + seal_line(record(4))[:30])
+    log = FrameLog(path)
+    assert log.recover(lambda line: line["index"] != 1) == 2
+    assert [place for place in range(9) if place in log] == [0, 2, 3]
+    log.close()
+    assert places_of(path) == [0, 2, 3]
+
+
+def test_every_flipped_bit_of_a_line_is_noticed(tmp_path: Path) -> None:
+    path = written(tmp_path, 0, 1)
+    first, second = path.read_bytes().splitlines(keepends=True)
+    for bit in reversed(range(8 * len(first))):
+        damaged = bytearray(first)
+        damaged[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(bytes(damaged) + second)
+        with pytest.raises(DamageError, match=r"frames.jsonl, line 1, was changed"):
+            list(iterate_lines(path))
+    assert FrameLog(path).recover(lambda _: True) == 1
+    assert places_of(path) == [1]

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import ndimage
 
-from segunc.cli.main import main
+import segunc
 from segunc.core.errors import InputError
 from segunc.frames.source import Frame
 from segunc.frames.sources import open_source
@@ -57,17 +57,11 @@ def test_statistics_are_those_of_numpy(seed: int, size: tuple[int, int], masked:
     assert numbers["component"] == (np.bincount(labels.ravel())[1:].max() if count else 0)
 
 
-def test_components_touch_at_corners_and_stop_at_the_mask() -> None:
-    high = np.eye(6, dtype=bool)
-    assert largest_component(high) == 6
-    kept = np.ones((6, 6), bool)
-    kept[2, 2] = False
-    assert largest_component(high, kept) == 3
-    assert "component" not in map_statistics(np.zeros((3, 3), np.uint16))
-    # A value at the threshold belongs to the component.
+def test_components_touch_at_corners_and_a_value_at_the_threshold_belongs_to_them() -> None:
+    assert largest_component(np.eye(6, dtype=bool)) == 6
     stored = np.full((4, 4), -2.0, np.float16)
-    assert map_statistics(stored, -2.0)["component"] == 16
-    assert map_statistics(stored, -1.99)["component"] == 0
+    numbers = [map_statistics(stored, threshold).get("component") for threshold in (-2.0, -1.99, None)]
+    assert numbers == [16, 0, None]
 
 
 @pytest.fixture
@@ -172,24 +166,22 @@ def test_moments_of_several_folders_and_of_shards_are_one_ranking(tmp_path: Path
     assert len(worst_moments(folders[:1], "entropy", apart=0.0)) == 5
 
 
-def test_images_get_times_from_a_rate_and_the_verb_writes_a_table(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_images_get_times_from_a_rate(tmp_path: Path) -> None:
     names, out = write_pictures(tmp_path / "in", 6), tmp_path / "out"
     predict(tmp_path / "in", out)
     timed = worst_moments([out], "epistemic", "p99", count=20, fps=2.0, apart=5.0)
     assert sorted(m.name[0] for m in timed) == ["a", "b"]  # of each folder one
     assert all(m.time == 0.5 * (names.index(m.name) % 3) for m in timed)
-    moments = worst_moments([out], "epistemic", count=20)
-    assert len(moments) == 6
-    assert main(["summary", "--maps", str(out), "--score", "epistemic", "--out", str(tmp_path / "summary.csv")]) == 0
-    assert "neighbours may be listed" in capsys.readouterr().out
+    result = segunc.summary(out, score="epistemic", top=20, out=tmp_path / "summary.csv")
+    assert [m.name for m in result.moments] == [m.name for m in worst_moments([out], "epistemic", count=20)]
+    assert "neighbours may be listed" in result.notes[0]
     rows = list(csv.DictReader((tmp_path / "summary.csv").open(newline="")))
     assert [(row["list"], row["rank"], row["frame"], float(row["value"])) for row in rows] == [
-        (part, str(rank), m.name, m.value) for part in ("moments", "label") for rank, m in enumerate(moments, start=1)
+        (part, str(rank), m.name, m.value)
+        for part in ("moments", "label")
+        for rank, m in enumerate(result.moments, start=1)
     ]
-    assert main(["summary", "--maps", str(out), "--fps", "2"]) == 0
-    assert "neighbours may be listed" not in capsys.readouterr().out
+    assert segunc.summary(out, fps=2).notes == ()
     for score, statistic, said in (
         ("entropie", "mean", "no mean of 'entropie'.*entropy, epistemic, deterministic-max-logit"),
         ("deterministic-max-logit", "component", "no component of 'deterministic-max-logit'"),

@@ -15,8 +15,8 @@ from segunc.core.errors import InputError, PartialFailure, one_line
 from segunc.maps.manifest import read_manifest
 from segunc.maps.reader import MapsReader
 from segunc.scale import Pool, ShardTask, require_ray, run_shards
-from tests.maps.fakes import write_pictures
-from tests.maps.test_shards import maps_of, run
+from tests.maps.fakes import predict, write_pictures
+from tests.maps.test_shards import maps_of
 from tests.scale.fake_work import FakeWork, no_work
 
 
@@ -43,7 +43,7 @@ def cluster() -> Iterator[None]:
 @pytest.mark.usefixtures("cluster")
 def test_two_workers_write_what_one_process_writes_and_a_killed_shard_is_redone(tmp_path: Path) -> None:
     write_pictures(tmp_path / "in", 23)
-    run(tmp_path / "in", tmp_path / "one")
+    predict(tmp_path / "in", tmp_path / "one")
     out, journal = tmp_path / "many", tmp_path / "journal"
     make = partial(FakeWork, tmp_path / "in", out, journal, {2: 1})
     tasks = [ShardTask(0, number, 4) for number in range(1, 5)]
