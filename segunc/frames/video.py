@@ -157,7 +157,8 @@ def _packets(container: InputContainer, stream: VideoStream) -> Iterator[av.Pack
 def _upright(frame: av.VideoFrame) -> Image:
     """Return the picture in the nearest of the eight orientations that axes can have."""
     picture = frame.reformat(format="rgb24", interpolation="BICUBIC").to_ndarray()
-    if (matrix := frame.side_data.get("DISPLAYMATRIX")) is not None:
+    matrix: Any = frame.side_data.get("DISPLAYMATRIX")
+    if matrix is not None:
         # Where the stored axes point on the screen: rows are the stored x and y, columns the x and y of the screen.
         (a, b), (c, d) = np.frombuffer(bytes(matrix), np.int32).reshape(3, 3)[:2, :2].astype(float)
         if abs(b) + abs(c) > abs(a) + abs(d):
@@ -173,7 +174,7 @@ def encode_video(path: Path, frames: Iterable[tuple[float, Image]], fps: float, 
     their height and width, both even. InputError where there is no encoder, OSError where nothing can be written.
     """
     if "libvpx" not in av.codecs_available:
-        raise InputError(f"this PyAV has no encoder for video {path} (libvpx)", hint="pip install av")
+        raise InputError("this PyAV has no encoder for WebM videos (libvpx)", hint="pip install av")
     # 1001: the denominator of the rates of television, 30000/1001 for instance.
     rate = Fraction(fps).limit_denominator(1001) or Fraction(1, 1001)
     with av.open(str(path), "w", format="webm") as container:

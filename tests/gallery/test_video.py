@@ -83,7 +83,7 @@ def test_a_video_has_all_frames_times_and_colours(tmp_path: Path) -> None:
 
 def test_a_missing_encoder_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(av, "codecs_available", {"libx264"})
-    with pytest.raises(InputError, match=r"encoder for .*overlay\.webm"):
+    with pytest.raises(InputError, match="no encoder for WebM"):
         write_video(pictures(tmp_path / "overlay", 1), tmp_path / "overlay.webm", 25)
 
 

@@ -1,4 +1,4 @@
-"""A small run that kills itself with SIGKILL; started by test_resume.py as its own process.
+"""A small run that kills itself with SIGKILL; started by test_pipeline.py as its own process.
 
 Usage: killed_run.py INPUT OUT GROUP MOMENT COUNT RUN, where RUN is JSON of settings and MOMENT says what is about to happen for the
 COUNT-th time: ``rename`` (a file's bytes are written, not yet in place), ``line`` (half a line of frames.jsonl is written)

@@ -1,19 +1,32 @@
-"""Score maps of every accepted kind, read back by value; damaged and unfit ones in one line each."""
+"""Files of maps: of every accepted kind, compact ones, damaged and unfit ones in one line each."""
 
 from __future__ import annotations
 
 import io
-import re
+import json
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import cv2
 import h5py
 import numpy as np
 import pytest
 
 from segunc.core.errors import InputError
-from segunc.maps.encoding import decode_stored, read_score_file
+from segunc.maps.encoding import (
+    decode_compact,
+    decode_stored,
+    decode_unit,
+    encode_compact,
+    encode_unit,
+    read_score_file,
+)
+from segunc.maps.reader import MapsReader
+from segunc.maps.statistics import Region
+from segunc.maps.store import MapsWriter
+from tests.maps.fakes import edit_log, edit_manifest, manifest
 from tests.maps.foreign import write_map
 
 RAMP = np.linspace(-3, 900, 12).reshape(3, 4)
@@ -22,6 +35,14 @@ KINDS = {
     "uint8 uint16": (".hdf5", ".npy", ".png", ".tif"),
     "float32 float64": (".tif", ".tiff", ".TIF"),
     "int64 bool": (".npy",),
+}
+HEIGHT, WIDTH = 47, 64  # odd and even
+ACROSS = np.linspace(0, 1, WIDTH, dtype=np.float32)[None, :] * np.linspace(0.2, 1, HEIGHT, dtype=np.float32)[:, None]
+MAPS = {
+    "prediction": (np.arange(HEIGHT * WIDTH) % 3).reshape(HEIGHT, WIDTH).astype(np.uint8),
+    "entropy": ACROSS,
+    "epistemic": ACROSS**2 / 10,
+    "deterministic-max-logit": 5 - 20 * ACROSS,
 }
 
 
@@ -34,20 +55,9 @@ def test_every_kind_is_read_in_its_own_type(tmp_path: Path, name: str, dtype: st
     stored = read_score_file(write_map(tmp_path / name, values))
     assert stored.dtype == values.dtype
     np.testing.assert_array_equal(stored, values)
-
-
-def test_an_axis_of_length_one_is_dropped(tmp_path: Path) -> None:
-    for shape in ((1, 3, 4), (3, 4, 1)):
-        stored = read_score_file(write_map(tmp_path / "map.npy", RAMP.reshape(shape)))
-        np.testing.assert_array_equal(stored, RAMP)
-
-
-def test_hdf5_takes_value_alone(tmp_path: Path) -> None:
-    path = tmp_path / "map.hdf5"
-    np.testing.assert_array_equal(read_score_file(write_map(path, RAMP, value=RAMP, other=RAMP[:1])), RAMP)
-    for others in ({"group/value": RAMP}, {"value/inner": RAMP}):
-        with pytest.raises(InputError, match="holds no data set 'value'"):
-            read_score_file(write_map(path, RAMP, **others))
+    for shape in ((1, 3, 4), (3, 4, 1)):  # an axis of length one is dropped
+        stored = read_score_file(write_map(tmp_path / "map.npy", values.reshape(shape)))
+        np.testing.assert_array_equal(stored, values)
 
 
 @pytest.mark.parametrize("name", ["map.png", "map.tif", "map.npy", "map.hdf5"])
@@ -65,25 +75,20 @@ def test_a_truncated_file_is_named(tmp_path: Path, capfd: pytest.CaptureFixture[
 @pytest.mark.parametrize(
     ("name", "values", "said"),
     [
-        ("map.png", np.zeros((3, 4, 3), np.uint8), r"shape \(3, 4, 3\)"),
-        ("map.npy", np.zeros(7), r"shape \(7,\)"),
-        ("map.npy", np.zeros((2, 2), np.complex64), "type complex64"),
-        ("map.npy", np.array([["a"]]), "type <U1"),
+        ("map.png", np.zeros((3, 4, 3), np.uint8), r"has the shape \(3, 4, 3\)"),
+        ("map.npy", np.zeros(7), r"has the shape \(7,\)"),
+        ("map.npy", np.zeros((2, 2), np.complex64), "is of type complex64"),
+        ("map.npy", np.array([["a"]]), "is of type <U1"),
+        ("map.npy", np.array([{"no": "map"}]), "cannot be read"),  # a pickle
+        ("map.npz", RAMP, "is of an unknown kind"),
+        ("none.npy", None, r"cannot be read \(No such file"),
     ],
 )
-def test_what_is_no_map_is_refused(tmp_path: Path, name: str, values: np.ndarray, said: str) -> None:
-    with pytest.raises(InputError, match=f"{name} .*{said}"):
-        read_score_file(write_map(tmp_path / name, values))
-
-
-def test_pickles_archives_and_other_kinds_are_refused(tmp_path: Path) -> None:
-    np.save(tmp_path / "a.npy", np.array([{"no": "map"}]), allow_pickle=True)
-    np.savez(tmp_path / "b.npz", RAMP)
-    (tmp_path / "b.npz").rename(tmp_path / "b.npy")
-    known = ("a.npy cannot be read", "b.npy cannot be read")
-    for said in (*known, "c.jpg is of an unknown kind", "d.npy cannot be read (No such file"):
-        with pytest.raises(InputError, match=re.escape(said)):
-            read_score_file(tmp_path / said.split()[0])
+def test_what_is_no_map_is_refused(tmp_path: Path, name: str, values: np.ndarray | None, said: str) -> None:
+    if values is not None:
+        np.save(tmp_path / name, values) if name != "map.png" else write_map(tmp_path / name, values)
+    with pytest.raises(InputError, match=f"{name} {said}"):
+        read_score_file(tmp_path / name)
 
 
 def test_forms_decode_whole_numbers_and_leave_floats() -> None:
@@ -102,31 +107,128 @@ def sparse(shape: tuple[int, ...], **settings: Any) -> bytes:
     return buffer.getvalue()
 
 
+NPY = b"\x93NUMPY\1\0\x46\0{'descr': '<f8', 'fortran_order': False, 'shape': (99999, 99999), }     \n"
+
+
 @pytest.mark.parametrize(
-    ("name", "data", "said"),
+    ("name", "data"),
     [
-        (
-            "a.npy",
-            b"\x93NUMPY\1\0\x46\0{'descr': '<f8', 'fortran_order': False, 'shape': (99999, 99999), }     \n",
-            "it claims the shape",
-        ),
-        ("a.h5", sparse((40_000, 40_000), compression="gzip"), r"claims the shape \(40000, 40000\)"),
-        ("a.h5", sparse((2**31, 2**31)), "claims the shape"),
-        ("a.h5", sparse((64, 64)) + bytes(700_000), None),
-        ("a.h5", sparse((12_000, 12_000)) + bytes(700_000), r"claims the shape \(12000, 12000\)"),
+        ("a.npy", NPY),
+        ("a.h5", sparse((40_000, 40_000), compression="gzip")),
+        ("a.h5", sparse((2**31, 2**31))),
+        ("a.h5", sparse((12_000, 12_000)) + bytes(700_000)),
     ],
-    ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_few_bytes_claim_no_gigabytes(tmp_path: Path, name: str, data: bytes, said: str | None) -> None:
+def test_a_few_bytes_claim_no_gigabytes(tmp_path: Path, name: str, data: bytes) -> None:
+    (tmp_path / "whole.h5").write_bytes(sparse((64, 64)) + bytes(700_000))
+    assert read_score_file(tmp_path / "whole.h5").shape == (64, 64)
     (tmp_path / name).write_bytes(data)
-    if said is None:
-        assert read_score_file(tmp_path / name).shape == (64, 64)
-        return
     tracemalloc.start()
     try:
-        with pytest.raises(InputError, match=said) as error:
+        with pytest.raises(InputError, match="claims the shape"):
             read_score_file(tmp_path / name)
         assert tracemalloc.get_traced_memory()[1] < 2**24
     finally:
         tracemalloc.stop()
-    assert "\n" not in str(error.value)
+
+
+def _virtual(file: Any) -> None:
+    layout = h5py.VirtualLayout((4, 4), "f4")
+    layout[:] = h5py.VirtualSource("other.h5", "value", (4, 4))
+    file.create_virtual_dataset("value", layout)
+
+
+@pytest.mark.parametrize(
+    ("write", "said"),
+    [
+        (lambda f: f.create_dataset("group/value", data=RAMP), "holds no data set 'value'"),
+        (lambda f: f.create_group("value"), "holds no data set 'value'"),
+        (lambda f: f.__setitem__("value", h5py.ExternalLink("secret.h5", "value")), "holds no data set 'value'"),
+        (lambda f: f.create_dataset("value", (4, 4), "u1", external=[("secret.raw", 0, 16)]), "from other files"),
+        (_virtual, "from other files"),
+        (lambda f: f.create_dataset("value", data=np.ones((4, 4)), compression="lzf"), "by the HDF5 filter 32000"),
+        (lambda f: f.create_dataset("value", (1 << 20, 1 << 20), "f4"), "claims the shape"),
+        (lambda f: f.create_dataset("value", dtype="f4", data=h5py.Empty("f4")), "claims the shape"),
+        (lambda f: f.create_dataset("value", data=["text"], dtype=h5py.string_dtype()), "is of type object"),
+    ],
+)
+def test_an_hdf5_map_is_held_by_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: Callable[[Any], Any], said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("secret.raw").write_bytes(b"root:x:0:0:root:")
+    write_map(Path("secret.h5"), np.ones((4, 4)))
+    with h5py.File("map.hdf5", "w") as file:
+        write(file)
+    with pytest.raises(InputError, match=said):
+        read_score_file(Path("map.hdf5"))
+
+
+def written(out: Path, region: Region | None = None, **run: Any) -> MapsReader:
+    with MapsWriter(out, manifest(**run), region=region) as writer:
+        writer.write("a/one", MAPS)
+    return MapsReader(out)
+
+
+def test_a_compact_map_is_the_mean_of_four_pixels_at_8_bits() -> None:
+    values = np.array([[0.0, 0.04, 1.0], [0.04, 0.16, 1.0], [0.5, 0.5, 0.25]], np.float32)
+    codes = encode_compact(encode_unit(values))
+    assert (codes.dtype, codes.shape) == (np.uint8, (2, 2))
+    even = encode_compact(encode_unit(values[:2, :2]))
+    np.testing.assert_array_equal(even, np.rint(255 * np.sqrt([[0.06]])))
+    np.testing.assert_allclose(decode_unit(even), 0.06, atol=0.002)
+    back = decode_compact(np.full((2, 3), 51, np.uint8), [3, 6], "it", floats=False)
+    np.testing.assert_array_equal(back, np.full((3, 6), 51 * 257, np.uint16))  # (51 / 255)^2 exactly
+    halves = np.array([[-20.0, -20.0], [3.5, 3.5]], np.float16).repeat(2, axis=1)
+    back = decode_compact(encode_compact(halves.repeat(2, axis=0)), [4, 4], "it", floats=True)
+    np.testing.assert_array_equal(back[[0, 3]], halves)
+
+
+def test_compact_files_are_small_and_every_reader_gets_the_frames_size(tmp_path: Path) -> None:
+    mask = np.full((HEIGHT, WIDTH), 255, np.uint8)
+    mask[31:] = 0
+    region = Region(write_map(tmp_path / "mask.png", mask))
+    full, compact = written(tmp_path / "full"), written(tmp_path / "compact", compact=True)
+    masked = written(tmp_path / "masked", region, compact=True)
+    for score, dtype in (("entropy", np.uint8), ("deterministic-max-logit", np.uint16)):
+        file = cv2.imread(str(tmp_path / f"compact/{score}/a/one.png"), cv2.IMREAD_UNCHANGED)
+        assert (file.dtype, file.shape) == (dtype, (24, 32))
+        values = masked.read("a/one", score)
+        assert not values[31:].any()
+        assert values[:29].any(axis=1).all()
+    np.testing.assert_array_equal(compact.prediction("a/one"), MAPS["prediction"])
+    for score, inside, edge in (
+        ("entropy", 0.005, 0.02),
+        ("epistemic", 0.0011, 0.005),
+        ("deterministic-max-logit", 0.03, 0.4),
+    ):
+        one, other = full.read_stored("a/one", score), compact.read_stored("a/one", score)
+        assert (one.dtype, one.shape, full.form(score)) == (other.dtype, other.shape, compact.form(score))
+        off = np.abs(full.read("a/one", score) - compact.read("a/one", score))
+        assert 0 < off[2:-2, 2:-2].max() < inside  # a map moved by half a pixel would be further off
+        assert off.max() < edge
+    # What a frame amounts to is said of the maps before.
+    lines = [json.loads((tmp_path / name / "frames.jsonl").read_text()) for name in ("full", "compact")]
+    assert (lines[0]["max"], lines[0]["component"]) == (lines[1]["max"], lines[1]["component"])
+
+
+def test_the_manifest_names_the_codes_and_others_refuse_them(tmp_path: Path) -> None:
+    out = tmp_path / "maps"
+    described = written(out, compact=True).manifest["maps"]  # type: ignore[index]
+    assert (described["entropy"]["dtype"], described["entropy"]["value"]) == ("uint8", "(code / 255)^2")
+    assert described["deterministic-max-logit"]["value"].startswith("float16 whose bits")
+    assert "value" not in described["prediction"]
+    with pytest.raises(InputError, match="written with compact = True \\(now None\\)"):
+        MapsWriter(out, manifest())
+    edit_manifest(out, lambda content: content["maps"]["entropy"].update(value="code / 7"))
+    with pytest.raises(InputError, match="the values of 'entropy' are code / 7, which this segunc does not know"):
+        MapsReader(out)
+
+
+@pytest.mark.parametrize("size", [None, "xy", [46, 64, 1], [10**9, 10**9], [24, 32]])
+def test_a_size_that_is_none_of_the_map_is_one_line(tmp_path: Path, size: Any) -> None:
+    written(tmp_path, compact=True)
+    edit_log(tmp_path, lambda record: record.update(size=size))
+    said = r"entropy/a/one.png, a compact one, is 24 x 32 uint8 for a frame of .*half its"
+    with pytest.raises(InputError, match=said):
+        MapsReader(tmp_path).read("a/one", "entropy")

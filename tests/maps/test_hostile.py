@@ -5,13 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import cv2
-import h5py
 import numpy as np
 import pytest
 
@@ -19,7 +17,6 @@ from segunc.cli.main import main
 from segunc.core.errors import InputError
 from segunc.core.files import inside, safe_name
 from segunc.frames import sources
-from segunc.maps.encoding import read_score_file
 from segunc.maps.labelled import open_images
 from segunc.maps.reader import MapsReader
 from segunc.maps.store import MapsWriter
@@ -209,35 +206,3 @@ def test_only_images_of_the_recorded_bytes_are_shown(home: Path, monkeypatch: py
     assert "secret" in shown(maps, home)[0]
     edit_manifest(maps, lambda content: content["run"].pop("input"))
     assert shown(maps)[0] == []
-
-
-def _virtual(file: Any) -> None:
-    layout = h5py.VirtualLayout((4, 4), "f4")
-    layout[:] = h5py.VirtualSource("other.h5", "value", (4, 4))
-    file.create_virtual_dataset("value", layout)
-
-
-@pytest.mark.parametrize(
-    ("write", "said"),
-    [
-        (lambda f: f.__setitem__("value", h5py.ExternalLink("secret.h5", "value")), "holds no data set"),
-        (lambda f: f.create_dataset("value", (4, 4), "u1", external=[("secret.raw", 0, 16)]), "from other files"),
-        (_virtual, "from other files"),
-        (lambda f: f.create_dataset("value", data=np.ones((4, 4)), compression="lzf"), "by the HDF5 filter 32000"),
-        (lambda f: f.create_dataset("value", (1 << 20, 1 << 20), "f4"), "claims the shape"),
-        (lambda f: f.create_dataset("value", (1 << 20, 1 << 20), "f4", chunks=(8, 8)), "claims the shape"),
-        (lambda f: f.create_dataset("value", dtype="f4", data=h5py.Empty("f4")), "claims the shape"),
-        (lambda f: f.create_dataset("value", data=["text"], dtype=h5py.string_dtype()), "is of type object"),
-    ],
-)
-def test_an_hdf5_map_is_held_by_its_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: Callable[[Any], Any], said: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("secret.raw").write_bytes(b"root:x:0:0:root:")
-    with h5py.File("secret.h5", "w") as file:
-        file["value"] = np.ones((4, 4))
-    with h5py.File("map.hdf5", "w") as file:
-        write(file)
-    with pytest.raises(InputError, match=said):
-        read_score_file(Path("map.hdf5"))
