@@ -132,11 +132,8 @@ def test_damage_in_the_middle_is_said(tmp_path: Path) -> None:
     path = tmp_path / "drive.mkv"
     film(path)
     with av.open(str(path)) as container:
-        packets = [packet for packet in container.demux(video=0) if packet.size]
-    data = bytearray(path.read_bytes())
-    start = data.index(bytes(packets[15]))
-    data[start : start + packets[15].size] = bytes(packets[15].size)
-    path.write_bytes(data)
+        packet = [bytes(packet) for packet in container.demux(video=0) if packet.size][15]
+    path.write_bytes(path.read_bytes().replace(packet, bytes(len(packet))))
     frames = list(open_source(path))
     assert len(frames) - 1 == len(plain_loop(path)) < 30
     assert (frames[-1].image, "cannot be decoded: 1" in (frames[-1].error or "")) == (None, True)
@@ -167,8 +164,6 @@ def test_every_orientation_is_shown_upright(tmp_path: Path, axes: tuple[int, int
     shown = np.zeros((np.ptp(down) + 1, np.ptp(across) + 1))
     shown[down - down.min(), across - across.min()] = stored
     np.testing.assert_allclose(frame.image[..., 1], shown, atol=12)
-    theirs = np.frombuffer(program(path), np.uint8).reshape(frame.image.shape)
-    np.testing.assert_allclose(frame.image.astype(int), theirs, atol=3)
 
 
 @pytest.mark.parametrize(
@@ -272,22 +267,16 @@ LISTS = {
 
 
 @pytest.mark.parametrize("kind", [*LISTS, "caller"])
-@pytest.mark.parametrize("scheme", ["http", "tcp"])
-def test_a_list_of_addresses_that_calls_itself_a_video_opens_no_connection(
-    tmp_path: Path, kind: str, scheme: str
-) -> None:
+def test_a_list_of_addresses_that_calls_itself_a_video_opens_no_connection(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "drive.mp4"
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.setblocking(False)
-        address = f"{scheme}://127.0.0.1:{listener.getsockname()[1]}/a.mp4"
-        path = tmp_path / "drive.mp4"
+        address = f"http://127.0.0.1:{listener.getsockname()[1]}/a.mp4"
         path.write_text(LISTS.get(kind, "").format(address), encoding="utf-8")
         with contextlib.suppress(InputError, av.error.FFmpegError):
             if kind == "caller":  # who would be counted
                 av.open(address, timeout=0.2)
             assert all(frame.image is None for frame in open_source(path))
-        callers = 0
-        with contextlib.suppress(BlockingIOError):
-            while True:
-                listener.accept()[0].close()
-                callers += 1
-    assert (callers > 0) == (kind == "caller")
+        with contextlib.suppress(BlockingIOError) if kind != "caller" else contextlib.nullcontext():
+            listener.accept()[0].close()
+            assert kind == "caller"
