@@ -1,8 +1,9 @@
-"""The maps folder: its files, what a second run may do to it, and reading it back."""
+"""The maps folder: its files, what a second run may do to it, and damage: found where it is read, found by a look at everything, made again."""
 
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,17 @@ import pytest
 
 from segunc.core.errors import InputError
 from segunc.maps.encoding import encode_unit
+from segunc.maps.folder import examine
 from segunc.maps.manifest import read_manifest
 from segunc.maps.reader import MapsReader
+from segunc.maps.shards import DamageError, Shard
+from segunc.maps.statistics import Region
 from segunc.maps.store import MapsWriter
-from tests.maps.fakes import CLASSES, PALETTE, SCORES, manifest
+from tests.maps.fakes import CLASSES, PALETTE, SCORES, folder_bytes, manifest, predict, write_pictures
 
 NAMES = ("a/one", "b/two")
+FRAME = "a/frame_001"
+FILES = ("entropy/{}.png", "prediction/{}.png", "deterministic-max-logit/{}.npy")
 
 
 def maps(value: float = 0.25) -> dict[str, np.ndarray]:
@@ -63,10 +69,19 @@ def test_files_are_what_the_contract_says(out: Path) -> None:
 
 
 def test_manifest_records_units_ranges_and_status(tmp_path: Path) -> None:
+    encoded = {
+        "entropy": encode_unit(maps()["entropy"]),
+        "deterministic-max-logit": maps()["deterministic-max-logit"].astype(np.float16),
+    }
     writer = MapsWriter(tmp_path, manifest())
-    assert json.loads((tmp_path / "manifest.json").read_text())["status"] == "running"
+    writer.write("a/one", maps() | encoded)
+    for score, values in encoded.items():  # which are taken as they are
+        np.testing.assert_array_equal(MapsReader(tmp_path).read_stored("a/one", score), values)
+    assert "status running, 1 frames so far" in (MapsReader(tmp_path).unfinished or "")
     writer.failed["c/three"] = "the JPEG is truncated"
+    writer.store("b/two", maps())
     writer.close()
+    assert MapsReader(tmp_path).frames == ["a/one"]  # alone has a line
     content = json.loads((tmp_path / "manifest.json").read_text())
     assert content["status"] == "finished"
     assert content["failed"] == [{"name": "c/three", "reason": "the JPEG is truncated"}]
@@ -76,28 +91,6 @@ def test_manifest_records_units_ranges_and_status(tmp_path: Path) -> None:
     assert content["maps"]["deterministic-max-logit"] == described
     assert content["environment"]["numpy"] == np.__version__
     assert content["classes"] == {"names": list(CLASSES), "palette": [list(colour) for colour in PALETTE]}
-
-
-def test_encoded_scores_are_taken_as_they_are(tmp_path: Path) -> None:
-    encoded = {
-        "entropy": encode_unit(maps()["entropy"]),
-        "deterministic-max-logit": maps()["deterministic-max-logit"].astype(np.float16),
-    }
-    with MapsWriter(tmp_path, manifest()) as writer:
-        writer.write("x", maps() | encoded)
-    for score, values in encoded.items():
-        np.testing.assert_array_equal(MapsReader(tmp_path).read_stored("x", score), values)
-
-
-def test_reader_does_not_see_a_frame_without_its_line(tmp_path: Path) -> None:
-    with MapsWriter(tmp_path, manifest()) as writer:
-        writer.write("a/one", maps())
-        assert "status running, 1 frames so far" in (MapsReader(tmp_path).unfinished or "")
-        writer.store("b/two", maps())
-        writer.close("interrupted")
-    reader = MapsReader(tmp_path)
-    assert reader.frames == ["a/one"]
-    assert "status interrupted" in (reader.unfinished or "")
 
 
 @pytest.mark.parametrize(
@@ -151,3 +144,98 @@ def test_unfit_maps_are_refused(tmp_path: Path, change: dict[str, np.ndarray], s
     with MapsWriter(tmp_path, manifest()) as writer, pytest.raises(InputError, match=said):
         writer.write("x", maps() | change)
     assert (tmp_path / "frames.jsonl").read_bytes() == b""
+
+
+def again(home: Path, *, verify: bool = False) -> list[str]:
+    """Write what is missing of four frames; return what is said of frames that are made again."""
+    notes: list[str] = []
+    predict(home / "in", home / "maps", verify=verify, on_note=notes.append)
+    return [note for note in notes if "again" in note]
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    write_pictures(tmp_path / "in", 4)
+    assert again(tmp_path) == []
+    return tmp_path
+
+
+def flip(path: Path, bit: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[bit // 8] ^= 1 << bit % 8
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_damage_to_a_file_is_read_by_nobody_and_made_again(home: Path, file: str) -> None:
+    before, path = folder_bytes(home / "maps"), home / "maps" / file.format(FRAME)
+    whole = path.read_bytes()
+    reader = MapsReader(home / "maps")
+    for bit in np.random.default_rng(0).choice(8 * len(whole), 60, replace=False):
+        flip(path, int(bit))
+        with pytest.raises(InputError, match=rf"{FRAME}.* was changed since it was written.*--repair"):
+            reader._read(FRAME, file.split("/")[0])
+        path.write_bytes(whole)
+    path.unlink()
+    with pytest.raises(InputError, match=rf"{FRAME}.* is missing.*--repair"):
+        reader._read(FRAME, file.split("/")[0])
+    # Another size is noticed always, a flipped bit when asked.
+    path.write_bytes(whole[:50])
+    assert examine(home / "maps").damaged == [f"{FRAME} ({file.format(FRAME)})"]
+    assert again(home) == ["1 finished frames are made again: their maps or images are missing, damaged or others"]
+    assert folder_bytes(home / "maps") == before
+    flip(path, 300)
+    assert again(home) == []
+    assert len(again(home, verify=True)) == 1
+    assert folder_bytes(home / "maps") == before
+    assert examine(home / "maps").amount == 0
+
+
+def test_damaged_doubled_torn_and_lost_lines(home: Path) -> None:
+    before, log = folder_bytes(home / "maps"), home / "maps/frames.jsonl"
+    lines = log.read_bytes().splitlines(keepends=True)
+    log.write_bytes(lines[0] + lines[0] + lines[1].replace(b'"mean"', b'"moan"') + lines[2])
+    health = examine(home / "maps")
+    assert (health.frames, health.lost, health.amount) == (4, 1, 2)
+    # Its folder is said once, by who asks.
+    assert re.match(r"frames.jsonl, line 3, was changed.*, no line tells of 1", health.examples)
+    with pytest.raises(DamageError, match=r"line 3, was changed since it was written.*doctor --maps DIR --repair"):
+        MapsReader(home / "maps")
+    log.write_bytes(lines[0] + lines[2])
+    assert "has lost the lines of 2 finished frames" in (MapsReader(home / "maps").unfinished or "")
+    log.write_bytes(log.read_bytes() + b"more")
+    assert len(again(home)) == 1
+    assert folder_bytes(home / "maps") == before
+
+
+def test_a_changed_mask_is_noticed(tmp_path: Path) -> None:
+    write_pictures(tmp_path / "in", 1)
+    mask = np.full((24, 32), 255, np.uint8)
+    for rows in (20, 19):
+        mask[rows:] = 0
+        cv2.imwrite(str(tmp_path / f"{rows}.png"), mask)
+    predict(tmp_path / "in", tmp_path / "maps", region=Region(tmp_path / "20.png"))
+    (tmp_path / "19.png").rename(tmp_path / "maps/mask.png")
+    for look in (MapsReader, examine):
+        with pytest.raises(DamageError, match=r"mask.png was changed"):
+            look(tmp_path / "maps")
+
+
+def test_shards_say_which_of_them_is_damaged_and_are_never_another_tools(tmp_path: Path) -> None:
+    write_pictures(tmp_path / "in", 4)
+    out = tmp_path / "maps"
+    for number in (1, 2):
+        predict(tmp_path / "in", out, shard=Shard(number, 2))
+    flip(out / "entropy/a/frame_001.png", 999)
+    health = examine(out)
+    assert (health.damaged, health.shards) == (["a/frame_001 (entropy/a/frame_001.png)"], [Shard(2, 2)])
+    record = out / "manifest.1-of-2.json"
+    record.write_text(record.read_text().replace('"finished": 2', '"finished": 3'))
+    with pytest.raises(DamageError, match=r"manifest.1-of-2.json was changed"):
+        examine(out)
+    (out / "manifest.json").write_text('{"format": "other"}')
+    with pytest.raises(InputError, match="is no manifest of a maps folder"):
+        MapsReader(out)
+    (out / "manifest.json").unlink()
+    with pytest.raises(InputError, match=r"holds frames\.1-of-2\.jsonl but no manifest"):
+        MapsReader(out)
