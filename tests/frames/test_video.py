@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 import socket
 import struct
-import subprocess
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from itertools import pairwise, product
@@ -59,7 +57,9 @@ def cut_without_encoding(path: Path) -> None:
 
 def truncated(path: Path) -> None:
     film(path, options={"movflags": "+faststart"})
+    before = open_source(path).identity()["input_hash"]
     path.write_bytes(path.read_bytes()[: path.stat().st_size * 6 // 10])
+    assert open_source(path).identity()["input_hash"] != before
 
 
 def joined(path: Path) -> None:
@@ -80,14 +80,6 @@ def plain_loop(path: Path) -> list[np.ndarray]:
             with contextlib.suppress(av.error.FFmpegError):
                 pictures += [frame.to_ndarray(format="rgb24", interpolation="BICUBIC") for frame in packet.decode()]
     return pictures
-
-
-def program(path: Path) -> bytes:
-    """The frames of the program `ffmpeg`, each once, as bytes of RGB."""
-    if shutil.which("ffmpeg") is None:
-        pytest.skip("the program ffmpeg is not installed")
-    command = ["ffmpeg", "-loglevel", "quiet", "-i", str(path), "-fps_mode", "passthrough"]
-    return subprocess.run([*command, "-pix_fmt", "rgb24", "-f", "rawvideo", "-"], capture_output=True).stdout
 
 
 def pictures_of(frames: Sequence[Frame]) -> list[np.ndarray]:
@@ -120,7 +112,9 @@ def test_the_frames_are_those_of_ffmpeg_and_times_increase(
         [late + number / RATE for number in range(4, count)], abs=0.1001 if late else 1e-6
     )
     assert all(before.time < after.time for before, after in pairwise(frames[:count]))
-    assert len(program(path)) == count * 48 * 64 * 3
+    if not sound:  # a range that ends before the damage is whole
+        assert f"video ends at frame {count}, 0:00:0" in (frames[-1].error or "")
+        assert all(frame.error is None for frame in open_source(path, selection=Selection(end=0.12)))
     if name == "joined.ts":
         part = open_source(path, selection=Selection(start=1.3))
         assert [frame.name for frame in part] == [f"{number:06d}" for number in range(13, 18)]
@@ -227,37 +221,19 @@ def test_a_constant_rate_and_frames_that_are_skipped(tmp_path: Path, suffix: str
         open_source(path, selection=Selection(start=3.0))
 
 
-@pytest.mark.parametrize(
-    ("selection", "numbers"),
-    [
+def test_a_selection_is_by_number_and_container_time(tmp_path: Path) -> None:
+    path = tmp_path / "variable.mkv"
+    write_timed_video(path, TIMES)
+    for selection, numbers in (
         (Selection(3), [0, 3, 6, 9]),
         (Selection(start=0.2, end=0.54), [3, 4, 5]),  # the end itself is outside
         (Selection(2, start=0.05), [2, 4, 6, 8]),
         (Selection(end=0.01), [0]),
-    ],
-)
-def test_a_selection_is_by_number_and_container_time(tmp_path: Path, selection: Selection, numbers: list[int]) -> None:
-    path = tmp_path / "variable.mkv"
-    write_timed_video(path, TIMES)
-    source = open_source(path, selection=selection)
-    frames = list(source)
-    assert [frame.name for frame in frames] == [f"{number:06d}" for number in numbers]
-    assert [frame.time for frame in frames] == [TIMES[number] for number in numbers]
-    assert [source.name_of(frame.index) for frame in frames] == [frame.name for frame in frames]
-
-
-def test_a_truncated_video_ends_with_an_error_frame(tmp_path: Path) -> None:
-    path = tmp_path / "cut.avi"
-    write_video(path, 40, size=(96, 128))
-    before = open_source(path).identity()
-    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-    assert open_source(path).identity()["input_hash"] != before["input_hash"]
-    *frames, last = open_source(path)
-    assert (last.image, last.index) == (None, len(frames))
-    assert f"video ends at frame {len(frames)}, 0:00:0" in (last.error or "")
-    assert len(pictures_of(frames)) == len(frames) == len(plain_loop(path)) > 5
-    # A range that ends before the damage is whole.
-    assert all(frame.error is None for frame in open_source(path, selection=Selection(end=0.12)))
+    ):
+        source = open_source(path, selection=selection)
+        frames = list(source)
+        assert [(frame.name, frame.time) for frame in frames] == [(f"{n:06d}", TIMES[n]) for n in numbers]
+        assert [source.name_of(frame.index) for frame in frames] == [frame.name for frame in frames]
 
 
 LISTS = {

@@ -1,8 +1,7 @@
 """A small run that kills itself with SIGKILL; started by test_pipeline.py as its own process.
 
-Usage: killed_run.py INPUT OUT GROUP MOMENT COUNT RUN, where RUN is JSON of settings and MOMENT says what is about to happen for the
-COUNT-th time: ``rename`` (a file's bytes are written, not yet in place), ``line`` (half a line of frames.jsonl is written)
-or ``compute`` (a group is about to be computed).
+Its arguments are INPUT OUT GROUP MOMENT COUNT RUN; RUN is JSON of settings, and MOMENT what is about to happen for the COUNT-th
+time: ``rename`` (of a file that is written), ``line`` (half of it is written) or ``compute`` (of a group).
 """
 
 from __future__ import annotations

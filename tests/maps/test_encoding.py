@@ -1,9 +1,10 @@
-"""Files of maps: of every accepted kind, compact ones, damaged and unfit ones in one line each."""
+"""Files of maps and their folders, of other tools too: every accepted kind, compact ones, damaged and unfit ones in one line each."""
 
 from __future__ import annotations
 
-import io
 import json
+import subprocess
+import sys
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ import cv2
 import h5py
 import numpy as np
 import pytest
+from PIL import Image
 
 from segunc.core.errors import InputError
 from segunc.maps.encoding import (
@@ -91,47 +93,6 @@ def test_what_is_no_map_is_refused(tmp_path: Path, name: str, values: np.ndarray
         read_score_file(tmp_path / name)
 
 
-def test_forms_decode_whole_numbers_and_leave_floats() -> None:
-    codes = np.array([[0, 13107, 65535]], np.uint16)
-    np.testing.assert_allclose(decode_stored(codes, "linear"), [[0, 0.2, 1]], rtol=1e-6)
-    np.testing.assert_allclose(decode_stored(codes, "unit-code"), [[0, 0.04, 1]], rtol=1e-6)
-    np.testing.assert_allclose(decode_stored(np.array([[51]], np.uint8), "linear"), [[0.2]], rtol=1e-6)
-    for form in ("linear", "unit-code"):
-        np.testing.assert_array_equal(decode_stored(RAMP, form), RAMP.astype(np.float32))
-
-
-def sparse(shape: tuple[int, ...], **settings: Any) -> bytes:
-    buffer = io.BytesIO()
-    with h5py.File(buffer, "w") as file:
-        file.create_dataset("value", shape, "f4", chunks=(64, 64), **settings)
-    return buffer.getvalue()
-
-
-NPY = b"\x93NUMPY\1\0\x46\0{'descr': '<f8', 'fortran_order': False, 'shape': (99999, 99999), }     \n"
-
-
-@pytest.mark.parametrize(
-    ("name", "data"),
-    [
-        ("a.npy", NPY),
-        ("a.h5", sparse((40_000, 40_000), compression="gzip")),
-        ("a.h5", sparse((2**31, 2**31))),
-        ("a.h5", sparse((12_000, 12_000)) + bytes(700_000)),
-    ],
-)
-def test_a_few_bytes_claim_no_gigabytes(tmp_path: Path, name: str, data: bytes) -> None:
-    (tmp_path / "whole.h5").write_bytes(sparse((64, 64)) + bytes(700_000))
-    assert read_score_file(tmp_path / "whole.h5").shape == (64, 64)
-    (tmp_path / name).write_bytes(data)
-    tracemalloc.start()
-    try:
-        with pytest.raises(InputError, match="claims the shape"):
-            read_score_file(tmp_path / name)
-        assert tracemalloc.get_traced_memory()[1] < 2**24
-    finally:
-        tracemalloc.stop()
-
-
 def _virtual(file: Any) -> None:
     layout = h5py.VirtualLayout((4, 4), "f4")
     layout[:] = h5py.VirtualSource("other.h5", "value", (4, 4))
@@ -148,6 +109,7 @@ def _virtual(file: Any) -> None:
         (_virtual, "from other files"),
         (lambda f: f.create_dataset("value", data=np.ones((4, 4)), compression="lzf"), "by the HDF5 filter 32000"),
         (lambda f: f.create_dataset("value", (1 << 20, 1 << 20), "f4"), "claims the shape"),
+        (lambda f: f.create_dataset("value", (40_000, 40_000), "f4", compression="gzip"), "claims the shape"),
         (lambda f: f.create_dataset("value", dtype="f4", data=h5py.Empty("f4")), "claims the shape"),
         (lambda f: f.create_dataset("value", data=["text"], dtype=h5py.string_dtype()), "is of type object"),
     ],
@@ -160,8 +122,11 @@ def test_an_hdf5_map_is_held_by_its_file(
     write_map(Path("secret.h5"), np.ones((4, 4)))
     with h5py.File("map.hdf5", "w") as file:
         write(file)
+    tracemalloc.start()
     with pytest.raises(InputError, match=said):
         read_score_file(Path("map.hdf5"))
+    assert tracemalloc.get_traced_memory()[1] < 2**24
+    tracemalloc.stop()
 
 
 def written(out: Path, region: Region | None = None, **run: Any) -> MapsReader:
@@ -232,3 +197,133 @@ def test_a_size_that_is_none_of_the_map_is_one_line(tmp_path: Path, size: Any) -
     said = r"entropy/a/one.png, a compact one, is 24 x 32 uint8 for a frame of .*half its"
     with pytest.raises(InputError, match=said):
         MapsReader(tmp_path).read("a/one", "entropy")
+
+
+VALUES = np.linspace(0, 1, 12, dtype=np.float32).reshape(3, 4)
+CODES = encode_unit(VALUES)
+FLAT, PICTURE = np.zeros((3, 4), np.float32), np.zeros((3, 4, 3), np.uint8)
+OURS = {"prediction": CODES // 65535, "entropy": VALUES, "epistemic": FLAT, "deterministic-max-logit": FLAT}
+
+
+def lay(folder: Path, *places: str, values: np.ndarray = VALUES) -> Path:
+    for place in places:
+        write_map(folder / place, values)
+    return folder
+
+
+def test_score_folders_with_nested_frames_and_mixed_kinds(tmp_path: Path) -> None:
+    reader = MapsReader(lay(tmp_path, "energy/a/1.npy", "energy/a/2.h5", "void/a/1.tif"))
+    assert (reader.scores, reader.frames) == (["energy", "void"], ["a/1", "a/2"])
+    assert [reader.has("a/2", score) for score in reader.scores] == [True, False]
+    assert (reader.manifest, reader.unfinished) == (None, None)
+    for name, score in (("a/1", "energy"), ("a/2", "energy"), ("a/1", "void")):
+        np.testing.assert_array_equal(reader.read(name, score), VALUES)
+    # Whole numbers without a range of their own are values.
+    for kept in (np.float64, np.uint8, np.uint16, np.float16, np.int16, np.int64, np.uint32, np.bool_):
+        write_map(tmp_path / "void/a/2.npy", np.array([[0, 1]], kept))
+        stored = MapsReader(tmp_path).read_stored("a/2", "void")
+        assert stored.dtype == (np.float64 if kept in (np.int16, np.int64, np.uint32, np.bool_) else kept)
+        np.testing.assert_array_equal(stored, [[0, 1]])
+
+
+@pytest.mark.parametrize("level", [".", "anomaly_p"])
+def test_the_benchmark_layout(tmp_path: Path, level: str) -> None:
+    values = VALUES.astype(np.float16)
+    lay(tmp_path / "anomaly_p", "A/One/f.hdf5", "B/One/f.hdf5", "B/Two/f.hdf5", values=values)
+    reader = MapsReader(tmp_path / level)
+    assert (reader.scores, reader.frames) == (["A", "B"], ["One/f", "Two/f"])
+    assert not reader.has("Two/f", "A")
+    np.testing.assert_array_equal(reader.read_stored("Two/f", "B"), values)
+
+
+def test_class_ids_alone_are_enough_and_palettes_are_indices(tmp_path: Path) -> None:
+    ids = {"a.png": np.array([[0, 255]], np.uint8), "b.npy": np.array([[3, 18]], np.int64)}
+    for name, values in ids.items():
+        write_map(tmp_path / "prediction" / name, values)
+    reader = MapsReader(tmp_path)
+    assert (reader.scores, reader.frames) == ([], ["a", "b"])
+    for name, values in zip(reader.frames, ids.values(), strict=True):
+        assert reader.prediction(name).dtype == np.uint8
+        np.testing.assert_array_equal(reader.prediction(name), values)
+    indices = np.array([[2, 0, 1], [0, 1, 2]], np.uint8)
+    palette = Image.fromarray(indices, "P")
+    palette.putpalette([128, 64, 128, 244, 35, 232, 70, 70, 70])
+    palette.save(tmp_path / "prediction/a.png")
+    np.testing.assert_array_equal(reader.prediction("a"), indices)
+    palette.convert("RGB").save(tmp_path / "prediction/a.png")
+    with pytest.raises(InputError, match=r"a.png has the shape \(2, 3, 3\)"):
+        reader.prediction("a")
+    write_map(tmp_path / "prediction/a.png", np.dstack([ids["a.png"]] * 3))
+    np.testing.assert_array_equal(reader.prediction("a"), ids["a.png"])
+    for unfit in (np.array([[0, 256]]), np.array([[-1, 2]]), np.array([[0.0, 1.0]])):
+        write_map(tmp_path / "prediction/b.npy", unfit)
+        with pytest.raises(InputError, match="prediction of frame b"):
+            reader.prediction("b")
+
+
+def test_the_name_of_a_score_does_not_make_codes_of_ours(tmp_path: Path) -> None:
+    write_map(tmp_path / "theirs/entropy/1.png", CODES)
+    (tmp_path / "theirs/manifest.json").write_text('{"name": "a web page"}')  # of another tool
+    theirs = MapsReader(tmp_path / "theirs")
+    assert (theirs.manifest, theirs.form("entropy")) == (None, "linear")
+    np.testing.assert_allclose(theirs.read("1", "entropy"), CODES / 65535, rtol=1e-6)
+    np.testing.assert_allclose(decode_stored(np.array([[51]], np.uint8), "linear"), [[0.2]], rtol=1e-6)
+    with MapsWriter(tmp_path / "ours", manifest()) as writer:
+        writer.write("1", OURS)
+    ours = MapsReader(tmp_path / "ours")
+    forms = [ours.form(score) for score in ("entropy", "deterministic-max-logit", "unknown")]
+    assert forms == ["unit-code", "linear", "linear"]
+    np.testing.assert_array_equal(ours.read("1", "entropy"), decode_unit(CODES))
+    np.testing.assert_array_equal(ours.read_stored("1", "entropy"), theirs.read_stored("1", "entropy"))
+
+
+def test_pictures_and_labels_beside_the_scores_are_no_scores(tmp_path: Path) -> None:
+    lay(tmp_path, "images/1.png", "labels/1.png", values=PICTURE)
+    with pytest.raises(InputError, match=r"holds no finished map: no file SCORE/FRAME of .*\.hdf5"):
+        MapsReader(tmp_path)
+    with pytest.raises(InputError, match="does not exist"):
+        MapsReader(tmp_path / "nowhere")
+    lay(tmp_path, "entropy/1.png", values=PICTURE)
+    reader = MapsReader(lay(tmp_path, "entropy/2.png", "overlay/1.png", values=CODES))
+    assert (reader.scores, reader.frames) == (["entropy"], ["1", "2"])
+    with pytest.raises(InputError, match=r"entropy/1.png has the shape \(3, 4, 3\)"):
+        reader.read("1", "entropy")
+
+
+def test_two_files_of_one_frame_are_both_named_and_hidden_files_none(tmp_path: Path) -> None:
+    """A Mac decomposes accents and lays a hidden file beside each of its own on a foreign disk."""
+    composed, decomposed = "caf\u00e9", "cafe\u0301"
+    lay(tmp_path, f"a/{composed}.npy", f"b/{decomposed}.npy", f"a/._{composed}.npy", "a/.cache/x.npy")
+    reader = MapsReader(tmp_path)
+    assert (reader.frames, reader.has(composed, "b")) == ([composed], True)
+    for second in (f"{decomposed}.npy", f"{composed}.tif"):
+        with pytest.raises(InputError, match=r"a/caf.*and .*a/caf.* are both frame 'caf"):
+            MapsReader(lay(tmp_path, f"a/{second}"))
+        (tmp_path / "a" / second).unlink()
+
+
+def test_manifests_of_another_version_or_damaged_are_one_line(tmp_path: Path) -> None:
+    with MapsWriter(tmp_path, manifest()) as writer:
+        writer.write("1", OURS)
+    path = tmp_path / "manifest.json"
+    whole = path.read_text()
+    other = whole.replace('"format_version": 2', '"format_version": 3')
+    for text, said in (
+        (other, "is of format version 3, not 2"),
+        (other[:-30], "is not valid JSON"),
+        (whole.replace('"sha256"', '"sha257"'), "was changed since it was written"),
+        (whole.replace("(code / 65535)^2", "(code / 65534)^2"), "was changed since it was written"),
+    ):
+        assert text != whole
+        path.write_text(text)
+        with pytest.raises(InputError, match=said):
+            MapsReader(tmp_path)
+    path.unlink()
+    with pytest.raises(InputError, match=r"holds frames\.jsonl but no manifest\.json"):
+        MapsReader(tmp_path)
+
+
+def test_maps_are_read_without_torch() -> None:
+    rooms = "store, reader, statistics, pipeline"
+    code = f"import sys; from segunc.maps import {rooms}; sys.exit('torch' in sys.modules or 'filelock' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0

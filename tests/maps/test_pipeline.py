@@ -173,13 +173,6 @@ def test_the_first_frame_tells_what_all_take_and_whether_it_fits(
     assert folder_bytes(out) == folder_bytes(tmp_path / "whole")
 
 
-def test_a_source_that_breaks_stops_the_run(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="camera"):
-        run_pipeline(EndlessSource(3), process, MapsWriter(tmp_path, manifest()))
-    assert lines(tmp_path) == ["000000", "000001", "000002"][: len(lines(tmp_path))]
-    assert not [t for t in threading.enumerate() if t.name.startswith(("decode-frames", "write-maps"))]
-
-
 class Slow(MapsWriter):
     """A writer that waits."""
 
@@ -191,26 +184,6 @@ class Slow(MapsWriter):
         assert place is not None
         self.wait(place)
         return super().store(name, maps, overlay, place=place)
-
-
-@pytest.mark.parametrize("group", [1, 8])
-def test_the_network_goes_on_while_a_group_is_written(tmp_path: Path, group: int) -> None:
-    write_pictures(tmp_path / "in", 3 * group)
-    began = [threading.Event() for _ in range(3)]
-    held: list[bool] = []
-
-    def watch(frames: list[Frame]) -> list[Maps]:
-        began[frames[0].index // group].set()
-        return process(frames)
-
-    def wait(place: int) -> None:
-        # No frame of a group is written before the network has begun with the next one.
-        held.append(began[min(place // group + 1, 2)].wait(timeout=5))
-
-    writer = Slow(tmp_path / "out", manifest(group=group), wait=wait)
-    run_pipeline(open_source(tmp_path / "in"), watch, writer, group=group)
-    assert len(held) == 3 * group
-    assert all(held)
 
 
 @pytest.mark.parametrize("slow", ["network", "writer"])
@@ -234,6 +207,8 @@ def test_nothing_runs_ahead(tmp_path: Path, slow: str) -> None:
         run_pipeline(source, watch, writer, prefetch=3, writers=1)
     # Three frames queued, one being made, one waiting to be queued, and the one that is computed.
     assert max(ahead) <= 3 + 3
+    assert lines(tmp_path / "out") == [f"{number:06d}" for number in range(len(lines(tmp_path / "out")))]
+    assert not [t for t in threading.enumerate() if t.name.startswith(("decode-frames", "write-maps"))]
 
 
 @pytest.fixture(scope="module")

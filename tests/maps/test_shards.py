@@ -13,19 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from segunc.core.errors import InputError
+from segunc.maps import shards
 from segunc.maps.folder import refuse_foreign
 from segunc.maps.manifest import read_manifest
 from segunc.maps.reader import MapsReader
-from segunc.maps.shards import (
-    DamageError,
-    FrameLog,
-    FrameRecords,
-    Shard,
-    all_shards,
-    iterate_lines,
-    parse_shard,
-    seal_line,
-)
+from segunc.maps.shards import DamageError, FrameLog, Shard, iterate_lines, seal_line
 from segunc.maps.store import MapsWriter
 from tests.maps.fakes import folder_bytes, manifest, predict, write_pictures
 
@@ -33,24 +25,24 @@ from tests.maps.fakes import folder_bytes, manifest, predict, write_pictures
 def maps_of(out: Path) -> dict[str, bytes]:
     """The bytes of all maps, and the lines of all shards in source order."""
     files = {name: data for name, data in folder_bytes(out).items() if "/" in name}
-    records = FrameRecords(out, all_shards(read_manifest(out) or {})).values()
+    records = shards.FrameRecords(out, shards.all_shards(read_manifest(out) or {})).values()
     return files | {"lines": json.dumps(list(records)).encode()}
 
 
 @given(st.integers(1, 9), st.integers(1, 5), st.integers(0, 200))
 def test_every_frame_belongs_to_one_shard(count: int, block: int, frames: int) -> None:
-    shards = [Shard(number, count) for number in range(1, count + 1)]
-    owners = [[shard.number for shard in shards if shard.owns(place, block)] for place in range(frames)]
+    parts = [Shard(number, count) for number in range(1, count + 1)]
+    owners = [[shard.number for shard in parts if shard.owns(place, block)] for place in range(frames)]
     assert all(len(numbers) == 1 for numbers in owners)
-    shares = [shard.share(frames, block) for shard in shards]
-    assert shares == [sum(numbers == [shard.number] for numbers in owners) for shard in shards]
+    shares = [shard.share(frames, block) for shard in parts]
+    assert shares == [sum(numbers == [shard.number] for numbers in owners) for shard in parts]
     assert max(shares) - min(shares) <= block
 
 
 @pytest.mark.parametrize("text", ["0/2", "3/2", "1/0", "1", "a/b", "1/2/3", "-1/2", "1/4097"])
 def test_impossible_shards_are_refused(text: str) -> None:
     with pytest.raises(InputError, match="shard"):
-        parse_shard(text)
+        shards.parse_shard(text)
 
 
 @pytest.mark.parametrize("group", [1, 3])
@@ -72,26 +64,17 @@ def test_shards_one_by_one_are_one_run(tmp_path: Path, group: int) -> None:
 
 
 def test_an_unfinished_shard_is_named(tmp_path: Path) -> None:
-    write_pictures(tmp_path / "in", 6)
-    out = tmp_path / "out"
-    predict(tmp_path / "in", out, shard=Shard(2, 3))
-    assert (read_manifest(out) or {})["missing_shards"] == ["1/3", "3/3"]
-    assert "has not finished (status interrupted, 2 frames so far)" in (MapsReader(out).unfinished or "")
+    names, out = write_pictures(tmp_path / "in", 7), tmp_path / "out"
+    (tmp_path / "in" / f"{names[4]}.png").write_bytes(b"broken")
+    assert "1 of 2 frames failed" in predict(tmp_path / "in", out, shard=Shard(2, 3)).failure
+    state = read_manifest(out) or {}
+    assert (state["missing_shards"], [each["name"] for each in state["failed"]]) == (["1/3", "3/3"], [names[4]])
+    assert "has not finished (status interrupted, 1 frames so far)" in (MapsReader(out).unfinished or "")
     for shard in (Shard(), Shard(1, 2)):
         with pytest.raises(InputError, match=r"begun in 3 shards, not in .*not finished: 1/3, 3/3"):
             predict(tmp_path / "in", out, shard=shard)
     with pytest.raises(InputError, match="one shard cannot overwrite"):
         MapsWriter(out, manifest(), shard=Shard(1, 3), overwrite=True)
-
-
-def test_failures_of_all_shards_are_listed(tmp_path: Path) -> None:
-    names = write_pictures(tmp_path / "in", 4)
-    for name in names[:2]:
-        (tmp_path / "in" / f"{name}.png").write_bytes(b"broken")
-    for number in (1, 2):
-        assert "1 of 2 frames failed" in predict(tmp_path / "in", tmp_path / "out", shard=Shard(number, 2)).failure
-    failed = (read_manifest(tmp_path / "out") or {})["failed"]
-    assert [failure["name"] for failure in failed] == names[:2]
 
 
 def test_a_folder_and_a_shard_are_held_by_one_run(tmp_path: Path) -> None:
