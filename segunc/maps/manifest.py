@@ -21,8 +21,7 @@ from segunc.scores import SCORES
 STATE_KEYS = ("status", "finished", "failed", "missing_shards")
 """How a run stands. In a folder of shards ``manifest.json`` holds none of them; they are joined from the shards' records."""
 MAKERS = ("tool", "environment", "device")  # what made the maps; each shard records its own
-FORMAT = "segunc-maps"
-FORMAT_VERSION = 2
+FORMAT, FORMAT_VERSION = "segunc-maps", 2
 UNIT_VALUE = "(code / 65535)^2"  # what ``maps.SCORE.value`` says of uint16 codes of a score in 0..1
 COMPACT_VALUES = {
     "unit16": "(code / 255)^2",

@@ -60,8 +60,7 @@ class MapsReader:
         self.frames = sorted(names, key=frame_order) if self.manifest is None else list(self.records)
         self.unfinished = None if self.manifest is None else self._what_is_missing(manifest)
         if not self.frames:
-            kinds = ", ".join(SUFFIXES)
-            raise InputError(f"maps folder {folder} holds no finished map: no file SCORE/FRAME of {kinds}")
+            raise InputError(f"maps folder {folder} holds no finished map, SCORE/FRAME of {', '.join(SUFFIXES)}")
 
     def _what_is_missing(self, manifest: dict[str, Any]) -> str | None:
         status, lines = manifest.get("status", "unknown"), len(self.records)

@@ -16,18 +16,11 @@ from segunc.core.files import read_bytes
 from segunc.core.terminal import visible
 from segunc.data.layout import composed
 
-# As they stand in files -> in words.
-VERDICTS = {
-    "nothing-wrong": "nothing wrong",
-    "true-alarm": "true alarm",
-    "false-alarm": "false alarm",
-    "missed": "missed",
-    "unsure": "unsure",
-}
+KINDS = ("nothing-wrong", "true-alarm", "false-alarm", "missed", "unsure")
+VERDICTS = {kind: kind.replace("-", " ") for kind in KINDS}  # as they stand in files -> in words
 GRAVEST = ("missed", "true-alarm", "false-alarm", "unsure")
 """What a region can be; the gravest verdict on a frame's regions is the frame's where it has none of its own."""
-FORMAT = "segunc-verdicts"
-FORMAT_VERSION = 2
+FORMAT, FORMAT_VERSION = "segunc-verdicts", 2
 
 
 @dataclass(frozen=True)

@@ -279,7 +279,7 @@ def test_the_name_of_a_score_does_not_make_codes_of_ours(tmp_path: Path) -> None
 
 def test_pictures_and_labels_beside_the_scores_are_no_scores(tmp_path: Path) -> None:
     lay(tmp_path, "images/1.png", "labels/1.png", values=PICTURE)
-    with pytest.raises(InputError, match=r"holds no finished map: no file SCORE/FRAME of .*\.hdf5"):
+    with pytest.raises(InputError, match=r"holds no finished map, SCORE/FRAME of .*\.hdf5"):
         MapsReader(tmp_path)
     with pytest.raises(InputError, match="does not exist"):
         MapsReader(tmp_path / "nowhere")
