@@ -78,8 +78,8 @@ def export_maps(
     stems = _stems(reader, smiyc)
     # The maps of this tool are told by their run, so their folder may move.
     source = {"run": reader.manifest.get("run", {})} if reader.manifest else {"maps": str(reader.folder.resolve())}
-    settings = {"to": to, "score": score, "form": reader.form(score), "method": method, "dataset": dataset}
-    settings |= {"source": source} | ({} if train_ids is None else {"segmentation": True})
+    settings: dict[str, Any] = {"to": to, "score": score, "method": method, "dataset": dataset, "source": source}
+    settings |= {"form": reader.form(score)} | ({} if train_ids is None else {"segmentation": True})
     record = _claim(out, place, settings, {f"{stem}{ending}" for stem in stems.values() for ending in endings})
     result = ExportResult(out / place, total=len(stems))
     for done, (frame, stem) in enumerate(stems.items(), start=1):
@@ -154,7 +154,8 @@ def _stems(reader: MapsReader, smiyc: bool) -> dict[str, str]:
 def _claim(out: Path, place: str, settings: dict[str, Any], names: set[str]) -> dict[str, Any]:
     """Record an export and return the record of all exports of the output folder; refuse a place with files of anything else."""
     path, folder = out / RECORD_NAME, out / place
-    record = read_json(path, "a record of exports") if path.exists() else {"format": FORMAT, "exports": {}}
+    record: dict[str, Any] = {"format": FORMAT, "exports": {}}
+    record = read_json(path, "a record of exports") if path.exists() else record
     if record.get("format") != FORMAT:
         raise InputError(f"{path} is no record of exports", hint="give another --out")
     check_place(folder, folder=True)

@@ -170,7 +170,10 @@ class MapsWriter:
                 begun = f"was begun in {count} shards, not in {self.shard.count} (not finished: {missing})"
                 raise InputError(f"{self.out} {begun}", hint="give another --out")
             refuse_other_run(self.out, before["run"], manifest["run"])
-        self.manifest: Manifest = dict(manifest if before is None else before)
+        self.manifest: Manifest = dict(before or manifest)
+        makers = [{key: made.get(key) for key in MAKERS} for made in (self.manifest, manifest)]
+        if makers[1] not in (makers[0], *self.manifest.get("continued_by", ())):
+            self.manifest["continued_by"] = [*self.manifest.get("continued_by", ()), makers[1]]
         if before is not None and self.shard.whole:  # other shards may be writing
             for partial in self.out.rglob(f".*{PARTIAL_SUFFIX}*"):
                 partial.unlink(missing_ok=True)  # what a killed run was writing

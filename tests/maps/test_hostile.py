@@ -73,7 +73,6 @@ def refused_everywhere(home: Path, capsys: pytest.CaptureFixture[str], said: str
 
 
 def outside(tree: dict[str, Any]) -> dict[str, Any]:
-    """What lies outside of the maps folder."""
     return {name: state for name, state in tree.items() if not name.startswith("maps")}
 
 

@@ -55,7 +55,6 @@ def lines(out: Path) -> list[str]:
 
 
 def run(tmp_path: Path, process: Any = process, **settings: Any) -> Summary:
-    """The pictures of ``in`` through a process."""
     return run_pipeline(open_source(tmp_path / "in"), process, MapsWriter(tmp_path / "out", manifest()), **settings)
 
 
@@ -174,8 +173,6 @@ def test_the_first_frame_tells_what_all_take_and_whether_it_fits(
 
 
 class Slow(MapsWriter):
-    """A writer that waits."""
-
     def __init__(self, *args: Any, wait: Callable[[int], Any]) -> None:
         super().__init__(*args)
         self.wait = wait

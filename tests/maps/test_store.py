@@ -130,6 +130,16 @@ def test_overwrite_removes_our_maps(out: Path) -> None:
     assert (read_manifest(out) or {})["run"] == manifest(draws=8)["run"]
 
 
+def test_other_versions_that_continue_a_folder_are_noted(out: Path) -> None:
+    newer = manifest()
+    newer["environment"] = {**newer["environment"], "numpy": "99.0"}
+    for _ in range(2):
+        MapsWriter(out, newer).close()
+    content = read_manifest(out) or {}
+    assert [entry["environment"]["numpy"] for entry in content["continued_by"]] == ["99.0"]
+    assert content["environment"]["numpy"] == np.__version__
+
+
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_foreign_folder_is_never_touched(tmp_path: Path, overwrite: bool) -> None:
     (tmp_path / "thesis.tex").write_text("all of it")
@@ -324,12 +334,8 @@ def test_outside_is_0_and_counts_for_nothing(tmp_path: Path, region: Region) -> 
 def test_unfit_masks_are_one_line(tmp_path: Path, region: Region) -> None:
     cv2.imwrite(str(tmp_path / "black.png"), np.zeros((4, 4), np.uint8))
     (tmp_path / "broken.png").write_bytes(b"no PNG")
-    for name, said in (
-        ("black.png", "black all over"),
-        ("broken.png", "cannot be read"),
-        ("missing.png", "cannot be read"),
-        ("mask.jpg", "exactly 0"),
-    ):
+    masks = {"black.png": "black all over", "broken.png": "cannot be read", "missing.png": "cannot be read"}
+    for name, said in (masks | {"mask.jpg": "exactly 0"}).items():
         with pytest.raises(InputError, match=said):
             Region(tmp_path / name)
     with pytest.raises(InputError, match="mask of 12x16 does not fit a frame of 12x12"):
