@@ -430,7 +430,7 @@ class ReviewOptions(DeviceOptions, ClassTruthOptions):
     """A static HTML page on which people look at the maps and judge them; reads their verdicts back.
 
     Args:
-        maps (DIR): a maps folder, of segunc or any other tool, or the folder of several of one model
+        maps (DIR): a maps folder, of segunc or any other tool
         compare (DIR): maps of a second model on the same frames
         images (PATH): the source images, where they are no longer at their place
         scores (A,B): scores that the page carries, or all (default: the first of anomaly and entropy, entropy and epistemic)
@@ -494,7 +494,7 @@ class OverlayOptions(DeviceOptions, TruthOptions):
         flag (A=X,B=Y): values from which on pixels of a score are outlined, and named as flagged
         theme: of captions and legends: dark for screens (default), light for print
         format: png is lossless (default), jpg is smaller
-        video: also a video of the pictures: MP4 (H.264) where PyAV has an encoder of it, else WebM (VP8)
+        video: also a video of the pictures: WebM (VP8)
         fps (N): frames a second of the video (default: as recorded)
     """
 

@@ -26,8 +26,8 @@ from segunc.data.labels import read_label_map
 from segunc.evaluation.resampling import load_replicates
 from segunc.evaluation.results import load_results
 from segunc.frames.source import sampled_hash
+from segunc.maps.encoding import read_score_file
 from segunc.maps.manifest import read_manifest
-from segunc.maps.score_files import read_score_file
 from segunc.networks.weights import read_state, read_tensors
 from segunc.training.config import TrainConfig, parse_config
 from tests.conftest import Job

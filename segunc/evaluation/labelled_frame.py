@@ -12,8 +12,7 @@ import numpy.typing as npt
 
 from segunc.core.errors import InputError
 from segunc.data.labels import IGNORE
-from segunc.maps.encoding import decode_unit, keys_to_half, score_keys
-from segunc.maps.score_files import decode_stored
+from segunc.maps.encoding import decode_stored, decode_unit, keys_to_half, score_keys
 from segunc.metrics.bins import ScoreBins
 from segunc.metrics.counting import KEYS, Counts, check_anomaly_labels, count_scores
 from segunc.metrics.objects import Objects

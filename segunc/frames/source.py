@@ -16,15 +16,14 @@ from segunc.core.files import open_file
 from segunc.data.images import Image
 
 Kind = Literal["image", "folder", "glob", "video"]
-Skip = Callable[[int, str], bool]
-"""Whether the frame of an index and name may be passed over without decoding it."""
+Skip = Callable[[int, str], bool]  # whether the frame of an index and name may be passed over without decoding it
 
 
 def sampled_hash(path: Path, stretches: int, length: int) -> str:
     """Return a hash (32 hexadecimal digits) of a file's size and of ``stretches`` pieces of ``length`` bytes, spread evenly over it.
 
-    It is cheap for files of any size and, unlike the time of change, the same for a copy elsewhere. An edit that keeps the size
-    and misses every stretch is not seen; in compressed files an edit changes nearly all that follows it.
+    It is cheap and, unlike the time of change, the same for a copy. An edit that keeps the size and misses every stretch is not
+    seen; in compressed files an edit changes nearly all that follows it.
     """
     digest = hashlib.blake2b(digest_size=16)
     with open_file(path) as file:
@@ -57,22 +56,13 @@ class Selection:
         """Whether it asks for the time of frames."""
         return self.start is not None or self.end is not None
 
-    def takes(self, number: int, time: float | None) -> bool:
+    def takes(self, number: int, time: float) -> bool:
         """Return whether the frame of a number in the input and a time in seconds is taken."""
-        if number % self.every:
-            return False
-        return not self.timed or (time is not None and time >= (self.start or 0.0) and not self.is_past(time))
+        return number % self.every == 0 and time >= (self.start or 0.0) and not self.is_past(time)
 
-    def is_past(self, time: float | None) -> bool:
+    def is_past(self, time: float) -> bool:
         """Return whether a frame of this time, and with it all that follow, lies behind the end."""
-        return self.end is not None and time is not None and time >= self.end
-
-    def expected(self, frames: int, fps: float | None) -> int:
-        """Return how many of so many frames are taken; with a time range an estimate from the frame rate."""
-        if self.timed and fps is not None:
-            end = min(frames / fps, math.inf if self.end is None else self.end)
-            frames = max(0, round((end - (self.start or 0.0)) * fps))
-        return -(-frames // self.every)
+        return self.end is not None and time >= self.end
 
 
 ALL_FRAMES = Selection()
@@ -130,11 +120,7 @@ class FrameSource(ABC):
     def name_of(self, index: int) -> str | None:
         """Return the name of the frame at an index; None beyond the known end."""
 
-    @abstractmethod
-    def position(self, name: str) -> int | None:
-        """Return the index of a name, None for one that is not in the source."""
-
-    def stamp(self, name: str) -> str | None:
+    def stamp(self, index: int) -> str | None:
         """Return the present stamp of a frame's own file; None for frames that have none."""
         return None
 

@@ -6,7 +6,6 @@ their number in the video, six digits from ``000000``.
 
 from __future__ import annotations
 
-import bisect
 import contextlib
 import glob
 import os
@@ -25,11 +24,9 @@ from segunc.data.images import PixelDepth, read_image
 from segunc.frames.source import ALL_FRAMES, Frame, FrameSource, Kind, Selection, Skip, sampled_hash
 from segunc.frames.video import VideoSource
 
-VIDEO_SUFFIXES = (".mp4", ".webm", ".avi", ".mov", ".mkv", ".m4v", ".mpg", ".mpeg", ".ts")
-"""File name endings that are read as video (any case)."""
+VIDEO_SUFFIXES = (".mp4", ".webm", ".avi", ".mov", ".mkv", ".m4v", ".mpg", ".mpeg", ".ts")  # in any case
+# How many stretches of an image file, of how many bytes, its stamp reads: few, for a resumed run reads them of all frames.
 STAMP_STRETCHES, STAMP_LENGTH = 4, 4096
-"""How many stretches of an image file, of how many bytes, its stamp reads: few, for a resumed run reads them of every
-finished frame."""
 
 
 class ImageSource(FrameSource):
@@ -59,14 +56,9 @@ class ImageSource(FrameSource):
     def name_of(self, index: int) -> str | None:
         return _stem(self._files[index]) if index < len(self._files) else None
 
-    def position(self, name: str) -> int | None:
-        index = bisect.bisect_left(self._files, frame_order(name), key=_order)
-        return index if self.name_of(index) == name else None
-
-    def stamp(self, name: str) -> str | None:
-        index = self.position(name)
+    def stamp(self, index: int) -> str | None:
         with contextlib.suppress(OSError):
-            return None if index is None else stamp_of(self._root / self._files[index])
+            return stamp_of(self._root / self._files[index])
         return None
 
     def frames(self, skip: Skip | None = None) -> Iterator[Frame]:
@@ -112,51 +104,37 @@ def open_source(
     """Open an image file, a folder (all images below it), a glob pattern (``**`` crosses folders) or a video.
 
     A path that exists is taken as it is, so names with ``[`` or ``*`` can be given. Files of other types in a folder
-    or behind a pattern are left out.
-
-    Args:
-        spec: the path or pattern.
-        out: where maps will be written; refused below the input, where they would become frames of the next run.
-        selection: which frames are taken.
-        all_images: take every image of a folder or pattern; else those that are named as labels are left out, with a note
-            (:func:`segunc.data.entry.without_labels`).
-
-    Raises:
-        InputError: nothing there, no image among it, two images of one name, a video that cannot be opened, or a selection
-            that does not suit it.
+    or behind a pattern are left out and, unless ``all_images`` are taken, those that are named as labels, with a note. ``out`` is
+    where maps will be written: not below the input, where they would become frames of the next run.
     """
-    path = Path(spec).expanduser()
-    absolute = path.absolute()
+    path = Path(spec).expanduser().absolute()
     if path.is_file() and _is_video(path):
-        return VideoSource(absolute, selection)
-    if path.is_file() and _is_image(path):
-        return ImageSource("image", absolute, absolute.parent, [absolute], selection)
+        return VideoSource(path, selection)
+    if path.is_file() and is_image_file(path):
+        return ImageSource("image", path, path.parent, [path], selection)
     if path.is_file():
         endings = ", ".join((*IMAGE_SUFFIXES, *VIDEO_SUFFIXES))
-        raise InputError(f"input {path} is neither an image nor a video by its name", hint=f"names end in {endings}")
-    if path.is_dir():
-        kind: Kind = "folder"
-        root, files, videos = absolute, image_files(absolute), list(filter(_is_video, _visible(path)))
-        crosses_folders = True
-    elif glob.has_magic(str(path)):
-        kind, root, matches = "glob", _fixed_part(absolute), _matches(absolute)
-        files, videos = list(set(filter(is_image_file, matches))), list(filter(_is_video, matches))
-        crosses_folders = "**" in absolute.parts
-    else:
+        raise InputError(f"input {spec} is neither an image nor a video by its name", hint=f"names end in {endings}")
+    if not path.exists() and not glob.has_magic(str(path)):
         raise InputError(f"input {spec} does not exist", hint="give an image, a folder, a glob pattern or a video")
+    kind: Kind = "folder" if path.is_dir() else "glob"
+    root, files, videos = _listed(path)
     if not files:
         hint = f"give a video itself: {min(videos)}" if videos else "check the path"
-        raise InputError(f"{kind} {path} holds no image", hint=hint)
+        raise InputError(f"{kind} {spec} holds no image", hint=hint)
+    crosses_folders = kind == "folder" or "**" in path.parts
     if crosses_folders and out is not None and out.resolve().is_relative_to(root.resolve()):
         raise InputError(
             f"output {out} lies inside the input {root}, so its maps would be taken for frames",
             hint="give another --out",
         )
     frames = files if all_images else without_labels(root, files)
-    source = ImageSource(kind, absolute, root, frames, selection)
+    source = ImageSource(kind, path, root, frames, selection)
     if left_out := sorted(set(files) - set(frames)):
         example = left_out[0].relative_to(root).as_posix()
-        source.note = f"{absolute}: {len(frames)} images; {len(left_out)} others left out, which are named as labels, e.g. {example} "
+        source.note = (
+            f"{path}: {len(frames)} images; {len(left_out)} others left out, which are named as labels, e.g. {example} "
+        )
         source.note += "(--all-images takes them)"
     return source
 
@@ -165,31 +143,28 @@ def _is_video(path: Path) -> bool:
     return path.suffix.lower() in VIDEO_SUFFIXES
 
 
-def _is_image(path: Path) -> bool:
-    return path.suffix.lower() in IMAGE_SUFFIXES
-
-
-def _visible(folder: Path) -> list[Path]:
-    paths = (path for path in folder.iterdir() if not is_hidden(path, folder))
-    return sorted(paths, key=lambda path: frame_order(path.name))
-
-
-def _matches(pattern: Path) -> list[Path]:
-    """Return what a pattern with absolute path matches, as a shell has it, but that ``**`` follows no links: two that lead to folders
-    above them would make more paths than can be listed."""
-    root = _fixed_part(pattern)
-    parts = pattern.relative_to(root).parts
-    hidden = any(part.startswith(".") for part in parts)
-    paths = root.glob(str(Path(*parts, "*") if parts[-1] == "**" else Path(*parts)))
-    return sorted((p for p in paths if hidden or not is_hidden(p, root)), key=lambda path: frame_order(str(path)))
+def _listed(path: Path) -> tuple[Path, list[Path], list[Path]]:
+    """Return the root, the images and the videos of an absolute path that is a folder, or a pattern as a shell has it. But ``**``
+    follows no links: two that lead to folders above them would make more paths than can be listed."""
+    if path.is_dir():
+        root, images = path, image_files(path)
+        paths = [file for file in path.iterdir() if not is_hidden(file, path)]
+    elif path.exists() or not glob.has_magic(str(path)):
+        return path, [], []
+    else:
+        root = _fixed_part(path)
+        parts = path.relative_to(root).parts
+        hidden = any(part.startswith(".") for part in parts)
+        matches = set(root.glob(str(Path(*parts, "*") if parts[-1] == "**" else Path(*parts))))
+        paths = [file for file in matches if hidden or not is_hidden(file, root)]
+        images = list(filter(is_image_file, paths))
+    return root, images, sorted(filter(_is_video, paths), key=lambda file: frame_order(str(file)))
 
 
 def recorded_images(spec: str, stamps: Mapping[str, str | None]) -> ImageSource | None:
-    """Return the images of frames at the place that a manifest records, without listing a folder, or None where there is none.
-
-    A manifest may come from anywhere and name any place of this disk, so an image is taken only where its bytes have
-    the stamp (by frame name in ``stamps``) that was recorded of the frame: whoever wrote that has had the image.
-    """
+    """Return the images of frames at the place that a manifest records, without listing a folder, or None where there is none. A
+    manifest may come from anywhere and name any place of this disk, so an image is taken only where its bytes have the stamp (by
+    frame name in ``stamps``) that was recorded of the frame: whoever wrote that has had the image."""
     path = Path(spec)
     root = path if path.is_dir() else path.parent if path.is_file() else _fixed_part(path)
     files = []
@@ -213,50 +188,28 @@ class Input:
 
 
 def plan_inputs(specs: Sequence[str], out: Path) -> list[Input]:
-    """Return the inputs of a run and their maps folders.
+    """Return the inputs of a run and their maps folders. A folder or a pattern that holds videos and no image stands for its videos.
 
-    A folder or a pattern that holds videos and no image stands for its videos. A single input has ``out`` itself as its
-    maps folder. Of several, each has a sub-folder with the name of the file (without its suffix) or folder; where two
-    have one name, folders above it are joined in front with ``_`` until the names differ.
-
-    Raises:
-        InputError: one input is given twice, or names cannot be told apart.
+    A single input has ``out`` itself as its maps folder. Of several, each has a sub-folder with the name of the file (without its
+    suffix) or folder; where two have one name, folders above it are joined in front with ``_`` until the names differ.
     """
-    expanded = [part for spec in specs for part in _expand(spec)]
+    expanded: list[str] = []
+    for spec in specs:
+        _, images, videos = _listed(Path(spec).expanduser().absolute())
+        expanded += map(str, videos) if videos and not images else [spec]
     if len(expanded) == 1:
         return [Input(expanded[0], out)]
-    names = _distinct_names([Path(spec).expanduser().absolute() for spec in expanded])
-    return [Input(spec, out / name, name) for spec, name in zip(expanded, names, strict=True)]
-
-
-def _expand(spec: str) -> list[str]:
-    """Return the videos of a folder or pattern that holds no image, else the input itself; opening it says what is missing."""
-    path = Path(spec).expanduser()
-    if path.is_dir():
-        images, paths = image_files(path), _visible(path)
-    else:
-        paths = _matches(path.absolute()) if not path.exists() and glob.has_magic(str(path)) else []
-        images = list(filter(_is_image, paths))
-    return [str(path) for path in paths if _is_video(path) and not images] or [spec]
-
-
-def _distinct_names(paths: list[Path]) -> list[str]:
+    paths = [Path(spec).expanduser().absolute() for spec in expanded]
+    endings = (*IMAGE_SUFFIXES, *VIDEO_SUFFIXES)
+    bare = [path.with_suffix("") if path.suffix.lower() in endings else path for path in paths]
     # Wildcards, which no folder can be named by on every system, become x.
-    parts = [
-        [re.sub(r'[*?\[\]<>:"|]', "x", part) for part in (path.with_suffix("") if _is_file_name(path) else path).parts]
-        for path in paths
-    ]
+    parts = [[re.sub(r'[*?\[\]<>:"|]', "x", part) for part in path.parts] for path in bare]
     names = [part[-1] for part in parts]
     for depth in range(2, max(map(len, parts))):
         times = Counter(names)
-        names = [
-            name if times[name] == 1 else "_".join(part[1:][-depth:]) for name, part in zip(names, parts, strict=True)
-        ]
+        deeper = ["_".join(part[1:][-depth:]) for part in parts]
+        names = [name if times[name] == 1 else longer for name, longer in zip(names, deeper, strict=True)]
     name, times_used = Counter(names).most_common(1)[0]
     if times_used > 1:
         raise InputError(f"{times_used} inputs would have the maps folder '{name}'", hint="rename one, or give it once")
-    return names
-
-
-def _is_file_name(path: Path) -> bool:
-    return _is_video(path) or _is_image(path)
+    return [Input(spec, out / name, name) for spec, name in zip(expanded, names, strict=True)]

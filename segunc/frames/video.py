@@ -1,59 +1,47 @@
-"""Frames of a video file, decoded by FFmpeg through PyAV as a stream, one frame in memory at a time."""
+"""Videos as frames, decoded by FFmpeg through PyAV, and written as VP8 in WebM, which every browser plays."""
 
 from __future__ import annotations
 
 import contextlib
-import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import av
 import numpy as np
+from av.container import InputContainer
+from av.format import Flags
+from av.stream import Disposition
+from av.video.stream import VideoStream
 
 from segunc.core.errors import InputError
 from segunc.data.images import Image
 from segunc.frames.source import ALL_FRAMES, Frame, FrameSource, Selection, Skip, format_time, sampled_hash
 
-if TYPE_CHECKING:
-    import av
-    from av.container import InputContainer
-    from av.video.stream import VideoStream
-
-MISSING_TOLERATED = 0.02
-"""Share of the stated duration that may be missing at the end: a duration is often that of the sound."""
-HASH_STRETCHES, HASH_LENGTH = 32, 1 << 16
-"""How many stretches of a video, of how many bytes, its hash reads."""
-STEP_BACK, LONGEST_GAP = 0.1, 10
-"""Seconds by which stamps of one clock may jump back, and forward where a clock may start anew, as in FFmpeg's own programs."""
-USUAL_RATE = Fraction(25)
-"""Frames a second where the container states no rate."""
+MISSING_TOLERATED = 0.02  # share of the stated duration, which is often that of the sound
+HASH_STRETCHES, HASH_LENGTH = 32, 1 << 16  # how many stretches of a video, of how many bytes, its hash reads
+USUAL_RATE = Fraction(25)  # frames a second where the container states no rate
+VP8_SETTINGS = {"crf": "8", "b": "20M", "deadline": "good", "cpu-used": "4"}  # at which text in a picture stays sharp
 
 
 class VideoSource(FrameSource):
     """Frames of a video in the order of display, turned and mirrored as the container states.
 
-    The stream is the one marked as default, and of several the largest; cover pictures and previews never are. Pixels are
-    those that are stored: where they are not square, nothing is stretched. Frames are named by their number in the video,
-    whatever is selected. Those before the start of the selection are decoded too (not converted): no container states the
-    number of the frame at a moment.
+    The stream is the one marked as default, and of several the largest; cover pictures and previews never are. Pixels that are
+    not square are not stretched. Frames are named by their number in the video, whatever is selected. Those before the start of
+    the selection are decoded too (not converted): no container states the number of the frame at a moment.
 
     Each frame has the time that the container states, so a variable frame rate is kept, and times increase: a clock that jumps
-    back, as in joined transport streams, goes on one frame after the last. A jump forward is kept as a pause of the camera, but
-    for one of more than 10 s in formats whose clock may start anew.
+    back, as in joined transport streams, goes on one frame after the last. A jump forward is kept as a pause of the camera.
 
-    A stream that ends well before its stated duration (more than 2 % and more than three frames early), or of which frames could
-    not be decoded, closes with one frame that carries an error. Damage that the decoder conceals inside frames is not visible here.
-
-    InputError where the video or its first frame cannot be decoded, or it ends before the selection starts; where only its
-    last frame tells the end, then.
+    A stream that ends more than 2 % and three frames before its stated duration, or of which frames could not be decoded, closes
+    with one frame that carries an error. Damage that the decoder conceals inside frames is not visible here.
     """
 
     kind = "video"
 
     def __init__(self, path: Path, selection: Selection = ALL_FRAMES) -> None:
-        import av
-
         self.path, self.selection = path, selection
         with self._opened() as (container, stream, base):
             self.fps = float(stream.average_rate or 0) or None
@@ -62,23 +50,18 @@ class VideoSource(FrameSource):
                 # Containers that know no duration of a stream state their end on the clock that the first frame stands on.
                 stated = Fraction(container.duration, av.time_base) - (stream.start_time or 0) * base
             # A file that was cut without encoding it anew also counts frames that its edit list hides.
-            by_duration = int(float(stated) * self.fps + 0.5) if stated and self.fps else 0
-            counts = [count for count in (stream.frames, by_duration) if count > 0]
-            # Where a clock may start anew, the end is an estimate.
-            self._end = None if stated is None or _may_restart(container) else float(stated)
+            count = int(float(stated) * self.fps + 0.5) if stated and self.fps else stream.frames
+            # Where a clock may start anew, as in transport streams, the end is an estimate.
+            restarts = Flags.ts_discont in Flags(container.format.flags)
+            self._end = None if stated is None or restarts else float(stated)
             if next(_decoded(container, stream, set()), None) is None:
                 raise self._unreadable()
         if self._end is not None:
             self._require_start(self._end)
-        if counts:
-            self.length_hint = selection.expected(min(counts), self.fps)
+        self.length_hint = -(-count // selection.every) if count > 0 and not selection.timed else None
 
     def name_of(self, index: int) -> str | None:
         return f"{index * self.selection.every:06d}"
-
-    def position(self, name: str) -> int | None:
-        place, rest = divmod(int(name), self.selection.every) if name.isdecimal() else (0, 1)
-        return None if rest else place
 
     def frames(self, skip: Skip | None = None) -> Iterator[Frame]:
         count, last, lost = 0, Fraction(0), set[int | None]()
@@ -120,9 +103,6 @@ class VideoSource(FrameSource):
     @contextlib.contextmanager
     def _opened(self) -> Iterator[tuple[InputContainer, VideoStream, Fraction]]:
         """Open the file; yield it, its main stream and the seconds of one tick of the stream's clock."""
-        import av
-        from av.stream import Disposition
-
         av.logging.set_level(None)  # our one line says it
         try:
             container = av.open(str(self.path), metadata_errors="replace")
@@ -130,21 +110,17 @@ class VideoSource(FrameSource):
             raise self._unreadable() from error
         with container:
             no_film = Disposition.attached_pic | Disposition.timed_thumbnails
-            films = [stream for stream in container.streams.video if not stream.disposition & no_film]
-
-            def rank(film: VideoStream) -> tuple[bool, int]:
-                # A stream without a context is of a codec that nothing here decodes.
-                size = film.width * film.height if film.codec_context else 0
-                return bool(film.disposition & Disposition.default), size
-
-            stream = max(films, key=rank, default=None)
-            if stream is None or not rank(stream)[1]:
+            # A stream without a context is of a codec that nothing here decodes.
+            films = [s for s in container.streams.video if s.codec_context and s.width and not s.disposition & no_film]
+            if not films:
                 raise self._unreadable()
+            stream = max(films, key=lambda s: (bool(s.disposition & Disposition.default), s.width * s.height))
             yield container, stream, stream.time_base or Fraction(1, av.time_base)
 
     def _unreadable(self) -> InputError:
-        hint = "check that it is complete and plays, or convert it, for example to H.264 in .mp4"
-        return InputError(f"video {self.path} cannot be opened", hint=hint)
+        return InputError(
+            f"video {self.path} cannot be opened", hint="check that it plays, or convert it to H.264 in .mp4"
+        )
 
 
 def video_hash(path: Path) -> str:
@@ -152,17 +128,8 @@ def video_hash(path: Path) -> str:
     return sampled_hash(path, HASH_STRETCHES, HASH_LENGTH)
 
 
-def _may_restart(container: InputContainer) -> bool:
-    """Return whether the clock of a container's format may start anew within a file, as in transport streams."""
-    from av.format import Flags
-
-    return Flags.ts_discont in Flags(container.format.flags)
-
-
 def _decoded(container: InputContainer, stream: VideoStream, lost: set[int | None]) -> Iterator[av.VideoFrame]:
     """Yield every frame that can be decoded, in the order of display, and collect in ``lost`` the stamps of the others."""
-    import av
-
     # Several threads lose frames that are whole, or conceal no damage, where a packet cannot be decoded.
     stream.thread_type, stream.codec_context.thread_count = "NONE", 1
     begun = False
@@ -181,39 +148,49 @@ def _decoded(container: InputContainer, stream: VideoStream, lost: set[int | Non
 
 
 def _packets(container: InputContainer, stream: VideoStream) -> Iterator[av.Packet[VideoStream] | None]:
-    """Yield the packets in the order of decoding, by a clock that neither starts anew nor leaves a long gap, and then None, which
-    makes the decoder give what it still holds."""
-    import av
-
-    base = stream.time_base or Fraction(1, av.time_base)
-    step = round(1 / (stream.average_rate or USUAL_RATE) / base)
-    forward = LONGEST_GAP if _may_restart(container) else math.inf
-    packets, last, shift = container.demux(stream), None, 0
+    """Yield the packets in the order of decoding, and then None, which makes the decoder give what it still holds."""
     with contextlib.suppress(av.error.FFmpegError):  # the file may end inside a packet
-        for packet in packets:
-            if not packet.size:
-                continue
-            if packet.dts is not None:
-                if last is not None and not -STEP_BACK <= (packet.dts - last) * base <= forward:
-                    shift += last + step - packet.dts
-                last = packet.dts
-                packet.dts += shift
-                packet.pts = None if packet.pts is None else packet.pts + shift
-            yield packet
+        yield from (packet for packet in container.demux(stream) if packet.size)
     yield None
-
-
-def _display_matrix(frame: av.VideoFrame) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
-    """Return where the stored axes point on the screen: rows are the stored x and y, columns the x and y of the screen."""
-    matrix: Any = frame.side_data.get("DISPLAYMATRIX")
-    return np.eye(2) if matrix is None else np.frombuffer(bytes(matrix), np.int32).reshape(3, 3)[:2, :2].astype(float)
 
 
 def _upright(frame: av.VideoFrame) -> Image:
     """Return the picture in the nearest of the eight orientations that axes can have."""
     picture = frame.reformat(format="rgb24", interpolation="BICUBIC").to_ndarray()
-    (a, b), (c, d) = _display_matrix(frame)
-    if abs(b) + abs(c) > abs(a) + abs(d):
-        picture, a, d = picture.swapaxes(0, 1), c, b
-    picture = picture[:, ::-1] if a < 0 else picture
-    return np.ascontiguousarray(picture[::-1] if d < 0 else picture, np.uint8)
+    matrix: Any = frame.side_data.get("DISPLAYMATRIX")
+    if matrix is not None:
+        # Where the stored axes point on the screen: rows are the stored x and y, columns the x and y of the screen.
+        (a, b), (c, d) = np.frombuffer(bytes(matrix), np.int32).reshape(3, 3)[:2, :2].astype(float)
+        if abs(b) + abs(c) > abs(a) + abs(d):
+            picture, a, d = picture.swapaxes(0, 1), c, b
+        picture = picture[:: -1 if d < 0 else 1, :: -1 if a < 0 else 1]
+    return np.ascontiguousarray(picture, np.uint8)
+
+
+def encode_video(path: Path, frames: Iterable[tuple[float, Image]], fps: float, size: tuple[int, int]) -> None:
+    """Write pictures as a WebM video, each from its time on; the last one is shown for one frame.
+
+    ``frames`` are seconds from the first frame, in rising order, and RGB uint8 ``[H, W, 3]``; ``fps`` is their mean rate, ``size``
+    their height and width, both even. InputError where there is no encoder, OSError where nothing can be written.
+    """
+    if "libvpx" not in av.codecs_available:
+        raise InputError("this PyAV has no encoder for WebM videos (libvpx)", hint="pip install av")
+    # 1001: the denominator of the rates of television, 30000/1001 for instance.
+    rate = Fraction(fps).limit_denominator(1001) or Fraction(1, 1001)
+    with av.open(str(path), "w", format="webm") as container:
+        stream = container.add_stream("libvpx", rate=rate, options=VP8_SETTINGS)
+        assert isinstance(stream, av.VideoStream)
+        stream.height, stream.width, stream.pix_fmt = *size, "yuv420p"
+        # WebM tells milliseconds apart. Without B-frames the last packet is the last frame.
+        base = stream.codec_context.time_base = Fraction(1, 1000)
+        stream.codec_context.max_b_frames, pts = 0, -1
+        for time, picture in frames:
+            # VP8 is in the colours of BT.601 by definition.
+            frame = av.VideoFrame.from_ndarray(picture, "rgb24").reformat(format="yuv420p", dst_colorspace="ITU601")
+            pts = max(pts + 1, round(Fraction(time) / base))
+            frame.pts, frame.time_base = pts, base
+            container.mux(stream.encode(frame))
+        for packet in stream.encode():
+            if packet.pts == pts:
+                packet.duration = round(1 / rate / base)
+            container.mux(packet)

@@ -25,11 +25,10 @@ from segunc.core.errors import InputError
 from segunc.core.files import write_file
 from segunc.data.images import Image, resize_nearest
 from segunc.gallery.colormap import DisplayRange, colourise
-from segunc.maps.encoding import encode_jpeg
+from segunc.maps.encoding import Form, decode_stored, encode_jpeg
 from segunc.maps.folder import PREDICTION
 from segunc.maps.labelled import Label, ReviewLabels
 from segunc.maps.reader import MapsReader
-from segunc.maps.score_files import Form, decode_stored
 from segunc.maps.shards import STATISTICS as RECORDED
 
 FRAMES, THUMBNAILS = "frames", "thumbnails"

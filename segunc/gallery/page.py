@@ -20,7 +20,6 @@ from segunc.gallery.overlay import score_unit
 from segunc.maps import labelled
 from segunc.maps.manifest import tool_commit, tool_version
 from segunc.maps.reader import MapsReader, check_classes
-from segunc.maps.several import SeveralMaps
 from segunc.maps.verdicts import FORMAT, FORMAT_VERSION, Verdict
 from segunc.scores import first_shown
 
@@ -56,7 +55,7 @@ def write_review(
     """Write the review page of a maps folder and return the path of its ``index.html``; an earlier page is replaced.
 
     Args:
-        maps: a maps folder, or the folder of several of one model.
+        maps: a maps folder.
         out: folder of the page; ``review.json`` in it lists notices and the problems of frames.
         settings: what the page carries.
         labels: anomaly masks and class labels.
@@ -67,8 +66,8 @@ def write_review(
             in common, no images at the place given, or an output folder that holds something else.
         PartialFailure: no label belongs to a frame.
     """
-    reader = labelled.open_maps(maps, several=True)
-    other = labelled.open_maps(Path(settings.compare), several=True) if settings.compare else None
+    reader = labelled.open_maps(maps)
+    other = labelled.open_maps(Path(settings.compare)) if settings.compare else None
     scores = _choose_scores(reader, settings.scores)
     rows = _choose_frames(reader, settings.limit)
     names = [row.name for row in rows]
@@ -118,7 +117,7 @@ def _choose_scores(reader: MapsReader, scores: Sequence[str] | None) -> list[str
 def _write_frames(
     writer: files.FrameFiles,
     rows: Sequence[files.FrameRow],
-    source: FrameSource | labelled.JoinedSources | None,
+    source: FrameSource | None,
     on_frame: Callable[[int, int], None] | None,
 ) -> None:
     """Write the files of all frames and fill in their rows."""
@@ -144,7 +143,6 @@ def _about(reader: MapsReader, scores: Sequence[str], longest: int | None) -> di
         "colours": [int(red) << 16 | int(green) << 8 | int(blue) for red, green, blue in colour_table()],
         "objects": {"share": files.FOUND_SHARE, "smallest": files.SMALLEST_OBJECT},
         "total": len(reader.frames),
-        "runs": list(reader.runs) if isinstance(reader, SeveralMaps) else [],
         "failed": list((reader.manifest or {}).get("failed", [])),
     }
 

@@ -11,16 +11,11 @@ import numpy as np
 from segunc.core.errors import InputError, PartialFailure, one_line
 from segunc.core.files import PARTIAL_SUFFIX
 from segunc.data.images import Image, read_image
-from segunc.frames.video_writing import MP4, WEBM, encode_video, find_encoder, require_encoder
+from segunc.frames.video import encode_video
 from segunc.gallery.overlay import blank, resize
 from segunc.maps.manifest import is_ours, read_manifest
 
 MAXIMUM_WIDTH = 1280  # wider pictures are scaled down: VP8 is encoded on one core, and a review needs no more
-
-
-def video_suffix() -> str:
-    """Return ``.mp4`` where H.264 can be written, else ``.webm``."""
-    return WEBM if find_encoder(MP4) is None else MP4
 
 
 def frame_rate(maps: Path) -> float:
@@ -40,9 +35,9 @@ def write_video(pictures: Sequence[Path], out: Path, fps: float, times: Sequence
     """Write pictures as a video; the file appears when it is complete.
 
     Args:
-        pictures: files; the first decides the size (even, as both codecs want it), others are fitted into it with dark
+        pictures: files; the first decides the size (even, as the codec wants it), others are fitted into it with dark
             margins.
-        out: ends in ``.webm``, or in ``.mp4`` where there is an encoder (:func:`video_suffix`).
+        out: ends in ``.webm``.
         fps: frames a second, which all pictures follow where the time of one is unknown.
         times: seconds of each picture, so that a variable frame rate is kept.
 
@@ -50,7 +45,6 @@ def write_video(pictures: Sequence[Path], out: Path, fps: float, times: Sequence
         InputError: there is no encoder.
         PartialFailure: the encoder failed, or a picture cannot be read; no file is left.
     """
-    require_encoder(out)
     known = [time for time in times if time is not None]
     moments = [t - known[0] for t in known] if len(known) == len(pictures) else [i / fps for i in range(len(pictures))]
     partial = out.with_name(f".{out.stem}{PARTIAL_SUFFIX}{out.suffix}")

@@ -1,4 +1,4 @@
-"""How the values of a map stand in its file.
+"""How the values of a map stand in its file, ours or that of any other tool: PNG, TIFF, NumPy or HDF5.
 
 Bounded scores (0..1) are stored as uint16 PNG with ``value = (code / 65535)^2``: monotone, and finest near zero, where
 the epistemic map lives. Unbounded scores are stored as float16 ``.npy``. Both forms have an order-preserving 16-bit key,
@@ -6,32 +6,42 @@ so metrics on the file and on the values before writing agree exactly. Every par
 resumed run must give the same bytes.
 
 Compact maps hold the mean of each 2 x 2 pixels: bounded scores as uint8 codes, ``value = (code / 255)^2``, unbounded ones as
-the 16-bit keys of their float16 (neighbouring values have neighbouring keys, which a PNG packs). A 1080p frame that the
-network saw at 1080 x 1920 takes 2.9 MB in place of 28; codes of 8 bits at the frame's own size would take 4.7, and no metric
-tells them at half size from codes of 16 bits.
+the 16-bit keys of their float16 (neighbouring values have neighbouring keys, which a PNG packs). A frame of 1080 x 1920 pixels
+takes 2.9 MB in place of 28.
 """
 
 from __future__ import annotations
 
 import io
-from typing import Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
 
 import cv2
 import numpy as np
 import numpy.typing as npt
 
-from segunc.core.errors import InputError
-from segunc.data.images import Image
+from segunc.core.errors import InputError, one_line
+from segunc.core.files import read_array, read_bytes
+from segunc.core.progress import quiet_opencv
+from segunc.data.images import MOST_PIXELS, Image, decode, decode_labels
+from segunc.maps.shards import DamageError
 from segunc.scores import SCORES
 
 CODE_MAX = 65535
 # For a uint16 map of 960 x 540 run lengths at level 1 take 17 to 19 ms of one core, the general strategy 25 to 35 ms,
 # for sizes within 3 % of each other.
 PNG_LEVEL = 1
-LONGEST_JPEG = 65_500
-"""Pixels of a side of a JPEG by libjpeg."""
+LONGEST_JPEG = 65_500  # pixels of a side, by libjpeg
 _PNG = [cv2.IMWRITE_PNG_COMPRESSION, PNG_LEVEL, cv2.IMWRITE_PNG_STRATEGY, cv2.IMWRITE_PNG_STRATEGY_RLE]
 
+_FILTERS = {1, 2, 3}  # of HDF5: deflation, shuffling, checksums; others are loaded as libraries of any origin
+_MAX_DEFLATION = 1032  # no deflated byte stands for more
+HDF5_KEY = "value"  # of ``ChannelLoaderHDF5`` in https://github.com/SegmentMeIfYouCan/road-anomaly-benchmark
+
+Form = Literal["unit-code", "linear"]
+"""How uint8 and uint16 become values: by (code / 65535)^2, this tool's encoding of scores in 0..1, or 0..1 over the range of their
+type, as other tools write them. Floats are values already."""
 Array = npt.NDArray[Any]
 Codes = npt.NDArray[np.uint16]
 Floats = npt.NDArray[np.float32]
@@ -55,10 +65,19 @@ def decode_unit(codes: npt.NDArray[np.unsignedinteger]) -> Floats:
     return values
 
 
-def encode_unbounded(values: npt.NDArray[np.floating]) -> npt.NDArray[np.float16]:
-    """Round an unbounded score to float16; InputError where a value is NaN, or overflows float16 (beyond 65,504)."""
+def decode_stored(stored: Array, form: Form) -> npt.NDArray[np.float32]:
+    """Return the values of a stored score, float32 of the same shape; see :data:`Form`."""
+    if np.issubdtype(stored.dtype, np.floating):
+        return stored.astype(np.float32)
+    if form == "unit-code":
+        return decode_unit(stored)
+    return stored.astype(np.float32) / np.float32(np.iinfo(stored.dtype).max)
+
+
+def encode_half(values: npt.NDArray[np.floating]) -> npt.NDArray[np.float16]:
+    """Round an unbounded score to float16; raise InputError where a value is NaN, or overflows float16 (beyond 65,504)."""
     with np.errstate(over="ignore"):
-        half = values.astype(np.float16)
+        half = values.astype(np.float16, copy=False)
     if not np.isfinite(half).all():
         raise InputError("a score is NaN or beyond the range of float16, +-65504", hint="check the network's weights")
     return half
@@ -66,10 +85,10 @@ def encode_unbounded(values: npt.NDArray[np.floating]) -> npt.NDArray[np.float16
 
 def encode_score(score: str, values: Array) -> Array:
     """Return the stored form of a named score: uint16 codes for the bounded ones (codes are taken as they are), float16 for
-    the others; InputError for other types and NaN."""
+    the others; raise InputError for other types and NaN."""
     codes = SCORES[score].stored == "unit16"
     if np.issubdtype(values.dtype, np.floating):
-        return encode_unit(values) if codes else encode_unbounded(values)
+        return encode_unit(values) if codes else encode_half(values)
     if codes and values.dtype == np.uint16:
         return values
     raise InputError(f"map {score} is of type {values.dtype}: neither floats nor uint16 codes of a score in 0..1")
@@ -80,17 +99,12 @@ def score_keys(stored: npt.NDArray[Any]) -> Codes:
 
     A uint16 code is its own key. A float16 (wider floats are rounded to it first) is keyed by its bits: sign
     bit flipped for positive values, all bits flipped for negative ones, -0.0 made +0.0 first.
-
-    InputError: NaN or infinite values, or a type that has no key.
     """
     if stored.dtype in (np.uint8, np.uint16):
         return stored.astype(np.uint16, copy=False)
     if not np.issubdtype(stored.dtype, np.floating):
         raise InputError(f"a score map is of type {stored.dtype}: neither uint8, uint16 nor floats")
-    half = stored if stored.dtype == np.float16 else encode_unbounded(stored)
-    if not np.isfinite(half).all():
-        raise InputError("a score map holds NaN or infinite values", hint="mark them as ignored in the labels")
-    bits = (half + np.float16(0.0)).view(np.uint16)  # -0.0 + 0.0 = +0.0
+    bits = (encode_half(stored) + np.float16(0.0)).view(np.uint16)  # -0.0 + 0.0 = +0.0
     return np.where(bits & 0x8000, ~bits, bits | 0x8000).astype(np.uint16)
 
 
@@ -115,15 +129,12 @@ def decode_compact(codes: Array, size: Any, what: str, *, floats: bool) -> Array
     dtype = np.dtype(np.uint16 if floats else np.uint8)
     height, width = codes.shape
     # Whatever a record says, no map becomes larger than four of its pixels for one.
-    if codes.dtype != dtype or size not in [
-        [h, w] for h in (2 * height - 1, 2 * height) for w in (2 * width - 1, 2 * width)
-    ]:
-        found = f"{height} x {width} {codes.dtype} for a frame of {ascii(size)[:80]}"
-        raise InputError(f"{what}, a compact one, is {found}, not {dtype} of half its height and width")
+    sizes = [[h, w] for h in (2 * height - 1, 2 * height) for w in (2 * width - 1, 2 * width)]
+    if codes.dtype != dtype or size not in sizes:
+        stored = f"{height} x {width} {codes.dtype} for a frame of {ascii(size)[:80]}"
+        raise InputError(f"{what}, a compact one, is {stored}, not {dtype} of half its height and width")
     values = keys_to_half(codes).astype(np.float32) if floats else decode_unit(codes)
-    whole: Floats = np.asarray(
-        cv2.resize(values, (int(size[1]), int(size[0])), interpolation=cv2.INTER_LINEAR), np.float32
-    )
+    whole = np.asarray(cv2.resize(values, (int(size[1]), int(size[0])), interpolation=cv2.INTER_LINEAR), np.float32)
     return whole.astype(np.float16) if floats else encode_unit(whole)
 
 
@@ -154,3 +165,68 @@ def encode_npy(values: Array) -> bytes:
     buffer = io.BytesIO()
     np.save(buffer, np.ascontiguousarray(values), allow_pickle=False)
     return buffer.getvalue()
+
+
+def read_score_file(path: Path, read: Callable[[Path], bytes] = read_bytes, *, ids: bool = False) -> Array:
+    """Read a single-channel map ``[H, W]`` in the type it is stored in; its ending tells the kind, ``read`` gives its bytes.
+
+    With ``ids`` it holds class ids: those of a palette image are its indices, and three equal channels are one. A leading or
+    trailing axis of length 1 is dropped. An HDF5 file holds its map itself, under ``value``, uncompressed or deflated.
+    """
+    reader = _READERS.get(path.suffix.lower())
+    if reader is None:
+        raise InputError(f"map {path} is of an unknown kind: known are {', '.join(SUFFIXES)}")
+    try:
+        stored = decode_labels(read(path)) if ids and reader is _read_image else reader(read(path))
+    except DamageError:
+        raise
+    except InputError as error:
+        raise InputError(f"map {path} {error.message}", hint=error.hint) from error
+    except Exception as error:  # what the decoders raise for damaged files has no common type
+        reason = getattr(error, "strerror", None) or (error if isinstance(error, ValueError) else one_line(error))
+        raise InputError(f"map {path} cannot be read ({reason})", hint="write the map again") from error
+    if ids and reader is _read_image and stored.ndim == 3 and (stored == stored[..., :1]).all():
+        stored = stored[..., :1]
+    if stored.ndim == 3 and 1 in (stored.shape[0], stored.shape[2]):
+        stored = stored.squeeze(2 if stored.shape[2] == 1 else 0)
+    if stored.ndim != 2:
+        raise InputError(f"map {path} has the shape {stored.shape}, not one channel [H, W]")
+    if stored.dtype.kind not in "biuf" or stored.dtype.itemsize > 8:
+        raise InputError(f"map {path} is of type {stored.dtype}, neither floats nor whole numbers")
+    return stored.astype(stored.dtype.newbyteorder("="), copy=False)
+
+
+def _read_image(data: bytes) -> Array:
+    with quiet_opencv():  # the TIFF decoder complains
+        return decode(data, cv2.IMREAD_ANYDEPTH | cv2.IMREAD_ANYCOLOR)  # upright, as the frame is read
+
+
+def _read_hdf5(data: bytes) -> Array:
+    """Return the map, after a look whether the file itself holds what it claims."""
+    import h5py
+
+    with h5py.File(io.BytesIO(data), "r") as file:
+        link = file.get(HDF5_KEY, getlink=True)
+        dataset = file[HDF5_KEY] if isinstance(link, h5py.HardLink) else None
+        if not isinstance(dataset, h5py.Dataset):
+            raise InputError(f"holds no data set '{HDF5_KEY}' of its own")
+        plan = dataset.id.get_create_plist()
+        filters = {plan.get_filter(number)[0] for number in range(plan.get_nfilters())}
+        if dataset.external or dataset.is_virtual:
+            raise InputError("takes its values from other files")
+        if filters - _FILTERS:
+            raise InputError(f"is encoded by the HDF5 filter {max(filters - _FILTERS)}, neither gzip nor shuffle")
+        if dataset.dtype.kind not in "biuf":
+            raise InputError(f"is of type {dataset.dtype}, neither floats nor whole numbers")
+        most = min(MOST_PIXELS, _MAX_DEFLATION * len(data) // dataset.dtype.itemsize)
+        if dataset.size is None or dataset.size > most:
+            raise InputError(f"claims the shape {dataset.shape} in {len(data)} bytes, which is too large")
+        return np.asarray(dataset[()])
+
+
+_READERS: dict[str, Callable[[bytes], Array]] = {
+    **dict.fromkeys((".png", ".tif", ".tiff"), _read_image),
+    ".npy": read_array,
+    **dict.fromkeys((".hdf5", ".h5"), _read_hdf5),
+}
+SUFFIXES = tuple(_READERS)  # of the names of score maps, in any case

@@ -1,40 +1,51 @@
-"""The door to a maps folder: what is written there, read back, and removed again; nowhere else does that."""
+"""The door to a maps folder: what is written there, read back, checked, and removed again; nowhere else does that."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import time
-from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from segunc.core.errors import InputError
 from segunc.core.files import PARTIAL_SUFFIX, START_SECONDS, inside, read_bytes, write_file
-from segunc.maps.manifest import Manifest
-from segunc.maps.shards import FRAMES_NAME, LOCK_STEM, MANIFEST_NAME, Record, all_shards
-from segunc.maps.statistics import MASK_NAME
-from segunc.maps.sums import REPAIR, DamageError, Sum, file_sum
+from segunc.maps.manifest import Manifest, read_manifest
+from segunc.maps.shards import (
+    FRAMES_NAME,
+    LOCK_STEM,
+    MANIFEST_NAME,
+    REPAIR,
+    DamageError,
+    Record,
+    Shard,
+    Sum,
+    all_shards,
+    file_sum,
+    iterate_lines,
+)
+from segunc.maps.statistics import MASK_NAME, read_region
 
 PREDICTION = "prediction"
 OVERLAY = "overlay"
-START_LOCK = f"{LOCK_STEM}-start"
-"""Held while a run reads and writes the manifest, so that shards that start at once make one folder."""
-_OLDER_FILES = ("frames.csv", "nearest/", "smoothing/")
-"""What earlier versions wrote beside the maps."""
+START_LOCK = (
+    f"{LOCK_STEM}-start"  # held while the manifest is written, so that shards that start at once make one folder
+)
+MAX_EXAMPLES = 20
 
 
 def write_map(out: Path, file: str, data: bytes) -> Sum:
-    """Write a file of a frame, or the mask, by atomic rename; InputError where the name can be no file of the folder."""
+    """Write a file of a frame, or the mask, by atomic rename; raise InputError where the name can be no file of the folder."""
     write_file(inside(out, file), data)
     return file_sum(data)
 
 
-def read_map(path: Path, known: Sum | None = None) -> bytes:
-    """Read a file that :func:`write_map` (or another tool) wrote; DamageError where it does not have a known sum."""
-    if known is None:
+def read_map(path: Path, expected: Sum | None = None) -> bytes:
+    """Read a file that :func:`write_map` (or another tool) wrote; raise DamageError where it has another sum than expected."""
+    if expected is None:
         return read_bytes(path)
     data = read_bytes(path) if path.is_file() else None
-    if data is None or file_sum(data) != known:
+    if data is None or file_sum(data) != expected:
         raise DamageError(f"{path} {'is missing' if data is None else 'was changed since it was written'}", hint=REPAIR)
     return data
 
@@ -43,18 +54,63 @@ def damaged_file(out: Path, record: Record, *, verify: bool) -> str | None:
     """Return the first file of a record that is missing or, by its size (or to ``verify``, by its bytes), not the one that
     was written; None where all are."""
     for score, file in record["files"].items():
-        path, known = inside(out, file), record["sums"][score]
+        path, expected = inside(out, file), record["sums"][score]
         size = path.stat().st_size if path.is_file() else -1
-        if size != known[0] or (verify and file_sum(read_bytes(path)) != known):
+        if size != expected[0] or (verify and file_sum(read_bytes(path)) != expected):
             return str(file)
     return None
 
 
-def refuse_foreign(out: Path) -> None:
-    """Refuse a folder without a manifest that holds anything but the locks of runs that begin just now.
+@dataclass
+class Health:
+    """The state of a maps folder."""
 
-    A run that is making the folder at this moment writes its first files before the manifest, so it is waited for.
-    """
+    manifest: Manifest
+    frames: int = 0  # that were finished, as far as anything tells of them
+    damaged: list[str] = field(default_factory=list)  # what is wrong with a frame or a line of a log, in words
+    lost: int = 0  # finished frames that no line, not even a damaged one, tells of
+    shards: list[Shard] = field(default_factory=list)  # where frames are damaged or lost
+
+    @property
+    def amount(self) -> int:
+        """How many frames are damaged or lost."""
+        return len(self.damaged) + self.lost
+
+    @property
+    def examples(self) -> str:
+        """What is damaged, in words; of many the first."""
+        problems = [*self.damaged, *([f"no line tells of {self.lost}"] if self.lost else [])]
+        more = len(problems) - MAX_EXAMPLES
+        return ", ".join(problems[:MAX_EXAMPLES]) + (f" and {more} more" if more > 0 else "")
+
+
+def examine(folder: Path) -> Health:
+    """Read every line and every file of a maps folder of this tool, and compare them with their sums."""
+    manifest = read_manifest(folder)
+    if manifest is None:
+        raise InputError(f"{folder} holds no manifest, so segunc predict did not write it")
+    read_region(folder, manifest)
+    health, names = Health(manifest), set[str]()
+    for shard in all_shards(manifest):
+        before, lines = len(health.damaged), list[DamageError]()
+        for _, record in iterate_lines(inside(folder, shard.file(FRAMES_NAME)), lines.append):
+            if record["name"] not in names and (file := damaged_file(folder, record, verify=True)) is not None:
+                health.damaged.append(f"{record['name']} ({file})")
+            names.add(record["name"])
+        health.frames += len(lines)
+        health.damaged += [damage.message.removeprefix(f"{folder}{os.sep}") for damage in lines]
+        if len(health.damaged) > before:
+            health.shards.append(shard)
+    health.frames += len(names)
+    if manifest.get("status") == "finished" and (lost := manifest["finished"] - health.frames) > 0:
+        health.lost, health.shards = lost, all_shards(manifest)
+        health.frames += lost
+    return health
+
+
+def refuse_foreign(out: Path) -> None:
+    """Refuse a folder without a manifest that holds anything but the locks of runs that begin just now, whose manifest is waited
+    for."""
     end = time.monotonic() + START_SECONDS
     while out.is_dir() and any(not path.name.startswith(LOCK_STEM) for path in out.iterdir()):
         # In this order: whoever has let go of the lock since has written the manifest.
@@ -67,51 +123,36 @@ def refuse_foreign(out: Path) -> None:
 
 
 def clear_folder(out: Path, manifest: Manifest) -> None:
-    """Remove the maps of an earlier run; the lines go first, so that a kill in between leaves no false claim.
-
-    Removed are files of fixed names and, in the folder of each map of the manifest, files with the endings of maps; then
-    the folders that this left empty.
-
-    Raises:
-        InputError: the folder holds anything else; then nothing was removed.
-    """
+    """Remove the maps of an earlier run and the folders that this left empty; nothing where the folder holds anything else. The
+    lines go first and the manifests last, so that a kill in between leaves no false claim."""
     shards = all_shards(manifest)
-    logs, states = ([shard.file(name) for shard in shards] for name in (FRAMES_NAME, MANIFEST_NAME))
-    fixed = {MASK_NAME, f"{OVERLAY}.webm", MANIFEST_NAME, *logs, *states}
+    logs = {shard.file(FRAMES_NAME) for shard in shards}
+    manifests = {MANIFEST_NAME, *(shard.file(MANIFEST_NAME) for shard in shards)}
     maps = {*manifest["maps"], PREDICTION}
 
     def is_ours(file: str) -> bool:
         folder, name = file.partition("/")[0], os.path.basename(file)
         return (
-            file in fixed
-            or file.startswith((LOCK_STEM, *_OLDER_FILES))
+            file in {MASK_NAME, f"{OVERLAY}.webm", *logs, *manifests}
+            or file.startswith(LOCK_STEM)
             or (name.startswith(".") and PARTIAL_SUFFIX in name)
             or (folder in maps and name.endswith((".png", ".npy")))
             or (folder == OVERLAY and name.endswith(".jpg"))
         )
 
-    files = list(_files(out))
-    if strangers := [file for file, plain in files if not plain or not is_ours(file)]:
-        raise InputError(
-            f"{out} holds {strangers[0]}, which is no file of the run that --overwrite would remove",
-            hint="move it away, or give another --out",
-        )
-    kept = {MANIFEST_NAME, *states}
-    removed = [file for file, _ in files if file not in kept and not file.startswith(LOCK_STEM)]
-    for file in sorted(removed, key=lambda file: file not in logs):
+    files = []
+    for folder, folders, names in os.walk(out):  # which follows no link
+        for path in (Path(folder, name) for name in (*names, *folders)):
+            file, link = path.relative_to(out).as_posix(), path.is_symlink()
+            if (link or not path.is_dir()) and (link or not path.is_file() or not is_ours(file)):
+                raise InputError(
+                    f"{out} holds {file}, which is no file of the run that --overwrite would remove",
+                    hint="move it away, or give another --out",
+                )
+            files += [] if path.is_dir() or file.startswith(LOCK_STEM) else [file]
+    for file in sorted(files, key=lambda file: (file in manifests, file not in logs)):
         (out / file).unlink(missing_ok=True)
     for folder, _, _ in os.walk(out, topdown=False):
         with contextlib.suppress(OSError):
             if Path(folder) != out:
                 os.rmdir(folder)
-    for file in sorted(kept):
-        (out / file).unlink(missing_ok=True)
-
-
-def _files(out: Path) -> Iterator[tuple[str, bool]]:
-    """Yield everything below a folder but folders, as relative path, and whether it is a plain file; no link is followed."""
-    for folder, folders, files in os.walk(out):
-        for name in (*files, *folders):
-            path = Path(folder, name)
-            if name in files or path.is_symlink():
-                yield path.relative_to(out).as_posix(), path.is_file() and not path.is_symlink()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -15,12 +15,11 @@ from segunc.core.errors import InputError, PartialFailure
 from segunc.data.entry import BINARY, AnomalyEncoding, Layout, composed, find_labels, possible_labels
 from segunc.data.images import Image
 from segunc.data.labels import IGNORE, LabelMap, check_label_files
-from segunc.frames.source import Frame, FrameSource, Skip
+from segunc.frames.source import FrameSource
 from segunc.frames.sources import VIDEO_SUFFIXES, ImageSource, open_source, recorded_images, stamp_of
 from segunc.frames.video import video_hash
 from segunc.maps.manifest import is_ours
 from segunc.maps.reader import MapsReader
-from segunc.maps.several import SeveralMaps
 from segunc.maps.shards import MANIFEST_NAME
 from segunc.maps.statistics import Region
 from segunc.scores import SPREADS
@@ -43,29 +42,18 @@ Labels = Path | LabelFolder | Mapping[str, Path]
 """A folder whose files are found by the frames' names, or the file of each frame by name."""
 
 
-def open_maps(folder: Path, several: bool = False) -> MapsReader:
-    """Open one maps folder or, where ``several`` are allowed, all that lie in one folder as one.
-
-    Raises:
-        InputError: there are no maps, or several that must not be read as those of another tool.
-    """
+def open_maps(folder: Path) -> MapsReader:
+    """Open a maps folder; a folder of several must not be read as maps of another tool."""
     if not (folder / MANIFEST_NAME).exists():
         inner = sorted(path.parent for path in folder.glob(f"*/{MANIFEST_NAME}") if is_ours(path.parent))
-        if inner and several:
-            return SeveralMaps(folder, inner)
         if inner:
             raise InputError(f"{folder} holds {len(inner)} maps folders", hint=f"give one of them: --maps {inner[0]}")
     return MapsReader(folder)
 
 
 def choose_scores(reader: MapsReader, scores: Sequence[str] | None) -> list[str]:
-    """Return the scores asked for, each once; None asks for all that mean something.
-
-    Maps of a single draw, as a deterministic network has, are 0 everywhere in the scores that say how draws differ.
-
-    Raises:
-        InputError: one of the scores has no maps.
-    """
+    """Return the scores asked for, each once; None asks for all that mean something: maps of a single draw, as a deterministic
+    network has, are 0 everywhere in the scores that say how draws differ."""
     if scores is None:
         single = ((reader.manifest or {}).get("run") or {}).get("draws") == 1
         return [name for name in reader.scores if not (single and name in SPREADS)]
@@ -76,48 +64,27 @@ def choose_scores(reader: MapsReader, scores: Sequence[str] | None) -> list[str]
     return list(dict.fromkeys(scores))
 
 
-@dataclass(frozen=True)
-class JoinedSources:
-    """The images of several runs, whose frames are named ``RUN/FRAME``."""
-
-    sources: Mapping[str, FrameSource]
-
-    def frames(self, skip: Skip) -> Iterator[Frame]:
-        """Yield frames as :meth:`segunc.frames.source.FrameSource.frames` does."""
-
-        def skip_of(run: str) -> Skip:
-            return lambda index, name: skip(index, f"{run}/{name}")
-
-        for run, source in self.sources.items():
-            yield from (replace(frame, name=f"{run}/{frame.name}") for frame in source.frames(skip_of(run)))
-
-
 def open_images(
     reader: MapsReader, images: str | Path | None, names: Sequence[str]
-) -> tuple[FrameSource | JoinedSources | None, str | None]:
-    """Return the source of images for the frames named and, where some are missing, a line that says so.
-
-    ``images`` that are given must open, and are shown as they are. The source that the manifest records is shown only
-    where it has the recorded bytes (the stamp of an image, the hash of a video): the maps of a stranger may name any place
-    of this disk.
-    """
+) -> tuple[FrameSource | None, str | None]:
+    """Return the source of images for the frames named, ``images`` that are given or the recorded one, and a line on missing ones.
+    The recorded one is shown only where it has the recorded bytes (the stamp of an image, the hash of a video): the maps of a
+    stranger may name any place of this disk."""
     if images is not None:
         return open_source(images), None
-    if isinstance(reader, SeveralMaps):
-        return _images_of_runs(reader, names)
     run = (reader.manifest or {}).get("run", {})
     if not (recorded := run.get("input")):
         return None, "The maps do not say where their images are, so only maps are shown; --images gives their place."
+    source: FrameSource | None = None
     try:
-        if Path(recorded).suffix.lower() in VIDEO_SUFFIXES:
-            same = Path(recorded).is_file() and video_hash(Path(recorded)) == run.get("input_hash")
-            source: FrameSource | None = open_source(recorded) if same else None
-        else:
+        if Path(recorded).suffix.lower() not in VIDEO_SUFFIXES:
             source = recorded_images(recorded, {name: reader.records[name].get("stamp") for name in names})
-            if isinstance(source, ImageSource) and run.get("bits"):
-                source.depth.bits = run["bits"]
+        elif Path(recorded).is_file() and video_hash(Path(recorded)) == run.get("input_hash"):
+            source = open_source(recorded)
     except (InputError, OSError) as error:
         return None, f"The source images could not be opened, so only maps are shown: {error}; see --images."
+    if isinstance(source, ImageSource):
+        source.depth.bits = run.get("bits")
     opened = 0 if source is None else len(names) if source.length is None else source.length
     if opened == len(names):
         return source, None
@@ -125,36 +92,15 @@ def open_images(
     return source, f"{missing}, so only maps are shown of them; --images gives their place."
 
 
-def _images_of_runs(reader: SeveralMaps, names: Sequence[str]) -> tuple[JoinedSources | None, str | None]:
-    sources, missing = {}, []
-    for run, maps in reader.runs.items():
-        frames = [name.removeprefix(f"{run}/") for name in names if name.startswith(f"{run}/")]
-        source, note = open_images(maps, None, frames) if frames else (None, None)
-        if isinstance(source, FrameSource):
-            sources[run] = source
-        if note:
-            missing.append(f"{run}: {note}")
-    return JoinedSources(sources) if sources else None, " ".join(missing) or None
-
-
-def with_images(
-    names: Sequence[str], source: FrameSource | JoinedSources | None
-) -> Iterator[tuple[str, Image | None, str | None]]:
+def with_images(names: Sequence[str], source: FrameSource | None) -> Iterator[tuple[str, Image | None, str | None]]:
     """Yield each frame with its image, or with the reason why it has none, one image in memory at a time."""
-    waiting, names_of = dict.fromkeys(names), {composed(name): name for name in names}
-
-    def name_of(image: str) -> str | None:
-        return image if image in waiting else names_of.get(composed(image))
-
-    if source is not None:
-        for frame in source.frames(lambda _, name: name_of(name) not in waiting):
-            name = name_of(frame.name)
-            if name is not None and name in waiting:
-                del waiting[name]
-                yield name, frame.image, frame.error
-            if not waiting:
-                return
-    for missing in waiting:
+    waiting = {composed(name): name for name in names}
+    for frame in source.frames(lambda _, name: composed(name) not in waiting) if source is not None else ():
+        if name := waiting.pop(composed(frame.name), None):
+            yield name, frame.image, frame.error
+        if not waiting:
+            return
+    for missing in waiting.values():
         yield missing, None, None
 
 
@@ -173,10 +119,7 @@ def frame_times(reader: MapsReader, names: Sequence[str], rate: float | None = N
 
 @dataclass(frozen=True)
 class ReviewLabels:
-    """The label files of frames, read one at a time; pixels outside of a region of interest are ignored.
-
-    Reading raises InputError where a file is damaged or holds values that its encoding or label map does not know.
-    """
+    """The label files of frames, read one at a time; pixels outside of a region of interest are ignored."""
 
     anomaly_files: Mapping[str, Path]
     class_files: Mapping[str, Path]
@@ -202,9 +145,7 @@ class ReviewLabels:
         if path is None or meaning is None:
             return None
         label = meaning.read(path)
-        if self.region is None:
-            return label
-        return np.where(self.region.at(label.shape[0], label.shape[1]), label, np.uint8(IGNORE))
+        return label if self.region is None else np.where(self.region.at(*label.shape), label, np.uint8(IGNORE))
 
 
 def every_label(labels: Labels) -> Collection[Path]:
@@ -212,12 +153,33 @@ def every_label(labels: Labels) -> Collection[Path]:
     return labels.values() if isinstance(labels, Mapping) else possible_labels(Path(str(labels)))
 
 
-def label_files(labels: Labels | None, reader: MapsReader, frames: Sequence[str]) -> Mapping[str, Path]:
-    """Return the label file of each frame that has one; never a frame's own image, which the maps know by its bytes.
+@dataclass(frozen=True)
+class LabelSources:
+    """Where labels come from: anomaly masks with their encoding, and class labels with their label map."""
 
-    Raises:
-        InputError: two labels claim one frame.
-    """
+    anomaly_labels: Labels | None = None
+    anomaly_encoding: AnomalyEncoding = BINARY
+    labels: Labels | None = None
+    label_map: LabelMap | None = None
+
+    def find(self, reader: MapsReader, frames: Sequence[str]) -> ReviewLabels:
+        """Find the labels of frames of maps; of a data set's files it is enough that one kind belongs to a frame. PartialFailure
+        where none does."""
+        if self.labels is not None and self.label_map is None:
+            raise InputError("class labels are given without the label map that explains their values")
+        both = self.anomaly_labels, self.labels
+        files = [_label_files(labels, reader, frames) for labels in both]
+        for labels, matched in zip(both, files, strict=True):
+            if labels is not None and not matched and not (isinstance(labels, Mapping) and any(files)):
+                where = f"named like {next(iter(labels))}" if isinstance(labels, Mapping) else f"in {labels}"
+                raise PartialFailure(f"no label {where} belongs to a frame; the frames are named like {frames[0]}")
+        if self.label_map is not None:
+            check_label_files(files[1].values(), self.label_map)
+        return ReviewLabels(files[0], files[1], self.anomaly_encoding, self.label_map, reader.region)
+
+
+def _label_files(labels: Labels | None, reader: MapsReader, frames: Sequence[str]) -> Mapping[str, Path]:
+    """Return the label file of each frame that has one; never a frame's own image, which the maps know by its bytes."""
     if labels is None:
         return {}
     if isinstance(labels, Mapping):
@@ -232,33 +194,3 @@ def label_files(labels: Labels | None, reader: MapsReader, frames: Sequence[str]
 
     layouts = labels.layouts if isinstance(labels, LabelFolder) else ()
     return find_labels(Path(str(labels)), frames, layouts, is_frame)
-
-
-@dataclass(frozen=True)
-class LabelSources:
-    """Where labels come from: anomaly masks with their encoding, and class labels with their label map."""
-
-    anomaly_labels: Labels | None = None
-    anomaly_encoding: AnomalyEncoding = BINARY
-    labels: Labels | None = None
-    label_map: LabelMap | None = None
-
-    def find(self, reader: MapsReader, frames: Sequence[str]) -> ReviewLabels:
-        """Find the labels of frames of maps; of a data set's files it is enough that one kind belongs to a frame.
-
-        Raises:
-            InputError: class labels come without a label map, or were drawn with another one.
-            PartialFailure: labels are given and none belongs to a frame.
-        """
-        if self.labels is not None and self.label_map is None:
-            raise InputError("class labels are given without the label map that explains their values")
-        both = self.anomaly_labels, self.labels
-        files = [label_files(labels, reader, frames) for labels in both]
-        for labels, matched in zip(both, files, strict=True):
-            if labels is not None and not matched and not (isinstance(labels, Mapping) and any(files)):
-                example = next(iter(labels)) if isinstance(labels, Mapping) else None
-                where = f"of the data set, whose frames are named like {example}," if example else f"in {labels}"
-                raise PartialFailure(f"no label {where} belongs to a frame; the frames are named like {frames[0]}")
-        if self.label_map is not None:
-            check_label_files(files[1].values(), self.label_map)
-        return ReviewLabels(files[0], files[1], self.anomaly_encoding, self.label_map, reader.region)

@@ -15,27 +15,19 @@ from typing import Any
 
 from segunc.core.errors import InputError
 from segunc.core.files import differing_keys, inside, parse_json, read_bytes, read_json
-from segunc.maps.shards import MANIFEST_NAME, Shard, all_shards, find_log, joined_state
-from segunc.maps.sums import unseal
+from segunc.maps.shards import MANIFEST_NAME, find_log, joined_state, unseal
 from segunc.scores import SCORES
 
 STATE_KEYS = ("status", "finished", "failed", "missing_shards")
 """How a run stands. In a folder of shards ``manifest.json`` holds none of them; they are joined from the shards' records."""
-MAKERS = ("tool", "environment", "device")
-"""What made the maps; each shard records its own."""
-FORMAT = "segunc-maps"
-FORMAT_VERSION = 2
-UNIT_VALUE = "(code / 65535)^2"
-"""What ``maps.SCORE.value`` says of uint16 codes of a score in 0..1."""
+MAKERS = ("tool", "environment", "device")  # what made the maps; each shard records its own
+FORMAT, FORMAT_VERSION = "segunc-maps", 2
+UNIT_VALUE = "(code / 65535)^2"  # what ``maps.SCORE.value`` says of uint16 codes of a score in 0..1
 COMPACT_VALUES = {
     "unit16": "(code / 255)^2",
     "float16": "float16 whose bits are code - 32768 from code 32768 on, else 65535 - code",
 }
-"""What it says of compact maps (:func:`segunc.maps.encoding.encode_compact`), by the form in which a score is stored otherwise.
-A reader that does not know them refuses the folder."""
-VALUES = (UNIT_VALUE, *COMPACT_VALUES.values())
-HALF_SIZE = "means of 2 x 2 of the frame's; bilinear in between"
-"""What ``maps.SCORE.pixels`` says of them."""
+"""What it says of compact maps (:func:`segunc.maps.encoding.encode_compact`), by the form in which a score is stored otherwise."""
 _PACKAGES = ("numpy", "opencv-python-headless", "av", "torch", "torchvision", "segmentation-models-pytorch", "timm")
 
 Manifest = dict[str, Any]
@@ -54,14 +46,8 @@ def build_manifest(
 ) -> Manifest:
     """Make the manifest of a run that is about to start.
 
-    Args:
-        run: everything that decides the values of the maps: model hashes, draws, seed, scope, size, dtype, chunk,
-            frame grouping, threads, maps, ``input``, the absolute input path, and ``compact``, true for compact maps.
-        scores: names of the score maps.
-        device: in words.
-        classes: names in the order of their ids; ``palette`` has their colours as (red, green, blue).
-        source: :meth:`segunc.frames.sources.FrameSource.describe`; ``model`` likewise is for readers.
-        component_thresholds: score -> the value from which on its pixels form components; None for those of the scores.
+    ``run`` is everything that decides the values of the maps, and ``input``, the absolute input path; ``source`` and ``model``
+    are for readers. From the ``component_thresholds`` on, else those of the scores, pixels form components.
     """
     scores = list(scores)
     thresholds = {n: SCORES[n].threshold for n in scores} if component_thresholds is None else component_thresholds
@@ -77,11 +63,11 @@ def build_manifest(
         "source": dict(source or {}),
         "classes": {"names": list(classes), "palette": [list(colour) for colour in palette]},
         "maps": {"prediction": {"file": "png", "dtype": "uint8", "unit": "class id", "range": [0, len(classes) - 1]}}
-        | {score: describe_score(score, thresholds.get(score), compact=compact) for score in scores},
+        | {score: _describe_score(score, thresholds.get(score), compact) for score in scores},
     }
 
 
-def describe_score(score: str, component_threshold: float | None, *, compact: bool = False) -> dict[str, Any]:
+def _describe_score(score: str, component_threshold: float | None, compact: bool) -> dict[str, Any]:
     """Describe a score map: file type, stored type, unit and range; range None is unbounded."""
     codes, unit = SCORES[score].stored == "unit16", SCORES[score].unit
     described: dict[str, Any] = {"file": "npy", "dtype": "float16", "unit": unit, "range": None}
@@ -89,7 +75,8 @@ def describe_score(score: str, component_threshold: float | None, *, compact: bo
         described = {"file": "png", "dtype": "uint16", "value": UNIT_VALUE, "unit": unit, "range": [0.0, 1.0]}
     if compact:
         dtype, value = "uint8" if codes else "uint16", COMPACT_VALUES[SCORES[score].stored]
-        described |= {"file": "png", "dtype": dtype, "value": value, "pixels": HALF_SIZE}
+        described |= {"file": "png", "dtype": dtype, "value": value}
+        described["pixels"] = "means of 2 x 2 of the frame's; bilinear in between"
     return described if component_threshold is None else described | {"component_threshold": component_threshold}
 
 
@@ -112,30 +99,19 @@ def tool_version() -> str:
 
 def tool_commit() -> str | None:
     """Return the commit of the checkout this package runs from (``-dirty`` with changes), None when installed."""
-    package = Path(__file__).resolve().parents[1]
-
-    def git(*arguments: str) -> str:
-        command = ["git", "-C", str(package), *arguments]
-        return subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
-
-    try:
-        # A virtual environment inside somebody's own repository must not report that repository's commit.
-        if Path(git("rev-parse", "--show-toplevel")).resolve() != package.parent:
-            return None
-        return git("describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
-    except (OSError, subprocess.SubprocessError):
-        return None
+    root = Path(__file__).resolve().parents[2]
+    command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    # A virtual environment inside somebody's own repository must not report that repository's commit.
+    if (root / ".git").exists():
+        with contextlib.suppress(OSError, subprocess.SubprocessError):
+            return subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+    return None
 
 
 def read_manifest(folder: Path) -> Manifest | None:
-    """Read the manifest of a maps folder, None where there is none; that of a folder in shards with their joined state.
-
-    Raises:
-        InputError: the file is no manifest of this tool, was changed, is of another version of the format, or names a score
-            or a form of values that nothing here knows.
-    """
+    """Read the manifest of a maps folder, None where there is none; that of a folder in shards with their joined state."""
     path = inside(folder, MANIFEST_NAME)
-    if not path.exists() and (folder.is_dir() or not folder.exists()):
+    if not path.exists():
         return None
     manifest = read_json(path, "a manifest written by segunc")
     if manifest.get("format") != FORMAT:
@@ -151,52 +127,20 @@ def read_manifest(folder: Path) -> Manifest | None:
             raise InputError(
                 f"{path} names the score '{name}', which is not known", hint="install the package that it comes from"
             )
-        if (value := described.get("value")) not in (None, *VALUES):
+        if (value := described.get("value")) not in (None, UNIT_VALUE, *COMPACT_VALUES.values()):
             raise InputError(f"{path}: the values of '{name}' are {value}, which this segunc does not know")
     return manifest | joined_state(folder, manifest) if "shards" in manifest else manifest
 
 
 def is_ours(folder: Path) -> bool:
-    """Return whether a folder's ``manifest.json`` is to be read as this tool's; False where there is none.
-
-    Only a JSON object of another format beside no lines of frames is another tool's: a damaged manifest of ours must not
-    turn our maps into foreign ones, whose values are decoded otherwise.
-    """
+    """Return whether a folder's ``manifest.json`` is to be read as this tool's: unless it is an object of another format beside no
+    lines of frames, for a damaged manifest must not turn our maps into another tool's, whose values are decoded otherwise."""
     path = folder / MANIFEST_NAME
-    if not path.exists() or find_log(folder):
-        return path.exists()
-    try:
-        content = parse_json(read_bytes(path))
-    except (OSError, ValueError):
-        return True
-    return not isinstance(content, dict) or content.get("format") == FORMAT
-
-
-def read_run(folder: Path) -> dict[str, Any] | None:
-    """Return the ``run`` part of an existing maps folder, None where there is none."""
-    manifest = read_manifest(folder)
-    return None if manifest is None else dict(manifest["run"])
-
-
-def continued_manifest(folder: Path, before: Manifest | None, manifest: Mapping[str, Any], shard: Shard) -> Manifest:
-    """Return the manifest to write: the first run's, with a note of every environment that continued it.
-
-    Raises:
-        InputError: the folder was begun in another number of shards or with other settings.
-    """
-    if before is None:
-        return dict(manifest)
-    count = len(all_shards(before))
-    if count != shard.count:
-        begun = "without shards" if count == 1 else f"in {count} shards"
-        missing = ", ".join(before.get("missing_shards", ())) or "none"
-        raise InputError(
-            f"{folder} was begun {begun}, not in {shard.count} (not finished: {missing})", hint="give another --out"
-        )
-    refuse_other_run(folder, before["run"], manifest["run"])
-    first, now = ({key: made.get(key) for key in MAKERS} for made in (before, manifest))
-    later = before.get("continued_by", [])
-    return dict(before) if now in (first, *later) else {**before, "continued_by": [*later, now]}
+    if path.exists() and not find_log(folder):
+        with contextlib.suppress(OSError, ValueError):
+            content = parse_json(read_bytes(path))
+            return not isinstance(content, dict) or content.get("format") == FORMAT
+    return path.exists()
 
 
 def refuse_other_run(

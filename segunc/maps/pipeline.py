@@ -1,7 +1,6 @@
 """Frames through a network to maps on disk: decoding, computing and writing at once, in constant memory.
 
-One thread decodes ahead, the caller's thread computes, and a small pool encodes and writes. Between two groups the caller's
-thread appends the finished frames to ``frames.jsonl`` in source order.
+One thread decodes ahead, the caller's thread computes, and a small pool encodes and writes.
 """
 
 from __future__ import annotations
@@ -22,10 +21,9 @@ from segunc.frames.source import Frame, FrameSource
 from segunc.maps.shards import Record
 from segunc.maps.store import Maps, MapsWriter
 
+# Maps of some frames of one size, in their order; an exception in a frame's place fails that frame alone.
 Process = Callable[[list[Frame]], Sequence[Maps | Exception]]
-"""Maps of some frames of one size, in their order; an exception in a frame's place fails that frame alone."""
 DrawOverlay = Callable[[Frame, Maps], Image]
-"""The picture for ``overlay/`` from a frame and the maps that ``process`` gave."""
 
 
 @dataclass
@@ -68,18 +66,13 @@ def run_pipeline(
     whole again: the frames that share a batch decide the last bits of its results.
 
     Args:
-        source: of the frames.
-        process: called in this thread with up to ``group`` frames of one size.
-        writer: of the maps.
-        group: frames a call of ``process``.
         prefetch: groups decoded ahead. As many frames, but at least two groups, may wait for being written, so that one
             group is written while the next is computed.
         writers: threads that encode and write, and draw ``overlay/F.jpg`` by ``draw_overlay``.
-        on_progress: called in this thread after each frame whose line is written, or that failed.
         on_note: called with a line on finished frames that are made again, and after the first frame on the bytes that all take.
 
-    What was finished is kept after a PartialFailure (a file could not be written), an InputError (by its first frame, the rest
-    does not fit on the disk) and whatever ``process`` or ``draw_overlay`` raise; a frame that fails is in the summary.
+    What was finished is kept whatever is raised: PartialFailure where a file could not be written, InputError where the rest does
+    not fit on the disk. A frame that fails is in the summary.
     """
     try:
         writer.begin(source)
@@ -128,7 +121,7 @@ class _Run:
 
     def __post_init__(self) -> None:
         self.started = time.monotonic()
-        self.written, self.skipped = 0, self.writer.finished
+        self.written, self.skipped = 0, len(self.writer.lines)
         self.pending: deque[tuple[Frame, Future[Record]]] = deque()
 
     def groups(self) -> Iterator[list[Frame]]:
@@ -170,7 +163,7 @@ class _Run:
             except OSError as error:
                 self.pending.clear()  # after a failure nothing may follow out of order
                 raise PartialFailure(
-                    f"writing to {self.writer.out} failed ({error.strerror or error}); {self.writer.finished} finished "
+                    f"writing to {self.writer.out} failed ({error.strerror or error}); {len(self.writer.lines)} finished "
                     "frames are kept and the same command continues after them"
                 ) from error
             self.written += 1
@@ -188,27 +181,18 @@ class _Run:
     def _store(self, frame: Frame, maps: Maps) -> Record:
         overlay = None if self.draw_overlay is None else self.draw_overlay(frame, self.writer.visible(maps))
         record = self.writer.store(frame.name, maps, overlay, place=frame.index)
-        origin = {"time": frame.time, "stamp": frame.stamp}
-        return record | {key: value for key, value in origin.items() if value is not None}
+        origin = (("time", frame.time), ("stamp", frame.stamp))
+        return record | {key: value for key, value in origin if value is not None}
 
     def _expect(self, record: Record) -> None:
         """Say what the maps take, by the first frame; an error of the run where those to come do not fit."""
-        total, shard = self._total(), self.writer.shard
-        smaller = "fewer --maps" if self.writer.manifest["run"].get("compact") else "--compact or fewer --maps"
-        remedy = f"free it and run the same command again, or begin anew (--overwrite) with {smaller}"
+        total, shard = self.source.length or self.source.length_hint, self.writer.shard
+        remedy = "free it and run the same command again, or begin anew (--overwrite) with --compact or fewer --scores"
         each = sum(size for size, _ in record["sums"].values())
-        coming = None if total is None else max(0, shard.share(total, self.group) - self.writer.finished)
-        try:
-            line = expected_space(self.writer.out, "maps", each, total, coming, remedy)
-        except InputError:
-            self.pending.clear()
-            raise
+        coming = None if total is None else max(0, shard.share(total, self.group) - len(self.writer.lines))
+        line = expected_space(self.writer.out, "maps", each, total, coming, remedy)
         if self.on_note is not None and shard.number == 1:
             self.on_note(line)
-
-    def _total(self) -> int | None:
-        """Frames of the source as far as it says so."""
-        return self.source.length or self.source.length_hint
 
     def _fail(self, name: str, reason: str) -> None:
         self.writer.failed[name] = reason
@@ -216,7 +200,7 @@ class _Run:
 
     def _report(self) -> None:
         if self.on_progress is not None:
-            total = self._total()
+            total = self.source.length or self.source.length_hint
             share = None if total is None else self.writer.shard.share(total, self.group)
             seconds = time.monotonic() - self.started
             self.on_progress(Progress(self.written, len(self.writer.failed), self.skipped, share, seconds))

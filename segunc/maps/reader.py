@@ -1,17 +1,11 @@
 """Read a maps folder, ours or of any other tool.
 
-Of other tools, where no manifest says which file is which, three layouts are known, looked for in this order:
-
-* SegmentMeIfYouCan, ``anomaly_p/METHOD/DATASET/FRAME.hdf5``, given by the folder ``anomaly_p`` or the one it lies in. The
-  score is the method; with several data sets the frames are named ``DATASET/FRAME``.
-  https://github.com/SegmentMeIfYouCan/road-anomaly-benchmark (``road_anomaly_benchmark/evaluation.py``)
-* ``SCORE/FRAME.ext``, folders inside SCORE being part of the frame's name; ``prediction/FRAME.ext`` holds class ids.
-* ``FRAME.ext`` in one flat folder; the score is the folder's name.
+Of other tools the files are ``SCORE/FRAME.ext``, folders inside SCORE being part of the frame's name; ``prediction/FRAME.ext``
+holds class ids. So the files of the SegmentMeIfYouCan benchmark lie below ``anomaly_p``: ``METHOD/DATASET/FRAME.hdf5``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,40 +17,24 @@ from segunc.core.errors import InputError
 from segunc.core.files import frame_order, inside
 from segunc.data.entry import frame_name, is_hidden
 from segunc.data.labels import LabelMap
-from segunc.maps.encoding import class_ids, decode_compact
+from segunc.maps.encoding import SUFFIXES, Form, class_ids, decode_compact, decode_stored, read_score_file
 from segunc.maps.folder import OVERLAY, PREDICTION, read_map
 from segunc.maps.manifest import COMPACT_VALUES, UNIT_VALUE, is_ours, read_manifest
-from segunc.maps.score_files import SUFFIXES, Form, as_score, decode_stored, read_score_file
-from segunc.maps.shards import MANIFEST_NAME, FrameRecords, all_shards, find_log
+from segunc.maps.shards import MANIFEST_NAME, REPAIR, FrameRecords, all_shards, find_log
 from segunc.maps.statistics import read_region
-from segunc.maps.sums import REPAIR
 
 BENCHMARK_FOLDER = "anomaly_p"
-NOT_SCORES = (OVERLAY, "overlays", "image", "images", "label", "labels", "labels_masks", "masks")
-"""Folders that stand beside score folders and hold none."""
-
-Files = dict[str, dict[str, Path]]
-"""Score (or ``prediction``) -> frame name -> file."""
+NOT_SCORES = (OVERLAY, "overlays", "image", "images", "label", "labels", "labels_masks", "masks")  # but folders beside
 
 
 class MapsReader:
-    """A maps folder.
-
-    With a manifest of this tool the frames are the lines of ``frames.jsonl``, in source order, so an unfinished frame
-    is not seen. Without one (maps of another tool) they are the sorted names of the files, in any layout above.
+    """A maps folder. Its frames are the lines of ``frames.jsonl``, in source order; of another tool, the sorted names of the files.
 
     Attributes:
-        manifest: None where there is none.
         records: frame name -> line of ``frames.jsonl`` (of all shards); empty where there is none.
-        frames: names of all frames.
         class_names: of the class ids 0, 1, ...; None where the maps do not say.
-        scores: names of the score maps, in the manifest's order or sorted.
         region: the pixels that count; None where all do.
         unfinished: one line on a run that has not (or not yet) reached its end; None where it has, and for other tools.
-
-    Raises:
-        InputError: the folder is missing, holds no map or two files of one frame, or its manifest is damaged, missing beside
-            ``frames.jsonl``, or of another version.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -65,33 +43,30 @@ class MapsReader:
         self.folder = folder
         self.manifest = read_manifest(folder) if is_ours(folder) else None
         manifest = self.manifest or {}
-        self.class_names: list[str] | None = manifest.get("classes", {}).get("names")
-        if self.manifest is not None:
-            self._files: Files = {score: {} for score in manifest["maps"]}
-        elif log := find_log(folder):
+        if self.manifest is None and (log := find_log(folder)):
             # Read as another tool's, uint16 codes would silently get other values.
             raise InputError(
                 f"{folder} holds {log} but no {MANIFEST_NAME}",
                 hint=f"restore {MANIFEST_NAME}, or remove {log} to have the maps read as another tool's",
             )
-        else:
-            self._files = find_maps(folder)
-        self.records = FrameRecords(folder, [] if self.manifest is None else all_shards(manifest))
-        self.region = read_region(folder, self.manifest)
-        self.unfinished = None if self.manifest is None else self._what_is_missing(manifest)
+        self.class_names: list[str] | None = manifest.get("classes", {}).get("names")
+        self._files = find_maps(folder) if self.manifest is None else {score: {} for score in manifest["maps"]}
+        # The formula by which the manifest says that codes become values.
+        self._formulas = {score: described.get("value") for score, described in manifest.get("maps", {}).items()}
         self.scores = [score for score in self._files if score != PREDICTION]
-        named = {name for files in self._files.values() for name in files}
-        self.frames = sorted(named, key=frame_order) if self.manifest is None else list(self.records)
+        self.region = read_region(folder, self.manifest)
+        self.records = FrameRecords(folder, [] if self.manifest is None else all_shards(manifest))
+        names = {name for files in self._files.values() for name in files}
+        self.frames = sorted(names, key=frame_order) if self.manifest is None else list(self.records)
+        self.unfinished = None if self.manifest is None else self._what_is_missing(manifest)
         if not self.frames:
-            kinds = ", ".join(SUFFIXES)
-            raise InputError(f"maps folder {folder} holds no finished map: no file SCORE/FRAME or FRAME of {kinds}")
+            raise InputError(f"maps folder {folder} holds no finished map, SCORE/FRAME of {', '.join(SUFFIXES)}")
 
     def _what_is_missing(self, manifest: dict[str, Any]) -> str | None:
-        status = manifest.get("status", "unknown")
+        status, lines = manifest.get("status", "unknown"), len(self.records)
         if status != "finished":
-            so_far = f"(status {status:.40}, {len(self.records)} frames so far)"
-            return f"the run that writes {self.folder} has not finished {so_far}"
-        lost = manifest["finished"] - len(self.records)
+            return f"the run that writes {self.folder} has not finished (status {status}, {lines} frames so far)"
+        lost = manifest["finished"] - lines
         return f"{self.folder} has lost the lines of {lost} finished frames; {REPAIR}" if lost > 0 else None
 
     def has(self, name: str, score: str) -> bool:
@@ -104,12 +79,15 @@ class MapsReader:
 
     def form(self, score: str) -> Form:
         """Return how whole numbers of a score's maps become values: as the manifest says, else ``linear``."""
-        return "unit-code" if self._value(score) in (UNIT_VALUE, COMPACT_VALUES["unit16"]) else "linear"
+        return "unit-code" if self._formulas.get(score) in (UNIT_VALUE, COMPACT_VALUES["unit16"]) else "linear"
 
     def read_stored(self, name: str, score: str) -> npt.NDArray[Any]:
-        """Read a score map ``[H, W]`` as it is stored (see :func:`segunc.maps.score_files.as_score`), a compact one at the
-        frame's size in the form that others have; InputError where there is none or its file is damaged."""
-        return as_score(self._read(name, score))
+        """Read a score map ``[H, W]`` as it is stored, a compact one at the frame's size in the form that others have. Whole numbers
+        of a wider or signed type become float64: its range says nothing about that of the scores, so they are values."""
+        stored = self._read(name, score)
+        return (
+            stored if stored.dtype in (np.uint8, np.uint16) or stored.dtype.kind == "f" else stored.astype(np.float64)
+        )
 
     def read(self, name: str, score: str) -> npt.NDArray[np.float32]:
         """Read a score map in real units, float32 ``[H, W]``."""
@@ -122,28 +100,19 @@ class MapsReader:
     def _read(self, name: str, score: str) -> npt.NDArray[Any]:
         file = self._file_of(name, score)
         if file is None:
-            known = ", ".join(self._files)
-            raise InputError(f"frame {name} has no map '{score}' in {self.folder}, which holds {known}")
-        path = inside(self._folder_of(name), file)
-        known_sum = self.records[name]["sums"][score] if name in self.records else None
-        stored = read_score_file(path, partial(read_map, known=known_sum), ids=score == PREDICTION)
-        if (value := self._value(score)) not in COMPACT_VALUES.values():
+            scores = ", ".join(self._files)
+            raise InputError(f"frame {name} has no map '{score}' in {self.folder}, which holds {scores}")
+        path = inside(self.folder, file)
+        expected = self.records[name]["sums"][score] if name in self.records else None
+        stored = read_score_file(path, partial(read_map, expected=expected), ids=score == PREDICTION)
+        if (formula := self._formulas.get(score)) not in COMPACT_VALUES.values():
             return stored
-        floats = value == COMPACT_VALUES["float16"]
+        floats = formula == COMPACT_VALUES["float16"]
         whole = decode_compact(stored, self.records[name].get("size"), f"map {path}", floats=floats)
         return whole if self.region is None else self.region.clear({score: whole})[score]
 
-    def _folder_of(self, name: str) -> Path:
-        """Return the folder that the files of a frame lie in."""
-        return self.folder
-
-    def _value(self, score: str) -> str | None:
-        """Return the formula by which the manifest says that codes become values."""
-        value: str | None = (self.manifest or {}).get("maps", {}).get(score, {}).get("value")
-        return value
-
     def _file_of(self, name: str, score: str) -> str | None:
-        """Return the file of a map relative to its folder."""
+        """Return the file of a map relative to the folder."""
         if self.manifest is None:
             path = self._files.get(score, {}).get(name)
             return None if path is None else path.relative_to(self.folder).as_posix()
@@ -165,44 +134,18 @@ def check_classes(reader: MapsReader, label_map: LabelMap) -> None:
         )
 
 
-def find_maps(folder: Path) -> Files:
-    """Find the maps in a folder of another tool."""
-    root = folder if folder.resolve().name == BENCHMARK_FOLDER else folder / BENCHMARK_FOLDER
-    if root.is_dir():
-        return _benchmark_files(root)
-    scores = [path for path in _subfolders(folder) if path.name.lower() not in NOT_SCORES]
-    files = {path.name: frames for path in scores if (frames := _frames(path, _map_files(path)))}
-    flat = [] if files else [path for path in _map_files(folder) if path.parent == folder]
-    return files or ({folder.resolve().name: _frames(folder, flat)} if flat else {})
-
-
-def _benchmark_files(root: Path) -> Files:
-    """Return the maps below ``anomaly_p``; where all are of one data set, its name is left out of the frames' names."""
-    datasets = {path.name for method in _subfolders(root) for path in _subfolders(method)}
-    files: Files = {}
-    for method in _subfolders(root):
-        folders = [method] if len(datasets) > 1 else _subfolders(method)
-        frames = {name: path for folder in folders for name, path in _frames(folder, _map_files(folder)).items()}
-        if frames:
-            files[method.name] = frames
-    return files
-
-
-def _subfolders(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
-
-
-def _map_files(folder: Path) -> Iterator[Path]:
-    for path in sorted(folder.rglob("*")):
-        if path.suffix.lower() in SUFFIXES and not is_hidden(path, folder) and not path.is_dir():
-            yield path
-
-
-def _frames(folder: Path, paths: Iterable[Path]) -> dict[str, Path]:
-    frames: dict[str, Path] = {}
-    for path in paths:
-        name = frame_name(folder, path)
+def find_maps(folder: Path) -> dict[str, dict[str, Path]]:
+    """Find the maps in a folder of another tool: score (or ``prediction``) -> frame name -> file."""
+    root = folder / BENCHMARK_FOLDER
+    root = root if root.is_dir() else folder
+    scores: dict[str, dict[str, Path]] = {}
+    for path in sorted(root.rglob("*")):
+        score, *rest = path.relative_to(root).parts
+        is_map = path.suffix.lower() in SUFFIXES and not is_hidden(path, root) and not path.is_dir()
+        if not rest or not is_map or score.lower() in NOT_SCORES:
+            continue
+        frames, name = scores.setdefault(score, {}), frame_name(root / score, path)
         if name in frames:
             raise InputError(f"{frames[name]} and {path} are both frame '{name}'", hint="remove one of them")
         frames[name] = path
-    return frames
+    return scores

@@ -1,13 +1,13 @@
 """Shards of a maps folder, and the lines of finished frames: ``frames.jsonl``, one for each shard.
 
-The frames of a source are dealt out in blocks, like cards. Each shard has its own file of finished frames, its own record
-of how its run went, and its own lock; ``manifest.json`` belongs to all, and nothing has to be merged. Lines are read as a
-stream: a million of them as objects would take gigabytes.
+The frames of a source are dealt out in blocks, like cards. Each shard has its own file of finished frames, record of how its
+run went, and lock; ``manifest.json`` belongs to all. Lines are read as a stream: a million objects would take gigabytes. Each
+line and manifest holds a checksum of itself, a line also those of its frame's files. They find damage and no forgery.
 """
 
 from __future__ import annotations
 
-import heapq
+import hashlib
 import json
 import os
 import re
@@ -17,31 +17,47 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from segunc.core.errors import InputError
-from segunc.core.files import (
-    inside,
-    open_file,
-    open_new,
-    partial_of,
-    read_json,
-    reading,
-    safe_name,
-    write_atomically,
-    write_json,
-)
-from segunc.maps.sums import DamageError, open_line, seal, seal_line, unseal
+from segunc.core.files import inside, json_sha256, open_file, read_json, reading, replacing, safe_name, write_json
 
 MANIFEST_NAME, FRAMES_NAME, LOCK_STEM = "manifest.json", "frames.jsonl", ".lock"
-MAX_SHARDS = 4096
-"""Parts of one folder: each has a log of its own that every reader opens."""
-STATISTICS = ("mean", "max", "p99", "component")
-"""Their names in ``frames.jsonl``, each an object of numbers by score."""
-Record = dict[str, Any]
-"""One line of ``frames.jsonl``."""
+MAX_SHARDS = 4096  # of one folder: each has a log of its own that every reader opens
+STATISTICS = ("mean", "max", "p99", "component")  # in a line, each an object of numbers by score
+REPAIR = "make it again: `segunc doctor --maps DIR --repair`, or the same predict command with --verify"
+Record = dict[str, Any]  # one line of frames.jsonl
+Sum = tuple[int, str]  # the bytes of a file, and the first 16 hex digits of their SHA-256
+
+
+class DamageError(InputError):
+    """A file or line of a maps folder is not what was written."""
+
+
+def file_sum(data: bytes) -> Sum:
+    """Return what the line of a frame says of a file of these bytes."""
+    return len(data), hashlib.sha256(data).hexdigest()[:16]
+
+
+def seal_line(content: Mapping[str, Any]) -> bytes:
+    """Return a line of compact JSON whose last value, ``sum``, begins the SHA-256 of the object without it."""
+    text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+    return text[:-1] + f',"sum":"{file_sum(text)[1]}"}}\n'.encode()
+
+
+def seal(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a JSON object with the SHA-256 of its values, whatever their order and layout, as ``sha256``."""
+    return {**content, "sha256": json_sha256(json.loads(json.dumps(content)))}  # as it is read back
+
+
+def unseal(content: dict[str, Any], path: Path) -> dict[str, Any]:
+    """Return what :func:`seal` was given; raise DamageError where the sum does not fit, or is missing."""
+    inner = {key: value for key, value in content.items() if key != "sha256"}
+    if content.get("sha256") != json_sha256(inner):
+        raise DamageError(f"{path} was changed since it was written", hint="restore it, or predict into a new folder")
+    return inner
 
 
 @dataclass(frozen=True)
 class Shard:
-    """Shard ``number`` of ``count`` (up to 4096), counted from 1; 1 of 1 is everything. Else InputError."""
+    """Shard ``number`` of ``count``, counted from 1; 1 of 1 is everything."""
 
     number: int = 1
     count: int = 1
@@ -59,7 +75,7 @@ class Shard:
         return self.count == 1
 
     def file(self, name: str) -> str:
-        """Return the shard's own name of a file that a whole folder has: ``FRAMES_NAME``, ``MANIFEST_NAME`` or ``LOCK_STEM``."""
+        """Return the shard's own name of a file that a whole folder has."""
         stem, ending = os.path.splitext(name)
         return name if self.whole else f"{stem}.{self.number}-of-{self.count}{ending}"
 
@@ -74,17 +90,16 @@ class Shard:
 
 
 def parse_shard(text: str) -> Shard:
-    """Read ``i/n`` as a shard; InputError for another form, or numbers out of range."""
+    """Read ``i/n`` as a shard; raise InputError for another form, or numbers out of range."""
     match = re.fullmatch(r"(\d{1,9})/(\d{1,9})", text.strip())
     if match is None:
         raise InputError(f"'{text}' is no shard", hint="write i/n, counted from 1, e.g. --shard 2/4")
     return Shard(int(match[1]), int(match[2]))
 
 
-def all_shards(manifest: dict[str, Any] | None) -> list[Shard]:
+def all_shards(manifest: Mapping[str, Any]) -> list[Shard]:
     """Return the shards of a maps folder by its manifest."""
-    count = (manifest or {}).get("shards", 1)
-    return [Shard(number, count) for number in range(1, count + 1)]
+    return [Shard(number, manifest.get("shards", 1)) for number in range(1, manifest.get("shards", 1) + 1)]
 
 
 def find_log(folder: Path) -> str | None:
@@ -92,44 +107,8 @@ def find_log(folder: Path) -> str | None:
     return min((path.name for path in folder.glob(FRAMES_NAME.replace(".", "*."))), default=None)
 
 
-def parse_record(line: bytes, where: str) -> Record:
-    """Read the record of a line; DamageError where it was changed, InputError where a name in it is unsafe."""
-    record: Record = json.loads(open_line(line, where))
-    record["sums"] = {score: (size, digest) for score, (size, digest) in record["sums"].items()}
-    for name in (record["name"], *record["files"].values()):
-        safe_name(name, f"{where}, a frame or file")
-    return record
-
-
-def iterate_lines(path: Path, on_damage: Callable[[DamageError], None] | None = None) -> Iterator[tuple[bytes, Record]]:
-    """Yield the complete lines of a file and their records; a torn last line is left out, and where ``on_damage`` is told
-    of them, so are damaged ones."""
-    if not path.exists():
-        return
-    with reading(str(path), "lines of finished frames"):
-        file = open_file(path)
-    with file:
-        for number, line in enumerate(file, start=1):
-            if not line.endswith(b"\n"):
-                return
-            try:
-                record = parse_record(line, f"{path}, line {number}")
-            except DamageError as damage:
-                if on_damage is None:
-                    raise
-                on_damage(damage)
-            else:
-                yield line, record
-
-
-def iterate_records(folder: Path, shards: list[Shard]) -> Iterator[Record]:
-    """Yield the records of all shards in source order; DamageError at a line that was changed."""
-    streams = [(record for _, record in iterate_lines(inside(folder, shard.file(FRAMES_NAME)))) for shard in shards]
-    return heapq.merge(*streams, key=lambda record: int(record["index"]))
-
-
 def read_state(folder: Path, shard: Shard) -> dict[str, Any] | None:
-    """Read how a shard's run stands, None where it was never started; DamageError where that was changed."""
+    """Read how a shard's run stands, None where it was never started."""
     path = inside(folder, shard.file(MANIFEST_NAME))
     return unseal(read_json(path, "a shard's record"), path) if path.exists() else None
 
@@ -154,83 +133,86 @@ def joined_state(folder: Path, manifest: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def parse_record(line: bytes, where: str) -> Record:
+    """Read the record of a line; raise DamageError where it was changed, InputError where a name in it is unsafe."""
+    text, _, digest = line.rpartition(b',"sum":"')
+    text += b"}"
+    if digest != f'{file_sum(text)[1]}"}}\n'.encode():
+        raise DamageError(f"{where}, was changed since it was written", hint=REPAIR)
+    record: Record = json.loads(text)
+    record["sums"] = {score: (size, digest) for score, (size, digest) in record["sums"].items()}
+    for name in (record["name"], *record["files"].values()):
+        safe_name(name, f"{where}, a frame or file")
+    return record
+
+
+def iterate_lines(path: Path, on_damage: Callable[[DamageError], None] | None = None) -> Iterator[tuple[bytes, Record]]:
+    """Yield the complete lines of a file and their records; a torn last line is left out, and where ``on_damage`` is told
+    of them, so are damaged ones."""
+    if not path.exists():
+        return
+    with reading(str(path), "lines of finished frames"), open_file(path) as file:
+        for number, line in enumerate(file, start=1):
+            if not line.endswith(b"\n"):
+                return
+            try:
+                record = parse_record(line, f"{path}, line {number}")
+            except DamageError as damage:
+                if on_damage is None:
+                    raise
+                on_damage(damage)
+            else:
+                yield line, record
+
+
 class FrameLog:
-    """Finished frames by their place in the source, and the file of their lines, made when the log is opened."""
+    """The finished frames of a shard by their place in the source, and the file of their lines."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.next = 0  # the place behind the last one
-        self._finished: set[int] = set()
-        self._sorted = True
+        self._places: dict[int, None] = {}  # of the finished frames, in the order of their lines
         self._file: BinaryIO | None = None
 
     def __contains__(self, place: int) -> bool:
-        return place in self._finished
+        return place in self._places
 
-    @property
-    def count(self) -> int:
-        """How many frames are finished."""
-        return len(self._finished)
+    def __len__(self) -> int:
+        return len(self._places)
 
-    def recover(self, place_of: Callable[[Record], int | None]) -> int:
-        """Read what an earlier run left, cut a torn last line, and return how many lines were forgotten, damaged ones too.
-
-        Args:
-            place_of: the place of a record in the source, None to forget it.
-        """
-        if not self.path.exists():
-            return 0
-        partial = partial_of(self.path)
-        forgotten, moved, damaged = 0, False, list[DamageError]()
-        try:
-            with open_new(partial) as file:
-                for line, record in iterate_lines(self.path, damaged.append):
-                    place = place_of(record)
-                    if place is None or place in self:
-                        forgotten += 1
-                        continue
-                    if record["index"] != place:
-                        line, moved = seal_line({**record, "index": place}), True
-                    self._mark(place)
-                    file.write(line)
-            if moved or partial.stat().st_size != self.path.stat().st_size:
-                os.replace(partial, self.path)
-        finally:
-            partial.unlink(missing_ok=True)
-        return forgotten + len(damaged)
-
-    def open(self) -> None:
-        """Open the file for appending."""
+    def recover(self, keeps: Callable[[Record], bool]) -> int:
+        """Take up the lines of an earlier run that ``keeps`` accepts and return how many others there were, damaged ones too; a
+        torn last line is cut. Then the file is open for more lines."""
+        forgotten, damaged = 0, list[DamageError]()
+        with replacing(self.path) as file:
+            for line, record in iterate_lines(self.path, damaged.append):
+                if record["index"] in self or not keeps(record):
+                    forgotten += 1
+                    continue
+                self._places[record["index"]] = None
+                file.write(line)
         self._file = self.path.open("ab", buffering=0)
+        return forgotten + len(damaged)
 
     def append(self, record: Record) -> None:
         """Append the line of a finished frame; ``index`` is its place."""
         assert self._file is not None
         # One write to an unbuffered file: the line is with the operating system when this returns.
         self._file.write(seal_line(record))
-        self._mark(record["index"])
+        self._places[record["index"]] = None
 
     def close(self) -> None:
         """Close the file and bring its lines into the order of their places."""
         if self._file is not None:
             self._file.close()
-            self._file = None
-        if not self._sorted:  # frames that failed in an earlier run go where an unbroken run has them
+        if list(self._places) != sorted(self._places):  # frames that failed before go where an unbroken run has them
             lines = sorted((record["index"], line) for line, record in iterate_lines(self.path))
-            write_atomically(self.path, b"".join(line for _, line in lines))
-            self._sorted = True
-
-    def _mark(self, place: int) -> None:
-        self._finished.add(place)
-        self._sorted = self._sorted and place >= self.next
-        self.next = max(self.next, place + 1)
+            with replacing(self.path) as file:
+                file.writelines(line for _, line in lines)
 
 
 class FrameRecords(Mapping[str, Record]):
-    """Frame name -> its line of ``frames.jsonl``, in source order, for all shards of a folder.
-
-    Names and places of lines are kept; a line is read when it is asked for, and the last one is remembered.
-    """
+    """Frame name -> its line of ``frames.jsonl``, in source order, for all shards of a folder. Names and places of lines are
+    kept; a line is read when it is asked for, and the last one is remembered."""
 
     def __init__(self, folder: Path, shards: list[Shard]) -> None:
         lines: list[tuple[int, str, tuple[Path, int]]] = []
@@ -241,15 +223,6 @@ class FrameRecords(Mapping[str, Record]):
                 start += len(line)
         self._lines = {name: where for _, name, where in sorted(lines)}
         self._last: tuple[str, Record] | None = None
-
-    @classmethod
-    def of_runs(cls, runs: Mapping[str, FrameRecords]) -> FrameRecords:
-        """Join the lines of several folders, whose frames are called ``RUN/FRAME``."""
-        joined = cls(Path(), [])
-        joined._lines = {
-            f"{run}/{name}": line for run, records in runs.items() for name, line in records._lines.items()
-        }
-        return joined
 
     def __getitem__(self, name: str) -> Record:
         if self._last is None or self._last[0] != name:
@@ -264,6 +237,3 @@ class FrameRecords(Mapping[str, Record]):
 
     def __len__(self) -> int:
         return len(self._lines)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._lines

@@ -19,7 +19,7 @@ from segunc.data.images import Image
 from segunc.frames.source import FrameSource
 from segunc.maps.encoding import Array, class_ids, encode_compact, encode_jpeg, encode_npy, encode_png, encode_score
 from segunc.maps.folder import OVERLAY, PREDICTION, START_LOCK, clear_folder, damaged_file, refuse_foreign, write_map
-from segunc.maps.manifest import COMPACT_VALUES, MAKERS, STATE_KEYS, Manifest, continued_manifest, read_manifest
+from segunc.maps.manifest import COMPACT_VALUES, MAKERS, STATE_KEYS, Manifest, read_manifest, refuse_other_run
 from segunc.maps.shards import FRAMES_NAME, LOCK_STEM, STATISTICS, FrameLog, Record, Shard, read_state, write_state
 from segunc.maps.statistics import MASK_NAME, Region, map_statistics
 
@@ -29,27 +29,19 @@ Maps = Mapping[str, Array]
 
 
 class MapsWriter:
-    """Writes a maps folder or a shard of one, or continues it.
+    """Writes a maps folder or a shard of one, or continues it, where the ``run`` part of its manifest is the same.
 
     Args:
-        out: the folder; made if missing.
-        manifest: :func:`segunc.maps.manifest.build_manifest`; its ``run`` part must equal that of an existing folder.
-        overwrite: remove the maps of an existing maps folder first. A folder without a manifest, or with anything that
-            the run did not write, is never cleared.
+        overwrite: remove the maps of an existing maps folder first, and nothing that the run did not write.
         shard: which part of the frames is written here; the others may be written at the same time.
         region: pixels that count; the others are stored as 0 and no statistic knows them.
         verify: compare the maps of finished frames with their sums, where else their sizes are enough.
 
     Attributes:
-        manifest: as it stands.
         forgotten: how many frames of an earlier run are made again: their maps or lines are missing or damaged, or their images
             are others.
         failed: name -> reason of the frames that failed in this run; the manifest lists them, the next run tries them again.
         was_complete: the folder (or shard) had been finished without a failure before this run.
-
-    Raises:
-        InputError: the folder holds other files, was written with other settings or in other shards, or is being written by
-            another run.
     """
 
     def __init__(
@@ -78,7 +70,7 @@ class MapsWriter:
         what = f"output {out}" if shard.whole else f"shard {shard} of output {out}"
         self._lock = Lock(out / shard.file(LOCK_STEM), what)
         try:
-            with self._start_lock():
+            with Lock(out / START_LOCK, f"output {out}", START_SECONDS):
                 self._start(manifest, overwrite)
         except BaseException:
             self._lock.release()
@@ -93,58 +85,27 @@ class MapsWriter:
             self.begin()
         return self._log
 
-    @property
-    def finished(self) -> int:
-        """How many frames are finished, those of earlier runs included."""
-        return self.lines.count
-
     def begin(self, source: FrameSource | None = None) -> None:
-        """Take up what an earlier run left; call it before the first frame.
-
-        The source tells which frames have changed since, and where each stands; without one, places are those of the lines.
-
-        Raises:
-            InputError: the source lacks a finished frame; the folder is as it was then.
-        """
+        """Take up what an earlier run left, but for frames that the source has changed since; call it before the first frame. Where
+        a finished frame stands in the source no more, InputError is raised, and the folder is as it was."""
         try:
-            self.forgotten = self._log.recover(lambda record: self._place_of(record, source))
+            self.forgotten = self._log.recover(lambda record: self._keeps(record, source))
         except BaseException:
             self._closed = True
             self._lock.release()
             raise
         self._begun = True
-        self.forgotten = max(self.forgotten, self._finished_before - self._log.count)  # whole lines may be gone
+        self.forgotten = max(self.forgotten, self._finished_before - len(self._log))  # whole lines may be gone
         self.was_complete = self.was_complete and not self.forgotten
         self._write_state("running", self._finished_before)
-        self._log.open()
 
     def visible(self, maps: Maps) -> Maps:
-        """Return the maps of a frame with 0 outside of the region; InputError where that does not fit the frame."""
+        """Return the maps of a frame with 0 outside of the region; raise InputError where that does not fit the frame."""
         return maps if self._region is None else self._region.clear(maps)
 
-    def store(
-        self,
-        name: str,
-        maps: Maps,
-        overlay: Image | None = None,
-        *,
-        place: int | None = None,
-    ) -> Record:
-        """Write the files of one frame and return its record; safe from several threads for different frames.
-
-        Scores in 0..1 are encoded here (a uint16 array is taken as encoded), unbounded ones become float16; the record's
-        statistics are of these values, in real units, also where the files are compact.
-
-        Args:
-            name: of the frame.
-            maps: ``prediction`` as integers ``[H, W]`` and every score of the manifest ``[H, W]``.
-            overlay: RGB uint8 picture for ``overlay/``.
-            place: the frame's place in the source; the next one where None.
-
-        Raises:
-            InputError: a map is missing, has another size or type, or holds NaN.
-            OSError: a file cannot be written.
-        """
+    def store(self, name: str, maps: Maps, overlay: Image | None = None, *, place: int | None = None) -> Record:
+        """Write the files of one frame and return its record, whose statistics are of the values before they become compact; safe
+        from several threads for different frames. The place is the next one where None."""
         expected = {PREDICTION, *self._thresholds}
         if set(maps) != expected:
             raise InputError(f"frame {name} has the maps {sorted(maps)}, not {sorted(expected)}")
@@ -152,12 +113,10 @@ class MapsWriter:
         for score, values in maps.items():
             if values.shape != (height, width):
                 raise InputError(f"map {score} of frame {name} is {values.shape}, not {(height, width)}")
-        stored: Maps = {PREDICTION: class_ids(maps[PREDICTION], name)} | {
-            score: encode_score(score, maps[score]) for score in self._thresholds
-        }
-        stored = self.visible(stored)
+        scores = {score: encode_score(score, maps[score]) for score in self._thresholds}
+        stored = self.visible({PREDICTION: class_ids(maps[PREDICTION], name), **scores})
         kept = None if self._region is None else self._region.at(height, width)
-        record: Record = {"name": name, "index": self.lines.next if place is None else place, "size": [height, width]}
+        record: Record = {"name": name, "index": len(self.lines) if place is None else place, "size": [height, width]}
         files, sums = record["files"], record["sums"] = {}, {}
         for score, values in stored.items():
             if self.manifest["maps"][score].get("value") in COMPACT_VALUES.values():
@@ -178,21 +137,18 @@ class MapsWriter:
         self.lines.append(record)
         self.failed.pop(record["name"], None)
 
-    def write(self, name: str, maps: Maps, overlay: Image | None = None) -> Record:
+    def write(self, name: str, maps: Maps) -> None:
         """:meth:`store` and :meth:`commit` in one step."""
-        record = self.store(name, maps, overlay)
-        self.commit(record)
-        return record
+        self.commit(self.store(name, maps))
 
     def close(self, status: str = "finished") -> None:
-        """End the run: bring the lines into source order, write the manifest with its status (``finished`` where every frame
-        was reached, or ``interrupted``) and failures."""
+        """End the run: bring the lines into source order, write the manifest with its status, ``finished`` or ``interrupted``."""
         if self._closed:
             return
         self._closed = True
         try:
             self.lines.close()
-            self._write_state(status, self._log.count)
+            self._write_state(status, len(self._log))
         finally:
             self._lock.release()
 
@@ -207,7 +163,16 @@ class MapsWriter:
         if before is not None and overwrite:
             clear_folder(self.out, before)
             before = None
-        self.manifest: Manifest = continued_manifest(self.out, before, manifest, self.shard)
+        if before is not None:
+            if (count := before.get("shards", 1)) != self.shard.count:
+                missing = ", ".join(before.get("missing_shards", ())) or "none"
+                begun = f"was begun in {count} shards, not in {self.shard.count} (not finished: {missing})"
+                raise InputError(f"{self.out} {begun}", hint="give another --out")
+            refuse_other_run(self.out, before["run"], manifest["run"])
+        self.manifest: Manifest = dict(before or manifest)
+        makers = [{key: made.get(key) for key in MAKERS} for made in (self.manifest, manifest)]
+        if makers[1] not in (makers[0], *self.manifest.get("continued_by", ())):
+            self.manifest["continued_by"] = [*self.manifest.get("continued_by", ()), makers[1]]
         if before is not None and self.shard.whole:  # other shards may be writing
             for partial in self.out.rglob(f".*{PARTIAL_SUFFIX}*"):
                 partial.unlink(missing_ok=True)  # what a killed run was writing
@@ -225,29 +190,19 @@ class MapsWriter:
         if before is None:
             self._write_state("running", 0)  # else once it is known that the run can go on
 
-    def _place_of(self, record: Record, source: FrameSource | None) -> int | None:
-        """Return where the frame of a line stands now; None where its maps are damaged, or its image file was replaced."""
+    def _keeps(self, record: Record, source: FrameSource | None) -> bool:
+        """Return whether the frame of a line is finished: its maps are whole, and its image file was not replaced."""
         if damaged_file(self.out, record, verify=self._verify) is not None:
-            return None
+            return False
         if source is None:
-            return int(record["index"])
-        place, name = record.get("index"), record["name"]
-        if not isinstance(place, int) or source.name_of(place) != name:
-            place = source.position(name)
-        if place is None:
+            return True
+        place, name = record["index"], record["name"]
+        if source.name_of(place) != name:
             raise InputError(
-                f"{self.out} holds maps of frame {name}, which {source.path} does not hold",
+                f"{self.out} holds maps of frame {name} as number {place} of {source.path}, where it is no more",
                 hint="restore it (--all-images, where it looks like a label), give another --out, or --overwrite",
             )
-        if not self.shard.owns(place, int(self.manifest["run"].get("group", 1))):
-            raise InputError(
-                f"frame {name} of shard {self.shard} in {self.out} now stands in another shard, as the order of frames has changed",
-                hint="give another --out",
-            )
-        return place if source.stamp(name) == record.get("stamp") else None
-
-    def _start_lock(self) -> Lock:
-        return Lock(self.out / START_LOCK, f"output {self.out}", START_SECONDS)
+        return source.stamp(place) == record.get("stamp")
 
     def _write_state(self, status: str, finished: int) -> None:
         failed = [{"name": name, "reason": reason} for name, reason in sorted(self.failed.items())]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import combinations
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -16,22 +16,15 @@ from segunc.core.files import read_bytes
 from segunc.core.terminal import visible
 from segunc.data.entry import composed
 
-# As they stand in files -> in words.
-VERDICTS = {
-    "nothing-wrong": "nothing wrong",
-    "true-alarm": "true alarm",
-    "false-alarm": "false alarm",
-    "missed": "missed",
-    "unsure": "unsure",
-}
+KINDS = ("nothing-wrong", "true-alarm", "false-alarm", "missed", "unsure")
+VERDICTS = {kind: kind.replace("-", " ") for kind in KINDS}  # as they stand in files -> in words
 GRAVEST = ("missed", "true-alarm", "false-alarm", "unsure")
 """What a region can be; the gravest verdict on a frame's regions is the frame's where it has none of its own."""
-FORMAT = "segunc-verdicts"
-FORMAT_VERSION = 2
+FORMAT, FORMAT_VERSION = "segunc-verdicts", 2
 
 
 @dataclass(frozen=True)
-class Region:
+class JudgedRegion:
     """A part of a frame: pixels that a threshold flagged, or a box drawn by hand."""
 
     box: tuple[NonNegativeInt, NonNegativeInt, NonNegativeInt, NonNegativeInt]  # left, top, width, height in pixels
@@ -63,7 +56,7 @@ class Verdict:
     note: str = ""
     time: str = ""  # when it was given, ISO 8601 in UTC
     reviewer: str = ""  # the name of whoever gave it, or empty
-    region: Region | None = None
+    region: JudgedRegion | None = None
 
     @model_validator(mode="after")
     def _says_something(self) -> Self:
@@ -90,17 +83,7 @@ _FILE = TypeAdapter(_VerdictFile)
 
 
 def read_verdicts(path: Path, run: str, frames: Sequence[str]) -> list[Verdict]:
-    """Read the verdicts that the page of a run exported as JSON.
-
-    Args:
-        path: the file.
-        run: id of the run that was reviewed.
-        frames: names of its frames.
-
-    Raises:
-        InputError: the file is damaged, or of another version or run, or has two verdicts of a reviewer on one thing, or one
-            on a frame that is not there.
-    """
+    """Read the verdicts that the page exported as JSON of the run with this id and these frames."""
     try:
         content = _FILE.validate_json(read_bytes(path), strict=True)
     except ValidationError as error:
@@ -134,20 +117,12 @@ def merge_verdicts(lists: Iterable[Sequence[Verdict]]) -> list[Verdict]:
 
 def by_reviewer(verdicts: Sequence[Verdict]) -> dict[str, dict[str, str]]:
     """Return the verdict of each reviewer on each frame: their own, else the gravest on its regions; no notes alone."""
-    opinions: dict[str, dict[str, str]] = {}
+    opinions: dict[str, dict[str, str]] = {verdict.reviewer: {} for verdict in verdicts if verdict.verdict}
     for verdict in sorted((v for v in verdicts if v.verdict), key=lambda v: v.region is None):  # frames' own come last
-        frames = opinions.setdefault(verdict.reviewer, {})
+        frames = opinions[verdict.reviewer]
         gravest = min(frames.get(verdict.frame, verdict.verdict), verdict.verdict, key=[*GRAVEST, *VERDICTS].index)
         frames[verdict.frame] = gravest if verdict.region else verdict.verdict
-    return {
-        reviewer: opinions[reviewer] for reviewer in dict.fromkeys(v.reviewer for v in verdicts) if reviewer in opinions
-    }
-
-
-def _table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Write a Markdown table whose first column is text."""
-    lines = [heads, ["---", *["---:"] * (len(heads) - 1)], *rows]
-    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
+    return opinions
 
 
 def summary_table(verdicts: Sequence[Verdict], frames: int) -> str:
@@ -159,33 +134,22 @@ def summary_table(verdicts: Sequence[Verdict], frames: int) -> str:
         rows = [(words, counts[key], f"{counts[key] / frames:.1%}", regions[key]) for key, words in VERDICTS.items()]
         left = frames - sum(counts.values())
         heads = (visible(reviewer or "verdict"), "frames", "share", "regions")
-        tables.append(_table(heads, [*rows, ("no verdict", left, f"{left / frames:.1%}", 0)]))
+        lines = [heads, ("---", "---:", "---:", "---:"), *rows, ("no verdict", left, f"{left / frames:.1%}", 0)]
+        tables.append("\n".join(f"| {' | '.join(map(str, line))} |" for line in lines))
     return "\n\n".join(tables)
 
 
 def agreement_table(verdicts: Sequence[Verdict]) -> str:
-    """Compare each two reviewers on the frames that both judged: agreement, Cohen's kappa, and where they differ.
-
-    Kappa is (p_o - p_e) / (1 - p_e) with the share of agreement p_o and the one p_e that their verdicts' frequencies alone would
-    give (Cohen 1960); without meaning, and a dash, where both gave one and the same verdict throughout.
-    """
-    opinions = by_reviewer(verdicts)
-    return "\n\n".join(_comparison(opinions, *pair) for pair in combinations(opinions, 2))
-
-
-def _comparison(opinions: Mapping[str, Mapping[str, str]], first: str, second: str) -> str:
-    names = [visible(reviewer or "no name") for reviewer in (first, second)]
-    pairs = {f: (kind, opinions[second][f]) for f, kind in opinions[first].items() if f in opinions[second]}
-    if not pairs:
-        return f"{names[0]} and {names[1]} judged no frame in common."
-    agreed = sum(a == b for a, b in pairs.values()) / len(pairs)
-    firsts, seconds = (Counter(pair[side] for pair in pairs.values()) for side in (0, 1))
-    chance = sum(firsts[kind] * seconds[kind] for kind in firsts) / len(pairs) ** 2
-    kappa = "–" if chance == 1 else f"{(agreed - chance) / (1 - chance):.2f}"
-    kinds = [kind for kind in VERDICTS if firsts[kind] or seconds[kind]]
-    counts = Counter(pairs.values())
-    rows = [[VERDICTS[a], *(counts[a, b] for b in kinds)] for a in kinds]
-    table = _table([f"{names[0]} \\ {names[1]}", *(VERDICTS[kind] for kind in kinds)], rows)
-    differ = "\n".join(f"- {frame}: {VERDICTS[a]}, {VERDICTS[b]}" for frame, (a, b) in pairs.items() if a != b)
-    head = f"{len(pairs)} frames judged by both: {agreed:.1%} agree, Cohen's kappa {kappa}"
-    return "\n\n".join(filter(None, (head, table, differ)))
+    """Compare each two reviewers on the frames that both judged: agreement p_o and Cohen's kappa (p_o - p_e) / (1 - p_e), p_e being
+    the share that their verdicts' frequencies alone would give (Cohen 1960). A dash where both gave one verdict throughout."""
+    opinions, lines = by_reviewer(verdicts), []
+    for names in combinations(opinions, 2):
+        first, second = (opinions[name] for name in names)
+        frames = first.keys() & second.keys()
+        agreed = sum(first[frame] == second[frame] for frame in frames) / max(1, len(frames))
+        firsts, seconds = (Counter(by[frame] for frame in frames) for by in (first, second))
+        chance = sum(firsts[kind] * seconds[kind] for kind in firsts) / max(1, len(frames)) ** 2
+        kappa = "–" if chance == 1 or not frames else f"{(agreed - chance) / (1 - chance):.2f}"
+        who = " and ".join(visible(name or "no name") for name in names)
+        lines.append(f"{who}, {len(frames)} frames judged by both: {agreed:.1%} agree, Cohen's kappa {kappa}")
+    return "\n\n".join(lines)

@@ -18,7 +18,7 @@ from segunc.core.bounds import NonNegativeInt, Settings, Side
 from segunc.core.errors import InputError, PartialFailure
 from segunc.core.files import read_json
 from segunc.data.images import Image
-from segunc.frames.video_writing import encode_video
+from segunc.frames.video import encode_video
 from segunc.toyroads.anomalies import sample_anomaly
 from segunc.toyroads.scene import Scene, render_layout, render_scene, sample_layout
 

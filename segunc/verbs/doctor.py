@@ -18,9 +18,9 @@ from segunc.affine.draws import AffineLayout
 from segunc.core.device import describe_device, flushed_denormals, threads
 from segunc.core.errors import InputError
 from segunc.data.images import load_image
-from segunc.maps.health import examine
+from segunc.maps.folder import examine
+from segunc.maps.shards import REPAIR
 from segunc.maps.statistics import maps_folders
-from segunc.maps.sums import REPAIR
 from segunc.networks.network import inference_size
 from segunc.options import DoctorOptions, takes
 from segunc.posteriors.abnn import ABNNPosterior
@@ -159,16 +159,16 @@ def _doctor_maps(root: Path, repair: bool) -> DoctorResult:
     for folder in folders:
         health = examine(folder)
         label = "" if len(folders) == 1 else f"{folder.name}: "
-        if repair and not health.whole:
+        if repair and health.amount:
             options = recorded_options(folder, health.manifest)
             for shard in health.shards:
                 predict(replace(options, shard=None if shard.whole else str(shard)))
             text = f"{health.amount} were damaged and are made again: {health.examples}"
             findings.append(Finding(f"{label}repair", "ok", text))
             health = examine(folder)
-        text = f"{health.frames} are what was written"
-        if not health.whole:
-            text, damaged = f"{health.amount} of {health.total} are damaged: {health.examples}", damaged + health.amount
-        findings.append(Finding(f"{label}finished frames", "ok" if health.whole else "fail", text))
+        text = f"{health.amount} of {health.frames} are damaged: {health.examples}"
+        text = text if health.amount else f"{health.frames} are what was written"
+        findings.append(Finding.of(f"{label}finished frames", not health.amount, text, "fail"))
+        damaged += health.amount
     failure = f"{damaged} frames are not what was written; {REPAIR}" if damaged else ""
     return DoctorResult((str(root),), tuple(findings), failure, "the maps are what was written")

@@ -140,7 +140,7 @@ def _from_verdicts(files: Sequence[Path], options: EvaluateOptions, wanted: Eval
             )
     if not options.maps:
         raise InputError("--verdicts needs the maps that were reviewed", hint="add --maps DIR")
-    reader = open_maps(Path(options.maps), several=True)
+    reader = open_maps(Path(options.maps))
     verdicts = merge_verdicts(read_verdicts(path, run_id(reader), reader.frames) for path in files)
     times = {name: record.get("time") for name, record in reader.records.items()}
     evaluation = evaluate_verdicts(verdicts, reader.frames, wanted, times.get)

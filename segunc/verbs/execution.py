@@ -25,9 +25,9 @@ from segunc.data.images import Image
 from segunc.frames.source import Frame, FrameSource, Selection, parse_time
 from segunc.frames.sources import ImageSource, Input, open_source, plan_inputs
 from segunc.maps.folder import OVERLAY
-from segunc.maps.manifest import build_manifest, read_manifest, read_run
+from segunc.maps.manifest import build_manifest, read_manifest
 from segunc.maps.pipeline import DrawOverlay, Summary, run_pipeline
-from segunc.maps.shards import Shard, all_shards, iterate_records, parse_shard
+from segunc.maps.shards import FrameRecords, Shard, all_shards, parse_shard
 from segunc.maps.statistics import Region
 from segunc.maps.store import Maps, MapsWriter
 from segunc.networks.network import SegmentationNetwork, inference_size
@@ -167,8 +167,8 @@ def open_job(options: PredictOptions) -> Iterator[Job]:
         tiling = Tiling(options.tile, min(options.tile) // 4 if options.overlap is None else options.overlap)
     scores = tuple(check_scores(options.scores or default_scores(Path(options.model))))
     # One number of threads serves all inputs: that of the first that was begun.
-    begun = () if options.overwrite else (read_run(target.out) for target in inputs)
-    recorded = next((run.get("threads") for run in begun if run is not None), None)
+    begun = () if options.overwrite else map(read_manifest, (target.out for target in inputs))
+    recorded = next((manifest["run"].get("threads") for manifest in begun if manifest is not None), None)
     how: dict[str, Any] = {"selection": selection, "all_images": options.all_images}
     sources = tuple(open_source(target.spec, out=target.out, **how) for target in inputs)
     for source in sources:
@@ -221,8 +221,8 @@ class InputResult(NamedTuple):
 def predict_input(job: Job, place: int) -> InputResult:
     """Write the maps of the input at a place, or of a shard of it; frames that fail are in the summary."""
     options, target, source = job.options, job.inputs[place], job.sources[place]
-    recorded = None if options.overwrite else read_run(target.out)
-    execution = choose_execution(options, job.tiling, job.sampler, source, recorded)
+    recorded = None if options.overwrite else read_manifest(target.out)
+    execution = choose_execution(options, job.tiling, job.sampler, source, recorded and recorded["run"])
     sampler = job.sampler.with_execution(chunk=execution.chunk, compiled=execution.compiled)
     manifest = run_manifest(job, place, execution)
     overlay = overlay_drawer(job.overlay, manifest) if job.overlay else None
@@ -322,7 +322,7 @@ def overlay_video(job: Job, place: int) -> Path | None:
     manifest = read_manifest(out) or {}
     if not job.overlay or source.kind != "video" or manifest.get("status") != "finished":
         return None
-    records = iterate_records(out, all_shards(manifest))
+    records = FrameRecords(out, all_shards(manifest)).values()
     shown = [(inside(out, record["files"][OVERLAY]), record.get("time")) for record in records]
     if not shown:
         return None

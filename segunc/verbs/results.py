@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from segunc.core.errors import InputError
-from segunc.core.files import write_file
+from segunc.core.files import csv_text, write_file
 from segunc.core.progress import ConsoleProgress
 from segunc.data.datasets import entry_of_labels
 from segunc.evaluation.compare import Comparison, format_comparison
@@ -18,11 +18,11 @@ from segunc.exchange.export import ExportResult, export_maps
 from segunc.gallery.description import run_id
 from segunc.gallery.page import PageSettings, page_of, write_review, write_verdicts
 from segunc.gallery.pictures import PictureSettings, write_pictures
-from segunc.gallery.video import frame_rate, video_suffix, write_video
+from segunc.gallery.video import frame_rate, write_video
 from segunc.maps.folder import PREDICTION
 from segunc.maps.labelled import LabelSources, open_maps
 from segunc.maps.manifest import read_manifest
-from segunc.maps.statistics import Moment, maps_folders, worst_moments, write_moments
+from segunc.maps.statistics import Moment, maps_folders, worst_moments
 from segunc.maps.verdicts import agreement_table, merge_verdicts, read_verdicts, summary_table
 from segunc.options import CompareOptions, ExportOptions, OverlayOptions, ReviewOptions, SummaryOptions, takes
 from segunc.scores import first_shown
@@ -111,7 +111,7 @@ def overlay(options: OverlayOptions) -> OverlayResult:
     for folder, paths in pictures.items():
         if rate is not None:
             times = written.times if options.fps is None else []
-            videos[folder] = write_video(paths, out / f"{folder.name}{video_suffix()}", rate, times)
+            videos[folder] = write_video(paths, out / f"{folder.name}.webm", rate, times)
     return OverlayResult(pictures, videos, tuple(written.notes), written.failure)
 
 
@@ -159,7 +159,7 @@ def review(options: ReviewOptions) -> ReviewResult:
 
 def _import(paths: Sequence[Path], options: ReviewOptions) -> ReviewResult:
     """Merge and count verdicts and, where there is a page of the same run, let it show them."""
-    reader = open_maps(Path(options.maps), several=True)
+    reader = open_maps(Path(options.maps))
     run = run_id(reader)
     verdicts = merge_verdicts(read_verdicts(path, run, reader.frames) for path in paths)
     table = "\n\n".join(filter(None, (summary_table(verdicts, len(reader.frames)), agreement_table(verdicts))))
@@ -214,7 +214,11 @@ def summary(options: SummaryOptions) -> SummaryResult:
         notes += [f"no time is recorded of {untimed[0]}, so neighbours may be listed; --fps gives images their times"]
     by, label_by = f"{score}.{options.statistic}", f"{label_score}.mean"
     if options.out:
-        write_moments(Path(options.out), {"moments": (by, moments), "label": (label_by, label)})
+        rows: list[tuple[object, ...]] = [("list", "rank", "maps", "frame", "time", "statistic", "value")]
+        for name, by_score, ranked in (("moments", by, moments), ("label", label_by, label)):
+            for rank, m in enumerate(ranked, start=1):
+                rows.append((name, rank, m.folder.as_posix(), m.name, m.time, by_score, m.value))
+        write_file(Path(options.out), csv_text(rows).encode())
     words = f"at least {options.apart:g} s apart" if len(untimed) < len(moments) else ""
     lost = [(folder, failure) for folder, manifest in manifests.items() for failure in manifest.get("failed", [])]
     failure = ""

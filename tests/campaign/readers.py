@@ -30,7 +30,7 @@ from segunc.data.labels import label_map, read_label_map
 from segunc.evaluation.flagged import read_thresholds
 from segunc.frames.sources import open_source
 from segunc.frames.video import VideoSource
-from segunc.maps.health import examine
+from segunc.maps.folder import examine
 from segunc.maps.pipeline import run_pipeline
 from segunc.maps.reader import MapsReader
 from segunc.maps.store import MapsWriter
@@ -187,7 +187,7 @@ def read_maps(root: Path, file: Path) -> Any:
 def read_health(root: Path, file: Path) -> Any:
     """``doctor --maps``: damage of any file is found."""
     health = examine(root / "maps")
-    if not health.whole:
+    if health.amount:
         raise PartialFailure(health.examples)
     found = folder_bytes(root / "maps")
     return {name: sorted(data.splitlines()) if name.endswith(".jsonl") else data for name, data in found.items()}

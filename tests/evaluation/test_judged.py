@@ -9,7 +9,7 @@ from segunc.evaluation.evaluator import EvaluationOptions
 from segunc.evaluation.judged import evaluate_verdicts
 from segunc.evaluation.report import format_metrics
 from segunc.evaluation.resampling import Resampling
-from segunc.maps.verdicts import Region, Verdict
+from segunc.maps.verdicts import JudgedRegion, Verdict
 
 FRAMES = [f"f{index:02}" for index in range(40)]
 KINDS = ["true-alarm"] * 6 + ["false-alarm"] * 2 + ["missed"] * 3 + ["nothing-wrong"] * 8 + ["unsure"]
@@ -19,7 +19,7 @@ ANNA = [Verdict(frame, kind, reviewer="anna") for frame, kind in zip(FRAMES, KIN
 
 def region(frame: str, verdict: str, drawn: bool = False, left: int = 0) -> Verdict:
     values = FLAGGED | {"box": (left, 0, 2, 2)} | ({"score": None, "threshold": None} if drawn else {})
-    return Verdict(frame, verdict, reviewer="anna", region=Region(**values))
+    return Verdict(frame, verdict, reviewer="anna", region=JudgedRegion(**values))
 
 
 def test_numbers_of_one_reviewer_are_those_counted_by_hand() -> None:

@@ -258,7 +258,7 @@ def test_only_a_page_is_overwritten(scene: Scene, tmp_path: Path) -> None:
     for maps, to, message in (
         (scene.maps, tmp_path / "thesis", "holds other files"),
         (scene.maps, scene.maps, "is or lies inside"),
-        (scene.maps.parent, tmp_path / "review", "other has other settings than"),
+        (scene.maps.parent, tmp_path / "review", "holds 2 maps folders"),
     ):
         with pytest.raises(InputError, match=message):
             write_page(maps, to)

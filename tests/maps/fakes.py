@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Sequence
 from fractions import Fraction
@@ -14,9 +13,11 @@ import numpy as np
 import pytest
 
 from segunc.frames.source import Frame
+from segunc.frames.sources import open_source
 from segunc.maps.manifest import build_manifest
-from segunc.maps.store import Maps
-from segunc.maps.sums import seal
+from segunc.maps.pipeline import Summary, run_pipeline
+from segunc.maps.shards import file_sum, seal
+from segunc.maps.store import Maps, MapsWriter
 
 SCORES = ("entropy", "epistemic", "deterministic-max-logit")
 CLASSES = ("road", "car", "sky")
@@ -86,7 +87,7 @@ def edit_log(maps: Path, change: Callable[[dict[str, Any]], Any], lines: slice =
         del record["sum"]
         change(record)
         text = json.dumps(record).encode()  # also what is no UTF-8
-        content[number] = text[:-1] + b',"sum":"%s"}\n' % hashlib.sha256(text).hexdigest()[:16].encode()
+        content[number] = text[:-1] + b',"sum":"%s"}\n' % file_sum(text)[1].encode()
     (maps / "frames.jsonl").write_bytes(b"".join(content))
 
 
@@ -116,3 +117,9 @@ def folder_bytes(folder: Path) -> dict[str, bytes]:
         for path in sorted(folder.rglob("*"))
         if path.is_file() and path.name != "manifest.json"
     }
+
+
+def predict(given: Path, out: Path, *, group: int = 1, run: Any = (), on_note: Any = None, **writer: Any) -> Summary:
+    """The maps of all pictures of an input, or of those that are missing."""
+    to = MapsWriter(out, manifest(group=group, **dict(run)), **writer)
+    return run_pipeline(open_source(given), process, to, group=group, on_note=on_note)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import cv2
-import h5py
 import numpy as np
 import pytest
 
@@ -18,18 +17,14 @@ from segunc.cli.main import main
 from segunc.core.errors import InputError
 from segunc.core.files import inside, safe_name
 from segunc.frames import sources
-from segunc.frames.sources import open_source
 from segunc.maps.labelled import open_images
-from segunc.maps.pipeline import run_pipeline
 from segunc.maps.reader import MapsReader
-from segunc.maps.score_files import read_score_file
 from segunc.maps.store import MapsWriter
-from tests.maps.fakes import edit_log, edit_manifest, manifest, process, write_pictures
+from tests.maps.fakes import edit_log, edit_manifest, manifest, predict, write_pictures
 
 NAMES = ("", ".", "..", "../x", "/x", "a/../../x", "a//b", "a/", "a\\b", "C:x", "a\0b", "a\nb", "x" * 256)
 VERBS = {
     "overlay": ("overlay", "--maps", "MAPS", "--out", "OUT", "--images", "IN"),
-    "panel": ("overlay", "--panel", "--maps", "MAPS", "--out", "OUT"),
     "review": ("review", "--maps", "MAPS", "--out", "OUT"),
     "compare": ("review", "--maps", "HONEST", "--compare", "MAPS", "--out", "OUT"),
     "smiyc": ("export", "--to", "smiyc", "--method=M", "--dataset=D", "--score=entropy", "--maps", "MAPS", "--out=OUT"),
@@ -42,14 +37,12 @@ VERBS = {
 def home(tmp_path: Path) -> Path:
     """What must stay as it is, with the maps of a stranger in it."""
     home = tmp_path / "home"
-    (home / "maps").mkdir(parents=True)
-    (home / "thesis.tex").write_text("all of it")
-    (home / "x").mkdir()
-    (home / "x" / "000000000001.npz").write_text("precious")
+    (home / "x").mkdir(parents=True)
+    (home / "x" / "thesis.tex").write_text("all of it")
     cv2.imwrite(str(home / "secret.png"), np.full((24, 32), 77, np.uint8))
     write_pictures(home / "in", 2)
     for folder in ("maps", "honest"):
-        run_pipeline(open_source(home / "in"), process, MapsWriter(home / folder, manifest()))
+        predict(home / "in", home / folder)
     return home
 
 
@@ -61,19 +54,18 @@ def tree(home: Path) -> dict[str, Any]:
     }
 
 
-def refused_everywhere(home: Path, capsys: pytest.CaptureFixture[str], said: str, *verbs: str) -> None:
-    """Every verb (or these) ends with 2 and one line, and ``predict`` with its error, before anything is touched."""
-    before = tree(home)
-    for verb, words in {verb: VERBS[verb] for verb in verbs or VERBS}.items():
-        out = home.parent / "out"
-        places = {"MAPS": home / "maps", "HONEST": home / "honest", "IN": home / "in"}
+def refused_everywhere(home: Path, capsys: pytest.CaptureFixture[str], said: str) -> None:
+    """Every verb ends with 2 and one line, and ``predict`` with its error, before anything is touched."""
+    before, out = tree(home), home.parent / "out"
+    places = {"MAPS": home / "maps", "HONEST": home / "honest", "IN": home / "in"}
+    for verb, words in VERBS.items():
         assert main([str(places.get(word, word)).replace("OUT", str(out)) for word in words]) == 2, verb
         lines = capsys.readouterr().err.splitlines()
         assert len([line for line in lines if said in line]) == len(lines) == 1, (verb, lines)
         assert tree(home) == before, verb
         shutil.rmtree(out, ignore_errors=True)
     with pytest.raises(InputError, match=said):
-        run_pipeline(open_source(home / "in"), process, MapsWriter(home / "maps", manifest()))
+        predict(home / "in", home / "maps")
     assert tree(home) == before
     with contextlib.suppress(InputError):
         MapsWriter(home / "maps", manifest(), overwrite=True).close()
@@ -81,47 +73,36 @@ def refused_everywhere(home: Path, capsys: pytest.CaptureFixture[str], said: str
 
 
 def outside(tree: dict[str, Any]) -> dict[str, Any]:
-    """What lies outside of the maps folder."""
     return {name: state for name, state in tree.items() if not name.startswith("maps")}
 
 
-@pytest.mark.parametrize("name", NAMES, ids=repr)
-def test_an_unsafe_name_is_none(name: str) -> None:
-    with pytest.raises(InputError, match="is named"):
-        safe_name(name, "it")
+def test_names_are_safe_or_refused(tmp_path: Path) -> None:
+    for name in NAMES:
+        with pytest.raises(InputError, match="is named"):
+            safe_name(name, "it")
+    for name in ("a", "a/b c/d.e", "..a/...", "ü/%20 'x'", "12:30", "x" * 255):
+        assert safe_name(name, "it") == name
+        assert inside(tmp_path, name) == tmp_path / name
 
 
-@pytest.mark.parametrize("place", ["score", "frame", "file"])
-@pytest.mark.parametrize("name", ["../x", "/x", "\udcff", 5], ids=repr)
+@pytest.mark.parametrize(
+    ("place", "name"), [("shards", ""), *product(("score", "frame", "file"), ("../x", "/x", "\udcff", 5))], ids=repr
+)
 def test_a_name_that_is_none_is_refused(home: Path, capsys: pytest.CaptureFixture[str], place: str, name: Any) -> None:
     if name == "/x":
         name = str(home / "x")
-    if place == "score" and isinstance(name, str):
+    said = "is named"
+    if place == "shards":
+        edit_manifest(home / "maps", lambda content: content.update(shards=4097))
+        said = "N up to 4096"
+    elif place == "score" and isinstance(name, str):
         edit_manifest(home / "maps", lambda content: content["maps"].update({name: {}}))
+        said = "half of a surrogate pair" if name == "\udcff" else "score '"  # the first is no text that JSON can hold
     elif place == "frame":
         edit_log(home / "maps", lambda record: record.update(name=name))
     else:
         edit_log(home / "maps", lambda record: record["files"].update(entropy=name))
-    broken = place == "score" and name == "\udcff"  # no text that JSON can hold
-    said = (
-        "half of a surrogate pair"
-        if broken
-        else "score '"
-        if place == "score" and isinstance(name, str)
-        else "is named"
-    )
     refused_everywhere(home, capsys, said)
-
-
-def test_a_number_of_shards_that_is_none_is_refused(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    edit_manifest(home / "maps", lambda content: content.update(shards=4097))
-    refused_everywhere(home, capsys, "N up to 4096")
-
-
-def test_good_names_stay_good(tmp_path: Path) -> None:
-    for name in ("a", "a/b c/d.e", "..a/...", "ü/%20 'x'", "12:30", "x" * 255):
-        assert safe_name(name, "it") == name
-        assert inside(tmp_path, name) == tmp_path / name
 
 
 @pytest.mark.parametrize(
@@ -136,14 +117,6 @@ def test_overwrite_refuses_what_the_run_did_not_write(home: Path, stranger: str)
         MapsWriter(home / "maps", manifest(), overwrite=True)
     assert "\n" not in str(error.value)
     assert tree(home) == before
-
-
-def test_overwrite_removes_what_a_killed_run_left_without_a_line(home: Path) -> None:
-    lines = (home / "maps/frames.jsonl").read_bytes().splitlines(keepends=True)
-    (home / "maps/frames.jsonl").write_bytes(lines[0] + lines[1][:20])
-    (home / "maps/entropy/.x.png.segunc-partial").write_bytes(b"")
-    with MapsWriter(home / "maps", manifest(), overwrite=True):
-        assert sorted(path.name for path in (home / "maps").iterdir()) == [".lock", "manifest.json"]
 
 
 @pytest.mark.parametrize(
@@ -166,8 +139,7 @@ def test_predict_writes_and_removes_nothing_behind_a_link(home: Path, link: str,
     path.hardlink_to(moved) if hard else path.symlink_to(moved)
     before = outside(tree(home))
     with contextlib.suppress(InputError):  # a link is replaced where that is safe, else refused
-        writer = MapsWriter(home / "maps", manifest(), overwrite=overwrite)
-        run_pipeline(open_source(home / "in"), process, writer)
+        predict(home / "in", home / "maps", overwrite=overwrite)
     assert outside(tree(home)) == before
 
 
@@ -210,55 +182,17 @@ def shown(maps: Path, images: Path | None = None) -> tuple[list[str], str | None
 
 def test_only_images_of_the_recorded_bytes_are_shown(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     maps, names = home / "maps", ["a/frame_000", "b/frame_001"]
-    edit_manifest(maps, lambda content: content["run"].update(input=str(home / "in")))
     with monkeypatch.context() as patched:
         patched.setattr(sources, "image_files", lambda folder: pytest.fail(f"{folder} was listed"))
-        assert shown(maps) == (names, None)
-        edit_manifest(maps, lambda content: content["run"].update(input=str(home / "in/*/*.png")))
-        assert shown(maps) == (names, None)
-        edit_manifest(maps, lambda content: content["run"].update(input="/"))
-        assert shown(maps)[0] == []
-        edit_manifest(maps, lambda content: content["run"].update(input=str(home)))
+        for place, images in ((home / "in", names), (home / "in/*/*.png", names), ("/", []), (home, [])):
+            edit_manifest(maps, lambda content, place=place: content["run"].update(input=str(place)))
+            assert shown(maps)[0] == images
         edit_log(maps, lambda record: record.update(name="secret"))
         assert shown(maps)[0] == []
         edit_log(maps, lambda record: record.pop("stamp"))
-        found, missing = shown(maps)
-    assert found == []
-    assert missing is not None
-    assert missing.startswith("2 of 2 frames have no image at the recorded place")
-    assert "--images" in missing
+        images, missing = shown(maps)
+    assert images == []
+    assert (missing or "").startswith("2 of 2 frames have no image at the recorded place")
     assert "secret" in shown(maps, home)[0]
     edit_manifest(maps, lambda content: content["run"].pop("input"))
     assert shown(maps)[0] == []
-
-
-def _virtual(file: Any) -> None:
-    layout = h5py.VirtualLayout((4, 4), "f4")
-    layout[:] = h5py.VirtualSource("other.h5", "value", (4, 4))
-    file.create_virtual_dataset("value", layout)
-
-
-@pytest.mark.parametrize(
-    ("write", "said"),
-    [
-        (lambda f: f.__setitem__("value", h5py.ExternalLink("secret.h5", "value")), "holds 0 data sets"),
-        (lambda f: f.create_dataset("value", (4, 4), "u1", external=[("secret.raw", 0, 16)]), "from other files"),
-        (_virtual, "from other files"),
-        (lambda f: f.create_dataset("value", data=np.ones((4, 4)), compression="lzf"), "by the HDF5 filter 32000"),
-        (lambda f: f.create_dataset("value", (1 << 20, 1 << 20), "f4"), "claims the shape"),
-        (lambda f: f.create_dataset("value", (1 << 20, 1 << 20), "f4", chunks=(8, 8)), "claims the shape"),
-        (lambda f: f.create_dataset("value", dtype="f4", data=h5py.Empty("f4")), "claims the shape"),
-        (lambda f: f.create_dataset("value", data=["text"], dtype=h5py.string_dtype()), "is of type object"),
-    ],
-)
-def test_an_hdf5_map_is_held_by_its_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: Callable[[Any], Any], said: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("secret.raw").write_bytes(b"root:x:0:0:root:")
-    with h5py.File("secret.h5", "w") as file:
-        file["value"] = np.ones((4, 4))
-    with h5py.File("map.hdf5", "w") as file:
-        write(file)
-    with pytest.raises(InputError, match=said):
-        read_score_file(Path("map.hdf5"))

@@ -1,13 +1,18 @@
-"""The pipeline: order, failures of single frames, failures of the run, bounded memory, progress."""
+"""The pipeline: order, failures of single frames, failures of the run, kills, bounded memory, disk and progress."""
 
 from __future__ import annotations
 
 import io
 import json
 import os
+import shutil
+import signal
+import subprocess
+import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections import namedtuple
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,25 +25,27 @@ from segunc.frames.source import Frame, FrameSource, Skip
 from segunc.frames.sources import open_source
 from segunc.maps.pipeline import Summary, run_pipeline
 from segunc.maps.store import Maps, MapsWriter
-from tests.maps.fakes import folder_bytes, manifest, process, write_pictures
+from tests.maps.fakes import folder_bytes, manifest, predict, process, write_pictures, write_video
+
+SCRIPT = Path(__file__).with_name("killed_run.py")
+Usage = namedtuple("Usage", "total used free")
 
 
 class EndlessSource(FrameSource):
-    """Counts how many frames were taken from it."""
+    """Counts how many frames were taken from it; the camera may be gone at some moment."""
 
     kind: Literal["image", "folder", "glob", "video"] = "video"
 
-    def __init__(self) -> None:
-        self.given = 0
+    def __init__(self, end: int | None = None) -> None:
+        self.given, self.end = 0, end
 
     def name_of(self, index: int) -> str | None:
         return f"{index:06d}"
 
-    def position(self, name: str) -> int | None:
-        return int(name)
-
     def frames(self, skip: Skip | None = None) -> Iterator[Frame]:
         while True:
+            if self.given == self.end:
+                raise InputError("the camera is gone")
             self.given += 1
             yield Frame(f"{self.given - 1:06d}", self.given - 1, np.zeros((8, 8, 3), np.uint8))
 
@@ -47,9 +54,8 @@ def lines(out: Path) -> list[str]:
     return [json.loads(line)["name"] for line in (out / "frames.jsonl").read_text().splitlines()]
 
 
-def run(tmp_path: Path, process: Any = process, out: str = "out", **settings: Any) -> Summary:
-    """The pictures of ``in`` through a process."""
-    return run_pipeline(open_source(tmp_path / "in"), process, MapsWriter(tmp_path / out, manifest()), **settings)
+def run(tmp_path: Path, process: Any = process, **settings: Any) -> Summary:
+    return run_pipeline(open_source(tmp_path / "in"), process, MapsWriter(tmp_path / "out", manifest()), **settings)
 
 
 def test_frames_are_in_source_order_and_groups_have_one_size(tmp_path: Path) -> None:
@@ -62,34 +68,24 @@ def test_frames_are_in_source_order_and_groups_have_one_size(tmp_path: Path) -> 
         assert len({frame.image.shape for frame in frames if frame.image is not None}) == 1
         return process(frames)
 
-    summary = run(tmp_path, watch, group=4, writers=3)
+    stream = io.StringIO()
+    with ConsoleProgress(stream, interval=3600) as show:
+        summary = run(tmp_path, watch, group=4, writers=3, on_progress=show)
     everything = sorted({*names, "a/frame_000", "b/frame_001"})
     assert lines(tmp_path / "out") == everything
     assert sorted(name for call in seen for name in call) == everything
     assert max(map(len, seen)) > 1
     assert (summary.finished, summary.skipped, summary.failed) == (len(everything), 0, {})
+    (only,) = stream.getvalue().splitlines()
+    assert only.startswith(f"{len(everything)} of {len(everything)} frames")
 
 
-def test_unreadable_frame_is_listed_and_retried_into_its_place(tmp_path: Path) -> None:
+def test_frames_fail_alone_and_are_retried_into_their_place(tmp_path: Path) -> None:
     names, out = write_pictures(tmp_path / "in", 6), tmp_path / "out"
-    run(tmp_path, out="whole")
+    predict(tmp_path / "in", tmp_path / "whole")
     broken = tmp_path / "in" / f"{names[2]}.png"
     data = broken.read_bytes()
     broken.write_bytes(data[:-20])
-    assert run(tmp_path).failure.startswith(f"1 of 6 frames failed, first {names[2]}")
-    found = json.loads((out / "manifest.json").read_text())
-    assert [entry["name"] for entry in found["failed"]] == [names[2]]
-    assert "truncated or damaged" in found["failed"][0]["reason"]
-
-    broken.write_bytes(data)
-    summary = run(tmp_path)
-    assert (summary.finished, summary.skipped) == (1, 5)
-    assert folder_bytes(out) == folder_bytes(tmp_path / "whole")
-    assert json.loads((out / "manifest.json").read_text())["failed"] == []
-
-
-def test_unfit_maps_and_refused_frames_fail_alone(tmp_path: Path) -> None:
-    names = write_pictures(tmp_path / "in", 5)
 
     def partly(frames: list[Frame]) -> list[Maps | Exception]:
         results: list[Maps | Exception] = list(process(frames))
@@ -100,17 +96,23 @@ def test_unfit_maps_and_refused_frames_fail_alone(tmp_path: Path) -> None:
                 results[index] = {**process([frame])[0], "entropy": np.full((24, 32), np.nan, np.float32)}
         return results
 
-    summary = run(tmp_path, partly, group=2)
-    assert set(summary.failed) == {names[1], names[3]}
-    assert "stride" in summary.failed[names[1]]
-    assert "NaN" in summary.failed[names[3]]
-    assert lines(tmp_path / "out") == [names[0], names[2], names[4]]
+    summary = run(tmp_path, partly)
+    assert summary.failure.startswith(f"3 of 6 frames failed, first {names[1]}")
+    reasons = {entry["name"]: entry["reason"] for entry in json.loads((out / "manifest.json").read_text())["failed"]}
+    for name, reason in zip(names[1:4], ("stride", "truncated or damaged", "NaN"), strict=True):
+        assert reason in reasons[name]
+    assert lines(out) == [names[0], names[4], names[5]]
+    broken.write_bytes(data)
+    summary = run(tmp_path)
+    assert (summary.finished, summary.skipped) == (3, 3)
+    assert folder_bytes(out) == folder_bytes(tmp_path / "whole")
+    assert json.loads((out / "manifest.json").read_text())["failed"] == []
 
 
 @pytest.mark.parametrize("error", [RuntimeError("out of memory"), KeyboardInterrupt()])
 def test_failure_of_the_network_keeps_what_was_finished(tmp_path: Path, error: BaseException) -> None:
     write_pictures(tmp_path / "in", 8)
-    run(tmp_path, out="whole")
+    predict(tmp_path / "in", tmp_path / "whole")
     out, calls = tmp_path / "out", iter(range(8))
 
     def fails(frames: list[Frame]) -> list[Maps]:
@@ -131,7 +133,7 @@ def test_full_disk_is_a_partial_failure(tmp_path: Path, monkeypatch: pytest.Monk
     replace, count = os.replace, iter(range(10**6))
 
     def full(old: Any, new: Any) -> None:
-        if next(count) > 12:
+        if next(count) > 14:
             raise OSError(28, "No space left on device")
         replace(old, new)
 
@@ -145,77 +147,65 @@ def test_full_disk_is_a_partial_failure(tmp_path: Path, monkeypatch: pytest.Monk
     assert summary.finished + summary.skipped == 6
 
 
-def test_a_source_that_breaks_stops_the_run(tmp_path: Path) -> None:
-    class Breaking(EndlessSource):
-        def frames(self, skip: Skip | None = None) -> Iterator[Frame]:
-            for frame in super().frames(skip):
-                if frame.index == 3:
-                    raise InputError("the camera is gone")
-                yield frame
-
-    with pytest.raises(InputError, match="camera"):
-        run_pipeline(Breaking(), process, MapsWriter(tmp_path, manifest()))
-    assert lines(tmp_path) == ["000000", "000001", "000002"][: len(lines(tmp_path))]
-    assert not [t for t in threading.enumerate() if t.name.startswith(("decode-frames", "write-maps"))]
-
-
-def test_decoding_does_not_run_ahead_of_the_network(tmp_path: Path) -> None:
-    source, ahead = EndlessSource(), []
-
-    def watch(frames: list[Frame]) -> list[Maps]:
-        time.sleep(0.02)
-        ahead.append(source.given - frames[-1].index)
-        if len(ahead) == 12:
-            raise KeyboardInterrupt
-        return process(frames)
-
-    with pytest.raises(KeyboardInterrupt):
-        run_pipeline(source, watch, MapsWriter(tmp_path, manifest()), group=2, prefetch=3)
-    # Three groups queued, one being built, one waiting to be queued, and this one.
-    assert max(ahead) <= 2 * (3 + 3)
+def test_the_first_frame_tells_what_all_take_and_whether_it_fits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_pictures(tmp_path / "in", 8)
+    out, said = tmp_path / "out", list[str]()
+    predict(tmp_path / "in", tmp_path / "whole", on_note=said.append)
+    first = json.loads((tmp_path / "whole/frames.jsonl").read_text().splitlines()[0])
+    took = sum((tmp_path / "whole" / file).stat().st_size for file in first["files"].values())
+    (line,) = said
+    assert line.startswith(f"maps take {took / 1000:.3g} kB a frame, {8 * took / 1000:.3g} kB for all 8 frames; ")
+    predict(tmp_path / "in", tmp_path / "whole", on_note=said.append)
+    assert len(said) == 1  # nothing was written
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(0, 0, 7 * took - 1))
+    expected = r"of 7 more frames take .* a frame\), and .* are free for .*Hint: .*`compact` or fewer `scores`"
+    with pytest.raises(InputError, match=expected):
+        predict(tmp_path / "in", out, on_note=said.append)
+    assert len(said) == 1
+    assert json.loads((out / "manifest.json").read_text())["status"] == "interrupted"
+    assert 1 <= len(lines(out)) < 8
+    # What is finished counts no more: the rest fits where the whole would not.
+    predict(tmp_path / "in", out, on_note=said.append)
+    assert len(said) == 2
+    assert folder_bytes(out) == folder_bytes(tmp_path / "whole")
 
 
-@pytest.mark.parametrize("group", [1, 8])
-def test_the_network_goes_on_while_a_group_is_written(tmp_path: Path, group: int) -> None:
-    write_pictures(tmp_path / "in", 3 * group)
-    began = [threading.Event() for _ in range(3)]
-    held: list[bool] = []
+class Slow(MapsWriter):
+    def __init__(self, *args: Any, wait: Callable[[int], Any]) -> None:
+        super().__init__(*args)
+        self.wait = wait
 
-    def watch(frames: list[Frame]) -> list[Maps]:
-        began[frames[0].index // group].set()
-        return process(frames)
-
-    class Slow(MapsWriter):
-        def store(self, name: str, maps: Maps, overlay: Any = None, *, place: int | None = None, **more: Any) -> Any:
-            assert place is not None
-            # No frame of a group is written before the network has begun with the next one.
-            held.append(began[min(place // group + 1, 2)].wait(timeout=5))
-            return super().store(name, maps, overlay, place=place, **more)
-
-    run_pipeline(open_source(tmp_path / "in"), watch, Slow(tmp_path / "out", manifest(group=group)), group=group)
-    assert len(held) == 3 * group
-    assert all(held)
+    def store(self, name: str, maps: Maps, overlay: Any = None, *, place: int | None = None) -> Any:
+        assert place is not None
+        self.wait(place)
+        return super().store(name, maps, overlay, place=place)
 
 
-def test_the_network_does_not_run_ahead_of_the_writers(tmp_path: Path) -> None:
-    write_pictures(tmp_path / "in", 30)
-    computed: list[int] = []
-    ahead: list[int] = []
+@pytest.mark.parametrize("slow", ["network", "writer"])
+def test_nothing_runs_ahead(tmp_path: Path, slow: str) -> None:
+    source, ahead, computed = EndlessSource(30), list[int](), list[int]()
 
     def watch(frames: list[Frame]) -> list[Maps]:
         computed.extend(frame.index for frame in frames)
+        if slow == "network":
+            time.sleep(0.02)
+            ahead.append(source.given - frames[-1].index)
         return process(frames)
 
-    class Slow(MapsWriter):
-        def store(self, name: str, maps: Maps, overlay: Any = None, *, place: int | None = None, **more: Any) -> Any:
+    def wait(place: int) -> None:
+        if slow == "writer":
             time.sleep(0.01)
-            assert place is not None
             ahead.append(len(computed) - place)
-            return super().store(name, maps, overlay, place=place, **more)
 
-    run_pipeline(open_source(tmp_path / "in"), watch, Slow(tmp_path / "out", manifest()), prefetch=3, writers=1)
-    # Three frames queued, one being written, one waiting to be queued, and the one that is computed.
+    writer = Slow(tmp_path / "out", manifest(), wait=wait)
+    with pytest.raises(InputError, match="camera"):
+        run_pipeline(source, watch, writer, prefetch=3, writers=1)
+    # Three frames queued, one being made, one waiting to be queued, and the one that is computed.
     assert max(ahead) <= 3 + 3
+    assert lines(tmp_path / "out") == [f"{number:06d}" for number in range(len(lines(tmp_path / "out")))]
+    assert not [t for t in threading.enumerate() if t.name.startswith(("decode-frames", "write-maps"))]
 
 
 def test_progress_lines_hold_rate_and_time_left(tmp_path: Path) -> None:
@@ -223,9 +213,59 @@ def test_progress_lines_hold_rate_and_time_left(tmp_path: Path) -> None:
     assert line == "20 of 100 frames, 2.00 frames/s, 00:40 left, 2 failed"
     assert describe(Progress(3, 0, 0, None, 2.0)) == "3 frames, 1.50 frames/s"
 
-    write_pictures(tmp_path / "in", 6)
-    stream = io.StringIO()
-    with ConsoleProgress(stream, interval=3600) as show:
-        run(tmp_path, on_progress=show)
-    (only,) = stream.getvalue().splitlines()
-    assert only.startswith("6 of 6 frames")
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("given") / "pictures"
+    write_pictures(folder, 7)
+    write_video(folder.parent / "drive.avi", 10)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("given", "group", "kills"),
+    [
+        ("pictures", 1, [("rename", 4)]),  # before the first file of all
+        ("pictures", 1, [("rename", 14)]),  # between the maps of one frame
+        ("pictures", 1, [("line", 1)]),
+        ("pictures", 3, [("line", 5)]),  # the second group is half finished
+        ("pictures", 2, [("compute", 3)]),
+        ("pictures", 2, [("rename", 12), ("line", 2)]),
+        ("drive.avi", 4, [("line", 6)]),
+    ],
+)
+def test_killed_run_continues_to_the_same_bytes(
+    pictures: Path, tmp_path: Path, given: str, group: int, kills: list[tuple[str, int]]
+) -> None:
+    source, out, run = pictures.with_name(given), tmp_path / "killed", {"compact": True} if group == 2 else {}
+    predict(source, tmp_path / "unbroken", group=group, run=run)
+    expected = folder_bytes(tmp_path / "unbroken")
+    for moment, count in kills:
+        words = [str(source), str(out), str(group), moment, str(count), json.dumps(run)]
+        killed = subprocess.run([sys.executable, str(SCRIPT), *words], capture_output=True, timeout=60, check=False)
+        assert killed.returncode == -signal.SIGKILL
+        assert json.loads((out / "manifest.json").read_text())["status"] == "running"
+        assert folder_bytes(out) != expected
+        # A killer that misses its moment would leave neither.
+        assert moment != "line" or not (out / "frames.jsonl").read_bytes().endswith(b"\n")
+        assert moment != "rename" or list(out.rglob("*.segunc-partial"))
+    summary = predict(source, out, group=group, run=run)
+    assert summary.finished + summary.skipped == expected["frames.jsonl"].count(b"\n")
+    assert folder_bytes(out) == expected
+    assert json.loads((out / "manifest.json").read_text())["status"] == "finished"
+
+
+def test_a_run_that_cannot_go_on_leaves_the_folder_as_it_was(pictures: Path, tmp_path: Path) -> None:
+    out, fewer = tmp_path / "out", tmp_path / "fewer"
+    predict(pictures, out)
+    write_pictures(fewer, 7)
+    (fewer / "a/frame_001.png").unlink()
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    with pytest.raises(InputError, match=r"holds maps of frame a/frame_001 as number 1 of .*fewer, where"):
+        predict(fewer, out)
+    assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
+    # Images that come behind the others are added.
+    write_pictures(fewer, 7)
+    shutil.copytree(fewer / "a", fewer / "c")
+    summary = predict(fewer, out)
+    assert (summary.finished, summary.skipped) == (3, 7)

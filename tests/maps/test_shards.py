@@ -1,4 +1,4 @@
-"""Shards: together they are one run, to the byte, whatever the order, the kills and the number of processes."""
+"""Shards and their lines: together they are one run, to the byte, whatever the order, the kills and the number of processes."""
 
 from __future__ import annotations
 
@@ -6,117 +6,87 @@ import json
 import os
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from segunc.core.errors import InputError
-from segunc.frames.sources import open_source
+from segunc.maps import shards
 from segunc.maps.folder import refuse_foreign
 from segunc.maps.manifest import read_manifest
-from segunc.maps.pipeline import Summary, run_pipeline
 from segunc.maps.reader import MapsReader
-from segunc.maps.shards import Shard, all_shards, iterate_records, parse_shard
+from segunc.maps.shards import DamageError, FrameLog, Shard, iterate_lines, seal_line
 from segunc.maps.store import MapsWriter
-from tests.maps.fakes import folder_bytes, manifest, process, write_pictures
-
-
-def run(given: Path, out: Path, shard: Shard = Shard(), group: int = 1) -> Summary:  # noqa: B008
-    writer = MapsWriter(out, manifest(group=group), shard=shard)
-    return run_pipeline(open_source(given), process, writer, group=group)
+from tests.maps.fakes import folder_bytes, manifest, predict, write_pictures
 
 
 def maps_of(out: Path) -> dict[str, bytes]:
     """The bytes of all maps, and the lines of all shards in source order."""
-    found = {name: data for name, data in folder_bytes(out).items() if "/" in name}
-    records = iterate_records(out, all_shards(read_manifest(out)))
-    return found | {"lines": json.dumps(list(records)).encode()}
+    files = {name: data for name, data in folder_bytes(out).items() if "/" in name}
+    records = shards.FrameRecords(out, shards.all_shards(read_manifest(out) or {})).values()
+    return files | {"lines": json.dumps(list(records)).encode()}
 
 
 @given(st.integers(1, 9), st.integers(1, 5), st.integers(0, 200))
 def test_every_frame_belongs_to_one_shard(count: int, block: int, frames: int) -> None:
-    shards = [Shard(number, count) for number in range(1, count + 1)]
-    owners = [[shard.number for shard in shards if shard.owns(place, block)] for place in range(frames)]
-    assert all(len(found) == 1 for found in owners)
-    for shard in shards:
-        assert shard.share(frames, block) == sum(found == [shard.number] for found in owners)
-    shares = [shard.share(frames, block) for shard in shards]
+    parts = [Shard(number, count) for number in range(1, count + 1)]
+    owners = [[shard.number for shard in parts if shard.owns(place, block)] for place in range(frames)]
+    assert all(len(numbers) == 1 for numbers in owners)
+    shares = [shard.share(frames, block) for shard in parts]
+    assert shares == [sum(numbers == [shard.number] for numbers in owners) for shard in parts]
     assert max(shares) - min(shares) <= block
 
 
 @pytest.mark.parametrize("text", ["0/2", "3/2", "1/0", "1", "a/b", "1/2/3", "-1/2", "1/4097"])
 def test_impossible_shards_are_refused(text: str) -> None:
     with pytest.raises(InputError, match="shard"):
-        parse_shard(text)
+        shards.parse_shard(text)
 
 
 @pytest.mark.parametrize("group", [1, 3])
 def test_shards_one_by_one_are_one_run(tmp_path: Path, group: int) -> None:
     write_pictures(tmp_path / "in", 11)
-    run(tmp_path / "in", tmp_path / "one", group=group)
+    one, three = tmp_path / "one", tmp_path / "three"
+    predict(tmp_path / "in", one, group=group)
     for number in (3, 1, 2):
-        summary = run(tmp_path / "in", tmp_path / "three", Shard(number, 3), group)
-        assert 0 < summary.finished < 11
-    assert maps_of(tmp_path / "three") == maps_of(tmp_path / "one")
-    assert not list((tmp_path / "three").glob(".*"))
-    reader = MapsReader(tmp_path / "three")
-    assert reader.frames == MapsReader(tmp_path / "one").frames
-    assert reader.unfinished is None
+        assert 0 < predict(tmp_path / "in", three, shard=Shard(number, 3), group=group).finished < 11
+    assert maps_of(three) == maps_of(one)
+    assert not list(three.glob(".*"))
+    reader = MapsReader(three)
+    assert (reader.frames, reader.unfinished) == (MapsReader(one).frames, None)
     assert reader.manifest is not None
     assert (reader.manifest["status"], reader.manifest["finished"]) == ("finished", 11)
-    assert run(tmp_path / "in", tmp_path / "three", Shard(2, 3), group).finished == 0
+    assert predict(tmp_path / "in", three, shard=Shard(2, 3), group=group).finished == 0
+    MapsWriter(three, manifest(group=group), overwrite=True).close()
+    assert sorted(folder_bytes(three)) == ["frames.jsonl"]
 
 
 def test_an_unfinished_shard_is_named(tmp_path: Path) -> None:
-    write_pictures(tmp_path / "in", 6)
-    out = tmp_path / "out"
-    run(tmp_path / "in", out, Shard(2, 3))
-    assert (read_manifest(out) or {})["missing_shards"] == ["1/3", "3/3"]
-    assert "has not finished (status interrupted, 2 frames so far)" in (MapsReader(out).unfinished or "")
+    names, out = write_pictures(tmp_path / "in", 7), tmp_path / "out"
+    (tmp_path / "in" / f"{names[4]}.png").write_bytes(b"broken")
+    assert "1 of 2 frames failed" in predict(tmp_path / "in", out, shard=Shard(2, 3)).failure
+    state = read_manifest(out) or {}
+    assert (state["missing_shards"], [each["name"] for each in state["failed"]]) == (["1/3", "3/3"], [names[4]])
+    assert "has not finished (status interrupted, 1 frames so far)" in (MapsReader(out).unfinished or "")
     for shard in (Shard(), Shard(1, 2)):
         with pytest.raises(InputError, match=r"begun in 3 shards, not in .*not finished: 1/3, 3/3"):
-            run(tmp_path / "in", out, shard)
+            predict(tmp_path / "in", out, shard=shard)
     with pytest.raises(InputError, match="one shard cannot overwrite"):
-        MapsWriter(out, manifest(group=1), shard=Shard(1, 3), overwrite=True)
-    run(tmp_path / "in", tmp_path / "whole")
-    with pytest.raises(InputError, match="begun without shards"):
-        run(tmp_path / "in", tmp_path / "whole", Shard(1, 2))
-
-
-def test_overwrite_removes_all_shards(tmp_path: Path) -> None:
-    write_pictures(tmp_path / "in", 4)
-    for number in (1, 2):
-        run(tmp_path / "in", tmp_path / "out", Shard(number, 2))
-    writer = MapsWriter(tmp_path / "out", manifest(group=1), overwrite=True)
-    run_pipeline(open_source(tmp_path / "in"), process, writer)
-    run(tmp_path / "in", tmp_path / "whole")
-    assert folder_bytes(tmp_path / "out") == folder_bytes(tmp_path / "whole")
-
-
-def test_failures_of_all_shards_are_listed(tmp_path: Path) -> None:
-    names = write_pictures(tmp_path / "in", 4)
-    for name in names[:2]:
-        (tmp_path / "in" / f"{name}.png").write_bytes(b"broken")
-    for number in (1, 2):
-        assert "1 of 2 frames failed" in run(tmp_path / "in", tmp_path / "out", Shard(number, 2)).failure
-    found = read_manifest(tmp_path / "out") or {}
-    assert [failure["name"] for failure in found["failed"]] == names[:2]
+        MapsWriter(out, manifest(), shard=Shard(1, 3), overwrite=True)
 
 
 def test_a_folder_and_a_shard_are_held_by_one_run(tmp_path: Path) -> None:
-    writer = MapsWriter(tmp_path / "whole", manifest())
-    with pytest.raises(InputError, match=r"output .*whole is being written by another run"):
-        MapsWriter(tmp_path / "whole", manifest())
-    writer.close()
-    MapsWriter(tmp_path / "whole", manifest()).close()
-    tmp_path /= "shards"
-    writer = MapsWriter(tmp_path, manifest(), shard=Shard(1, 2))
-    with pytest.raises(InputError, match=rf"shard 1/2 of output .* another run \(process {os.getpid()} on "):
-        MapsWriter(tmp_path, manifest(), shard=Shard(1, 2))
-    MapsWriter(tmp_path, manifest(), shard=Shard(2, 2)).close()
-    writer.close()
-    MapsWriter(tmp_path, manifest(), shard=Shard(1, 2)).close()
+    for shard, held in ((Shard(), "output .*"), (Shard(1, 2), "shard 1/2 of output .*")):
+        out = tmp_path / str(shard.count)
+        writer = MapsWriter(out, manifest(), shard=shard)
+        with pytest.raises(InputError, match=rf"{held} another run \(process {os.getpid()} on "):
+            MapsWriter(out, manifest(), shard=shard)
+        if not shard.whole:
+            MapsWriter(out, manifest(), shard=Shard(2, 2)).close()
+        writer.close()
+        MapsWriter(out, manifest(), shard=shard).close()
 
 
 def test_a_folder_that_another_shard_is_making_is_no_foreign_one(tmp_path: Path) -> None:
@@ -137,3 +107,58 @@ def test_a_folder_that_another_shard_is_making_is_no_foreign_one(tmp_path: Path)
     partial.write_text("{}")
     with pytest.raises(InputError, match=r"holds files but no manifest\.json"):
         refuse_foreign(tmp_path)
+
+
+def record(place: int) -> dict[str, Any]:
+    files, sums = {"entropy": f"entropy/{place:06d}.png"}, {"entropy": (1, "0123456789abcdef")}
+    return {"name": f"{place:06d}", "index": place, "files": files, "sums": sums, "mean": {"entropy": 0.123456789}}
+
+
+def written(folder: Path, *places: int) -> Path:
+    (folder / "frames.jsonl").write_bytes(b"".join(seal_line(record(place)) for place in places))
+    return folder / "frames.jsonl"
+
+
+def places_of(path: Path) -> list[int]:
+    return [line["index"] for _, line in iterate_lines(path)]
+
+
+@settings(deadline=None)
+@given(st.permutations(range(12)), st.integers(0, 12))
+def test_any_order_over_two_runs_ends_sorted(
+    tmp_path_factory: pytest.TempPathFactory, order: list[int], cut: int
+) -> None:
+    path = tmp_path_factory.mktemp("log") / "frames.jsonl"
+    for part in (order[:cut], order[cut:]):
+        log = FrameLog(path)
+        log.recover(lambda _: True)
+        for place in part:
+            assert place not in log
+            log.append(record(place))
+            assert place in log
+        log.close()
+    assert places_of(path) == list(range(12))
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_torn_doubled_and_refused_lines_are_forgotten(tmp_path: Path) -> None:
+    path = written(tmp_path, 0, 1, 2, 2, 3)
+    path.write_bytes(path.read_bytes() + seal_line(record(4))[:30])
+    log = FrameLog(path)
+    assert log.recover(lambda line: line["index"] != 1) == 2
+    assert [place for place in range(9) if place in log] == [0, 2, 3]
+    log.close()
+    assert places_of(path) == [0, 2, 3]
+
+
+def test_every_flipped_bit_of_a_line_is_noticed(tmp_path: Path) -> None:
+    path = written(tmp_path, 0, 1)
+    first, second = path.read_bytes().splitlines(keepends=True)
+    for bit in reversed(range(8 * len(first))):
+        damaged = bytearray(first)
+        damaged[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(bytes(damaged) + second)
+        with pytest.raises(DamageError, match=r"frames.jsonl, line 1, was changed"):
+            list(iterate_lines(path))
+    assert FrameLog(path).recover(lambda _: True) == 1
+    assert places_of(path) == [1]

@@ -1,24 +1,40 @@
-"""The maps folder: its files, what a second run may do to it, and reading it back."""
+"""The maps folder: its files, what a second run may do to it, damage and what is done about it, and what its frames amount to."""
 
 from __future__ import annotations
 
+import csv
 import json
+import math
+import re
 from pathlib import Path
 from typing import Any
 
 import cv2
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import ndimage
 
+import segunc
 from segunc.core.errors import InputError
-from segunc.maps.encoding import encode_unit
-from segunc.maps.manifest import read_run
+from segunc.frames.source import Frame
+from segunc.frames.sources import open_source
+from segunc.maps import statistics
+from segunc.maps.encoding import decode_unit, encode_score, encode_unit
+from segunc.maps.folder import examine
+from segunc.maps.manifest import read_manifest
+from segunc.maps.pipeline import run_pipeline
 from segunc.maps.reader import MapsReader
-from segunc.maps.store import MapsWriter
-from segunc.maps.sums import DamageError
-from tests.maps.fakes import CLASSES, PALETTE, SCORES, manifest
+from segunc.maps.shards import DamageError, Shard
+from segunc.maps.statistics import Moment, Region, map_statistics, worst_moments
+from segunc.maps.store import Maps, MapsWriter
+from tests.maps import fakes
+from tests.maps.fakes import SCORES, folder_bytes, manifest, predict, write_pictures
 
 NAMES = ("a/one", "b/two")
+FRAME = "a/frame_001"
+FILES = ("entropy/{}.png", "prediction/{}.png", "deterministic-max-logit/{}.npy")
 
 
 def maps(value: float = 0.25) -> dict[str, np.ndarray]:
@@ -31,15 +47,15 @@ def maps(value: float = 0.25) -> dict[str, np.ndarray]:
     }
 
 
-def written(out: Path, **run: Any) -> Path:
-    with MapsWriter(out, manifest(**run)) as writer:
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    with MapsWriter(tmp_path / "maps", manifest()) as writer:
         for index, name in enumerate(NAMES):
             writer.write(name, maps(0.25 + index / 2))
-    return out
+    return tmp_path / "maps"
 
 
-def test_files_are_what_the_contract_says(tmp_path: Path) -> None:
-    out = written(tmp_path / "maps")
+def test_files_are_what_the_contract_says(out: Path) -> None:
     expected = maps(0.25)
     assert cv2.imread(str(out / "prediction/a/one.png"), cv2.IMREAD_UNCHANGED).dtype == np.uint8
     codes = cv2.imread(str(out / "entropy/a/one.png"), cv2.IMREAD_UNCHANGED)
@@ -64,50 +80,35 @@ def test_files_are_what_the_contract_says(tmp_path: Path) -> None:
 
 
 def test_manifest_records_units_ranges_and_status(tmp_path: Path) -> None:
-    out = tmp_path / "maps"
-    writer = MapsWriter(out, manifest())
-    assert json.loads((out / "manifest.json").read_text())["status"] == "running"
-    writer.failed["c/three"] = "the JPEG is truncated"
-    writer.close()
-    found = json.loads((out / "manifest.json").read_text())
-    assert found["status"] == "finished"
-    assert found["failed"] == [{"name": "c/three", "reason": "the JPEG is truncated"}]
-    assert list(found["maps"]) == ["prediction", *SCORES]
-    assert found["maps"]["epistemic"]["range"] == [0.0, 1.0]
-    described = {"file": "npy", "dtype": "float16", "unit": "negative max logit", "range": None}
-    assert found["maps"]["deterministic-max-logit"] == described
-    assert found["environment"]["numpy"] == np.__version__
-    assert found["classes"] == {"names": list(CLASSES), "palette": [list(colour) for colour in PALETTE]}
-
-
-def test_encoded_scores_are_taken_as_they_are(tmp_path: Path) -> None:
-    given = maps() | {
+    encoded = {
         "entropy": encode_unit(maps()["entropy"]),
         "deterministic-max-logit": maps()["deterministic-max-logit"].astype(np.float16),
     }
-    with MapsWriter(tmp_path, manifest()) as writer:
-        writer.write("x", given)
-    assert writer.manifest["finished"] == 1
-    np.testing.assert_array_equal(MapsReader(tmp_path).read_stored("x", "entropy"), given["entropy"])
-    np.testing.assert_array_equal(
-        MapsReader(tmp_path).read_stored("x", "deterministic-max-logit"), given["deterministic-max-logit"]
-    )
-
-
-def test_reader_does_not_see_a_frame_without_its_line(tmp_path: Path) -> None:
-    out = tmp_path / "maps"
-    with MapsWriter(out, manifest()) as writer:
-        writer.write("a/one", maps())
-        writer.store("b/two", maps())
-    assert MapsReader(out).frames == ["a/one"]
+    writer = MapsWriter(tmp_path, manifest())
+    writer.write("a/one", maps() | encoded)
+    for score, values in encoded.items():  # which are taken as they are
+        np.testing.assert_array_equal(MapsReader(tmp_path).read_stored("a/one", score), values)
+    assert "status running, 1 frames so far" in (MapsReader(tmp_path).unfinished or "")
+    writer.failed["c/three"] = "the JPEG is truncated"
+    writer.store("b/two", maps())
+    writer.close()
+    assert MapsReader(tmp_path).frames == ["a/one"]  # alone has a line
+    content = json.loads((tmp_path / "manifest.json").read_text())
+    assert content["status"] == "finished"
+    assert content["failed"] == [{"name": "c/three", "reason": "the JPEG is truncated"}]
+    assert list(content["maps"]) == ["prediction", *SCORES]
+    assert content["maps"]["epistemic"]["range"] == [0.0, 1.0]
+    described = {"file": "npy", "dtype": "float16", "unit": "negative max logit", "range": None}
+    assert content["maps"]["deterministic-max-logit"] == described
+    assert content["environment"]["numpy"] == np.__version__
+    assert content["classes"] == {"names": list(fakes.CLASSES), "palette": [list(colour) for colour in fakes.PALETTE]}
 
 
 @pytest.mark.parametrize(
     ("changed", "key"),
     [({"draws": 8}, "draws = 24 (now 8)"), ({"maps": ["entropy"]}, "maps"), ({"scope": "decoder"}, "scope = None")],
 )
-def test_other_settings_are_refused_by_name(tmp_path: Path, changed: dict[str, Any], key: str) -> None:
-    out = written(tmp_path / "maps")
+def test_other_settings_are_refused_by_name(out: Path, changed: dict[str, Any], key: str) -> None:
     before = (out / "frames.jsonl").read_bytes()
     with pytest.raises(InputError) as error:
         MapsWriter(out, manifest(**changed))
@@ -116,18 +117,27 @@ def test_other_settings_are_refused_by_name(tmp_path: Path, changed: dict[str, A
     assert (out / "frames.jsonl").read_bytes() == before
 
 
-def test_overwrite_removes_our_maps(tmp_path: Path) -> None:
-    """And nothing else, see ``test_hostile.py``."""
-    out = written(tmp_path / "maps")
+def test_overwrite_removes_our_maps(out: Path) -> None:
+    """And what a killed run left without a line, but nothing else, see ``test_hostile.py``."""
     (out / "overlay.webm").write_bytes(b"old")
+    (out / "entropy/.x.png.segunc-partial").write_bytes(b"")
+    (out / "frames.jsonl").write_bytes((out / "frames.jsonl").read_bytes()[:-20])
     with MapsWriter(out, manifest(draws=8), overwrite=True) as writer:
-        assert writer.finished == 0
-        assert not (out / "entropy").exists()
-        assert not (out / "overlay.webm").exists()
+        assert len(writer.lines) == 0
+        assert sorted(path.name for path in out.iterdir()) == [".lock", "frames.jsonl", "manifest.json"]
         writer.write("new", maps())
     assert MapsReader(out).frames == ["new"]
-    assert read_run(out) == manifest(draws=8)["run"]
-    assert read_run(tmp_path) is read_run(tmp_path / "missing") is None
+    assert (read_manifest(out) or {})["run"] == manifest(draws=8)["run"]
+
+
+def test_other_versions_that_continue_a_folder_are_noted(out: Path) -> None:
+    newer = manifest()
+    newer["environment"] = {**newer["environment"], "numpy": "99.0"}
+    for _ in range(2):
+        MapsWriter(out, newer).close()
+    content = read_manifest(out) or {}
+    assert [entry["environment"]["numpy"] for entry in content["continued_by"]] == ["99.0"]
+    assert content["environment"]["numpy"] == np.__version__
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
@@ -136,25 +146,9 @@ def test_foreign_folder_is_never_touched(tmp_path: Path, overwrite: bool) -> Non
     with pytest.raises(InputError, match=r"no manifest\.json"):
         MapsWriter(tmp_path, manifest(), overwrite=overwrite)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
-
-
-def test_frame_whose_file_is_gone_is_unfinished(tmp_path: Path) -> None:
-    out = written(tmp_path / "maps")
-    (out / "epistemic/a/one.png").unlink()
-    with MapsWriter(out, manifest()) as writer:
-        assert writer.finished == 1
-        assert 1 in writer.lines
-    assert (out / "frames.jsonl").read_text().count("\n") == 1
-
-
-def test_a_damaged_line_is_an_error_of_readers_and_its_frame_is_made_again(tmp_path: Path) -> None:
-    out = written(tmp_path / "maps")
-    lines = (out / "frames.jsonl").read_text().splitlines()
-    (out / "frames.jsonl").write_text(f"{lines[0][:30]}\n{lines[1]}\n")
-    with pytest.raises(DamageError, match=r"line 1, was changed since it was written.*doctor --maps DIR --repair"):
-        MapsReader(out)
-    with MapsWriter(out, manifest()) as writer:
-        assert (writer.finished, writer.forgotten) == (1, 1)
+    for path in (tmp_path / "thesis.tex", tmp_path / "thesis.tex" / "maps"):
+        with pytest.raises(InputError, match="thesis"):
+            MapsWriter(path, manifest())
 
 
 @pytest.mark.parametrize(
@@ -173,19 +167,244 @@ def test_unfit_maps_are_refused(tmp_path: Path, change: dict[str, np.ndarray], s
     assert (tmp_path / "frames.jsonl").read_bytes() == b""
 
 
-def test_other_versions_that_continue_a_folder_are_noted(tmp_path: Path) -> None:
-    out = written(tmp_path / "maps")
-    newer = manifest()
-    newer["environment"] = {**newer["environment"], "numpy": "99.0"}
-    for _ in range(2):
-        MapsWriter(out, newer).close()
-    found = json.loads((out / "manifest.json").read_text())
-    assert [entry["environment"]["numpy"] for entry in found["continued_by"]] == ["99.0"]
-    assert found["environment"]["numpy"] == np.__version__
+def again(home: Path, *, verify: bool = False) -> list[str]:
+    """Write what is missing of four frames; return what is said of frames that are made again."""
+    notes: list[str] = []
+    predict(home / "in", home / "maps", verify=verify, on_note=notes.append)
+    return [note for note in notes if "again" in note]
 
 
-def test_output_that_is_a_file_or_below_one_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    for out in (tmp_path / "file", tmp_path / "file" / "maps"):
-        with pytest.raises(InputError, match="file"):
-            MapsWriter(out, manifest())
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    write_pictures(tmp_path / "in", 4)
+    assert again(tmp_path) == []
+    return tmp_path
+
+
+def flip(path: Path, bit: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[bit // 8] ^= 1 << bit % 8
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_damage_to_a_file_is_read_by_nobody_and_made_again(home: Path, file: str) -> None:
+    before, path = folder_bytes(home / "maps"), home / "maps" / file.format(FRAME)
+    whole = path.read_bytes()
+    reader = MapsReader(home / "maps")
+    for bit in np.random.default_rng(0).choice(8 * len(whole), 60, replace=False):
+        flip(path, int(bit))
+        with pytest.raises(InputError, match=rf"{FRAME}.* was changed since it was written.*--repair"):
+            reader._read(FRAME, file.split("/")[0])
+        path.write_bytes(whole)
+    path.unlink()
+    with pytest.raises(InputError, match=rf"{FRAME}.* is missing.*--repair"):
+        reader._read(FRAME, file.split("/")[0])
+    # Another size is noticed always, a flipped bit when asked.
+    path.write_bytes(whole[:50])
+    assert examine(home / "maps").damaged == [f"{FRAME} ({file.format(FRAME)})"]
+    assert again(home) == ["1 finished frames are made again: their maps or images are missing, damaged or others"]
+    assert folder_bytes(home / "maps") == before
+    flip(path, 300)
+    assert again(home) == []
+    assert len(again(home, verify=True)) == 1
+    assert folder_bytes(home / "maps") == before
+    assert examine(home / "maps").amount == 0
+
+
+def test_damaged_doubled_torn_and_lost_lines(home: Path) -> None:
+    before, log = folder_bytes(home / "maps"), home / "maps/frames.jsonl"
+    lines = log.read_bytes().splitlines(keepends=True)
+    log.write_bytes(lines[0] + lines[0] + lines[1].replace(b'"mean"', b'"moan"') + lines[2])
+    health = examine(home / "maps")
+    assert (health.frames, health.lost, health.amount) == (4, 1, 2)
+    # Its folder is said once, by who asks.
+    assert re.match(r"frames.jsonl, line 3, was changed.*, no line tells of 1", health.examples)
+    with pytest.raises(DamageError, match=r"line 3, was changed since it was written.*doctor --maps DIR --repair"):
+        MapsReader(home / "maps")
+    log.write_bytes(lines[0] + lines[2])
+    assert "has lost the lines of 2 finished frames" in (MapsReader(home / "maps").unfinished or "")
+    log.write_bytes(log.read_bytes() + b"more")
+    assert len(again(home)) == 1
+    assert folder_bytes(home / "maps") == before
+
+
+def test_a_changed_mask_is_noticed(tmp_path: Path) -> None:
+    write_pictures(tmp_path / "in", 1)
+    mask = np.full((24, 32), 255, np.uint8)
+    for rows in (20, 19):
+        mask[rows:] = 0
+        cv2.imwrite(str(tmp_path / f"{rows}.png"), mask)
+    predict(tmp_path / "in", tmp_path / "maps", region=Region(tmp_path / "20.png"))
+    (tmp_path / "19.png").rename(tmp_path / "maps/mask.png")
+    for look in (MapsReader, examine):
+        with pytest.raises(DamageError, match=r"mask.png was changed"):
+            look(tmp_path / "maps")
+
+
+def test_shards_say_which_of_them_is_damaged_and_are_never_another_tools(tmp_path: Path) -> None:
+    write_pictures(tmp_path / "in", 4)
+    out = tmp_path / "maps"
+    for number in (1, 2):
+        predict(tmp_path / "in", out, shard=Shard(number, 2))
+    flip(out / "entropy/a/frame_001.png", 999)
+    health = examine(out)
+    assert (health.damaged, health.shards) == (["a/frame_001 (entropy/a/frame_001.png)"], [Shard(2, 2)])
+    record = out / "manifest.1-of-2.json"
+    record.write_text(record.read_text().replace('"finished": 2', '"finished": 3'))
+    with pytest.raises(DamageError, match=r"manifest.1-of-2.json was changed"):
+        examine(out)
+    (out / "manifest.json").write_text('{"format": "other"}')
+    with pytest.raises(InputError, match="is no manifest of a maps folder"):
+        MapsReader(out)
+    (out / "manifest.json").unlink()
+    with pytest.raises(InputError, match=r"holds frames\.1-of-2\.jsonl but no manifest"):
+        MapsReader(out)
+
+
+SIDES = st.tuples(st.integers(1, 40), st.integers(1, 40))
+
+
+@given(st.integers(0, 10**6), SIDES, st.booleans(), st.sampled_from(["epistemic", "deterministic-energy"]))
+def test_statistics_are_those_of_numpy(seed: int, size: tuple[int, int], masked: bool, score: str) -> None:
+    generator = np.random.default_rng(seed)
+    values = generator.random(size, np.float32) ** 3 * (1 if score == "epistemic" else -40)
+    stored = encode_score(score, np.round(values, 2))  # with many ties
+    real = (decode_unit(stored) if score == "epistemic" else stored).astype(np.float64)
+    kept = generator.random(size) < 0.5 if masked else None
+    if kept is not None:
+        kept[0, 0] = True
+    threshold = float(real[0, 0])  # a value at the threshold belongs to a component
+    numbers = map_statistics(stored, threshold, kept)
+    assert "component" not in map_statistics(stored, None, kept)
+    pixels = real if kept is None else real[kept]
+    assert numbers["mean"] == pytest.approx(pixels.mean(), rel=1e-7)
+    assert numbers["max"] == pytest.approx(pixels.max(), rel=1e-7)
+    assert numbers["p99"] == pytest.approx(np.percentile(pixels, 99, method="inverted_cdf"), rel=1e-7)
+    high = (real >= threshold) & (True if kept is None else kept)
+    labels, count = ndimage.label(high, structure=np.ones((3, 3)))
+    assert numbers["component"] == (np.bincount(labels.ravel())[1:].max() if count else 0)
+
+
+@pytest.fixture
+def region(tmp_path: Path) -> Region:
+    """The upper two thirds of 12x16."""
+    mask = np.zeros((12, 16), np.uint8)
+    mask[:8] = 1
+    cv2.imwrite(str(tmp_path / "mask.png"), mask)
+    return Region(tmp_path / "mask.png")
+
+
+def test_outside_is_0_and_counts_for_nothing(tmp_path: Path, region: Region) -> None:
+    names = write_pictures(tmp_path / "in", 2)  # 24x32: twice the mask
+    predict(tmp_path / "in", tmp_path / "whole")
+    seen: list[Maps] = []
+
+    def draw(frame: Frame, maps: Maps) -> Any:
+        seen.append(maps)
+        return frame.image
+
+    writer = MapsWriter(tmp_path / "masked", manifest(mask=region.sha256), region=region)
+    run_pipeline(open_source(tmp_path / "in"), fakes.process, writer, draw_overlay=draw)
+    assert not seen[0]["entropy"][16:].any()  # nothing outside is drawn
+    assert seen[0]["entropy"][:16].all()
+    whole, masked = MapsReader(tmp_path / "whole"), MapsReader(tmp_path / "masked")
+    for score in ("prediction", *SCORES):
+        stored = masked.read_stored(names[0], score)
+        assert not stored[16:].any()
+        np.testing.assert_array_equal(stored[:16], whole.read_stored(names[0], score)[:16])
+    record = masked.records[names[0]]
+    for score in SCORES:
+        inside = whole.read(names[0], score)[:16].astype(np.float64)
+        assert record["mean"][score] == pytest.approx(inside.mean(), rel=1e-6)
+        assert record["max"][score] == pytest.approx(inside.max(), rel=1e-6)
+    colour = np.zeros((12, 16, 3), np.uint8)
+    colour[:8, :, 2] = 200
+    cv2.imwrite(str(tmp_path / "red.png"), colour)  # colours and encodings do not matter
+    assert whole.region is None
+    assert masked.region is not None
+    assert masked.region.sha256 == region.sha256 == Region(tmp_path / "red.png").sha256
+    np.testing.assert_array_equal(masked.region.at(24, 32), np.repeat([True] * 16 + [False] * 8, 32).reshape(24, 32))
+    described = (read_manifest(tmp_path / "masked") or {})["mask"]
+    assert (described["sha256"], described["kept"]) == (region.sha256, pytest.approx(2 / 3))
+    with pytest.raises(InputError, match="mask = "):
+        predict(tmp_path / "in", tmp_path / "masked")
+
+
+def test_unfit_masks_are_one_line(tmp_path: Path, region: Region) -> None:
+    cv2.imwrite(str(tmp_path / "black.png"), np.zeros((4, 4), np.uint8))
+    (tmp_path / "broken.png").write_bytes(b"no PNG")
+    masks = {"black.png": "black all over", "broken.png": "cannot be read", "missing.png": "cannot be read"}
+    for name, said in (masks | {"mask.jpg": "exactly 0"}).items():
+        with pytest.raises(InputError, match=said):
+            Region(tmp_path / name)
+    with pytest.raises(InputError, match="mask of 12x16 does not fit a frame of 12x12"):
+        region.at(12, 12)
+    write_pictures(tmp_path / "in", 2, (20, 20))
+    assert len(predict(tmp_path / "in", tmp_path / "out", region=region).failed) == 2
+
+
+FRAMES = st.tuples(
+    st.one_of(st.floats(-5, 5), st.just(math.nan)),
+    st.sampled_from([0.0, 0.5, 1.0, 2.5, 3.0, 7.0, None]),
+    st.sampled_from(["day", "night"]),
+)
+
+
+@given(st.lists(FRAMES, max_size=30), st.integers(1, 8), st.sampled_from([0.0, 0.5, 1.0, 2.5, 100.0]))
+def test_peaks_are_those_of_the_plain_comparison_of_all_with_all(
+    frames: list[tuple[float, float | None, str]], count: int, apart: float
+) -> None:
+    moments = [Moment(Path(video), f"v/{place}", time, value) for place, (value, time, video) in enumerate(frames)]
+
+    def near(one: Moment, other: Moment) -> bool:
+        known = one.time is not None and other.time is not None and one.folder == other.folder
+        return known and abs(one.time - other.time) < apart
+
+    plain: list[Moment] = []
+    for moment in sorted((m for m in moments if not math.isnan(m.value)), key=lambda m: -m.value):
+        if not any(near(moment, other) for other in plain):
+            plain.append(moment)
+    assert statistics.separated_peaks(moments, apart, count) == plain[:count]
+
+
+def test_moments_of_several_folders_and_of_shards_are_one_ranking(tmp_path: Path) -> None:
+    for name in ("monday", "tuesday"):
+        fakes.write_timed_video(tmp_path / f"{name}.mkv", [0.0, 0.1, 3.0, 3.1, 9.0])
+        for number in (2, 1):
+            predict(tmp_path / f"{name}.mkv", tmp_path / "maps" / name, shard=Shard(number, 2))
+    folders = statistics.maps_folders(tmp_path / "maps")
+    assert [folder.name for folder in folders] == ["monday", "tuesday"]
+    moments = worst_moments(folders, "entropy", "mean", count=5, apart=1.0)
+    # The bar grows from frame to frame, so each cluster's last frame is its brightest, its entropy the highest.
+    assert [(m.folder.name, m.time) for m in moments] == [
+        ("monday", 9.0), ("tuesday", 9.0), ("monday", 3.1), ("tuesday", 3.1), ("monday", 0.1)
+    ]  # fmt: skip
+    assert [m.value for m in moments] == sorted((m.value for m in moments), reverse=True)
+    assert len(worst_moments(folders[:1], "entropy", apart=0.0)) == 5
+
+
+def test_images_get_times_from_a_rate(tmp_path: Path) -> None:
+    names, out = write_pictures(tmp_path / "in", 6), tmp_path / "out"
+    predict(tmp_path / "in", out)
+    timed = worst_moments([out], "epistemic", "p99", count=20, fps=2.0, apart=5.0)
+    assert sorted(m.name[0] for m in timed) == ["a", "b"]  # of each folder one
+    assert all(m.time == 0.5 * (names.index(m.name) % 3) for m in timed)
+    result = segunc.summary(out, score="epistemic", top=20, out=tmp_path / "summary.csv")
+    assert [m.name for m in result.moments] == [m.name for m in worst_moments([out], "epistemic", count=20)]
+    assert "neighbours may be listed" in result.notes[0]
+    rows = list(csv.DictReader((tmp_path / "summary.csv").open(newline="")))
+    assert [(row["list"], row["rank"], row["frame"], float(row["value"])) for row in rows] == [
+        (part, str(rank), m.name, m.value)
+        for part in ("moments", "label")
+        for rank, m in enumerate(result.moments, start=1)
+    ]
+    assert segunc.summary(out, fps=2).notes == ()
+    for score, statistic, said in (
+        ("entropie", "mean", "no mean of 'entropie'.*entropy, epistemic, deterministic-max-logit"),
+        ("deterministic-max-logit", "component", "no component of 'deterministic-max-logit'"),
+    ):
+        with pytest.raises(InputError, match=said):
+            worst_moments([out], score, statistic)
+    with pytest.raises(InputError, match=r"holds no manifest\.json"):
+        statistics.maps_folders(tmp_path / "in")

@@ -24,7 +24,7 @@ import segunc
 from segunc.cli.main import main
 from segunc.core.errors import InputError
 from segunc.frames.sources import open_source
-from segunc.maps.sums import seal
+from segunc.maps.shards import seal
 from segunc.options import PredictOptions
 from segunc.posteriors.files import load_model
 from segunc.processing.tiles import Tiling

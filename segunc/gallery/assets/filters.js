@@ -35,7 +35,6 @@
     const search = element("input", { type: "search", id: "search", placeholder: "part of a name", oninput: () => state.set({ search: search.value }) });
     controls.search = search;
     const parts = [element("label", {}, "Search", search)];
-    if (page.runs.length) parts.push(select("run", "Run", [["all", "all runs"], ...page.runs.map((run) => [run, run])]));
     if (table.scores.length) {
       const all = [...new Set(table.scores.flatMap(table.statisticsOf))];
       parts.push(

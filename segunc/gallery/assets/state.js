@@ -21,7 +21,6 @@
     order: ["highest", oneOf(...Object.keys(table.ORDERS))],
     moments: [table.hasMoments ? "one" : "all", oneOf("one", "all")],
     opened: [null, (text) => (table.index(text) === null ? undefined : text)],
-    run: ["all", oneOf("all", ...page.runs)],
     search: ["", (text) => text],
     show: ["all", oneOf(...Object.keys(table.SHOW))],
     verdict: ["all", (text) => text],

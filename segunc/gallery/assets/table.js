@@ -61,7 +61,6 @@
     const shown = SHOW[state.show][1];
     const chosen = [];
     for (let index = 0; index < count; index++) {
-      if (state.run !== "all" && !frames.names[index].startsWith(`${state.run}/`)) continue;
       if (!words.every((word) => lowered[index].includes(word)) || !shown(index, state)) continue;
       if (state.verdict !== "all" && !verdictMatches(frames.names[index], verdicts, state.verdict)) continue;
       chosen.push(index);
