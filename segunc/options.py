@@ -214,7 +214,7 @@ GROUPS = {
     "draws": "draws seed seeds alpha scheme scope redraw",
     "scores": "scores score overlay_score component_threshold statistic label_score top apart keys baseline",
     "what is measured": "protocols components by groups flag replicates resample",
-    "speed": "device precision compile chunk frames_at_once threads engine workers shards ray_address",
+    "speed": "device precision chunk frames_at_once threads engine workers shards ray_address",
     "output": "out to compact exact panel overlay ranges format theme video fps anomaly_only limit plots logger verify repair overwrite",
 }
 """Titles under which every verb's help shows its options, by the names of their fields."""
@@ -319,8 +319,6 @@ class SamplingOptions(DeviceOptions):
         chunk (N): draws in a batch (default: by memory)
         precision: of the network (default: bfloat16 where the hardware multiplies it, else float32)
         threads (N): CPU threads of the network (default: all cores)
-        compile: torch.compile the draws: a tenth faster after seconds of compiling for each size of frame; on or off (default off, or as
-            the maps folder was begun)
     """
 
     draws: Count = 24
@@ -332,7 +330,6 @@ class SamplingOptions(DeviceOptions):
     chunk: Count | None = None
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     threads: Threads | None = None
-    compile: Literal["on", "off"] | None = option(None, nargs="?", const="on")
 
 
 @dataclass(frozen=True)

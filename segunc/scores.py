@@ -1,7 +1,6 @@
-"""What a score is, in one table: unit, bounds, stored form, colours, and its formula over what the sampler has of a frame.
+"""What a score is, in one table: unit, bounds, stored form, colours, and its formula over *evidence* that the sampler gathers.
 
-A score is made of *evidence*, named things that the sampler gathers (:data:`EVIDENCE`); it keeps the sums that the scores asked
-for need. Nothing here imports torch: formulas are named by where they stand, and imported when they are first taken.
+Nothing here imports torch: formulas are named by where they stand, and imported when they are first taken.
 """
 
 from __future__ import annotations
@@ -52,13 +51,12 @@ EVIDENCE: Registry[Evidence] = Registry("evidence", "segunc.evidence", {
     "expected entropy": Evidence("[n, H, W] mean over the draws of the entropy of p, share of ln C", "draws"),
     "variance": Evidence("[n, H, W] variance of p_c over the draws, mean over the classes", "draws"),
     "votes": Evidence("[n, C, H, W] share of the draws whose most probable class it is", "draws"),
-    "mean max logit": Evidence("[n, H, W] mean over the draws of the negative maximum of their scores (see base scores)", "draws"),
-    "mean energy": Evidence("[n, H, W] mean over the draws of -T log-sum-exp of their scores / T", "draws"),
+    "mean max logit": Evidence("[n, H, W] mean over the draws of the negative maximum of their logits", "draws"),
+    "mean energy": Evidence("[n, H, W] mean over the draws of -T log-sum-exp of their logits / T", "draws"),
     "energy spread": Evidence("[n, H, W] standard deviation of that energy over the draws, divisor S", "draws"),
-    "logit variance": Evidence("[n, H, W] variance of the scores over the draws, divisor S, mean over the classes", "draws"),
+    "logit variance": Evidence("[n, H, W] variance of the logits over the draws, divisor S, mean over the classes", "draws"),
     "covariance": Evidence("[n, H, W] sum over the classes of cov(p_c, ln p_c) over the draws, divisor S - 1, in nats", "draws"),
     "base logits": Evidence("[n, C, H, W] of the base network, float32", "base"),
-    "base scores": Evidence("[n, C, H, W] the same, but of mask classification the scores whose logarithms its logits are", "base"),
     "temperature": Evidence("T > 0 of the model, a number", "base"),
     FEATURE_DISTANCE: of_features("of features to the nearest of the training set, 0..2, see segunc.sampling.density"),
     SUM: Evidence("[n, H, W] of other scores, see segunc.posteriors.anomaly", "scores",
@@ -118,11 +116,6 @@ class Score:
     def sources(self) -> frozenset[Source]:
         """Of what it needs; the maps of a score of the base network and constants alone are always resized as maps. InputError for
         evidence that nobody registers."""
-        if unknown := [name for name in self.needs if name not in EVIDENCE]:
-            raise InputError(
-                f"score {self.name} needs '{unknown[0]}', which is no evidence",
-                hint=f"use some of {', '.join(EVIDENCE)}",
-            )
         return frozenset(EVIDENCE[name].source for name in self.needs)
 
     def __call__(self, evidence: Mapping[str, Any]) -> Tensor:
@@ -140,8 +133,9 @@ def _share(
 ) -> Score:
     """A score in 0..1 with a formula of :mod:`segunc.uncertainty`."""
     formula = formula and f"segunc.uncertainty:{formula}"
-    given: dict[str, Any] = {"colours": (0, 1), "threshold": 0.5} | other
-    return Score(name, meaning, source, unit, 0, 1, "unit16", needs, formula, **given)
+    return Score(
+        name, meaning, source, unit, 0, 1, "unit16", needs, formula, **{"colours": (0, 1), "threshold": 0.5} | other
+    )
 
 
 _LN_C, _PASS = "share of ln C", ("base logits", "temperature")
@@ -163,9 +157,9 @@ _TABLE = (
     _share("deterministic-entropy", "entropy of the base network's probabilities", "Shannon 1948",
            _LN_C, _PASS, "entropy_share_of_logits"),
     Score("deterministic-max-logit", "how low the largest logit of the base network is", "Hendrycks et al. 2022, arXiv 1911.11132",
-          "negative max logit", None, None, "float16", ("base scores",), "segunc.uncertainty:max_logit"),
+          "negative max logit", None, None, "float16", ("base logits",), "segunc.uncertainty:max_logit"),
     Score("deterministic-energy", "free energy of the base network's logits", "Liu et al. 2020, arXiv 2010.03759",
-          "-T log-sum-exp of the logits / T", None, None, "float16", ("base scores", "temperature"), "segunc.uncertainty:energy"),
+          "-T log-sum-exp of the logits / T", None, None, "float16", ("base logits", "temperature"), "segunc.uncertainty:energy"),
     # Draws split evenly between two of 19 classes have a variance of 0.026.
     _share("variance", "how much the probabilities vary over the draws", "Kendall et al. 2015, arXiv 1511.02680",
            "variance over the draws, mean over the classes", ("variance",), colours=(0, 0.02), threshold=0.05),
@@ -184,7 +178,7 @@ _TABLE = (
           "variance over the draws (divisor S) of the logits, mean over the classes", 0, None, "float16", ("logit variance",)),
     Score("rba", "how little any class claims a pixel", "Nayal et al. 2023, arXiv 2211.14293",
           "negative sum over the classes of tanh of their scores", None, None, "float16",
-          ("base scores",), "segunc.uncertainty:rejected_by_all"),
+          ("base logits",), "segunc.uncertainty:rejected_by_all"),
     Score("knn", "how far features are from all those of the training frames", "Sun et al. 2022, arXiv 2204.06507",
           "1 - cosine with the nearest", 0, 2, "float16", (FEATURE_DISTANCE,), colours=(0, 0.8)),
     Score("anomaly", "how unlike all that is known", "a sum of scores that was fitted on the model, see segunc.posteriors.anomaly",
@@ -210,7 +204,7 @@ def with_parts(names: Iterable[str], fitted: Iterable[Any]) -> tuple[str, ...]:
     and, if that is a sum, its ``parts``."""
     scores = tuple(names)
     needs = {need for name in scores for need in SCORES[name].needs}
-    parts = [part for one in fitted if needs & one.gives for part in getattr(one, "parts", ())]
+    parts = [part for provider in fitted if needs & provider.gives for part in getattr(provider, "parts", ())]
     return tuple(dict.fromkeys([*scores, *parts]))
 
 
@@ -222,11 +216,9 @@ SPREADS = frozenset(
 
 def check_scores(names: Iterable[str]) -> tuple[str, ...]:
     """Return the names, each once, in the order given; InputError for a name that is no score, or none at all."""
-    chosen = tuple(dict.fromkeys(names))
+    chosen = tuple(SCORES[name].name for name in dict.fromkeys(names))
     if not chosen:
         raise InputError("no score is named", hint=f"name some of {', '.join(SCORES)}")
-    for name in chosen:
-        SCORES[name]
     return chosen
 
 

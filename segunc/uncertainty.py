@@ -1,8 +1,7 @@
 """Per-pixel uncertainty as pure functions of logits or probabilities ``[N, C, ...]``, in float32 (means over draws: or float64).
 
-Houlsby et al. 2011, arXiv 1112.5745; Depeweg et al. 2018: the total uncertainty is the entropy H(mean_s p_s), the aleatoric one
-mean_s H(p_s), the expected entropy of one draw, and the epistemic one their difference, the mutual information of prediction and
-parameters (BALD), clamped at 0. A calibrator acts on mean probabilities; the decomposition stays that of the draws as they are.
+Houlsby et al. 2011, arXiv 1112.5745; Depeweg et al. 2018: the total uncertainty is the entropy H(mean_s p_s), the aleatoric one mean_s
+H(p_s), and the epistemic one their difference, the mutual information of prediction and parameters (BALD), clamped at 0.
 """
 
 from __future__ import annotations
@@ -23,8 +22,7 @@ def entropy_from_probabilities(probabilities: Tensor, dim: int = 1) -> Tensor:
     """Return the entropy ``-sum_c p_c ln p_c`` in nats of probabilities in 0..1 (0 ln 0 = 0); shape without ``dim``."""
     # float64 stays: the decomposition takes a small difference of two entropies.
     wide = probabilities if probabilities.dtype == torch.float64 else probabilities.float()
-    entropy: Tensor = torch.special.entr(wide).sum(dim)
-    return entropy
+    return torch.special.entr(wide).sum(dim)
 
 
 def entropy_share(probabilities: Tensor) -> Tensor:

@@ -32,8 +32,6 @@ KINDS: Registry[Build] = Registry(
     },
 )
 """What :attr:`NetworkDescription.kind` can name."""
-
-
 SLACK = 2**29
 """Bytes of a network beyond its weights: buffers that no file holds, and classifiers that are cut off (that of VGG takes 494 MB)."""
 MAX_MODULES = 30_000
@@ -45,12 +43,8 @@ MAX_SUM = 2**21
 def build_network(description: NetworkDescription, weights: Mapping[str, Tensor] | None = None) -> SegmentationNetwork:
     """Return a network with random weights; see :mod:`segunc.networks.files` for weights by path.
 
-    Args:
-        description: may come from a stranger.
-        weights: that it gets: it may not be larger than they are. Without, it may be as large as the machine can train.
-
-    Raises:
-        InputError: an unknown kind, or a description that its kind cannot build, or that asks for more.
+    The description may come from a stranger: the network may be no larger than the ``weights`` that it gets or, without any, than the
+    machine can train. InputError for an unknown kind, or a description that its kind cannot build, or that asks for more.
     """
     kind = KINDS[description.kind]
     most = None if weights is None else weights_bytes(weights)
@@ -68,16 +62,10 @@ def weights_bytes(state: Mapping[str, Tensor]) -> int:
 
 @contextlib.contextmanager
 def bounded(options: Mapping[str, Any], weights: int | None) -> Iterator[None]:
-    """Let a network be built that is no larger than its weights: a few bytes of a description may ask for one of any size.
+    """Let a network of these options be built that is no larger than its weights (in bytes; None: than can be trained in the memory of this
+    machine): a few bytes of a description may ask for one of any size.
 
     Counted are parameters, buffers and modules as they are registered, and each tensor before it is made.
-
-    Args:
-        options: of the description.
-        weights: bytes of their file, or None for a network that is to be trained in the memory of this machine.
-
-    Raises:
-        InputError: as soon as the network is larger.
     """
     if (total := sum(abs(n) for n in tree_leaves(options) if isinstance(n, int))) > MAX_SUM:
         raise InputError(f"the options of a network hold whole numbers of {total} in total, more than {MAX_SUM}")

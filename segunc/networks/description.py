@@ -85,20 +85,16 @@ class NetworkDescription:
         return replace(self, classes=tuple(names[n] for n in sorted(names)), palette=(), dropped_outputs=())
 
     def without(self, names: Sequence[str]) -> NetworkDescription:
-        """Return the description without some outputs: classes by name, or numbers from 0 of outputs that have no class.
-
-        Raises:
-            InputError: a name that is no class, a number beyond the outputs, or no class is left.
-        """
+        """Return the description without some outputs: classes by name, or numbers from 0 of outputs that have no class. InputError where
+        there is no such output, or no class is left."""
         unnamed = {int(name) for name in names if name not in self.classes and name.isdecimal()}
         unknown = [name for name in names if name not in self.classes and not name.isdecimal()]
         outputs = len(self.classes) + len(unnamed)
         kept = [c for c, name in enumerate(self.classes) if name not in names]
         if unknown or not kept or max(unnamed, default=0) >= outputs:
             message = f"--drop-classes {','.join(names)} does not leave a class of {outputs} outputs"
-            raise InputError(
-                message, hint="give names of --classes, or numbers from 0 of outputs that it does not name"
-            )
+            hint = "give names of --classes, or numbers from 0 of outputs that it does not name"
+            raise InputError(message, hint=hint)
         numbers = [number for number in range(outputs) if number not in unnamed]
         return replace(
             self,
@@ -115,11 +111,8 @@ class NetworkDescription:
 
     @classmethod
     def from_json(cls, content: dict[str, Any], source: str) -> NetworkDescription:
-        """Return the description in the parsed ``network.json``.
-
-        Raises:
-            InputError: another format version, an unknown or a missing key, or a value of another type or out of its range.
-        """
+        """Return the description in the parsed ``network.json``; InputError for another format version, an unknown or a missing key, or a
+        value of another type or out of its range."""
         content = dict(content)
         if content.pop("format", None) != FORMAT:
             raise InputError(f"{source} is not of format {FORMAT}, the one of this version", hint="save it again")

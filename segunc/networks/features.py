@@ -37,10 +37,8 @@ def hooked(modules: Iterable[nn.Module], hook: Callable[..., None]) -> Iterator[
 class SecondEncoder(nn.Module):
     """Hold the second encoder, one of timm beside the network, of images ``[n, 3, H, W]`` in 0..1; it is never trained.
 
-    Args:
-        name: timm's for it, of an architecture alone.
-        mean, std: of its input normalisation.
-        pretrained: let timm download its weights; else they are random, and nothing is downloaded.
+    It has timm's ``name`` for an architecture alone, the ``mean`` and ``std`` of its input normalisation, and random weights, unless timm
+    shall download those that are ``pretrained``.
     """
 
     encoder: Any  # timm's networks have more than a Module
@@ -97,9 +95,6 @@ class FeatureExtractor(nn.Module):
         network: of images ``[n, 3, H, W]`` in 0..1.
         layers: names of modules whose outputs are maps ``[n, D, h, w]``, or tokens ``[n, T, D]`` of patches.
         sizes: factors by which images are resized (bilinearly) before the network.
-
-    Raises:
-        InputError: no module of that name, or, when it is called, outputs that are no features of places.
     """
 
     def __init__(self, network: nn.Module, layers: Sequence[str], sizes: Sequence[float] = (1.0,)) -> None:
@@ -116,8 +111,9 @@ class FeatureExtractor(nn.Module):
         maps = []
         for size in self.sizes:
             sides = [max(1, round(side * size)) for side in images.shape[-2:]]
-            seen = images if size == 1 else F.interpolate(images, sides, mode="bilinear", antialias=size < 1)
-            maps += self._maps(seen)
+            maps += self._maps(
+                images if size == 1 else F.interpolate(images, sides, mode="bilinear", antialias=size < 1)
+            )
         return maps
 
     def extents(self, images: Tensor) -> list[tuple[int, int]]:
@@ -190,12 +186,11 @@ def deepest_layer(network: nn.Module, encoder: nn.Module) -> str:
 
 
 def fold_norms(network: nn.Module, images: Tensor, keep: Collection[str] = ()) -> nn.Module:
-    """Return a copy in eval mode whose convolutions do what the batch norms after them did, so that maps are read and written less often;
-    the network itself where it has none.
+    """Return a copy in eval mode whose convolutions do what the batch norms after them did, so that maps are read and written less often.
 
-    Which norm follows which convolution is seen on ``images``. A pair stays where one of the two is called more than once, and where
-    a module named in ``keep``, whose outputs are wanted, holds the convolution and not the norm. Compare what the two networks give: a
-    network may use the outputs of a convolution otherwise, too.
+    Which norm follows which convolution is seen on ``images``. A pair stays where one of the two is called more than once, and where a module
+    named in ``keep``, whose outputs are wanted, holds the convolution and not the norm. A network may use the outputs of a convolution
+    otherwise, too: compare what the two networks give.
     """
     if not any(type(module) in NORMS for module in network.modules()):
         return network.eval()

@@ -15,15 +15,9 @@ from segunc.core.trust import Code, agree, check_agreed, find_code, imported
 from segunc.networks.description import NetworkDescription
 from segunc.networks.sources import Found, Wishes
 
-KIND = "python"
-
 
 def build(description: NetworkDescription) -> tuple[nn.Module, int]:
-    """Return the body as the factory makes it, and its stride (``stride`` among the options, 1 if it is not given).
-
-    Raises:
-        InputError: the factory is not trusted on this machine, has changed since the import, or fails.
-    """
+    """Return the body as the factory makes it, and its stride (``stride`` among the options, 1 if it is not given)."""
     name, options = description.architecture, description.options
     code = find_code(name)
     if code.sha256 != (recorded := options.get("code_sha256")):
@@ -45,16 +39,12 @@ def read(name: str, wishes: Wishes) -> Found:
     arguments = dict(wishes.arguments)
     stride = int(arguments.pop("stride", 1))
     options = {"arguments": arguments, "stride": stride, "code_sha256": code.sha256}
-    description = wishes.description(KIND, name, options=options)
+    description = wishes.description("python", name, options=options)
     return Found(description, None if wishes.state is not None else run(code, arguments).state_dict())
 
 
 def run(code: Code, arguments: dict[str, Any]) -> nn.Module:
-    """Return what the factory makes of its arguments.
-
-    Raises:
-        InputError: it is not in its module, raises, or makes no module.
-    """
+    """Return what the factory makes of its arguments."""
     name = code.name
     try:
         with imported(code) as factory:

@@ -17,8 +17,7 @@ from torch import Tensor
 from segunc.core.errors import InputError, one_line
 from segunc.core.registry import Registry
 from segunc.networks.description import NetworkDescription
-from segunc.networks.network import SegmentationNetwork
-from segunc.networks.values import check_logits
+from segunc.networks.network import SegmentationNetwork, check_logits
 
 PROBE = (128, 192)
 """(height, width) of the probe where no inference size is known; strides of 64 divide it."""
@@ -47,16 +46,8 @@ class Wishes:
     trust: bool = False
 
     def description(self, kind: str, architecture: str, **said: Any) -> NetworkDescription:
-        """Return the description, of what the source says wherever the user says nothing.
-
-        Args:
-            kind: the name in :data:`segunc.networks.build.KINDS`.
-            architecture: see :class:`NetworkDescription`.
-            said: its other attributes, None where the source has none.
-
-        Raises:
-            InputError: neither the user nor the source knows the classes or the input normalisation.
-        """
+        """Return the description, whose other attributes are what the source ``said`` (None: nothing) wherever the user says nothing.
+        InputError where neither knows the classes or the input normalisation."""
         values = dict(said)
         for name in ("classes", "mean", "std", "inference_size"):
             if (wish := getattr(self, name)) is not None:
@@ -94,15 +85,8 @@ SOURCES: Registry[Source] = Registry(
 
 
 def check_network(network: SegmentationNetwork) -> str:
-    """Refuse a network that is not a function of each frame alone, from ``[N, 3, H, W]`` to logits ``[N, C, H, W]``.
-
-    Returns:
-        A note on log-probabilities, else "".
-
-    Raises:
-        InputError: it fails on two frames of its inference size, returns something else or not finite, or what it says of
-            one frame depends on the other, or are probabilities.
-    """
+    """Refuse a network that is not a function of each frame alone, from ``[N, 3, H, W]`` to finite logits ``[N, C, H, W]``, tried on two
+    frames of its inference size, and return a note on log-probabilities, else ""."""
     size = network.description.inference_size or PROBE
     frames = torch.rand(2, 3, *size, generator=torch.Generator().manual_seed(0))
     network.eval()

@@ -32,11 +32,9 @@ class Upsampling:
 
     @classmethod
     def none(cls, size: tuple[int, int]) -> Upsampling:
-        """Return that of logits which have their size already."""
         return cls(size, size, size)
 
     def apply(self, logits: Tensor) -> Tensor:
-        """Upsample logits ``[N, C, h, w]`` to ``[N, C, H, W]``."""
         if self.source != self.full:
             size = self.full if self.factors is None else None
             logits = F.interpolate(logits, size, self.factors, mode="bilinear", align_corners=self.align_corners)
@@ -83,12 +81,8 @@ _ON_INPUT = "segunc_on_input"
 
 
 class InterpolationWatch(TorchFunctionMode):
-    """Counts the interpolations of a pass, follows the output of the last, and raises :class:`EndReachedError` for ``stop_at``.
-
-    Attributes:
-        reads: whether the network's Python code read values that depend on its input, so that another frame or another
-            draw may take another branch.
-    """
+    """Counts the interpolations of a pass, follows the output of the last, and raises :class:`EndReachedError` for ``stop_at``. ``reads`` is
+    whether the network's Python code read values that depend on its input, so that another frame or draw may take another branch."""
 
     def __init__(self, stop_at: int | None = None) -> None:
         super().__init__()

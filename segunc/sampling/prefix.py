@@ -1,17 +1,10 @@
 """Layers before the first noisy layer give the same result for every draw, so they run once per frame.
 
-Everything before the first site whose draws differ depends on the frames alone: with the scope ``decoder`` the encoder,
-with ``all`` the stem's convolution. A torch function mode follows every operation of a forward pass and marks its
-results: from frames only, or from draws too. The first pass over some frames remembers the results that later meet
-draws; further passes over the same frames take them from there and skip what led to them. Marked tensors keep one row
-for each frame and are repeated for the draws where they meet them. Nothing is found by names and skip connections need
-no special case; export and symbolic traces fail on some architectures, and are bound to a size of frame.
-
-Networks of one build that have parameters in common (decoders on one encoder) share results in the same way: the parameters in
-which they differ are marked as draws are, and one prefix of a frame serves all of them (:func:`segunc.sampling.engine.own_tensors`).
-
-A network for which this does not hold (it takes results out of in-place operations by other names, or calls scripted
-code) is found by the self-check, which compares with the plain computation.
+A torch function mode follows every operation of a forward pass and marks its results: from frames only, or from draws too. The first
+pass over some frames remembers the results that later meet draws; further passes over the same frames take them from there and skip what
+led to them. Marked tensors keep one row for each frame and are repeated for the draws where they meet them. Networks of one build that
+have parameters in common (decoders on one encoder) share results in the same way: the parameters in which they differ are marked as draws
+are. A network for which this does not hold is found by the self-check.
 """
 
 from __future__ import annotations
@@ -50,8 +43,8 @@ class Prefix:
 
 
 class SharePrefix(TorchFunctionMode):
-    """A context around one pass of so many draws, which records a :class:`Prefix` that is empty and uses another. It raises
-    :class:`EndReachedError` for the interpolation of number ``stop_at``, counted from 1."""
+    """Records an empty :class:`Prefix`, or uses another, in one pass of so many draws; raises :class:`EndReachedError` for the
+    interpolation of number ``stop_at``, counted from 1."""
 
     def __init__(self, prefix: Prefix, draws: int, stop_at: int | None = None) -> None:
         super().__init__()
@@ -110,7 +103,6 @@ class SharePrefix(TorchFunctionMode):
                 self._needed[number] = output() if isinstance(output, weakref.ref) else output
 
     def _repeat(self, value: Any, in_place: bool) -> Any:
-        """Return an argument with one row for each draw and frame in place of one for each frame."""
         if isinstance(value, Tensor) and getattr(value, ORIGIN, None) == FRAMES:
             # cat keeps the memory format, repeat does not.
             return torch.cat([value] * self._draws) if self._draws > 1 or in_place else value

@@ -11,27 +11,19 @@ import torch
 from torch import Tensor, nn
 
 from segunc.affine.branches import IDENTITY, AnyPosterior, Branch, branches_of, draws_of
-from segunc.affine.draws import AffineDraws, AffineLayout, FoldedDraws
+from segunc.affine.draws import AffineLayout, FoldedDraws
 from segunc.affine.noise import DEFAULT_SCHEME, NoiseSource
 from segunc.core.device import full_float32
 from segunc.sampling.ending import Upsampling
-from segunc.sampling.engine import Engine, check, is_rounding, largest_difference, require_finite
+from segunc.sampling.engine import Engine, check, is_rounding, relative_difference, require_finite
 from segunc.sampling.prefix import Prefix
 
 
 class BranchRunner:
-    """The draws of one branch, or of one member of a branch.
+    """The draws of one branch: ``draws`` of the whole belong to it, ``engine`` is its network's."""
 
-    Args:
-        branch: which network, posterior and transform.
-        draws: of the whole that belong to it.
-        engine: of its network.
-        apart: share what is common to these draws alone, not to them and the base network: members with an affine of
-            their own before the first site that is drawn.
-    """
-
-    def __init__(self, branch: Branch, draws: range, engine: Engine, *, apart: bool = False) -> None:
-        self.branch, self.draws, self.engine, self.apart = branch, draws, engine, apart
+    def __init__(self, branch: Branch, draws: range, engine: Engine) -> None:
+        self.branch, self.draws, self.engine = branch, draws, engine
         self.folded: FoldedDraws | None = None  # the draws; None before :meth:`draw`, and for a branch without noise
         self.base: FoldedDraws | None = None  # the network's own affine as one draw, likewise
         self._drawn: tuple[NoiseSource, str | None] | None = None
@@ -42,52 +34,16 @@ class BranchRunner:
         """Make the draws of the whole's noise, unless they are there. ``scope`` is narrower than the posterior's own,
         or None. ``images`` are the first frames, untransformed, for the self-check of the network, which comes before
         other draws."""
-        if not self.branch.stochastic or self._drawn == (noise, scope):
+        branch, engine = self.branch, self.engine
+        if not branch.stochastic or self._drawn == (noise, scope):
             return
-        engine = self.engine
-        drawn = self._affine(noise, scope)
+        drawn = branch.posterior.affine(engine.layout, branch.numbers(self.draws), branch.noise(noise), scope)
         whole = drawn.after(engine.layout.weight, engine.layout.bias)
         if images is not None and engine.self_check is None:
             engine.self_check = check(engine.network, images, whole)
-        # Row 0 is the base network.
-        folded = engine.fold(whole, share=engine.shares and not self.apart)
-        self.base = folded.part(0, 1)
-        self.folded = engine.fold(drawn, share=engine.shares) if self.apart else folded.part(1, len(folded))
+        folded = engine.fold(whole, share=engine.shares)
+        self.base, self.folded = folded.part(0, 1), folded.part(1, len(folded))
         self._drawn = (noise, scope)  # where memory did not suffice, the next call draws again
-
-    def _affine(self, noise: NoiseSource, scope: str | None) -> AffineDraws:
-        branch = self.branch
-        return branch.posterior.affine(self.engine.layout, branch.numbers(self.draws), branch.noise(noise), scope)
-
-    def by_member(self, noise: NoiseSource, scope: str | None, images: Tensor) -> list[BranchRunner]:
-        """Return a runner for each member if the draws of one have more in common than all draws and the base; else this one.
-
-        Members differ from the base and from each other at every site, so that with a narrow scope nothing would be
-        common to all draws, though each member's draws share all that lies before the scope.
-        """
-        engine = self.engine
-        if self.folded is None or not engine.shares:
-            return [self]
-        members = self.branch.posterior.members
-        runners = [BranchRunner(self.branch, self.draws[m::members], engine, apart=True) for m in range(members)]
-        if any(len(runner.draws) < 2 for runner in runners):
-            return [self]
-        for runner in runners:
-            runner.draw(noise, scope)
-        sets = [runner.folded for runner in runners if runner.folded is not None]
-        # A member of whose draws none differs, at a site or in a mask, would leave nothing to run.
-        differ = all(s.dropout or not all(site.agree for site in s.sites) for s in sets)
-        more = any(a.agree and not b.agree for s in sets for a, b in zip(s.sites, self.folded.sites, strict=True))
-        if not (differ and more):
-            return [self]
-        # What a member shares reaches further into the network, where the first check saw nothing shared.
-        self_check = check(engine.network, images, runners[0]._affine(noise, scope))
-        if is_rounding(self_check.shared):
-            return runners
-        engine.messages.append(
-            "what is common to a member's draws cannot be shared on this network; it is computed for every draw"
-        )
-        return [self]
 
     def untransformed(self) -> BranchRunner:
         """Return a runner of the same draws of the frame as it is."""
@@ -111,14 +67,13 @@ class Pass:
 
     def base_logits(self) -> tuple[Tensor, Upsampling]:
         """Return logits ``[n, C, h, w]`` of the network's own affine, and their upsampling to the transformed frames."""
-        prefix = None if self.runner.apart else self.prefix
-        return self.engine.logits(self.images, self.runner.base, self.ending, prefix)
+        return self.engine.logits(self.images, self.runner.base, self.ending, self.prefix)
 
-    def logits(self, first: int, last: int, compiled: bool = False) -> tuple[Tensor, Upsampling]:
+    def logits(self, first: int, last: int) -> tuple[Tensor, Upsampling]:
         """Return the same for the branch's draws first..last-1, ``[(last - first) * n, C, h, w]``, draw-major."""
         assert self.runner.folded is not None
         draws, shape = self.runner.folded.part(first, last), tuple(self.images.shape)
-        logits, upsampling = self.engine.logits(self.images, draws, self.ending, self.prefix, compiled)
+        logits, upsampling = self.engine.logits(self.images, draws, self.ending, self.prefix)
         if shape in self.runner.alone or (len(draws) == 1 and self.prefix is None):
             return logits, upsampling
         difference = self._difference(logits, draws)
@@ -131,8 +86,7 @@ class Pass:
             f"self-check failed for frames of {size}: a draw in a batch differs from the same alone by {difference:.1e} of "
             "the largest logit; draws of frames of this size run one at a time"
         )
-        parts = [self.logits(draw, draw + 1)[0] for draw in range(first, last)]
-        return torch.cat(parts), upsampling
+        return torch.cat([self.logits(draw, draw + 1)[0] for draw in range(first, last)]), upsampling
 
     def _difference(self, logits: Tensor, draws: FoldedDraws) -> float:
         """Return how far the last of some draws lies from the same draw in a pass of its own that shares nothing, relative to the
@@ -143,7 +97,7 @@ class Pass:
             engine, ending = Engine(engine.network, "float32"), None
             logits, _ = engine.logits(self.images, draws, ending, None if self.prefix is None else Prefix())
         expected, _ = engine.logits(self.images, draws.part(len(draws) - 1, len(draws)), ending)
-        return largest_difference(logits[-len(expected) :], expected) / max(float(expected.abs().max()), 1e-12)
+        return relative_difference(logits[-len(expected) :], expected)
 
 
 @torch.no_grad()

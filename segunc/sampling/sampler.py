@@ -9,28 +9,29 @@ from __future__ import annotations
 import copy
 import math
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol, cast
 
+import cv2
+import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from segunc.affine.branches import AnyPosterior, Branch, InputTransform, branches_of, draws_of
 from segunc.affine.convert import is_converted
-from segunc.affine.noise import DEFAULT_SCHEME, NoiseSource, Scheme
+from segunc.affine.noise import DEFAULT_SCHEME, NoiseSource
 from segunc.affine.posterior import Deterministic
 from segunc.core.device import Precision, full_float32, to_device
-from segunc.core.errors import InputError, is_out_of_memory
+from segunc.core.errors import InputError, is_out_of_memory, one_line
 from segunc.data.images import Image
-from segunc.networks.network import SegmentationNetwork, inference_size
-from segunc.networks.values import check_images, check_logits
+from segunc.networks.network import SegmentationNetwork, check_images, check_logits, inference_size
 from segunc.sampling.engine import Engine, check_common, is_rounding, own_tensors, require_finite
-from segunc.sampling.frames import Prediction, calibrate, finish_frame, network_input
 from segunc.sampling.prefix import Prefix
 from segunc.sampling.runner import BranchRunner, Pass
 from segunc.sampling.tail import DrawAccumulator, add_draws, base_evidence, base_maps, choose_backend
-from segunc.scores import DEFAULT_SCORES, EVIDENCE, SCORES, Source, check_scores, with_parts
+from segunc.scores import DEFAULT_SCORES, EVIDENCE, SCORES, Score, Source, check_scores, with_parts
 from segunc.uncertainty import Calibrator
 
 PENDING_BYTES = 64 << 20
@@ -57,6 +58,15 @@ def frames_at_once(device: torch.device, size: tuple[int, int], draws: int) -> i
     return max(1, min(MOST_FRAMES, CUDA_BATCH_PIXELS // (draws * size[0] * size[1])))
 
 
+@dataclass(frozen=True)
+class Prediction:
+    """Maps of n frames."""
+
+    prediction: Tensor  # uint8 [n, H, W], the class of the largest mean probability
+    scores: Mapping[str, Tensor]  # float32 [n, H, W] by name; entropies divided by ln C (0..1)
+    probabilities: Tensor | None = None  # float32 [n, C, H, W] mean over draws, only when asked for
+
+
 class Provider(Protocol):
     """Gives evidence that was fitted on a model. A sum of scores also names these, as its ``parts``."""
 
@@ -67,6 +77,28 @@ class Provider(Protocol):
     ) -> dict[str, Any]:
         """Return what is needed of it, by the names of :data:`segunc.scores.EVIDENCE`: for the images ``[n, 3, H, W]`` in 0..1 maps
         ``[n, H, W]``, or a constant; or for the maps of its parts ``[n, H, W]``, by name, maps of their size."""
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """What was fitted on a model, see :meth:`segunc.posteriors.model.Model.fitted`.
+
+    Attributes:
+        temperature: T > 0, by which the logits of every draw, and of the base network, are divided before the softmax.
+        calibrator: of the mean over the draws. The mean probabilities, msp and entropy are of the calibrated mean, and so is
+            the prediction, which a calibrator of more than one number may change; aleatoric and epistemic are of the draws
+            as they are, so that entropy is no longer their sum, and the base network's scores, and those of logits, of
+            logits as they are.
+        providers: give further evidence. Maps of a frame are made once, whatever the draws; of a sum of scores the parts are made, too.
+    """
+
+    temperature: float = 1.0
+    calibrator: Calibrator | None = None
+    providers: Sequence[Provider] = ()
+
+    def __post_init__(self) -> None:
+        if not (self.temperature > 0 and math.isfinite(self.temperature)):
+            raise InputError(f"a temperature of {self.temperature} is not positive", hint="1 changes nothing")
 
 
 @dataclass
@@ -104,26 +136,18 @@ class Sampler:
         posterior: makes the draws; None is the deterministic network itself.
         draws: S in total; draw s belongs to member s mod M. Ignored by a posterior without noise, which has one draw
             for each branch.
-        seed: of the noise.
-        scheme: how draws of one member are spread, see :class:`segunc.affine.noise.NoiseSource`.
+        seed: of the noise, or where it comes from: how draws of one member are spread, see
+            :class:`segunc.affine.noise.NoiseSource`.
         scope: sample fewer sites than the posterior's own scope, or None.
         chunk: draws in a batch; None chooses by memory, for the first frame.
         precision: ``float32``, or ``bfloat16`` for weights and activations; sums are float32 or wider in both. With
             ``bfloat16`` the weights are copied at the first frame: later changes to the network are not seen.
         scores: names of :data:`segunc.scores.SCORES`; further sums are kept only for those that need them.
-        temperature: T, by which the logits of every draw, and of the base network, are divided before the softmax.
-        calibrator: of the mean over the draws. The mean probabilities, msp and entropy are of the calibrated mean, and so is
-            the prediction, which a calibrator of more than one number may change; aleatoric and epistemic are of the draws
-            as they are, so that entropy is no longer their sum, and the base network's scores, and those of logits, of
-            logits as they are.
-        fitted: what gives evidence that was fitted on the model, see :meth:`segunc.posteriors.model.Model.fitted`. Maps of a frame are
-            made once, whatever the draws; of a sum of scores the parts are made, too.
-        compiled: run whole chunks of draws through torch.compile, which takes ten seconds and more for each size of
-            frame and a C++ compiler (CPU) or Triton (CUDA); where it fails, draws run as they are.
+        fitted: what was fitted on the model.
 
     Raises:
         InputError: fewer draws than members, a chunk below 1, an unconverted network with a posterior, an unknown
-            score, a score of what was not fitted, or a temperature that is not positive.
+            score, or a score of what was not fitted.
     """
 
     def __init__(
@@ -132,16 +156,12 @@ class Sampler:
         posterior: AnyPosterior | None = None,
         *,
         draws: int = 24,
-        seed: int = 0,
-        scheme: Scheme = DEFAULT_SCHEME,
+        seed: int | NoiseSource = 0,
         scope: str | None = None,
         chunk: int | None = None,
         precision: Precision = "float32",
         scores: Sequence[str] = DEFAULT_SCORES,
-        temperature: float = 1.0,
-        calibrator: Calibrator | None = None,
-        fitted: Sequence[Provider] = (),
-        compiled: bool = False,
+        fitted: Fitted = Fitted(),
     ) -> None:
         self.network = network.eval()
         self.posterior = None if posterior is None or isinstance(posterior, Deterministic) else posterior
@@ -153,31 +173,26 @@ class Sampler:
         self.draws = draws_of(self._branches, self.posterior, draws)
         if chunk is not None and chunk < 1:
             raise InputError(f"a chunk of {chunk} draws is none", hint="leave it out to have it chosen by memory")
-        self.scores = check_scores(scores)
-        self.fitted = tuple(fitted)
-        table = [SCORES[name] for name in with_parts(self.scores, self.fitted)]
-        there = frozenset[str]().union(*(provider.gives for provider in self.fitted))
+        self.scores, self.fitted = check_scores(scores), fitted
+        table = [SCORES[name] for name in with_parts(self.scores, fitted.providers)]
+        there = frozenset[str]().union(*(provider.gives for provider in fitted.providers))
         for score in table:
             for need in score.needs if score.sources - {"draws", "base"} else ():
                 if (evidence := EVIDENCE[need]).without and need not in there:
-                    raise InputError(
-                        f"score {score.name} of a model {evidence.without} cannot be made",
-                        hint=evidence.remedy(score.name),
-                    )
+                    message = f"score {score.name} of a model {evidence.without} cannot be made"
+                    raise InputError(message, hint=evidence.remedy(score.name))
         self._of_base = [score for score in table if score.sources <= {"base", "constant"}]
         self._sums = [score for score in table if "scores" in score.sources]
         self._of_draws = [score for score in table if score not in self._of_base and score not in self._sums]
         self._needs = {name for score in table for name in score.needs}
         self._both = any("base" in score.sources for score in self._of_draws)
-        if not (temperature > 0 and math.isfinite(temperature)):
-            raise InputError(f"a temperature of {temperature} is not positive", hint="1 changes nothing")
-        self.temperature, self.calibrator = temperature, calibrator
-        self.seed, self.scope, self.chunk, self.precision = seed, scope, chunk, precision
-        self.noise = NoiseSource(seed, scheme, self.draws)
-        self.compiled = compiled
+        noise = seed if isinstance(seed, NoiseSource) else NoiseSource(seed, DEFAULT_SCHEME, self.draws)
+        self.noise = replace(noise, total=self.draws)
+        self.seed = self.noise.seed
+        self.scope, self.chunk, self.precision = scope, chunk, precision
         self.device = next(network.parameters()).device
         self.report = SamplerReport()
-        self._runners: list[BranchRunner] = []  # changed in place: copies with another execution share them
+        self._runners: list[BranchRunner] = []  # changed in place: copies with another chunk share them
         self._engines: dict[int, Engine] = {}  # by the id of their network, likewise
         self._backend, why = choose_backend(self.device)
         if why:
@@ -215,15 +230,7 @@ class Sampler:
         evidence = self._sample(images)
         if len(images) > 1 and any(engine.branching for engine in self._engines.values()):
             # A branch that values decide was taken for the whole batch.
-            frames = [
-                self(i[None], size=size, keep_probabilities=keep_probabilities, calibrated=calibrated, seed=seed)
-                for i in images
-            ]
-            return Prediction(
-                torch.cat([frame.prediction for frame in frames]),
-                {name: torch.cat([frame.scores[name] for frame in frames]) for name in self.scores},
-                torch.cat([cast(Tensor, frame.probabilities) for frame in frames]) if keep_probabilities else None,
-            )
+            evidence = [frame for image in images for frame in self._sample(image[None])]
         frames = [self._finish(frame, size, keep_probabilities, calibrated) for frame in evidence]
         maps = {name: torch.stack([frame.scores[name] for frame in frames]) for name in frames[0].scores}
         if self._sums:
@@ -241,9 +248,10 @@ class Sampler:
         """Return one frame's maps of all scores but sums of others, each ``[H, W]``; its sums over the draws are used up."""
         prediction, evidence = frame.draws.finish()
         raw = evidence["probabilities"]
-        most_probable = None if self.calibrator is not None and not self.calibrator.scalar else prediction
-        if self.calibrator is not None:
-            evidence = calibrate(evidence, self.calibrator)
+        calibrator = self.fitted.calibrator
+        most_probable = None if calibrator is not None and not calibrator.scalar else prediction
+        if calibrator is not None:
+            evidence = calibrate(evidence, calibrator)
         evidence |= frame.others
         finished = finish_frame(self._of_draws, evidence, size, most_probable, frame.of_base, keep=keep_probabilities)
         return finished if calibrated else replace(finished, probabilities=raw[0])
@@ -252,16 +260,15 @@ class Sampler:
         """Return what is needed of one source of that which was fitted on the model, for images or maps."""
         needs = {name for name in self._needs if EVIDENCE[name].source == source}
         evidence: dict[str, Any] = {}
-        for provider in self.fitted:
+        for provider in self.fitted.providers:
             if asked := needs & provider.gives:
-                evidence |= provider(subject, asked, self.precision, self.temperature)
+                evidence |= provider(subject, asked, self.precision, self.fitted.temperature)
         return evidence
 
-    def with_execution(self, *, chunk: int | None, compiled: bool) -> Sampler:
-        """Return a sampler of the same draws of the same networks, computed in another way; what was found out about them is shared.
-        The arguments are those of the class."""
+    def with_chunk(self, chunk: int | None) -> Sampler:
+        """Return a sampler of the same draws in other batches; what was found out about the networks is shared."""
         other = copy.copy(self)
-        other.chunk, other.compiled = chunk, compiled
+        other.chunk = chunk
         return other
 
     def chunk_for(self, frames: int, size: tuple[int, int], classes: int) -> int:
@@ -296,8 +303,7 @@ class Sampler:
             if draws := range(index, self.draws, len(self._branches)):
                 runners.append(BranchRunner(branch, draws, engines[id(branch.network)]))
                 runners[-1].draw(noise, self.scope, images)
-        # Draw s is member s mod M's, so that the members take turns like branches.
-        self._runners += runners[0].by_member(noise, self.scope, images) if len(runners) == 1 else runners
+        self._runners += runners
         for engine in engines.values():
             self._report(engine)
 
@@ -331,15 +337,14 @@ class Sampler:
         if self.report.upsampled is None and (note := check_logits(self.network, base, images)):
             self.report.messages.append(note)
         self.report.upsampled = base_pass.ending is not None
-        how = (self.temperature, getattr(self.network, "logarithms", False))
-        shape = (base.shape[1], upsampling.kept, base.device, self._backend)
+        shape, temperature = (base.shape[1], upsampling.kept, base.device, self._backend), self.fitted.temperature
         frames = []
         for number, logits in enumerate(base):
-            of_base = base_maps(self._of_base, logits, upsampling, self._backend, *how, constants)
+            of_base = base_maps(self._of_base, logits, upsampling, self._backend, temperature, constants)
             # Volumes at full resolution, which only a score of both draws and base network needs.
-            others = (base_evidence(logits, upsampling, *how) if self._both else {}) | constants
+            others = (base_evidence(logits, upsampling, temperature) if self._both else {}) | constants
             others |= {name: values[number, None] for name, values in fitted.items()}
-            sums = DrawAccumulator(*shape, needs=self._needs, temperature=how[0], logarithms=how[1])
+            sums = DrawAccumulator(*shape, needs=self._needs, temperature=temperature)
             frames.append(FrameEvidence(sums, of_base, others))
         sums_of_frames = [frame.draws for frame in frames]
         for runner in self._runners:
@@ -361,14 +366,11 @@ class Sampler:
             add_draws(sums, [logits], total, upsampling, transform)
             return
         chunk = self.chunk_for(len(images), (images.shape[-2], images.shape[-1]), sums[0].shape[0])
-        if self.compiled and self.device.type == "cuda":
-            self.chunk = chunk  # a graph is for one number of draws, which free memory must not change
         done, waiting = 0, list[Tensor]()
         while done < total:
-            together = 1 if branch_pass.alone else min(chunk, total)
-            count = min(together, total - done)
+            count = min(1 if branch_pass.alone else chunk, total - done)
             try:
-                logits, upsampling = branch_pass.logits(done, done + count, self.compiled and count == together)
+                logits, upsampling = branch_pass.logits(done, done + count)
             except Exception as error:
                 if count == 1 or not is_out_of_memory(error):
                     raise
@@ -430,3 +432,75 @@ def sample_frames(
     frame = (images[0].shape[0], images[0].shape[1])
     batch = network_input(images, inference_size(network.description, frame, size))
     return sampler(batch, size=frame, keep_probabilities=keep_probabilities, seed=seed)
+
+
+def fault_of(error: Exception, image: Image | None) -> InputError:
+    """Return why one frame has no maps, where that is the frame's own: it is refused, or memory does not suffice for it. Any other error
+    is raised again."""
+    if isinstance(error, InputError):
+        return error
+    if image is None or not is_out_of_memory(error):
+        raise error
+    height, width = image.shape[:2]
+    return InputError(
+        f"there is not enough memory for a frame of {width} x {height} pixels ({one_line(error)})",
+        hint="give a smaller --size, --tile or --chunk",
+    )
+
+
+def network_input(images: Sequence[Image], size: tuple[int, int]) -> Tensor:
+    """Return RGB uint8 images ``[H, W, 3]`` as float32 ``[n, 3, h, w]`` in 0..1, resized to (height, width) ``size``. Shrinking averages
+    over areas, enlarging is bilinear."""
+    resized = []
+    for image in images:
+        if image.shape[:2] != size:
+            interpolation = cv2.INTER_AREA if size[0] < image.shape[0] else cv2.INTER_LINEAR
+            image = np.asarray(cv2.resize(image, (size[1], size[0]), interpolation=interpolation), np.uint8)
+        resized.append(np.ascontiguousarray(image.transpose(2, 0, 1)))
+    return torch.from_numpy(np.stack(resized)).float().div_(255.0)
+
+
+def calibrate(evidence: Mapping[str, Any], calibrator: Calibrator) -> dict[str, Any]:
+    """Return a frame's evidence with calibrated mean probabilities and their entropy."""
+    probabilities, entropy = calibrator(evidence["probabilities"])
+    return {**evidence, "probabilities": probabilities, "calibrated entropy": entropy}
+
+
+def finish_frame(
+    scores: Iterable[Score],
+    evidence: Mapping[str, Any],
+    size: tuple[int, int] | None,
+    prediction: Tensor | None = None,
+    ready: Mapping[str, Tensor] | None = None,
+    *,
+    keep: bool = False,
+) -> Prediction:
+    """Return one frame's maps of some scores, each ``[H, W]``, from its evidence.
+
+    Entropy and aleatoric are resized bilinearly to (height, width) ``size``, epistemic is their difference, and prediction and msp come from
+    the resized mean probabilities: computing entropy from resized probabilities would mix neighbouring classes and write that into
+    epistemic. Mean probabilities are calibrated before they are resized, at the size at which calibrators are fitted. ``prediction`` is at
+    the size of the evidence, None for the most probable class; ``ready`` are further maps, only to be resized.
+    """
+    probabilities: Tensor = evidence["probabilities"]
+    resize = size is not None and size != probabilities.shape[-2:]
+    late = [score for score in scores if resize and score.resized == "evidence"]
+    maps = {s.name: s(evidence)[0].float() for s in scores if s not in late} | dict(ready or {})
+    if size is not None and resize:
+        if maps:
+            maps = dict(zip(maps, _resized(torch.stack(list(maps.values())), size), strict=True))
+        needed = {"probabilities", *(name for score in late for name in score.needs)}
+        evidence = {name: _resized(evidence[name], size) for name in needed}
+        probabilities = evidence["probabilities"]
+        maps |= {score.name: score(evidence)[0].float() for score in late}
+    if prediction is None or resize:
+        prediction = evidence["probabilities"][0].max(0).indices.to(torch.uint8)
+    return Prediction(prediction, maps, probabilities[0] if keep else None)
+
+
+def _resized(planes: Any, size: tuple[int, int]) -> Any:
+    if not isinstance(planes, Tensor):
+        return planes
+    volume = planes.float() if planes.dim() == 4 else planes[None].float()
+    resized = F.interpolate(volume, size, mode="bilinear", align_corners=False)
+    return resized if planes.dim() == 4 else resized[0]

@@ -10,7 +10,7 @@ from typing import Any
 
 from segunc.affine.branches import branches_of
 from segunc.affine.draws import AffineLayout, in_scope
-from segunc.affine.noise import DEFAULT_SCHEME
+from segunc.affine.noise import DEFAULT_SCHEME, NoiseSource
 from segunc.core.device import choose_precision, resolve_device
 from segunc.core.errors import InputError
 from segunc.frames.source import FrameSource
@@ -19,7 +19,7 @@ from segunc.networks.network import SegmentationNetwork, inference_size
 from segunc.options import PredictOptions, SamplingOptions
 from segunc.posteriors.abnn import ABNNPosterior
 from segunc.posteriors.model import Model
-from segunc.processing.tiles import Tiling
+from segunc.processing import Tiling
 from segunc.sampling.sampler import Sampler, frames_at_once
 from segunc.scores import DEFAULT_SCORES
 
@@ -42,14 +42,12 @@ def make_sampler(model: Model, options: SamplingOptions, scores: Sequence[str] =
         model.network,
         posterior if model.bayesian else None,
         draws=options.draws,
-        seed=options.seed,
-        scheme=options.scheme or DEFAULT_SCHEME,
+        seed=NoiseSource(options.seed, options.scheme or DEFAULT_SCHEME, options.draws),
         scope=options.scope,
         chunk=options.chunk,
         precision=precision,
-        compiled=options.compile == "on",
         scores=scores,
-        **model.fitted(scores),
+        fitted=model.fitted(scores),
     )
     return sampler
 
@@ -61,9 +59,9 @@ def noise_record(options: SamplingOptions) -> dict[str, Any]:
 
 def calibration_record(sampler: Sampler) -> dict[str, Any]:
     """Return what a run records of how probabilities are calibrated: T of the logits, and the calibrator of the mean, if any."""
-    calibrator = sampler.calibrator
+    calibrator = sampler.fitted.calibrator
     of_mean = {"calibrator": str(calibrator), "calibrator_sha256": calibrator.sha256} if calibrator else {}
-    return {"temperature": sampler.temperature, **of_mean}
+    return {"temperature": sampler.fitted.temperature, **of_mean}
 
 
 def _check_scope(scope: str, model: Model) -> None:
@@ -83,7 +81,6 @@ class Execution:
 
     chunk: int  # draws in a batch
     group: int  # frames in a batch
-    compiled: bool  # whole chunks of draws over whole groups
     notes: tuple[str, ...] = ()
 
 
@@ -118,8 +115,7 @@ def choose_execution(
     chunk = options.chunk or run.get("chunk")
     if chunk is None:
         chunk = sampler.chunk_for(group, largest_input(), network.description.num_classes)
-    compiled = run.get("compiled", False) if options.compile is None else options.compile == "on"
-    return Execution(chunk, group, compiled, tuple(notes))
+    return Execution(chunk, group, tuple(notes))
 
 
 def input_sizes(

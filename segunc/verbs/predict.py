@@ -29,8 +29,7 @@ from segunc.maps.store import Maps, MapsWriter
 from segunc.options import PredictOptions, several, takes
 from segunc.posteriors.files import load_model
 from segunc.posteriors.model import Model, default_scores
-from segunc.processing.frames import FrameProcess
-from segunc.processing.tiles import NEEDED_SCORE, Tiling
+from segunc.processing import NEEDED_SCORE, FrameProcess, Tiling
 from segunc.sampling.sampler import Sampler
 from segunc.scores import SCORES, check_scores, first_shown
 from segunc.verbs.execution import Execution, calibration_record, choose_execution, make_sampler, noise_record
@@ -248,8 +247,7 @@ def recorded_options(out: Path, manifest: Mapping[str, Any]) -> PredictOptions:
 
 def _result(job: Job, place: int, execution: Execution, summary: Summary) -> InputResult:
     target, sampler, part = job.inputs[place], job.sampler, "" if job.shard.whole else str(job.shard)
-    compiled = "compiled, " if execution.compiled else ""
-    how = f"{sampler.draws} draws, chunk {execution.chunk}, {sampler.precision}, {compiled}{describe_device(sampler.device)}"
+    how = f"{sampler.draws} draws, chunk {execution.chunk}, {sampler.precision}, {describe_device(sampler.device)}"
     video = overlay_video(job, place) if summary.finished + summary.skipped else None
     counts = (summary.finished, summary.skipped, summary.failed, summary.seconds)
     return InputResult(target.out, target.label, part, *counts, how, video)
@@ -264,7 +262,7 @@ def execution_of(job: Job, place: int) -> Execution:
 def predict_shard(job: Job, place: int, shard: Shard, execution: Execution) -> Summary:
     """Write the maps of the input at a place, or of a shard of it; frames that fail are in the summary."""
     options, target, source = job.options, job.inputs[place], job.sources[place]
-    sampler = job.sampler.with_execution(chunk=execution.chunk, compiled=execution.compiled)
+    sampler = job.sampler.with_chunk(execution.chunk)
     manifest = run_manifest(job, place, execution)
     overlay = overlay_drawer(job.overlay, manifest) if job.overlay else None
     kept: dict[str, Any] = {"overwrite": options.overwrite, "verify": options.verify}
@@ -311,7 +309,7 @@ def run_manifest(job: Job, place: int, execution: Execution) -> dict[str, Any]:
         "redraw": options.redraw,
         **({"compact": True} if options.compact else {}),
         "precision": sampler.precision,
-        "compiled": execution.compiled,
+        "compiled": False,  # earlier versions could compile the draws; such a run is not continued
         "chunk": execution.chunk,
         "group": execution.group,
         "threads": torch.get_num_threads(),

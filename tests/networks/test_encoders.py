@@ -14,7 +14,7 @@ import torchvision
 from torch import nn
 
 from segunc.core.errors import InputError
-from segunc.networks.encoders import encoder_normalisation, load_encoder_weights
+from segunc.networks.smp import encoder_normalisation, load_encoder_weights
 
 IMAGES = torch.rand(1, 3, 64, 64, generator=torch.Generator().manual_seed(0))
 

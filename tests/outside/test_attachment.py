@@ -20,7 +20,7 @@ from segunc.maps.reader import MapsReader
 from segunc.posteriors.files import load_model
 from segunc.posteriors.methods import METHODS
 from segunc.posteriors.model import ATTACHMENTS, copy_model, model_files
-from segunc.sampling.frames import network_input
+from segunc.sampling.sampler import network_input
 from segunc.scores import EVIDENCE, SCORES
 from tests.conftest import Job
 from tests.records import change_record

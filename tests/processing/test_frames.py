@@ -15,8 +15,7 @@ from segunc.frames.source import Frame
 from segunc.maps.store import Maps
 from segunc.networks import NetworkDescription, SegmentationNetwork
 from segunc.posteriors.abnn import ABNNPosterior
-from segunc.processing.frames import FrameProcess, frame_seed
-from segunc.processing.tiles import Tiling
+from segunc.processing import FrameProcess, Tiling, frame_seed
 from segunc.sampling import Sampler
 from segunc.sampling.engine import Engine
 from segunc.scores import DEFAULT_SCORES

@@ -14,7 +14,7 @@ from segunc.affine.convert import convert
 from segunc.affine.draws import AffineLayout
 from segunc.core.errors import InputError
 from segunc.posteriors.abnn import ABNNPosterior
-from segunc.processing.tiles import STRIDE, Means, Tiling, finish_maps, sample_means, spans
+from segunc.processing import STRIDE, Means, Tiling, finish_maps, sample_means, spans
 from segunc.sampling import Sampler
 from segunc.scores import DEFAULT_SCORES
 from segunc.uncertainty import Calibrator

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from segunc.sampling.logit_sums import OF_LOGITS, LogitSums
 from torch import Tensor, nn
 
 from segunc.affine.branches import Branch
@@ -31,13 +32,11 @@ from segunc.posteriors.decoder_ensemble import DecoderEnsemble, decoder_state
 from segunc.posteriors.ensemble import Ensemble
 from segunc.posteriors.mc_dropout import ChannelDropout
 from segunc.posteriors.tta import TestTimeAugmentation
-from segunc.processing.frames import FrameProcess, HostMaps
-from segunc.processing.tiles import Tiling
+from segunc.processing import FrameProcess, HostMaps, Tiling
 from segunc.sampling import Sampler
 from segunc.sampling import sampler as sampler_module
 from segunc.sampling.density import FeatureDensity, Neighbours
 from segunc.sampling.ending import Upsampling
-from segunc.sampling.logit_sums import OF_LOGITS, LogitSums
 from segunc.scores import EVIDENCE, MEANS, SCORES
 from segunc.training.affine_tuner import AffineTuner
 from segunc.training.config import AffineTrainingConfig

@@ -17,12 +17,12 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from segunc.sampling.logit_sums import OF_LOGITS
 from torch import Tensor
 
 from segunc.core.device import threads
 from segunc.sampling import tail_native
 from segunc.sampling.ending import Upsampling
-from segunc.sampling.logit_sums import OF_LOGITS
 from segunc.sampling.tail import NATIVE_BASE, Backend, DisagreementSums, DrawAccumulator, base_maps, choose_backend
 from segunc.sampling.tail_native import native_tail
 from segunc.scores import DEFAULT_SCORES, MEANS, SCORES

@@ -14,7 +14,7 @@ from segunc.core.errors import InputError
 from segunc.frames.sources import open_source
 from segunc.networks import NetworkDescription
 from segunc.options import PredictOptions
-from segunc.processing.tiles import Tiling
+from segunc.processing import Tiling
 from segunc.verbs.execution import Execution, choose_execution, input_sizes
 from tests.conftest import Job
 from tests.maps.fakes import write_pictures

@@ -50,7 +50,7 @@ def evaluate_options(model: Path, out: Path, options: Mapping[str, Any], device:
         if name not in known:
             raise InputError(f"there is no evaluation option '{key}'", hint=f"choose from {', '.join(known)}")
         if isinstance(value, bool):  # a flag; YAML also reads `on` so
-            read |= {name: "on" if name == "compile" else True} if value else {}
+            read |= {name: True} if value else {}
             continue
         _, parse = reader_of(known[name])
         try:
