@@ -21,8 +21,7 @@ from segunc.core.errors import InputError
 from segunc.frames.source import Frame
 from segunc.maps.encoding import Array
 from segunc.maps.store import Maps
-from segunc.networks.network import SegmentationNetwork, inference_size
-from segunc.sampling.sampler import Sampler, calibrate, fault_of, finish_frame, network_input
+from segunc.sampling.sampler import Sampler, calibrate, fault_of, finish_frame, network_input, sample_frames
 from segunc.scores import MEANS, SCORES
 from segunc.uncertainty import Calibrator, entropy_share
 
@@ -84,13 +83,10 @@ class FrameProcess:
             return [self([frame])[0] for frame in frames]
         seed = frame_seed(self.sampler.seed, frames[0].name) if self.redraw else None
         images = [frame.image for frame in frames if frame.image is not None]
-        network = self.sampler.network
-        assert isinstance(network, SegmentationNetwork)
         try:
             size = (images[0].shape[0], images[0].shape[1])
             if self.tiling is None:
-                seen = inference_size(network.description, size, self.size)
-                result = self.sampler(network_input(images, seen), size=size, seed=seed)
+                result = sample_frames(self.sampler, images, size=self.size, seed=seed)
                 maps = {"prediction": result.prediction, **{name: result.scores[name] for name in self.scores}}
             else:
                 whole = network_input(images, self.size or size)

@@ -32,10 +32,6 @@ class Evidence:
     without: str = ""  # of what was fitted: what messages say of a model that lacks it
     method: str = ""  # of what was fitted: by which ``segunc finetune --method`` makes it for the score ``{score}``
 
-    def remedy(self, score: str) -> str:
-        """Return the command by which a model comes to have what a score needs."""
-        return f"make one: segunc finetune --method {self.method.format(score=score)}"
-
 
 def of_features(meaning: str) -> Evidence:
     """Return evidence that the method ``features`` fits."""
@@ -114,8 +110,7 @@ class Score:
 
     @property
     def sources(self) -> frozenset[Source]:
-        """Of what it needs; the maps of a score of the base network and constants alone are always resized as maps. InputError for
-        evidence that nobody registers."""
+        """Of what it needs; the maps of a score of the base network and constants alone are always resized as maps."""
         return frozenset(EVIDENCE[name].source for name in self.needs)
 
     def __call__(self, evidence: Mapping[str, Any]) -> Tensor:
@@ -129,13 +124,11 @@ class Score:
 
 
 def _share(
-    name: str, meaning: str, source: str, unit: str, needs: tuple[str, ...], formula: str | None = None, **other: Any
+    name: str, meaning: str, source: str, unit: str, needs: tuple[str, ...], formula: Any = None, **other: Any
 ) -> Score:
-    """A score in 0..1 with a formula of :mod:`segunc.uncertainty`."""
-    formula = formula and f"segunc.uncertainty:{formula}"
-    return Score(
-        name, meaning, source, unit, 0, 1, "unit16", needs, formula, **{"colours": (0, 1), "threshold": 0.5} | other
-    )
+    """A score in 0..1."""
+    other = {"colours": (0, 1), "threshold": 0.5} | other
+    return Score(name, meaning, source, unit, 0, 1, "unit16", needs, formula, **other)
 
 
 _LN_C, _PASS = "share of ln C", ("base logits", "temperature")
@@ -143,28 +136,28 @@ _LN_C, _PASS = "share of ln C", ("base logits", "temperature")
 _TABLE = (
     # The confidence must be that of the class that is predicted at the frame's size.
     _share("msp", "how unlikely the most probable class is", "Hendrycks & Gimpel 2017, arXiv 1610.02136",
-           "1 - max mean probability", ("probabilities",), "max_softmax", resized="evidence"),
+           "1 - max mean probability", ("probabilities",), "segunc.uncertainty:max_softmax", resized="evidence"),
     _share("entropy", "total uncertainty: entropy of the mean probabilities", "Depeweg et al. 2018, arXiv 1710.07283",
            _LN_C, ("calibrated entropy",)),
     _share("aleatoric", "expected entropy of one draw", "Depeweg et al. 2018, arXiv 1710.07283",
            _LN_C, ("expected entropy",)),
     # With the alphas that validation selects it rarely passes a tenth of ln C, a strong disagreement; on 0..1 it would look empty.
     _share("epistemic", "mutual information of class and parameters", "Houlsby et al. 2011, arXiv 1112.5745",
-           _LN_C, ("total entropy", "expected entropy"), "mutual_information",
+           _LN_C, ("total entropy", "expected entropy"), lambda total, expected: (total - expected).clamp_min_(0.0),
            colours=(0, 0.1), threshold=0.1, resized="evidence"),
     _share("deterministic-msp", "msp of the base network", "Hendrycks & Gimpel 2017, arXiv 1610.02136",
-           "1 - max probability", _PASS, "max_softmax_of_logits"),
+           "1 - max probability", _PASS, "segunc.uncertainty:max_softmax_of_logits"),
     _share("deterministic-entropy", "entropy of the base network's probabilities", "Shannon 1948",
-           _LN_C, _PASS, "entropy_share_of_logits"),
+           _LN_C, _PASS, "segunc.uncertainty:entropy_share_of_logits"),
     Score("deterministic-max-logit", "how low the largest logit of the base network is", "Hendrycks et al. 2022, arXiv 1911.11132",
-          "negative max logit", None, None, "float16", ("base logits",), "segunc.uncertainty:max_logit"),
+          "negative max logit", None, None, "float16", ("base logits",), lambda logits: -logits.float().amax(1)),
     Score("deterministic-energy", "free energy of the base network's logits", "Liu et al. 2020, arXiv 2010.03759",
           "-T log-sum-exp of the logits / T", None, None, "float16", ("base logits", "temperature"), "segunc.uncertainty:energy"),
     # Draws split evenly between two of 19 classes have a variance of 0.026.
     _share("variance", "how much the probabilities vary over the draws", "Kendall et al. 2015, arXiv 1511.02680",
            "variance over the draws, mean over the classes", ("variance",), colours=(0, 0.02), threshold=0.05),
     _share("variation-ratio", "how many draws predict another class than most do", "Gal 2016, thesis, section 3.3.1",
-           "share of the draws that do not vote for the modal class", ("votes",), "outvoted_share"),
+           "share of the draws that do not vote for the modal class", ("votes",), lambda votes: 1.0 - votes.amax(1)),
     Score("expected-pairwise-kl", "mean divergence of two draws", "Malinin & Gales 2021, arXiv 2002.07650",
           "nats", 0, None, "float16", ("covariance",)),
     Score("mean-max-logit", "how low the largest logit of a draw is, in the mean", "Hendrycks et al. 2022, arXiv 1911.11132",
@@ -178,7 +171,7 @@ _TABLE = (
           "variance over the draws (divisor S) of the logits, mean over the classes", 0, None, "float16", ("logit variance",)),
     Score("rba", "how little any class claims a pixel", "Nayal et al. 2023, arXiv 2211.14293",
           "negative sum over the classes of tanh of their scores", None, None, "float16",
-          ("base logits",), "segunc.uncertainty:rejected_by_all"),
+          ("base logits",), lambda logits: -logits.float().tanh().sum(1)),
     Score("knn", "how far features are from all those of the training frames", "Sun et al. 2022, arXiv 2204.06507",
           "1 - cosine with the nearest", 0, 2, "float16", (FEATURE_DISTANCE,), colours=(0, 0.8)),
     Score("anomaly", "how unlike all that is known", "a sum of scores that was fitted on the model, see segunc.posteriors.anomaly",

@@ -45,24 +45,9 @@ def entropy_share_of_logits(logits: Tensor, temperature: float = 1.0) -> Tensor:
     return entropy_share((logits.float() / temperature).softmax(1))
 
 
-def max_logit(logits: Tensor) -> Tensor:
-    """Return the max-logit anomaly score ``-max_c z_c``, unbounded (Hendrycks et al., arXiv 1911.11132)."""
-    return -logits.float().amax(1)
-
-
 def energy(logits: Tensor, temperature: float = 1.0) -> Tensor:
     """Return the energy anomaly score ``-T logsumexp(z / T)``, unbounded (Liu et al. 2020)."""
     return -temperature * (logits.float() / temperature).logsumexp(1)
-
-
-def rejected_by_all(scores: Tensor) -> Tensor:
-    """Return the anomaly score ``-sum_c tanh(s_c)`` in -C..C of class scores ``[N, C, ...]`` (Nayal et al., arXiv 2211.14293)."""
-    return -scores.float().tanh().sum(1)
-
-
-def mutual_information(total: Tensor, expected: Tensor) -> Tensor:
-    """Return the epistemic uncertainty ``H(mean p) - mean H(p)``, at least 0, from the two entropies of any unit."""
-    return (total - expected).clamp_min_(0.0)
 
 
 def per_ln(classes: int) -> float:
@@ -136,8 +121,3 @@ class Calibrator:
             calibrated_mean[strip] = logs.exp()
             entropy[strip] = (calibrated_mean[strip] * logs).sum(1).mul_(-per_ln(classes)).clamp_(0.0, 1.0)
         return calibrated_mean, entropy
-
-
-def outvoted_share(votes: Tensor) -> Tensor:
-    """Return the variation ratio from the share of the draws that vote for each class, ``[N, C, ...]``."""
-    return 1.0 - votes.amax(1)

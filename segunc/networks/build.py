@@ -90,7 +90,8 @@ def bounded(options: Mapping[str, Any], weights: int | None) -> Iterator[None]:
                 planned = None
                 device = {"device": "meta"} if any(a.name == "device" for a in func._schema.arguments) else {}
                 with contextlib.suppress(Exception):  # what has no shape without values is of the size of its inputs
-                    planned = func(*_on_meta(args), **{**_on_meta(kwargs or {}), **device})
+                    inputs, named = tree_map_only(Tensor, lambda tensor: tensor.to("meta"), (args, kwargs or {}))
+                    planned = func(*inputs, **{**named, **device})
                 for tensor in tree_leaves(planned):
                     if isinstance(tensor, Tensor) and tensor.nbytes > most:
                         take("bytes", tensor.nbytes)
@@ -105,8 +106,3 @@ def bounded(options: Mapping[str, Any], weights: int | None) -> Iterator[None]:
             stack.callback(handle.remove)
         stack.enter_context(EachTensor())  # type: ignore[no-untyped-call]
         yield
-
-
-def _on_meta(values: Any) -> Any:
-    """The same arguments with tensors that have a shape and no memory."""
-    return tree_map_only(Tensor, lambda tensor: tensor.to("meta"), values)

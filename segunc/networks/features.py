@@ -19,8 +19,6 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 from segunc.core.errors import InputError, one_line
 from segunc.networks.network import SegmentationNetwork
 
-FOLDING_ROUNDS = 1e-4
-"""Of the largest feature: 5e-6 is usual."""
 NORMS = (nn.BatchNorm2d, BatchNormAct2d)
 """The classes, not those derived from them, which may do anything: an affine map, and in timm's dropout and an activation after it."""
 
@@ -35,11 +33,8 @@ def hooked(modules: Iterable[nn.Module], hook: Callable[..., None]) -> Iterator[
 
 
 class SecondEncoder(nn.Module):
-    """Hold the second encoder, one of timm beside the network, of images ``[n, 3, H, W]`` in 0..1; it is never trained.
-
-    It has timm's ``name`` for an architecture alone, the ``mean`` and ``std`` of its input normalisation, and random weights, unless timm
-    shall download those that are ``pretrained``.
-    """
+    """Hold the second encoder, one of timm beside the network, of images ``[n, 3, H, W]`` in 0..1. It is never trained; its weights are
+    random, unless timm shall download those that are ``pretrained``."""
 
     encoder: Any  # timm's networks have more than a Module
 
@@ -76,7 +71,7 @@ class SecondEncoder(nn.Module):
             return self
         with torch.inference_mode():
             pairs = zip(*(FeatureExtractor(network, layers)(images) for network in (self, quick)), strict=True)
-            same = all((a - b).abs().max() <= FOLDING_ROUNDS * a.abs().max() for a, b in pairs)
+            same = all((a - b).abs().max() <= 1e-4 * a.abs().max() for a, b in pairs)  # 5e-6 is usual
         return quick if same else self
 
     def forward(self, images: Tensor) -> Any:
@@ -164,7 +159,7 @@ class FeatureExtractor(nn.Module):
 
 
 class _Complete(Exception):
-    """All features are there."""
+    pass
 
 
 def _too_small(images: Tensor) -> InputError:
@@ -189,8 +184,7 @@ def fold_norms(network: nn.Module, images: Tensor, keep: Collection[str] = ()) -
     """Return a copy in eval mode whose convolutions do what the batch norms after them did, so that maps are read and written less often.
 
     Which norm follows which convolution is seen on ``images``. A pair stays where one of the two is called more than once, and where a module
-    named in ``keep``, whose outputs are wanted, holds the convolution and not the norm. A network may use the outputs of a convolution
-    otherwise, too: compare what the two networks give.
+    named in ``keep``, whose outputs are wanted, holds the convolution and not the norm. Compare what the two networks give.
     """
     if not any(type(module) in NORMS for module in network.modules()):
         return network.eval()

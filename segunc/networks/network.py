@@ -81,11 +81,8 @@ DIVISORS = (1, 2, 4, 8, 16, 32, 64, 3, 6, 12, 24, 48, 7, 14, 28, 5, 10, 20, 40)
 
 
 def settle_size(network: SegmentationNetwork) -> None:
-    """Let a network whose kind does not say what sizes it takes pad frames to those that it is found to take.
-
-    Tried are frames of about 128 to 320 pixels whose sides are odd multiples of a divisor: a network that needs more fails there. Where no
-    divisor is enough, the description's is None and frames are not padded.
-    """
+    """Let a network whose kind does not say what sizes it takes pad frames to those that it is found to take. Tried are frames of about 128
+    to 320 pixels whose sides are odd multiples of a divisor: a network that needs more fails there."""
     if network.stride != 1:
         return
 

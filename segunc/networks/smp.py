@@ -92,41 +92,29 @@ def read(name: str, wishes: Wishes) -> Found:
 
 
 def load_encoder_weights(encoder: nn.Module, name: str, weights: str) -> list[str]:
-    """Load pretrained weights into an encoder, and return what a user should know, a line each.
+    """Load pretrained weights into an encoder of smp, and return what a user should know, a line each.
 
-    Args:
-        encoder: of smp.
-        name: smp's for it, e.g. ``resnet50`` or ``tu-tf_efficientnet_lite0``.
-        weights: a name of smp's, e.g. ``imagenet`` (downloaded by smp), or the path of a file in the names of smp, timm or
-            torchvision. What a file holds beside the encoder (a classifier, a decoder) is left out.
-
-    Raises:
-        InputError: no such weights, no connection, or a file of another encoder.
+    ``weights`` are a name of smp's, e.g. ``imagenet`` (downloaded by smp), or the path of a file in the names of smp, timm or torchvision. What
+    a file holds beside the encoder (a classifier, a decoder) is left out. InputError for no such weights, no connection, or a file of
+    another encoder.
     """
-    if not Path(weights).suffix and not Path(weights).exists():
-        encoder.load_state_dict(_downloaded(name, weights))
-        return []
-    return load_weights(encoder, Path(weights))
-
-
-def encoder_normalisation(name: str) -> tuple[Triple, Triple]:
-    """Return (mean, std) of images in 0..1 with which an encoder's pretrained weights were made, by smp's name for it.
-
-    They are those of timm's record, and ImageNet's for encoders that timm does not know, which are all trained so.
-    """
-    bare = name.removeprefix("tu-").removeprefix("timm-")
-    record: Any = timm.get_pretrained_cfg(bare) if timm.is_model(bare) else None
-    return (IMAGENET_MEAN, IMAGENET_STD) if record is None else (tuple(record.mean), tuple(record.std))
-
-
-def _downloaded(name: str, weights: str) -> dict[str, Any]:
+    if Path(weights).suffix or Path(weights).exists():
+        return load_weights(encoder, Path(weights))
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # smp warns of names that it renames and of weights that come with a name
-            state: dict[str, Any] = smp.encoders.get_encoder(name, weights=weights).state_dict()
-        return state
+            encoder.load_state_dict(smp.encoders.get_encoder(name, weights=weights).state_dict())
     except KeyError as error:
         raise InputError(f"smp has no encoder weights '{weights}' ({error.args[0]})", hint="or name a file") from error
     except Exception as error:  # the hub's client, its HTTP library and timm have no common exception
         message = f"encoder weights '{weights}' of {name} cannot be downloaded ({one_line(error)})"
         raise InputError(message, hint="--network.encoder_weights FILE, of smp, timm or torchvision") from error
+    return []
+
+
+def encoder_normalisation(name: str) -> tuple[Triple, Triple]:
+    """Return (mean, std) of images in 0..1 with which an encoder's pretrained weights were made, by smp's name for it: those of timm's record,
+    and ImageNet's for encoders that timm does not know, which are all trained so."""
+    bare = name.removeprefix("tu-").removeprefix("timm-")
+    record: Any = timm.get_pretrained_cfg(bare) if timm.is_model(bare) else None
+    return (IMAGENET_MEAN, IMAGENET_STD) if record is None else (tuple(record.mean), tuple(record.std))

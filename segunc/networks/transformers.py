@@ -91,7 +91,9 @@ def read(name: str, wishes: Wishes) -> Found:
         raise InputError(f"transformers cannot read '{name}' ({one_line(error)})", hint=hint) from error
     kept = {key: value for key, value in config.to_dict().items() if key != "_name_or_path"}
     options: dict[str, Any] = {"config": kept} | dict(wishes.arguments)
-    metadata: dict[str, Any] = {"classes": _classes(config)}
+    classes = tuple(config.id2label[i] for i in sorted(config.id2label))
+    made_up = classes == tuple(f"LABEL_{i}" for i in range(len(classes)))
+    metadata: dict[str, Any] = {"classes": None if made_up else classes}
     processor = _processor(name)
     size = (processor and processor.size) or {}
     if processor is not None:
@@ -162,12 +164,6 @@ def _values(config: Any, name: str) -> Iterator[Any]:
             if key == name:
                 yield value
             yield from _values(value, name)
-
-
-def _classes(config: Any) -> tuple[str, ...] | None:
-    """Return the names of the classes, unless transformers made them up."""
-    classes = tuple(config.id2label[i] for i in sorted(config.id2label))
-    return None if classes == tuple(f"LABEL_{i}" for i in range(len(classes))) else classes
 
 
 def _processor(name: str) -> Any:

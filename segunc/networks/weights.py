@@ -6,7 +6,6 @@ import pickle
 import re
 import warnings
 import zipfile
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -47,9 +46,6 @@ def read_checkpoint(path: Path) -> Any:
             warnings.simplefilter("ignore")  # torch warns of a pickle protocol right before it refuses the file
             return torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # what a damaged file makes torch raise depends on where it is damaged
-        if "TorchScript" in str(error):
-            hint = "torch.save(torch.jit.load(FILE).state_dict(), NEW)"
-            raise InputError(f"checkpoint {path} is a TorchScript program, not a file of tensors", hint=hint) from error
         if isinstance(error, pickle.UnpicklingError):
             classes = "".join(f" ({name})" for name in sorted(set(re.findall(r"GLOBAL ([\w.]+)", str(error))))[:1])
             message = f"checkpoint {path} is damaged or holds more than tensors{classes}, which could execute code"
@@ -97,16 +93,8 @@ def read_tensors(path: Path, what: str, hint: str) -> dict[str, Tensor]:
 
 
 def load_state(module: nn.Module, state: Mapping[str, Tensor], source: str) -> None:
-    """Load a state dict whose names are the module's; every name and shape must match.
-
-    Args:
-        module: receives the weights; half-precision weights are widened to its own type.
-        state: by name; counters of batches may be missing, as nothing reads them in eval mode.
-        source: of the weights, for messages.
-
-    Raises:
-        InputError: another architecture (names or shapes differ), quantised or sparse weights, or NaN weights.
-    """
+    """Load a state dict whose names and shapes are the module's; half-precision weights are widened. Counters of batches may be missing, as
+    nothing reads them in eval mode. InputError for another architecture, quantised or sparse weights, or NaN weights."""
     own = module.state_dict()
     counters = {name for name in own if name.endswith(COUNTER)}
     shapes = {n: (tuple(state[n].shape), tuple(own[n].shape)) for n in own if n in state}
@@ -168,7 +156,7 @@ def match_names(
         return {name for name, tensor in match.weights.items() if tensor.shape == own[name].shape}
 
     best = Match({}, dict(state))
-    for spell in (_unwrapped, lambda name: flat_name(_unwrapped(name))):
+    for spell in (_unwrapped, _flat):
         matches = [m for m in _matches(state, own, spell) if key is None or f"{m.prefix}.".startswith(f"{key}.")]
         whole = [match for match in matches if counters.union(fitting(match)) == own.keys()]
         whole = [match for match in whole if match.prefix == key] or whole
@@ -204,8 +192,8 @@ def _matches(state: Mapping[str, Tensor], own: Mapping[str, Tensor], spell: Call
                 yield Match(weights, others, prefix, wrapper)
 
 
-def flat_name(name: str) -> str:
-    return name.replace(".", "_")
+def _flat(name: str) -> str:
+    return _unwrapped(name).replace(".", "_")
 
 
 def _unwrapped(name: str) -> str:
@@ -222,25 +210,20 @@ def load_foreign(module: nn.Module, state: Mapping[str, Tensor], source: str, ke
     own = module.state_dict()
     match = match_names(state, own, source, key)
     wrapper = match.wrapper or ("model." if all(name.startswith("model.") for name in own) else "")
-    names, inside, left = [flat_name(name) for name in own], dict[str, Tensor](), Counter[str]()
+    names, inside, left = [_flat(name) for name in own], dict[str, Tensor](), list[str]()
     for name, tensor in match.others.items():
         part = name.removeprefix(wrapper).partition(".")[0]
-        if name.endswith(COUNTER):
-            continue
-        if part.isdigit() or any(mine.startswith(flat_name(f"{wrapper}{part}.")) for mine in names):
+        if part.isdigit() or any(mine.startswith(_flat(f"{wrapper}{part}.")) for mine in names):
             inside[name] = tensor
         else:
-            left[part] += 1
-    load_state(module, match.weights | inside, source)
+            left.append(name)
+    load_state(module, match.weights | {n: t for n, t in inside.items() if not n.endswith(COUNTER)}, source)
     if match.prefix:
-        outside = [name for name in state if not _unwrapped(name).startswith(f"{_unwrapped(match.prefix)}.")]
-        left.update(".".join(name.split(".")[:2]) for name in outside)
+        left += [name for name in state if not _unwrapped(name).startswith(f"{_unwrapped(match.prefix)}.")]
     if not left:
         return []
-    parts = ", ".join(f"{part} ({number})" for part, number in left.most_common(5))
-    more = f" and {len(left) - 5} more parts" if len(left) > 5 else ""
     where = f" under '{match.prefix}'" if match.prefix else ""
-    return [f"{source}: took the weights{where}; left out {sum(left.values())} tensors: {parts}{more}"]
+    return [f"{source}: took the weights{where}; left out {len(left)} tensors, e.g. {', '.join(left[:3])}"]
 
 
 def load_weights(module: nn.Module, path: Path) -> list[str]:

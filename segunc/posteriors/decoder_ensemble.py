@@ -60,7 +60,7 @@ def with_decoder(base: SegmentationNetwork, decoder: Mapping[str, Tensor], sourc
 
 
 class DecoderEnsemble(Ensemble):
-    """Draw s is head s: the base's encoder, which a frame goes through once (:mod:`segunc.sampling.prefix`), and a decoder of its own.
+    """Draw s is head s: the base's encoder, which a frame goes through once (:mod:`segunc.sampling.shortcuts`), and a decoder of its own.
 
     Args:
         base: the network that the encoder and all base scores are of.

@@ -61,7 +61,6 @@ class FeatureDensity:
 
     @property
     def gives(self) -> frozenset[str]:
-        """Names of the evidence that was fitted."""
         return frozenset[str]().union(*(density.gives for density in self.densities[0]))
 
     @torch.inference_mode()
@@ -77,25 +76,21 @@ class FeatureDensity:
             maps, extents = self.extractor(images), self.extractor.extents(images)
         for features, densities, extent in zip(maps, self.densities, extents, strict=True):
             for density in densities:
-                if density.gives & asked:
-                    for name, values in self.of_map(density, features, extent, images, asked).items():
-                        evidence[name] = evidence.get(name, 0) + values / len(maps)
+                if not density.gives & asked:
+                    continue
+                if features.shape[1] != density.channels:
+                    message = (
+                        f"a bank of features of {density.channels} numbers does not fit a layer of {features.shape[1]}"
+                    )
+                    raise InputError(message, hint="fit the features of this network again")
+                values = density(unit_features(features), asked)
+                coarse = torch.stack([flat.view(len(images), *features.shape[2:]) for flat in values.values()], 1)
+                whole = F.interpolate(coarse, extent, mode="bilinear", align_corners=False)
+                for name, of_frames in zip(
+                    values, whole[..., : images.shape[2], : images.shape[3]].unbind(1), strict=True
+                ):
+                    evidence[name] = evidence.get(name, 0) + of_frames / len(maps)
         return evidence
-
-    def of_map(
-        self, density: Density, features: Tensor, extent: tuple[int, int], images: Tensor, needs: Collection[str]
-    ) -> dict[str, Tensor]:
-        """Return what a density says of a map ``[n, D, h, w]`` that covers ``extent`` pixels of the images, at their size."""
-        if features.shape[1] != density.channels:
-            raise InputError(
-                f"a bank of features of {density.channels} numbers does not fit a layer of {features.shape[1]}",
-                hint="fit the features of this network again",
-            )
-        values = density(unit_features(features), needs)
-        coarse = torch.stack([flat.view(len(images), *features.shape[2:]) for flat in values.values()], 1)
-        whole = F.interpolate(coarse, extent, mode="bilinear", align_corners=False)
-        maps = whole[..., : images.shape[2], : images.shape[3]]
-        return dict(zip(values, maps.unbind(1), strict=True))
 
 
 def narrowed(images: Tensor, precision: Precision) -> torch.autocast:
@@ -118,7 +113,6 @@ class Sample:
         self._keys, self.rows = torch.empty(0, dtype=torch.float64), torch.empty(0)
 
     def add(self, rows: Tensor) -> None:
-        """Rows ``[M, D]``."""
         keys = torch.cat([self._keys, torch.rand(len(rows), generator=self._generator, dtype=torch.float64)])
         rows = torch.cat([self.rows, rows]) if len(self.rows) else rows
         kept = keys.argsort()[: self.size]

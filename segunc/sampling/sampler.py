@@ -1,6 +1,6 @@
 """The sampler: S draws of one network, or of several, over the same sums, and the maps of the scores asked for.
 
-It deals draws to branches (:mod:`segunc.sampling.runner`), takes their logits, a chunk at a time, from the engine
+It deals draws to branches (:mod:`segunc.sampling.engine`), takes their logits, a chunk at a time, from the engine
 (:mod:`segunc.sampling.engine`), and hands them to the sums (:mod:`segunc.sampling.tail`).
 """
 
@@ -27,9 +27,8 @@ from segunc.core.device import Precision, full_float32, to_device
 from segunc.core.errors import InputError, is_out_of_memory, one_line
 from segunc.data.images import Image
 from segunc.networks.network import SegmentationNetwork, check_images, check_logits, inference_size
-from segunc.sampling.engine import Engine, check_common, is_rounding, own_tensors, require_finite
-from segunc.sampling.prefix import Prefix
-from segunc.sampling.runner import BranchRunner, Pass
+from segunc.sampling.engine import BranchRunner, Engine, Pass, check_common, is_rounding, own_tensors, require_finite
+from segunc.sampling.shortcuts import Prefix
 from segunc.sampling.tail import DrawAccumulator, add_draws, base_evidence, base_maps, choose_backend
 from segunc.scores import DEFAULT_SCORES, EVIDENCE, SCORES, Score, Source, check_scores, with_parts
 from segunc.uncertainty import Calibrator
@@ -49,9 +48,8 @@ MOST_FRAMES = 16
 def frames_at_once(device: torch.device, size: tuple[int, int], draws: int) -> int:
     """Return how many frames of (height, width) ``size`` share a batch when nobody says how many.
 
-    On a GPU as many as fill it with all their draws; it depends on the pixels alone, not on free memory, so that every
-    shard of a run groups alike. On a CPU one: the draws of one frame mostly fill a chunk (below 250 x 250 pixels four
-    frames at once saved an eighth), and frames alone have the very bits that evaluating frame by frame has.
+    On a GPU as many as fill it with all their draws; it depends on the pixels alone, not on free memory, so that every shard of a run groups
+    alike. On a CPU one: the draws of one frame mostly fill a chunk.
     """
     if device.type != "cuda":
         return 1
@@ -85,10 +83,8 @@ class Fitted:
 
     Attributes:
         temperature: T > 0, by which the logits of every draw, and of the base network, are divided before the softmax.
-        calibrator: of the mean over the draws. The mean probabilities, msp and entropy are of the calibrated mean, and so is
-            the prediction, which a calibrator of more than one number may change; aleatoric and epistemic are of the draws
-            as they are, so that entropy is no longer their sum, and the base network's scores, and those of logits, of
-            logits as they are.
+        calibrator: of the mean over the draws. Mean probabilities, prediction, msp and entropy are of the calibrated mean; aleatoric and
+            epistemic are of the draws as they are, so that entropy is no longer their sum.
         providers: give further evidence. Maps of a frame are made once, whatever the draws; of a sum of scores the parts are made, too.
     """
 
@@ -114,8 +110,6 @@ class SamplerReport:
 
 
 class FrameEvidence(NamedTuple):
-    """What the maps of one frame are made of."""
-
     draws: DrawAccumulator
     of_base: dict[str, Tensor]  # maps [H, W] of scores of the base network alone
     others: dict[str, Any]  # evidence of the base network and of what was fitted on the model
@@ -124,24 +118,19 @@ class FrameEvidence(NamedTuple):
 class Sampler:
     """Samples a converted network and returns the prediction and the scores that are asked for.
 
-    Every posterior is a list of branches (network, input transform, posterior; mostly one): draw s belongs to branch s
-    mod B. The draws of one branch after the other are added to the same sums, in the order of s. The same (posterior, seed, S) gives the same
-    maps for any chunk size, batch size or order of frames, up to rounding where a library sums in another order for
-    another batch size.
+    Every posterior is a list of branches (network, input transform, posterior; mostly one): draw s belongs to branch s mod B. The draws of one
+    branch after the other are added to the same sums, in the order of s. The same (posterior, seed, S) gives the same maps for any chunk
+    size, batch size or order of frames, up to rounding where a library sums in another order for another batch size.
 
     Args:
-        network: from images ``[n, 3, H, W]`` to logits ``[n, C, H, W]``; converted, unless the posterior is
-            deterministic. It is put into eval mode. The base scores are its own, of the untransformed frame; of an
-            ensemble it is the first network.
+        network: from images ``[n, 3, H, W]`` to logits ``[n, C, H, W]``, of an ensemble the first; converted, unless the posterior is
+            deterministic. It is put into eval mode. The base scores are its own, of the untransformed frame.
         posterior: makes the draws; None is the deterministic network itself.
-        draws: S in total; draw s belongs to member s mod M. Ignored by a posterior without noise, which has one draw
-            for each branch.
-        seed: of the noise, or where it comes from: how draws of one member are spread, see
-            :class:`segunc.affine.noise.NoiseSource`.
+        draws: S in total; draw s belongs to member s mod M. A posterior without noise has one draw for each branch.
+        seed: of the noise, or where it comes from: how draws of one member are spread (:class:`segunc.affine.noise.NoiseSource`).
         scope: sample fewer sites than the posterior's own scope, or None.
         chunk: draws in a batch; None chooses by memory, for the first frame.
-        precision: ``float32``, or ``bfloat16`` for weights and activations; sums are float32 or wider in both. With
-            ``bfloat16`` the weights are copied at the first frame: later changes to the network are not seen.
+        precision: ``float32``, or ``bfloat16`` for weights and activations, of which the weights are copied at the first frame.
         scores: names of :data:`segunc.scores.SCORES`; further sums are kept only for those that need them.
         fitted: what was fitted on the model.
 
@@ -180,7 +169,8 @@ class Sampler:
             for need in score.needs if score.sources - {"draws", "base"} else ():
                 if (evidence := EVIDENCE[need]).without and need not in there:
                     message = f"score {score.name} of a model {evidence.without} cannot be made"
-                    raise InputError(message, hint=evidence.remedy(score.name))
+                    hint = f"make one: segunc finetune --method {evidence.method.format(score=score.name)}"
+                    raise InputError(message, hint=hint)
         self._of_base = [score for score in table if score.sources <= {"base", "constant"}]
         self._sums = [score for score in table if "scores" in score.sources]
         self._of_draws = [score for score in table if score not in self._of_base and score not in self._sums]
@@ -213,11 +203,9 @@ class Sampler:
 
         Args:
             images: what the network takes, ``[n, 3, H, W]``.
-            size: (height, width) of the maps; None for the network's input. Maps and mean probabilities are
-                resized bilinearly; prediction and msp come from the resized probabilities.
+            size: (height, width) of the maps, to which they are resized bilinearly; None for the network's input.
             keep_probabilities: also return the mean probabilities.
-            calibrated: False returns them as the draws gave them, at the size of the network's output, ``[n, C, h, w]``: what is
-                blended over tiles is calibrated after that.
+            calibrated: False returns them as the draws gave them, at the size of the network's output, ``[n, C, h, w]``.
             seed: of other draws for these frames alone; None for the sampler's own.
 
         Raises:
@@ -424,9 +412,8 @@ def sample_frames(
     keep_probabilities: bool = False,
     seed: int | None = None,
 ) -> Prediction:
-    """Return the maps of frames RGB uint8 ``[H, W, 3]`` of one size, at their own size. The network, a
-    :class:`SegmentationNetwork`, sees (height, width) ``size``; None is its inference size for the frame.
-    ``keep_probabilities`` and ``seed`` are those of :meth:`Sampler.__call__`."""
+    """Return the maps of frames RGB uint8 ``[H, W, 3]`` of one size, at their own size. The :class:`SegmentationNetwork` sees (height, width)
+    ``size``, None: its inference size for the frame; the rest is of :meth:`Sampler.__call__`."""
     network = sampler.network
     assert isinstance(network, SegmentationNetwork)
     frame = (images[0].shape[0], images[0].shape[1])
@@ -479,8 +466,7 @@ def finish_frame(
 
     Entropy and aleatoric are resized bilinearly to (height, width) ``size``, epistemic is their difference, and prediction and msp come from
     the resized mean probabilities: computing entropy from resized probabilities would mix neighbouring classes and write that into
-    epistemic. Mean probabilities are calibrated before they are resized, at the size at which calibrators are fitted. ``prediction`` is at
-    the size of the evidence, None for the most probable class; ``ready`` are further maps, only to be resized.
+    epistemic. ``prediction`` is at the size of the evidence, None for the most probable class; ``ready`` maps are only resized.
     """
     probabilities: Tensor = evidence["probabilities"]
     resize = size is not None and size != probabilities.shape[-2:]

@@ -1,8 +1,7 @@
-"""From the logits of draws to the evidence of a frame: draws are added to sums, S x C x H x W never exists.
+"""From the logits of draws to the evidence of a frame, by a reference in PyTorch, C++ on a CPU or Triton on CUDA.
 
-The sum of p is float32. The sum of H(p) and the final entropies are float64, because epistemic is a small difference of two entropies.
-Draws are added one at a time, in strips of rows of a fixed size, so that neither the chunk size nor the number of frames in a batch
-changes a sum. Three backends differ by rounding: a reference in PyTorch, C++ on a CPU, and Triton on CUDA.
+The sum of H(p) and the final entropies are float64, because epistemic is a small difference of two entropies. Draws are added one at a time,
+in strips of rows of a fixed size, so that neither the chunk size nor the number of frames in a batch changes a sum.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from torch import Tensor
 
 from segunc.affine.branches import InputTransform
 from segunc.core.errors import InputError
-from segunc.sampling.ending import Upsampling
+from segunc.sampling.shortcuts import Upsampling
 from segunc.sampling.tail_native import native_tail
 from segunc.scores import Score
 from segunc.uncertainty import entropy_share, per_ln
@@ -258,8 +257,8 @@ def base_maps(
     temperature: float = 1.0,
     constants: Mapping[str, Any] = MappingProxyType({}),
 ) -> dict[str, Tensor]:
-    """Return scores of one deterministic pass from its logits ``[C, h, w]`` and constants that were fitted on the model, each ``[H, W]`` float32.
-    Where one of them needs the logits at full resolution, all are made from these."""
+    """Return scores of one deterministic pass from its logits ``[C, h, w]`` and constants that were fitted on the model, each ``[H, W]``
+    float32. Where one of them needs the logits at full resolution, all are made from these."""
     if not scores:
         return {}
     if backend != "native" or any(score.name not in NATIVE_BASE for score in scores):

@@ -24,16 +24,13 @@ import torch
 from torch import Tensor
 
 from segunc.core.files import own_folder, user_folder
-from segunc.sampling.ending import Upsampling
+from segunc.sampling.shortcuts import Upsampling
 from segunc.uncertainty import per_ln
 
 SOURCE = Path(__file__).with_name("tail_native.cpp")
 FLAGS = ("-O3", "-std=c++17", "-shared", "-fPIC", "-fno-math-errno", "-fno-trapping-math", "-fno-signed-zeros")
 TUNINGS = (("-march=native", "-mprefer-vector-width=512"), ("-march=native",), ("-mcpu=native",), ())
 """Tried in this order: not every compiler knows every option."""
-BUILD_SECONDS = 120
-PIECES_PER_THREAD = 4
-"""The work is cut finer than there are threads, so that a core that is busy elsewhere does not hold up the others."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +111,7 @@ def _build(compiler: str, path: Path) -> None:
             made = Path(folder) / path.name
             command = [compiler, *FLAGS, *tuning, str(SOURCE), "-o", str(made)]
             try:
-                subprocess.run(command, capture_output=True, text=True, check=True, timeout=BUILD_SECONDS)
+                subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
             except subprocess.CalledProcessError:
                 if not tuning:
                     raise
@@ -155,7 +152,8 @@ def _in_threads(rows: Callable[[int, int], None], height: int) -> None:
     if threads == 1:
         rows(0, height)
         return
-    step = max(1, math.ceil(height / (threads * PIECES_PER_THREAD)))
+    # Finer than there are threads, so that a core that is busy elsewhere does not hold up the others.
+    step = max(1, math.ceil(height / (threads * 4)))
     starts = range(0, height, step)
     with ThreadPoolExecutor(threads) as pool:
         list(pool.map(rows, starts, [min(start + step, height) for start in starts]))  # raises what a thread raised

@@ -12,7 +12,7 @@ import triton.language as tl
 from torch import Tensor
 
 from segunc.core.device import to_device
-from segunc.sampling.ending import Upsampling
+from segunc.sampling.shortcuts import Upsampling
 
 TILE = 4096
 """Classes times columns that one program holds; probabilities and logits of a tile fill about its registers."""

@@ -17,7 +17,7 @@ from segunc.core.errors import InputError
 from segunc.posteriors.ensemble import Ensemble
 from segunc.posteriors.tta import TestTimeAugmentation
 from segunc.sampling import Sampler
-from segunc.sampling.runner import draw_logits
+from segunc.sampling.engine import draw_logits
 from tests.affine.networks import small_network
 from tests.sampling.plain import assert_mean_of, posterior_of
 

@@ -36,7 +36,7 @@ from segunc.processing import FrameProcess, HostMaps, Tiling
 from segunc.sampling import Sampler
 from segunc.sampling import sampler as sampler_module
 from segunc.sampling.density import FeatureDensity, Neighbours
-from segunc.sampling.ending import Upsampling
+from segunc.sampling.shortcuts import Upsampling
 from segunc.scores import EVIDENCE, MEANS, SCORES
 from segunc.training.affine_tuner import AffineTuner
 from segunc.training.config import AffineTrainingConfig
@@ -69,13 +69,13 @@ FIRST_USE: dict[Place, str] = {
     ("posteriors/abnn.py", "ABNNPosterior.affine"): "the draws go to the device",
     ("posteriors/mc_dropout.py", "ChannelDropout.affine"): "the draws go to the device",
     ("sampling/engine.py", "_check"): "the self-check compares logits",
-    ("sampling/engine.py", "largest_difference"): "likewise, once for each size of frames",
-    ("sampling/runner.py", "Pass._difference"): "likewise",
+    ("sampling/engine.py", "relative_difference"): "likewise, once for each size of frames",
+    ("sampling/engine.py", "Pass._difference"): "likewise",
     ("networks/values.py", "softmax_output"): "whether the network ends in a softmax, with the first frame",
     ("sampling/engine.py", "check_common"): "likewise, of networks with parameters in common",
     ("sampling/engine.py", "own_tensors"): "likewise: which buffers are the same",
     (
-        "sampling/ending.py",
+        "sampling/shortcuts.py",
         "InterpolationWatch.ending",
     ): "once for each size: whether the last upsampling made the logits",
 }

@@ -19,9 +19,8 @@ from segunc.core.device import flushed_denormals
 from segunc.networks import NetworkDescription, SegmentationNetwork, build_network
 from segunc.posteriors.abnn import ABNNPosterior
 from segunc.sampling import Prediction, Sampler
-from segunc.sampling.engine import Engine
-from segunc.sampling.prefix import Prefix
-from segunc.sampling.runner import draw_logits
+from segunc.sampling.engine import Engine, draw_logits
+from segunc.sampling.shortcuts import Prefix
 from segunc.sampling.tail_native import native_tail
 from tests.affine.networks import LAYERS, Pixelwise, randomise, small_network
 from tests.sampling.plain import assert_maps_of_a_plain_loop, posterior_of

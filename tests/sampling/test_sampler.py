@@ -18,13 +18,12 @@ from segunc.maps.encoding import encode_unit
 from segunc.posteriors.abnn import ABNNPosterior
 from segunc.posteriors.anomaly import ScoreSum, Standard, Surprise
 from segunc.sampling import Prediction, Sampler
-from segunc.sampling.runner import draw_logits
+from segunc.sampling.engine import draw_logits
 from segunc.scores import DEFAULT_SCORES, EVIDENCE, SCORES
 from segunc.uncertainty import (
     Calibrator,
     energy,
     entropy_from_probabilities,
-    max_logit,
     max_softmax,
 )
 from tests.affine.networks import Pixelwise, SequenceFirst, randomise, small_network
@@ -55,7 +54,7 @@ def test_maps_are_those_of_the_draws_one_by_one(members: int, temperature: float
         "msp": 1 - torch.stack(draws).softmax(2).mean(0).amax(1),
         "deterministic-msp": max_softmax(p),
         "deterministic-entropy": entropy_from_probabilities(p) / math.log(4),
-        "deterministic-max-logit": max_logit(base),
+        "deterministic-max-logit": -base.amax(1),
         "deterministic-energy": energy(base, temperature=temperature),
     }
     assert set(result.scores) == set(DEFAULT_SCORES) == set(expected) | set(SHARES)

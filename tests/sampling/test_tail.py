@@ -22,7 +22,7 @@ from torch import Tensor
 
 from segunc.core.device import threads
 from segunc.sampling import tail_native
-from segunc.sampling.ending import Upsampling
+from segunc.sampling.shortcuts import Upsampling
 from segunc.sampling.tail import NATIVE_BASE, Backend, DisagreementSums, DrawAccumulator, base_maps, choose_backend
 from segunc.sampling.tail_native import native_tail
 from segunc.scores import DEFAULT_SCORES, MEANS, SCORES

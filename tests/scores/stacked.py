@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from segunc.uncertainty import entropy_from_probabilities, entropy_share, mutual_information, outvoted_share
+from segunc.uncertainty import entropy_from_probabilities, entropy_share
 
 
 class Decomposition(NamedTuple):
@@ -22,7 +22,7 @@ def decompose_draws(probabilities: Tensor, *, normalised: bool = True) -> Decomp
     """In nats, or ``normalised`` by ln C."""
     measure = entropy_share if normalised else entropy_from_probabilities
     total, expected = measure(probabilities.mean(0)), torch.stack([measure(p) for p in probabilities]).mean(0)
-    return Decomposition(total, expected, mutual_information(total, expected))
+    return Decomposition(total, expected, (total - expected).clamp_min(0))
 
 
 def draw_variance(probabilities: Tensor) -> Tensor:
@@ -40,7 +40,7 @@ def variation_ratio(probabilities: Tensor) -> Tensor:
     """
     draws, classes = probabilities.shape[0], probabilities.shape[2]
     winners = probabilities.argmax(2)
-    return outvoted_share(torch.stack([(winners == c).sum(0) for c in range(classes)], 1) / draws)
+    return 1 - torch.stack([(winners == c).sum(0) for c in range(classes)], 1).amax(1) / draws
 
 
 def expected_pairwise_kl(probabilities: Tensor) -> Tensor:

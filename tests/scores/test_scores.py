@@ -17,7 +17,7 @@ from segunc.core.errors import InputError
 from segunc.gallery.colormap import display_range
 from segunc.maps.encoding import decode_unit, encode_score
 from segunc.maps.manifest import build_manifest
-from segunc.sampling.ending import Upsampling
+from segunc.sampling.shortcuts import Upsampling
 from segunc.sampling.tail import DrawAccumulator
 from segunc.scores import DEFAULT_SCORES, EVIDENCE, MEANS, SCORES, SUM, check_scores
 from tests.scores.stacked import decompose_draws, draw_variance, expected_pairwise_kl, variation_ratio

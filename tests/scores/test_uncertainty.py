@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import entropy as scipy_entropy
 
-from segunc.uncertainty import Calibrator, energy, entropy_from_probabilities, max_logit, max_softmax
+from segunc.uncertainty import Calibrator, energy, entropy_from_probabilities, max_softmax
 from tests.scores.stacked import decompose_draws, draw_variance, expected_pairwise_kl, variation_ratio
 
 
@@ -25,7 +25,6 @@ def test_entropy_equals_scipy() -> None:
 def test_scores_of_known_values() -> None:
     logits = torch.tensor([[math.log(0.7), math.log(0.2), math.log(0.1)]])
     assert float(max_softmax(logits.softmax(1))) == pytest.approx(0.3)
-    assert float(max_logit(logits)) == pytest.approx(-math.log(0.7))
     assert float(energy(logits)) == pytest.approx(0.0, abs=1e-6)
     assert float(energy(2 * logits, temperature=2.0)) == pytest.approx(0.0, abs=1e-6)
 
