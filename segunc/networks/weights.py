@@ -146,7 +146,7 @@ def match_names(
     """
     unwrapped = {_unwrapped(name): tensor for name, tensor in state.items()}
     if len(unwrapped) == len(state):
-        state, key = unwrapped, (key and _unwrapped(key)) or None
+        state, key = unwrapped, key and _unwrapped(key)
     if key and not any(name.startswith(f"{key}.") for name in state):
         groups = ", ".join(dict.fromkeys(name.partition(".")[0] for name in state))
         raise InputError(f"{source} holds no weights under '{key}', but under {groups}", hint="--weights-key KEY")

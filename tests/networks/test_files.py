@@ -47,29 +47,18 @@ def test_a_saved_network_comes_back_bit_for_bit(network: SegmentationNetwork, tm
     again = load_network(tmp_path / "model")
     assert again.description == DESCRIPTION
     assert not again.training
-    assert (
-        again.sha256
-        == digest
-        == network_sha256(again.body, again.description)
-        == network_sha256(network.body, network.description)
-    )
-    assert state_sha256(again.body) == state_sha256(network.body)
+    assert again.sha256 == digest == network_sha256(again.body, again.description)
     images = torch.rand(1, 3, 64, 64)
     with torch.inference_mode():
         assert torch.equal(again(images), network(images))
     assert sorted(p.name for p in (tmp_path / "model").iterdir()) == ["network.json", "network.safetensors"]
 
 
-def test_the_hash_sees_every_value_and_name() -> None:
-    torch.manual_seed(0)
-    layer = torch.nn.BatchNorm2d(3)
-    digests = {state_sha256(layer)}
-    layer.running_var[1] += 1e-6
-    digests.add(state_sha256(layer))
-    digests.add(state_sha256(torch.nn.Sequential(layer)))
-    layer.double()
-    digests.add(state_sha256(layer))
-    assert len(digests) == 4
+def test_the_hash_sees_every_value_name_and_type() -> None:
+    layers = [torch.nn.BatchNorm2d(3) for _ in range(3)]
+    layers[1].running_var[1] += 1e-6
+    layers[2].double()
+    assert len({state_sha256(layer) for layer in (*layers, torch.nn.Sequential(layers[0]))}) == 4
 
 
 def edit_description(**changes: Any) -> Callable[[Path], None]:
@@ -120,28 +109,22 @@ def shift(state: dict[str, torch.Tensor]) -> None:
     [
         (edit_description(colour="red"), "unknown key 'colour'"),
         (edit_description(classes="REMOVE"), "classes: field required"),
-        *((edit_description(classes=value), "network.json: classes") for value in ("road", [5])),
+        (edit_description(classes="road"), "network.json: classes"),
         (edit_description(classes=[]), "1 to 255 classes"),
         (edit_description(palette=[[1, 2, 3]]), "a palette of 1 colours"),
-        (edit_description(palette=[[128, 64, 256], [0, 0, 142], [70, 130, 180]]), "not in 0..255"),
+        (edit_description(palette=[[128, 64, 256], [0, 0, 142], [70, 130, 180]]), "palette 256 is not a number"),
         (edit_description(std=[0.2, 0.2]), "network.json: std"),
-        (edit_description(std=[0.2, 0.2, 0.0]), "those of std positive"),
-        (edit_description(inference_size=[64]), "network.json: inference_size"),
-        *((edit_description(inference_size=[size, 64]), "inference size") for size in (0, 99999)),
+        (edit_description(std=[0.2, 0.2, 0.0]), "std 0.0 is not a number above 0"),
+        *((edit_description(inference_size=[size, 64]), "inference_size") for size in (0, 99999)),
         (edit_description(divisor=0), "divisor 0"),
-        (edit_description(kind=5), "network.json: kind"),
-        (edit_description(options=5), "network.json: options"),
         (edit_description(format=1), "not of format"),
         (edit_description(mean=[0.4, 0.5, float("nan")]), "not valid JSON"),
         # What decides how a network is used is bound as its weights are.
         (edit_description(palette=[[128, 64, 128], [0, 0, 142], [70, 130, 181]]), "has the hash"),
-        (edit_description(classes=["road", "sky", "car"]), "has the hash"),
         (edit_description(options={"decoder_channels": 10**9}), "has the hash"),  # before it is built
-        (edit_description(inference_size=None), "has the hash"),
         (edit_description(sha256="REMOVE"), "records None"),
         (edit_weights(shift), "has the hash"),
         (forged(edit_description(classes=["road", "car"], palette=[])), "do not fit the network.*another shape"),
-        (forged(edit_description(encoder="resnet18")), "do not fit the network"),
         (forged(edit_description(options={"a": "b" * 9})), "has no option 'a'"),
         (forged(edit_weights(put_nan)), "segmentation_head.0.bias holds NaN"),
         (forged(edit_weights(lambda state: state.pop("segmentation_head.0.bias"))), "1 missing"),
@@ -200,25 +183,13 @@ def test_a_damaged_checkpoint_is_one_line(tmp_path: Path, content: bytes, suffix
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "wrap",
-    [
-        # Lightning: the network under its attribute, and a criterion beside it.
-        lambda state: {
-            "state_dict": {**{f"network.body.{k}": v for k, v in state.items()}, "loss.weight": torch.ones(3)},
-            "pytorch-lightning_version": "2.0",
-            "global_step": 7,
-        },
-        lambda state: {k: v.half() if v.is_floating_point() else v for k, v in state.items()},
-    ],
-    ids=["lightning", "half"],
-)
-def test_foreign_checkpoints_load(network: SegmentationNetwork, tmp_path: Path, wrap: Callable[[Any], Any]) -> None:
-    torch.save(wrap(network.body.state_dict()), tmp_path / "foreign.ckpt")
+def test_a_checkpoint_of_lightning_in_half_precision_loads(network: SegmentationNetwork, tmp_path: Path) -> None:
+    state = {
+        f"network.body.{k}": v.half() if v.is_floating_point() else v for k, v in network.body.state_dict().items()
+    }
+    torch.save({"state_dict": state | {"loss.weight": torch.ones(3)}, "global_step": 7}, tmp_path / "foreign.ckpt")
     torch.manual_seed(9)
     other = build_network(DESCRIPTION)
     load_weights(other.body, tmp_path / "foreign.ckpt")
     for name, value in network.body.state_dict().items():
-        own = other.body.state_dict()[name]
-        assert own.dtype == value.dtype
-        torch.testing.assert_close(own, value, rtol=1e-3, atol=1e-4)
+        torch.testing.assert_close(other.body.state_dict()[name], value, rtol=1e-3, atol=1e-4)

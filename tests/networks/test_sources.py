@@ -20,7 +20,7 @@ import torch
 import torchvision
 from torch import nn
 
-from segunc import ImportOptions, InputError, Sampler, import_network, load_network
+from segunc import ImportOptions, InputError, import_network, load_network
 from segunc.core.trust import MAX_ENTRIES, TRUST, find_code
 from segunc.networks import NetworkDescription, build_network
 from segunc.networks.files import network_sha256
@@ -137,10 +137,9 @@ def test_a_factory_of_ones_own_is_run_where_its_user_agreed(theirs: Path, monkey
     monkeypatch.setenv("XDG_CONFIG_HOME", str(theirs / "of another user"))
     with pytest.raises(InputError, match=r"nobody agreed.*--trust"):
         load_network(theirs / "imported")
-    for entry in ("their_networks.one:build", "their_networks.one:build@/elsewhere"):
-        monkeypatch.setenv(TRUST, entry)
-        with pytest.raises(InputError, match=rf"{TRUST}=their_networks.one:build@{theirs}"):
-            load_network(theirs / "imported")
+    monkeypatch.setenv(TRUST, "their_networks.one:build@/elsewhere")
+    with pytest.raises(InputError, match=rf"{TRUST}=their_networks.one:build@{theirs}"):
+        load_network(theirs / "imported")
     monkeypatch.setenv(TRUST, f"other:build@., their_networks.one:build@{theirs}")
     assert torch.equal(logits(load_network(theirs / "imported"), IMAGES), logits(ours, IMAGES))
     write_module(theirs, "2 * self.layers(images)")
@@ -163,9 +162,6 @@ def test_no_code_of_a_package_runs_that_its_user_did_not_see(theirs: Path, chang
     with pytest.raises(InputError, match="has changed since the network was imported"):
         load_network(theirs / "imported")
     assert not any(name.startswith("their_networks") for name in sys.modules)
-    assert (
-        find_code("their_networks.one:build").sha256 != json.loads(note(theirs))["their_networks.one:build"]["sha256"]
-    )
 
 
 def test_a_module_of_no_package_is_bound_with_its_folder(theirs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,10 +206,6 @@ def forget(*names: str) -> None:
         del sys.modules[name]
 
 
-def note(folder: Path) -> str:
-    return (folder / "config/segunc/trusted.json").read_text()
-
-
 def test_nothing_runs_without_trust(theirs: Path) -> None:
     write_module(theirs, before="raise SystemExit")
     with pytest.raises(InputError, match=r"runs code of yours.*`trust`"):
@@ -227,7 +219,7 @@ def test_nothing_runs_without_trust(theirs: Path) -> None:
         ({"source": "resnet50"}, "SOURCE is one of smp, torchvision, transformers, python"),
         ({"source": "torchvision:resnet50"}, "no network 'resnet50'.*deeplabv3_resnet50"),
         ({"source": "torchvision:fcn_resnet50", "weights": None}, "no weights of its own"),
-        ({"source": TORCHVISION, "classes": "road,car"}, "it has 3 outputs instead of 2: other classes"),
+        ({"source": TORCHVISION, "classes": "road,car"}, r"instead of \(2,\).*number of classes"),
         ({"source": TORCHVISION, "wrapper": "student.net."}, "missing"),
         ({"source": "smp:nowhere"}, "'nowhere' is no folder"),
         ({"source": "python:their_networks.one"}, r"package\.module:function"),
@@ -331,7 +323,7 @@ TIMM, PRETRAINED = {"model_type": "timm_backbone", "backbone": "resnet18"}, {"pr
         *(("torchvision", "fcn_resnet50", "", {key: "DEFAULT"}) for key in ("weights", "weights_backbone")),
         *(
             ("transformers", architecture, "", {"config": config})
-            for architecture in ("UperNetForSemanticSegmentation", "DetrForSegmentation")
+            for architecture in ("UperNetForSemanticSegmentation", "DPTForSemanticSegmentation")
             for config in (
                 *({"backbone": name} for name in ("resnet50", "gpt2", "x/y", "hf_hub:x/y")),
                 {"backbone": "resnet18", "use_timm_backbone": True, "backbone_kwargs": PRETRAINED},
@@ -361,11 +353,7 @@ def test_a_description_that_points_outside_is_refused_without_a_connection(
 @pytest.mark.parametrize("known", [True, False])
 @pytest.mark.parametrize(
     ("file", "key"),
-    [
-        ("config.json", "auto_map"),
-        ("config.json", "backbone_config"),
-        ("preprocessor_config.json", "auto_map"),
-    ],
+    [("config.json", "auto_map"), ("config.json", "backbone_config"), ("preprocessor_config.json", "auto_map")],
 )
 def test_code_in_a_folder_of_transformers_does_not_run_whoever_says_yes(
     file: str, key: str, known: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -391,32 +379,6 @@ def test_a_folder_of_a_network_that_does_not_segment_is_refused(tmp_path: Path) 
     transformers.SegformerForImageClassification(config).save_pretrained(tmp_path / "theirs")
     with pytest.raises(InputError, match="'SegformerForImageClassification' of transformers"):
         imported(tmp_path, f"transformers:{tmp_path / 'theirs'}")
-
-
-def test_queries_become_scores_as_transformers_makes_them(tmp_path: Path) -> None:
-    transformers = pytest.importorskip("transformers")
-    torch.manual_seed(0)
-    vit = {"hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 2, "image_size": 64}
-    config = transformers.EomtConfig(**vit, num_blocks=2, mlp_ratio=2, num_queries=6)
-    config.id2label = dict(enumerate(CLASSES.split(",")))
-    theirs = transformers.EomtForUniversalSegmentation(config).eval()
-    theirs.save_pretrained(tmp_path / "theirs")
-    ours = imported(tmp_path, f"transformers:{tmp_path / 'theirs'}", size=None)
-    assert ours.description.options["size"] == [64, 64]  # its positions fit no other
-    images = IMAGES[..., :64]
-    output = logits(theirs, normalised(images))
-    masks = nn.functional.interpolate(output.masks_queries_logits, (64, 64), mode="bilinear").sigmoid()
-    expected = (output.class_queries_logits.softmax(-1)[:, :, :3, None, None] * masks[:, :, None]).sum(1)
-    assert torch.allclose(logits(ours, images).exp(), expected, atol=1e-5)
-    share = expected / expected.sum(1, keepdim=True)
-    assert torch.allclose(logits(ours, images).softmax(1), share, atol=1e-5)
-    maps = Sampler(ours, scores=("rba", "deterministic-max-logit", "deterministic-energy", "deterministic-msp"))(
-        images
-    ).scores
-    assert torch.allclose(maps["rba"], -expected.tanh().sum(1), atol=1e-4)
-    assert torch.allclose(maps["deterministic-max-logit"], -expected.amax(1), atol=1e-4)
-    assert torch.allclose(maps["deterministic-energy"], -expected.exp().sum(1).log(), atol=1e-4)
-    assert torch.allclose(maps["deterministic-msp"], 1 - share.amax(1), atol=1e-4)
 
 
 def test_logarithms_of_probabilities_are_told(theirs: Path) -> None:

@@ -41,11 +41,6 @@ def state(seed: int = 0, prefix: str = "", **changes: Callable[[Tensor], Tensor]
     return {prefix + name: changes.get(name.rpartition(".")[2], lambda t: t)(value) for name, value in items}
 
 
-def inserted(name: str, part: str) -> str:
-    first, _, rest = name.partition(".")
-    return f"{first}.{part}.{rest}"
-
-
 IMAGES = torch.rand(1, 3, 8, 8, generator=torch.Generator().manual_seed(0))
 
 
@@ -54,19 +49,32 @@ IMAGES = torch.rand(1, 3, 8, 8, generator=torch.Generator().manual_seed(0))
     [
         state(),
         {"net": state()},
-        {"epoch": 3, "params": {"model": state(prefix="module.")}, "optimizer": {"state": {0: {"exp_avg": torch.ones(4)}}}},
+        {
+            "epoch": 3,
+            "params": {"model": state(prefix="module.")},
+            "optimizer": {"state": {0: {"exp_avg": torch.ones(4)}}},
+        },
         [{"weights": state()}, 5],
         {"state_dict": state(prefix="model._orig_mod.module.")},
-        {inserted(name, "_orig_mod"): value for name, value in state(prefix="model.").items()},
-        {inserted(name, "module"): value for name, value in state().items()},
+        {name.replace(".", ".module.", 1): value for name, value in state(prefix="_orig_mod.").items()},
         {"model": state(), "state_dict": state()},  # the same twice
         {"student": state(), "teacher": network(1, classes=5).state_dict()},  # of another size
         {name: value for name, value in state().items() if not name.endswith("num_batches_tracked")},
         state(num_batches_tracked=lambda t: t.float()),
     ],
-    ids=["plain", "net", "nested", "list", "compiled", "compiled in between", "parallel in between", "twice", "teacher", "no counters",
-         "counters as floats"],
-)  # fmt: skip
+    ids=[
+        "plain",
+        "net",
+        "nested",
+        "list",
+        "compiled",
+        "in between",
+        "twice",
+        "teacher",
+        "no counters",
+        "counters as floats",
+    ],
+)
 def test_what_fits_is_taken(content: Any, tmp_path: Path) -> None:
     torch.save(content, tmp_path / "weights.pt")
     ours = network(9)
@@ -107,10 +115,6 @@ def test_one_of_several_is_chosen_by_its_key(content: Any, keys: tuple[str, ...]
     ("change", "said"),
     [
         ({"weight": lambda t: (t * 50).round().to(torch.int8)}, "stage_0.0.weight is of type torch.int8"),
-        (
-            {"weight": lambda t: torch.quantize_per_tensor(t, 0.1, 0, torch.qint8)},
-            "stage_0.0.weight is of type torch.qint8",
-        ),
         ({"weight": lambda t: t.to(torch.float8_e4m3fn)}, "float8"),
         ({"weight": lambda t: t.to_sparse()}, "sparse"),
         ({"running_var": lambda t: t * float("nan")}, "running_var holds NaN"),
@@ -126,12 +130,9 @@ def test_numbers_that_are_no_weights_are_refused_by_name(change: Any, said: str)
 
 
 def test_what_is_left_out_is_counted() -> None:
-    weights = state() | {"aux.0.weight": torch.ones(2), "aux.0.bias": torch.ones(2)}
-    notes = " ".join(load_foreign(network(9), weights, "weights.pt"))
-    assert "left out 2 tensors: aux (2)" in notes
-    nested = {f"net.{name}": value for name, value in state().items()} | {"loss.weight": torch.ones(3)}
-    notes = " ".join(load_foreign(network(9), nested, "weights.pt"))
-    assert "under 'net'; left out 1 tensors: loss.weight (1)" in notes
+    weights = state(prefix="net.") | {"net.aux.0.bias": torch.ones(2), "loss.weight": torch.ones(3)}
+    (note,) = load_foreign(network(9), weights, "weights.pt")
+    assert note == "weights.pt: took the weights under 'net'; left out 2 tensors, e.g. aux.0.bias, loss.weight"
 
 
 @pytest.mark.parametrize("name", ["stage.1.0.weight", "head.more"])
@@ -141,11 +142,8 @@ def test_more_layers_in_a_part_that_the_network_has_are_another_network(name: st
 
 
 def test_other_classes_are_named_with_both_numbers() -> None:
-    weights = network(0, classes=20).state_dict()
-    with pytest.raises(
-        InputError, match=r"head.weight: \(4, 20, 2, 2\) instead of \(4, 3, 2, 2\).*20 outputs instead of 3"
-    ):
-        load_foreign(network(9), weights, "weights.pt")
+    with pytest.raises(InputError, match=r"head.weight: \(4, 20, 2, 2\) instead of \(4, 3, 2, 2\).*number of classes"):
+        load_foreign(network(9), network(0, classes=20).state_dict(), "weights.pt")
 
 
 def test_files_of_other_kinds_say_what_they_are(tmp_path: Path) -> None:
@@ -154,7 +152,7 @@ def test_files_of_other_kinds_say_what_they_are(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"Net.*weights_only=False"):
         read_state(path)
     torch.jit.trace(network(0), IMAGES).save(str(path))
-    with pytest.raises(InputError, match=r"TorchScript.*torch\.jit\.load"):
+    with pytest.raises(InputError, match="TorchScript"):
         read_state(path)
 
 

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from segunc.sampling.logit_sums import OF_LOGITS, LogitSums
 from torch import Tensor, nn
 
 from segunc.affine.branches import Branch
@@ -36,6 +35,7 @@ from segunc.processing import FrameProcess, HostMaps, Tiling
 from segunc.sampling import Sampler
 from segunc.sampling import sampler as sampler_module
 from segunc.sampling.density import FeatureDensity, Neighbours
+from segunc.sampling.sampler import Fitted
 from segunc.sampling.shortcuts import Upsampling
 from segunc.scores import EVIDENCE, MEANS, SCORES
 from segunc.training.affine_tuner import AffineTuner
@@ -70,8 +70,7 @@ FIRST_USE: dict[Place, str] = {
     ("posteriors/mc_dropout.py", "ChannelDropout.affine"): "the draws go to the device",
     ("sampling/engine.py", "_check"): "the self-check compares logits",
     ("sampling/engine.py", "relative_difference"): "likewise, once for each size of frames",
-    ("sampling/engine.py", "Pass._difference"): "likewise",
-    ("networks/values.py", "softmax_output"): "whether the network ends in a softmax, with the first frame",
+    ("networks/network.py", "softmax_output"): "whether the network ends in a softmax, with the first frame",
     ("sampling/engine.py", "check_common"): "likewise, of networks with parameters in common",
     ("sampling/engine.py", "own_tensors"): "likewise: which buffers are the same",
     (
@@ -82,8 +81,8 @@ FIRST_USE: dict[Place, str] = {
 """Where it may wait once a run, or once for each size of frames."""
 TRAINING: dict[Place, str] = {
     ("training/losses.py", "check_labels"): "a label that is no class would end the process",
-    ("networks/values.py", "check_images"): "the range of the images, with the first batch",
-    ("networks/values.py", "softmax_output"): "whether the network ends in a softmax, with the first batch",
+    ("networks/network.py", "check_images"): "the range of the images, with the first batch",
+    ("networks/network.py", "softmax_output"): "whether the network ends in a softmax, with the first batch",
     ("training/losses.py", "segmentation_loss"): "a batch without a labelled pixel has no mean",
     ("training/affine_tuner.py", "AffineTuner.terms"): "a loss that is not finite ends the training before it harms",
     ("posteriors/abnn.py", "ABNNPosterior.affine"): "the noise of the step, made on the CPU: the same on every device",
@@ -122,7 +121,7 @@ def abnn(network: nn.Module, members: int = 2) -> ABNNPosterior:
     return ABNNPosterior.around(AffineLayout(network), 0.3, members)
 
 
-def everything(network: SegmentationNetwork, layer: LogitLayer) -> dict[str, Any]:
+def everything(network: SegmentationNetwork, layer: LogitLayer) -> Fitted:
     """What is fitted on a model, as it lies on a GPU; the network goes there."""
     shapes = {"D": 8, "R": 8, "K": 3, "1": 1, "3": 3, "2": 2}
     tensors = [
@@ -133,7 +132,7 @@ def everything(network: SegmentationNetwork, layer: LogitLayer) -> dict[str, Any
     gaussians, of_head = map(on_gpu, tensors)
     densities = [[Neighbours(on_gpu(torch.rand(20, 8))), Gaussians(gaussians, OF_GAUSSIANS)]] * 2
     extractor = FeatureExtractor(network, ["body.encoder"], [1.0, 0.5])
-    density = FeatureDensity(extractor, densities, guided=True)
+    density = FeatureDensity(extractor, densities)
     surprise = Surprise((0.0, 0.5, 1.0), 0.1)
     total = ScoreSum(
         ("entropy", "knn"), (1.0, 2.0), (Standard(0.5, 0.25), surprise), surprise, {}, {}, 1, 4, 1.0, "", None, None
@@ -141,7 +140,7 @@ def everything(network: SegmentationNetwork, layer: LogitLayer) -> dict[str, Any
     statistics = MaxLogitStatistics((1.0,) * CLASSES, (0.5,) * CLASSES, (9,) * CLASSES, {}, 1, "")
     calibrator = Calibrator(tuple(range(1, CLASSES**2 + 1)), (0.1,) * CLASSES)
     scores_of_head = HeadScores(layer, of_head, 75.0, OF_HEAD)
-    return {"fitted": [density, scores_of_head, total, statistics], "calibrator": calibrator}
+    return Fitted(1.3, calibrator, [density, scores_of_head, total, statistics])
 
 
 @pytest.fixture(autouse=True)
@@ -220,7 +219,7 @@ def test_every_score(precision: Any) -> None:
     posterior, layer = abnn(own), LogitLayer(own)
     with fake_gpu() as waits:
         fitted = everything(own, layer)
-        sampler = Sampler(own, posterior, draws=6, scores=list(SCORES), precision=precision, temperature=1.3, **fitted)
+        sampler = Sampler(own, posterior, draws=6, scores=list(SCORES), precision=precision, fitted=fitted)
         process = FrameProcess(sampler, list(SCORES), size=(36, 48))
         waits.taken()
         assert_waits(process, waits)
@@ -288,13 +287,12 @@ def test_what_the_triton_kernel_is_given_lies_on_the_device_and_is_queued(monkey
     with fake_gpu() as waits:
         logits = torch.empty(3, CLASSES, 10, 14, device=CUDA, dtype=torch.bfloat16)
         size = (40, 56)
-        sums = LogitSums(OF_LOGITS, CLASSES, size, CUDA)
         entropy = torch.zeros(size, device=CUDA, dtype=torch.float64)
         probabilities = torch.zeros(CLASSES, *size, device=CUDA)
         upsampling = Upsampling((10, 14), size, size, True)
-        tail_triton.add_draws_triton(logits, upsampling, entropy, probabilities, sums)
+        tail_triton.add_draws_triton(logits, upsampling, entropy, probabilities)
         tensors = [value for value in given if isinstance(value, Tensor)]
-        assert len(tensors) == 3 + 6 + len(sums.planes)
+        assert len(tensors) == 3 + 6
         assert {tensor.device for tensor in tensors} == {CUDA}
         assert all(tensor.is_contiguous() for tensor in tensors[1:])
         assert waits.taken() == {}

@@ -27,7 +27,7 @@ from segunc.core.errors import InputError
 from segunc.networks.description import NetworkDescription
 from segunc.networks.features import FeatureExtractor, SecondEncoder
 from segunc.networks.network import SegmentationNetwork
-from segunc.sampling.density import FeatureDensity, Neighbours, guided_filter, unit_features
+from segunc.sampling.density import FeatureDensity, Neighbours, unit_features
 from segunc.scores import EVIDENCE
 from segunc.uncertainty import energy
 
@@ -135,27 +135,6 @@ def test_a_class_of_one_feature_has_a_gaussian_and_dead_channels_are_left_out(kn
         assert_near(values, expected(queries(), OF_GAUSSIANS)[name])
 
 
-def test_the_guided_filter_is_the_least_squares_of_each_window() -> None:
-    images, maps, radius, epsilon = torch.rand(2, 3, 7, 9), torch.rand(2, 2, 7, 9), 2, 0.01
-    grey = (images * torch.tensor([0.299, 0.587, 0.114]).view(3, 1, 1)).sum(1).double().numpy()
-    expected = np.zeros(maps.shape)
-    for frame, channel in np.ndindex(2, 2):
-        lines = np.zeros((7, 9, 2))
-        windows = {}
-        for row, column in np.ndindex(7, 9):
-            at = np.ix_(range(max(0, row - 2), min(7, row + 3)), range(max(0, column - 2), min(9, column + 3)))
-            guide, values = grey[frame][at].ravel(), maps[frame, channel].double().numpy()[at].ravel()
-            # Ridge on the slope: a row of sqrt(n epsilon) beside those of the pixels.
-            design = np.stack([guide, np.ones_like(guide)], 1)
-            penalty = [[np.sqrt(len(guide) * epsilon), 0.0]]
-            lines[row, column] = np.linalg.lstsq(np.vstack([design, penalty]), np.append(values, 0.0), rcond=None)[0]
-            windows[row, column] = at
-        for (row, column), at in windows.items():
-            slope, offset = lines[at].reshape(-1, 2).mean(0)
-            expected[frame, channel, row, column] = slope * grey[frame, row, column] + offset
-    np.testing.assert_allclose(guided_filter(images, maps, radius, epsilon).numpy(), expected, atol=1e-5)
-
-
 class Beyond(nn.Module):
     """Frames of fewer than 16 pixels have no place."""
 
@@ -246,12 +225,12 @@ def test_clipped_and_scaled_energies_are_the_formulas(images: Tensor, kernel: in
     )
 
 
-def density(own: SegmentationNetwork, images: Tensor, **options: Any) -> FeatureDensity:
+def density(own: SegmentationNetwork, images: Tensor) -> FeatureDensity:
     """Of the features of a layer."""
     extractor = FeatureExtractor(own, ["body.encoder"], [1.0, 0.5])
     with torch.no_grad():
         banks = [Neighbours(unit_features(maps)[::3].half()) for maps in extractor(images)]
-    return FeatureDensity(extractor, [[bank] for bank in banks], **options)
+    return FeatureDensity(extractor, [[bank] for bank in banks])
 
 
 def providers(own: SegmentationNetwork, images: Tensor) -> list[Any]:
@@ -275,10 +254,6 @@ def test_the_evidence_that_is_needed_is_at_the_size_of_the_frame(images: Tensor)
     alone = plain(images, ["feature distance"])
     assert alone.keys() == {"feature distance"}
     torch.testing.assert_close(alone["feature distance"], found["feature distance"])
-    guided = density(own, images, guided=True)(images, ["feature distance"])["feature distance"]
-    assert guided.shape == (5, 18, 23)
-    assert float(guided.min()) >= 0
-    assert not torch.equal(guided, alone["feature distance"])
 
 
 def test_maps_without_a_place_or_of_other_features_are_one_line(images: Tensor) -> None:

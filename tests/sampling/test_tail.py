@@ -324,16 +324,6 @@ def test_a_spread_of_1e_4_beside_logits_of_30_keeps_three_digits(backend: Backen
         assert float(error.abs().max()) < 4e-3, name
 
 
-def test_of_mask_classification_the_scores_count_whose_logarithms_the_logits_are() -> None:
-    logits, upsampling = logits_for("smp")
-    logits = logits.clamp(max=3)
-    expected = of_logits(upsampling.apply(logits).exp(), Upsampling.none(upsampling.kept), 1.7)
-    for backend in ("reference", choose_backend(CPU)[0]):
-        found = logit_evidence(logits, upsampling, backend, 1.7, logarithms=True)
-        for name in OF_LOGITS:
-            torch.testing.assert_close(found[name], expected[name], atol=2e-5, rtol=1e-5)
-
-
 TRITON = """
 import torch
 from tests.sampling.test_tail import CPU, OF_LOGITS, DrawAccumulator, logits_for, of_logits, oracle
