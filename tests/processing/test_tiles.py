@@ -16,6 +16,7 @@ from segunc.core.errors import InputError
 from segunc.posteriors.abnn import ABNNPosterior
 from segunc.processing import STRIDE, Means, Tiling, finish_maps, sample_means, spans
 from segunc.sampling import Sampler
+from segunc.sampling.sampler import Fitted
 from segunc.scores import DEFAULT_SCORES
 from segunc.uncertainty import Calibrator
 
@@ -113,7 +114,9 @@ def test_what_is_blended_is_calibrated_once_and_after_that(calibrator: Calibrato
     network = sampler().network
     given = {"draws": 3, "scores": [*DEFAULT_SCORES, "variance"]}
     raw = Sampler(network, ABNNPosterior.around(AffineLayout(network), 0.5), **given)
-    own = Sampler(network, ABNNPosterior.around(AffineLayout(network), 0.5), calibrator=calibrator, **given)
+    own = Sampler(
+        network, ABNNPosterior.around(AffineLayout(network), 0.5), fitted=Fitted(calibrator=calibrator), **given
+    )
     for size in ((40, 56), (61, 90)):
         expected = own(image, size=size)
         found = finish_maps(sample_means(own, image), size, own.scores, calibrator)

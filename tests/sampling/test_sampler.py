@@ -19,6 +19,7 @@ from segunc.posteriors.abnn import ABNNPosterior
 from segunc.posteriors.anomaly import ScoreSum, Standard, Surprise
 from segunc.sampling import Prediction, Sampler
 from segunc.sampling.engine import draw_logits
+from segunc.sampling.sampler import CUDA_BATCH_PIXELS, MOST_FRAMES, Fitted, frames_at_once
 from segunc.scores import DEFAULT_SCORES, EVIDENCE, SCORES
 from segunc.uncertainty import (
     Calibrator,
@@ -44,7 +45,7 @@ def model(alpha: float = 0.4, members: int = 2) -> tuple[nn.Module, ABNNPosterio
 def test_maps_are_those_of_the_draws_one_by_one(members: int, temperature: float) -> None:
     """The temperature divides the logits of draws and base network, but not the max logit."""
     network, posterior = model(0.4, members)
-    result = Sampler(network, posterior, draws=7, seed=5, temperature=temperature)(IMAGES, keep_probabilities=True)
+    result = Sampler(network, posterior, draws=7, seed=5, fitted=Fitted(temperature))(IMAGES, keep_probabilities=True)
     draws = [logits / temperature for logits in draw_logits(network, posterior, IMAGES, 7, 5)]
     assert_mean_of(result, draws)
     with torch.no_grad():
@@ -90,7 +91,7 @@ def test_a_calibrator_acts_on_the_mean_and_not_on_the_draws(
     network, posterior = model()
     names = [name for name, score in SCORES.items() if score.sources <= {"draws", "base"}]
     plain, found = (
-        Sampler(network, posterior, draws=6, seed=3, scores=names, calibrator=c)(
+        Sampler(network, posterior, draws=6, seed=3, scores=names, fitted=Fitted(calibrator=c))(
             IMAGES, size=size, keep_probabilities=True
         )
         for c in (None, calibrator)
@@ -121,8 +122,8 @@ def test_a_temperature_of_the_one_draws_mean_is_that_of_its_logits() -> None:
     network = small_network()
     names = ["msp", "entropy", "deterministic-msp", "deterministic-entropy"]
     for temperature in (0.4, 1.0, 3.0):
-        inside = Sampler(network, scores=names, temperature=temperature)(IMAGES, keep_probabilities=True)
-        pooled = Sampler(network, scores=names, calibrator=Calibrator((1 / temperature,)))(
+        inside = Sampler(network, scores=names, fitted=Fitted(temperature))(IMAGES, keep_probabilities=True)
+        pooled = Sampler(network, scores=names, fitted=Fitted(calibrator=Calibrator((1 / temperature,))))(
             IMAGES, keep_probabilities=True
         )
         torch.testing.assert_close(pooled.probabilities, inside.probabilities, rtol=1e-5, atol=1e-7)
@@ -141,7 +142,7 @@ def test_epistemic_is_never_negative_and_the_same_with_any_calibrator(
     """A sharpening calibrator puts the entropy below the aleatoric one: their difference would be negative."""
     monkeypatch.setattr("segunc.sampling.sampler.choose_backend", lambda device: (backend, ""))
     sharp = Calibrator((5.0,))
-    found = Sampler(*model(), draws=4, calibrator=sharp)(IMAGES).scores
+    found = Sampler(*model(), draws=4, fitted=Fitted(calibrator=sharp))(IMAGES).scores
     raw = Sampler(*model(), draws=4)(IMAGES).scores
     assert bool((found["entropy"] < found["aleatoric"]).any())
     assert torch.equal(found["epistemic"], raw["epistemic"])
@@ -220,7 +221,7 @@ def test_every_score_at_the_frames_own_size_is_in_its_range_and_consistent() -> 
     scales = (Standard(0.1, 0.5), Standard(0.2, 0.25))
     surprise = Surprise((-1.0, 0.0, 4.0), 0.5)
     total = ScoreSum(("entropy", "knn"), (1.0, 2.0), scales, surprise, {}, {}, 1, 4, 1.0, "", None, None)
-    fitted: Any = [STATISTICS, OfFeatures(), total]
+    fitted = Fitted(providers=[STATISTICS, OfFeatures(), total])
     sampler = Sampler(*model(), draws=4, scores=SCORES, fitted=fitted)
     result = sampler(IMAGES, size=(37, 51), keep_probabilities=True)
     found = result.scores
@@ -260,12 +261,25 @@ def test_nan_weights_and_dead_alpha_are_errors() -> None:
         ({"chunk": 0}, "chunk"),
         ({"scores": ["msp", "sharpness"]}, "no score 'sharpness'. Hint: choose one of msp, "),
         ({"scores": ["standardized-max-logit"]}, "finetune --method standardized-max-logit"),
-        *(({"temperature": temperature}, "temperature") for temperature in (0.0, -1.0, math.nan, math.inf)),
     ],
 )
 def test_settings_that_cannot_be(given: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError, match=said):
         Sampler(*model(), **given)
+
+
+@pytest.mark.parametrize("temperature", [0.0, -1.0, math.nan, math.inf])
+def test_a_temperature_is_a_positive_number(temperature: float) -> None:
+    with pytest.raises(InputError, match="temperature"):
+        Fitted(temperature)
+
+
+def test_a_gpu_takes_as_many_frames_as_fill_it_and_a_cpu_one() -> None:
+    cuda = torch.device("cuda")
+    assert frames_at_once(cuda, (1024, 2048), 20) == 1
+    assert frames_at_once(cuda, (176, 320), 8) == CUDA_BATCH_PIXELS // (8 * 176 * 320) == 9
+    assert frames_at_once(cuda, (32, 32), 1) == MOST_FRAMES
+    assert frames_at_once(torch.device("cpu"), (96, 160), 8) == 1
 
 
 def test_networks_that_cannot_be() -> None:

@@ -32,7 +32,7 @@ def evidence() -> dict[str, object]:
     sums = DrawAccumulator(5, (9, 11), LOGITS.device, needs=EVIDENCE, temperature=T)
     sums.add(LOGITS, Upsampling.none((9, 11)))
     found = sums.finish()[1]
-    base = {"base logits": LOGITS[:1], "base scores": LOGITS[:1]}
+    base = {"base logits": LOGITS[:1]}
     distances = LOGITS[:1].sigmoid().mean(1)
     return (
         found

@@ -29,11 +29,11 @@ PLAIN = PredictOptions("model", "input", "out")
 def test_what_was_recorded_is_continued_and_what_is_given_wins(tmp_path: Path) -> None:
     write_pictures(tmp_path, 4)
     source = open_source(tmp_path)
-    assert choose_execution(PLAIN, None, sampler(), source, None) == Execution(4, 1, False)
-    recorded: dict[str, Any] = {"chunk": 2, "group": 3, "compiled": True}
-    assert choose_execution(PLAIN, None, sampler(), source, recorded) == Execution(2, 3, True)
-    asked = replace(PLAIN, chunk=1, frames_at_once=2, compile="off")
-    assert choose_execution(asked, None, sampler(), source, recorded) == Execution(1, 2, False)
+    assert choose_execution(PLAIN, None, sampler(), source, None) == Execution(4, 1)
+    recorded: dict[str, Any] = {"chunk": 2, "group": 3}
+    assert choose_execution(PLAIN, None, sampler(), source, recorded) == Execution(2, 3)
+    asked = replace(PLAIN, chunk=1, frames_at_once=2)
+    assert choose_execution(asked, None, sampler(), source, recorded) == Execution(1, 2)
 
 
 @pytest.mark.parametrize("given", [{"redraw": True}, {"tiling": Tiling((32, 32), 0)}])
@@ -73,7 +73,6 @@ def test_grouped_frames_killed_and_continued_give_the_same_bytes(finetuned: Job,
     run = json.loads((whole / "manifest.json").read_text())["run"]
     assert (run["group"], run["compiled"]) == (5, False)
     assert "group = 5 (now 2)" in refuse(*base, "--frames-at-once 2", "--out", whole)
-    assert "compiled = False (now True)" in refuse(*base, "--compile", "--out", whole)
     succeed(*base, "--out", alone)
     assert json.loads((alone / "manifest.json").read_text())["run"]["group"] == 1
     for path in sorted((alone / "entropy").glob("*.png")):
