@@ -34,7 +34,7 @@ class NetworkDescription(Settings):
         inference_size: (height, width) of the frames that the network was made for, or None for any. A frame of the
             same aspect ratio is resized to it; another keeps its aspect ratio and gets about the same number of pixels.
         provenance: how the weights came to be: free text and numbers.
-        kind: what builds it, a name of :data:`segunc.networks.build.KINDS`.
+        kind: what builds it, a name of :data:`segunc.networks.files.KINDS`.
         divisor: what height and width of a frame must be divisible by, if that was tried (see :mod:`segunc.networks.network`).
         dropped_outputs: numbers from 0 of the outputs of the network as it is built that are no class, such as *void*.
     """

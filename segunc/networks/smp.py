@@ -31,7 +31,7 @@ def architectures() -> dict[str, type]:
 
 
 def build(description: NetworkDescription) -> tuple[nn.Module, int]:
-    """Return the body with random weights (nothing is downloaded) and its stride; see :mod:`segunc.networks.build`."""
+    """Return the body with random weights (nothing is downloaded) and its stride; see :mod:`segunc.networks.files`."""
     by_lower = {name.lower(): cls for name, cls in architectures().items()}
     if description.architecture.lower() not in by_lower:
         raise InputError(

@@ -2,7 +2,7 @@
 
 A source makes a description and, where the place holds them, the weights; nothing is guessed that it does not say. Another
 package adds one with ``SOURCES.register`` or an entry point of the group ``segunc.sources``, beside its
-:data:`segunc.networks.build.KINDS` entry, which builds what the description says.
+:data:`segunc.networks.files.KINDS` entry, which builds what the description says.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from segunc.core.errors import InputError, one_line
 from segunc.core.registry import Registry
+from segunc.core.trust import Code, agree, check_agreed, find_code, imported
 from segunc.networks.description import NetworkDescription
 from segunc.networks.network import SegmentationNetwork, check_logits
 
@@ -67,7 +68,6 @@ class Found(NamedTuple):
 
     description: NetworkDescription
     state: Mapping[str, Tensor] | None = None  # None where the source holds no weights
-    shorter_side: int | None = None  # to which the source resizes frames, whatever their shape
 
 
 Source = Callable[[str, Wishes], Found]
@@ -79,7 +79,7 @@ SOURCES: Registry[Source] = Registry(
         "smp": "segunc.networks.smp:read",
         "torchvision": "segunc.networks.torchvision:read",
         "transformers": "segunc.networks.transformers:read",
-        "python": "segunc.networks.python:read",
+        "python": "segunc.networks.sources:read_python",
     },
 )
 
@@ -105,3 +105,44 @@ def check_network(network: SegmentationNetwork) -> str:
         message = f"the logits of a frame depend on the other frames of its batch (by {difference:.0%} of the largest)"
         raise InputError(message, hint="put it into eval mode inside its factory, or remove what mixes the batch")
     return check_logits(network, network(frames), frames)
+
+
+def build_python(description: NetworkDescription) -> tuple[nn.Module, int]:
+    """Return the body as the factory makes it, and its stride (``stride`` among the options, 1 if it is not given)."""
+    name, options = description.architecture, description.options
+    code = find_code(name)
+    if code.sha256 != (recorded := options.get("code_sha256")):
+        hashes = f"{code.sha256[:12]} now, {str(recorded)[:12]} then"
+        message = f"the code of {name} in {code.folder} has changed since the network was imported ({hashes})"
+        raise InputError(message, hint="restore it, or import the network again")
+    check_agreed(code, f"segunc import python:{name} --trust ...")
+    return _run(code, options.get("arguments", {})), int(options.get("stride", 1))
+
+
+def read_python(name: str, wishes: Wishes) -> Found:
+    """Return a network by the name of its factory, which gets the arguments and returns a module."""
+    code = find_code(name)
+    if not wishes.trust:
+        raise InputError(
+            f"python:{name} runs code of yours ({code.files} files in {code.folder})", hint="agree by --trust"
+        )
+    agree(code)
+    arguments = dict(wishes.arguments)
+    stride = int(arguments.pop("stride", 1))
+    options = {"arguments": arguments, "stride": stride, "code_sha256": code.sha256}
+    description = wishes.description("python", name, options=options)
+    return Found(description, None if wishes.state is not None else _run(code, arguments).state_dict())
+
+
+def _run(code: Code, arguments: dict[str, Any]) -> nn.Module:
+    """Return what the factory makes of its arguments."""
+    name = code.name
+    try:
+        with imported(code) as factory:
+            made = factory(**arguments) if callable(factory) else None
+    except Exception as error:  # whatever the user's code raises
+        raise InputError(f"{name} raises {one_line(error)}") from error
+    if not isinstance(made, nn.Module):
+        what = f"makes {type(made).__name__}" if callable(factory) else "is no function of its module"
+        raise InputError(f"{name} {what}, not a torch module", hint="name it as package.module:function")
+    return made

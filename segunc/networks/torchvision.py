@@ -30,7 +30,7 @@ def names() -> list[str]:
 
 
 def build(description: NetworkDescription) -> tuple[nn.Module, int]:
-    """Return the body with random weights (nothing is downloaded); see :mod:`segunc.networks.build`."""
+    """Return the body with random weights (nothing is downloaded); see :mod:`segunc.networks.files`."""
     _check(description.architecture)
     try:
         network = zoo.get_model(
@@ -62,7 +62,7 @@ def read(name: str, wishes: Wishes) -> Found:
     layers = (v for k, v in reversed(list(wishes.state.items())) if ".classifier." in f".{k}" and v.ndim)
     if len(weights.meta["categories"]) == len(next(layers, ())):
         metadata["classes"] = tuple(weights.meta["categories"])
-    return Found(wishes.description("torchvision", name, **metadata), shorter_side=min(transform.resize_size))
+    return Found(wishes.description("torchvision", name, **metadata))
 
 
 def _check(name: str) -> None:

@@ -14,8 +14,8 @@ from transformers.models.auto import modeling_auto
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from segunc.core.errors import InputError, is_out_of_memory, one_line
-from segunc.networks.build import bounded
 from segunc.networks.description import NetworkDescription
+from segunc.networks.files import bounded
 from segunc.networks.sources import Found, Wishes
 
 FOREIGN = ("attn_implementation", "quantization_config", "auto_map", "use_kernels", "trust_remote_code")
@@ -105,7 +105,7 @@ def read(name: str, wishes: Wishes) -> Found:
     options["size"] = _fixed_size(network, config, options)
     state = {f"network.{key}": value for key, value in network.state_dict().items()}
     metadata["options"] = options
-    return Found(wishes.description("transformers", architecture, **metadata), state, size.get("shortest_edge"))
+    return Found(wishes.description("transformers", architecture, **metadata), state)
 
 
 def _class(name: str) -> Any:

@@ -20,8 +20,7 @@ from segunc.affine.noise import mix_seed
 from segunc.affine.posterior import Deterministic
 from segunc.core.bounds import Bound, NonNegativeInt, PositiveInt
 from segunc.core.errors import InputError
-from segunc.networks.build import build_network
-from segunc.networks.files import load_network
+from segunc.networks.files import build_network, load_network
 from segunc.networks.network import SegmentationNetwork
 from segunc.networks.weights import load_state
 from segunc.posteriors.ensemble import Ensemble

@@ -27,8 +27,8 @@ from segunc.core.errors import InputError
 from segunc.core.files import write_atomically
 from segunc.core.registry import Registry
 from segunc.data.corruptions import Corruption
-from segunc.networks.build import bounded, weights_bytes
 from segunc.networks.features import FeatureExtractor, SecondEncoder, deepest_layer
+from segunc.networks.files import bounded, weights_bytes
 from segunc.networks.network import SegmentationNetwork
 from segunc.networks.smp import encoder_normalisation, load_encoder_weights
 from segunc.networks.weights import load_state, read_tensors

@@ -12,7 +12,7 @@ from torch import nn
 
 from segunc.core.errors import InputError
 from segunc.networks import NetworkDescription, SegmentationNetwork, build_network
-from segunc.networks.build import KINDS, weights_bytes
+from segunc.networks.files import KINDS, weights_bytes
 from segunc.networks.network import inference_size
 
 CLASSES = ("road", "car", "sky")

@@ -19,8 +19,7 @@ from segunc import NetworkDescription, build_network, load_network, save_network
 from segunc.cli.main import main
 from segunc.data.datasets import DATASETS
 from segunc.data.labels import label_map
-from segunc.networks.build import KINDS
-from segunc.networks.files import network_sha256
+from segunc.networks.files import KINDS, network_sha256
 
 
 @pytest.fixture(autouse=True, scope="module")
