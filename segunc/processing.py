@@ -123,12 +123,8 @@ def finish_maps(
     probabilities = means["probabilities"][None]
     # float64: near zero, epistemic is a small difference of two entropies.
     entropy = entropy_share(probabilities.double()).float()
-    evidence = {
-        "probabilities": probabilities,
-        "calibrated entropy": entropy,
-        "total entropy": entropy,
-        "expected entropy": means["expected entropy"][None],
-    }
+    evidence = {"probabilities": probabilities, "calibrated entropy": entropy, "total entropy": entropy}
+    evidence["expected entropy"] = means["expected entropy"][None]
     if calibrator is not None:
         evidence = calibrate(evidence, calibrator)
     derived = [SCORES[name] for name in scores if name not in means]
@@ -159,10 +155,9 @@ class Tiling:
 
     def __post_init__(self) -> None:
         if self.overlap < 0 or min(self.size) - self.overlap < STRIDE:
-            raise InputError(
-                f"an overlap of {self.overlap} pixels does not fit tiles of {self.size[0]}x{self.size[1]}",
-                hint=f"give an --overlap of 0 to {max(0, min(self.size) - STRIDE)}, or larger tiles",
-            )
+            message = f"an overlap of {self.overlap} pixels does not fit tiles of {self.size[0]}x{self.size[1]}"
+            hint = f"give an --overlap of 0 to {max(0, min(self.size) - STRIDE)}, or larger tiles"
+            raise InputError(message, hint=hint)
 
     def run(self, image: Tensor, process: Callable[[Tensor], Means]) -> Means:
         """Blend the means of the tiles of an image ``[1, 3, H, W]``; ``process`` makes those of a tile ``[1, 3, h, w]``."""

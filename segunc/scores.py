@@ -65,48 +65,35 @@ MEANS = frozenset({"probabilities", "calibrated entropy", "total entropy", "expe
 
 @dataclass(frozen=True)
 class Score:
-    """A score of pixels, higher where the network is to be trusted less.
+    """A score of pixels, higher where the network is to be trusted less. InputError for codes of values that may leave 0..1, or no formula for
+    several kinds of evidence."""
 
-    Attributes:
-        name: as the user writes it, and the name of its folder.
-        meaning, source, unit: in one line, of the definition, of its values.
-        lower, upper: bounds of its values; None is unbounded.
-        stored: ``unit16``, uint16 codes of values in 0..1 (``(code / 65535)^2``), or ``float16``.
-        needs: names of :data:`EVIDENCE`.
-        formula: from what it needs, in that order, to its values ``[n, H, W]``; or ``module:name`` where it stands; None
-            where the one thing that it needs is the score.
-        colours: values at the two ends of the colour bar, the same for all frames; None takes them from the whole set.
-        threshold: from which value on a pixel belongs to a component; None counts none unless the user gives one.
-        resized: what is resized (bilinearly) to the frame's own size: the ``map``, or the ``evidence`` before the formula.
-
-    Raises:
-        InputError: codes for values that may leave 0..1, or no formula for several kinds of evidence.
-    """
-
-    name: str
-    meaning: str
-    source: str
-    unit: str
-    lower: float | None
+    name: str  # as the user writes it, and the name of its folder
+    meaning: str  # in one line
+    source: str  # of the definition
+    unit: str  # of its values
+    lower: float | None  # bound of its values; None is unbounded
     upper: float | None
-    stored: Literal["unit16", "float16"]
-    needs: tuple[str, ...]
+    stored: Literal["unit16", "float16"]  # uint16 codes of values in 0..1 ((code / 65535)^2), or float16
+    needs: tuple[str, ...]  # names of EVIDENCE
+    # From what it needs, in that order, to its values [n, H, W]; or module:name where it stands; None where that is the score.
     formula: Callable[..., Tensor] | str | None = None
-    colours: tuple[float, float] | None = None
-    threshold: float | None = None
-    resized: Literal["map", "evidence"] = "map"
+    colours: tuple[float, float] | None = (
+        None  # the two ends of the colour bar for all frames; None takes the whole set's
+    )
+    threshold: float | None = (
+        None  # from which on a pixel belongs to a component; None counts none unless the user gives one
+    )
+    resized: Literal["map", "evidence"] = "map"  # resized (bilinearly) to the frame's size; evidence before the formula
 
     def __post_init__(self) -> None:
         inside = self.lower is not None and self.upper is not None and 0 <= self.lower < self.upper <= 1
         if self.stored == "unit16" and not inside:
-            raise InputError(
-                f"score '{self.name}' in {self.lower}..{self.upper} cannot be stored as codes of 0..1",
-                hint="store it as float16",
-            )
+            message = f"score '{self.name}' in {self.lower}..{self.upper} cannot be stored as codes of 0..1"
+            raise InputError(message, hint="store it as float16")
         if not self.needs or (self.formula is None and len(self.needs) > 1):
-            raise InputError(
-                f"score '{self.name}' has no formula for what it needs: {', '.join(self.needs) or 'nothing'}"
-            )
+            needs = ", ".join(self.needs) or "nothing"
+            raise InputError(f"score '{self.name}' has no formula for what it needs: {needs}")
 
     @property
     def sources(self) -> frozenset[Source]:
@@ -182,14 +169,13 @@ _TABLE = (
 SCORES: Registry[Score] = Registry("score", "segunc.scores", {score.name: score for score in _TABLE})
 DEFAULT_SCORES = tuple(score.name for score in _TABLE[:8])
 """Written where nobody names any: those that need no further sum and no further statistics."""
-SHOWN_FIRST = ("anomaly", "entropy")
 
 
 def first_shown(names: Iterable[str]) -> str:
     """Return the one of some scores that pictures, pages and lists show where nobody names one: ``anomaly``, else ``entropy``, else the
     first; empty where there is none."""
     scores = tuple(names)
-    return next((name for name in (*SHOWN_FIRST, *scores) if name in scores), "")
+    return next((name for name in ("anomaly", "entropy", *scores) if name in scores), "")
 
 
 def with_parts(names: Iterable[str], fitted: Iterable[Any]) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ FORMAT = 2
 """Of ``network.json``: its hash is of the weights and of what is described."""
 SMP = "smp"
 """The kind of network that :mod:`segmentation_models_pytorch` builds."""
+LIBRARIES = (SMP, "torchvision", "transformers")
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 Byte = Annotated[int, Bound(least=0, most=255)]
@@ -91,8 +92,8 @@ class NetworkDescription(Settings):
             raise InputError(message, hint=hint)
         numbers = [number for number in range(outputs) if number not in unnamed]
         dropped = tuple(sorted({*range(outputs)} - {numbers[c] for c in left}))
-        classes, palette = ([each[c] for c in left] if each else () for each in (self.classes, self.palette))
-        return replace(self, classes=tuple(classes), palette=tuple(palette), dropped_outputs=dropped)
+        palette = tuple(self.palette[c] for c in left) if self.palette else ()
+        return replace(self, classes=tuple(self.classes[c] for c in left), palette=palette, dropped_outputs=dropped)
 
     def to_json(self) -> dict[str, Any]:
         """Return the content of ``network.json``, without what is usual: the hashes of networks are of this content."""

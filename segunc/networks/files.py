@@ -21,7 +21,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from segunc.core.errors import InputError
 from segunc.core.files import json_sha256, read_json, write_atomically, write_json
 from segunc.core.registry import Registry
-from segunc.networks.description import SMP, NetworkDescription
+from segunc.networks.description import LIBRARIES, NetworkDescription
 from segunc.networks.network import SegmentationNetwork
 from segunc.networks.weights import check_finite, load_state, read_state
 
@@ -32,12 +32,7 @@ and width must be divisible by (1: nothing). It loads no weights and opens no co
 KINDS: Registry[Build] = Registry(
     "kind of network",
     "segunc.networks",
-    {
-        SMP: "segunc.networks.smp:build",
-        "torchvision": "segunc.networks.torchvision:build",
-        "transformers": "segunc.networks.transformers:build",
-        "python": "segunc.networks.sources:build_python",
-    },
+    {name: f"segunc.networks.{name}:build" for name in LIBRARIES} | {"python": "segunc.networks.sources:build_python"},
 )
 """What :attr:`NetworkDescription.kind` can name."""
 SLACK = 2**29

@@ -61,9 +61,8 @@ def inference_size(
 ) -> tuple[int, int]:
     """Return the (height, width) at which the network sees a frame of (height, width) ``frame``.
 
-    ``override`` decides alone when given. A frame whose aspect ratio is that of the description's inference size
-    (within 2 %) gets exactly that size; another keeps its own aspect ratio, with as many pixels, each side a multiple of 16.
-    Without an inference size the frame keeps its own.
+    ``override`` decides alone when given. A frame whose aspect ratio is that of the description's inference size (within 2 %) gets exactly that
+    size; another keeps its own, with as many pixels, each side a multiple of 16. Without an inference size the frame keeps its own.
     """
     if override is not None:
         return override

@@ -34,9 +34,8 @@ def build(description: NetworkDescription) -> tuple[nn.Module, int]:
     """Return the body with random weights (nothing is downloaded) and its stride; see :mod:`segunc.networks.files`."""
     by_lower = {name.lower(): cls for name, cls in architectures().items()}
     if description.architecture.lower() not in by_lower:
-        raise InputError(
-            f"smp has no architecture '{description.architecture}'", hint=f"one of {', '.join(architectures())}"
-        )
+        message = f"smp has no architecture '{description.architecture}'"
+        raise InputError(message, hint=f"one of {', '.join(architectures())}")
     if ":" in description.encoder:  # timm asks a hub, or unpickles a local file, for names such as hf_hub:...
         raise InputError(f"encoder '{description.encoder}' is a place, not the name of an architecture")
     reserved = {name for name in description.options if name in RESERVED or name.startswith(_ELSEWHERE)}

@@ -17,34 +17,22 @@ from torch import Tensor, nn
 from segunc.core.errors import InputError, one_line
 from segunc.core.registry import Registry
 from segunc.core.trust import Code, agree, check_agreed, find_code, imported
-from segunc.networks.description import NetworkDescription
+from segunc.networks.description import LIBRARIES, NetworkDescription
 from segunc.networks.network import SegmentationNetwork, check_logits
-
-PROBE = (128, 192)
-"""(height, width) of the probe where no inference size is known; strides of 64 divide it."""
 
 
 @dataclass(frozen=True)
 class Wishes:
-    """Hold what the user says about a network; None where they leave it to the source.
+    """Hold what the user says about a network; None where they leave it to the source."""
 
-    Attributes:
-        classes, palette: names in the order of the logits, and their colours 0..255 (or no colours).
-        mean, std: input normalisation of images in 0..1.
-        inference_size: (height, width).
-        arguments: for the factory.
-        state: the weights of a file, by name.
-        trust: whether a factory of the user's own may be run.
-    """
-
-    classes: tuple[str, ...] | None = None
-    palette: tuple[tuple[int, int, int], ...] = ()
-    mean: tuple[float, float, float] | None = None
+    classes: tuple[str, ...] | None = None  # names in the order of the logits
+    palette: tuple[tuple[int, int, int], ...] = ()  # their colours 0..255, or none
+    mean: tuple[float, float, float] | None = None  # input normalisation of images in 0..1
     std: tuple[float, float, float] | None = None
-    inference_size: tuple[int, int] | None = None
-    arguments: Mapping[str, Any] = field(default_factory=dict)
-    state: Mapping[str, Tensor] | None = None
-    trust: bool = False
+    inference_size: tuple[int, int] | None = None  # (height, width)
+    arguments: Mapping[str, Any] = field(default_factory=dict)  # for the factory
+    state: Mapping[str, Tensor] | None = None  # the weights of a file, by name
+    trust: bool = False  # whether a factory of the user's own may be run
 
     def description(self, kind: str, architecture: str, **said: Any) -> NetworkDescription:
         """Return the description, whose other attributes are what the source ``said`` (None: nothing) wherever the user says nothing.
@@ -75,19 +63,14 @@ Source = Callable[[str, Wishes], Found]
 SOURCES: Registry[Source] = Registry(
     "source of networks",
     "segunc.sources",
-    {
-        "smp": "segunc.networks.smp:read",
-        "torchvision": "segunc.networks.torchvision:read",
-        "transformers": "segunc.networks.transformers:read",
-        "python": "segunc.networks.sources:read_python",
-    },
+    {name: f"segunc.networks.{name}:read" for name in LIBRARIES} | {"python": "segunc.networks.sources:read_python"},
 )
 
 
 def check_network(network: SegmentationNetwork) -> str:
     """Refuse a network that is not a function of each frame alone, from ``[N, 3, H, W]`` to finite logits ``[N, C, H, W]``, tried on two
     frames of its inference size, and return a note on log-probabilities, else ""."""
-    size = network.description.inference_size or PROBE
+    size = network.description.inference_size or (128, 192)  # which strides of 64 divide
     frames = torch.rand(2, 3, *size, generator=torch.Generator().manual_seed(0))
     network.eval()
     try:
@@ -123,9 +106,8 @@ def read_python(name: str, wishes: Wishes) -> Found:
     """Return a network by the name of its factory, which gets the arguments and returns a module."""
     code = find_code(name)
     if not wishes.trust:
-        raise InputError(
-            f"python:{name} runs code of yours ({code.files} files in {code.folder})", hint="agree by --trust"
-        )
+        message = f"python:{name} runs code of yours ({code.files} files in {code.folder})"
+        raise InputError(message, hint="agree by --trust")
     agree(code)
     arguments = dict(wishes.arguments)
     stride = int(arguments.pop("stride", 1))

@@ -6,7 +6,7 @@ Each density of a map is made at its places, upsampled to the frame, and average
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Protocol
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -20,17 +20,6 @@ from segunc.scores import FEATURE_DISTANCE
 
 BLOCK = {"cpu": 512, "cuda": 8192}
 """Places, and features of a bank, that are multiplied at a time: on a CPU their cosines stay in the cache, however large the bank."""
-
-
-class Density(Protocol):
-    """What is known of the features of one map of the training frames."""
-
-    @property
-    def gives(self) -> frozenset[str]: ...  # names of evidence
-    @property
-    def channels(self) -> int: ...  # D of the features
-    def __call__(self, features: Tensor, needs: Collection[str]) -> dict[str, Tensor]:
-        """Return the evidence that is needed of features ``[M, D]`` of length 1, each ``[M]`` float32."""
 
 
 class Neighbours:
@@ -54,9 +43,10 @@ class Neighbours:
 
 
 class FeatureDensity:
-    """How unlike the training frames the features of frames are, by the densities of each map of the extractor."""
+    """How unlike the training frames the features of frames are, by the densities of each map of the extractor: objects such as
+    :class:`Neighbours`, of ``channels`` D, that return the evidence needed, of what they ``give``, of features ``[M, D]`` of length 1."""
 
-    def __init__(self, extractor: FeatureExtractor, densities: Sequence[Sequence[Density]]) -> None:
+    def __init__(self, extractor: FeatureExtractor, densities: Sequence[Sequence[Any]]) -> None:
         self.extractor, self.densities = extractor, densities
 
     @property
@@ -123,19 +113,12 @@ def places_of(labels: Tensor, size: tuple[int, int], extent: tuple[int, int]) ->
     """For each place of a map of (height, width) ``size`` that covers ``extent`` pixels of a frame its centre's row and column as
     shares of the frame's height and width, and the train id of most of its labelled pixels (255 where none has most), ``[h w, 3]``
     float32. Train ids uint8 ``[H, W]``; what a network pads beyond the frame counts as its edge."""
-    shares = [
-        (torch.arange(n) + 0.5) / n * covered / side
-        for n, covered, side in zip(size, extent, labels.shape, strict=True)
-    ]
-    at = torch.cartesian_prod(*(share.clamp_max(1.0) for share in shares)).view(-1, 2)
-    row, column = (
-        (2 * torch.arange(side) + 1) * n // (2 * covered)
-        for n, covered, side in zip(size, extent, labels.shape, strict=True)
-    )
-    place = (row[:, None] * size[1] + column).clamp_max(size[0] * size[1] - 1)
-    counts = torch.bincount((place * 256 + labels).flatten(), minlength=size[0] * size[1] * 256).view(-1, 256)[
-        :, :IGNORE
-    ]
+    axes, count = list(zip(size, extent, labels.shape, strict=True)), size[0] * size[1]
+    shares = [(torch.arange(n) + 0.5) / n * covered / side for n, covered, side in axes]
+    centres = torch.cartesian_prod(*(share.clamp_max(1.0) for share in shares)).view(-1, 2)
+    row, column = ((2 * torch.arange(side) + 1) * n // (2 * covered) for n, covered, side in axes)
+    place = (row[:, None] * size[1] + column).clamp_max(count - 1)
+    counts = torch.bincount((place * 256 + labels).flatten(), minlength=count * 256).view(-1, 256)[:, :IGNORE]
     most, label = counts.max(1)
     label[2 * most <= counts.sum(1)] = IGNORE
-    return torch.cat([at, label[:, None]], 1)
+    return torch.cat([centres, label[:, None]], 1)

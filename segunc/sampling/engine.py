@@ -89,9 +89,6 @@ class Engine:
     def _own(self) -> list[Tensor]:
         return list({id(tensor): tensor for name, tensor in _named_tensors(self._run) if name in self.own}.values())
 
-    def fold(self, draws: AffineDraws, *, share: bool) -> FoldedDraws:
-        return self.layout.fold(draws, self.dtype, share=share)
-
     @property
     def shares(self) -> bool:
         """Whether what is common to all draws may be computed once."""
@@ -227,7 +224,7 @@ def check(network: nn.Module, images: Tensor, draws: AffineDraws) -> SelfCheck:
 
 def _check(engine: Engine, frames: Tensor, draws: AffineDraws) -> SelfCheck:
     last = min(3, len(draws))
-    plain, common = (engine.fold(draws, share=share) for share in (False, True))
+    plain, common = (engine.layout.fold(draws, engine.dtype, share=share) for share in (False, True))
 
     def run(folded: FoldedDraws, first: int, end: int, prefix: Prefix | None = None) -> Tensor:
         return engine.logits(frames, folded.part(first, end), None, prefix)[0]
@@ -350,7 +347,7 @@ class BranchRunner:
         whole = drawn.after(engine.layout.weight, engine.layout.bias)
         if images is not None and engine.self_check is None:
             engine.self_check = check(engine.network, images, whole)
-        folded = engine.fold(whole, share=engine.shares)
+        folded = engine.layout.fold(whole, engine.dtype, share=engine.shares)
         self.base, self.folded = folded.part(0, 1), folded.part(1, len(folded))
         self._drawn = (noise, scope)  # where memory did not suffice, the next call draws again
 

@@ -7,7 +7,6 @@ It deals draws to branches (:mod:`segunc.sampling.engine`), takes their logits, 
 from __future__ import annotations
 
 import copy
-import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,6 +22,7 @@ from segunc.affine.branches import AnyPosterior, Branch, InputTransform, branche
 from segunc.affine.convert import is_converted
 from segunc.affine.noise import DEFAULT_SCHEME, NoiseSource
 from segunc.affine.posterior import Deterministic
+from segunc.core.bounds import PositiveFloat, Settings
 from segunc.core.device import Precision, full_float32, to_device
 from segunc.core.errors import InputError, is_out_of_memory, one_line
 from segunc.data.images import Image
@@ -78,23 +78,18 @@ class Provider(Protocol):
 
 
 @dataclass(frozen=True)
-class Fitted:
+class Fitted(Settings):
     """What was fitted on a model, see :meth:`segunc.posteriors.model.Model.fitted`.
 
-    Attributes:
-        temperature: T > 0, by which the logits of every draw, and of the base network, are divided before the softmax.
-        calibrator: of the mean over the draws. Mean probabilities, prediction, msp and entropy are of the calibrated mean; aleatoric and
-            epistemic are of the draws as they are, so that entropy is no longer their sum.
-        providers: give further evidence. Maps of a frame are made once, whatever the draws; of a sum of scores the parts are made, too.
+    A calibrator is of the mean over the draws: mean probabilities, prediction, msp and entropy are of the calibrated mean; aleatoric and
+    epistemic are of the draws as they are, so that entropy is no longer their sum.
     """
 
-    temperature: float = 1.0
+    temperature: PositiveFloat = (
+        1.0  # T, by which logits of draws and of the base network are divided before the softmax
+    )
     calibrator: Calibrator | None = None
-    providers: Sequence[Provider] = ()
-
-    def __post_init__(self) -> None:
-        if not (self.temperature > 0 and math.isfinite(self.temperature)):
-            raise InputError(f"a temperature of {self.temperature} is not positive", hint="1 changes nothing")
+    providers: Sequence[Provider] = ()  # of further evidence
 
 
 @dataclass
@@ -135,8 +130,7 @@ class Sampler:
         fitted: what was fitted on the model.
 
     Raises:
-        InputError: fewer draws than members, a chunk below 1, an unconverted network with a posterior, an unknown
-            score, or a score of what was not fitted.
+        InputError: fewer draws than members, an unconverted network with a posterior, or a score that is unknown or of what was not fitted.
     """
 
     def __init__(
@@ -297,14 +291,13 @@ class Sampler:
 
     def _own(self, networks: list[nn.Module], images: Tensor) -> frozenset[str]:
         """Return in what the networks differ, if what they have in common can be computed once; checked with the first frames."""
-        if any(branch.stochastic for branch in self._branches) or not (own := own_tensors(networks)):
-            return frozenset()
-        if is_rounding(difference := check_common(networks, own, images)):
+        own = frozenset[str]() if any(branch.stochastic for branch in self._branches) else own_tensors(networks)
+        if not own or is_rounding(difference := check_common(networks, own, images)):
             return own
-        self.report.messages.append(
-            f"what the networks have in common cannot be shared (the logits change by {difference:.1e} of the largest); "
-            "it is computed for each"
+        why = (
+            f"what the networks have in common cannot be shared (the logits change by {difference:.1e} of the largest)"
         )
+        self.report.messages.append(f"{why}; it is computed for each")
         return frozenset()
 
     def _sample(self, images: Tensor) -> list[FrameEvidence]:
@@ -385,20 +378,19 @@ class Sampler:
         report.batched &= batched
         report.shared &= shared
         report.unreached += unreached
+        say = report.messages.append
         if not is_rounding(check.repeated):
-            report.messages.append(
-                f"two passes of the same frame and draw differ by {check.repeated:.1e} of the largest logit: the network draws "
-                "random numbers itself, which no seed decides here; switch its noise or its dropout off in eval mode"
-            )
+            what = f"two passes of the same frame and draw differ by {check.repeated:.1e} of the largest logit: the network draws random numbers"
+            say(f"{what} itself, which no seed decides here; switch its noise or its dropout off in eval mode")
         elif not batched:
-            report.messages.append(
-                "self-check failed: two draws as a batch differ from the same two one by one by "
-                f"{check.batched:.1e} of the largest logit; draws run one at a time"
+            what = (
+                f"two draws as a batch differ from the same two one by one by {check.batched:.1e} of the largest logit"
             )
+            say(f"self-check failed: {what}; draws run one at a time")
         if is_rounding(check.repeated) and not shared:
-            report.messages.append(
-                "what is common to all draws cannot be shared on this network (the logits change by "
-                f"{check.shared:.1e} of the largest); everything is computed for every draw"
+            what = f"the logits change by {check.shared:.1e} of the largest"
+            say(
+                f"what is common to all draws cannot be shared on this network ({what}); everything is computed for every draw"
             )
         if unreached:
             report.messages.append(f"{len(unreached)} norm sites are never called by the network, e.g. {unreached[0]}")
@@ -429,10 +421,8 @@ def fault_of(error: Exception, image: Image | None) -> InputError:
     if image is None or not is_out_of_memory(error):
         raise error
     height, width = image.shape[:2]
-    return InputError(
-        f"there is not enough memory for a frame of {width} x {height} pixels ({one_line(error)})",
-        hint="give a smaller --size, --tile or --chunk",
-    )
+    message = f"there is not enough memory for a frame of {width} x {height} pixels ({one_line(error)})"
+    return InputError(message, hint="give a smaller --size, --tile or --chunk")
 
 
 def network_input(images: Sequence[Image], size: tuple[int, int]) -> Tensor:

@@ -166,9 +166,8 @@ def tensors_in(values: Iterable[Any]) -> Iterator[Tensor]:
 
 def _is_upper_left_part(part: Tensor, whole: Tensor) -> bool:
     """Return whether a view ``[N, C, h, w]`` begins where ``whole`` does and leaves out nothing but lower rows and right columns."""
-    storages = (tensor.untyped_storage()._cdata for tensor in (part, whole))
-    same = len(set(storages)) == 1 and part.storage_offset() == whole.storage_offset()
-    return bool(same and part.stride() == whole.stride() and part.shape[:2] == whole.shape[:2])
+    (a, b) = ((t.untyped_storage()._cdata, t.storage_offset(), t.stride(), t.shape[:2]) for t in (part, whole))
+    return a == b
 
 
 def _upsampling(arguments: dict[str, Any], output: Tensor) -> Upsampling | None:

@@ -34,16 +34,12 @@ STRIP_BYTES = 1 << 20
 
 def choose_backend(device: torch.device) -> tuple[Backend, str]:
     """Return the fastest backend on a device, and why not a faster one, or what else a user should know of it (or an empty string)."""
-    why = ""
-    if device.type == "cpu":
-        if native_tail().library is not None:
-            return "native", native_tail().reason
-        why = native_tail().reason
-    elif device.type == "cuda":
-        if importlib.util.find_spec("triton") is not None:
-            return "triton", ""
-        why = "Triton is not installed"
-    return "reference", why and f"{why}: upsampling and softmax run in plain PyTorch, which is slower"
+    if device.type == "cuda" and importlib.util.find_spec("triton") is not None:
+        return "triton", ""
+    if device.type == "cpu" and native_tail().library is not None:
+        return "native", native_tail().reason
+    why = native_tail().reason if device.type == "cpu" else "Triton is not installed"
+    return "reference", f"{why}: upsampling and softmax run in plain PyTorch, which is slower"
 
 
 class DrawAccumulator:
@@ -135,15 +131,11 @@ class DrawAccumulator:
 class DisagreementSums:
     """Sums of one frame behind the evidence of :data:`DISAGREEMENT`; their memory does not grow with the draws.
 
-    With the deviation d = p_n - mean of the n - 1 draws before it, a sum of squared (or crossed) deviations from the
-    mean grows by ``(n - 1) / n`` times d squared (or d times the other's deviation): Welford 1962. Nothing is subtracted
-    in the end, so a disagreement of 1e-9 keeps its digits, where ``mean p^2 - (mean p)^2`` in float32 would be noise.
-
-    Expected pairwise KL is such a sum too. The mean over ordered pairs i != j of ``sum_c p_ic (l_ic - l_jc)``, l = ln
-    p, is half the mean of ``sum_c (p_ic - p_jc)(l_ic - l_jc)``, and a sum over all pairs of products of differences is
-    2 S times the sum of products of deviations from the mean. So it equals ``sum_c cov(p_c, ln p_c)`` over the draws
-    with divisor S - 1. Deviations of p sum to 0 over the classes, so a constant added to all l of a draw changes
-    nothing: logits stand for ln p, and no logarithm of an underflown p is ever taken.
+    With the deviation d = p_n - mean of the n - 1 draws before it, a sum of squared (or crossed) deviations from the mean grows by ``(n - 1) /
+    n`` times d squared (or d times the other's deviation): Welford 1962. Nothing is subtracted in the end, so a disagreement of 1e-9 keeps
+    its digits. Expected pairwise KL, the mean over ordered pairs i != j of ``sum_c p_ic (l_ic - l_jc)``, l = ln p, is half the mean of ``sum_c
+    (p_ic - p_jc)(l_ic - l_jc)``, so it equals ``sum_c cov(p_c, ln p_c)`` over the draws with divisor S - 1. Deviations of p sum to 0 over the
+    classes: a constant added to all l changes nothing, so logits stand for ln p, and no logarithm of an underflown p is ever taken.
     """
 
     def __init__(self, needs: Collection[str], classes: int, size: tuple[int, int], device: torch.device) -> None:
@@ -197,10 +189,9 @@ class LogitSums:
     ``-T ln sum_c exp z_c``, the standard deviation of that energy, and the variance of the logits T z_c, mean over the classes; both of
     the latter with divisor S. They grow by Welford's update (1962), so a spread of 1e-4 keeps its digits next to logits of 30.
 
-    Attributes:
-        planes: None where not needed: the sums of ``max_c z_c`` and of ``ln sum_c exp(z_c - max z)``, and the squared deviations of the
-            two's sum from its mean, each ``[H, W]`` float64; the mean z ``[C, H, W]`` float32 and the squared deviations from it,
-            summed over the classes, ``[H, W]`` float64.
+    The ``planes``, None where not needed, are the sums of ``max_c z_c`` and of ``ln sum_c exp(z_c - max z)``, and the squared deviations of the
+    two's sum from its mean, each ``[H, W]`` float64; the mean z ``[C, H, W]`` float32, and the squared deviations from it, summed over the
+    classes, ``[H, W]`` float64.
     """
 
     def __init__(self, needs: Collection[str], classes: int, size: tuple[int, int], device: torch.device) -> None:
@@ -293,9 +284,8 @@ def add_draws(
     size = sums[0].shape[1:]
     shape = (chunks[0].shape[1], *(upsampling.kept if transform.identity else size))
     if shape != sums[0].shape:
-        raise InputError(
-            f"networks return {sums[0].shape} and {shape} (classes, height, width)", hint="use alike networks"
-        )
+        message = f"networks return {sums[0].shape} and {shape} (classes, height, width)"
+        raise InputError(message, hint="use alike networks")
     for frame, of_frame in enumerate(sums):
         parts = [chunk[frame :: len(sums)] for chunk in chunks]
         logits = parts[0] if len(parts) == 1 else torch.cat(parts)

@@ -128,11 +128,10 @@ def _load(path: Path) -> ctypes.CDLL:
 
 
 def _is_own(path: Path) -> bool:
-    """Whether a library is there that nobody but this user can have written; another one is built over it."""
-    try:
-        status = path.lstat()
-    except OSError:
+    """Return whether a library is there that nobody but this user can have written; another one is built over it."""
+    if not os.path.lexists(path):
         return False
+    status = path.lstat()
     return stat.S_ISREG(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o022
 
 

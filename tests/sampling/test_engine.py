@@ -251,7 +251,7 @@ def test_a_bfloat16_copy_computes_in_bfloat16_and_leaves_the_network_alone() -> 
     hook = nn.modules.module.register_module_forward_hook(lambda module, inputs, output: seen.append(output.dtype))
     try:
         engine = Engine(network, "bfloat16")
-        folded = engine.fold(posterior.affine(engine.layout, [0, 1], 0), share=True)
+        folded = engine.layout.fold(posterior.affine(engine.layout, [0, 1], 0), engine.dtype, share=True)
         logits, _ = engine.logits(IMAGES, folded, None, Prefix())
     finally:
         hook.remove()
