@@ -114,8 +114,8 @@ def _share(
     name: str, meaning: str, source: str, unit: str, needs: tuple[str, ...], formula: Any = None, **other: Any
 ) -> Score:
     """A score in 0..1."""
-    other = {"colours": (0, 1), "threshold": 0.5} | other
-    return Score(name, meaning, source, unit, 0, 1, "unit16", needs, formula, **other)
+    fields: dict[str, Any] = {"colours": (0, 1), "threshold": 0.5} | other
+    return Score(name, meaning, source, unit, 0, 1, "unit16", needs, formula, **fields)
 
 
 _LN_C, _PASS = "share of ln C", ("base logits", "temperature")

@@ -91,50 +91,34 @@ def forged(edit: Callable[[Path], None]) -> Callable[[Path], None]:
     return edit_both
 
 
-def truncate(folder: Path) -> None:
-    data = (folder / "network.safetensors").read_bytes()
-    (folder / "network.safetensors").write_bytes(data[: len(data) // 2])
-
-
-def put_nan(state: dict[str, torch.Tensor]) -> None:
-    state["segmentation_head.0.bias"][0] = float("nan")
-
-
-def shift(state: dict[str, torch.Tensor]) -> None:
-    state["segmentation_head.0.bias"] += 1e-4
+BIAS = "segmentation_head.0.bias"
 
 
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
-        (edit_description(colour="red"), "unknown key 'colour'"),
-        (edit_description(classes="REMOVE"), "classes: field required"),
         (edit_description(classes="road"), "network.json: classes"),
         (edit_description(classes=[]), "1 to 255 classes"),
         (edit_description(palette=[[1, 2, 3]]), "a palette of 1 colours"),
         (edit_description(palette=[[128, 64, 256], [0, 0, 142], [70, 130, 180]]), "palette 256 is not a number"),
-        (edit_description(std=[0.2, 0.2]), "network.json: std"),
         (edit_description(std=[0.2, 0.2, 0.0]), "std 0.0 is not a number above 0"),
         *((edit_description(inference_size=[size, 64]), "inference_size") for size in (0, 99999)),
         (edit_description(divisor=0), "divisor 0"),
+        *((edit_description(dropped_outputs=numbers), "dropped outputs") for numbers in ([4], [1, 1], [-1])),
         (edit_description(format=1), "not of format"),
-        (edit_description(mean=[0.4, 0.5, float("nan")]), "not valid JSON"),
         # What decides how a network is used is bound as its weights are.
         (edit_description(palette=[[128, 64, 128], [0, 0, 142], [70, 130, 181]]), "has the hash"),
         (edit_description(options={"decoder_channels": 10**9}), "has the hash"),  # before it is built
         (edit_description(sha256="REMOVE"), "records None"),
-        (edit_weights(shift), "has the hash"),
+        (edit_weights(lambda state: state[BIAS].add_(1e-4)), "has the hash"),
         (forged(edit_description(classes=["road", "car"], palette=[])), "do not fit the network.*another shape"),
         (forged(edit_description(options={"a": "b" * 9})), "has no option 'a'"),
-        (forged(edit_weights(put_nan)), "segmentation_head.0.bias holds NaN"),
-        (forged(edit_weights(lambda state: state.pop("segmentation_head.0.bias"))), "1 missing"),
+        (forged(edit_weights(lambda state: state[BIAS].fill_(torch.nan))), f"{BIAS} holds NaN"),
+        (forged(edit_weights(lambda state: state.pop(BIAS))), "1 missing"),
         (forged(edit_weights(lambda state: state.update(extra=torch.zeros(1)))), r"1 unknown \(e.g. extra\)"),
-        (lambda folder: (folder / "network.json").write_text('{"format": ' + "[" * 100_000), "nested too deeply"),
         (lambda folder: (folder / "network.safetensors").write_bytes(b"\xff" * 8 + bytes(99)), "is damaged"),
-        (truncate, "is damaged"),
         (lambda folder: (folder / "network.safetensors").unlink(), "does not exist"),
         (lambda folder: (folder / "network.json").unlink(), "cannot be read"),
-        (lambda folder: (folder / "network.json").write_text("[]"), "holds a list"),
         (lambda folder: (folder / "posterior.json").write_text("{}"), "holds a Bayesian model"),
     ],
 )
@@ -146,15 +130,12 @@ def test_a_wrong_model_folder_is_refused(folder: Path, damage: Callable[[Path], 
 
 
 def test_the_hash_sees_all_of_a_description_but_where_it_came_from(network: SegmentationNetwork) -> None:
-    whole, digest = network.description, network_sha256(network.body, network.description)
-    try:
-        network.description = replace(whole, provenance={"date": "today"}, mean=(0.4, 0.5, 0.6))
-        assert network_sha256(network.body, network.description) == digest
-        for change in ({"mean": (0.4, 0.5, 0.7)}, {"classes": ("road", "van", "sky")}, {"palette": ()}):
-            network.description = replace(whole, **change)
-            assert network_sha256(network.body, network.description) != digest, change
-    finally:
-        network.description = whole
+    def digest(**changes: Any) -> str:
+        return network_sha256(network.body, replace(DESCRIPTION, **changes))
+
+    assert digest(provenance={"date": "today"}) == digest()
+    for change in ({"mean": (0.4, 0.5, 0.7)}, {"classes": ("road", "van", "sky")}, {"palette": ()}):
+        assert digest(**change) != digest(), change
 
 
 def test_the_base_of_a_bayesian_model_can_be_asked_for(folder: Path) -> None:
@@ -171,9 +152,7 @@ def test_nan_is_not_saved(network: SegmentationNetwork, tmp_path: Path) -> None:
     assert not (tmp_path / "model" / "network.safetensors").exists()
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"no checkpoint", b"PK\x03\x04" + bytes(100), bytes(range(256)), b"\x80\x02}q\x00."]
-)
+@pytest.mark.parametrize("content", [b"", b"no checkpoint", b"PK\x03\x04" + bytes(100), b"\x80\x02}q\x00."])
 @pytest.mark.parametrize("suffix", [".pt", ".safetensors"])
 def test_a_damaged_checkpoint_is_one_line(tmp_path: Path, content: bytes, suffix: str) -> None:
     path = tmp_path / f"model{suffix}"

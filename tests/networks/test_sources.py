@@ -56,7 +56,7 @@ def resnet_file(path: Path, wrapper: str = "") -> nn.Module:
     return network
 
 
-@pytest.mark.parametrize("wrapper", ["", "module.", "student.network."])
+@pytest.mark.parametrize("wrapper", ["", "student.network."])
 def test_torchvision_by_name_with_a_file_of_any_prefix(tmp_path: Path, wrapper: str) -> None:
     theirs = resnet_file(tmp_path / "weights.pth", wrapper)
     ours = imported(tmp_path, "torchvision:lraspp_mobilenet_v3_large", weights=tmp_path / "weights.pth")
@@ -216,21 +216,16 @@ def test_nothing_runs_without_trust(theirs: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"source": "resnet50"}, "SOURCE is one of smp, torchvision, transformers, python"),
         ({"source": "torchvision:resnet50"}, "no network 'resnet50'.*deeplabv3_resnet50"),
-        ({"source": "torchvision:fcn_resnet50", "weights": None}, "no weights of its own"),
         ({"source": TORCHVISION, "classes": "road,car"}, r"instead of \(2,\).*number of classes"),
         ({"source": TORCHVISION, "wrapper": "student.net."}, "missing"),
         ({"source": "smp:nowhere"}, "'nowhere' is no folder"),
-        ({"source": "python:their_networks.one"}, r"package\.module:function"),
         ({"source": "python:their_networks.two:build", "trust": True}, r"no source of the module their_networks\.two"),
         ({"source": "python:their_networks.one:nothing", "trust": True}, "is no function of its module"),
         ({"trust": True, "arguments": {"depth": 3}}, "raises TypeError.*depth"),
-        ({"trust": True, "mean": None}, "says nothing about its mean.*`mean`"),
         ({"trust": True, "classes": None}, "says nothing about its class names.*`classes`"),
         ({"trust": True, "classes": "road,car"}, "3 output channels, but 2"),
         ({"trust": True, "result": "self.layers(images)[..., ::2]"}, "of 64 x 48 for frames of 64 x 96"),
-        ({"trust": True, "result": "[images]"}, "returns list"),
         ({"trust": True, "result": "self.layers(images) * float('nan')"}, "not finite"),
         ({"trust": True, "result": "self.layers(images) - self.layers(images).mean(0)"}, "depend on the other frames"),
         ({"trust": True, "result": "self.layers(images).softmax(1)"}, "returns probabilities"),
@@ -255,7 +250,7 @@ def test_bad_input_is_one_line_and_writes_nothing(theirs: Path, change: dict[str
     assert not (theirs / "imported").exists()
 
 
-def segformer(folder: Path, *, processor: bool = True) -> Any:
+def segformer(folder: Path) -> Any:
     transformers = pytest.importorskip("transformers")
     torch.manual_seed(0)
     config = transformers.SegformerConfig(
@@ -264,10 +259,8 @@ def segformer(folder: Path, *, processor: bool = True) -> Any:
     config.id2label = dict(enumerate(CLASSES.split(",")))
     network = transformers.SegformerForSemanticSegmentation(config).eval()
     network.save_pretrained(folder)
-    if processor:
-        transformers.SegformerImageProcessor(
-            size={"height": 64, "width": 96}, image_mean=[0.1, 0.2, 0.3], image_std=[0.4, 0.5, 0.6]
-        ).save_pretrained(folder)
+    scale = {"image_mean": [0.1, 0.2, 0.3], "image_std": [0.4, 0.5, 0.6]}
+    transformers.SegformerImageProcessor(size={"height": 64, "width": 96}, **scale).save_pretrained(folder)
     return network
 
 

@@ -48,8 +48,7 @@ from tests.processing.test_frames import frames
 CLASSES, SIZE = 4, (40, 56)
 FINITE = ("sampling/engine.py", "require_finite")
 FRAME_LOOP: dict[Place, str] = {
-    FINITE: "one flag a group of frames, and one a network, right behind its first pass: a network that gives NaN fails there, and "
-    "the draws, which take the time, are queued behind it",
+    FINITE: "one flag a group of frames, and one a network, right behind its first pass: the draws are queued behind it"
 }
 """Where the host waits for every frame, whatever is asked for. The maps themselves are copied without: who writes them waits."""
 FOR_SOME: dict[str, dict[Place, str]] = {
@@ -58,7 +57,7 @@ FOR_SOME: dict[str, dict[Place, str]] = {
         (
             "posteriors/abnn.py",
             "ABNNPosterior.affine",
-        ): "the frame's own draws are made on the CPU, so that they are the same everywhere",
+        ): "the frame's own draws are made on the CPU: the same everywhere",
     },
     "tiling": {},
 }
@@ -73,10 +72,7 @@ FIRST_USE: dict[Place, str] = {
     ("networks/network.py", "softmax_output"): "whether the network ends in a softmax, with the first frame",
     ("sampling/engine.py", "check_common"): "likewise, of networks with parameters in common",
     ("sampling/engine.py", "own_tensors"): "likewise: which buffers are the same",
-    (
-        "sampling/shortcuts.py",
-        "InterpolationWatch.ending",
-    ): "once for each size: whether the last upsampling made the logits",
+    ("sampling/shortcuts.py", "InterpolationWatch.ending"): "once for each size: whether the last upsampling made them",
 }
 """Where it may wait once a run, or once for each size of frames."""
 TRAINING: dict[Place, str] = {
@@ -151,33 +147,21 @@ def reference(monkeypatch: pytest.MonkeyPatch) -> None:
 
 PLANTED = {
     "x.sum().item()": 1,
-    "x.tolist()": 1,
-    "1 if x[0] > 0 else 0": 1,
     "torch.equal(x, x)": 1,
     "x.cpu()": 1,
     "torch.ones(3).to(x.device)": 1,
-    "torch.ones(3).to(x.device, non_blocking=True)": 1,
     "torch.tensor([1.0], device=x.device)": 1,
-    "x.new_tensor([1.0])": 1,
     "x.copy_(torch.ones(3))": 1,
     "x[x > 0]": 1,
-    "x[torch.tensor([0])]": 1,
     "x.index_put_((x > 0,), x)": 1,
-    "x.index_put_((torch.tensor([0]),), x[0])": 1,
-    "x.masked_fill(x > 0, x[0])": 1,
     "torch.linalg.inv(x.diag())": 1,
     "x.index_put_((x > 0,), torch.tensor(0.0))": 0,
-    "x.masked_fill(x > 0, 0.0)": 0,
     "x.to('cpu', non_blocking=True)": 0,
     "to_device(torch.ones(3), x.device)": 0,
     "to_device(x, torch.device('cpu'))": 1,
-    "x * torch.tensor(2.0)": 0,
     "x + torch.ones(3)": None,
     "torch.cat([x, torch.ones(3)])": None,
-    "x.gather(0, torch.tensor([0]))": None,
-    "torch.searchsorted(torch.ones(3), x)": None,
     "x.nonzero()": None,
-    "x.unique()": None,
     "x.numpy()": None,
 }
 """How often the host waits; None where the dry run ends with an error: two devices, or a size that only numbers give."""

@@ -7,48 +7,37 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from segunc.uncertainty import entropy_from_probabilities, entropy_share
+from segunc.uncertainty import entropy_share
 
 
 class Decomposition(NamedTuple):
-    """Total uncertainty split in two; each ``[N, ...]``."""
+    """Total uncertainty split in two, shares of ln C; each ``[N, ...]``."""
 
     entropy: Tensor
     aleatoric: Tensor
     epistemic: Tensor
 
 
-def decompose_draws(probabilities: Tensor, *, normalised: bool = True) -> Decomposition:
-    """In nats, or ``normalised`` by ln C."""
-    measure = entropy_share if normalised else entropy_from_probabilities
-    total, expected = measure(probabilities.mean(0)), torch.stack([measure(p) for p in probabilities]).mean(0)
+def decompose_draws(probabilities: Tensor) -> Decomposition:
+    total = entropy_share(probabilities.mean(0))
+    expected = torch.stack([entropy_share(p) for p in probabilities]).mean(0)
     return Decomposition(total, expected, (total - expected).clamp_min(0))
 
 
 def draw_variance(probabilities: Tensor) -> Tensor:
-    """The variance score ``(1/C) sum_c Var_s p_c`` (population variance), 0 where the draws agree, at most 1/4.
-
-    Kendall et al., arXiv 1511.02680. From stacked draws ``[S, N, C, ...]`` of probabilities; returns ``[N, ...]``.
-    """
+    """``(1/C) sum_c Var_s p_c`` (population variance), Kendall et al., arXiv 1511.02680."""
     return probabilities.var(0, correction=0).mean(1)
 
 
 def variation_ratio(probabilities: Tensor) -> Tensor:
-    """The variation ratio ``1 - votes of the modal class / S`` in 0..1 - 1/S (Gal 2016, thesis, section 3.3.1).
-
-    A draw votes for its most probable class. From stacked draws ``[S, N, C, ...]``; returns ``[N, ...]``.
-    """
+    """``1 - votes of the modal class / S``; a draw votes for its most probable class (Gal 2016, thesis, section 3.3.1)."""
     draws, classes = probabilities.shape[0], probabilities.shape[2]
     winners = probabilities.argmax(2)
     return 1 - torch.stack([(winners == c).sum(0) for c in range(classes)], 1).amax(1) / draws
 
 
 def expected_pairwise_kl(probabilities: Tensor) -> Tensor:
-    """The mean over ordered pairs of draws i != j of ``KL(p_i || p_j)`` in nats, 0 for S = 1.
-
-    Malinin & Gales, arXiv 2002.07650. Infinite where one draw excludes what another allows. From stacked draws
-    ``[S, N, C, ...]``, pair by pair (small inputs); returns ``[N, ...]``.
-    """
+    """The mean over ordered pairs of draws i != j of ``KL(p_i || p_j)`` in nats, 0 for S = 1: Malinin & Gales, arXiv 2002.07650."""
     draws = probabilities.shape[0]
     total = torch.zeros_like(probabilities[0].sum(1))
     for i in range(draws):
