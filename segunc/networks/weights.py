@@ -127,8 +127,6 @@ def _converts(theirs: torch.dtype, ours: torch.dtype) -> bool:
 
 
 class Match(NamedTuple):
-    """A foreign state dict in the names of a module."""
-
     weights: dict[str, Tensor]  # that the module has
     others: dict[str, Tensor]  # further ones under the same prefix
     prefix: str = ""  # before the names in the file, which the module's have not
@@ -227,5 +225,5 @@ def load_foreign(module: nn.Module, state: Mapping[str, Tensor], source: str, ke
 
 
 def load_weights(module: nn.Module, path: Path) -> list[str]:
-    """Load the weights of a file into a module, whatever prefix their names have; see :func:`load_foreign`."""
+    """Do :func:`load_foreign` with the weights of a file."""
     return load_foreign(module, read_state(path), str(path))

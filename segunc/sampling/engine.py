@@ -82,7 +82,6 @@ class Engine:
 
     @cached_property
     def layout(self) -> AffineLayout:
-        """The layout of the network that runs; InputError where it is not converted."""
         return AffineLayout(self._run)
 
     @cached_property

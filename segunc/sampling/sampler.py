@@ -438,7 +438,6 @@ def network_input(images: Sequence[Image], size: tuple[int, int]) -> Tensor:
 
 
 def calibrate(evidence: Mapping[str, Any], calibrator: Calibrator) -> dict[str, Any]:
-    """Return a frame's evidence with calibrated mean probabilities and their entropy."""
     probabilities, entropy = calibrator(evidence["probabilities"])
     return {**evidence, "probabilities": probabilities, "calibrated entropy": entropy}
 

@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
 
 from segunc.core.errors import InputError
 from segunc.networks import NetworkDescription, SegmentationNetwork, build_network, load_network, save_network
 from segunc.networks.files import network_sha256, state_sha256
-from segunc.networks.weights import load_weights, read_state
+from segunc.networks.weights import load_foreign, load_weights, read_state
 
 DESCRIPTION = NetworkDescription(
     "FPN",
@@ -152,16 +153,6 @@ def test_nan_is_not_saved(network: SegmentationNetwork, tmp_path: Path) -> None:
     assert not (tmp_path / "model" / "network.safetensors").exists()
 
 
-@pytest.mark.parametrize("content", [b"", b"no checkpoint", b"PK\x03\x04" + bytes(100), b"\x80\x02}q\x00."])
-@pytest.mark.parametrize("suffix", [".pt", ".safetensors"])
-def test_a_damaged_checkpoint_is_one_line(tmp_path: Path, content: bytes, suffix: str) -> None:
-    path = tmp_path / f"model{suffix}"
-    path.write_bytes(content)
-    with pytest.raises(InputError, match="model") as caught:
-        read_state(path)
-    assert "\n" not in str(caught.value)
-
-
 def test_a_checkpoint_of_lightning_in_half_precision_loads(network: SegmentationNetwork, tmp_path: Path) -> None:
     state = {
         f"network.body.{k}": v.half() if v.is_floating_point() else v for k, v in network.body.state_dict().items()
@@ -172,3 +163,146 @@ def test_a_checkpoint_of_lightning_in_half_precision_loads(network: Segmentation
     load_weights(other.body, tmp_path / "foreign.ckpt")
     for name, value in network.body.state_dict().items():
         torch.testing.assert_close(other.body.state_dict()[name], value, rtol=1e-3, atol=1e-4)
+
+
+State = dict[str, Tensor]
+
+
+class Net(nn.Module):
+    """Has the names ``stage_0`` and ``stage.0``, which differ by a dot alone."""
+
+    def __init__(self, classes: int = 3) -> None:
+        super().__init__()
+        self.stage_0 = nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4))
+        self.stage = nn.ModuleList([nn.Sequential(nn.Conv2d(4, 4, 1), nn.BatchNorm2d(4))])
+        self.head = nn.ConvTranspose2d(4, classes, 2, 2)
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits: Tensor = self.head(self.stage[0](self.stage_0(images)))
+        return logits
+
+
+def net(seed: int, classes: int = 3) -> nn.Module:
+    torch.manual_seed(seed)
+    return Net(classes).eval()
+
+
+def state(seed: int = 0, prefix: str = "", **changes: Callable[[Tensor], Tensor]) -> State:
+    """Their weights; ``changes`` by the last part of a name."""
+    items = net(seed).state_dict().items()
+    return {prefix + name: changes.get(name.rpartition(".")[2], lambda t: t)(value) for name, value in items}
+
+
+IMAGES = torch.rand(1, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        state(),
+        {"net": state()},
+        {
+            "epoch": 3,
+            "params": {"model": state(prefix="module.")},
+            "optimizer": {"state": {0: {"exp_avg": torch.ones(4)}}},
+        },
+        {"state_dict": state(prefix="model._orig_mod.module.")},
+        {name.replace(".", ".module.", 1): value for name, value in state(prefix="_orig_mod.").items()},
+        {"model": state(), "state_dict": state()},  # the same twice
+        {"student": state(), "teacher": net(1, classes=5).state_dict()},  # of another size
+        {name: value for name, value in state().items() if not name.endswith("num_batches_tracked")},
+        state(num_batches_tracked=lambda t: t.float()),
+    ],
+    ids=[
+        "plain",
+        "net",
+        "nested",
+        "list",
+        "compiled",
+        "in between",
+        "twice",
+        "teacher",
+        "no counters",
+        "counters as floats",
+    ],
+)
+def test_what_fits_is_taken(content: Any, tmp_path: Path) -> None:
+    torch.save(content, tmp_path / "weights.pt")
+    ours = net(9)
+    load_weights(ours, tmp_path / "weights.pt")
+    with torch.no_grad():
+        assert torch.equal(ours(IMAGES), net(0)(IMAGES))
+
+
+@pytest.mark.parametrize(
+    ("content", "keys"),
+    [
+        ({"state_dict": state(0), "state_dict_ema": state(1)}, ("state_dict", "state_dict_ema")),
+        ({**state(0), **state(1, "teacher.")}, ("", "teacher")),
+    ],
+    ids=["ema", "one without prefix"],
+)
+def test_one_of_several_is_chosen_by_its_key(content: Any, keys: tuple[str, ...], tmp_path: Path) -> None:
+    torch.save(content, tmp_path / "weights.pt")
+    weights = read_state(tmp_path / "weights.pt")
+    with pytest.raises(InputError, match="`weights_key`") as caught:
+        load_foreign(net(9), weights, "weights.pt")
+    assert all(f"'{key}'" in str(caught.value) for key in keys)
+    for seed, key in enumerate(keys):
+        ours = net(9)
+        load_foreign(ours, weights, "weights.pt", key)
+        with torch.no_grad():
+            assert torch.equal(ours(IMAGES), net(seed)(IMAGES))
+    with pytest.raises(InputError, match="nothing_here"):
+        load_foreign(net(9), weights, "weights.pt", "nothing_here")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"weight": lambda t: (t * 50).round().to(torch.int8)}, "stage_0.0.weight is of type torch.int8"),
+        ({"weight": lambda t: t.to(torch.float8_e4m3fn)}, "float8"),
+        ({"weight": lambda t: t.to_sparse()}, "sparse"),
+        ({"running_var": lambda t: t * float("nan")}, "running_var holds NaN"),
+    ],
+)
+def test_numbers_that_are_no_weights_are_refused_by_name(change: Any, said: str) -> None:
+    ours = net(9)
+    before = {name: value.clone() for name, value in ours.state_dict().items()}
+    with pytest.raises(InputError, match=said):
+        load_foreign(ours, state(**change), "weights.pt")
+    assert all(torch.equal(value, before[name]) for name, value in ours.state_dict().items())
+
+
+def test_what_is_left_out_is_counted() -> None:
+    weights = state(prefix="net.") | {"net.aux.0.bias": torch.ones(2), "loss.weight": torch.ones(3)}
+    (note,) = load_foreign(net(9), weights, "weights.pt")
+    assert note == "weights.pt: took the weights under 'net'; left out 2 tensors, e.g. aux.0.bias, loss.weight"
+
+
+@pytest.mark.parametrize("name", ["stage.1.0.weight", "head.more"])
+def test_more_layers_in_a_part_that_the_network_has_are_another_network(name: str) -> None:
+    with pytest.raises(InputError, match=f"1 unknown .*{name}"):
+        load_foreign(net(9), state() | {name: torch.ones(4)}, "weights.pt")
+
+
+def test_other_classes_are_named_with_both_numbers() -> None:
+    with pytest.raises(InputError, match=r"head.weight: \(4, 20, 2, 2\) instead of \(4, 3, 2, 2\).*number of classes"):
+        load_foreign(net(9), net(0, classes=20).state_dict(), "weights.pt")
+
+
+def test_files_of_other_kinds_say_what_they_are(tmp_path: Path) -> None:
+    path = tmp_path / "weights.pth"
+    torch.save(net(0), path)  # the whole pickled module
+    with pytest.raises(InputError, match=r"Net.*weights_only=False"):
+        read_state(path)
+    torch.jit.trace(net(0), IMAGES).save(str(path))
+    with pytest.raises(InputError, match="TorchScript"):
+        read_state(path)
+
+
+def test_a_file_that_holds_itself_ends(tmp_path: Path) -> None:
+    content: dict[str, Any] = {"state_dict": state()}
+    content["again"] = content
+    torch.save(content, tmp_path / "weights.pt")
+    assert set(read_state(tmp_path / "weights.pt")) == {f"state_dict.{name}" for name in state()}

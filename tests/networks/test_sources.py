@@ -20,10 +20,13 @@ import torch
 import torchvision
 from torch import nn
 
-from segunc import ImportOptions, InputError, import_network, load_network
-from segunc.core.trust import MAX_ENTRIES, TRUST, find_code
+from segunc import ImportOptions, InputError, Sampler, import_network, load_network
+from segunc.core.trust import TRUST
+from segunc.data.labels import label_map
 from segunc.networks import NetworkDescription, build_network
 from segunc.networks.files import network_sha256
+from segunc.posteriors.tta import METHOD, TtaConfig
+from segunc.training.config import FitConfig
 
 SIZE = (64, 96)
 IMAGES = torch.rand(2, 3, *SIZE, generator=torch.Generator().manual_seed(0))
@@ -164,7 +167,7 @@ def test_no_code_of_a_package_runs_that_its_user_did_not_see(theirs: Path, chang
     assert not any(name.startswith("their_networks") for name in sys.modules)
 
 
-def test_a_module_of_no_package_is_bound_with_its_folder(theirs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_module_of_no_package_is_bound_with_its_folder(theirs: Path) -> None:
     write_module(theirs, before="import their_help")
     (theirs / "their_networks/one.py").rename(theirs / "their_one.py")
     (theirs / "their_help.py").write_text("width = 3\n")
@@ -174,10 +177,6 @@ def test_a_module_of_no_package_is_bound_with_its_folder(theirs: Path, monkeypat
     (theirs / "their_help.py").write_text("raise SystemExit\n")
     with pytest.raises(InputError, match="has changed since the network was imported"):
         load_network(theirs / "alone")
-    monkeypatch.setattr("segunc.core.trust.MAX_ENTRIES", 3)
-    with pytest.raises(InputError, match=r"more than 3 entries.*__init__"):
-        find_code("their_one:build")
-    assert MAX_ENTRIES > 3
 
 
 def test_a_compiled_copy_is_not_run_in_place_of_its_source(theirs: Path, tmp_path: Path) -> None:
@@ -218,7 +217,6 @@ def test_nothing_runs_without_trust(theirs: Path) -> None:
     [
         ({"source": "torchvision:resnet50"}, "no network 'resnet50'.*deeplabv3_resnet50"),
         ({"source": TORCHVISION, "classes": "road,car"}, r"instead of \(2,\).*number of classes"),
-        ({"source": TORCHVISION, "wrapper": "student.net."}, "missing"),
         ({"source": "smp:nowhere"}, "'nowhere' is no folder"),
         ({"source": "python:their_networks.two:build", "trust": True}, r"no source of the module their_networks\.two"),
         ({"source": "python:their_networks.one:nothing", "trust": True}, "is no function of its module"),
@@ -236,14 +234,10 @@ def test_nothing_runs_without_trust(theirs: Path) -> None:
 def test_bad_input_is_one_line_and_writes_nothing(theirs: Path, change: dict[str, Any], said: str) -> None:
     module = {name: change.pop(name) for name in ("result", "before") if name in change}
     write_module(theirs, **module)
-    if wrapper := change.pop("wrapper", ""):
-        state = {f"{wrapper}{name}": v for name, v in resnet_file(theirs / "weights.pth").state_dict().items()}
-        torch.save({name: v for name, v in state.items() if "backbone.1" not in name}, theirs / "weights.pth")
-    else:
-        resnet_file(theirs / "weights.pth")
+    resnet_file(theirs / "weights.pth")
     change = {"source": PYTHON} | change
     if change["source"].startswith("torchvision"):
-        change.setdefault("weights", theirs / "weights.pth")
+        change["weights"] = theirs / "weights.pth"
     with pytest.raises(InputError, match=said) as caught:
         imported(theirs, **change)
     assert "\n" not in str(caught.value)
@@ -308,11 +302,12 @@ TIMM, PRETRAINED = {"model_type": "timm_backbone", "backbone": "resnet18"}, {"pr
 @pytest.mark.parametrize(
     ("kind", "architecture", "encoder", "options"),
     [
-        *(("smp", "Unet", f"tu-{hub}:timm/resnet18.a1_in1k", {}) for hub in ("hf_hub", "hf-hub", "local-dir")),
+        *(("smp", "Unet", f"tu-{hub}:timm/resnet18.a1_in1k", {}) for hub in ("hf_hub", "local-dir")),
         *(("smp", "Unet", name, {}) for name in ("hf-hub:x/y", "tu-timm/resnet18", "timm/resnet18", "tu-../x")),
-        ("smp", "Unet", "tu-resnet18", {"pretrained": True}),
-        ("smp", "Unet", "tu-resnet18", {"pretrained_cfg": {"url": "https://localhost/x.pth"}}),
-        ("smp", "Unet", "tu-resnet18", {"weights": "imagenet"}),
+        *(
+            ("smp", "Unet", "tu-resnet18", options)
+            for options in (PRETRAINED, {"pretrained_cfg": {"url": "https://x"}})
+        ),
         *(("torchvision", "fcn_resnet50", "", {key: "DEFAULT"}) for key in ("weights", "weights_backbone")),
         *(
             ("transformers", architecture, "", {"config": config})
@@ -374,7 +369,106 @@ def test_a_folder_of_a_network_that_does_not_segment_is_refused(tmp_path: Path) 
         imported(tmp_path, f"transformers:{tmp_path / 'theirs'}")
 
 
-def test_logarithms_of_probabilities_are_told(theirs: Path) -> None:
-    write_module(theirs, "self.layers(images).log_softmax(1)")
-    options = ImportOptions(source=PYTHON, classes=CLASSES, size=SIZE, trust=True, out=theirs / "imported", **NORMAL)
-    assert any("log-softmax" in note for note in import_network(options).notes)
+FRAMES = torch.rand(2, 3, 100, 168, generator=torch.Generator().manual_seed(0))
+SIZED = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self, depth, fixed, outputs, softmax):
+        super().__init__()
+        self.down = nn.Sequential(*[nn.Sequential(nn.Conv2d(3 if i == 0 else 4, 4, 3, 2, 1), nn.BatchNorm2d(4), nn.ReLU()) for i in range(depth)])
+        self.skip, self.up, self.head = nn.Conv2d(3, 4, 1), nn.Upsample(scale_factor=2 ** depth), nn.Conv2d(4, outputs, 1)
+        self.fixed, self.softmax = fixed, softmax
+
+    def forward(self, x):
+        assert not self.fixed or x.shape[-2:] == (96, 160)
+        logits = self.head(self.skip(x) + self.up(self.down(x)))  # fails where the sides are no multiples of 2 ** depth
+        return logits.softmax(1) if self.softmax else logits
+
+def build(depth=1, fixed=False, outputs=4, softmax=False):
+    torch.manual_seed(0)
+    return Net(depth, fixed, outputs, softmax)
+"""
+OUTPUTS = "road,void,car,sky"
+
+
+@pytest.fixture
+def own_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.delitem(sys.modules, "net_of_theirs", raising=False)
+    (tmp_path / "net_of_theirs.py").write_text(SIZED)
+    return tmp_path
+
+
+def import_sized(
+    folder: Path, size: Any = (100, 168), classes: str = OUTPUTS, drop: str | None = None, **arguments: Any
+) -> tuple[nn.Module, Any]:
+    """Their network, and the one that was imported."""
+    import net_of_theirs
+
+    options = ImportOptions(
+        source="python:net_of_theirs:build",
+        **{"classes": classes, "drop_classes": drop, "mean": (0, 0, 0), "std": (1, 1, 1), "size": size, "trust": True},
+        **{"arguments": arguments, "out": folder / "model"},
+    )
+    import_network(options)
+    return net_of_theirs.build(**arguments).eval(), load_network(folder / "model")
+
+
+def padded(network: nn.Module, images: torch.Tensor, divisor: int) -> Any:
+    height, width = images.shape[-2:]
+    whole = nn.functional.pad(images, (0, -width % divisor, 0, -height % divisor), mode="replicate")
+    return network(whole)[..., :height, :width]
+
+
+@pytest.mark.parametrize("depth", [1, 4, 6])
+@torch.no_grad()
+def test_the_divisor_is_found_and_frames_are_padded_to_it(own_module: Path, depth: int) -> None:
+    network, ours = import_sized(own_module, depth=depth)
+    assert (ours.description.divisor, ours.stride) == (2**depth, 2**depth)
+    torch.testing.assert_close(ours(FRAMES), padded(network, FRAMES, 2**depth), rtol=1e-5, atol=1e-6)
+
+
+def test_a_network_of_one_size_is_imported_and_not_augmented_by_scales(own_module: Path) -> None:
+    assert import_sized(own_module, (96, 160), fixed=True)[1].description.divisor is None
+    with pytest.raises(InputError, match="one size alone"):
+        METHOD.fit(own_module / "model", FitConfig(TtaConfig()), own_module / "tta")
+    assert not (own_module / "tta").exists()
+
+
+@pytest.mark.parametrize(
+    ("classes", "drop", "outputs", "left"),
+    [(OUTPUTS, "void", 4, [0, 2, 3]), ("cityscapes", "19", 20, [*range(19)]), ("road,car", "0,2", 4, [1, 3])],
+)
+@torch.no_grad()
+def test_what_is_left_is_the_network_without_the_outputs(
+    own_module: Path, classes: str, drop: str, outputs: int, left: list[int]
+) -> None:
+    network, ours = import_sized(own_module, classes=classes, drop=drop, outputs=outputs)
+    torch.testing.assert_close(ours(FRAMES), network(FRAMES)[:, left], rtol=1e-5, atol=1e-6)
+    recorded = json.loads((own_module / "model/network.json").read_text())["dropped_outputs"]
+    assert sorted([*recorded, *left]) == [*range(outputs)]
+    if classes == "cityscapes":
+        labels = label_map("cityscapes")
+        assert (ours.description.classes, ours.description.palette) == (labels.classes, tuple(labels.palette))
+    result = Sampler(ours)(FRAMES[:1], keep_probabilities=True)
+    torch.testing.assert_close(result.probabilities, network(FRAMES)[:1, left].softmax(1), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("drop", "classes", "softmax", "said"),
+    [
+        ("void", OUTPUTS, True, "probabilities"),  # seen although an output of them is dropped
+        *((drop, OUTPUTS, False, r"drop.classes") for drop in ("viod", "7", OUTPUTS)),
+        ("4", "road,void,car", False, r"drop.classes"),
+    ],
+)
+def test_outputs_that_cannot_be_dropped_are_refused(
+    own_module: Path, drop: str, classes: str, softmax: bool, said: str
+) -> None:
+    with pytest.raises(InputError, match=said):
+        import_sized(own_module, classes=classes, drop=drop, softmax=softmax)
+    assert not (own_module / "model").exists()

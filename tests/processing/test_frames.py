@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import given as given_all
 from hypothesis import strategies as st
-from torch import Tensor, nn
+from torch import nn
 
 from segunc.affine.convert import convert
 from segunc.affine.draws import AffineLayout
@@ -19,7 +19,7 @@ from segunc.frames.source import Frame
 from segunc.maps.store import Maps
 from segunc.networks import NetworkDescription, SegmentationNetwork
 from segunc.posteriors.abnn import ABNNPosterior
-from segunc.processing import STRIDE, FrameProcess, Means, Tiling, finish_maps, frame_seed, sample_means, spans
+from segunc.processing import STRIDE, FrameProcess, Tiling, finish_maps, frame_seed, sample_means, spans
 from segunc.sampling import Sampler
 from segunc.sampling.engine import Engine
 from segunc.sampling.sampler import Fitted
@@ -144,19 +144,6 @@ def test_a_frame_that_memory_does_not_suffice_for_fails_alone(
         process([dark])
 
 
-@pytest.mark.cuda
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-def test_maps_of_a_gpu_are_whole_when_they_are_looked_at() -> None:
-    on_gpu = sampler()
-    on_gpu.network.cuda()
-    on_gpu = Sampler(on_gpu.network, on_gpu.posterior, draws=4)
-    process = FrameProcess(on_gpu, ("entropy",))
-    given = frames(4, (400, 560))
-    results = [maps for frame in given for maps in computed(process, [frame])]
-    for found, expected in zip(results, computed(FrameProcess(sampler(), ("entropy",)), given), strict=True):
-        np.testing.assert_allclose(found["entropy"], expected["entropy"], atol=1e-4)
-
-
 REACH = 3
 """Pixels to each side that decide a pixel of the network below: three convolutions of 3 x 3."""
 
@@ -172,12 +159,8 @@ def bare_sampler() -> Sampler:
         nn.Conv2d(6, 4, 3, padding=1),
     ).eval()  # fmt: skip
     convert(network)
-    return Sampler(
-        network,
-        ABNNPosterior.around(AffineLayout(network), 0.5),
-        draws=3,
-        scores=("aleatoric", "deterministic-max-logit"),
-    )
+    posterior = ABNNPosterior.around(AffineLayout(network), 0.5)
+    return Sampler(network, posterior, draws=3, scores=("aleatoric", "deterministic-max-logit"))
 
 
 @given_all(st.integers(1, 400), st.integers(STRIDE, 160), st.integers(0, 120))
@@ -257,20 +240,3 @@ def test_what_is_blended_is_calibrated_once_and_after_that(calibrator: Calibrato
     torch.testing.assert_close(found["entropy"], entropy[0])
     assert torch.equal(found["epistemic"], plain["epistemic"])
     assert not torch.allclose(found["entropy"], plain["entropy"], atol=1e-4)
-
-
-def test_blended_epistemic_is_never_negative() -> None:
-    generator = torch.Generator().manual_seed(3)
-
-    def certain(tile: Tensor) -> Means:
-        """One-hot probabilities without entropy, of another class for every tile: blending makes epistemic."""
-        height, width = tile.shape[-2:]
-        winner = torch.randint(0, 4, (1,), generator=generator)
-        probabilities = torch.zeros(4, height, width)
-        probabilities[winner] = 1.0
-        return {"probabilities": probabilities, "expected entropy": torch.zeros(height, width)}
-
-    maps = finish_maps(Tiling((64, 64), 32).run(torch.zeros(1, 3, 200, 200), certain), (200, 200), TILED_SCORES[:4])
-    assert float(maps["epistemic"].min()) == 0.0
-    assert float(maps["epistemic"].max()) > 0.3
-    torch.testing.assert_close(maps["epistemic"], maps["entropy"])

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from segunc.affine.branches import AnyPosterior, Branch, branches_of
+from segunc.affine.branches import AnyPosterior, Branch
 from segunc.affine.convert import convert
 from segunc.affine.draws import AffineLayout
 from segunc.affine.noise import DEFAULT_SCHEME, NoiseSource, mix_seed
@@ -140,14 +140,6 @@ def test_augmentation_over_a_posterior_takes_its_draws_in_turn(scales: tuple[flo
     torch.testing.assert_close(result.scores["deterministic-max-logit"], -base.amax(1), atol=1e-5, rtol=0)
 
 
-def test_over_an_ensemble_every_member_meets_every_transform() -> None:
-    networks = [plain(seed) for seed in range(4)]
-    inner = Ensemble([Branch(network, Deterministic()) for network in networks])
-    branches = branches_of(networks[0], TestTimeAugmentation(inner, (1.0, 0.5, 2.0), flip=True))
-    pairs = {(id(b.network), b.transform.scale, b.transform.flip) for b in branches}
-    assert len(pairs) == len(branches) == 24
-
-
 def dropping(layer: nn.Module) -> nn.Module:
     network = plain(0)
     network.get_submodule("encoder").add_module("dropout", layer)
@@ -173,9 +165,6 @@ def test_own_dropout_is_the_mean_over_its_masks(layer: nn.Module, chunk: int | N
         torch.testing.assert_close(
             result.scores["deterministic-max-logit"], -network(IMAGES).amax(1), atol=1e-5, rtol=0
         )
-    # The frames of a batch meet the same masks.
-    alone = Sampler(network, posterior, draws=7, seed=2)(IMAGES[1:])
-    torch.testing.assert_close(alone.scores["entropy"][0], result.scores["entropy"][1], atol=1e-6, rtol=0)
 
 
 def test_too_few_draws_and_mixtures_that_cannot_be() -> None:

@@ -41,8 +41,7 @@ def random(*shape: int, seed: int = 0) -> Tensor:
 
 def moments_of(classes: int, needs: Any = OF_GAUSSIANS) -> GaussianFit:
     network: Any = SimpleNamespace(description=SimpleNamespace(num_classes=classes))
-    settings: Any = None
-    return GaussianFit(network, needs, settings)
+    return GaussianFit(network, needs, None)  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")

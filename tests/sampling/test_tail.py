@@ -26,7 +26,7 @@ from segunc.sampling.shortcuts import Upsampling
 from segunc.sampling.tail import NATIVE_BASE, OF_LOGITS, Backend, DrawAccumulator, base_maps, choose_backend
 from segunc.sampling.tail_native import native_tail
 from segunc.scores import DEFAULT_SCORES, MEANS, SCORES
-from tests.scores.stacked import PURE, variation_ratio
+from tests.sampling.plain import PURE, variation_ratio
 
 CPU = torch.device("cpu")
 native = pytest.mark.skipif(native_tail().library is None, reason=f"no compiled tail: {native_tail().reason}")
@@ -68,25 +68,17 @@ def sums_of(logits: Tensor, upsampling: Upsampling, backend: Backend, temperatur
 @pytest.mark.parametrize("name", CASES)
 def test_sums_are_those_of_the_upsampled_softmax(name: str, backend: Backend) -> None:
     logits, upsampling = logits_for(name)
-    for temperature in (1.0, 1.7):
-        sums = sums_of(logits, upsampling, backend, temperature)
-        probabilities, entropy = oracle(logits, upsampling, temperature)
+    turned = logits.bfloat16().transpose(2, 3).contiguous().transpose(2, 3)  # of another layout
+    for temperature, draws in (
+        (1.0, logits),
+        (1.7, logits.contiguous(memory_format=torch.channels_last)),
+        (1.0, turned),
+    ):
+        sums = sums_of(draws, upsampling, backend, temperature)
+        probabilities, entropy = oracle(draws, upsampling, temperature)
         assert sums.draws == 3
         torch.testing.assert_close(sums.probabilities.double(), probabilities, atol=1e-5, rtol=1e-5)
         torch.testing.assert_close(sums.entropy, entropy, atol=2e-5, rtol=1e-5)
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("name", ["smp", "torchvision", "150 classes", "none"])
-def test_layout_and_bfloat16_do_not_matter(name: str, backend: Backend) -> None:
-    logits, upsampling = logits_for(name)
-    logits = logits.bfloat16()
-    expected = sums_of(logits.float(), upsampling, backend)
-    turned = logits.float().transpose(2, 3).contiguous().transpose(2, 3)
-    for other in (logits, logits.contiguous(memory_format=torch.channels_last), turned):
-        found = sums_of(other, upsampling, backend)
-        torch.testing.assert_close(found.probabilities, expected.probabilities, atol=3e-6, rtol=1e-5)
-        torch.testing.assert_close(found.entropy, expected.entropy, atol=3e-6, rtol=1e-5)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

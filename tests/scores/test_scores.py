@@ -21,7 +21,7 @@ from segunc.sampling.shortcuts import Upsampling
 from segunc.sampling.tail import DrawAccumulator
 from segunc.scores import DEFAULT_SCORES, EVIDENCE, MEANS, SCORES, SUM, check_scores
 from segunc.uncertainty import Calibrator, energy, entropy_from_probabilities, max_softmax
-from tests.scores.stacked import decompose_draws, draw_variance, expected_pairwise_kl, variation_ratio
+from tests.sampling.plain import decompose_draws, draw_variance, expected_pairwise_kl, variation_ratio
 
 T = 1.4
 LOGITS = torch.randn(6, 5, 9, 11, generator=torch.Generator().manual_seed(0)) * 3
@@ -111,7 +111,6 @@ def test_names_are_checked() -> None:
     ("changed", "said"),
     [
         ({"upper": 1.5}, "cannot be stored as codes"),
-        ({"needs": ()}, "has no formula"),
         ({"formula": None, "needs": ("votes", "variance")}, "has no formula"),
     ],
 )
