@@ -227,7 +227,6 @@ class SamplingOptions(DeviceOptions):
         chunk (N): draws in a batch (default: by memory)
         precision: of the network (default: bfloat16 where the hardware multiplies it, else float32)
         threads (N): CPU threads of the network (default: all cores)
-        compile: torch.compile the draws: a tenth faster after seconds of compiling for each size of frame
     """
 
     draws: Count = 24
@@ -239,7 +238,6 @@ class SamplingOptions(DeviceOptions):
     chunk: Count | None = None
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     threads: Threads | None = None
-    compile: bool = False
 
 
 @dataclass(frozen=True)

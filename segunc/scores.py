@@ -1,7 +1,6 @@
-"""What a score is, in one table: unit, bounds, stored form, colours, and its formula over what the sampler has of a frame.
+"""What a score is, in one table: unit, bounds, stored form, colours, and its formula over *evidence* that the sampler gathers.
 
-A score is made of *evidence*, named things that the sampler gathers (:data:`EVIDENCE`); it keeps the sums that the scores asked
-for need. Nothing here imports torch: formulas are named by where they stand, and imported when they are first taken.
+Nothing here imports torch: formulas are named by where they stand, and imported when they are first taken.
 """
 
 from __future__ import annotations
@@ -33,10 +32,6 @@ class Evidence:
     without: str = ""  # of what was fitted: what messages say of a model that lacks it
     method: str = ""  # of what was fitted: by which ``segunc finetune --method`` makes it for the score ``{score}``
 
-    def remedy(self, score: str) -> str:
-        """Return the command by which a model comes to have what a score needs."""
-        return f"make one: segunc finetune --method {self.method.format(score=score)}"
-
 
 def of_features(meaning: str) -> Evidence:
     """Return evidence that the method ``features`` fits."""
@@ -52,13 +47,12 @@ EVIDENCE: Registry[Evidence] = Registry("evidence", "segunc.evidence", {
     "expected entropy": Evidence("[n, H, W] mean over the draws of the entropy of p, share of ln C", "draws"),
     "variance": Evidence("[n, H, W] variance of p_c over the draws, mean over the classes", "draws"),
     "votes": Evidence("[n, C, H, W] share of the draws whose most probable class it is", "draws"),
-    "mean max logit": Evidence("[n, H, W] mean over the draws of the negative maximum of their scores (see base scores)", "draws"),
-    "mean energy": Evidence("[n, H, W] mean over the draws of -T log-sum-exp of their scores / T", "draws"),
+    "mean max logit": Evidence("[n, H, W] mean over the draws of the negative maximum of their logits", "draws"),
+    "mean energy": Evidence("[n, H, W] mean over the draws of -T log-sum-exp of their logits / T", "draws"),
     "energy spread": Evidence("[n, H, W] standard deviation of that energy over the draws, divisor S", "draws"),
-    "logit variance": Evidence("[n, H, W] variance of the scores over the draws, divisor S, mean over the classes", "draws"),
+    "logit variance": Evidence("[n, H, W] variance of the logits over the draws, divisor S, mean over the classes", "draws"),
     "covariance": Evidence("[n, H, W] sum over the classes of cov(p_c, ln p_c) over the draws, divisor S - 1, in nats", "draws"),
     "base logits": Evidence("[n, C, H, W] of the base network, float32", "base"),
-    "base scores": Evidence("[n, C, H, W] the same, but of mask classification the scores whose logarithms its logits are", "base"),
     "temperature": Evidence("T > 0 of the model, a number", "base"),
     FEATURE_DISTANCE: of_features("of features to the nearest of the training set, 0..2, see segunc.sampling.density"),
     SUM: Evidence("[n, H, W] of other scores, see segunc.posteriors.anomaly", "scores",
@@ -71,58 +65,39 @@ MEANS = frozenset({"probabilities", "calibrated entropy", "total entropy", "expe
 
 @dataclass(frozen=True)
 class Score:
-    """A score of pixels, higher where the network is to be trusted less.
+    """A score of pixels, higher where the network is to be trusted less. InputError for codes of values that may leave 0..1, or no formula for
+    several kinds of evidence."""
 
-    Attributes:
-        name: as the user writes it, and the name of its folder.
-        meaning, source, unit: in one line, of the definition, of its values.
-        lower, upper: bounds of its values; None is unbounded.
-        stored: ``unit16``, uint16 codes of values in 0..1 (``(code / 65535)^2``), or ``float16``.
-        needs: names of :data:`EVIDENCE`.
-        formula: from what it needs, in that order, to its values ``[n, H, W]``; or ``module:name`` where it stands; None
-            where the one thing that it needs is the score.
-        colours: values at the two ends of the colour bar, the same for all frames; None takes them from the whole set.
-        threshold: from which value on a pixel belongs to a component; None counts none unless the user gives one.
-        resized: what is resized (bilinearly) to the frame's own size: the ``map``, or the ``evidence`` before the formula.
-
-    Raises:
-        InputError: codes for values that may leave 0..1, or no formula for several kinds of evidence.
-    """
-
-    name: str
-    meaning: str
-    source: str
-    unit: str
-    lower: float | None
+    name: str  # as the user writes it, and the name of its folder
+    meaning: str  # in one line
+    source: str  # of the definition
+    unit: str  # of its values
+    lower: float | None  # bound of its values; None is unbounded
     upper: float | None
-    stored: Literal["unit16", "float16"]
-    needs: tuple[str, ...]
+    stored: Literal["unit16", "float16"]  # uint16 codes of values in 0..1 ((code / 65535)^2), or float16
+    needs: tuple[str, ...]  # names of EVIDENCE
+    # From what it needs, in that order, to its values [n, H, W]; or module:name where it stands; None where that is the score.
     formula: Callable[..., Tensor] | str | None = None
-    colours: tuple[float, float] | None = None
-    threshold: float | None = None
-    resized: Literal["map", "evidence"] = "map"
+    colours: tuple[float, float] | None = (
+        None  # the two ends of the colour bar for all frames; None takes the whole set's
+    )
+    threshold: float | None = (
+        None  # from which on a pixel belongs to a component; None counts none unless the user gives one
+    )
+    resized: Literal["map", "evidence"] = "map"  # resized (bilinearly) to the frame's size; evidence before the formula
 
     def __post_init__(self) -> None:
         inside = self.lower is not None and self.upper is not None and 0 <= self.lower < self.upper <= 1
         if self.stored == "unit16" and not inside:
-            raise InputError(
-                f"score '{self.name}' in {self.lower}..{self.upper} cannot be stored as codes of 0..1",
-                hint="store it as float16",
-            )
+            message = f"score '{self.name}' in {self.lower}..{self.upper} cannot be stored as codes of 0..1"
+            raise InputError(message, hint="store it as float16")
         if not self.needs or (self.formula is None and len(self.needs) > 1):
-            raise InputError(
-                f"score '{self.name}' has no formula for what it needs: {', '.join(self.needs) or 'nothing'}"
-            )
+            needs = ", ".join(self.needs) or "nothing"
+            raise InputError(f"score '{self.name}' has no formula for what it needs: {needs}")
 
     @property
     def sources(self) -> frozenset[Source]:
-        """Of what it needs; the maps of a score of the base network and constants alone are always resized as maps. InputError for
-        evidence that nobody registers."""
-        if unknown := [name for name in self.needs if name not in EVIDENCE]:
-            raise InputError(
-                f"score {self.name} needs '{unknown[0]}', which is no evidence",
-                hint=f"use some of {', '.join(EVIDENCE)}",
-            )
+        """Of what it needs; the maps of a score of the base network and constants alone are always resized as maps."""
         return frozenset(EVIDENCE[name].source for name in self.needs)
 
     def __call__(self, evidence: Mapping[str, Any]) -> Tensor:
@@ -136,12 +111,11 @@ class Score:
 
 
 def _share(
-    name: str, meaning: str, source: str, unit: str, needs: tuple[str, ...], formula: str | None = None, **other: Any
+    name: str, meaning: str, source: str, unit: str, needs: tuple[str, ...], formula: Any = None, **other: Any
 ) -> Score:
-    """A score in 0..1 with a formula of :mod:`segunc.uncertainty`."""
-    formula = formula and f"segunc.uncertainty:{formula}"
-    given: dict[str, Any] = {"colours": (0, 1), "threshold": 0.5} | other
-    return Score(name, meaning, source, unit, 0, 1, "unit16", needs, formula, **given)
+    """A score in 0..1."""
+    fields: dict[str, Any] = {"colours": (0, 1), "threshold": 0.5} | other
+    return Score(name, meaning, source, unit, 0, 1, "unit16", needs, formula, **fields)
 
 
 _LN_C, _PASS = "share of ln C", ("base logits", "temperature")
@@ -149,28 +123,28 @@ _LN_C, _PASS = "share of ln C", ("base logits", "temperature")
 _TABLE = (
     # The confidence must be that of the class that is predicted at the frame's size.
     _share("msp", "how unlikely the most probable class is", "Hendrycks & Gimpel 2017, arXiv 1610.02136",
-           "1 - max mean probability", ("probabilities",), "max_softmax", resized="evidence"),
+           "1 - max mean probability", ("probabilities",), "segunc.uncertainty:max_softmax", resized="evidence"),
     _share("entropy", "total uncertainty: entropy of the mean probabilities", "Depeweg et al. 2018, arXiv 1710.07283",
            _LN_C, ("calibrated entropy",)),
     _share("aleatoric", "expected entropy of one draw", "Depeweg et al. 2018, arXiv 1710.07283",
            _LN_C, ("expected entropy",)),
     # With the alphas that validation selects it rarely passes a tenth of ln C, a strong disagreement; on 0..1 it would look empty.
     _share("epistemic", "mutual information of class and parameters", "Houlsby et al. 2011, arXiv 1112.5745",
-           _LN_C, ("total entropy", "expected entropy"), "mutual_information",
+           _LN_C, ("total entropy", "expected entropy"), lambda total, expected: (total - expected).clamp_min_(0.0),
            colours=(0, 0.1), threshold=0.1, resized="evidence"),
     _share("deterministic-msp", "msp of the base network", "Hendrycks & Gimpel 2017, arXiv 1610.02136",
-           "1 - max probability", _PASS, "max_softmax_of_logits"),
+           "1 - max probability", _PASS, "segunc.uncertainty:max_softmax_of_logits"),
     _share("deterministic-entropy", "entropy of the base network's probabilities", "Shannon 1948",
-           _LN_C, _PASS, "entropy_share_of_logits"),
+           _LN_C, _PASS, "segunc.uncertainty:entropy_share_of_logits"),
     Score("deterministic-max-logit", "how low the largest logit of the base network is", "Hendrycks et al. 2022, arXiv 1911.11132",
-          "negative max logit", None, None, "float16", ("base scores",), "segunc.uncertainty:max_logit"),
+          "negative max logit", None, None, "float16", ("base logits",), lambda logits: -logits.float().amax(1)),
     Score("deterministic-energy", "free energy of the base network's logits", "Liu et al. 2020, arXiv 2010.03759",
-          "-T log-sum-exp of the logits / T", None, None, "float16", ("base scores", "temperature"), "segunc.uncertainty:energy"),
+          "-T log-sum-exp of the logits / T", None, None, "float16", ("base logits", "temperature"), "segunc.uncertainty:energy"),
     # Draws split evenly between two of 19 classes have a variance of 0.026.
     _share("variance", "how much the probabilities vary over the draws", "Kendall et al. 2015, arXiv 1511.02680",
            "variance over the draws, mean over the classes", ("variance",), colours=(0, 0.02), threshold=0.05),
     _share("variation-ratio", "how many draws predict another class than most do", "Gal 2016, thesis, section 3.3.1",
-           "share of the draws that do not vote for the modal class", ("votes",), "outvoted_share"),
+           "share of the draws that do not vote for the modal class", ("votes",), lambda votes: 1.0 - votes.amax(1)),
     Score("expected-pairwise-kl", "mean divergence of two draws", "Malinin & Gales 2021, arXiv 2002.07650",
           "nats", 0, None, "float16", ("covariance",)),
     Score("mean-max-logit", "how low the largest logit of a draw is, in the mean", "Hendrycks et al. 2022, arXiv 1911.11132",
@@ -184,7 +158,7 @@ _TABLE = (
           "variance over the draws (divisor S) of the logits, mean over the classes", 0, None, "float16", ("logit variance",)),
     Score("rba", "how little any class claims a pixel", "Nayal et al. 2023, arXiv 2211.14293",
           "negative sum over the classes of tanh of their scores", None, None, "float16",
-          ("base scores",), "segunc.uncertainty:rejected_by_all"),
+          ("base logits",), lambda logits: -logits.float().tanh().sum(1)),
     Score("knn", "how far features are from all those of the training frames", "Sun et al. 2022, arXiv 2204.06507",
           "1 - cosine with the nearest", 0, 2, "float16", (FEATURE_DISTANCE,), colours=(0, 0.8)),
     Score("anomaly", "how unlike all that is known", "a sum of scores that was fitted on the model, see segunc.posteriors.anomaly",
@@ -195,14 +169,13 @@ _TABLE = (
 SCORES: Registry[Score] = Registry("score", "segunc.scores", {score.name: score for score in _TABLE})
 DEFAULT_SCORES = tuple(score.name for score in _TABLE[:8])
 """Written where nobody names any: those that need no further sum and no further statistics."""
-SHOWN_FIRST = ("anomaly", "entropy")
 
 
 def first_shown(names: Iterable[str]) -> str:
     """Return the one of some scores that pictures, pages and lists show where nobody names one: ``anomaly``, else ``entropy``, else the
     first; empty where there is none."""
     scores = tuple(names)
-    return next((name for name in (*SHOWN_FIRST, *scores) if name in scores), "")
+    return next((name for name in ("anomaly", "entropy", *scores) if name in scores), "")
 
 
 def with_parts(names: Iterable[str], fitted: Iterable[Any]) -> tuple[str, ...]:
@@ -210,7 +183,7 @@ def with_parts(names: Iterable[str], fitted: Iterable[Any]) -> tuple[str, ...]:
     and, if that is a sum, its ``parts``."""
     scores = tuple(names)
     needs = {need for name in scores for need in SCORES[name].needs}
-    parts = [part for one in fitted if needs & one.gives for part in getattr(one, "parts", ())]
+    parts = [part for provider in fitted if needs & provider.gives for part in getattr(provider, "parts", ())]
     return tuple(dict.fromkeys([*scores, *parts]))
 
 
@@ -222,11 +195,9 @@ SPREADS = frozenset(
 
 def check_scores(names: Iterable[str]) -> tuple[str, ...]:
     """Return the names, each once, in the order given; InputError for a name that is no score, or none at all."""
-    chosen = tuple(dict.fromkeys(names))
+    chosen = tuple(SCORES[name].name for name in dict.fromkeys(names))
     if not chosen:
         raise InputError("no score is named", hint=f"name some of {', '.join(SCORES)}")
-    for name in chosen:
-        SCORES[name]
     return chosen
 
 

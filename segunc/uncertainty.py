@@ -1,8 +1,7 @@
 """Per-pixel uncertainty as pure functions of logits or probabilities ``[N, C, ...]``, in float32 (means over draws: or float64).
 
-Houlsby et al. 2011, arXiv 1112.5745; Depeweg et al. 2018: the total uncertainty is the entropy H(mean_s p_s), the aleatoric one
-mean_s H(p_s), the expected entropy of one draw, and the epistemic one their difference, the mutual information of prediction and
-parameters (BALD), clamped at 0. A calibrator acts on mean probabilities; the decomposition stays that of the draws as they are.
+Houlsby et al. 2011, arXiv 1112.5745; Depeweg et al. 2018: the total uncertainty is the entropy H(mean_s p_s), the aleatoric one mean_s
+H(p_s), and the epistemic one their difference, the mutual information of prediction and parameters (BALD), clamped at 0.
 """
 
 from __future__ import annotations
@@ -23,8 +22,7 @@ def entropy_from_probabilities(probabilities: Tensor, dim: int = 1) -> Tensor:
     """Return the entropy ``-sum_c p_c ln p_c`` in nats of probabilities in 0..1 (0 ln 0 = 0); shape without ``dim``."""
     # float64 stays: the decomposition takes a small difference of two entropies.
     wide = probabilities if probabilities.dtype == torch.float64 else probabilities.float()
-    entropy: Tensor = torch.special.entr(wide).sum(dim)
-    return entropy
+    return torch.special.entr(wide).sum(dim)
 
 
 def entropy_share(probabilities: Tensor) -> Tensor:
@@ -47,24 +45,9 @@ def entropy_share_of_logits(logits: Tensor, temperature: float = 1.0) -> Tensor:
     return entropy_share((logits.float() / temperature).softmax(1))
 
 
-def max_logit(logits: Tensor) -> Tensor:
-    """Return the max-logit anomaly score ``-max_c z_c``, unbounded (Hendrycks et al., arXiv 1911.11132)."""
-    return -logits.float().amax(1)
-
-
 def energy(logits: Tensor, temperature: float = 1.0) -> Tensor:
     """Return the energy anomaly score ``-T logsumexp(z / T)``, unbounded (Liu et al. 2020)."""
     return -temperature * (logits.float() / temperature).logsumexp(1)
-
-
-def rejected_by_all(scores: Tensor) -> Tensor:
-    """Return the anomaly score ``-sum_c tanh(s_c)`` in -C..C of class scores ``[N, C, ...]`` (Nayal et al., arXiv 2211.14293)."""
-    return -scores.float().tanh().sum(1)
-
-
-def mutual_information(total: Tensor, expected: Tensor) -> Tensor:
-    """Return the epistemic uncertainty ``H(mean p) - mean H(p)``, at least 0, from the two entropies of any unit."""
-    return (total - expected).clamp_min_(0.0)
 
 
 def per_ln(classes: int) -> float:
@@ -138,8 +121,3 @@ class Calibrator:
             calibrated_mean[strip] = logs.exp()
             entropy[strip] = (calibrated_mean[strip] * logs).sum(1).mul_(-per_ln(classes)).clamp_(0.0, 1.0)
         return calibrated_mean, entropy
-
-
-def outvoted_share(votes: Tensor) -> Tensor:
-    """Return the variation ratio from the share of the draws that vote for each class, ``[N, C, ...]``."""
-    return 1.0 - votes.amax(1)

@@ -16,8 +16,7 @@ from segunc.data.labels import label_map
 from segunc.maps.encoding import encode_unit
 from segunc.networks import SegmentationNetwork
 from segunc.networks.weights import load_weights
-from segunc.sampling.frames import network_input
-from segunc.sampling.sampler import sample_frames
+from segunc.sampling.sampler import network_input, sample_frames
 from segunc.verbs.doctor import IDENTITY_BOUND, conversion_differences
 
 DATA = os.environ.get("SEGUNC_DATA")

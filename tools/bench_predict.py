@@ -3,7 +3,7 @@
     python -m tools.bench_predict --model runs/camvid-abnn --input drive.mp4 --draws 20 --json predict.json
 
 Entropy, epistemic and prediction are written, unless --scores says otherwise; every other option of `segunc predict` may
-be given too (--size, --compile, --frames-at-once, --device, --end, ...). Rows, in frames per second, the best of
+be given too (--size, --frames-at-once, --device, --end, ...). Rows, in frames per second, the best of
 --repeats:
 
 alone      the sampler over frames that lie in memory as the network takes them, in the groups of the run, its maps left
@@ -45,9 +45,8 @@ from segunc.maps.store import MapsWriter
 from segunc.networks import SegmentationNetwork
 from segunc.networks.network import inference_size
 from segunc.options import PredictOptions
-from segunc.processing.frames import FrameProcess
-from segunc.sampling.frames import network_input
-from segunc.sampling.sampler import Sampler
+from segunc.processing import FrameProcess
+from segunc.sampling.sampler import Sampler, network_input
 from segunc.verbs.execution import Job, choose_execution, open_job, writer_threads
 from tools.measuring import provenance
 
@@ -69,7 +68,7 @@ class Bench:
             raise InputError("--tile, --redraw and --mask are not measured", hint="leave them out")
         self.scores, self.model, self.source = job.scores, job.model, job.sources[0]
         self.execution = choose_execution(options, None, job.sampler, self.source, None)
-        self.sampler: Sampler = job.sampler.with_execution(chunk=self.execution.chunk, compiled=self.execution.compiled)
+        self.sampler: Sampler = job.sampler.with_chunk(self.execution.chunk)
         self.process = FrameProcess(self.sampler, self.scores, size=options.size)
         readable = (frame for frame in self.source.frames() if frame.image is not None)
         group = self.execution.group
@@ -200,7 +199,6 @@ def compare(bench: Bench, words: Sequence[str], own: argparse.Namespace) -> None
         "precision": bench.sampler.precision,
         "chunk": execution.chunk,
         "frames_at_once": execution.group,
-        "compiled": execution.compiled,
         "threads": torch.get_num_threads(),
         "writer_threads": writer_threads(device),
         "compression": f"PNG level {PNG_LEVEL}, run lengths",

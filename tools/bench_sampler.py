@@ -9,9 +9,7 @@ network_pass          one image to logits before the last upsampling: the best o
                       weights) and batch sizes, each of which is a row too
 limit                 S times network_pass
 deterministic         one image to an entropy map at full resolution, S times it is deterministic_times_draws
-maps                  the sampler with compiled draws: prediction, msp, entropy, aleatoric, epistemic and the base
-                      network's scores (one more pass)
-maps_eager            the same without compilation
+maps                  the sampler: prediction, msp, entropy, aleatoric, epistemic and the base network's scores (one more pass)
 maps_SCOPE            maps with fewer stochastic sites
 loop                  what people write by hand: S forward passes in float32, one noise a channel, a stack of softmaxes
 loop_element          the same with one noise for each element of every normalisation's output, as public code does
@@ -121,14 +119,7 @@ def job(row: str, arguments: argparse.Namespace) -> tuple[Callable[[], object], 
                 return logits
 
         return lambda: by_hand(one, arguments.draws), 1
-    sampler = Sampler(
-        network,
-        posterior,
-        draws=arguments.draws,
-        scope=rest or None,
-        precision=precision,
-        compiled=kind == "maps" and not arguments.no_compile,
-    )
+    sampler = Sampler(network, posterior, draws=arguments.draws, scope=rest or None, precision=precision)
     return lambda: sampler(images), 1
 
 
@@ -219,7 +210,7 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--threads", type=int, default=None)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--no-compile", action="store_true", help="compile nothing, neither for the limit nor for maps")
+    parser.add_argument("--no-compile", action="store_true", help="compile no pass for the limit")
     parser.add_argument("--profile", metavar="ROW", help="print where the time of one row goes, instead of the table")
     parser.add_argument("--row", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -231,7 +222,7 @@ def main() -> None:
         return
     modes = ("eager",) if arguments.no_compile else ("eager", "compiled")
     passes = [f"pass {mode} x{batch}" for mode in modes for batch in BATCHES]
-    names = [*passes, "deterministic", "maps", "maps_eager", *(f"maps {s}" for s in SCOPES), "loop", "loop_element"]
+    names = [*passes, "deterministic", "maps", *(f"maps {s}" for s in SCOPES), "loop", "loop_element"]
     found = {name.replace("maps ", "maps_"): run_row(name, sys.argv[1:]) for name in names}
     rows = {name: row for name, row in found.items() if row}
     best = min((name for name in passes if name in rows), key=lambda name: rows[name]["seconds"], default=None)

@@ -33,8 +33,8 @@ import torch
 from segunc.core.device import choose_precision, resolve_device
 from segunc.core.errors import InputError
 from segunc.core.files import write_json
-from segunc.networks.encoders import encoder_normalisation
 from segunc.networks.features import FeatureExtractor, SecondEncoder
+from segunc.networks.smp import encoder_normalisation
 from segunc.options import PredictOptions, image_size
 from segunc.posteriors.files import load_model
 from segunc.sampling.density import FeatureDensity, Neighbours, unit_features
@@ -107,7 +107,7 @@ class Costs:
             draws = self.draws(rest)
             sampler = Sampler(
                 model.network, model.posterior if draws else None, draws=max(draws, model.posterior.members),
-                precision=self.precision, scores=[rest], **model.fitted([rest]),
+                precision=self.precision, scores=[rest], fitted=model.fitted([rest]),
             )  # fmt: skip
             return lambda: sampler(image)
         if kind in ("encoder", "places"):

@@ -2,7 +2,7 @@
 
     python -m tools.network_table [--only transformers] [--markdown]
 
-torchvision: all its segmentation networks. transformers: every class for semantic or universal segmentation that a small
+torchvision: all its segmentation networks. transformers: every class for semantic segmentation that a small
 configuration builds. smp: a folder of its own. python: a function of this file. All with random weights, float32, one thread:
 
 sites      normalisation layers that a posterior draws
@@ -56,13 +56,10 @@ CLASSES = ("road", "car", "sky", "person", "tree")
 VIT = {"hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 2, "intermediate_size": 64, "image_size": 128}
 NECK = {"neck_hidden_sizes": [8, 16, 16, 16], "fusion_hidden_size": 16}
 NORMAL: dict[str, Any] = {"mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5)}
-QUERIES = {"num_queries": 8}
 SMALL: dict[str, dict[str, Any]] = {
     "BeitForSemanticSegmentation": VIT | {"out_indices": [1, 2, 3, 4], "use_relative_position_bias": True},
     "DPTForSemanticSegmentation": VIT | NECK | {"backbone_out_indices": [0, 1, 2, 3]},
     "Data2VecVisionForSemanticSegmentation": VIT | {"out_indices": [0, 1, 2, 3]},
-    "EomtDinov3ForUniversalSegmentation": VIT | QUERIES | {"num_blocks": 2},
-    "EomtForUniversalSegmentation": VIT | QUERIES | {"num_blocks": 2, "mlp_ratio": 2},
     "Sapiens2ForSemanticSegmentation": VIT
     | {
         "num_key_value_attention_heads": 2,
@@ -187,10 +184,8 @@ def _argmax_share(network: Any, images: torch.Tensor) -> float | None:
         return None
     import transformers
 
-    body, architecture = network.body, network.description.architecture
-    families = ("Mask2Former", "MaskFormer", "Eomt", "Detr")
-    family = next((name for name in families if architecture.startswith(name)), "Segformer")
-    processor = getattr(transformers, f"{family}ImageProcessor")()
+    body = network.body
+    processor = transformers.SegformerImageProcessor()
     with torch.inference_mode():
         ours = network(images)
         seen = (images - network.mean) / network.std
@@ -200,15 +195,11 @@ def _argmax_share(network: Any, images: torch.Tensor) -> float | None:
         if body.size is not None:
             seen = F.interpolate(seen, tuple(body.size), mode="bilinear")
         output = body.network(seen)
-        extra: dict[str, Any] = {"return_segmentation_scores": True}
-        if family == "Eomt":
-            output.patch_offsets = None
-            extra["size"] = {"shortest_edge": body.size[0], "longest_edge": body.size[0]}
-        found = processor.post_process_semantic_segmentation(output, target_sizes=padded, **extra)
+        found = processor.post_process_semantic_segmentation(
+            output, target_sizes=padded, return_segmentation_scores=True
+        )
     maps = torch.stack([one.segmentation[: SIZE[0], : SIZE[1]] for one in found])
     theirs = torch.stack([one.segmentation_scores[:, : SIZE[0], : SIZE[1]] for one in found])
-    if network.logarithms:
-        ours = ours.exp()
     # Fresh weights may prefer one class everywhere: the classes of scores less their means are compared as well.
     level = theirs.mean((0, 2, 3), keepdim=True)
     shares = [(ours.argmax(1) == maps), ((ours - level).argmax(1) == (theirs - level).argmax(1))]

@@ -78,7 +78,7 @@ def measure(arguments: argparse.Namespace) -> int:
         draws = int({**plan.evaluate, **row.evaluate}.get("draws", 24))
         posterior = model.posterior if model.bayesian else None
         given = model.fitted(scores)
-        sampler = Sampler(model.network, posterior, draws=draws, precision=precision, scores=scores, **given)
+        sampler = Sampler(model.network, posterior, draws=draws, precision=precision, scores=scores, fitted=given)
         work[row.label] = lambda sampler=sampler: sampler(image)  # type: ignore[misc]
     if "" not in work:
         raise InputError(f"the network of the baseline '{plan.baseline}' is not made", hint="run the study first")

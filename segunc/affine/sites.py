@@ -23,7 +23,7 @@ from segunc.core.errors import InputError
 Kind = Literal["batch", "group", "layer", "layer-2d", "rms", "instance"]
 """``layer-2d`` is a LayerNorm over axis 1 of 4-D inputs; ``batch`` are also instance norms with running statistics."""
 ORIGIN, FRAMES, DRAWS = "segunc_origin", "frames", "draws"
-"""Attribute by which the engine marks tensors (:mod:`segunc.sampling.prefix`): those with the value :data:`FRAMES` have
+"""Attribute by which the engine marks tensors (:mod:`segunc.sampling.shortcuts`): those with the value :data:`FRAMES` have
 one row for each frame, the same for all draws, those with :data:`DRAWS` one for each draw and frame."""
 
 

@@ -50,7 +50,7 @@ class LogitLayer:
             for handle in handles:
                 handle.remove()
         hint = "leave vim, react-energy and scale-energy out"
-        if not called or network.logarithms:
+        if not called:
             name = type(network.body).__name__
             raise InputError(f"{name} has no convolution or linear layer that makes its logits", hint=hint)
         self.module: Any = called[-1]

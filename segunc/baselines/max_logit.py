@@ -24,7 +24,7 @@ from segunc.core.files import json_sha256
 from segunc.posteriors.fitting import fitted_on, frames_as_seen, load_for_fitting
 from segunc.posteriors.methods import Method
 from segunc.posteriors.model import Attachment
-from segunc.sampling.runner import draw_logits
+from segunc.sampling.engine import draw_logits
 from segunc.training.config import FitConfig
 from segunc.training.progress import Say, say
 

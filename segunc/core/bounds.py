@@ -93,8 +93,8 @@ def check_value(name: str, value: Any, hint: Any, remedy: str = "repair the conf
             check_value(f"{name}.{key}".lstrip("."), item, inner[-1] if inner else Any, remedy)
     elif isinstance(value, list | tuple):
         # Of a list all are of one type; of a tuple each may have its own.
-        kinds = inner if origin is tuple and len(inner) == len(value) else (inner or (Any,))[:1] * len(value)
-        for item, kind in zip(value, kinds, strict=True):
+        each = origin is tuple and ... not in inner and len(inner) == len(value)
+        for item, kind in zip(value, inner if each else (inner or (Any,))[:1] * len(value), strict=True):
             check_value(name, item, kind, remedy)
 
 

@@ -19,8 +19,7 @@ from segunc.evaluation.evaluator import Evaluation, EvaluationOptions, finish
 from segunc.evaluation.labelled_frame import LabelledFrame
 from segunc.maps.encoding import encode_score
 from segunc.posteriors.model import Model
-from segunc.sampling.frames import fault_of
-from segunc.sampling.sampler import Sampler, sample_frames
+from segunc.sampling.sampler import Sampler, fault_of, sample_frames
 from segunc.scores import DEFAULT_SCORES, check_scores
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from segunc.networks.build import build_network
 from segunc.networks.description import NetworkDescription
-from segunc.networks.files import load_network, save_network
+from segunc.networks.files import build_network, load_network, save_network
 from segunc.networks.network import SegmentationNetwork
 
 __all__ = ["NetworkDescription", "SegmentationNetwork", "build_network", "load_network", "save_network"]

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Annotated, Any
 
-from segunc.core.bounds import LARGEST_SIDE, from_plain
+from segunc.core.bounds import LARGEST_SIDE, Bound, PositiveFloat, Settings, from_plain
 from segunc.core.errors import InputError
 
 FORMAT = 2
 """Of ``network.json``: its hash is of the weights and of what is described."""
 SMP = "smp"
 """The kind of network that :mod:`segmentation_models_pytorch` builds."""
+LIBRARIES = (SMP, "torchvision", "transformers")
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
+Byte = Annotated[int, Bound(least=0, most=255)]
+Pixels = Annotated[int, Bound(least=1, most=LARGEST_SIDE)]
 
 
 @dataclass(frozen=True)
-class NetworkDescription:
+class NetworkDescription(Settings):
     """Architecture, classes and input of a segmentation network.
 
     Attributes:
@@ -32,7 +34,7 @@ class NetworkDescription:
         inference_size: (height, width) of the frames that the network was made for, or None for any. A frame of the
             same aspect ratio is resized to it; another keeps its aspect ratio and gets about the same number of pixels.
         provenance: how the weights came to be: free text and numbers.
-        kind: what builds it, a name of :data:`segunc.networks.build.KINDS`.
+        kind: what builds it, a name of :data:`segunc.networks.files.KINDS`.
         divisor: what height and width of a frame must be divisible by, if that was tried (see :mod:`segunc.networks.network`).
         dropped_outputs: numbers from 0 of the outputs of the network as it is built that are no class, such as *void*.
     """
@@ -40,31 +42,24 @@ class NetworkDescription:
     architecture: str
     encoder: str
     classes: tuple[str, ...]
-    palette: tuple[tuple[int, int, int], ...] = ()
+    palette: tuple[tuple[Byte, Byte, Byte], ...] = ()
     options: dict[str, Any] = field(default_factory=dict)
     mean: tuple[float, float, float] = IMAGENET_MEAN
-    std: tuple[float, float, float] = IMAGENET_STD
-    inference_size: tuple[int, int] | None = None
+    std: tuple[PositiveFloat, PositiveFloat, PositiveFloat] = IMAGENET_STD
+    inference_size: tuple[Pixels, Pixels] | None = None
     provenance: dict[str, Any] = field(default_factory=dict)
     kind: str = SMP
-    divisor: int | None = None
+    divisor: Pixels | None = None
     dropped_outputs: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not 1 <= len(self.classes) <= 255:
             raise InputError(f"a network has 1 to 255 classes, not {len(self.classes)}")
         if self.palette and len(self.palette) != len(self.classes):
             raise InputError(f"a palette of {len(self.palette)} colours does not fit {len(self.classes)} classes")
-        if not all(0 <= channel <= 255 for colour in self.palette for channel in colour):
-            raise InputError("the palette holds a colour that is not in 0..255")
-        finite = all(map(math.isfinite, (*self.mean, *self.std)))
-        if len(self.mean) != 3 or len(self.std) != 3 or not finite or not all(s > 0 for s in self.std):
-            said = f"input mean {self.mean} and std {self.std}"
-            raise InputError(f"{said} are not three finite numbers each, those of std positive")
-        if not all(1 <= side <= LARGEST_SIDE for side in self.inference_size or ()):
-            raise InputError(f"inference size {self.inference_size} is not in 1..{LARGEST_SIDE}")
-        if self.divisor is not None and not 1 <= self.divisor <= LARGEST_SIDE:
-            raise InputError(f"divisor {self.divisor} is not in 1..{LARGEST_SIDE}")
+        if len(self.mean) != 3 or len(self.std) != 3:
+            raise InputError(f"input mean {self.mean} and std {self.std} are not three numbers each")
         if len(self.kept_outputs) != len(self.classes):
             raise InputError(f"dropped outputs {self.dropped_outputs} are not different ones that exist")
 
@@ -84,27 +79,20 @@ class NetworkDescription:
         return replace(self, classes=tuple(names[n] for n in sorted(names)), palette=(), dropped_outputs=())
 
     def without(self, names: Sequence[str]) -> NetworkDescription:
-        """Return the description without some outputs: classes by name, or numbers from 0 of outputs that have no class.
-
-        Raises:
-            InputError: a name that is no class, a number beyond the outputs, or no class is left.
-        """
+        """Return the description without some outputs: classes by name, or numbers from 0 of outputs that have no class. InputError where
+        there is no such output, or no class is left."""
         unnamed = {int(name) for name in names if name not in self.classes and name.isdecimal()}
         unknown = [name for name in names if name not in self.classes and not name.isdecimal()]
         outputs = len(self.classes) + len(unnamed)
-        kept = [c for c, name in enumerate(self.classes) if name not in names]
-        if unknown or not kept or max(unnamed, default=0) >= outputs:
+        left = [c for c, name in enumerate(self.classes) if name not in names]
+        if unknown or not left or max(unnamed, default=0) >= outputs:
             message = f"--drop-classes {','.join(names)} does not leave a class of {outputs} outputs"
-            raise InputError(
-                message, hint="give names of --classes, or numbers from 0 of outputs that it does not name"
-            )
+            hint = "give names of --classes, or numbers from 0 of outputs that it does not name"
+            raise InputError(message, hint=hint)
         numbers = [number for number in range(outputs) if number not in unnamed]
-        return replace(
-            self,
-            classes=tuple(self.classes[c] for c in kept),
-            palette=tuple(self.palette[c] for c in kept) if self.palette else (),
-            dropped_outputs=tuple(sorted({*range(outputs)} - {numbers[c] for c in kept})),
-        )
+        dropped = tuple(sorted({*range(outputs)} - {numbers[c] for c in left}))
+        palette = tuple(self.palette[c] for c in left) if self.palette else ()
+        return replace(self, classes=tuple(self.classes[c] for c in left), palette=palette, dropped_outputs=dropped)
 
     def to_json(self) -> dict[str, Any]:
         """Return the content of ``network.json``, without what is usual: the hashes of networks are of this content."""
@@ -114,11 +102,8 @@ class NetworkDescription:
 
     @classmethod
     def from_json(cls, content: dict[str, Any], source: str) -> NetworkDescription:
-        """Return the description in the parsed ``network.json``.
-
-        Raises:
-            InputError: another format version, an unknown or a missing key, or a value of another type or out of its range.
-        """
+        """Return the description in the parsed ``network.json``; InputError for another format version, an unknown or a missing key, or a
+        value of another type or out of its range."""
         content = dict(content)
         if content.pop("format", None) != FORMAT:
             raise InputError(f"{source} is not of format {FORMAT}, the one of this version", hint="save it again")

@@ -19,8 +19,6 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 from segunc.core.errors import InputError, one_line
 from segunc.networks.network import SegmentationNetwork
 
-FOLDING_ROUNDS = 1e-4
-"""Of the largest feature: 5e-6 is usual."""
 NORMS = (nn.BatchNorm2d, BatchNormAct2d)
 """The classes, not those derived from them, which may do anything: an affine map, and in timm's dropout and an activation after it."""
 
@@ -35,13 +33,8 @@ def hooked(modules: Iterable[nn.Module], hook: Callable[..., None]) -> Iterator[
 
 
 class SecondEncoder(nn.Module):
-    """Hold the second encoder, one of timm beside the network, of images ``[n, 3, H, W]`` in 0..1; it is never trained.
-
-    Args:
-        name: timm's for it, of an architecture alone.
-        mean, std: of its input normalisation.
-        pretrained: let timm download its weights; else they are random, and nothing is downloaded.
-    """
+    """Hold the second encoder, one of timm beside the network, of images ``[n, 3, H, W]`` in 0..1. It is never trained; its weights are
+    random, unless timm shall download those that are ``pretrained``."""
 
     encoder: Any  # timm's networks have more than a Module
 
@@ -78,7 +71,7 @@ class SecondEncoder(nn.Module):
             return self
         with torch.inference_mode():
             pairs = zip(*(FeatureExtractor(network, layers)(images) for network in (self, quick)), strict=True)
-            same = all((a - b).abs().max() <= FOLDING_ROUNDS * a.abs().max() for a, b in pairs)
+            same = all((a - b).abs().max() <= 1e-4 * a.abs().max() for a, b in pairs)  # 5e-6 is usual
         return quick if same else self
 
     def forward(self, images: Tensor) -> Any:
@@ -97,9 +90,6 @@ class FeatureExtractor(nn.Module):
         network: of images ``[n, 3, H, W]`` in 0..1.
         layers: names of modules whose outputs are maps ``[n, D, h, w]``, or tokens ``[n, T, D]`` of patches.
         sizes: factors by which images are resized (bilinearly) before the network.
-
-    Raises:
-        InputError: no module of that name, or, when it is called, outputs that are no features of places.
     """
 
     def __init__(self, network: nn.Module, layers: Sequence[str], sizes: Sequence[float] = (1.0,)) -> None:
@@ -116,8 +106,9 @@ class FeatureExtractor(nn.Module):
         maps = []
         for size in self.sizes:
             sides = [max(1, round(side * size)) for side in images.shape[-2:]]
-            seen = images if size == 1 else F.interpolate(images, sides, mode="bilinear", antialias=size < 1)
-            maps += self._maps(seen)
+            maps += self._maps(
+                images if size == 1 else F.interpolate(images, sides, mode="bilinear", antialias=size < 1)
+            )
         return maps
 
     def extents(self, images: Tensor) -> list[tuple[int, int]]:
@@ -168,7 +159,7 @@ class FeatureExtractor(nn.Module):
 
 
 class _Complete(Exception):
-    """All features are there."""
+    pass
 
 
 def _too_small(images: Tensor) -> InputError:
@@ -190,13 +181,8 @@ def deepest_layer(network: nn.Module, encoder: nn.Module) -> str:
 
 
 def fold_norms(network: nn.Module, images: Tensor, keep: Collection[str] = ()) -> nn.Module:
-    """Return a copy in eval mode whose convolutions do what the batch norms after them did, so that maps are read and written less often;
-    the network itself where it has none.
-
-    Which norm follows which convolution is seen on ``images``. A pair stays where one of the two is called more than once, and where
-    a module named in ``keep``, whose outputs are wanted, holds the convolution and not the norm. Compare what the two networks give: a
-    network may use the outputs of a convolution otherwise, too.
-    """
+    """Return a copy in eval mode whose convolutions do what the batch norms after them did, as is seen on ``images``. A pair stays where one of
+    the two is called more than once, and where a module named in ``keep`` holds the convolution and not the norm."""
     if not any(type(module) in NORMS for module in network.modules()):
         return network.eval()
     folded = copy.deepcopy(network).eval()

@@ -1,4 +1,4 @@
-"""A segmentation network with its input handling: normalise, pad to the stride, run, crop back."""
+"""A segmentation network with its input handling, and checks of what goes into a network and comes out of it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from segunc.core.errors import InputError
+from segunc.core.errors import InputError, NotFiniteError
 from segunc.networks.description import NetworkDescription
 
 
@@ -17,11 +17,6 @@ class SegmentationNetwork(nn.Module):
 
     Takes images in 0..1 of any size. Sizes that the body's stride divides reach it untouched; others are padded at
     the right and bottom by repeating the border and the logits are cropped back.
-
-    Args:
-        body: the module that makes the logits.
-        description: classes, input normalisation, inference size.
-        stride: what height and width must be divisible by.
     """
 
     mean: Tensor
@@ -29,18 +24,11 @@ class SegmentationNetwork(nn.Module):
 
     def __init__(self, body: nn.Module, description: NetworkDescription, stride: int = 32) -> None:
         super().__init__()
-        self.body = body
-        self.description = description
-        self.stride = stride
+        self.body, self.description, self.stride = body, description, stride
         self.sha256 = ""  # by which others are bound to it; of a network that was loaded
         # Not persistent: the description is their one home.
         self.register_buffer("mean", torch.tensor(description.mean).view(1, -1, 1, 1), persistent=False)
         self.register_buffer("std", torch.tensor(description.std).view(1, -1, 1, 1), persistent=False)
-
-    @property
-    def logarithms(self) -> bool:
-        """Whether the logits are the logarithms of scores, as of mask classification."""
-        return bool(getattr(self.body, "logarithms", False))
 
     def forward(self, images: Tensor) -> Tensor:
         """Return the logits ``[N, C, H, W]`` of images ``[N, 3, H, W]`` in 0..1."""
@@ -59,12 +47,11 @@ class SegmentationNetwork(nn.Module):
             size, side = (" x ".join(map(str, tensor.shape[2:])) for tensor in (logits, images))
             message = f"the network gives logits of {size or tuple(logits.shape)} for frames of {side}"
             raise InputError(message, hint="interpolate them inside the network")
-        dropped = self.description.dropped_outputs
-        outputs = self.description.num_classes + len(dropped)
+        outputs = self.description.num_classes + len(self.description.dropped_outputs)
         if logits.shape[1] != outputs:
             message = f"the network has {logits.shape[1]} output channels, but {outputs} have a class"
             raise InputError(message, hint="name the class of each, or leave out others: segunc import --drop-classes")
-        if dropped:
+        if self.description.dropped_outputs:
             logits = logits[:, self.description.kept_outputs]
         return logits[..., :height, :width]
 
@@ -74,17 +61,15 @@ def inference_size(
 ) -> tuple[int, int]:
     """Return the (height, width) at which the network sees a frame of (height, width) ``frame``.
 
-    ``override`` decides alone when given. A frame whose aspect ratio is that of the description's inference size
-    (within 2 %) gets exactly that size; another keeps its own aspect ratio, with as many pixels, each side a multiple of 16.
-    Without an inference size the frame keeps its own.
+    ``override`` decides alone when given. A frame whose aspect ratio is that of the description's inference size (within 2 %) gets exactly that
+    size; another keeps its own, with as many pixels, each side a multiple of 16. Without an inference size the frame keeps its own.
     """
     if override is not None:
         return override
     wanted = description.inference_size
     if wanted is None:
         return frame
-    ratio = (frame[1] / frame[0]) / (wanted[1] / wanted[0])
-    if abs(ratio - 1.0) <= 0.02:
+    if abs((frame[1] / frame[0]) / (wanted[1] / wanted[0]) - 1.0) <= 0.02:
         return wanted
     height = (wanted[0] * wanted[1] * frame[0] / frame[1]) ** 0.5
     return max(16, 16 * round(height / 16)), max(16, 16 * round(height * frame[1] / frame[0] / 16))
@@ -94,32 +79,74 @@ DIVISORS = (1, 2, 4, 8, 16, 32, 64, 3, 6, 12, 24, 48, 7, 14, 28, 5, 10, 20, 40)
 """Of height and width, in the order in which they are tried: powers of two of strides first, then those of patches and windows."""
 
 
-def takes(network: SegmentationNetwork, size: tuple[int, int]) -> bool:
-    """Return whether the network gives logits of a frame of (height, width) pixels."""
-    try:
-        with torch.inference_mode():
-            network(torch.full((1, 3, *size), 0.5, device=network.mean.device))
-    except Exception:  # whatever the network raises where sizes do not match
-        return False
-    return True
+def settle_size(network: SegmentationNetwork) -> None:
+    """Let a network whose kind does not say what sizes it takes pad frames to those that it is found to take. Tried are frames of about 128
+    to 320 pixels whose sides are odd multiples of a divisor: a network that needs more fails there."""
+    if network.stride != 1:
+        return
 
+    def takes(*size: int) -> bool:
+        try:
+            with torch.inference_mode():
+                network(torch.full((1, 3, *size), 0.5, device=network.mean.device))
+        except Exception:  # whatever the network raises where sizes do not match
+            return False
+        return True
 
-def find_divisor(network: SegmentationNetwork) -> int | None:
-    """Return what height and width must be divisible by, whatever the network's stride; None where none of :data:`DIVISORS` is enough.
-
-    Tried are frames of about 128 to 320 pixels whose sides are odd multiples of the divisor: a network that needs more fails there.
-    """
-    bare = SegmentationNetwork(network.body, network.description, stride=1).eval()
+    network.eval()
+    enough: int | None = None
     for divisor in DIVISORS:
         times = -(-128 // divisor) | 1
-        sides = divisor * times, divisor * (times + 2)
-        if takes(bare, sides) and takes(bare, sides[::-1]):
-            return divisor
-    return None
+        height, width = divisor * times, divisor * (times + 2)
+        if takes(height, width) and takes(width, height):
+            enough = divisor
+            break
+    network.description, network.stride = replace(network.description, divisor=enough), enough or 1
 
 
-def settle_size(network: SegmentationNetwork) -> None:
-    """Let a network whose kind does not say what sizes it takes pad frames to those that it was found to take."""
-    if network.stride == 1:
-        divisor = find_divisor(network)
-        network.description, network.stride = replace(network.description, divisor=divisor), divisor or 1
+LOWEST, HIGHEST = -0.5, 1.5
+"""Of images in 0..1, with room for what resizing and corruptions overshoot. Normalised images go below, 0..255 above."""
+
+
+def check_images(images: Tensor, network: nn.Module | None = None) -> None:
+    """Raise InputError for images ``[N, 3, H, W]`` that are no floats, or not in 0..1 for a :class:`SegmentationNetwork`, which normalises
+    them itself; NotFiniteError for NaN or infinite values. A module of another kind takes what it was made for."""
+    if not images.is_floating_point():
+        raise InputError(f"images of the type {images.dtype} are no floats", hint="images.float() / 255")
+    low, high = (float(bound) for bound in images.aminmax()) if images.numel() else (0.0, 0.0)
+    if not (abs(low) < torch.inf and abs(high) < torch.inf):
+        raise NotFiniteError("the images hold NaN or infinite values")
+    if isinstance(network, SegmentationNetwork) and (low < LOWEST or high > HIGHEST):
+        hint = "divide by 255" if high > 10 else "leave the normalisation out: the network does it itself"
+        raise InputError(f"images have values from {low:.3g} to {high:.3g}, not in 0..1", hint=hint)
+
+
+def softmax_output(outputs: Tensor) -> str:
+    """Return ``probabilities`` or ``log-probabilities`` where outputs ``[N, C, H, W]`` are such at every pixel, as behind a softmax or
+    a log-softmax over at least two classes; else ""."""
+    values = outputs.float()
+    if outputs.shape[1] < 2:
+        return ""
+    if bool(values.amin() >= 0) and bool((values.sum(1) - 1).abs().amax() < 1e-4):
+        return "probabilities"
+    return "log-probabilities" if bool(values.logsumexp(1).abs().amax() < 1e-4) else ""
+
+
+@torch.no_grad()
+def check_logits(network: nn.Module, outputs: Tensor, images: Tensor) -> str:
+    """Raise InputError where a network that returned ``outputs`` (at any resolution) for ``images`` ``[N, 3, H, W]`` ends in a softmax: a
+    second one would make nearly equal shares of probabilities. Return a note on log-probabilities, else "".
+
+    Logits of one frame may sum to 1 by chance, those of constant networks for example. So the network is asked again about wide noise.
+    """
+    if kind := softmax_output(outputs):
+        noise = torch.rand(images[:1].shape, generator=torch.Generator().manual_seed(0)).to(images)
+        probes = (noise, noise**4) if isinstance(network, SegmentationNetwork) else (6 * noise - 3, 100 * noise)
+        kind = kind if all(softmax_output(network(probe)) == kind for probe in probes) else ""
+    if kind == "probabilities":
+        message = f"{type(network).__name__} returns probabilities, which sum to 1 at every pixel, not logits"
+        raise InputError(message, hint="leave its last softmax out")
+    return kind and (
+        "the network returns log-probabilities: its probabilities and entropies are right, but energies and largest logits say "
+        "nothing; leave its last log-softmax out"
+    )

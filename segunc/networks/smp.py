@@ -1,19 +1,23 @@
-"""Networks of ``segmentation_models_pytorch``."""
+"""Networks of ``segmentation_models_pytorch``, and pretrained weights of its encoders."""
 
 from __future__ import annotations
 
 import inspect
+import warnings
 from pathlib import Path
+from typing import Any
 
 import segmentation_models_pytorch as smp
+import timm
 from torch import nn
 
-from segunc.core.errors import InputError, is_out_of_memory
+from segunc.core.errors import InputError, is_out_of_memory, one_line
 from segunc.core.files import read_json
-from segunc.networks.description import SMP, NetworkDescription
-from segunc.networks.encoders import encoder_normalisation
+from segunc.networks.description import IMAGENET_MEAN, IMAGENET_STD, SMP, NetworkDescription
 from segunc.networks.sources import Found, Wishes
-from segunc.networks.weights import read_state
+from segunc.networks.weights import load_weights, read_state
+
+Triple = tuple[float, float, float]
 
 RESERVED = ("encoder_name", "encoder_weights", "classes", "in_channels", "aux_params")
 """Arguments of an architecture that the description itself decides."""
@@ -27,16 +31,11 @@ def architectures() -> dict[str, type]:
 
 
 def build(description: NetworkDescription) -> tuple[nn.Module, int]:
-    """Return the body with random weights (nothing is downloaded) and its stride; see :mod:`segunc.networks.build`.
-
-    Raises:
-        InputError: smp does not know the architecture or encoder, or does not accept the pair or an option.
-    """
+    """Return the body with random weights (nothing is downloaded) and its stride; see :mod:`segunc.networks.files`."""
     by_lower = {name.lower(): cls for name, cls in architectures().items()}
     if description.architecture.lower() not in by_lower:
-        raise InputError(
-            f"smp has no architecture '{description.architecture}'", hint=f"one of {', '.join(architectures())}"
-        )
+        message = f"smp has no architecture '{description.architecture}'"
+        raise InputError(message, hint=f"one of {', '.join(architectures())}")
     if ":" in description.encoder:  # timm asks a hub, or unpickles a local file, for names such as hf_hub:...
         raise InputError(f"encoder '{description.encoder}' is a place, not the name of an architecture")
     reserved = {name for name in description.options if name in RESERVED or name.startswith(_ELSEWHERE)}
@@ -74,10 +73,7 @@ def build(description: NetworkDescription) -> tuple[nn.Module, int]:
 
 
 def read(name: str, wishes: Wishes) -> Found:
-    """Return a network from the folder that smp's ``save_pretrained`` wrote.
-
-    The normalisation is that of the encoder's pretrained weights where the network was made with such.
-    """
+    """Return a network from the folder that smp's ``save_pretrained`` wrote, with the normalisation of its encoder's weights, if any."""
     folder = Path(name)
     if not folder.is_dir():
         raise InputError(f"'{name}' is no folder", hint="one of the hub comes by: hf download NAME --local-dir FOLDER")
@@ -92,3 +88,32 @@ def read(name: str, wishes: Wishes) -> Found:
     mean, std = encoder_normalisation(encoder) if config.get("encoder_weights") else (None, None)
     description = wishes.description(SMP, architecture, encoder=encoder, options=options, mean=mean, std=std)
     return Found(description, read_state(folder / "model.safetensors"))
+
+
+def load_encoder_weights(encoder: nn.Module, name: str, weights: str) -> list[str]:
+    """Load pretrained weights into an encoder of smp, and return what a user should know, a line each.
+
+    ``weights`` are a name of smp's, e.g. ``imagenet`` (downloaded by smp), or the path of a file in the names of smp, timm or torchvision. What
+    a file holds beside the encoder (a classifier, a decoder) is left out. InputError for no such weights, no connection, or a file of
+    another encoder.
+    """
+    if Path(weights).suffix or Path(weights).exists():
+        return load_weights(encoder, Path(weights))
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # smp warns of names that it renames and of weights that come with a name
+            encoder.load_state_dict(smp.encoders.get_encoder(name, weights=weights).state_dict())
+    except KeyError as error:
+        raise InputError(f"smp has no encoder weights '{weights}' ({error.args[0]})", hint="or name a file") from error
+    except Exception as error:  # the hub's client, its HTTP library and timm have no common exception
+        message = f"encoder weights '{weights}' of {name} cannot be downloaded ({one_line(error)})"
+        raise InputError(message, hint="--network.encoder_weights FILE, of smp, timm or torchvision") from error
+    return []
+
+
+def encoder_normalisation(name: str) -> tuple[Triple, Triple]:
+    """Return (mean, std) of images in 0..1 with which an encoder's pretrained weights were made, by smp's name for it: those of timm's record,
+    and ImageNet's for encoders that timm does not know, which are all trained so."""
+    bare = name.removeprefix("tu-").removeprefix("timm-")
+    record: Any = timm.get_pretrained_cfg(bare) if timm.is_model(bare) else None
+    return (IMAGENET_MEAN, IMAGENET_STD) if record is None else (tuple(record.mean), tuple(record.std))

@@ -2,7 +2,7 @@
 
 A source makes a description and, where the place holds them, the weights; nothing is guessed that it does not say. Another
 package adds one with ``SOURCES.register`` or an entry point of the group ``segunc.sources``, beside its
-:data:`segunc.networks.build.KINDS` entry, which builds what the description says.
+:data:`segunc.networks.files.KINDS` entry, which builds what the description says.
 """
 
 from __future__ import annotations
@@ -12,51 +12,31 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from segunc.core.errors import InputError, one_line
 from segunc.core.registry import Registry
-from segunc.networks.description import NetworkDescription
-from segunc.networks.network import SegmentationNetwork
-from segunc.networks.values import check_logits
-
-PROBE = (128, 192)
-"""(height, width) of the probe where no inference size is known; strides of 64 divide it."""
+from segunc.core.trust import Code, agree, check_agreed, find_code, imported
+from segunc.networks.description import LIBRARIES, NetworkDescription
+from segunc.networks.network import SegmentationNetwork, check_logits
 
 
 @dataclass(frozen=True)
 class Wishes:
-    """Hold what the user says about a network; None where they leave it to the source.
+    """Hold what the user says about a network; None where they leave it to the source."""
 
-    Attributes:
-        classes, palette: names in the order of the logits, and their colours 0..255 (or no colours).
-        mean, std: input normalisation of images in 0..1.
-        inference_size: (height, width).
-        arguments: for the factory.
-        state: the weights of a file, by name.
-        trust: whether a factory of the user's own may be run.
-    """
-
-    classes: tuple[str, ...] | None = None
-    palette: tuple[tuple[int, int, int], ...] = ()
-    mean: tuple[float, float, float] | None = None
+    classes: tuple[str, ...] | None = None  # names in the order of the logits
+    palette: tuple[tuple[int, int, int], ...] = ()  # their colours 0..255, or none
+    mean: tuple[float, float, float] | None = None  # input normalisation of images in 0..1
     std: tuple[float, float, float] | None = None
-    inference_size: tuple[int, int] | None = None
-    arguments: Mapping[str, Any] = field(default_factory=dict)
-    state: Mapping[str, Tensor] | None = None
-    trust: bool = False
+    inference_size: tuple[int, int] | None = None  # (height, width)
+    arguments: Mapping[str, Any] = field(default_factory=dict)  # for the factory
+    state: Mapping[str, Tensor] | None = None  # the weights of a file, by name
+    trust: bool = False  # whether a factory of the user's own may be run
 
     def description(self, kind: str, architecture: str, **said: Any) -> NetworkDescription:
-        """Return the description, of what the source says wherever the user says nothing.
-
-        Args:
-            kind: the name in :data:`segunc.networks.build.KINDS`.
-            architecture: see :class:`NetworkDescription`.
-            said: its other attributes, None where the source has none.
-
-        Raises:
-            InputError: neither the user nor the source knows the classes or the input normalisation.
-        """
+        """Return the description, whose other attributes are what the source ``said`` (None: nothing) wherever the user says nothing.
+        InputError where neither knows the classes or the input normalisation."""
         values = dict(said)
         for name in ("classes", "mean", "std", "inference_size"):
             if (wish := getattr(self, name)) is not None:
@@ -76,7 +56,6 @@ class Found(NamedTuple):
 
     description: NetworkDescription
     state: Mapping[str, Tensor] | None = None  # None where the source holds no weights
-    shorter_side: int | None = None  # to which the source resizes frames, whatever their shape
 
 
 Source = Callable[[str, Wishes], Found]
@@ -84,26 +63,14 @@ Source = Callable[[str, Wishes], Found]
 SOURCES: Registry[Source] = Registry(
     "source of networks",
     "segunc.sources",
-    {
-        "smp": "segunc.networks.smp:read",
-        "torchvision": "segunc.networks.torchvision:read",
-        "transformers": "segunc.networks.transformers:read",
-        "python": "segunc.networks.python:read",
-    },
+    {name: f"segunc.networks.{name}:read" for name in LIBRARIES} | {"python": "segunc.networks.sources:read_python"},
 )
 
 
 def check_network(network: SegmentationNetwork) -> str:
-    """Refuse a network that is not a function of each frame alone, from ``[N, 3, H, W]`` to logits ``[N, C, H, W]``.
-
-    Returns:
-        A note on log-probabilities, else "".
-
-    Raises:
-        InputError: it fails on two frames of its inference size, returns something else or not finite, or what it says of
-            one frame depends on the other, or are probabilities.
-    """
-    size = network.description.inference_size or PROBE
+    """Refuse a network that is not a function of each frame alone, from ``[N, 3, H, W]`` to finite logits ``[N, C, H, W]``, tried on two
+    frames of its inference size, and return a note on log-probabilities, else ""."""
+    size = network.description.inference_size or (128, 192)  # which strides of 64 divide
     frames = torch.rand(2, 3, *size, generator=torch.Generator().manual_seed(0))
     network.eval()
     try:
@@ -121,3 +88,38 @@ def check_network(network: SegmentationNetwork) -> str:
         message = f"the logits of a frame depend on the other frames of its batch (by {difference:.0%} of the largest)"
         raise InputError(message, hint="put it into eval mode inside its factory, or remove what mixes the batch")
     return check_logits(network, network(frames), frames)
+
+
+def build_python(description: NetworkDescription) -> tuple[nn.Module, int]:
+    """Return the body as the factory makes it, and its stride (``stride`` among the options, 1 if it is not given)."""
+    name, options = description.architecture, description.options
+    code = find_code(name)
+    check_agreed(code, f"segunc import python:{name} --trust ...")
+    return _run(code, options.get("arguments", {})), int(options.get("stride", 1))
+
+
+def read_python(name: str, wishes: Wishes) -> Found:
+    """Return a network by the name of its factory, which gets the arguments and returns a module."""
+    code = find_code(name)
+    if not wishes.trust:
+        raise InputError(f"python:{name} runs code of yours in {code.folder}", hint="agree by --trust")
+    agree(code)
+    arguments = dict(wishes.arguments)
+    stride = int(arguments.pop("stride", 1))
+    options = {"arguments": arguments, "stride": stride}
+    description = wishes.description("python", name, options=options)
+    return Found(description, None if wishes.state is not None else _run(code, arguments).state_dict())
+
+
+def _run(code: Code, arguments: dict[str, Any]) -> nn.Module:
+    """Return what the factory makes of its arguments."""
+    name = code.name
+    try:
+        with imported(code) as factory:
+            made = factory(**arguments) if callable(factory) else None
+    except Exception as error:  # whatever the user's code raises
+        raise InputError(f"{name} raises {one_line(error)}") from error
+    if not isinstance(made, nn.Module):
+        what = f"makes {type(made).__name__}" if callable(factory) else "is no function of its module"
+        raise InputError(f"{name} {what}, not a torch module", hint="name it as package.module:function")
+    return made

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import cast
 
 import torchvision.models as zoo
@@ -12,8 +11,6 @@ from torchvision.models import segmentation
 from segunc.core.errors import InputError
 from segunc.networks.description import NetworkDescription
 from segunc.networks.sources import Found, Wishes
-
-KIND = "torchvision"
 
 
 class Logits(nn.Module):
@@ -33,7 +30,7 @@ def names() -> list[str]:
 
 
 def build(description: NetworkDescription) -> tuple[nn.Module, int]:
-    """Return the body with random weights (nothing is downloaded); see :mod:`segunc.networks.build`."""
+    """Return the body with random weights (nothing is downloaded); see :mod:`segunc.networks.files`."""
     _check(description.architecture)
     try:
         network = zoo.get_model(
@@ -60,16 +57,12 @@ def read(name: str, wishes: Wishes) -> Found:
     options.setdefault("aux_loss", any("aux_classifier." in key for key in wishes.state))
     weights = zoo.get_model_weights(name).DEFAULT
     transform = weights.transforms()
-    categories = tuple(weights.meta["categories"])
     metadata = {"mean": tuple(transform.mean), "std": tuple(transform.std), "options": options}
-    if len(categories) == _classes(wishes.state):
-        metadata["classes"] = categories
-    return Found(wishes.description(KIND, name, **metadata), shorter_side=min(transform.resize_size))
-
-
-def _classes(state: Mapping[str, Tensor]) -> int:
-    """Return C of the last layer of the classifier: its parameters come last in every one of these networks."""
-    return next((len(v) for k, v in reversed(list(state.items())) if ".classifier." in f".{k}" and v.ndim), 0)
+    # The parameters of the classifier's last layer come last in every one of these networks.
+    layers = (v for k, v in reversed(list(wishes.state.items())) if ".classifier." in f".{k}" and v.ndim)
+    if len(weights.meta["categories"]) == len(next(layers, ())):
+        metadata["classes"] = tuple(weights.meta["categories"])
+    return Found(wishes.description("torchvision", name, **metadata))
 
 
 def _check(name: str) -> None:

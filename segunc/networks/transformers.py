@@ -1,11 +1,4 @@
-"""Networks of Hugging Face transformers: semantic segmentation with logits, and mask classification with queries.
-
-A mask-classification network gives for each query q the probabilities of the classes (and of "no object") and of each pixel
-belonging to the query's mask. The score of a class at a pixel is ``s_c = sum_q softmax(class)_qc * sigmoid(mask)_q`` (Cheng et
-al., NeurIPS 2021, arXiv 2107.06278, section 3.4), made and resized as transformers' own post-processing does. The logits here
-are ``ln s_c``, so that the softmax normalises the scores (``s_c / sum s``) in everything that takes logits; scores which are
-defined on ``s`` itself (:mod:`segunc.scores`) take the exponential.
-"""
+"""Networks of Hugging Face transformers: semantic segmentation with logits."""
 
 from __future__ import annotations
 
@@ -21,38 +14,25 @@ from transformers.models.auto import modeling_auto
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from segunc.core.errors import InputError, is_out_of_memory, one_line
-from segunc.networks.build import bounded
 from segunc.networks.description import NetworkDescription
+from segunc.networks.files import bounded
 from segunc.networks.sources import Found, Wishes
 
-KIND = "transformers"
-SMALLEST_SCORE = 1e-6
-"""Added to scores of queries before the logarithm; sums of sigmoids are rarely below."""
-MASK_SIZES = {"Mask2FormerForUniversalSegmentation": (384, 384)}
-"""To what masks are resized before they become scores, in transformers' post-processing; those of EoMT to the size of its input."""
-QUERIES = (("class_queries_logits", "masks_queries_logits"), ("logits", "pred_masks"))
-"""Names under which networks return what they say of their queries: ``[N, Q, C + 1]`` and ``[N, Q, h, w]``."""
 FOREIGN = ("attn_implementation", "quantization_config", "auto_map", "use_kernels", "trust_remote_code")
 """Keys of configurations, by their endings, that name code or kernels of the hub, or code in the folder of a network."""
 MAX_LABELS = 50_000
 
 
 class Logits(nn.Module):
-    """Make logits of a network of transformers, from normalised images ``[N, 3, H, W]`` to logits ``[N, C, H, W]``.
+    """Make logits ``[N, C, H, W]`` of normalised images ``[N, 3, H, W]`` with a network whose output has ``logits``.
 
-    Args:
-        network: its output has ``logits``, or ``class_queries_logits`` and ``masks_queries_logits``.
-        options: ``size``: (height, width) to which images are resized, for networks that take no other; ``mask_size``: to
-            which masks are resized before they become scores; ``bgr``: whether the channels are swapped; ``queries``: whether
-            it classifies masks.
+    Of the description's options, ``size`` is the (height, width) to which images are resized, for networks that take no other, and ``bgr``
+    says whether the channels are swapped.
     """
 
     def __init__(self, network: nn.Module, options: Mapping[str, Any]) -> None:
         super().__init__()
-        self.network = network
-        self.size, self.mask_size = options.get("size"), options.get("mask_size")
-        self.logarithms = bool(options.get("queries"))
-        self.bgr = bool(options.get("bgr"))
+        self.network, self.size, self.bgr = network, options.get("size"), bool(options.get("bgr"))
 
     def forward(self, images: Tensor) -> Tensor:
         full = images.shape[-2:]
@@ -60,15 +40,7 @@ class Logits(nn.Module):
             images = images.flip(1)
         if self.size is not None:
             images = _resized(images, self.size)
-        output = self.network(images)
-        if not self.logarithms:
-            return _resized(output["logits"], full)
-        classes, masks = next((output[c], output[m]) for c, m in QUERIES if m in output)
-        if self.mask_size is not None:
-            masks = _resized(masks, self.mask_size)
-        classes = classes.softmax(-1)[..., :-1]  # the last is "no object"
-        scores = torch.einsum("nqc,nqhw->nchw", classes, masks.sigmoid())
-        return _resized(scores.float(), full).add(SMALLEST_SCORE).log()
+        return _resized(self.network(images)["logits"], full)
 
 
 def _resized(values: Tensor, size: Any) -> Tensor:
@@ -76,22 +48,12 @@ def _resized(values: Tensor, size: Any) -> Tensor:
 
 
 def names() -> tuple[str, ...]:
-    """Return the classes of the installed transformers that segment: semantic ones, and mask classification."""
-    tables = (
-        modeling_auto.MODEL_FOR_SEMANTIC_SEGMENTATION_MAPPING_NAMES,
-        modeling_auto.MODEL_FOR_UNIVERSAL_SEGMENTATION_MAPPING_NAMES,
-    )
-    # Those for video take clips of frames, OneFormer takes the words of its task.
-    other = ("Video", "OneFormer")
-    return tuple(sorted({name for table in tables for name in table.values() if not name.startswith(other)}))
+    """Return the classes of the installed transformers for semantic segmentation."""
+    return tuple(sorted(set(modeling_auto.MODEL_FOR_SEMANTIC_SEGMENTATION_MAPPING_NAMES.values())))
 
 
 def build(description: NetworkDescription) -> tuple[nn.Module, int]:
-    """Return the body with random weights (nothing is downloaded, no code but transformers' own is run) and its stride.
-
-    Raises:
-        InputError: no such class in the installed transformers, or a configuration that it does not take.
-    """
+    """Return the body with random weights (nothing is downloaded, no code but transformers' own is run) and its stride."""
     cls = _class(description.architecture)
     options = description.options
     content = _own(options.get("config"), offline=True)
@@ -115,7 +77,9 @@ def read(name: str, wishes: Wishes) -> Found:
         content = _own(transformers.PreTrainedConfig.get_config_dict(name)[0])
         architecture = (content.get("architectures") or [""])[0]
         cls = _class(architecture)
-        with bounded(content, _bytes(Path(name))):
+        folder = Path(name)
+        files = [path for path in folder.glob("*") if path.suffix in (".safetensors", ".bin")]
+        with bounded(content, sum(path.stat().st_size for path in files) if folder.is_dir() else None):
             config = CONFIG_MAPPING[content["model_type"]].from_dict(content)
             network = cls.from_pretrained(name, config=config, trust_remote_code=False)
     except InputError:
@@ -127,49 +91,36 @@ def read(name: str, wishes: Wishes) -> Found:
         raise InputError(f"transformers cannot read '{name}' ({one_line(error)})", hint=hint) from error
     kept = {key: value for key, value in config.to_dict().items() if key != "_name_or_path"}
     options: dict[str, Any] = {"config": kept} | dict(wishes.arguments)
-    metadata: dict[str, Any] = {"classes": _classes(config)}
+    classes = tuple(config.id2label[i] for i in sorted(config.id2label))
+    made_up = classes == tuple(f"LABEL_{i}" for i in range(len(classes)))
+    metadata: dict[str, Any] = {"classes": None if made_up else classes}
     processor = _processor(name)
+    size = (processor and processor.size) or {}
     if processor is not None:
         metadata |= _normalisation(processor)
-        size = processor.size or {}
         if size.get("height") and size.get("width"):
             metadata["inference_size"] = (size["height"], size["width"])
         if getattr(processor, "do_flip_channel_order", False):
             options["bgr"] = True
-    if architecture in modeling_auto.MODEL_FOR_UNIVERSAL_SEGMENTATION_MAPPING_NAMES.values():
-        options["queries"] = True
-    options["mask_size"] = MASK_SIZES.get(architecture)
     options["size"] = _fixed_size(network, config, options)
-    if architecture.startswith("Eomt"):
-        options["mask_size"] = options["size"]
     state = {f"network.{key}": value for key, value in network.state_dict().items()}
     metadata["options"] = options
-    shorter_side = ((processor and processor.size) or {}).get("shortest_edge")
-    return Found(wishes.description(KIND, architecture, **metadata), state, shorter_side)
-
-
-def _bytes(folder: Path) -> int | None:
-    """Return the bytes of the files of weights in a folder; None for the name of a network on the hub."""
-    files = [path for path in folder.glob("*") if path.suffix in (".safetensors", ".bin")]
-    return sum(path.stat().st_size for path in files) if folder.is_dir() else None
+    return Found(wishes.description("transformers", architecture, **metadata), state)
 
 
 def _class(name: str) -> Any:
     if name not in names():
-        message = f"'{name}' of transformers {transformers.__version__} is no network that segments frames"
+        message = f"'{name}' of transformers {transformers.__version__} is no network that segments frames by logits"
         raise InputError(message, hint=f"choose one of {', '.join(names())}")
     return getattr(transformers, name)
 
 
 def _own(config: Any, *, offline: bool = False) -> Any:
-    """Return the configuration without what makes a constructor run code that is not transformers' own, at any depth.
+    """Return the configuration without what makes a constructor run code that is not transformers' own, at any depth; ``offline``, also
+    without what makes it open a connection.
 
-    Args:
-        offline: also without what makes a constructor open a connection.
-
-    Raises:
-        InputError: more labels than any network has, or, offline, a backbone that is named by its place on the hub, or by a name that
-            transformers would look for there: whatever is described by its name alone, and is no network of timm.
+    Refused are more labels than any network has, and, offline, a backbone that is named by its place on the hub, or by a name that
+    transformers would look for there: whatever is described by its name alone, and is no network of timm.
     """
     if isinstance(config, list):
         return [_own(item, offline=offline) for item in config]
@@ -215,12 +166,6 @@ def _values(config: Any, name: str) -> Iterator[Any]:
             yield from _values(value, name)
 
 
-def _classes(config: Any) -> tuple[str, ...] | None:
-    """Return the names of the classes, unless transformers made them up."""
-    classes = tuple(config.id2label[i] for i in sorted(config.id2label))
-    return None if classes == tuple(f"LABEL_{i}" for i in range(len(classes))) else classes
-
-
 def _processor(name: str) -> Any:
     try:
         return transformers.AutoImageProcessor.from_pretrained(name, trust_remote_code=False)  # type: ignore[no-untyped-call]
@@ -229,9 +174,7 @@ def _processor(name: str) -> Any:
 
 
 def _normalisation(processor: Any) -> dict[str, tuple[float, ...]]:
-    """Return mean and standard deviation of images in 0..1."""
-    # A processor may leave the images in 0..255, or scale them otherwise.
-    scale = 1.0 if not processor.do_rescale else 255.0 * processor.rescale_factor
+    """Return mean and standard deviation of images in 0..1; a processor may leave the images in 0..255, or scale them otherwise."""
     mean, std = (processor.image_mean, processor.image_std) if processor.do_normalize else ((0.0,) * 3, (1.0,) * 3)
-    scale = scale if processor.do_rescale else 255.0
+    scale = 255.0 * processor.rescale_factor if processor.do_rescale else 255.0
     return {"mean": tuple(m / scale for m in mean), "std": tuple(s / scale for s in std)}

@@ -6,8 +6,7 @@ import pickle
 import re
 import warnings
 import zipfile
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,11 +28,8 @@ def check_finite(state: Mapping[str, Tensor], source: str) -> None:
 
 
 def read_checkpoint(path: Path) -> Any:
-    """Return what a ``.safetensors`` file or a PyTorch checkpoint holds, without executing anything (``weights_only``).
-
-    Raises:
-        InputError: the file is missing, damaged, or holds more than plain data.
-    """
+    """Return what a ``.safetensors`` file or a PyTorch checkpoint holds, without executing anything (``weights_only``); InputError where
+    the file is missing, damaged, or holds more than plain data."""
     if not path.is_file():
         raise InputError(f"checkpoint {path} does not exist")
     try:
@@ -50,9 +46,6 @@ def read_checkpoint(path: Path) -> Any:
             warnings.simplefilter("ignore")  # torch warns of a pickle protocol right before it refuses the file
             return torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # what a damaged file makes torch raise depends on where it is damaged
-        if "TorchScript" in str(error):
-            hint = "torch.save(torch.jit.load(FILE).state_dict(), NEW)"
-            raise InputError(f"checkpoint {path} is a TorchScript program, not a file of tensors", hint=hint) from error
         if isinstance(error, pickle.UnpicklingError):
             classes = "".join(f" ({name})" for name in sorted(set(re.findall(r"GLOBAL ([\w.]+)", str(error))))[:1])
             message = f"checkpoint {path} is damaged or holds more than tensors{classes}, which could execute code"
@@ -62,11 +55,8 @@ def read_checkpoint(path: Path) -> Any:
 
 
 def read_state(path: Path) -> dict[str, Tensor]:
-    """Return all tensors of a file under dotted names: ``{"net": {"conv.weight": t}}`` gives ``net.conv.weight``.
-
-    Raises:
-        InputError: see :func:`read_checkpoint`; no tensor in it, or one that claims more numbers than the file holds.
-    """
+    """Return all tensors of a file under dotted names: ``{"net": {"conv.weight": t}}`` gives ``net.conv.weight``. InputError as of
+    :func:`read_checkpoint`, and where there is no tensor, or one that claims more numbers than the file holds."""
     content = read_checkpoint(path)
     state: dict[str, Tensor] = {}
     _flatten(content, "", state, set())
@@ -103,33 +93,21 @@ def read_tensors(path: Path, what: str, hint: str) -> dict[str, Tensor]:
 
 
 def load_state(module: nn.Module, state: Mapping[str, Tensor], source: str) -> None:
-    """Load a state dict whose names are the module's; every name and shape must match.
-
-    Args:
-        module: receives the weights; half-precision weights are widened to its own type.
-        state: by name; counters of batches may be missing, as nothing reads them in eval mode.
-        source: of the weights, for messages.
-
-    Raises:
-        InputError: another architecture (names or shapes differ), quantised or sparse weights, or NaN weights.
-    """
+    """Load a state dict whose names and shapes are the module's; half-precision weights are widened. Counters of batches may be missing, as
+    nothing reads them in eval mode. InputError for another architecture, quantised or sparse weights, or NaN weights."""
     own = module.state_dict()
     counters = {name for name in own if name.endswith(COUNTER)}
-    missing = [name for name in own if name not in state and name not in counters]
-    unknown = [name for name in state if name not in own]
     shapes = {n: (tuple(state[n].shape), tuple(own[n].shape)) for n in own if n in state}
-    differing = [f"{name}: {theirs} instead of {ours}" for name, (theirs, ours) in shapes.items() if theirs != ours]
-    if missing or unknown or differing:
-        parts = (("of another shape", differing), ("missing", missing), ("unknown", unknown))
-        detail = [f"{len(names)} {what} (e.g. {', '.join(names[:3])})" for what, names in parts if names]
-        # One changed side in tensors of as many axes each is the number of classes.
-        alike = all(len(theirs) == len(ours) for theirs, ours in shapes.values())
-        sides = {pair for both in shapes.values() for pair in zip(*both, strict=False) if pair[0] != pair[1]}
-        hint = "check architecture, encoder and options"
-        if alike and len(sides) == 1 and not missing:
-            ((theirs, ours),) = sides
-            detail.append(f"it has {theirs} outputs instead of {ours}: other classes")
-            hint = f"name the {theirs} classes of the weights"
+    parts = {
+        "of another shape": [
+            f"{n}: {theirs} instead of {ours}" for n, (theirs, ours) in shapes.items() if theirs != ours
+        ],
+        "missing": [name for name in own if name not in state and name not in counters],
+        "unknown": [name for name in state if name not in own],
+    }
+    if any(parts.values()):
+        detail = [f"{len(names)} {what} (e.g. {', '.join(names[:3])})" for what, names in parts.items() if names]
+        hint = "check architecture, encoder, options and the number of classes"
         raise InputError(f"weights in {source} do not fit the network: {', '.join(detail)}", hint=hint)
     for name, tensor in state.items():
         # load_state_dict would convert whole numbers, which are weights only together with their scale, without a word.
@@ -149,8 +127,6 @@ def _converts(theirs: torch.dtype, ours: torch.dtype) -> bool:
 
 
 class Match(NamedTuple):
-    """A foreign state dict in the names of a module."""
-
     weights: dict[str, Tensor]  # that the module has
     others: dict[str, Tensor]  # further ones under the same prefix
     prefix: str = ""  # before the names in the file, which the module's have not
@@ -162,28 +138,25 @@ def match_names(
 ) -> Match:
     """Return the part of a foreign state dict that fits ``own``, in the names of ``own``.
 
-    Training frameworks put a prefix before every name, wrappers do the same to the names of ``own``, compiled and parallel modules
-    add parts in between, and timm's encoders join the first parts of a name by an underscore. Names as they are come first; other
-    spellings only where these do not fit and keep all names apart. Names and shapes decide, never the order.
-
-    Raises:
-        InputError: several sets of weights fit and differ, and ``key`` chooses none; or nothing lies under ``key``.
+    Training frameworks put a prefix before every name, wrappers do the same to the names of ``own``, and timm's encoders join the first
+    parts of a name by an underscore, which counts only where names as they are do not fit. Names and shapes decide, never the order.
+    InputError where several sets of weights fit and differ, and ``key`` chooses none; or where nothing lies under ``key``.
     """
+    unwrapped = {_unwrapped(name): tensor for name, tensor in state.items()}
+    if len(unwrapped) == len(state):
+        state, key = unwrapped, key and _unwrapped(key)
     if key and not any(name.startswith(f"{key}.") for name in state):
         groups = ", ".join(dict.fromkeys(name.partition(".")[0] for name in state))
         raise InputError(f"{source} holds no weights under '{key}', but under {groups}", hint="--weights-key KEY")
     counters = {name for name in own if name.endswith(COUNTER)}
-    best, most = Match({}, dict(state)), (0, 0)
-    for clean, flat in ((str, str), (_unwrapped, str), (_unwrapped, flat_name)):
-        whole = []
-        for match in _matches(state, own, clean, flat):
-            if key is not None and not f"{match.prefix}.".startswith(f"{key}."):
-                continue
-            fitting = [name for name, tensor in match.weights.items() if tensor.shape == own[name].shape]
-            if counters.union(fitting) == own.keys():
-                whole.append(match)
-            if (len(fitting), len(match.weights)) > most:
-                best, most = match, (len(fitting), len(match.weights))
+
+    def fitting(match: Match) -> set[str]:
+        return {name for name, tensor in match.weights.items() if tensor.shape == own[name].shape}
+
+    best = Match({}, dict(state))
+    for spell in (_unwrapped, _flat):
+        matches = [m for m in _matches(state, own, spell) if key is None or f"{m.prefix}.".startswith(f"{key}.")]
+        whole = [match for match in matches if counters.union(fitting(match)) == own.keys()]
         whole = [match for match in whole if match.prefix == key] or whole
         # A set that is there twice, under two keys, is no question.
         needed = own.keys() - counters
@@ -193,36 +166,32 @@ def match_names(
             raise InputError(message, hint=f"choose one, e.g. --weights-key {whole[0].prefix or whole[1].prefix}")
         if whole:
             return whole[0]
+        best = max([best, *matches], key=lambda match: (len(fitting(match)), len(match.weights)))
     return best
 
 
-def _matches(
-    state: Mapping[str, Tensor], own: Mapping[str, Tensor], clean: Callable[[str], str], flat: Callable[[str], str]
-) -> Iterator[Match]:
-    """Yield all ways to take names under one prefix of ``state``, and to put a prefix that all names of ``own`` share before them."""
-    targets = {flat(clean(name)): name for name in own}
-    cleaned = {clean(name): tensor for name, tensor in state.items()}
-    if len(targets) < len(own) or len(cleaned) < len(state):
+def _matches(state: Mapping[str, Tensor], own: Mapping[str, Tensor], spell: Callable[[str], str]) -> Iterator[Match]:
+    """Yield the ways to take names under one prefix of ``state``, with or without the first part that all names of ``own`` share."""
+    targets = {spell(name): name for name in own}
+    if len(targets) < len(own):
         return
-    below: dict[str, dict[str, Tensor]] = {"": cleaned}
-    for name, tensor in cleaned.items():
+    below: dict[str, dict[str, Tensor]] = {}
+    for name, tensor in state.items():
         parts = name.split(".")
-        for depth in range(1, len(parts)):
+        for depth in range(len(parts)):
             below.setdefault(".".join(parts[:depth]), {})[".".join(parts[depth:])] = tensor
-    parts = clean(next(iter(own))).split(".")
-    prefixes = ("".join(f"{part}." for part in parts[:depth]) for depth in range(len(parts)))
-    wrappers = [wrapper for wrapper in prefixes if all(clean(name).startswith(wrapper) for name in own)]
+    first = next(iter(own)).partition(".")[0] + "."
     for prefix in sorted(below, key=lambda prefix: (prefix.count("."), prefix)):
-        for wrapper in wrappers:
-            renamed = {targets.get(flat(wrapper + n), wrapper + n): tensor for n, tensor in below[prefix].items()}
+        for wrapper in ("", first) if all(name.startswith(first) for name in own) else ("",):
+            renamed = {targets.get(spell(wrapper + n), wrapper + n): tensor for n, tensor in below[prefix].items()}
             weights = {name: tensor for name, tensor in renamed.items() if name in own}
             if weights and len(renamed) == len(below[prefix]):
                 others = {name: tensor for name, tensor in renamed.items() if name not in own}
                 yield Match(weights, others, prefix, wrapper)
 
 
-def flat_name(name: str) -> str:
-    return name.replace(".", "_")
+def _flat(name: str) -> str:
+    return _unwrapped(name).replace(".", "_")
 
 
 def _unwrapped(name: str) -> str:
@@ -230,43 +199,31 @@ def _unwrapped(name: str) -> str:
     return ".".join(part for part in name.split(".") if part not in ("module", "_orig_mod"))
 
 
-def unknown_parts(match: Match, own: Iterable[str]) -> tuple[dict[str, Tensor], Counter[str]]:
-    """Sort what a file holds beside the network's tensors, under the same prefix.
+def load_foreign(module: nn.Module, state: Mapping[str, Tensor], source: str, key: str | None = None) -> list[str]:
+    """Do :func:`load_state` by the names that :func:`match_names` finds, and return what a user should know, a line each.
 
-    Returns:
-        Those inside parts that the network has, which make it another network (a deeper one, say); and the numbers of tensors in
-        the parts that it has not, such as an auxiliary head or a classifier, by the name of the part.
+    What a file holds under the same prefix inside parts that the network has makes it another network (a deeper one, say), and is refused;
+    in parts that it has not, such as an auxiliary head or a classifier, it is left out and counted.
     """
+    own = module.state_dict()
+    match = match_names(state, own, source, key)
     wrapper = match.wrapper or ("model." if all(name.startswith("model.") for name in own) else "")
-    names = [flat_name(name) for name in own]
-    inside, left = dict[str, Tensor](), Counter[str]()
+    names, inside, left = [_flat(name) for name in own], dict[str, Tensor](), list[str]()
     for name, tensor in match.others.items():
         part = name.removeprefix(wrapper).partition(".")[0]
-        if name.endswith(COUNTER):
-            continue
-        if part.isdigit() or any(mine.startswith(flat_name(f"{wrapper}{part}.")) for mine in names):
+        if part.isdigit() or any(mine.startswith(_flat(f"{wrapper}{part}.")) for mine in names):
             inside[name] = tensor
         else:
-            left[part] += 1
-    return inside, left
-
-
-def load_foreign(module: nn.Module, state: Mapping[str, Tensor], source: str, key: str | None = None) -> list[str]:
-    """Do :func:`load_state` by the names that :func:`match_names` finds, and return what a user should know, a line each."""
-    match = match_names(state, module.state_dict(), source, key)
-    inside, left = unknown_parts(match, module.state_dict())
-    load_state(module, match.weights | inside, source)
+            left.append(name)
+    load_state(module, match.weights | {n: t for n, t in inside.items() if not n.endswith(COUNTER)}, source)
     if match.prefix:
-        outside = [name for name in state if not _unwrapped(name).startswith(f"{_unwrapped(match.prefix)}.")]
-        left.update(".".join(name.split(".")[:2]) for name in outside)
+        left += [name for name in state if not _unwrapped(name).startswith(f"{_unwrapped(match.prefix)}.")]
     if not left:
         return []
-    parts = ", ".join(f"{part} ({number})" for part, number in left.most_common(5))
-    more = f" and {len(left) - 5} more parts" if len(left) > 5 else ""
     where = f" under '{match.prefix}'" if match.prefix else ""
-    return [f"{source}: took the weights{where}; left out {sum(left.values())} tensors: {parts}{more}"]
+    return [f"{source}: took the weights{where}; left out {len(left)} tensors, e.g. {', '.join(left[:3])}"]
 
 
 def load_weights(module: nn.Module, path: Path) -> list[str]:
-    """Load the weights of a file into a module, whatever prefix their names have; see :func:`load_foreign`."""
+    """Do :func:`load_foreign` with the weights of a file."""
     return load_foreign(module, read_state(path), str(path))

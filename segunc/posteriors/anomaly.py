@@ -184,7 +184,7 @@ def known_pixels(
         left_out = fold.validation != "val"
         trained_on = {sample.name for sample in fold.dataset("train").samples} if left_out else None
         posterior = model.posterior if model.bayesian else None
-        sampler = Sampler(model.network, posterior, draws=draws, scores=parts, **model.fitted(parts, trained_on))
+        sampler = Sampler(model.network, posterior, draws=draws, scores=parts, fitted=model.fitted(parts, trained_on))
         for _, image, labels in frames_as_seen(model, fold, "val", settings.frames, METHOD.name):
             maps = sampler(image).scores
             labelled = torch.from_numpy(labels.ravel() != IGNORE).nonzero().flatten()

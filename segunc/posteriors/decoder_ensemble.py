@@ -20,8 +20,7 @@ from segunc.affine.noise import mix_seed
 from segunc.affine.posterior import Deterministic
 from segunc.core.bounds import Bound, NonNegativeInt, PositiveInt
 from segunc.core.errors import InputError
-from segunc.networks.build import build_network
-from segunc.networks.files import load_network
+from segunc.networks.files import build_network, load_network
 from segunc.networks.network import SegmentationNetwork
 from segunc.networks.weights import load_state
 from segunc.posteriors.ensemble import Ensemble
@@ -60,7 +59,7 @@ def with_decoder(base: SegmentationNetwork, decoder: Mapping[str, Tensor], sourc
 
 
 class DecoderEnsemble(Ensemble):
-    """Draw s is head s: the base's encoder, which a frame goes through once (:mod:`segunc.sampling.prefix`), and a decoder of its own.
+    """Draw s is head s: the base's encoder, which a frame goes through once (:mod:`segunc.sampling.shortcuts`), and a decoder of its own.
 
     Args:
         base: the network that the encoder and all base scores are of.

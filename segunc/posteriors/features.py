@@ -27,10 +27,10 @@ from segunc.core.errors import InputError
 from segunc.core.files import write_atomically
 from segunc.core.registry import Registry
 from segunc.data.corruptions import Corruption
-from segunc.networks.build import bounded, weights_bytes
-from segunc.networks.encoders import encoder_normalisation, load_encoder_weights
 from segunc.networks.features import FeatureExtractor, SecondEncoder, deepest_layer
+from segunc.networks.files import bounded, weights_bytes
 from segunc.networks.network import SegmentationNetwork
+from segunc.networks.smp import encoder_normalisation, load_encoder_weights
 from segunc.networks.weights import load_state, read_tensors
 from segunc.posteriors.fitting import fitted_on, frames_as_seen, load_for_fitting
 from segunc.posteriors.methods import Method
@@ -50,7 +50,6 @@ BANK = ("bank", "origins")
 column as shares of its height and width, and train id (255 for none)."""
 LARGEST_SIZE = 16
 Take = Callable[[Iterable[str]], dict[str, Tensor]]
-Upsampling = Literal["bilinear", "guided"]
 Percentile = Annotated[float, Bound(above=0, most=99.9)]
 
 
@@ -73,7 +72,7 @@ class FeatureFit(ABC):
     @staticmethod
     @abstractmethod
     def restore(take: Take, needs: Collection[str], network: SegmentationNetwork, bank: FeatureBank) -> Any:
-        """Return a :class:`segunc.sampling.density.Density` of the map, or with a prefix a :class:`segunc.sampling.sampler.Provider`, of the
+        """Return a density of the map (:class:`segunc.sampling.density.FeatureDensity`), or with a prefix a :class:`segunc.sampling.sampler.Provider`, of the
         tensors that ``take`` gives for their names, on the network's device."""
 
 
@@ -112,7 +111,9 @@ class FeatureBank(Attachment):
     encoder: str  # own, or timm's name of a second encoder
     layers: tuple[str, ...]  # none where only the network's last layer was looked at
     sizes: tuple[float, ...]
-    upsampling: Upsampling
+    upsampling: Literal[
+        "bilinear", "guided"
+    ]  # of the maps to the frame; guided by the image in models of earlier versions
     scale_percentile: float
     mean: tuple[float, ...]  # input normalisation of the second encoder
     std: tuple[float, ...]
@@ -164,10 +165,13 @@ class FeatureBank(Attachment):
                     second = SecondEncoder(self.encoder, self.mean, self.std)
                 load_state(second, weights, str(path))
                 encoder = second.folded(self.layers).to(device)
+            if self.upsampling != "bilinear":
+                message = f"the feature maps of {model.folder} are upsampled along the edges of the image, as earlier versions could"
+                raise InputError(message, hint="fit the features again")
             extractor = FeatureExtractor(encoder, self.layers, self.sizes)
             maps = range(len(self.layers) * len(self.sizes))
             densities = [[restored(fit, f"{index}.") for fit in of_maps] for index in maps]
-            providers.append(FeatureDensity(extractor, densities, guided=self.upsampling == "guided"))
+            providers.append(FeatureDensity(extractor, densities))
         return providers
 
     def _of_frames(self, bank: dict[str, Tensor], frames: Collection[str]) -> dict[str, Tensor]:
@@ -206,7 +210,6 @@ class FeaturesConfig(Settings):
         layers: names of the modules whose outputs are the features; none for the deepest map.
         sizes: factors by which frames are resized before the encoder, a map for each.
         bank: features that are kept for knn for each layer and size, and on which the others are standardised: a random sample of all.
-        upsampling: of the maps to the frame: bilinear, or guided by the edges of the grey image (He et al. 2013).
         react_percentile: of all activations of the training frames, at which react-energy clips them.
         scale_percentile: of the activations of a place, from which on they are its largest for scale-energy.
         split: of the data set; the one that the network was trained on.
@@ -222,7 +225,6 @@ class FeaturesConfig(Settings):
     layers: list[str] | None = None
     sizes: list[Annotated[float, Bound(above=0, most=LARGEST_SIZE)]] = field(default_factory=lambda: [1.0])
     bank: PositiveInt = 20_000
-    upsampling: Upsampling = "bilinear"
     react_percentile: Percentile = 90.0
     scale_percentile: Percentile = 85.0
     split: str = "train"
@@ -363,7 +365,7 @@ def fit_features(
     write_atomically(out / TENSORS, save(tensors))
     scores = check_scores(settings.scores)
     bank = FeatureBank(
-        scores, settings.encoder, features.layers, tuple(settings.sizes), settings.upsampling, settings.scale_percentile,
+        scores, settings.encoder, features.layers, tuple(settings.sizes), "bilinear", settings.scale_percentile,
         mean, std, fitted_on(config, settings.split), tuple(names), model.sha256, file_sha256(out / TENSORS),
     )  # fmt: skip
     bank.attach(base, config, out, METHOD.name, say)

@@ -19,7 +19,7 @@ from segunc.data.images import resize_nearest
 from segunc.networks.network import inference_size
 from segunc.posteriors.files import load_model
 from segunc.posteriors.model import Model
-from segunc.sampling.frames import network_input
+from segunc.sampling.sampler import network_input
 from segunc.training.config import FinetuneConfig, FitConfig, now
 from segunc.training.data import open_data, spaced
 from segunc.training.finetune_run import FinetuneRun

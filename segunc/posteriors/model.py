@@ -22,7 +22,7 @@ from segunc.core.registry import Registry
 from segunc.data.images import Image
 from segunc.networks.files import DESCRIPTION, POSTERIOR, WEIGHTS, save_network
 from segunc.networks.network import SegmentationNetwork
-from segunc.sampling.sampler import Sampler, sample_frames
+from segunc.sampling.sampler import Fitted, Sampler, sample_frames
 from segunc.scores import DEFAULT_SCORES, SCORES, check_scores, with_parts
 from segunc.training.config import FitConfig, save_config
 from segunc.training.progress import Say
@@ -205,12 +205,12 @@ class Model:
         needs = self.needs(scores)
         return [attachment for attachment in self.attachments.values() if attachment.gives & needs]
 
-    def fitted(self, scores: Sequence[str], frames: Collection[str] | None = None) -> dict[str, Any]:
+    def fitted(self, scores: Sequence[str], frames: Collection[str] | None = None) -> Fitted:
         """Return what was fitted on it, as the sampler takes it for some scores; features are read only where one needs them, and of a bank
         those of ``frames`` (None: of all)."""
         needs = self.needs(scores)
         providers = [one for attachment in self.used(scores) for one in attachment.providers(self, needs, frames)]
-        return {"temperature": self.temperature, "calibrator": self.calibrator, "fitted": providers}
+        return Fitted(self.temperature, self.calibrator, providers)
 
     def place(self, device: torch.device) -> None:
         """Put all networks on a device, channels last."""
@@ -237,7 +237,7 @@ class Model:
         settings = (draws, seed, tuple(scores), next(self.network.parameters()).device)
         if settings not in self._samplers:
             fitted = self.fitted(scores)
-            sampler = Sampler(self.network, self.posterior, draws=draws, seed=seed, scores=scores, **fitted)
+            sampler = Sampler(self.network, self.posterior, draws=draws, seed=seed, scores=scores, fitted=fitted)
             self._samplers = {settings: sampler}
         result = sample_frames(self._samplers[settings], [np.ascontiguousarray(image)])
         maps = {name: values[0].cpu().numpy() for name, values in result.scores.items()}

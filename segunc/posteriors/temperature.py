@@ -31,7 +31,7 @@ from segunc.data.labels import IGNORE
 from segunc.posteriors.fitting import fitted_on, frames_as_seen, load_for_fitting
 from segunc.posteriors.methods import Method
 from segunc.posteriors.model import Attachment, Model
-from segunc.sampling.runner import draw_logits
+from segunc.sampling.engine import draw_logits
 from segunc.training.config import FitConfig
 from segunc.training.progress import Say, say
 from segunc.uncertainty import Calibrator, calibrated

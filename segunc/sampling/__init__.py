@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from segunc.sampling.frames import Prediction
-from segunc.sampling.sampler import Sampler
+from segunc.sampling.sampler import Prediction, Sampler
 
 __all__ = ["Prediction", "Sampler"]

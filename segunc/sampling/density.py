@@ -1,20 +1,18 @@
 """How unlike the training frames a frame's features are: the evidence that no draw of the network gives.
 
-The distance of a place, for the score ``knn``, is that of its feature to the nearest feature of a bank, ``1 - cosine`` in 0..2 (Sun
-et al., ICML 2022, arXiv 2204.06507). Each density of a map is made at its places, upsampled to the frame, and averaged over layers
-and sizes.
+Each density of a map is made at its places, upsampled to the frame, and averaged over layers and sizes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Protocol
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from segunc.core.device import Precision, full_float32, to_device
+from segunc.core.device import Precision, full_float32
 from segunc.core.errors import InputError
 from segunc.data.labels import IGNORE
 from segunc.networks.features import FeatureExtractor
@@ -22,27 +20,11 @@ from segunc.scores import FEATURE_DISTANCE
 
 BLOCK = {"cpu": 512, "cuda": 8192}
 """Places, and features of a bank, that are multiplied at a time: on a CPU their cosines stay in the cache, however large the bank."""
-GUIDED_VARIANCE = 0.01
-"""Of the grey image (0..1) in a window, from which on a guided map follows its edges: epsilon of He et al., 0.1 squared."""
-
-
-class Density(Protocol):
-    """What is known of the features of one map of the training frames."""
-
-    @property
-    def gives(self) -> frozenset[str]: ...  # names of evidence
-    @property
-    def channels(self) -> int: ...  # D of the features
-    def __call__(self, features: Tensor, needs: Collection[str]) -> dict[str, Tensor]:
-        """Return the evidence that is needed of features ``[M, D]`` of length 1, each ``[M]`` float32."""
 
 
 class Neighbours:
-    """A bank of features of the training frames, and how far others are from the nearest of them.
-
-    Args:
-        bank: features ``[N, D]`` on the device, in any floating type; rounded ones are given the length 1 again.
-    """
+    """A bank of features ``[N, D]`` of the training frames, and how far others are from the nearest of them: ``1 - cosine`` in 0..2 (Sun
+    et al., ICML 2022, arXiv 2204.06507). Rounded features are given the length 1 again."""
 
     gives = frozenset({FEATURE_DISTANCE})
 
@@ -52,7 +34,6 @@ class Neighbours:
         self.bank = F.normalize(bank.float(), dim=1).to(torch.float16 if bank.is_cuda else torch.float32)
 
     def __call__(self, features: Tensor, needs: Collection[str] = gives) -> dict[str, Tensor]:
-        """Return ``1 - cosine`` ``[M]`` float32 of unit features ``[M, D]`` with the nearest."""
         side = BLOCK[self.bank.device.type]
         nearest = [
             torch.stack([(part @ rows.T).amax(1) for rows in torch.split(self.bank, side)]).amax(0)
@@ -62,22 +43,14 @@ class Neighbours:
 
 
 class FeatureDensity:
-    """How unlike the training frames the features of frames are.
+    """How unlike the training frames the features of frames are, by the densities of each map of the extractor: objects such as
+    :class:`Neighbours`, of ``channels`` D, that return the evidence needed, of what they ``give``, of features ``[M, D]`` of length 1."""
 
-    Args:
-        extractor: of the maps of features, on its device.
-        densities: for each of its maps.
-        guided: whether upsampled maps follow the edges of the image, see :func:`guided_filter`; the windows reach half the stride.
-    """
-
-    def __init__(
-        self, extractor: FeatureExtractor, densities: Sequence[Sequence[Density]], *, guided: bool = False
-    ) -> None:
-        self.extractor, self.densities, self.guided = extractor, densities, guided
+    def __init__(self, extractor: FeatureExtractor, densities: Sequence[Sequence[Any]]) -> None:
+        self.extractor, self.densities = extractor, densities
 
     @property
     def gives(self) -> frozenset[str]:
-        """Names of the evidence that was fitted."""
         return frozenset[str]().union(*(density.gives for density in self.densities[0]))
 
     @torch.inference_mode()
@@ -93,29 +66,21 @@ class FeatureDensity:
             maps, extents = self.extractor(images), self.extractor.extents(images)
         for features, densities, extent in zip(maps, self.densities, extents, strict=True):
             for density in densities:
-                if density.gives & asked:
-                    for name, values in self.of_map(density, features, extent, images, asked).items():
-                        evidence[name] = evidence.get(name, 0) + values / len(maps)
+                if not density.gives & asked:
+                    continue
+                if features.shape[1] != density.channels:
+                    message = (
+                        f"a bank of features of {density.channels} numbers does not fit a layer of {features.shape[1]}"
+                    )
+                    raise InputError(message, hint="fit the features of this network again")
+                values = density(unit_features(features), asked)
+                coarse = torch.stack([flat.view(len(images), *features.shape[2:]) for flat in values.values()], 1)
+                whole = F.interpolate(coarse, extent, mode="bilinear", align_corners=False)
+                for name, of_frames in zip(
+                    values, whole[..., : images.shape[2], : images.shape[3]].unbind(1), strict=True
+                ):
+                    evidence[name] = evidence.get(name, 0) + of_frames / len(maps)
         return evidence
-
-    def of_map(
-        self, density: Density, features: Tensor, extent: tuple[int, int], images: Tensor, needs: Collection[str]
-    ) -> dict[str, Tensor]:
-        """Return what a density says of a map ``[n, D, h, w]`` that covers ``extent`` pixels of the images, at their size."""
-        if features.shape[1] != density.channels:
-            raise InputError(
-                f"a bank of features of {density.channels} numbers does not fit a layer of {features.shape[1]}",
-                hint="fit the features of this network again",
-            )
-        values = density(unit_features(features), needs)
-        coarse = torch.stack([flat.view(len(images), *features.shape[2:]) for flat in values.values()], 1)
-        whole = F.interpolate(coarse, extent, mode="bilinear", align_corners=False)
-        maps = whole[..., : images.shape[2], : images.shape[3]]
-        if self.guided:
-            maps = guided_filter(images, maps, max(1, extent[0] // features.shape[2] // 2))
-            # A linear model leaves the range of the values that it was fitted to.
-            maps = maps.clamp(coarse.amin((2, 3), keepdim=True), coarse.amax((2, 3), keepdim=True))
-        return dict(zip(values, maps.unbind(1), strict=True))
 
 
 def narrowed(images: Tensor, precision: Precision) -> torch.autocast:
@@ -129,31 +94,6 @@ def unit_features(maps: Tensor) -> Tensor:
     return F.normalize(maps.float().movedim(1, -1).flatten(0, 2), dim=1)
 
 
-def guided_filter(images: Tensor, maps: Tensor, radius: int, epsilon: float = GUIDED_VARIANCE) -> Tensor:
-    """Maps ``[n, E, H, W]`` made linear in the grey image ``[n, 3, H, W]`` (0..1) within each window of 2 radius + 1 pixels, which
-    ends at the frame's edge: the mean of the least-squares fits, whose slopes cost ``epsilon``, of all windows that hold a pixel.
-    He, Sun & Tang, TPAMI 2013. Float32."""
-    # The variance in a window is a small difference of two large sums.
-    shares = to_device(torch.tensor([0.299, 0.587, 0.114], dtype=images.dtype).view(3, 1, 1), images.device)
-    grey = (images.double() * shares).sum(1, keepdim=True)
-    values = maps.double()
-    means = [box_mean(part, radius) for part in (grey, values, grey * grey, grey * values)]
-    slope = (means[3] - means[0] * means[1]) / (means[2] - means[0].square() + epsilon)
-    offset = means[1] - slope * means[0]
-    return (box_mean(slope, radius) * grey + box_mean(offset, radius)).float()
-
-
-def box_mean(maps: Tensor, radius: int) -> Tensor:
-    """The mean of maps ``[..., H, W]`` in a window of 2 radius + 1 pixels around each, less what lies beyond the edge."""
-    for axis in (-2, -1):
-        side = maps.shape[axis]
-        at = torch.arange(side, device=maps.device)
-        first, last = (at - radius - 1).clamp_min(-1), (at + radius).clamp_max(side - 1)
-        sums = F.pad(maps.movedim(axis, -1).cumsum(-1), (1, 0))
-        maps = ((sums[..., last + 1] - sums[..., first + 1]) / (last - first)).movedim(-1, axis)
-    return maps
-
-
 class Sample:
     """A uniform sample without replacement of at most ``size`` rows of a stream, in constant memory: those of the smallest random
     keys. It depends on the seed and the stream alone, not on how the stream is cut."""
@@ -163,7 +103,6 @@ class Sample:
         self._keys, self.rows = torch.empty(0, dtype=torch.float64), torch.empty(0)
 
     def add(self, rows: Tensor) -> None:
-        """Rows ``[M, D]``."""
         keys = torch.cat([self._keys, torch.rand(len(rows), generator=self._generator, dtype=torch.float64)])
         rows = torch.cat([self.rows, rows]) if len(self.rows) else rows
         kept = keys.argsort()[: self.size]
@@ -174,19 +113,12 @@ def places_of(labels: Tensor, size: tuple[int, int], extent: tuple[int, int]) ->
     """For each place of a map of (height, width) ``size`` that covers ``extent`` pixels of a frame its centre's row and column as
     shares of the frame's height and width, and the train id of most of its labelled pixels (255 where none has most), ``[h w, 3]``
     float32. Train ids uint8 ``[H, W]``; what a network pads beyond the frame counts as its edge."""
-    shares = [
-        (torch.arange(n) + 0.5) / n * covered / side
-        for n, covered, side in zip(size, extent, labels.shape, strict=True)
-    ]
-    at = torch.cartesian_prod(*(share.clamp_max(1.0) for share in shares)).view(-1, 2)
-    row, column = (
-        (2 * torch.arange(side) + 1) * n // (2 * covered)
-        for n, covered, side in zip(size, extent, labels.shape, strict=True)
-    )
-    place = (row[:, None] * size[1] + column).clamp_max(size[0] * size[1] - 1)
-    counts = torch.bincount((place * 256 + labels).flatten(), minlength=size[0] * size[1] * 256).view(-1, 256)[
-        :, :IGNORE
-    ]
+    axes, count = list(zip(size, extent, labels.shape, strict=True)), size[0] * size[1]
+    shares = [(torch.arange(n) + 0.5) / n * covered / side for n, covered, side in axes]
+    centres = torch.cartesian_prod(*(share.clamp_max(1.0) for share in shares)).view(-1, 2)
+    row, column = ((2 * torch.arange(side) + 1) * n // (2 * covered) for n, covered, side in axes)
+    place = (row[:, None] * size[1] + column).clamp_max(count - 1)
+    counts = torch.bincount((place * 256 + labels).flatten(), minlength=count * 256).view(-1, 256)[:, :IGNORE]
     most, label = counts.max(1)
     label[2 * most <= counts.sum(1)] = IGNORE
-    return torch.cat([at, label[:, None]], 1)
+    return torch.cat([centres, label[:, None]], 1)

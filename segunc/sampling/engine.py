@@ -1,24 +1,17 @@
-"""The engine: passes of many draws over one network, as cheap as the network allows, with the same result.
+"""Passes of the draws of one branch (:mod:`segunc.affine.branches`), as cheap as the network allows, with the same result.
 
-S exact draws cost S passes, so everything else has to cost little. The engine makes logits of a few draws at a time:
-
-* Draws are inputs. Statistics, gamma, beta and eps fold once per run into a scale and a shift for each site and draw,
-  so that a frozen BatchNorm is one fused multiply-add in the type of the activations.
-* What all draws share is computed once (:mod:`segunc.sampling.prefix`).
-* The network stops before its last upsampling (:mod:`segunc.sampling.ending`), which the tail does.
-* Draws may be compiled (:mod:`segunc.sampling.compilation`).
-
-Draws are the outermost part of the batch. A network that does not keep that order would give wrong maps without an
-error, and one whose tensors are changed in place would share wrong ones, so both are checked (:func:`check`).
-``torch.func.vmap`` over the draws is no shorter way: ``tools/compare_vmap.py`` of a2e48dd prints what it costs.
+Draws are inputs: statistics, gamma, beta and eps fold once per run into a scale and a shift for each site and draw, so that a frozen
+BatchNorm is one fused multiply-add in the type of the activations. Draws are the outermost part of the batch. A network that does not
+keep that order would give wrong maps without an error, and one whose tensors are changed in place would share wrong ones, so both are
+checked (:func:`check`).
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Collection, Sequence
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -27,29 +20,39 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from segunc.affine.branches import IDENTITY, AnyPosterior, Branch, branches_of, draws_of
 from segunc.affine.draws import AffineDraws, AffineLayout, FoldedDraws
+from segunc.affine.noise import DEFAULT_SCHEME, NoiseSource
 from segunc.affine.sites import DRAWS, FRAMES, ORIGIN, StochasticSite
-from segunc.core.device import Precision
+from segunc.core.device import Precision, full_float32
 from segunc.core.errors import InputError, NotFiniteError, is_out_of_memory, one_line
 from segunc.networks.network import SegmentationNetwork
-from segunc.sampling.compilation import CompiledPasses
-from segunc.sampling.ending import Ending, EndReachedError, InterpolationWatch, Upsampling, on_input
-from segunc.sampling.prefix import Prefix, SharePrefix, mark
+from segunc.sampling.shortcuts import (
+    Ending,
+    EndReachedError,
+    InterpolationCounter,
+    InterpolationWatch,
+    Prefix,
+    SharePrefix,
+    Upsampling,
+    mark,
+    on_input,
+)
 
 T = TypeVar("T")
 SIDE = 256
 """Longest side of the image of the self-check, which runs some twenty passes."""
 TOLERANCE = 1e-3
 """Largest difference of logits, relative to the largest logit, that counts as rounding (float32)."""
+BRANCHING = "the network's code reads values of its input, so that it may take another branch for another draw; draws run one at a time, and nothing is shared"
 
 
 class Engine:
     """Runs a network (in eval mode, converted or not) for frames and draws, up to its logits at low resolution.
 
-    In float32 it runs the network itself. In bfloat16 it runs a copy whose weights are bfloat16, so that activations
-    are bfloat16 throughout without casts; a network that does not take that runs under autocast instead. Norm sites
-    take their draws in that precision, folded in float32 before. ``messages`` are what a user should know. ``own`` are the
-    :func:`own_tensors` of networks that share a prefix, and ``copies`` what engines of such networks have copied.
+    In bfloat16 it runs a copy whose weights are bfloat16, so that activations are bfloat16 throughout without casts; a network that does not
+    take that runs under autocast instead. ``messages`` are what a user should know, ``own`` the :func:`own_tensors` of networks that
+    share a prefix, ``copies`` what engines of such networks have copied.
     """
 
     def __init__(
@@ -65,7 +68,6 @@ class Engine:
         self.dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
         self.messages = [] if messages is None else messages
         self.self_check: SelfCheck | None = None  # stays None for a network without draws
-        self._compiled = CompiledPasses(lambda *asked: self.logits(*asked)[0], self.messages)
         self._autocast = False
         self._run: nn.Module = network
         self._endings: dict[tuple[int, ...], Ending | None] = {}
@@ -80,17 +82,11 @@ class Engine:
 
     @cached_property
     def layout(self) -> AffineLayout:
-        """The layout of the network that runs; InputError where it is not converted."""
         return AffineLayout(self._run)
 
     @cached_property
     def _own(self) -> list[Tensor]:
-        """The tensors named ``own`` of the network that runs."""
         return list({id(tensor): tensor for name, tensor in _named_tensors(self._run) if name in self.own}.values())
-
-    def fold(self, draws: AffineDraws, *, share: bool) -> FoldedDraws:
-        """Return the draws for :meth:`logits`; with ``share`` sites where all agree keep one row."""
-        return self.layout.fold(draws, self.dtype, share=share)
 
     @property
     def shares(self) -> bool:
@@ -98,17 +94,14 @@ class Engine:
         return self.self_check is not None and is_rounding(self.self_check.shared)
 
     def ending(self, images: Tensor, draws: FoldedDraws | None, prefix: Prefix | None = None) -> Ending | None:
-        """Return how the network ends for images ``[n, 3, H, W]`` of this shape; one full pass over the first of them tells.
-
-        The pass is that of one draw, or of the network as it is. A bfloat16 copy that calls other sites than it is not used: a network
-        whose ``forward`` was replaced on the object calls the original's layers from every copy.
-        """
+        """Return how the network ends for images ``[n, 3, H, W]`` of this shape; one full pass over the first of them tells. A bfloat16 copy
+        that calls other sites than the network is not used: a ``forward`` that was replaced on the object calls the original's layers."""
         key = tuple(images.shape)
         if key not in self._endings:
             watch = InterpolationWatch()
             copied = self._run is not self.network
             try:
-                logits, _ = self.logits(images, draws, None, prefix, watch=watch)
+                logits, _ = self.logits(images, draws, None, prefix, watch)
                 if copied and self.self_check is not None and self.layout.reached() != self.self_check.reached:
                     raise TypeError("a copy of it calls other layers")
             except (RuntimeError, TypeError) as error:
@@ -116,16 +109,12 @@ class Engine:
                     raise
                 self._use_autocast(error)
                 watch = InterpolationWatch()
-                logits, _ = self.logits(images, draws, None, prefix, watch=watch)
+                logits, _ = self.logits(images, draws, None, prefix, watch)
             self._endings[key] = watch.ending(logits)
             if watch.reads:
                 self.branching.add(key)
-                message = (
-                    "the network's code reads values of its input, so that it may take another branch for another draw; "
-                    "draws run one at a time, and nothing is shared"
-                )
-                if draws is not None and message not in self.messages:
-                    self.messages.append(message)
+                if draws is not None and BRANCHING not in self.messages:
+                    self.messages.append(BRANCHING)
         return self._endings[key]
 
     def logits(
@@ -134,86 +123,54 @@ class Engine:
         draws: FoldedDraws | None,
         ending: Ending | None,
         prefix: Prefix | None = None,
-        compiled: bool = False,
         watch: InterpolationWatch | None = None,
     ) -> tuple[Tensor, Upsampling]:
-        """Return logits ``[k * n, C, h, w]`` of k draws of n frames, draw-major, and what upsampling is left to be done.
-
-        Args:
-            images: ``[n, 3, H, W]`` on the device.
-            draws: None runs the network as it is.
-            ending: where to stop; None runs to the end.
-            prefix: shared results of these images; without one everything is computed for every draw.
-            compiled: run the draws through torch.compile, where that can be done.
-            watch: looks at the whole pass.
-
-        Raises:
-            InputError: the network does not return ``[batch, C, H, W]``.
-        """
-        logits = self._compiled(images, draws, ending, prefix) if compiled and draws is not None else None
+        """Return logits ``[k * n, C, h, w]`` of k draws (None: of the network as it is) of images ``[n, 3, H, W]``, draw-major, and what
+        upsampling is left to be done. Without a prefix everything is computed for every draw."""
         count = 1 if draws is None else len(draws)
-        if logits is None:
-            batch = self._batch(images, count, prefix, watch)
-            with ExitStack() as stack:
-                self._enter(stack, draws, ending, prefix, watch)
-                try:
-                    logits = self._run(batch)
-                except EndReachedError as end:
-                    logits = end.args[0]
-        expected = len(images) * count
-        if not isinstance(logits, Tensor) or logits.ndim != 4 or logits.shape[0] != expected:
-            shape = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
-            raise InputError(
-                f"the network returns {shape} for images {(expected, *images.shape[1:])}",
-                hint="wrap it to return logits [n, C, H, W]",
-            )
-        if ending is not None and logits.shape[-2:] == ending.upsampling.source:
-            return logits, ending.upsampling
-        return logits, Upsampling.none((logits.shape[-2], logits.shape[-1]))
-
-    def _batch(self, images: Tensor, draws: int, prefix: Prefix | None, watch: InterpolationWatch | None) -> Tensor:
-        """Return the network's input: the images once for each draw, or once for all draws that share a prefix."""
+        stop_at = None if ending is None else ending.call
         narrow = not isinstance(self._run, SegmentationNetwork) and not self._autocast
         batch = images.to(self.dtype) if narrow else images
         if prefix is not None:
             batch = mark(batch.detach(), FRAMES)  # a view of one frame would lose its memory format
-        elif draws > 1:
-            batch = torch.cat([batch] * draws)
-        return batch if watch is None else on_input(batch)
-
-    def _enter(
-        self,
-        stack: ExitStack,
-        draws: FoldedDraws | None,
-        ending: Ending | None,
-        prefix: Prefix | None,
-        watch: InterpolationWatch | None,
-    ) -> None:
-        """Enter the contexts of a pass."""
-        stack.enter_context(torch.autocast(self.device.type, torch.bfloat16, enabled=self._autocast))
-        stop_at = None if ending is None else ending.call
-        if draws is not None:
-            for site in draws.sites:
-                if not site.agree:
-                    mark(site.scale, DRAWS)
-                    mark(site.shift, DRAWS)
-            stack.enter_context(self.layout.active(draws))
-        if prefix is not None:
-            for tensor in self._own:
-                stack.callback(delattr, mark(tensor, DRAWS), ORIGIN)
-            stack.enter_context(SharePrefix(prefix, 1 if draws is None else len(draws), stop_at))
-        elif stop_at is not None:
-            stack.enter_context(InterpolationWatch(stop_at))
-        if watch is not None:
-            stack.enter_context(watch)  # the innermost mode sees a call first, also one that the prefix skips
+        elif count > 1:
+            batch = torch.cat([batch] * count)
+        with ExitStack() as stack:
+            stack.enter_context(torch.autocast(self.device.type, torch.bfloat16, enabled=self._autocast))
+            if draws is not None:
+                for site in draws.sites:
+                    if not site.agree:
+                        mark(site.scale, DRAWS)
+                        mark(site.shift, DRAWS)
+                stack.enter_context(self.layout.active(draws))
+            if prefix is not None:
+                for tensor in self._own:
+                    stack.callback(delattr, mark(tensor, DRAWS), ORIGIN)
+                stack.enter_context(SharePrefix(prefix, count, stop_at))
+            elif stop_at is not None:
+                stack.enter_context(InterpolationCounter(stop_at))
+            if watch is not None:
+                batch = on_input(batch)
+                stack.enter_context(watch)  # the innermost mode sees a call first, also one that the prefix skips
+            try:
+                logits = self._run(batch)
+            except EndReachedError as end:
+                logits = end.args[0]
+        expected = len(images) * count
+        if not isinstance(logits, Tensor) or logits.ndim != 4 or logits.shape[0] != expected:
+            shape = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+            message = f"the network returns {shape} for images {(expected, *images.shape[1:])}"
+            raise InputError(message, hint="wrap it to return logits [n, C, H, W]")
+        if ending is not None and logits.shape[-2:] == ending.upsampling.source:
+            return logits, ending.upsampling
+        return logits, Upsampling.none((logits.shape[-2], logits.shape[-1]))
 
     def _use_autocast(self, error: Exception) -> None:
         self._run, self._autocast = self.network, True
         for of_the_copy in ("layout", "_own"):
             self.__dict__.pop(of_the_copy, None)
-        self.messages.append(
-            f"the network does not run with bfloat16 weights ({one_line(error)}); it runs under autocast"
-        )
+        why = f"the network does not run with bfloat16 weights ({one_line(error)})"
+        self.messages.append(f"{why}; it runs under autocast")
 
 
 def bfloat16_copy(network: nn.Module, copies: dict[int, Any] | None = None) -> nn.Module:
@@ -248,33 +205,73 @@ class SelfCheck:
 
 
 def is_rounding(difference: float) -> bool:
-    """Return whether a difference of the :class:`SelfCheck` is one of rounding alone."""
     return difference <= TOLERANCE
 
 
-def largest_difference(logits: Tensor, expected: Tensor) -> float:
-    """Return the largest difference of logits, infinite where one is NaN."""
-    return float((logits - expected).abs().max().nan_to_num(nan=torch.inf))
+def relative_difference(logits: Tensor, expected: Tensor, largest: float | None = None) -> float:
+    """Return the largest difference of logits over the largest one (of those expected), infinite where one is NaN."""
+    size = float(expected.abs().max()) if largest is None else largest
+    return float((logits - expected).abs().max().nan_to_num(nan=torch.inf)) / max(size, 1e-12)
 
 
 def check(network: nn.Module, images: Tensor, draws: AffineDraws) -> SelfCheck:
     """Compare the ways of running draws, in float32, on the first of images ``[n, 3, H, W]`` at a small size. Of the
-    draws, at least two, the first is mostly the base network's own affine. NotFiniteError where one of them gives NaN
-    or infinite logits."""
+    draws, at least two, the first is mostly the base network's own affine."""
     engine = Engine(network, "float32")
     return _on_two_frames(images, lambda frames: _check(engine, frames, draws))
 
 
+def _check(engine: Engine, frames: Tensor, draws: AffineDraws) -> SelfCheck:
+    last = min(3, len(draws))
+    plain, common = (engine.layout.fold(draws, engine.dtype, share=share) for share in (False, True))
+
+    def run(folded: FoldedDraws, first: int, end: int, prefix: Prefix | None = None) -> Tensor:
+        return engine.logits(frames, folded.part(first, end), None, prefix)[0]
+
+    single = [run(plain, 0, 1)]
+    require_finite(single[0])
+    for draw in range(1, last):
+        single.append(run(plain, draw, draw + 1))
+        require_finite(single[draw], "a draw gives", "lower alpha")
+    size = max(float(s.abs().max()) for s in single)
+
+    def difference(logits: list[Tensor], expected: list[Tensor]) -> float:
+        return max(relative_difference(z, e, size) for z, e in zip(logits, expected, strict=True))
+
+    batched = shared = float("inf")  # differences that are not known stay infinite
+    repeated = difference([run(plain, 0, 1)], single[:1])
+    if not is_rounding(repeated):
+        return SelfCheck(batched, shared, engine.layout.reached(), repeated)
+    with _Tolerating(InputError, RuntimeError):
+        batched = difference([run(plain, 1, last)], [torch.cat(single[1:])])
+    with _Tolerating(InputError, RuntimeError, TypeError, ValueError, LookupError):
+        prefix = Prefix()
+        one_by_one = difference([run(common, s, s + 1, prefix) for s in range(last)], single)
+        # Networks that take the size of the batch from a tensor before the first draw, and use it after, fail here: Swin, DPT.
+        together = difference([run(common, 1, last, prefix)], [torch.cat(single[1:])]) if is_rounding(batched) else 0.0
+        shared = max(one_by_one, together)
+    return SelfCheck(batched, shared, engine.layout.reached())
+
+
 def _on_two_frames(images: Tensor, compare: Callable[[Tensor], T]) -> T:
-    """Compare passes on the first of some images at a small size."""
-    image = images[:1].float()
+    """Compare passes on the first of some images, at a small size, and its mirror image: with one frame a forgotten repetition would be put
+    right by broadcasting."""
+    image = small = images[:1].float()
+    scale = SIDE / max(image.shape[-2:])
+    if scale < 1:
+        # Whole multiples of the usual stride, so that a bare smp network takes them.
+        size = [max(64, 32 * round(s * scale / 32)) for s in image.shape[-2:]]
+        small = F.interpolate(image, size, mode="bilinear", align_corners=False)
+
+    def pair(image: Tensor) -> Tensor:
+        return torch.cat([image, image.flip(-1)]).contiguous(memory_format=torch.channels_last)
+
     try:
-        return compare(_two_frames(image, SIDE))
+        return compare(pair(small))
     except Exception as error:
         if isinstance(error, InputError) or is_out_of_memory(error):
             raise
-        # Some networks take frames of their own size only.
-        return compare(_two_frames(image, max(images.shape[-2:])))
+        return compare(pair(image))  # some networks take frames of their own size only
 
 
 def _named_tensors(network: nn.Module) -> list[tuple[str, Tensor]]:
@@ -299,8 +296,8 @@ def own_tensors(networks: Sequence[nn.Module]) -> frozenset[str]:
 
 
 def check_common(networks: Sequence[nn.Module], own: Collection[str], images: Tensor) -> float:
-    """Return how far logits of networks that share all but what is ``own`` lie from those of the same alone, relative to the largest:
-    float32, on the first of images ``[n, 3, H, W]`` at a small size. Infinite where they cannot share."""
+    """Return the :func:`relative_difference` of logits of networks that share all but what is ``own`` from the same alone, in float32;
+    infinite where they cannot share."""
     engines = [Engine(network, "float32", own=own) for network in networks]
 
     def difference(frames: Tensor) -> float:
@@ -308,7 +305,7 @@ def check_common(networks: Sequence[nn.Module], own: Collection[str], images: Te
         with _Tolerating(InputError, RuntimeError, TypeError, ValueError, LookupError):
             prefix = Prefix()
             shared = torch.cat([engine.logits(frames, None, None, prefix)[0] for engine in engines])
-            return largest_difference(shared, alone) / max(float(alone.abs().max()), 1e-12)
+            return relative_difference(shared, alone)
         return float("inf")
 
     return _on_two_frames(images, difference)
@@ -321,38 +318,6 @@ class _Tolerating(suppress):
         return super().__exit__(kind, error, trace) and not (error is not None and is_out_of_memory(error))
 
 
-def _check(engine: Engine, frames: Tensor, draws: AffineDraws) -> SelfCheck:
-    last = min(3, len(draws))
-    plain, common = (engine.fold(draws, share=share) for share in (False, True))
-
-    def run(folded: FoldedDraws, first: int, end: int, prefix: Prefix | None = None) -> Tensor:
-        return engine.logits(frames, folded.part(first, end), None, prefix)[0]
-
-    single = [run(plain, 0, 1)]
-    require_finite(single[0])
-    for draw in range(1, last):
-        single.append(run(plain, draw, draw + 1))
-        require_finite(single[draw], "a draw gives", "lower alpha")
-    size = max(max(float(s.abs().max()) for s in single), 1e-12)
-
-    def difference(logits: list[Tensor], expected: list[Tensor]) -> float:
-        return max(largest_difference(z, e) for z, e in zip(logits, expected, strict=True)) / size
-
-    batched = shared = float("inf")  # differences that are not known stay infinite
-    repeated = difference([run(plain, 0, 1)], single[:1])
-    if not is_rounding(repeated):
-        return SelfCheck(batched, shared, engine.layout.reached(), repeated)
-    with _Tolerating(InputError, RuntimeError):
-        batched = difference([run(plain, 1, last)], [torch.cat(single[1:])])
-    with _Tolerating(InputError, RuntimeError, TypeError, ValueError, LookupError):
-        prefix = Prefix()
-        one_by_one = difference([run(common, s, s + 1, prefix) for s in range(last)], single)
-        # Networks that take the size of the batch from a tensor before the first draw, and use it after, fail here: Swin, DPT.
-        together = difference([run(common, 1, last, prefix)], [torch.cat(single[1:])]) if is_rounding(batched) else 0.0
-        shared = max(one_by_one, together)
-    return SelfCheck(batched, shared, engine.layout.reached())
-
-
 def require_finite(
     logits: Tensor, who: str = "the network returns", hint: str = "check its weights and its input"
 ) -> None:
@@ -361,12 +326,112 @@ def require_finite(
         raise NotFiniteError(f"{who} NaN or infinite logits", hint=hint)
 
 
-def _two_frames(image: Tensor, side: int) -> Tensor:
-    """Return an image ``[1, 3, H, W]`` and its mirror image, with sides of at most ``side`` pixels: with one frame a forgotten
-    repetition would be put right by broadcasting."""
-    scale = side / max(image.shape[-2:])
-    if scale < 1:
-        # Whole multiples of the usual stride, so that a bare smp network takes them.
-        size = [max(64, 32 * round(s * scale / 32)) for s in image.shape[-2:]]
-        image = F.interpolate(image, size, mode="bilinear", align_corners=False)
-    return torch.cat([image, image.flip(-1)]).contiguous(memory_format=torch.channels_last)
+class BranchRunner:
+    """The draws of the whole that belong to one branch, made once for a run, and the engine of its network."""
+
+    def __init__(self, branch: Branch, draws: range, engine: Engine) -> None:
+        self.branch, self.draws, self.engine = branch, draws, engine
+        self.folded: FoldedDraws | None = None  # the draws; None before :meth:`draw`, and for a branch without noise
+        self.base: FoldedDraws | None = None  # the network's own affine as one draw, likewise
+        self._drawn: tuple[NoiseSource, str | None] | None = None
+        # For each shape of images that was checked, whether its draws have to run one at a time with nothing shared.
+        self.alone: dict[tuple[int, ...], bool] = {}
+
+    def draw(self, noise: NoiseSource, scope: str | None, images: Tensor | None = None) -> None:
+        """Make the draws of the whole's noise, unless they are there; ``images`` are the first frames, for the self-check of the network."""
+        branch, engine = self.branch, self.engine
+        if not branch.stochastic or self._drawn == (noise, scope):
+            return
+        drawn = branch.posterior.affine(engine.layout, branch.numbers(self.draws), branch.noise(noise), scope)
+        whole = drawn.after(engine.layout.weight, engine.layout.bias)
+        if images is not None and engine.self_check is None:
+            engine.self_check = check(engine.network, images, whole)
+        folded = engine.layout.fold(whole, engine.dtype, share=engine.shares)
+        self.base, self.folded = folded.part(0, 1), folded.part(1, len(folded))
+        self._drawn = (noise, scope)  # where memory did not suffice, the next call draws again
+
+    def untransformed(self) -> BranchRunner:
+        """Return a runner of the same draws of the frame as it is."""
+        other = copy.copy(self)
+        other.branch = replace(self.branch, transform=IDENTITY)
+        return other
+
+
+class Pass:
+    """One branch over one set of untransformed frames ``[n, 3, H, W]``; ``common`` is what other networks computed of these frames in
+    the same transform."""
+
+    def __init__(self, runner: BranchRunner, images: Tensor, common: Prefix | None = None) -> None:
+        self.runner, self.engine = runner, runner.engine
+        self.images = runner.branch.transform.apply(images)
+        self.ending = self.engine.ending(self.images, runner.base, common)
+        shape = tuple(self.images.shape)
+        self.alone = runner.alone.get(shape, False) or shape in self.engine.branching
+        shared = runner.folded is not None and not self.alone and self.engine.shares
+        self.prefix = Prefix() if shared else common
+
+    def base_logits(self) -> tuple[Tensor, Upsampling]:
+        """Return logits ``[n, C, h, w]`` of the network's own affine, and their upsampling to the transformed frames."""
+        return self.engine.logits(self.images, self.runner.base, self.ending, self.prefix)
+
+    def logits(self, first: int, last: int) -> tuple[Tensor, Upsampling]:
+        """Return the same for the branch's draws first..last-1, ``[(last - first) * n, C, h, w]``, draw-major."""
+        assert self.runner.folded is not None
+        draws, shape = self.runner.folded.part(first, last), tuple(self.images.shape)
+        logits, upsampling = self.engine.logits(self.images, draws, self.ending, self.prefix)
+        if shape in self.runner.alone or (len(draws) == 1 and self.prefix is None):
+            return logits, upsampling
+        difference = self._difference(logits, draws)
+        self.runner.alone[shape] = not is_rounding(difference)
+        if is_rounding(difference):
+            return logits, upsampling
+        self.alone, self.prefix = True, None
+        size = f"{self.images.shape[-1]} x {self.images.shape[-2]}"
+        self.engine.messages.append(
+            f"self-check failed for frames of {size}: a draw in a batch differs from the same alone by {difference:.1e} of "
+            "the largest logit; draws of frames of this size run one at a time"
+        )
+        return torch.cat([self.logits(draw, draw + 1)[0] for draw in range(first, last)]), upsampling
+
+    def _difference(self, logits: Tensor, draws: FoldedDraws) -> float:
+        """Return how far the last of some draws lies from the same draw in a pass of its own that shares nothing, relative to the
+        largest logit. Networks that cut large frames into tiles, or order a batch by its size, keep the order of the draws
+        at the small size of the first self-check only. In float32, because bfloat16 rounds as coarsely as draws may differ."""
+        engine, ending = self.engine, self.ending
+        if engine.dtype != torch.float32:
+            engine, ending = Engine(engine.network, "float32"), None
+            logits, _ = engine.logits(self.images, draws, ending, None if self.prefix is None else Prefix())
+        expected, _ = engine.logits(self.images, draws.part(len(draws) - 1, len(draws)), ending)
+        return relative_difference(logits[-len(expected) :], expected)
+
+
+@torch.no_grad()
+def draw_logits(
+    network: nn.Module, posterior: AnyPosterior, images: Tensor, draws: int, seed: int = 0
+) -> Iterator[Tensor]:
+    """Yield logits ``[n, C, H, W]`` of draw 0, 1, ... of one batch of images, one plain pass a draw.
+
+    The draws are those of :class:`segunc.sampling.Sampler` of the same arguments, in its default scheme. It folds them into sums; here
+    the caller sees each. InputError for fewer draws than members, NotFiniteError for a draw with NaN or infinite logits.
+    """
+    branches = branches_of(network, posterior)
+    count = draws_of(branches, posterior, draws)
+    layouts = {id(b.network): AffineLayout(b.network) for b in branches if b.stochastic}
+    noise = NoiseSource(seed, DEFAULT_SCHEME, count)
+    size: tuple[int, int] | None = None
+    for draw in range(count):
+        branch = branches[draw % len(branches)]
+        active: AbstractContextManager[object] = nullcontext()
+        if branch.stochastic:
+            layout = layouts[id(branch.network)]
+            numbers = branch.numbers(range(draw, draw + 1))
+            active = layout.active(branch.posterior.affine(layout, numbers, branch.noise(noise)))
+        with active, full_float32():
+            logits = branch.network(branch.transform.apply(images))
+        if not branch.transform.identity:
+            if size is None:
+                grid = network(images[:1])
+                size = (grid.shape[-2], grid.shape[-1])
+            logits = branch.transform.undo(logits, size)
+        require_finite(logits, "a draw gives", "check the model with segunc doctor")
+        yield logits

@@ -1,36 +1,36 @@
 """The sampler: S draws of one network, or of several, over the same sums, and the maps of the scores asked for.
 
-It deals draws to branches (:mod:`segunc.sampling.runner`), takes their logits, a chunk at a time, from the engine
+It deals draws to branches (:mod:`segunc.sampling.engine`), takes their logits, a chunk at a time, from the engine
 (:mod:`segunc.sampling.engine`), and hands them to the sums (:mod:`segunc.sampling.tail`).
 """
 
 from __future__ import annotations
 
 import copy
-import math
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol, cast
 
+import cv2
+import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from segunc.affine.branches import AnyPosterior, Branch, InputTransform, branches_of, draws_of
 from segunc.affine.convert import is_converted
-from segunc.affine.noise import DEFAULT_SCHEME, NoiseSource, Scheme
+from segunc.affine.noise import DEFAULT_SCHEME, NoiseSource
 from segunc.affine.posterior import Deterministic
+from segunc.core.bounds import PositiveFloat, Settings
 from segunc.core.device import Precision, full_float32, to_device
-from segunc.core.errors import InputError, is_out_of_memory
+from segunc.core.errors import InputError, is_out_of_memory, one_line
 from segunc.data.images import Image
-from segunc.networks.network import SegmentationNetwork, inference_size
-from segunc.networks.values import check_images, check_logits
-from segunc.sampling.engine import Engine, check_common, is_rounding, own_tensors, require_finite
-from segunc.sampling.frames import Prediction, calibrate, finish_frame, network_input
-from segunc.sampling.prefix import Prefix
-from segunc.sampling.runner import BranchRunner, Pass
+from segunc.networks.network import SegmentationNetwork, check_images, check_logits, inference_size
+from segunc.sampling.engine import BranchRunner, Engine, Pass, check_common, is_rounding, own_tensors, require_finite
+from segunc.sampling.shortcuts import Prefix
 from segunc.sampling.tail import DrawAccumulator, add_draws, base_evidence, base_maps, choose_backend
-from segunc.scores import DEFAULT_SCORES, EVIDENCE, SCORES, Source, check_scores, with_parts
+from segunc.scores import DEFAULT_SCORES, EVIDENCE, SCORES, Score, Source, check_scores, with_parts
 from segunc.uncertainty import Calibrator
 
 PENDING_BYTES = 64 << 20
@@ -48,13 +48,21 @@ MOST_FRAMES = 16
 def frames_at_once(device: torch.device, size: tuple[int, int], draws: int) -> int:
     """Return how many frames of (height, width) ``size`` share a batch when nobody says how many.
 
-    On a GPU as many as fill it with all their draws; it depends on the pixels alone, not on free memory, so that every
-    shard of a run groups alike. On a CPU one: the draws of one frame mostly fill a chunk (below 250 x 250 pixels four
-    frames at once saved an eighth), and frames alone have the very bits that evaluating frame by frame has.
+    On a GPU as many as fill it with all their draws; it depends on the pixels alone, not on free memory, so that every shard of a run groups
+    alike. On a CPU one: the draws of one frame mostly fill a chunk.
     """
     if device.type != "cuda":
         return 1
     return max(1, min(MOST_FRAMES, CUDA_BATCH_PIXELS // (draws * size[0] * size[1])))
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Maps of n frames."""
+
+    prediction: Tensor  # uint8 [n, H, W], the class of the largest mean probability
+    scores: Mapping[str, Tensor]  # float32 [n, H, W] by name; entropies divided by ln C (0..1)
+    probabilities: Tensor | None = None  # float32 [n, C, H, W] mean over draws, only when asked for
 
 
 class Provider(Protocol):
@@ -67,6 +75,21 @@ class Provider(Protocol):
     ) -> dict[str, Any]:
         """Return what is needed of it, by the names of :data:`segunc.scores.EVIDENCE`: for the images ``[n, 3, H, W]`` in 0..1 maps
         ``[n, H, W]``, or a constant; or for the maps of its parts ``[n, H, W]``, by name, maps of their size."""
+
+
+@dataclass(frozen=True)
+class Fitted(Settings):
+    """What was fitted on a model, see :meth:`segunc.posteriors.model.Model.fitted`.
+
+    A calibrator is of the mean over the draws: mean probabilities, prediction, msp and entropy are of the calibrated mean; aleatoric and
+    epistemic are of the draws as they are, so that entropy is no longer their sum.
+    """
+
+    temperature: PositiveFloat = (
+        1.0  # T, by which logits of draws and of the base network are divided before the softmax
+    )
+    calibrator: Calibrator | None = None
+    providers: Sequence[Provider] = ()  # of further evidence
 
 
 @dataclass
@@ -82,8 +105,6 @@ class SamplerReport:
 
 
 class FrameEvidence(NamedTuple):
-    """What the maps of one frame are made of."""
-
     draws: DrawAccumulator
     of_base: dict[str, Tensor]  # maps [H, W] of scores of the base network alone
     others: dict[str, Any]  # evidence of the base network and of what was fitted on the model
@@ -92,38 +113,24 @@ class FrameEvidence(NamedTuple):
 class Sampler:
     """Samples a converted network and returns the prediction and the scores that are asked for.
 
-    Every posterior is a list of branches (network, input transform, posterior; mostly one): draw s belongs to branch s
-    mod B. The draws of one branch after the other are added to the same sums, in the order of s. The same (posterior, seed, S) gives the same
-    maps for any chunk size, batch size or order of frames, up to rounding where a library sums in another order for
-    another batch size.
+    Every posterior is a list of branches (network, input transform, posterior; mostly one): draw s belongs to branch s mod B. The draws of one
+    branch after the other are added to the same sums, in the order of s. The same (posterior, seed, S) gives the same maps for any chunk
+    size, batch size or order of frames, up to rounding where a library sums in another order for another batch size.
 
     Args:
-        network: from images ``[n, 3, H, W]`` to logits ``[n, C, H, W]``; converted, unless the posterior is
-            deterministic. It is put into eval mode. The base scores are its own, of the untransformed frame; of an
-            ensemble it is the first network.
+        network: from images ``[n, 3, H, W]`` to logits ``[n, C, H, W]``, of an ensemble the first; converted, unless the posterior is
+            deterministic. It is put into eval mode. The base scores are its own, of the untransformed frame.
         posterior: makes the draws; None is the deterministic network itself.
-        draws: S in total; draw s belongs to member s mod M. Ignored by a posterior without noise, which has one draw
-            for each branch.
-        seed: of the noise.
-        scheme: how draws of one member are spread, see :class:`segunc.affine.noise.NoiseSource`.
+        draws: S in total; draw s belongs to member s mod M. A posterior without noise has one draw for each branch.
+        seed: of the noise, or where it comes from: how draws of one member are spread (:class:`segunc.affine.noise.NoiseSource`).
         scope: sample fewer sites than the posterior's own scope, or None.
         chunk: draws in a batch; None chooses by memory, for the first frame.
-        precision: ``float32``, or ``bfloat16`` for weights and activations; sums are float32 or wider in both. With
-            ``bfloat16`` the weights are copied at the first frame: later changes to the network are not seen.
+        precision: ``float32``, or ``bfloat16`` for weights and activations, of which the weights are copied at the first frame.
         scores: names of :data:`segunc.scores.SCORES`; further sums are kept only for those that need them.
-        temperature: T, by which the logits of every draw, and of the base network, are divided before the softmax.
-        calibrator: of the mean over the draws. The mean probabilities, msp and entropy are of the calibrated mean, and so is
-            the prediction, which a calibrator of more than one number may change; aleatoric and epistemic are of the draws
-            as they are, so that entropy is no longer their sum, and the base network's scores, and those of logits, of
-            logits as they are.
-        fitted: what gives evidence that was fitted on the model, see :meth:`segunc.posteriors.model.Model.fitted`. Maps of a frame are
-            made once, whatever the draws; of a sum of scores the parts are made, too.
-        compiled: run whole chunks of draws through torch.compile, which takes ten seconds and more for each size of
-            frame and a C++ compiler (CPU) or Triton (CUDA); where it fails, draws run as they are.
+        fitted: what was fitted on the model.
 
     Raises:
-        InputError: fewer draws than members, a chunk below 1, an unconverted network with a posterior, an unknown
-            score, a score of what was not fitted, or a temperature that is not positive.
+        InputError: fewer draws than members, an unconverted network with a posterior, or a score that is unknown or of what was not fitted.
     """
 
     def __init__(
@@ -132,16 +139,12 @@ class Sampler:
         posterior: AnyPosterior | None = None,
         *,
         draws: int = 24,
-        seed: int = 0,
-        scheme: Scheme = DEFAULT_SCHEME,
+        seed: int | NoiseSource = 0,
         scope: str | None = None,
         chunk: int | None = None,
         precision: Precision = "float32",
         scores: Sequence[str] = DEFAULT_SCORES,
-        temperature: float = 1.0,
-        calibrator: Calibrator | None = None,
-        fitted: Sequence[Provider] = (),
-        compiled: bool = False,
+        fitted: Fitted = Fitted(),
     ) -> None:
         self.network = network.eval()
         self.posterior = None if posterior is None or isinstance(posterior, Deterministic) else posterior
@@ -153,31 +156,27 @@ class Sampler:
         self.draws = draws_of(self._branches, self.posterior, draws)
         if chunk is not None and chunk < 1:
             raise InputError(f"a chunk of {chunk} draws is none", hint="leave it out to have it chosen by memory")
-        self.scores = check_scores(scores)
-        self.fitted = tuple(fitted)
-        table = [SCORES[name] for name in with_parts(self.scores, self.fitted)]
-        there = frozenset[str]().union(*(provider.gives for provider in self.fitted))
+        self.scores, self.fitted = check_scores(scores), fitted
+        table = [SCORES[name] for name in with_parts(self.scores, fitted.providers)]
+        there = frozenset[str]().union(*(provider.gives for provider in fitted.providers))
         for score in table:
             for need in score.needs if score.sources - {"draws", "base"} else ():
                 if (evidence := EVIDENCE[need]).without and need not in there:
-                    raise InputError(
-                        f"score {score.name} of a model {evidence.without} cannot be made",
-                        hint=evidence.remedy(score.name),
-                    )
+                    message = f"score {score.name} of a model {evidence.without} cannot be made"
+                    hint = f"make one: segunc finetune --method {evidence.method.format(score=score.name)}"
+                    raise InputError(message, hint=hint)
         self._of_base = [score for score in table if score.sources <= {"base", "constant"}]
         self._sums = [score for score in table if "scores" in score.sources]
         self._of_draws = [score for score in table if score not in self._of_base and score not in self._sums]
         self._needs = {name for score in table for name in score.needs}
         self._both = any("base" in score.sources for score in self._of_draws)
-        if not (temperature > 0 and math.isfinite(temperature)):
-            raise InputError(f"a temperature of {temperature} is not positive", hint="1 changes nothing")
-        self.temperature, self.calibrator = temperature, calibrator
-        self.seed, self.scope, self.chunk, self.precision = seed, scope, chunk, precision
-        self.noise = NoiseSource(seed, scheme, self.draws)
-        self.compiled = compiled
+        noise = seed if isinstance(seed, NoiseSource) else NoiseSource(seed, DEFAULT_SCHEME, self.draws)
+        self.noise = replace(noise, total=self.draws)
+        self.seed = self.noise.seed
+        self.scope, self.chunk, self.precision = scope, chunk, precision
         self.device = next(network.parameters()).device
         self.report = SamplerReport()
-        self._runners: list[BranchRunner] = []  # changed in place: copies with another execution share them
+        self._runners: list[BranchRunner] = []  # changed in place: copies with another chunk share them
         self._engines: dict[int, Engine] = {}  # by the id of their network, likewise
         self._backend, why = choose_backend(self.device)
         if why:
@@ -198,11 +197,9 @@ class Sampler:
 
         Args:
             images: what the network takes, ``[n, 3, H, W]``.
-            size: (height, width) of the maps; None for the network's input. Maps and mean probabilities are
-                resized bilinearly; prediction and msp come from the resized probabilities.
+            size: (height, width) of the maps, to which they are resized bilinearly; None for the network's input.
             keep_probabilities: also return the mean probabilities.
-            calibrated: False returns them as the draws gave them, at the size of the network's output, ``[n, C, h, w]``: what is
-                blended over tiles is calibrated after that.
+            calibrated: False returns them as the draws gave them, at the size of the network's output, ``[n, C, h, w]``.
             seed: of other draws for these frames alone; None for the sampler's own.
 
         Raises:
@@ -215,15 +212,7 @@ class Sampler:
         evidence = self._sample(images)
         if len(images) > 1 and any(engine.branching for engine in self._engines.values()):
             # A branch that values decide was taken for the whole batch.
-            frames = [
-                self(i[None], size=size, keep_probabilities=keep_probabilities, calibrated=calibrated, seed=seed)
-                for i in images
-            ]
-            return Prediction(
-                torch.cat([frame.prediction for frame in frames]),
-                {name: torch.cat([frame.scores[name] for frame in frames]) for name in self.scores},
-                torch.cat([cast(Tensor, frame.probabilities) for frame in frames]) if keep_probabilities else None,
-            )
+            evidence = [frame for image in images for frame in self._sample(image[None])]
         frames = [self._finish(frame, size, keep_probabilities, calibrated) for frame in evidence]
         maps = {name: torch.stack([frame.scores[name] for frame in frames]) for name in frames[0].scores}
         if self._sums:
@@ -241,9 +230,10 @@ class Sampler:
         """Return one frame's maps of all scores but sums of others, each ``[H, W]``; its sums over the draws are used up."""
         prediction, evidence = frame.draws.finish()
         raw = evidence["probabilities"]
-        most_probable = None if self.calibrator is not None and not self.calibrator.scalar else prediction
-        if self.calibrator is not None:
-            evidence = calibrate(evidence, self.calibrator)
+        calibrator = self.fitted.calibrator
+        most_probable = None if calibrator is not None and not calibrator.scalar else prediction
+        if calibrator is not None:
+            evidence = calibrate(evidence, calibrator)
         evidence |= frame.others
         finished = finish_frame(self._of_draws, evidence, size, most_probable, frame.of_base, keep=keep_probabilities)
         return finished if calibrated else replace(finished, probabilities=raw[0])
@@ -252,16 +242,15 @@ class Sampler:
         """Return what is needed of one source of that which was fitted on the model, for images or maps."""
         needs = {name for name in self._needs if EVIDENCE[name].source == source}
         evidence: dict[str, Any] = {}
-        for provider in self.fitted:
+        for provider in self.fitted.providers:
             if asked := needs & provider.gives:
-                evidence |= provider(subject, asked, self.precision, self.temperature)
+                evidence |= provider(subject, asked, self.precision, self.fitted.temperature)
         return evidence
 
-    def with_execution(self, *, chunk: int | None, compiled: bool) -> Sampler:
-        """Return a sampler of the same draws of the same networks, computed in another way; what was found out about them is shared.
-        The arguments are those of the class."""
+    def with_chunk(self, chunk: int | None) -> Sampler:
+        """Return a sampler of the same draws in other batches; what was found out about the networks is shared."""
         other = copy.copy(self)
-        other.chunk, other.compiled = chunk, compiled
+        other.chunk = chunk
         return other
 
     def chunk_for(self, frames: int, size: tuple[int, int], classes: int) -> int:
@@ -296,21 +285,19 @@ class Sampler:
             if draws := range(index, self.draws, len(self._branches)):
                 runners.append(BranchRunner(branch, draws, engines[id(branch.network)]))
                 runners[-1].draw(noise, self.scope, images)
-        # Draw s is member s mod M's, so that the members take turns like branches.
-        self._runners += runners[0].by_member(noise, self.scope, images) if len(runners) == 1 else runners
+        self._runners += runners
         for engine in engines.values():
             self._report(engine)
 
     def _own(self, networks: list[nn.Module], images: Tensor) -> frozenset[str]:
         """Return in what the networks differ, if what they have in common can be computed once; checked with the first frames."""
-        if any(branch.stochastic for branch in self._branches) or not (own := own_tensors(networks)):
-            return frozenset()
-        if is_rounding(difference := check_common(networks, own, images)):
+        own = frozenset[str]() if any(branch.stochastic for branch in self._branches) else own_tensors(networks)
+        if not own or is_rounding(difference := check_common(networks, own, images)):
             return own
-        self.report.messages.append(
-            f"what the networks have in common cannot be shared (the logits change by {difference:.1e} of the largest); "
-            "it is computed for each"
+        why = (
+            f"what the networks have in common cannot be shared (the logits change by {difference:.1e} of the largest)"
         )
+        self.report.messages.append(f"{why}; it is computed for each")
         return frozenset()
 
     def _sample(self, images: Tensor) -> list[FrameEvidence]:
@@ -331,15 +318,14 @@ class Sampler:
         if self.report.upsampled is None and (note := check_logits(self.network, base, images)):
             self.report.messages.append(note)
         self.report.upsampled = base_pass.ending is not None
-        how = (self.temperature, getattr(self.network, "logarithms", False))
-        shape = (base.shape[1], upsampling.kept, base.device, self._backend)
+        shape, temperature = (base.shape[1], upsampling.kept, base.device, self._backend), self.fitted.temperature
         frames = []
         for number, logits in enumerate(base):
-            of_base = base_maps(self._of_base, logits, upsampling, self._backend, *how, constants)
+            of_base = base_maps(self._of_base, logits, upsampling, self._backend, temperature, constants)
             # Volumes at full resolution, which only a score of both draws and base network needs.
-            others = (base_evidence(logits, upsampling, *how) if self._both else {}) | constants
+            others = (base_evidence(logits, upsampling, temperature) if self._both else {}) | constants
             others |= {name: values[number, None] for name, values in fitted.items()}
-            sums = DrawAccumulator(*shape, needs=self._needs, temperature=how[0], logarithms=how[1])
+            sums = DrawAccumulator(*shape, needs=self._needs, temperature=temperature)
             frames.append(FrameEvidence(sums, of_base, others))
         sums_of_frames = [frame.draws for frame in frames]
         for runner in self._runners:
@@ -361,14 +347,11 @@ class Sampler:
             add_draws(sums, [logits], total, upsampling, transform)
             return
         chunk = self.chunk_for(len(images), (images.shape[-2], images.shape[-1]), sums[0].shape[0])
-        if self.compiled and self.device.type == "cuda":
-            self.chunk = chunk  # a graph is for one number of draws, which free memory must not change
         done, waiting = 0, list[Tensor]()
         while done < total:
-            together = 1 if branch_pass.alone else min(chunk, total)
-            count = min(together, total - done)
+            count = min(1 if branch_pass.alone else chunk, total - done)
             try:
-                logits, upsampling = branch_pass.logits(done, done + count, self.compiled and count == together)
+                logits, upsampling = branch_pass.logits(done, done + count)
             except Exception as error:
                 if count == 1 or not is_out_of_memory(error):
                     raise
@@ -395,20 +378,19 @@ class Sampler:
         report.batched &= batched
         report.shared &= shared
         report.unreached += unreached
+        say = report.messages.append
         if not is_rounding(check.repeated):
-            report.messages.append(
-                f"two passes of the same frame and draw differ by {check.repeated:.1e} of the largest logit: the network draws "
-                "random numbers itself, which no seed decides here; switch its noise or its dropout off in eval mode"
-            )
+            what = f"two passes of the same frame and draw differ by {check.repeated:.1e} of the largest logit: the network draws random numbers"
+            say(f"{what} itself, which no seed decides here; switch its noise or its dropout off in eval mode")
         elif not batched:
-            report.messages.append(
-                "self-check failed: two draws as a batch differ from the same two one by one by "
-                f"{check.batched:.1e} of the largest logit; draws run one at a time"
+            what = (
+                f"two draws as a batch differ from the same two one by one by {check.batched:.1e} of the largest logit"
             )
+            say(f"self-check failed: {what}; draws run one at a time")
         if is_rounding(check.repeated) and not shared:
-            report.messages.append(
-                "what is common to all draws cannot be shared on this network (the logits change by "
-                f"{check.shared:.1e} of the largest); everything is computed for every draw"
+            what = f"the logits change by {check.shared:.1e} of the largest"
+            say(
+                f"what is common to all draws cannot be shared on this network ({what}); everything is computed for every draw"
             )
         if unreached:
             report.messages.append(f"{len(unreached)} norm sites are never called by the network, e.g. {unreached[0]}")
@@ -422,11 +404,78 @@ def sample_frames(
     keep_probabilities: bool = False,
     seed: int | None = None,
 ) -> Prediction:
-    """Return the maps of frames RGB uint8 ``[H, W, 3]`` of one size, at their own size. The network, a
-    :class:`SegmentationNetwork`, sees (height, width) ``size``; None is its inference size for the frame.
-    ``keep_probabilities`` and ``seed`` are those of :meth:`Sampler.__call__`."""
+    """Return the maps of frames RGB uint8 ``[H, W, 3]`` of one size, at their own size. The :class:`SegmentationNetwork` sees (height, width)
+    ``size``, None: its inference size for the frame; the rest is of :meth:`Sampler.__call__`."""
     network = sampler.network
     assert isinstance(network, SegmentationNetwork)
     frame = (images[0].shape[0], images[0].shape[1])
     batch = network_input(images, inference_size(network.description, frame, size))
     return sampler(batch, size=frame, keep_probabilities=keep_probabilities, seed=seed)
+
+
+def fault_of(error: Exception, image: Image | None) -> InputError:
+    """Return why one frame has no maps, where that is the frame's own: it is refused, or memory does not suffice for it. Any other error
+    is raised again."""
+    if isinstance(error, InputError):
+        return error
+    if image is None or not is_out_of_memory(error):
+        raise error
+    height, width = image.shape[:2]
+    message = f"there is not enough memory for a frame of {width} x {height} pixels ({one_line(error)})"
+    return InputError(message, hint="give a smaller --size, --tile or --chunk")
+
+
+def network_input(images: Sequence[Image], size: tuple[int, int]) -> Tensor:
+    """Return RGB uint8 images ``[H, W, 3]`` as float32 ``[n, 3, h, w]`` in 0..1, resized to (height, width) ``size``. Shrinking averages
+    over areas, enlarging is bilinear."""
+    resized = []
+    for image in images:
+        if image.shape[:2] != size:
+            interpolation = cv2.INTER_AREA if size[0] < image.shape[0] else cv2.INTER_LINEAR
+            image = np.asarray(cv2.resize(image, (size[1], size[0]), interpolation=interpolation), np.uint8)
+        resized.append(np.ascontiguousarray(image.transpose(2, 0, 1)))
+    return torch.from_numpy(np.stack(resized)).float().div_(255.0)
+
+
+def calibrate(evidence: Mapping[str, Any], calibrator: Calibrator) -> dict[str, Any]:
+    probabilities, entropy = calibrator(evidence["probabilities"])
+    return {**evidence, "probabilities": probabilities, "calibrated entropy": entropy}
+
+
+def finish_frame(
+    scores: Iterable[Score],
+    evidence: Mapping[str, Any],
+    size: tuple[int, int] | None,
+    prediction: Tensor | None = None,
+    ready: Mapping[str, Tensor] | None = None,
+    *,
+    keep: bool = False,
+) -> Prediction:
+    """Return one frame's maps of some scores, each ``[H, W]``, from its evidence.
+
+    Entropy and aleatoric are resized bilinearly to (height, width) ``size``, epistemic is their difference, and prediction and msp come from
+    the resized mean probabilities: computing entropy from resized probabilities would mix neighbouring classes and write that into
+    epistemic. ``prediction`` is at the size of the evidence, None for the most probable class; ``ready`` maps are only resized.
+    """
+    probabilities: Tensor = evidence["probabilities"]
+    resize = size is not None and size != probabilities.shape[-2:]
+    late = [score for score in scores if resize and score.resized == "evidence"]
+    maps = {s.name: s(evidence)[0].float() for s in scores if s not in late} | dict(ready or {})
+    if size is not None and resize:
+        if maps:
+            maps = dict(zip(maps, _resized(torch.stack(list(maps.values())), size), strict=True))
+        needed = {"probabilities", *(name for score in late for name in score.needs)}
+        evidence = {name: _resized(evidence[name], size) for name in needed}
+        probabilities = evidence["probabilities"]
+        maps |= {score.name: score(evidence)[0].float() for score in late}
+    if prediction is None or resize:
+        prediction = evidence["probabilities"][0].max(0).indices.to(torch.uint8)
+    return Prediction(prediction, maps, probabilities[0] if keep else None)
+
+
+def _resized(planes: Any, size: tuple[int, int]) -> Any:
+    if not isinstance(planes, Tensor):
+        return planes
+    volume = planes.float() if planes.dim() == 4 else planes[None].float()
+    resized = F.interpolate(volume, size, mode="bilinear", align_corners=False)
+    return resized if planes.dim() == 4 else resized[0]

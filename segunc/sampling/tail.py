@@ -1,13 +1,7 @@
-"""From the logits of draws to the evidence of a frame: draws are added to sums, S x C x H x W never exists.
+"""From the logits of draws to the evidence of a frame, by a reference in PyTorch, C++ on a CPU or Triton on CUDA.
 
-The sum of p is float32. The sum of H(p) and the final entropies are float64, because epistemic is a small difference
-of two entropies: in float32 its rounding, near zero, exceeded one code of the stored map. Draws are added one at a
-time, and strips of rows have a fixed size, so that neither the chunk size nor the number of frames in a batch changes a
-sum.
-
-Three backends, which differ by rounding: a reference in plain PyTorch, which runs draw by draw, compiled code on a CPU
-(:mod:`segunc.sampling.tail_native`), Triton on CUDA (:mod:`segunc.sampling.tail_triton`). Logits at full resolution
-never exist for more than one draw (reference) or one tile (the others).
+The sum of H(p) and the final entropies are float64, because epistemic is a small difference of two entropies. Draws are added one at a time,
+in strips of rows of a fixed size, so that neither the chunk size nor the number of frames in a batch changes a sum.
 """
 
 from __future__ import annotations
@@ -22,15 +16,16 @@ from torch import Tensor
 
 from segunc.affine.branches import InputTransform
 from segunc.core.errors import InputError
-from segunc.sampling.ending import Upsampling
-from segunc.sampling.logit_sums import OF_LOGITS, LogitSums
+from segunc.sampling.shortcuts import Upsampling
 from segunc.sampling.tail_native import native_tail
 from segunc.scores import Score
 from segunc.uncertainty import entropy_share, per_ln
 
 Backend = Literal["reference", "native", "triton"]
 DISAGREEMENT = ("variance", "votes", "covariance")
-"""Evidence of :data:`segunc.scores.EVIDENCE` that needs sums of its own, and each draw's probabilities."""
+"""Evidence of :data:`segunc.scores.EVIDENCE` that needs sums of its own, and each draw's probabilities: of the reference."""
+OF_LOGITS = ("mean max logit", "mean energy", "energy spread", "logit variance")
+"""Evidence that reference and C++ gather in the pass of the softmax."""
 NATIVE_BASE = ("deterministic-msp", "deterministic-entropy", "deterministic-max-logit", "deterministic-energy")
 """Scores that the compiled tail makes of low-resolution logits in one pass, as their formulas do but for rounding."""
 STRIP_BYTES = 1 << 20
@@ -39,22 +34,17 @@ STRIP_BYTES = 1 << 20
 
 def choose_backend(device: torch.device) -> tuple[Backend, str]:
     """Return the fastest backend on a device, and why not a faster one, or what else a user should know of it (or an empty string)."""
-    why = ""
-    if device.type == "cpu":
-        if native_tail().library is not None:
-            return "native", native_tail().reason
-        why = native_tail().reason
-    elif device.type == "cuda" and importlib.util.find_spec("triton") is None:
-        why = "Triton is not installed"
-    if not why and device.type == "cuda":
+    if device.type == "cuda" and importlib.util.find_spec("triton") is not None:
         return "triton", ""
-    return "reference", why and f"{why}: upsampling and softmax run in plain PyTorch, which is slower"
+    if device.type == "cpu" and native_tail().library is not None:
+        return "native", native_tail().reason
+    why = native_tail().reason if device.type == "cpu" else "Triton is not installed"
+    return "reference", f"{why}: upsampling and softmax run in plain PyTorch, which is slower"
 
 
 class DrawAccumulator:
-    """Sums over the draws of one frame of (height, width) ``size``, the logits of each divided by the temperature. Sums
-    of how much the draws disagree, or of their logits, are kept only where that evidence ``needs`` them; the former are
-    made by the reference, and so are the latter where logits are the ``logarithms`` of the scores that count as such."""
+    """Sums over the draws of one frame of (height, width) ``size``, the logits of each divided by the temperature. Sums of how much the
+    draws disagree, or of their logits, are kept only where that evidence ``needs`` them."""
 
     def __init__(
         self,
@@ -65,7 +55,6 @@ class DrawAccumulator:
         *,
         needs: Collection[str] = (),
         temperature: float = 1.0,
-        logarithms: bool = False,
     ) -> None:
         self.probabilities = torch.zeros(classes, *size, device=device)
         self.entropy = torch.zeros(size, device=device, dtype=torch.float64)
@@ -74,7 +63,6 @@ class DrawAccumulator:
         further = [name for name in DISAGREEMENT if name in needs]
         self.disagreement = DisagreementSums(further, classes, size, device) if further else None
         self.logit_sums = None if set(OF_LOGITS).isdisjoint(needs) else LogitSums(needs, classes, size, device)
-        self._logarithms = logarithms and self.logit_sums is not None
         rows = max(1, STRIP_BYTES // (4 * classes * size[1])) if device.type == "cpu" else size[0]
         self._strips = [slice(top, top + rows) for top in range(0, size[0], rows)]
 
@@ -85,38 +73,36 @@ class DrawAccumulator:
 
     def add(self, logits: Tensor, upsampling: Upsampling) -> None:
         """Add draws ``[S, C, h, w]`` of any floating type, (h, w) what is upsampled to the frame."""
-        if self.backend == "reference" or self.disagreement is not None or self._logarithms:
-            for draw in logits:
-                self._add_one(upsampling.apply(draw[None].float())[0])
-            return
-        if self.backend == "triton":
-            from segunc.sampling.tail_triton import add_draws_triton as add_draws
+        if self.backend == "native" and self.disagreement is None:
+            planes = self.logit_sums.planes if self.logit_sums else ()
+            further = (self.probabilities, planes, self.temperature, self.draws)
+            native_tail().add_draws(logits, upsampling, self.entropy, *further)
+        elif self.backend == "triton" and self.disagreement is None and self.logit_sums is None:
+            from segunc.sampling.tail_triton import add_draws_triton
+
+            add_draws_triton(logits, upsampling, self.entropy, self.probabilities, self.temperature)
         else:
-            add_draws = native_tail().add_draws
-        sums = (self.entropy, self.probabilities, self.logit_sums)
-        add_draws(logits, upsampling, *sums, self.temperature, self.draws)
+            for earlier, draw in enumerate(logits, self.draws):
+                self._add_one(upsampling.apply(draw[None].float())[0], earlier)
         self.draws += len(logits)
 
-    def _add_one(self, logits: Tensor) -> None:
+    def _add_one(self, logits: Tensor, earlier: int) -> None:
         for rows in self._strips:
             # One contiguous float32 copy: the passes below then run along rows whatever the layout was.
             z = logits[:, rows].to(torch.float32, copy=True, memory_format=torch.contiguous_format)
-            if self._logarithms and self.logit_sums is not None:
-                self.logit_sums.add(rows, z.exp().div_(self.temperature), self.draws)
             if self.temperature != 1.0:
                 z /= self.temperature
-            if not self._logarithms and self.logit_sums is not None:
-                self.logit_sums.add(rows, z, self.draws)
+            if self.logit_sums is not None:
+                self.logit_sums.add(rows, z, earlier)
             z -= z.amax(0)
             p = z.exp()
             total = p.sum(0)
             p /= total
             if self.disagreement is not None:
-                self.disagreement.add(rows, z, p, self.probabilities[:, rows], self.draws)
+                self.disagreement.add(rows, z, p, self.probabilities[:, rows], earlier)
             self.probabilities[:, rows] += p
             # H = ln sum exp z - sum p z, with z shifted by its maximum.
             self.entropy[rows] += total.log_().sub_(p.mul_(z).sum(0)).clamp_min_(0.0)
-        self.draws += 1
 
     def finish(self) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the prediction uint8 ``[H, W]`` and the evidence of the draws, ``[1, (C,) H, W]``; the sums are used up."""
@@ -145,15 +131,11 @@ class DrawAccumulator:
 class DisagreementSums:
     """Sums of one frame behind the evidence of :data:`DISAGREEMENT`; their memory does not grow with the draws.
 
-    With the deviation d = p_n - mean of the n - 1 draws before it, a sum of squared (or crossed) deviations from the
-    mean grows by ``(n - 1) / n`` times d squared (or d times the other's deviation): Welford 1962. Nothing is subtracted
-    in the end, so a disagreement of 1e-9 keeps its digits, where ``mean p^2 - (mean p)^2`` in float32 would be noise.
-
-    Expected pairwise KL is such a sum too. The mean over ordered pairs i != j of ``sum_c p_ic (l_ic - l_jc)``, l = ln
-    p, is half the mean of ``sum_c (p_ic - p_jc)(l_ic - l_jc)``, and a sum over all pairs of products of differences is
-    2 S times the sum of products of deviations from the mean. So it equals ``sum_c cov(p_c, ln p_c)`` over the draws
-    with divisor S - 1. Deviations of p sum to 0 over the classes, so a constant added to all l of a draw changes
-    nothing: logits stand for ln p, and no logarithm of an underflown p is ever taken.
+    With the deviation d = p_n - mean of the n - 1 draws before it, a sum of squared (or crossed) deviations from the mean grows by ``(n - 1) /
+    n`` times d squared (or d times the other's deviation): Welford 1962. Nothing is subtracted in the end, so a disagreement of 1e-9 keeps
+    its digits. Expected pairwise KL, the mean over ordered pairs i != j of ``sum_c p_ic (l_ic - l_jc)``, l = ln p, is half the mean of ``sum_c
+    (p_ic - p_jc)(l_ic - l_jc)``, so it equals ``sum_c cov(p_c, ln p_c)`` over the draws with divisor S - 1. Deviations of p sum to 0 over the
+    classes: a constant added to all l changes nothing, so logits stand for ln p, and no logarithm of an underflown p is ever taken.
     """
 
     def __init__(self, needs: Collection[str], classes: int, size: tuple[int, int], device: torch.device) -> None:
@@ -200,12 +182,62 @@ class DisagreementSums:
         return evidence
 
 
-def base_evidence(
-    logits: Tensor, upsampling: Upsampling, temperature: float, logarithms: bool = False
-) -> dict[str, Any]:
-    """Return the evidence that the base network gives of one frame, from its logits ``[C, h, w]``, which may be the logarithms of scores."""
-    full = upsampling.apply(logits[None].float())
-    return {"base logits": full, "base scores": full.exp() if logarithms else full, "temperature": temperature}
+class LogitSums:
+    """Sums of one frame behind the evidence of :data:`OF_LOGITS`, of which only those needed are held.
+
+    With z the logits of a draw divided by the temperature T, these are means over the draws of ``-T max_c z_c`` and of the free energy
+    ``-T ln sum_c exp z_c``, the standard deviation of that energy, and the variance of the logits T z_c, mean over the classes; both of
+    the latter with divisor S. They grow by Welford's update (1962), so a spread of 1e-4 keeps its digits next to logits of 30.
+
+    The ``planes``, None where not needed, are the sums of ``max_c z_c`` and of ``ln sum_c exp(z_c - max z)``, and the squared deviations of the
+    two's sum from its mean, each ``[H, W]`` float64; the mean z ``[C, H, W]`` float32, and the squared deviations from it, summed over the
+    classes, ``[H, W]`` float64.
+    """
+
+    def __init__(self, needs: Collection[str], classes: int, size: tuple[int, int], device: torch.device) -> None:
+        self._needs, self._classes = needs, classes
+
+        def plane(*needing: str, each: tuple[int, ...] = (), dtype: torch.dtype = torch.float64) -> Tensor | None:
+            return torch.zeros(*each, *size, device=device, dtype=dtype) if not set(needing).isdisjoint(needs) else None
+
+        of_energy, of_logits = OF_LOGITS[:3], OF_LOGITS[3]
+        means = plane(of_logits, each=(classes,), dtype=torch.float32)
+        self.planes = (plane(*of_energy), plane(*of_energy), plane("energy spread"), means, plane(of_logits))
+
+    def add(self, rows: slice, z: Tensor, draws: int) -> None:
+        """Add the strip of rows ``[C, rows, W]`` float32 of one draw, behind ``draws`` others."""
+        maxima, normalisers, squares, means, deviations = self.planes
+        share = draws / (draws + 1)
+        if maxima is not None and normalisers is not None:
+            maximum = z.amax(0)
+            normaliser = (z - maximum).exp_().sum(0).double().log_()
+            if squares is not None and draws:
+                before = (maxima[rows] + normalisers[rows]) / draws
+                squares[rows] += (maximum + normaliser - before).square_() * share
+            maxima[rows] += maximum
+            normalisers[rows] += normaliser
+        if means is not None and deviations is not None:
+            deviation = z - means[:, rows]
+            means[:, rows] += deviation / (draws + 1)
+            deviations[rows] += deviation.square_().sum(0) * share
+
+    def evidence(self, draws: int, temperature: float) -> dict[str, Tensor]:
+        """Return the evidence of ``draws`` draws, each ``[1, H, W]`` float64, in the units of the logits."""
+        maxima, normalisers, squares, _, deviations = self.planes
+        evidence: dict[str, Tensor] = {}
+        if maxima is not None and normalisers is not None:
+            evidence["mean max logit"] = maxima * (-temperature / draws)
+            evidence["mean energy"] = (maxima + normalisers) * (-temperature / draws)
+        if squares is not None:
+            evidence["energy spread"] = (squares / draws).sqrt_() * temperature
+        if deviations is not None:
+            evidence["logit variance"] = deviations * (temperature**2 / (draws * self._classes))
+        return {name: values[None] for name, values in evidence.items() if name in self._needs}
+
+
+def base_evidence(logits: Tensor, upsampling: Upsampling, temperature: float) -> dict[str, Any]:
+    """Return the evidence that the base network gives of one frame, from its logits ``[C, h, w]``."""
+    return {"base logits": upsampling.apply(logits[None].float()), "temperature": temperature}
 
 
 def base_maps(
@@ -214,20 +246,19 @@ def base_maps(
     upsampling: Upsampling,
     backend: Backend,
     temperature: float = 1.0,
-    logarithms: bool = False,
     constants: Mapping[str, Any] = MappingProxyType({}),
 ) -> dict[str, Tensor]:
-    """Return scores of one deterministic pass from its logits ``[C, h, w]`` and constants that were fitted on the model, each ``[H, W]`` float32.
-    Where one of them needs the logits at full resolution, all are made from these."""
+    """Return scores of one deterministic pass from its logits ``[C, h, w]`` and constants that were fitted on the model, each ``[H, W]``
+    float32. Where one of them needs the logits at full resolution, all are made from these."""
     if not scores:
         return {}
-    if backend != "native" or logarithms or any(score.name not in NATIVE_BASE for score in scores):
-        evidence = base_evidence(logits, upsampling, temperature, logarithms) | dict(constants)
+    if backend != "native" or any(score.name not in NATIVE_BASE for score in scores):
+        evidence = base_evidence(logits, upsampling, temperature) | dict(constants)
         return {score.name: score(evidence)[0].float() for score in scores}
     entropy = torch.zeros(upsampling.kept, dtype=torch.float64)
-    sums = LogitSums(("mean energy",), len(logits), upsampling.kept, logits.device)
-    native_tail().add_draws(logits[None], upsampling, entropy, logit_sums=sums, temperature=temperature)
-    maximum, normaliser = (plane.float() for plane in sums.planes[:2] if plane is not None)
+    planes = LogitSums(("mean energy",), len(logits), upsampling.kept, logits.device).planes
+    native_tail().add_draws(logits[None], upsampling, entropy, planes=planes, temperature=temperature)
+    maximum, normaliser = (plane.float() for plane in planes[:2] if plane is not None)
     maps = {
         # The largest probability is exp(max z - logsumexp z), of the logits divided by T.
         "deterministic-msp": -torch.expm1(-normaliser),
@@ -245,24 +276,16 @@ def add_draws(
     upsampling: Upsampling,
     transform: InputTransform,
 ) -> None:
-    """Add draws of n frames to the sums of each frame, in their order.
+    """Add so many draws of n frames to the sums of each frame, in their order.
 
-    Args:
-        sums: of the n frames.
-        chunks: logits ``[k * n, C, h, w]`` of k draws each, draw-major; one chunk ``[n, C, h, w]`` where all draws are the same.
-        draws: in all chunks.
-        upsampling: that is left to be done to the logits.
-        transform: of the frames, which is undone behind the upsampling.
-
-    Raises:
-        InputError: the draws are of other classes or another size than the sums.
+    The chunks hold logits ``[k * n, C, h, w]`` of k draws each, draw-major; one ``[n, C, h, w]`` stands for draws that are all the same.
+    What upsampling is left is done first, then the frames' transform is undone.
     """
     size = sums[0].shape[1:]
     shape = (chunks[0].shape[1], *(upsampling.kept if transform.identity else size))
     if shape != sums[0].shape:
-        raise InputError(
-            f"networks return {sums[0].shape} and {shape} (classes, height, width)", hint="use alike networks"
-        )
+        message = f"networks return {sums[0].shape} and {shape} (classes, height, width)"
+        raise InputError(message, hint="use alike networks")
     for frame, of_frame in enumerate(sums):
         parts = [chunk[frame :: len(sums)] for chunk in chunks]
         logits = parts[0] if len(parts) == 1 else torch.cat(parts)

@@ -15,7 +15,7 @@ import shutil
 import stat
 import subprocess
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,17 +24,13 @@ import torch
 from torch import Tensor
 
 from segunc.core.files import own_folder, user_folder
-from segunc.sampling.ending import Upsampling
-from segunc.sampling.logit_sums import LogitSums
+from segunc.sampling.shortcuts import Upsampling
 from segunc.uncertainty import per_ln
 
 SOURCE = Path(__file__).with_name("tail_native.cpp")
 FLAGS = ("-O3", "-std=c++17", "-shared", "-fPIC", "-fno-math-errno", "-fno-trapping-math", "-fno-signed-zeros")
 TUNINGS = (("-march=native", "-mprefer-vector-width=512"), ("-march=native",), ("-mcpu=native",), ())
 """Tried in this order: not every compiler knows every option."""
-BUILD_SECONDS = 120
-PIECES_PER_THREAD = 4
-"""The work is cut finer than there are threads, so that a core that is busy elsewhere does not hold up the others."""
 
 
 @dataclass(frozen=True)
@@ -50,31 +46,25 @@ class NativeTail:
         upsampling: Upsampling,
         entropy: Tensor,
         probabilities: Tensor | None = None,
-        logit_sums: LogitSums | None = None,
+        planes: Sequence[Tensor | None] = (),
         temperature: float = 1.0,
         earlier: int = 0,
     ) -> None:
-        """Add draws ``[S, C, h, w]`` of any floating type and strides to sums of ``earlier`` ones, in their order.
-
-        Args:
-            logits: that are upsampled to (H, W), the ``kept`` size of the upsampling, and divided by the temperature.
-            entropy: ``[H, W]`` float64 contiguous, gains sum H(p) in nats.
-            probabilities: ``[C, H, W]`` float32 contiguous, gains sum p; or None.
-            logit_sums: of the logits; or None.
-        """
+        """Add draws ``[S, C, h, w]`` of any floating type and strides to sums of ``earlier`` ones, in their order: H(p) in nats ``[H, W]``
+        float64, p ``[C, H, W]`` float32, and the planes of :class:`segunc.sampling.tail.LogitSums`, all contiguous."""
         assert self.library is not None
         if logits.dtype not in (torch.float32, torch.bfloat16):
             logits = logits.float()
         (draws, classes), (height, width) = logits.shape[:2], upsampling.kept
-        given = (logits.data_ptr(), logits.dtype == torch.bfloat16, (ctypes.c_int64 * 4)(*logits.stride()))
+        source = (logits.data_ptr(), logits.dtype == torch.bfloat16, (ctypes.c_int64 * 4)(*logits.stride()))
         taps = [line for axis in (0, 1) for line in upsampling.taps(axis)]  # held while their memory is read
-        sources = [line.data_ptr() for line in taps]
-        sums = (probabilities, entropy, *(logit_sums.planes if logit_sums else [None] * 5))
-        targets = [None if one is None else one.data_ptr() for one in sums]
+        lines = [line.data_ptr() for line in taps]
+        sums = (probabilities, entropy, *(planes or [None] * 5))
+        targets = [None if values is None else values.data_ptr() for values in sums]
         add = self.library.segunc_add_draws
 
         def rows(first: int, last: int) -> None:
-            add(*given, draws, classes, 1.0 / temperature, *sources, first, last, height, width, earlier, *targets)
+            add(*source, draws, classes, 1.0 / temperature, *lines, first, last, height, width, earlier, *targets)
 
         _in_threads(rows, height)
 
@@ -83,10 +73,10 @@ class NativeTail:
         assert self.library is not None
         classes, height, width = probabilities.shape
         made = (torch.empty(height, width, dtype=torch.uint8), torch.empty_like(entropy), torch.empty_like(entropy))
-        given = (probabilities.data_ptr(), entropy.data_ptr(), classes, height * width, draws, per_ln(classes))
+        sums = (probabilities.data_ptr(), entropy.data_ptr(), classes, height * width, draws, per_ln(classes))
         pointers = [tensor.data_ptr() for tensor in made]
         finish = self.library.segunc_finish
-        _in_threads(lambda first, last: finish(*given, first * width, last * width, *pointers), height)
+        _in_threads(lambda first, last: finish(*sums, first * width, last * width, *pointers), height)
         return made
 
 
@@ -121,7 +111,7 @@ def _build(compiler: str, path: Path) -> None:
             made = Path(folder) / path.name
             command = [compiler, *FLAGS, *tuning, str(SOURCE), "-o", str(made)]
             try:
-                subprocess.run(command, capture_output=True, text=True, check=True, timeout=BUILD_SECONDS)
+                subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
             except subprocess.CalledProcessError:
                 if not tuning:
                     raise
@@ -138,12 +128,11 @@ def _load(path: Path) -> ctypes.CDLL:
 
 
 def _is_own(path: Path) -> bool:
-    """Whether a library is there that nobody but this user can have written; another one is built over it."""
-    try:
-        found = path.lstat()
-    except OSError:
+    """Return whether a library is there that nobody but this user can have written; another one is built over it."""
+    if not os.path.lexists(path):
         return False
-    return stat.S_ISREG(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022
+    status = path.lstat()
+    return stat.S_ISREG(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o022
 
 
 def _cpu() -> str:
@@ -162,7 +151,8 @@ def _in_threads(rows: Callable[[int, int], None], height: int) -> None:
     if threads == 1:
         rows(0, height)
         return
-    step = max(1, math.ceil(height / (threads * PIECES_PER_THREAD)))
+    # Finer than there are threads, so that a core that is busy elsewhere does not hold up the others.
+    step = max(1, math.ceil(height / (threads * 4)))
     starts = range(0, height, step)
     with ThreadPoolExecutor(threads) as pool:
         list(pool.map(rows, starts, [min(start + step, height) for start in starts]))  # raises what a thread raised

@@ -15,7 +15,7 @@ from segunc.affine.draws import AffineDraws, AffineLayout, in_scope
 from segunc.affine.noise import TrainingNoise, mix_seed
 from segunc.affine.posterior import P, Trainable
 from segunc.core.errors import InputError
-from segunc.networks.values import check_images, check_logits
+from segunc.networks.network import check_images, check_logits
 from segunc.training import losses
 from segunc.training.config import AffineTrainingConfig
 

@@ -29,8 +29,8 @@ from segunc.data.labels import IGNORE, LabelMap
 from segunc.data.module import SegmentationDataModule
 from segunc.networks import NetworkDescription, SegmentationNetwork, build_network, save_network
 from segunc.networks.description import IMAGENET_MEAN, IMAGENET_STD
-from segunc.networks.encoders import encoder_normalisation, load_encoder_weights
 from segunc.networks.features import hooked
+from segunc.networks.smp import encoder_normalisation, load_encoder_weights
 from segunc.networks.weights import load_weights, read_checkpoint
 from segunc.training import losses, progress
 from segunc.training.config import NetworkConfig, OptimisationConfig, TrainConfig, environment, save_config

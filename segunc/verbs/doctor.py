@@ -26,8 +26,7 @@ from segunc.options import DoctorOptions, takes
 from segunc.posteriors.abnn import ABNNPosterior
 from segunc.posteriors.files import load_model
 from segunc.posteriors.model import Model
-from segunc.sampling.frames import network_input
-from segunc.sampling.sampler import Sampler
+from segunc.sampling.sampler import Sampler, network_input
 from segunc.toyroads import render_scene
 from segunc.verbs.execution import make_sampler, recorded_options
 from segunc.verbs.predict import predict

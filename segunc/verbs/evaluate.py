@@ -197,7 +197,7 @@ def _from_model(folder: Path, options: EvaluateOptions, entry: DatasetEntry | No
         **{"method": model.posterior.method, "base_sha256": model.sha256, "posterior_sha256": model.posterior_sha256},
         **calibration_record(sampler),
         **{"draws": sampler.draws, "seed": sampler.seed, "scheme": sampler.noise.scheme, **noise_record(options)},
-        **{"scope": sampler.scope, "precision": sampler.precision, "compiled": sampler.compiled, "size": options.size},
+        **{"scope": sampler.scope, "precision": sampler.precision, "size": options.size},
         **({} if options.bits is None else {"bits": options.bits}),
         **({} if corruption is None else {"corruption": str(corruption)}),
     }

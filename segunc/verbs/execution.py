@@ -16,7 +16,7 @@ import torch
 
 from segunc.affine.branches import branches_of
 from segunc.affine.draws import AffineLayout, in_scope
-from segunc.affine.noise import DEFAULT_SCHEME
+from segunc.affine.noise import DEFAULT_SCHEME, NoiseSource
 from segunc.core.device import choose_precision, describe_device, flushed_denormals, resolve_device, threads
 from segunc.core.errors import InputError, NoteWarning
 from segunc.core.files import inside
@@ -35,8 +35,7 @@ from segunc.options import PredictOptions, SamplingOptions, several
 from segunc.posteriors.abnn import ABNNPosterior
 from segunc.posteriors.files import load_model
 from segunc.posteriors.model import Model, default_scores
-from segunc.processing.frames import FrameProcess
-from segunc.processing.tiles import NEEDED_SCORE, Tiling
+from segunc.processing import NEEDED_SCORE, FrameProcess, Tiling
 from segunc.sampling.sampler import Sampler, frames_at_once
 from segunc.scores import DEFAULT_SCORES, SCORES, check_scores, first_shown
 
@@ -62,14 +61,12 @@ def make_sampler(model: Model, options: SamplingOptions, scores: Sequence[str] =
         model.network,
         posterior if model.bayesian else None,
         draws=options.draws,
-        seed=options.seed,
-        scheme=options.scheme or DEFAULT_SCHEME,
+        seed=NoiseSource(options.seed, options.scheme or DEFAULT_SCHEME, options.draws),
         scope=options.scope,
         chunk=options.chunk,
         precision=precision,
-        compiled=options.compile,
         scores=scores,
-        **model.fitted(scores),
+        fitted=model.fitted(scores),
     )
 
 
@@ -80,9 +77,9 @@ def noise_record(options: SamplingOptions) -> dict[str, Any]:
 
 def calibration_record(sampler: Sampler) -> dict[str, Any]:
     """Return what a run records of its calibration: T of the logits, and the calibrator of the mean, if any."""
-    calibrator = sampler.calibrator
+    calibrator = sampler.fitted.calibrator
     of_mean = {"calibrator": str(calibrator), "calibrator_sha256": calibrator.sha256} if calibrator else {}
-    return {"temperature": sampler.temperature, **of_mean}
+    return {"temperature": sampler.fitted.temperature, **of_mean}
 
 
 def _check_scope(scope: str, model: Model) -> None:
@@ -101,7 +98,6 @@ class Execution(NamedTuple):
 
     chunk: int  # draws in a batch
     group: int  # frames in a batch
-    compiled: bool  # whole chunks of draws over whole groups
 
 
 def choose_execution(
@@ -135,7 +131,7 @@ def choose_execution(
     group = group or run.get("group") or frames_at_once(sampler.device, largest_input(), sampler.draws)
     chunk = options.chunk or run.get("chunk")
     chunk = chunk or sampler.chunk_for(group, largest_input(), network.description.num_classes)
-    return Execution(chunk, group, options.compile)
+    return Execution(chunk, group)
 
 
 class Job(NamedTuple):
@@ -223,7 +219,7 @@ def predict_input(job: Job, place: int) -> InputResult:
     options, target, source = job.options, job.inputs[place], job.sources[place]
     recorded = None if options.overwrite else read_manifest(target.out)
     execution = choose_execution(options, job.tiling, job.sampler, source, recorded and recorded["run"])
-    sampler = job.sampler.with_execution(chunk=execution.chunk, compiled=execution.compiled)
+    sampler = job.sampler.with_chunk(execution.chunk)
     manifest = run_manifest(job, place, execution)
     overlay = overlay_drawer(job.overlay, manifest) if job.overlay else None
     again = {"overwrite": options.overwrite, "verify": options.verify}
@@ -269,7 +265,7 @@ def run_manifest(job: Job, place: int, execution: Execution) -> dict[str, Any]:
         "redraw": options.redraw,
         **({"compact": True} if options.compact else {}),
         "precision": sampler.precision,
-        "compiled": execution.compiled,
+        "compiled": False,  # earlier versions could compile the draws; such a run is not continued
         "chunk": execution.chunk,
         "group": execution.group,
         "threads": torch.get_num_threads(),

@@ -73,9 +73,7 @@ def import_network(options: ImportOptions) -> ImportResult:
     network.description = description = replace(description, divisor=network.description.divisor)
     save_network(network, out)
     if description.inference_size is None:
-        side = read.shorter_side
-        says = f"resizes the shorter side of frames to {side}" if side else "names no size"
-        notes.append(f"the source {says}: frames keep their own size here; --size HxW sets one")
+        notes.append("the source names no size: frames keep their own size here; --size HxW sets one")
     try:
         sites = str(convert(network))
     except InputError as error:

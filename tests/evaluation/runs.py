@@ -9,7 +9,7 @@ import torch
 
 from segunc.maps.encoding import encode_score
 from segunc.uncertainty import energy, max_softmax
-from tests.scores.stacked import decompose_draws
+from tests.sampling.plain import decompose_draws
 
 CLASSES = ("road", "car", "sky", "tree")
 SIZE = (24, 36)

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import resource
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
+import segmentation_models_pytorch as smp
+import timm
 import torch
+import torchvision
+from torch import Tensor, nn
 
 from segunc.core.errors import InputError
 from segunc.networks import NetworkDescription, SegmentationNetwork, build_network
-from segunc.networks.build import KINDS, weights_bytes
+from segunc.networks.features import FeatureExtractor, SecondEncoder, fold_norms
+from segunc.networks.files import KINDS, weights_bytes
 from segunc.networks.network import inference_size
+from segunc.networks.smp import encoder_normalisation, load_encoder_weights
+from tests.affine.networks import randomise
 
 CLASSES = ("road", "car", "sky")
 
@@ -26,8 +34,6 @@ def describe(architecture: str, encoder: str, **options: Any) -> NetworkDescript
     [
         ("DeepLabV3Plus", "resnet18", {"decoder_channels": 32}),
         ("Unet", "mobilenet_v2", {"decoder_channels": [32, 16, 16, 8, 8]}),
-        ("FPN", "efficientnet-b0", {"decoder_pyramid_channels": 32, "decoder_segmentation_channels": 32}),
-        ("PSPNet", "resnet18", {}),
         ("Segformer", "mit_b0", {"decoder_segmentation_channels": 32}),
         ("Unet", "tu-mobilenetv3_small_050", {"decoder_channels": [32, 16, 16, 8, 8]}),
     ],
@@ -38,11 +44,13 @@ def test_odd_sizes_come_back_and_sizes_of_the_stride_reach_the_body_untouched(
     torch.manual_seed(0)
     network = build_network(describe(architecture, encoder, **options)).eval()
     with torch.inference_mode():
-        odd = network(torch.rand(2, 3, 67, 101))
-        assert odd.shape == (2, 3, 67, 101)
-        assert torch.isfinite(odd).all()
         images = torch.rand(1, 3, 64, 96)
         assert torch.equal(network(images), network.body((images - network.mean) / network.std))
+        odd = network(images[:, :, :60, :95])
+        assert odd.shape == (1, 3, 60, 95)
+        if network.stride == 32:  # other networks take any size themselves
+            padded = nn.functional.pad(images[:, :, :60, :95], (0, 1, 0, 4), mode="replicate")
+            assert torch.equal(odd, network(padded)[:, :, :60, :95])
 
 
 def test_the_same_seed_builds_the_same_network() -> None:
@@ -53,39 +61,24 @@ def test_the_same_seed_builds_the_same_network() -> None:
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
 
 
-def test_padding_repeats_the_border_and_the_crop_takes_it_away() -> None:
-    network = build_network(describe("FPN", "mobilenet_v2", decoder_pyramid_channels=32)).eval()
-    images = torch.rand(1, 3, 60, 64)
-    padded = torch.cat([images, images[:, :, -1:].expand(-1, -1, 4, -1)], 2)
-    with torch.inference_mode():
-        assert torch.equal(network(images), network(padded)[:, :, :60])
+REFUSED = ({"decoder_colour": 3}, {"decoder_channels": [8, 8]}, {"classes": 4}, {"encoder_weights": "imagenet"})
 
 
 @pytest.mark.parametrize(
-    "description",
-    [
-        describe("Onet", "resnet18"),
-        describe("Unet", "resnet19"),
-        describe("Unet", "tu-no_such_model"),
-        describe("Unet", "resnet18", decoder_colour=3),
-        describe("Unet", "resnet18", decoder_channels=[8, 8]),
-        describe("Unet", "resnet18", encoder_depth=99),
-        describe("Unet", "resnet18", classes=4),
-        describe("Unet", "resnet18", encoder_weights="imagenet"),
-    ],
+    ("architecture", "encoder", "options"),
+    [("Onet", "resnet18", {}), ("Unet", "tu-no_such_model", {}), *(("Unet", "resnet18", each) for each in REFUSED)],
 )
-def test_what_cannot_be_built_is_refused_in_a_line(description: NetworkDescription) -> None:
+def test_what_cannot_be_built_is_refused_in_a_line(architecture: str, encoder: str, options: dict[str, Any]) -> None:
     with pytest.raises(InputError) as caught:
-        build_network(description)
+        build_network(describe(architecture, encoder, **options))
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 400
 
 
 def test_input_and_output_of_a_wrong_shape_are_refused() -> None:
     network = SegmentationNetwork(torch.nn.Conv2d(3, 3, 1), describe("x", "y"), 1)
-    for shape in ((3, 8, 8), (1, 8, 8, 3)):
-        with pytest.raises(InputError, match="check the order of the axes"):
-            network(torch.zeros(shape))
+    with pytest.raises(InputError, match="check the order of the axes"):
+        network(torch.zeros(1, 8, 8, 3))
     with pytest.raises(InputError, match="4 output channels, but 3"):
         SegmentationNetwork(torch.nn.Conv2d(3, 4, 1), describe("x", "y"), 1)(torch.zeros(1, 3, 8, 8))
 
@@ -97,28 +90,18 @@ def test_input_and_output_of_a_wrong_shape_are_refused() -> None:
         ((360, 480), (720, 960), None, (360, 480)),  # same aspect ratio: exactly that size
         ((360, 480), (725, 960), None, (360, 480)),  # within 2 %
         ((360, 480), (720, 1280), None, (304, 560)),  # another: about as many pixels, sides in 16s
-        ((512, 512), (100, 10000), None, (48, 5120)),
         ((16, 16), (10, 100000), None, (16, 1600)),  # never below 16
         ((360, 480), (720, 960), (100, 200), (100, 200)),  # an override decides alone
     ],
 )
-def test_inference_size(
-    wanted: tuple[int, int] | None,
-    frame: tuple[int, int],
-    override: tuple[int, int] | None,
-    seen: tuple[int, int],
-) -> None:
+def test_inference_size(wanted: Any, frame: tuple[int, int], override: Any, seen: tuple[int, int]) -> None:
     assert inference_size(replace(describe("x", "y"), inference_size=wanted), frame, override) == seen
 
 
-@pytest.mark.parametrize("frame", [(720, 1280), (1080, 1920), (375, 1242), (480, 640), (2000, 500)])
-def test_the_inference_size_keeps_the_pixels_and_the_aspect_ratio(frame: tuple[int, int]) -> None:
-    height, width = inference_size(replace(describe("x", "y"), inference_size=(512, 1024)), frame)
-    assert height * width == pytest.approx(512 * 1024, rel=0.05)
-    assert width / height == pytest.approx(frame[1] / frame[0], rel=0.04)
+def of_transformers(name: str, config: dict[str, Any]) -> NetworkDescription:
+    return replace(describe(f"{name}ForSemanticSegmentation", "", config=config), kind="transformers")
 
 
-SEGFORMER = {"kind": "transformers", "architecture": "SegformerForSemanticSegmentation", "encoder": ""}
 MOST = 1 << 30
 
 
@@ -127,20 +110,12 @@ MOST = 1 << 30
     [
         describe("FPN", "resnet18", decoder_pyramid_channels=200_000),
         describe("Unet", "resnet18", decoder_channels=[10**9] * 5),
-        *(
-            replace(describe("", ""), **SEGFORMER, options={"config": config})
-            for config in (
-                {"num_labels": 10**9},
-                {"num_labels": 10**6},
-                {"depths": [100_000, 1, 1, 1], "hidden_sizes": [1] * 4, "num_attention_heads": [1] * 4},
-                {"hidden_sizes": [32, 64, 160, 100_000]},
-            )
+        of_transformers("Segformer", {"num_labels": 10**9}),
+        of_transformers(
+            "Segformer", {"depths": [100_000, 1, 1, 1], "hidden_sizes": [1] * 4, "num_attention_heads": [1] * 4}
         ),
-        replace(
-            describe("", "", config={"image_size": 40_000, "patch_size": 1, "num_hidden_layers": 12}),
-            kind="transformers",
-            architecture="DPTForSemanticSegmentation",
-        ),
+        of_transformers("Segformer", {"hidden_sizes": [32, 64, 160, 100_000]}),
+        of_transformers("DPT", {"image_size": 40_000, "patch_size": 1, "num_hidden_layers": 12}),
     ],
     ids=lambda description: str(description.options)[:60],
 )
@@ -170,3 +145,151 @@ def test_a_network_that_its_weights_fill_is_built_as_without_them(encoder: str) 
 def test_bytes_that_several_names_share_count_once() -> None:
     shared = torch.zeros(100)
     assert weights_bytes({"a": shared, "b": shared[:50], "c": torch.zeros(7, dtype=torch.int64)}) == 456
+
+
+IMAGES = torch.rand(1, 3, 64, 64, generator=torch.Generator().manual_seed(0))
+
+
+def encoder(name: str) -> nn.Module:
+    made: nn.Module = smp.encoders.get_encoder(name, weights=None)
+    return made.eval()
+
+
+@pytest.mark.parametrize(
+    ("name", "theirs"),
+    [
+        ("resnet50", lambda: torchvision.models.resnet50(weights=None)),
+        ("tu-resnet50", lambda: timm.create_model("resnet50", pretrained=False)),
+        ("tu-resnet50", lambda: torchvision.models.resnet50(weights=None)),
+        ("tu-convnext_atto", lambda: timm.create_model("convnext_atto", pretrained=False)),
+    ],
+    ids=["torchvision", "timm", "torchvision into timm", "joined names"],
+)
+def test_the_file_that_everybody_has_is_taken(tmp_path: Path, name: str, theirs: type[nn.Module]) -> None:
+    torch.manual_seed(1)
+    network = theirs()
+    torch.save(network.state_dict(), tmp_path / "weights.pth")
+    ours = encoder(name)
+    notes = load_encoder_weights(ours, name, str(tmp_path / "weights.pth"))
+    assert "left out" in notes[0]
+    values = {value.numpy().tobytes() for value in network.state_dict().values()}
+    assert all(v.numpy().tobytes() in values for v in ours.state_dict().values() if v.is_floating_point())
+
+
+def test_timm_s_network_is_reproduced_exactly(tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    network = timm.create_model("tf_efficientnet_lite0", pretrained=False, features_only=True).eval()
+    whole = timm.create_model("tf_efficientnet_lite0", pretrained=False)
+    network.load_state_dict(whole.state_dict(), strict=False)
+    torch.save(whole.state_dict(), tmp_path / "weights.pth")
+    ours = encoder("tu-tf_efficientnet_lite0")
+    load_encoder_weights(ours, "tu-tf_efficientnet_lite0", str(tmp_path / "weights.pth"))
+    with torch.inference_mode():
+        for mine, theirs in zip(ours(IMAGES)[-5:], network(IMAGES), strict=True):
+            assert torch.equal(mine, theirs)
+
+
+def test_a_whole_network_s_file_gives_its_encoder(tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    network = smp.Unet("resnet18", encoder_weights=None, classes=3)
+    torch.save({"state_dict": {f"model.{k}": v for k, v in network.state_dict().items()}}, tmp_path / "run.ckpt")
+    ours = encoder("resnet18")
+    (note,) = load_encoder_weights(ours, "resnet18", str(tmp_path / "run.ckpt"))
+    assert "took the weights under 'state_dict.model.encoder'; left out" in note
+    assert torch.equal(ours.state_dict()["conv1.weight"], network.encoder.conv1.weight)
+
+
+@pytest.mark.parametrize(
+    ("name", "theirs", "said"),
+    [
+        ("resnet18", "resnet50", "do not fit"),
+        ("resnet50", "resnet101", "unknown"),  # its further blocks are no classifier
+    ],
+)
+def test_the_file_of_another_encoder_is_refused(tmp_path: Path, name: str, theirs: str, said: str) -> None:
+    torch.save(torchvision.models.get_model(theirs, weights=None).state_dict(), tmp_path / "weights.pth")
+    with pytest.raises(InputError, match=said):
+        load_encoder_weights(encoder(name), name, str(tmp_path / "weights.pth"))
+
+
+def test_names_of_smp_need_a_connection_and_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InputError, match=r"encoder weights 'imagnet'.*imagenet"):
+        load_encoder_weights(encoder("resnet18"), "resnet18", "imagnet")
+
+    def no_connection(*_: object, **__: object) -> None:
+        raise OSError("We couldn't connect to the hub\nand so on")
+
+    monkeypatch.setattr("segmentation_models_pytorch.encoders.hf_hub_download", no_connection)
+    with pytest.raises(InputError, match=r"cannot be downloaded \(OSError: We couldn't connect to the hub and so on\)"):
+        load_encoder_weights(encoder("resnet18"), "resnet18", "imagenet")
+
+
+def test_each_encoder_has_the_normalisation_of_its_weights() -> None:
+    half = (0.5, 0.5, 0.5)
+    assert encoder_normalisation("tu-tf_efficientnet_lite0") == (half, half)
+    for name in ("resnet50", "mit_b0"):
+        assert encoder_normalisation(name) == ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+
+
+HALF = (0.5, 0.5, 0.5)
+
+
+@pytest.mark.parametrize("name", ["test_efficientnet", "resnet18", "test_vit"])
+def test_an_encoder_of_timm(name: str) -> None:
+    torch.manual_seed(0)
+    second = randomise(SecondEncoder(name, HALF, HALF)).eval()
+    folded, images = second.folded([second.deepest]), torch.rand(2, 3, 64, 96)
+    assert (folded is second) == (name == "test_vit")
+    assert not any(isinstance(module, nn.BatchNorm2d) for module in folded.modules())
+    with torch.inference_mode():
+        (before,), (after,) = (FeatureExtractor(network, [second.deepest])(images) for network in (second, folded))
+    assert (before - after).abs().max() <= 1e-5 * before.abs().max()
+
+
+class Tricky(nn.Module):
+    """Only ``plain`` and its norm may be folded."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.plain, self.wanted, self.twice, self.twins = (nn.Conv2d(3, 3, 3, padding=1) for _ in range(4))
+        self.of_plain, self.of_wanted, self.of_twice, self.shared, self.alone = (nn.BatchNorm2d(3) for _ in range(5))
+
+    def forward(self, images: Tensor) -> Tensor:
+        images = self.of_wanted(self.wanted(self.of_plain(self.plain(images))))
+        images = self.of_twice(self.twice(self.twice(images)))
+        return self.alone(self.shared(self.shared(self.twins(images))))  # type: ignore[no-any-return]
+
+
+def test_what_is_shared_or_wanted_stays() -> None:
+    torch.manual_seed(0)
+    network, images = randomise(Tricky()).eval(), torch.rand(1, 3, 8, 8)
+    folded = fold_norms(network, images, ["wanted"])
+    norms = {name for name, module in folded.named_modules() if isinstance(module, nn.BatchNorm2d)}
+    assert norms == {"of_wanted", "of_twice", "shared", "alone"}
+    with torch.inference_mode():
+        assert torch.allclose(network(images), folded(images), rtol=1e-5, atol=1e-6)
+    assert isinstance(network.of_plain, nn.BatchNorm2d)
+
+
+class PreActivated(nn.Module):
+    """A residual branch beside the norm of what a convolution makes."""
+
+    pretrained_cfg: ClassVar[dict[str, Any]] = {"input_size": (3, 16, 16)}
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm, self.whole = nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4), nn.Identity()
+
+    def forward_features(self, images: Tensor) -> Tensor:
+        made = self.conv(images)
+        return self.whole(made + self.norm(made))
+
+
+def test_a_witness_that_folding_would_change_stays_as_it_is() -> None:
+    torch.manual_seed(0)
+    second = SecondEncoder("test_efficientnet", HALF, HALF)
+    second.encoder = randomise(PreActivated())
+    assert second.folded(["encoder.whole"]) is second
+    assert second.folded(["encoder.norm"]) is not second
+    second = SecondEncoder("test_efficientnet", HALF, HALF)
+    assert second.folded(["encoder.bn1.act"]) is not second

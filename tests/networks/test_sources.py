@@ -19,9 +19,12 @@ from torch import nn
 
 from segunc import InputError, Sampler, import_network, load_network
 from segunc.core.trust import TRUST
+from segunc.data.labels import label_map
 from segunc.networks import NetworkDescription, build_network
 from segunc.networks.files import network_sha256
 from segunc.options import ImportOptions
+from segunc.posteriors.tta import METHOD, TtaConfig
+from segunc.training.config import FitConfig
 
 SIZE = (64, 96)
 IMAGES = torch.rand(2, 3, *SIZE, generator=torch.Generator().manual_seed(0))
@@ -54,7 +57,7 @@ def resnet_file(path: Path, wrapper: str = "") -> nn.Module:
     return network
 
 
-@pytest.mark.parametrize("wrapper", ["", "module.", "student.network."])
+@pytest.mark.parametrize("wrapper", ["", "student.network."])
 def test_torchvision_by_name_with_a_file_of_any_prefix(tmp_path: Path, wrapper: str) -> None:
     theirs = resnet_file(tmp_path / "weights.pth", wrapper)
     ours = imported(tmp_path, "torchvision:lraspp_mobilenet_v3_large", weights=tmp_path / "weights.pth")
@@ -135,10 +138,9 @@ def test_a_factory_of_ones_own_is_run_where_its_user_agreed(theirs: Path, monkey
     monkeypatch.setenv("XDG_CONFIG_HOME", str(theirs / "of another user"))
     with pytest.raises(InputError, match=r"nobody agreed.*--trust"):
         load_network(theirs / "imported")
-    for entry in ("their_networks.one:build", "their_networks.one:build@/elsewhere"):
-        monkeypatch.setenv(TRUST, entry)
-        with pytest.raises(InputError, match=rf"{TRUST}=their_networks.one:build@{theirs}"):
-            load_network(theirs / "imported")
+    monkeypatch.setenv(TRUST, "their_networks.one:build@/elsewhere")
+    with pytest.raises(InputError, match=rf"{TRUST}=their_networks.one:build@{theirs}"):
+        load_network(theirs / "imported")
     monkeypatch.setenv(TRUST, f"other:build@., their_networks.one:build@{theirs}")
     assert torch.equal(logits(load_network(theirs / "imported"), IMAGES), logits(ours, IMAGES))
 
@@ -176,21 +178,16 @@ def test_nothing_runs_without_trust(theirs: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"source": "resnet50"}, "SOURCE is one of smp, torchvision, transformers, python"),
         ({"source": "torchvision:resnet50"}, "no network 'resnet50'.*deeplabv3_resnet50"),
-        ({"source": "torchvision:fcn_resnet50", "weights": None}, "no weights of its own"),
-        ({"source": TORCHVISION, "classes": "road,car"}, "it has 3 outputs instead of 2: other classes"),
-        ({"source": TORCHVISION, "wrapper": "student.net."}, "missing"),
+        ({"source": TORCHVISION, "classes": "road,car"}, r"instead of \(2,\).*number of classes"),
         ({"source": "smp:nowhere"}, "'nowhere' is no folder"),
         ({"source": "python:their_networks.one"}, r"package\.module:function"),
         ({"source": "python:their_networks.two:build", "trust": True}, r"No module named .their_networks\.two"),
         ({"source": "python:their_networks.one:nothing", "trust": True}, "is no function of its module"),
         ({"trust": True, "arguments": {"depth": 3}}, "raises TypeError.*depth"),
-        ({"trust": True, "mean": None}, "says nothing about its mean.*`mean`"),
         ({"trust": True, "classes": None}, "says nothing about its class names.*`classes`"),
         ({"trust": True, "classes": "road,car"}, "3 output channels, but 2"),
         ({"trust": True, "result": "self.layers(images)[..., ::2]"}, "of 64 x 48 for frames of 64 x 96"),
-        ({"trust": True, "result": "[images]"}, "returns list"),
         ({"trust": True, "result": "self.layers(images) * float('nan')"}, "not finite"),
         ({"trust": True, "result": "self.layers(images) - self.layers(images).mean(0)"}, "depend on the other frames"),
         ({"trust": True, "result": "self.layers(images).softmax(1)"}, "returns probabilities"),
@@ -201,21 +198,17 @@ def test_nothing_runs_without_trust(theirs: Path) -> None:
 def test_bad_input_is_one_line_and_writes_nothing(theirs: Path, change: dict[str, Any], said: str) -> None:
     module = {name: change.pop(name) for name in ("result", "before") if name in change}
     write_module(theirs, **module)
-    if wrapper := change.pop("wrapper", ""):
-        state = {f"{wrapper}{name}": v for name, v in resnet_file(theirs / "weights.pth").state_dict().items()}
-        torch.save({name: v for name, v in state.items() if "backbone.1" not in name}, theirs / "weights.pth")
-    else:
-        resnet_file(theirs / "weights.pth")
+    resnet_file(theirs / "weights.pth")
     change = {"source": PYTHON} | change
     if change["source"].startswith("torchvision"):
-        change.setdefault("weights", theirs / "weights.pth")
+        change["weights"] = theirs / "weights.pth"
     with pytest.raises(InputError, match=said) as caught:
         imported(theirs, **change)
     assert "\n" not in str(caught.value)
     assert not (theirs / "imported").exists()
 
 
-def segformer(folder: Path, *, processor: bool = True) -> Any:
+def segformer(folder: Path) -> Any:
     transformers = pytest.importorskip("transformers")
     torch.manual_seed(0)
     config = transformers.SegformerConfig(
@@ -224,10 +217,8 @@ def segformer(folder: Path, *, processor: bool = True) -> Any:
     config.id2label = dict(enumerate(CLASSES.split(",")))
     network = transformers.SegformerForSemanticSegmentation(config).eval()
     network.save_pretrained(folder)
-    if processor:
-        transformers.SegformerImageProcessor(
-            size={"height": 64, "width": 96}, image_mean=[0.1, 0.2, 0.3], image_std=[0.4, 0.5, 0.6]
-        ).save_pretrained(folder)
+    scale = {"image_mean": [0.1, 0.2, 0.3], "image_std": [0.4, 0.5, 0.6]}
+    transformers.SegformerImageProcessor(size={"height": 64, "width": 96}, **scale).save_pretrained(folder)
     return network
 
 
@@ -275,15 +266,16 @@ TIMM, PRETRAINED = {"model_type": "timm_backbone", "backbone": "resnet18"}, {"pr
 @pytest.mark.parametrize(
     ("kind", "architecture", "encoder", "options"),
     [
-        *(("smp", "Unet", f"tu-{hub}:timm/resnet18.a1_in1k", {}) for hub in ("hf_hub", "hf-hub", "local-dir")),
+        *(("smp", "Unet", f"tu-{hub}:timm/resnet18.a1_in1k", {}) for hub in ("hf_hub", "local-dir")),
         *(("smp", "Unet", name, {}) for name in ("hf-hub:x/y", "tu-timm/resnet18", "timm/resnet18", "tu-../x")),
-        ("smp", "Unet", "tu-resnet18", {"pretrained": True}),
-        ("smp", "Unet", "tu-resnet18", {"pretrained_cfg": {"url": "https://localhost/x.pth"}}),
-        ("smp", "Unet", "tu-resnet18", {"weights": "imagenet"}),
+        *(
+            ("smp", "Unet", "tu-resnet18", options)
+            for options in (PRETRAINED, {"pretrained_cfg": {"url": "https://x"}})
+        ),
         *(("torchvision", "fcn_resnet50", "", {key: "DEFAULT"}) for key in ("weights", "weights_backbone")),
         *(
             ("transformers", architecture, "", {"config": config})
-            for architecture in ("UperNetForSemanticSegmentation", "DetrForSegmentation")
+            for architecture in ("UperNetForSemanticSegmentation", "DPTForSemanticSegmentation")
             for config in (
                 *({"backbone": name} for name in ("resnet50", "gpt2", "x/y", "hf_hub:x/y")),
                 {"backbone": "resnet18", "use_timm_backbone": True, "backbone_kwargs": PRETRAINED},
@@ -313,11 +305,7 @@ def test_a_description_that_points_outside_is_refused_without_a_connection(
 @pytest.mark.parametrize("known", [True, False])
 @pytest.mark.parametrize(
     ("file", "key"),
-    [
-        ("config.json", "auto_map"),
-        ("config.json", "backbone_config"),
-        ("preprocessor_config.json", "auto_map"),
-    ],
+    [("config.json", "auto_map"), ("config.json", "backbone_config"), ("preprocessor_config.json", "auto_map")],
 )
 def test_code_in_a_folder_of_transformers_does_not_run_whoever_says_yes(
     file: str, key: str, known: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -345,33 +333,106 @@ def test_a_folder_of_a_network_that_does_not_segment_is_refused(tmp_path: Path) 
         imported(tmp_path, f"transformers:{tmp_path / 'theirs'}")
 
 
-def test_queries_become_scores_as_transformers_makes_them(tmp_path: Path) -> None:
-    transformers = pytest.importorskip("transformers")
+FRAMES = torch.rand(2, 3, 100, 168, generator=torch.Generator().manual_seed(0))
+SIZED = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self, depth, fixed, outputs, softmax):
+        super().__init__()
+        self.down = nn.Sequential(*[nn.Sequential(nn.Conv2d(3 if i == 0 else 4, 4, 3, 2, 1), nn.BatchNorm2d(4), nn.ReLU()) for i in range(depth)])
+        self.skip, self.up, self.head = nn.Conv2d(3, 4, 1), nn.Upsample(scale_factor=2 ** depth), nn.Conv2d(4, outputs, 1)
+        self.fixed, self.softmax = fixed, softmax
+
+    def forward(self, x):
+        assert not self.fixed or x.shape[-2:] == (96, 160)
+        logits = self.head(self.skip(x) + self.up(self.down(x)))  # fails where the sides are no multiples of 2 ** depth
+        return logits.softmax(1) if self.softmax else logits
+
+def build(depth=1, fixed=False, outputs=4, softmax=False):
     torch.manual_seed(0)
-    vit = {"hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 2, "image_size": 64}
-    config = transformers.EomtConfig(**vit, num_blocks=2, mlp_ratio=2, num_queries=6)
-    config.id2label = dict(enumerate(CLASSES.split(",")))
-    theirs = transformers.EomtForUniversalSegmentation(config).eval()
-    theirs.save_pretrained(tmp_path / "theirs")
-    ours = imported(tmp_path, f"transformers:{tmp_path / 'theirs'}", size=None)
-    assert ours.description.options["size"] == [64, 64]  # its positions fit no other
-    images = IMAGES[..., :64]
-    output = logits(theirs, normalised(images))
-    masks = nn.functional.interpolate(output.masks_queries_logits, (64, 64), mode="bilinear").sigmoid()
-    expected = (output.class_queries_logits.softmax(-1)[:, :, :3, None, None] * masks[:, :, None]).sum(1)
-    assert torch.allclose(logits(ours, images).exp(), expected, atol=1e-5)
-    share = expected / expected.sum(1, keepdim=True)
-    assert torch.allclose(logits(ours, images).softmax(1), share, atol=1e-5)
-    maps = Sampler(ours, scores=("rba", "deterministic-max-logit", "deterministic-energy", "deterministic-msp"))(
-        images
-    ).scores
-    assert torch.allclose(maps["rba"], -expected.tanh().sum(1), atol=1e-4)
-    assert torch.allclose(maps["deterministic-max-logit"], -expected.amax(1), atol=1e-4)
-    assert torch.allclose(maps["deterministic-energy"], -expected.exp().sum(1).log(), atol=1e-4)
-    assert torch.allclose(maps["deterministic-msp"], 1 - share.amax(1), atol=1e-4)
+    return Net(depth, fixed, outputs, softmax)
+"""
+OUTPUTS = "road,void,car,sky"
 
 
-def test_logarithms_of_probabilities_are_told(theirs: Path) -> None:
-    write_module(theirs, "self.layers(images).log_softmax(1)")
-    options = ImportOptions(source=PYTHON, classes=CLASSES, size=SIZE, trust=True, out=theirs / "imported", **NORMAL)
-    assert any("log-softmax" in note for note in import_network(options).notes)
+@pytest.fixture
+def own_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.delitem(sys.modules, "net_of_theirs", raising=False)
+    (tmp_path / "net_of_theirs.py").write_text(SIZED)
+    return tmp_path
+
+
+def import_sized(
+    folder: Path, size: Any = (100, 168), classes: str = OUTPUTS, drop: str | None = None, **arguments: Any
+) -> tuple[nn.Module, Any]:
+    """Their network, and the one that was imported."""
+    import net_of_theirs
+
+    options = ImportOptions(
+        source="python:net_of_theirs:build",
+        **{"classes": classes, "drop_classes": drop, "mean": (0, 0, 0), "std": (1, 1, 1), "size": size, "trust": True},
+        **{"arguments": arguments, "out": folder / "model"},
+    )
+    import_network(options)
+    return net_of_theirs.build(**arguments).eval(), load_network(folder / "model")
+
+
+def padded(network: nn.Module, images: torch.Tensor, divisor: int) -> Any:
+    height, width = images.shape[-2:]
+    whole = nn.functional.pad(images, (0, -width % divisor, 0, -height % divisor), mode="replicate")
+    return network(whole)[..., :height, :width]
+
+
+@pytest.mark.parametrize("depth", [1, 4, 6])
+@torch.no_grad()
+def test_the_divisor_is_found_and_frames_are_padded_to_it(own_module: Path, depth: int) -> None:
+    network, ours = import_sized(own_module, depth=depth)
+    assert (ours.description.divisor, ours.stride) == (2**depth, 2**depth)
+    torch.testing.assert_close(ours(FRAMES), padded(network, FRAMES, 2**depth), rtol=1e-5, atol=1e-6)
+
+
+def test_a_network_of_one_size_is_imported_and_not_augmented_by_scales(own_module: Path) -> None:
+    assert import_sized(own_module, (96, 160), fixed=True)[1].description.divisor is None
+    with pytest.raises(InputError, match="one size alone"):
+        METHOD.fit(own_module / "model", FitConfig(TtaConfig()), own_module / "tta")
+    assert not (own_module / "tta").exists()
+
+
+@pytest.mark.parametrize(
+    ("classes", "drop", "outputs", "left"),
+    [(OUTPUTS, "void", 4, [0, 2, 3]), ("cityscapes", "19", 20, [*range(19)]), ("road,car", "0,2", 4, [1, 3])],
+)
+@torch.no_grad()
+def test_what_is_left_is_the_network_without_the_outputs(
+    own_module: Path, classes: str, drop: str, outputs: int, left: list[int]
+) -> None:
+    network, ours = import_sized(own_module, classes=classes, drop=drop, outputs=outputs)
+    torch.testing.assert_close(ours(FRAMES), network(FRAMES)[:, left], rtol=1e-5, atol=1e-6)
+    recorded = json.loads((own_module / "model/network.json").read_text())["dropped_outputs"]
+    assert sorted([*recorded, *left]) == [*range(outputs)]
+    if classes == "cityscapes":
+        labels = label_map("cityscapes")
+        assert (ours.description.classes, ours.description.palette) == (labels.classes, tuple(labels.palette))
+    result = Sampler(ours)(FRAMES[:1], keep_probabilities=True)
+    torch.testing.assert_close(result.probabilities, network(FRAMES)[:1, left].softmax(1), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("drop", "classes", "softmax", "said"),
+    [
+        ("void", OUTPUTS, True, "probabilities"),  # seen although an output of them is dropped
+        *((drop, OUTPUTS, False, r"drop.classes") for drop in ("viod", "7", OUTPUTS)),
+        ("4", "road,void,car", False, r"drop.classes"),
+    ],
+)
+def test_outputs_that_cannot_be_dropped_are_refused(
+    own_module: Path, drop: str, classes: str, softmax: bool, said: str
+) -> None:
+    with pytest.raises(InputError, match=said):
+        import_sized(own_module, classes=classes, drop=drop, softmax=softmax)
+    assert not (own_module / "model").exists()

@@ -3,7 +3,7 @@
 from torch import Tensor, nn
 
 from segunc import NetworkDescription
-from segunc.networks.build import KINDS
+from segunc.networks.files import KINDS
 
 
 class Tiny(nn.Module):

@@ -24,12 +24,11 @@ from segunc.data.images import load_image
 from segunc.data.labels import label_map
 from segunc.evaluation.parts import PARTS
 from segunc.maps.reader import MapsReader
-from segunc.networks.build import KINDS
-from segunc.networks.files import network_sha256
+from segunc.networks.files import KINDS, network_sha256
 from segunc.posteriors.abnn import ABNN, finetune_abnn
 from segunc.posteriors.methods import METHODS
 from segunc.posteriors.model import ATTACHMENTS, copy_model, model_files
-from segunc.sampling.frames import network_input
+from segunc.sampling.sampler import network_input
 from segunc.scores import EVIDENCE, SCORES
 from segunc.training.config import FinetuneConfig
 from segunc.training.data import OwnData

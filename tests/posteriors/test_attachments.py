@@ -171,7 +171,7 @@ def test_one_that_acts_on_the_mean_leaves_the_logits(abnn: Path, tmp_path: Path)
         assert model.attachments["calibration"] == of_mean
         assert model.temperature == 1.0
         assert model.calibrator == of_mean.calibrator
-        assert model.fitted(["entropy"])["calibrator"] == of_mean.calibrator
+        assert model.fitted(["entropy"]).calibrator == of_mean.calibrator
     assert str(of_mean) == "dirichlet of 2 classes, of the mean"
 
 

@@ -29,7 +29,7 @@ from segunc.posteriors.files import load_model
 from segunc.posteriors.tta import TestTimeAugmentation
 from segunc.sampling import Sampler
 from segunc.sampling.engine import own_tensors
-from segunc.sampling.prefix import Prefix
+from segunc.sampling.shortcuts import Prefix
 from segunc.training.base import DecoderTask, SegmentationTask
 from segunc.verbs.doctor import doctor
 from segunc.verbs.evaluate import evaluate

@@ -37,8 +37,7 @@ from segunc.posteriors.features import (
 from segunc.posteriors.files import load_model
 from segunc.posteriors.model import copy_model
 from segunc.sampling.density import BLOCK, FeatureDensity, Neighbours, Sample, places_of, unit_features
-from segunc.sampling.frames import network_input
-from segunc.sampling.sampler import Sampler
+from segunc.sampling.sampler import Sampler, network_input
 from segunc.scores import EVIDENCE, FEATURE_DISTANCE, SCORES
 from segunc.toyroads.canvas import PERSON
 from segunc.training.config import FitConfig
@@ -260,7 +259,7 @@ def test_every_score_of_features_is_fitted_in_one_pass_and_loaded_alone(base: Jo
     scores = ["gmm", "relative-mahalanobis", "knn", "vim", "react-energy", "scale-energy"]
     layers = ["body.encoder.features.4", "body.encoder.features.6"]
     said: list[str] = []
-    settings = FeaturesConfig(scores=scores, layers=layers, frames=3, bank=50, upsampling="guided")
+    settings = FeaturesConfig(scores=scores, layers=layers, frames=3, bank=50)
     data = Path(shutil.copytree(base.data, tmp_path / "data"))
     for path in (data / "gtFine").rglob("*_labelIds.png"):
         labels = cv2.imread(str(path), cv2.IMREAD_UNCHANGED)
@@ -285,10 +284,10 @@ def test_every_score_of_features_is_fitted_in_one_pass_and_loaded_alone(base: Jo
 
 def test_a_network_of_its_last_layer_alone_needs_no_encoder(base: Job, tmp_path: Path) -> None:
     model = fitted(base, tmp_path / "model", scores=["scale-energy"])
-    (provider,) = model.fitted(["scale-energy"])["fitted"]
+    (provider,) = model.fitted(["scale-energy"]).providers
     assert (model.attachments["features"].layers, provider.gives) == ((), {"scaled energy"})
     with pytest.raises(InputError, match="score knn of a model without features"):
-        Sampler(model.network, scores=["knn"], **model.fitted(["knn"]))
+        Sampler(model.network, scores=["knn"], fitted=model.fitted(["knn"]))
 
 
 def test_damage_is_one_line(base: Job, weights: Path, tmp_path: Path) -> None:

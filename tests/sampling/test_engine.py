@@ -1,10 +1,10 @@
-"""The engine against plain passes: shared prefix, early end, bfloat16, compilation, and what it does when they fail."""
+"""The engine against plain passes: shared prefix, early end, bfloat16, and what it does when they fail."""
 
 from __future__ import annotations
 
 import copy
-from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -16,13 +16,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from segunc.affine.convert import convert
 from segunc.affine.draws import AffineLayout
 from segunc.core.device import flushed_denormals
+from segunc.core.errors import InputError, NotFiniteError
 from segunc.networks import NetworkDescription, SegmentationNetwork, build_network
-from segunc.posteriors.abnn import ABNNPosterior
+from segunc.posteriors.abnn import ABNNPosterior, ABNNTuner
 from segunc.sampling import Prediction, Sampler
-from segunc.sampling.engine import Engine
-from segunc.sampling.prefix import Prefix
-from segunc.sampling.runner import draw_logits
-from segunc.sampling.tail_native import native_tail
+from segunc.sampling.engine import Engine, draw_logits
+from segunc.sampling.shortcuts import Prefix
 from tests.affine.networks import LAYERS, Pixelwise, randomise, small_network
 from tests.sampling.plain import assert_maps_of_a_plain_loop, posterior_of
 from tools.identity_table import VIT, architectures
@@ -53,30 +52,23 @@ def upsampled(x: Tensor, logits: Tensor) -> Tensor:
     return F.interpolate(logits, x.shape[-2:], mode="bilinear", align_corners=False)
 
 
+twice = partial(F.interpolate, scale_factor=2)
 ENDS: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], bool]] = {
     "to the size of the input": (upsampled, True),
-    "by a factor, corners aligned": (
-        lambda x, z: F.interpolate(z, scale_factor=2, mode="bilinear", align_corners=True),
-        True,
-    ),
-    "cropped": (
-        lambda x, z: F.interpolate(z, scale_factor=2, mode="bilinear")[..., : x.shape[2] - 3, : x.shape[3] - 1],
-        True,
-    ),
+    "by a factor, corners aligned": (lambda x, z: twice(z, mode="bilinear", align_corners=True), True),
+    "cropped": (lambda x, z: twice(z, mode="bilinear")[..., : x.shape[2] - 3, : x.shape[3] - 1], True),
     "cropped elsewhere": (lambda x, z: upsampled(x, z)[..., 3:, :], False),
     "scaled after": (lambda x, z: upsampled(x, z) * 2, False),
-    "nearest": (lambda x, z: F.interpolate(z, scale_factor=2, mode="nearest"), False),
-    "bicubic": (lambda x, z: F.interpolate(z, scale_factor=2, mode="bicubic"), False),
+    "nearest": (lambda x, z: twice(z, mode="nearest"), False),
     "none": (lambda x, z: z, False),
 }
 
 
-@pytest.mark.parametrize("chunk", [1, 2])
 @pytest.mark.parametrize("end", ENDS)
-def test_every_ending(end: str, chunk: int) -> None:
+def test_every_ending(end: str) -> None:
     function, taken = ENDS[end]
     network = Headed(function)
-    sampler = Sampler(network, posterior_of(network), draws=5, chunk=chunk)
+    sampler = Sampler(network, posterior_of(network), draws=5, chunk=2)
     assert_maps_of_a_plain_loop(sampler, IMAGES)
     assert sampler.report.upsampled is taken
     assert sampler.report.shared
@@ -128,35 +120,6 @@ def test_what_is_common_runs_once(scope: str, rows: list[int]) -> None:
     assert_maps_of_a_plain_loop(sampler, IMAGES, scope=scope)
 
 
-def members_apart(network: nn.Module, members: int) -> ABNNPosterior:
-    """A posterior whose members have an affine of their own at every site."""
-    convert(network)
-    layout = AffineLayout(network)
-    other = 0.2 * torch.randn(2, members, layout.total, generator=torch.Generator().manual_seed(0))
-    return ABNNPosterior(layout.weight + other[0], layout.bias + other[1], 0.3)
-
-
-@pytest.mark.parametrize("members", [1, 3])
-def test_a_member_runs_once_what_its_own_draws_have_in_common(members: int) -> None:
-    network = Headed(upsampled)
-    posterior = members_apart(network, members)
-    sampler = Sampler(network, posterior, draws=4 * members, chunk=2, scope="deep")
-    sampler(IMAGES)
-    with ConvolutionRows() as watch:
-        sampler(IMAGES)
-    # The base network differs from every member at the first site; each member's first chunk computes the stem.
-    assert watch.rows == [2, 2, 2] + members * [2, 2, 4, 4]
-    assert_maps_of_a_plain_loop(sampler, IMAGES, scope="deep")
-    for seed in (5, None):  # other draws for one call
-        assert_maps_of_a_plain_loop(sampler, IMAGES, scope="deep", seed=seed)
-    # With noise at every site there is nothing more to share within a member than among all.
-    everywhere = Sampler(network, posterior, draws=4 * members, chunk=2)
-    assert_maps_of_a_plain_loop(everywhere, IMAGES)
-    with ConvolutionRows() as watch:
-        everywhere(IMAGES)
-    assert watch.rows == [2, 2, 2] + 2 * members * [4, 4]
-
-
 class Mutating(nn.Module):
     """Changes in place what was taken before: results that were kept are other ones by then."""
 
@@ -182,33 +145,21 @@ def test_a_network_that_cannot_share_is_noticed() -> None:
     assert sampler.report.batched
     # What was left out holds NaN, where memory would hold any number.
     assert any("cannot be shared" in m and "change by inf" in m for m in sampler.report.messages)
-    # The same behind a norm that only members change.
-    network = randomise(nn.Sequential(OrderedDict(first=nn.BatchNorm2d(3), deep=Mutating())).eval())
-    sampler = Sampler(network, members_apart(network, 2), draws=6, chunk=1, scope="deep")
-    assert_maps_of_a_plain_loop(sampler, IMAGES, scope="deep")
-    assert any("common to a member's draws cannot be shared" in message for message in sampler.report.messages)
 
 
-def network_of(architecture: str, classes: int) -> SegmentationNetwork:
+def network_of(architecture: str) -> SegmentationNetwork:
     """It pads odd sizes and crops the logits, so that the early end, the crop and the tail are checked together."""
     torch.manual_seed(0)
     encoder, options = (VIT, {"dynamic_img_size": True}) if architecture == "DPT" else ("resnet18", {})
-    names = tuple(f"class {index}" for index in range(classes))
-    network = build_network(NetworkDescription(architecture, encoder, names, options=options))
+    network = build_network(NetworkDescription(architecture, encoder, tuple("abcde"), options=options))
     randomise_real(network.eval())
     convert(network.body)
     return network
 
 
-def odd_images(count: int, architecture: str = "") -> Tensor:
+def odd_images(architecture: str) -> Tensor:
     size = (131, 135) if architecture == "PAN" else (67, 93)  # its pyramid needs four cells of stride 32
-    return torch.rand(count, 3, *size, generator=torch.Generator().manual_seed(1))
-
-
-@pytest.fixture
-def flushed() -> Iterator[None]:
-    with flushed_denormals():
-        yield
+    return torch.rand(1, 3, *size, generator=torch.Generator().manual_seed(1))
 
 
 def assert_near(rounded: Prediction, exact: Prediction) -> None:
@@ -227,10 +178,10 @@ def rounding(network: nn.Module, posterior: ABNNPosterior, images: Tensor) -> fl
     return max(EXACT / 2, *missed)
 
 
-@pytest.mark.usefixtures("flushed")
 @pytest.mark.parametrize("architecture", architectures())
+@flushed_denormals()
 def test_every_smp_architecture_equals_a_plain_loop(architecture: str) -> None:
-    network, images = network_of(architecture, 5), odd_images(1, architecture)
+    network, images = network_of(architecture), odd_images(architecture)
     layout = AffineLayout(network)
     posterior = ABNNPosterior.around(layout, 0.1)
     bound = 2 * rounding(network, posterior, images)
@@ -243,30 +194,8 @@ def test_every_smp_architecture_equals_a_plain_loop(architecture: str) -> None:
     assert not any("autocast" in message for message in half.report.messages)
 
 
-# DeepLabV3+ ends in an upsampling, Unet does not.
-@pytest.mark.usefixtures("flushed")
-@pytest.mark.parametrize(
-    ("architecture", "classes", "draws"),
-    [("DeepLabV3Plus", 1, 3), ("DeepLabV3Plus", 2, 3), ("DeepLabV3Plus", 150, 3), ("Unet", 1, 1), ("Unet", 150, 1)],
-)
-def test_numbers_of_classes(architecture: str, classes: int, draws: int) -> None:
-    network, images = network_of(architecture, classes), odd_images(2)
-    posterior = ABNNPosterior.around(AffineLayout(network), 0.1)
-    exact = assert_maps_of_a_plain_loop(Sampler(network, posterior, draws=draws), images, EXACT)
-    if draws == 1:
-        assert not exact.scores["epistemic"].any(), "one draw has nothing to disagree with"
-        assert torch.equal(exact.scores["entropy"], exact.scores["aleatoric"])
-    if classes == 1:
-        assert not any(exact.scores[name].any() for name in ("msp", "entropy", "aleatoric", "epistemic"))
-        assert not exact.prediction.any()
-    assert_near(Sampler(network, posterior, draws=draws, precision="bfloat16")(images), exact)
-
-
-EXACT = 2e-5
-"""Largest difference of a map in 0..1 in float32: only the order of sums differs."""
-BFLOAT16_MEAN, BFLOAT16_LARGEST = 0.02, 0.35
-"""Mean and largest difference of a map in 0..1 between bfloat16 and float32 for random networks, whose logits are closer
-to each other than those of trained ones."""
+EXACT = 2e-5  # largest difference of a map in 0..1 in float32: only the order of sums differs
+BFLOAT16_MEAN, BFLOAT16_LARGEST = 0.02, 0.35  # for random networks, whose logits are close to each other
 
 
 def test_a_bfloat16_copy_computes_in_bfloat16_and_leaves_the_network_alone() -> None:
@@ -277,7 +206,7 @@ def test_a_bfloat16_copy_computes_in_bfloat16_and_leaves_the_network_alone() -> 
     hook = nn.modules.module.register_module_forward_hook(lambda module, inputs, output: seen.append(output.dtype))
     try:
         engine = Engine(network, "bfloat16")
-        folded = engine.fold(posterior.affine(engine.layout, [0, 1], 0), share=True)
+        folded = engine.layout.fold(posterior.affine(engine.layout, [0, 1], 0), engine.dtype, share=True)
         logits, _ = engine.logits(IMAGES, folded, None, Prefix())
     finally:
         hook.remove()
@@ -309,36 +238,13 @@ def test_what_a_copy_cannot_do_runs_under_autocast(replaced: bool) -> None:
     assert float((result.scores["entropy"] - exact.scores["entropy"]).abs().mean()) < BFLOAT16_MEAN
 
 
-@pytest.mark.skipif(native_tail().library is None, reason="compilation on a CPU needs a C++ compiler")
-def test_compiled_draws_are_the_same_and_the_graph_serves_all() -> None:
-    network = Headed(upsampled)
-    sampler = Sampler(network, posterior_of(network), draws=5, chunk=2, compiled=True)
-    assert_maps_of_a_plain_loop(sampler, IMAGES)
-    assert_maps_of_a_plain_loop(sampler, IMAGES.flip(2))
-    assert not sampler.report.messages
-
-
-def test_what_does_not_compile_runs_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*args: object, **options: object) -> None:
-        raise RuntimeError("no compiler today")
-
-    monkeypatch.setattr(torch, "compile", fail)
-    network = Headed(upsampled)
-    sampler = Sampler(network, posterior_of(network), draws=4, compiled=True)
-    assert_maps_of_a_plain_loop(sampler, IMAGES)
-    assert sampler.report.messages == [
-        "the network could not be compiled and runs as it is (RuntimeError: no compiler today)"
-    ]
-
-
 def test_out_of_memory_halves_the_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
     network = Headed(upsampled)
     sampler = Sampler(network, posterior_of(network), draws=7, chunk=4)
     plain = Engine.logits
 
     def limited(self: Engine, images: Tensor, draws: object, *rest: object) -> object:
-        many = draws is not None and len(draws) > 1  # type: ignore[arg-type]
-        if many and images.shape[-1] == IMAGES.shape[-1] and len(rest) > 1:
+        if draws is not None and len(draws) > 1:  # type: ignore[arg-type]
             raise torch.OutOfMemoryError("too much")
         return plain(self, images, draws, *rest)  # type: ignore[arg-type]
 
@@ -348,3 +254,145 @@ def test_out_of_memory_halves_the_chunk(monkeypatch: pytest.MonkeyPatch) -> None
     assert sampler.chunk == 1
     halved = [m for m in sampler.report.messages if "halved" in m]
     assert halved == [f"out of memory: chunk halved to {chunk}" for chunk in (2, 1)]
+
+
+QUIET = 0.01 * torch.rand(1, 3, 32, 48, generator=torch.Generator().manual_seed(0))
+LOUD = 40 * torch.randn(1, 3, 32, 48, generator=torch.Generator().manual_seed(1))
+End = Callable[[Tensor, Tensor], Tensor]
+
+
+class Ended(nn.Module):
+    """Logits at half of the size, and any end."""
+
+    def __init__(self, end: End = lambda _, low: doubled(low)) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.encoder = nn.Sequential(nn.Conv2d(3, 8, 3, 2, 1), nn.BatchNorm2d(8), nn.ReLU())
+        self.head, self.end = nn.Conv2d(8, 4, 1), end
+        randomise(self.eval())
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.end(images, self.head(self.encoder(images)))
+
+
+def doubled(low: Tensor) -> Tensor:
+    return F.interpolate(low, scale_factor=2, mode="bilinear", align_corners=False)
+
+
+def masked(logits: Tensor) -> Tensor:
+    logits[logits > 20] = 20.0
+    return logits
+
+
+def emptied(logits: Tensor) -> Tensor:
+    logits[..., :-2].clamp_(-20, 20)  # through a view, and None is what counts
+    return logits
+
+
+UNSEEN: dict[str, End] = {
+    "clamp in place": lambda _, low: doubled(low).clamp_(-20, 20),
+    "clamp into it": lambda _, low: torch.clamp(y := doubled(low), -20, 20, out=y),
+    "clamp of a view": lambda _, low: emptied(doubled(low)),
+    "clamp of its data": lambda _, low: (y := doubled(low), y.data.clamp_(-20, 20))[0],
+    "mask": lambda _, low: masked(doubled(low)),
+    "branch on the frame": lambda x, low: doubled(low) if x.abs().mean() < 1 else doubled(low).clamp(-20, 20),
+    "branch on the logits": lambda _, low: doubled(low if float(low.abs().amax()) < 20 else 0.1 * low),
+}
+
+
+@pytest.mark.parametrize("end", UNSEEN)
+def test_an_end_that_the_first_frame_does_not_show(end: str) -> None:
+    network = Ended(UNSEEN[end])
+    with torch.no_grad():
+        expected = [network(frame).softmax(1) for frame in (QUIET, LOUD)]
+    convert(network)
+    sampler = Sampler(network, ABNNPosterior.around(AffineLayout(network), 0.0), draws=1)
+    for frame, probabilities in zip((QUIET, LOUD), expected, strict=True):
+        result = sampler(frame, keep_probabilities=True).probabilities
+        torch.testing.assert_close(result, probabilities, atol=1e-5, rtol=0)
+    assert sampler.report.upsampled is False
+
+
+def test_a_branch_that_a_draw_decides() -> None:
+    network = Ended(lambda _, low: doubled(low if float(low.mean()) < 0.3 else -low))
+    sampler = Sampler(network, posterior_of(network, 1.0), draws=8, chunk=8)
+    assert_maps_of_a_plain_loop(sampler, LOUD)
+    assert any("branch" in message for message in sampler.report.messages)
+
+
+def test_a_branch_is_taken_for_each_frame_of_a_batch() -> None:
+    network = Ended(lambda x, low: doubled(-low if float(x.max()) > 0.5 else low))
+    frames = torch.cat([0.4 * LOUD.clamp(0, 1), LOUD.clamp(0, 1)])
+    with torch.no_grad():
+        expected = torch.cat([network(frame[None]).softmax(1) for frame in frames])
+        assert not torch.allclose(network(frames).softmax(1), expected, atol=0.1)
+    convert(network)
+    sampler = Sampler(network, ABNNPosterior.around(AffineLayout(network), 0.0), draws=1)
+    for _ in range(2):
+        found = sampler(frames, keep_probabilities=True).probabilities
+        torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+
+
+class Tiled(Ended):
+    """Cuts frames wider than 64 pixels into tiles, which come before the frames in the batch."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        if images.shape[-1] <= 64:
+            return super().forward(images)
+        tiles = super().forward(torch.cat(list(torch.stack(images.chunk(2, -1), 1).flatten(0, 1).split(1))))
+        return torch.cat(list(tiles.unflatten(0, (-1, 2)).unbind(1)), -1)
+
+
+class TilesFirst(Ended):
+    """The same with the tiles outermost: the draws are no more, as two draws of one frame are two tiles."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        if images.shape[-1] <= 64:
+            return super().forward(images)
+        return torch.cat(list(super().forward(torch.cat(images.chunk(2, -1))).chunk(2)), -1)
+
+
+@pytest.mark.parametrize(("kind", "said"), [(Tiled, False), (TilesFirst, True)])
+def test_draws_are_checked_at_each_size(kind: type[Ended], said: bool) -> None:
+    network = kind()
+    sampler = Sampler(network, posterior_of(network), draws=4, chunk=2)
+    for columns in (64, 96, 64, 128):
+        assert_maps_of_a_plain_loop(sampler, torch.rand(1, 3, 32, columns))
+    assert any("96 x 32" in message for message in sampler.report.messages) is said
+
+
+def test_random_numbers_of_the_network_are_named_as_such() -> None:
+    network = Ended(lambda _, low: F.dropout(doubled(low), 0.5, training=True))
+    sampler = Sampler(network, posterior_of(network), draws=2)
+    sampler(QUIET)
+    assert "random numbers" in " ".join(sampler.report.messages)
+    assert "as a batch" not in " ".join(sampler.report.messages)
+
+
+def test_a_softmax_is_no_logit() -> None:
+    network = Ended(lambda _, low: (doubled(low) / 50).softmax(1))
+    with pytest.raises(InputError, match="softmax"):
+        Sampler(network)(QUIET)
+    with pytest.raises(InputError, match="softmax"):
+        ABNNTuner(network, 4).loss(QUIET, torch.zeros(1, 32, 48, dtype=torch.long), 0)
+    said = Sampler(Ended(lambda _, low: doubled(low).log_softmax(1)))
+    said(QUIET)
+    assert "log-softmax" in " ".join(said.report.messages)
+    Sampler(Ended(lambda x, low: 0.25 + doubled(low) * (x.abs() > 1).any()))(QUIET)  # sums to 1 at this frame alone
+
+
+@pytest.mark.parametrize(
+    ("images", "error", "said"),
+    [
+        (255 * torch.rand(1, 3, 32, 48), InputError, "255"),
+        (torch.randn(1, 3, 32, 48), InputError, "normalisation"),
+        (torch.zeros(1, 3, 32, 48, dtype=torch.uint8), InputError, "255"),
+        (torch.full((1, 3, 32, 48), torch.nan), NotFiniteError, "NaN"),
+    ],
+)
+def test_images_of_another_range(images: Tensor, error: type[Exception], said: str) -> None:
+    network = SegmentationNetwork(Ended(), NetworkDescription("own", "", tuple("abcd")), 2).eval()
+    with pytest.raises(error, match=said):
+        Sampler(network)(images)
+    with pytest.raises(error, match=said):
+        ABNNTuner(network, 4).loss(images, torch.zeros(1, 32, 48, dtype=torch.long), 0)

@@ -10,17 +10,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from scipy.stats import entropy as scipy_entropy
 from torch import Tensor
 
 from segunc.baselines.max_logit import MaxLogitStatistics
 from segunc.core.errors import InputError
 from segunc.gallery.colormap import display_range
 from segunc.maps.encoding import decode_unit, encode_score
-from segunc.maps.manifest import build_manifest
-from segunc.sampling.ending import Upsampling
+from segunc.sampling.shortcuts import Upsampling
 from segunc.sampling.tail import DrawAccumulator
 from segunc.scores import DEFAULT_SCORES, EVIDENCE, MEANS, SCORES, SUM, check_scores
-from tests.scores.stacked import decompose_draws, draw_variance, expected_pairwise_kl, variation_ratio
+from segunc.uncertainty import Calibrator, energy, entropy_from_probabilities, max_softmax
+from tests.sampling.plain import decompose_draws, draw_variance, expected_pairwise_kl, variation_ratio
 
 T = 1.4
 LOGITS = torch.randn(6, 5, 9, 11, generator=torch.Generator().manual_seed(0)) * 3
@@ -31,15 +32,10 @@ STATISTICS = MaxLogitStatistics((1.0, 2.0, 0.5, 1.5, 0.0), (0.5, 1.0, 0.25, 2.0,
 def evidence() -> dict[str, object]:
     sums = DrawAccumulator(5, (9, 11), LOGITS.device, needs=EVIDENCE, temperature=T)
     sums.add(LOGITS, Upsampling.none((9, 11)))
-    found = sums.finish()[1]
-    base = {"base logits": LOGITS[:1], "base scores": LOGITS[:1]}
     distances = LOGITS[:1].sigmoid().mean(1)
-    return (
-        found
-        | base
-        | {"temperature": T, "max-logit statistics": STATISTICS, SUM: 3 * distances}
-        | {name: distances for name, one in EVIDENCE.items() if one.source == "frame"}
-    )
+    others = {"base logits": LOGITS[:1], "temperature": T, "max-logit statistics": STATISTICS, SUM: 3 * distances}
+    of_frame = {name: distances for name, evidence in EVIDENCE.items() if evidence.source == "frame"}
+    return sums.finish()[1] | others | of_frame
 
 
 def closed_forms() -> dict[str, Tensor]:
@@ -71,10 +67,9 @@ def closed_forms() -> dict[str, Tensor]:
 def test_evidence_is_all_that_the_table_asks_for() -> None:
     assert set(evidence()) == set(EVIDENCE) == {need for score in SCORES.values() for need in score.needs}
     assert {EVIDENCE[name].source for name in MEANS} == {"draws"}
+    # In test_standardized.py, test_densities.py and test_features.py:
     elsewhere = {name for name, score in SCORES.items() if score.sources & {"scores", "frame"}}
-    assert SCORES.keys() - closed_forms().keys() == {"standardized-max-logit", *elsewhere}, (
-        "in test_standardized.py, test_densities.py and test_features.py"
-    )
+    assert SCORES.keys() - closed_forms().keys() == {"standardized-max-logit", *elsewhere}
 
 
 @pytest.mark.parametrize("name", SCORES)
@@ -94,10 +89,6 @@ def test_an_entry_is_complete_and_its_values_are_within_its_bounds(name: str) ->
     if score.colours:
         assert display_range(name).low == score.colours[0]
         assert display_range(name).ticks[-1] == ("1" if score.colours[1] == score.upper else f">= {score.colours[1]}")
-    described = build_manifest({}, [name], device="", classes=["road"], palette=[(0, 0, 0)])["maps"][name]
-    assert described["unit"] == score.unit
-    assert described.get("component_threshold") == score.threshold
-    assert described["range"] == ([0.0, 1.0] if score.stored == "unit16" else None)
 
 
 @pytest.mark.parametrize("name", closed_forms())
@@ -119,9 +110,7 @@ def test_names_are_checked() -> None:
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"upper": None}, "cannot be stored as codes"),
         ({"upper": 1.5}, "cannot be stored as codes"),
-        ({"needs": ()}, "has no formula"),
         ({"formula": None, "needs": ("votes", "variance")}, "has no formula"),
     ],
 )
@@ -134,3 +123,49 @@ def test_the_table_needs_no_torch() -> None:
     code = "import sys; from segunc.scores import SCORES; [*SCORES.values()]; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+def test_entropy_equals_scipy() -> None:
+    probabilities = (torch.randn(4, 7, 5, generator=torch.Generator().manual_seed(0)) * 3).double().softmax(1)
+    probabilities[0, :, 0] = torch.eye(7)[2]  # certain
+    expected = torch.from_numpy(scipy_entropy(probabilities.numpy(), axis=1)).float()
+    torch.testing.assert_close(entropy_from_probabilities(probabilities.float()), expected, atol=1e-6, rtol=1e-5)
+
+
+def test_scores_of_known_values() -> None:
+    logits = torch.tensor([[math.log(0.7), math.log(0.2), math.log(0.1)]])
+    assert float(max_softmax(logits.softmax(1))) == pytest.approx(0.3)
+    assert float(energy(logits)) == pytest.approx(0.0, abs=1e-6)
+    assert float(energy(2 * logits, temperature=2.0)) == pytest.approx(0.0, abs=1e-6)
+
+
+@pytest.mark.parametrize("classes", [1, 3])
+def test_a_calibrator_of_probabilities_that_underflowed(classes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """0 and denormal numbers count as the smallest normal one; strips of any height are the whole; the identity changes nothing."""
+    logits = torch.randn(2, classes, 9, 5, generator=torch.Generator().manual_seed(0)) * 60
+    given = logits.softmax(1)
+    assert classes == 1 or bool((given == 0).any())
+    weight = torch.eye(classes).mul(0.7).add(0.1)
+    calibrator = Calibrator(tuple(weight.flatten().tolist()), (0.5,) * classes)
+    found, entropy = calibrator(given)
+    logs = given.double().clamp_min(torch.finfo(torch.float32).tiny).log()
+    expected = (torch.einsum("ij,njhw->nihw", weight.double(), logs) + 0.5).softmax(1)
+    torch.testing.assert_close(found, expected.float(), rtol=1e-4, atol=1e-7)
+    share = torch.from_numpy(scipy_entropy(expected.numpy(), axis=1)) / max(math.log(classes), 1e-9)
+    torch.testing.assert_close(entropy, share.float(), rtol=1e-4, atol=1e-6)
+    monkeypatch.setattr("segunc.uncertainty.STRIP_NUMBERS", 2 * 5 * classes)
+    for part, whole in zip(calibrator(given), (found, entropy), strict=True):
+        torch.testing.assert_close(part, whole, rtol=1e-5, atol=1e-7)
+    for identity in (Calibrator((1.0,)), Calibrator((1.0,) * classes, (0.0,) * classes)):
+        torch.testing.assert_close(identity(given)[0], given, rtol=1e-5, atol=1e-7)
+
+
+def test_the_scores_of_stacked_draws_that_others_are_compared_with() -> None:
+    # The variance of 0.9, 0.1, 0.9 is 2/9 * 0.8^2; one of three votes otherwise; four of six ordered pairs have KL = 0.8 ln 9.
+    draws = torch.tensor([[[0.9, 0.1]], [[0.1, 0.9]], [[0.9, 0.1]]], dtype=torch.float64)
+    assert float(draw_variance(draws)) == pytest.approx(2 / 9 * 0.64)
+    assert float(variation_ratio(draws)) == pytest.approx(1 / 3)
+    assert float(expected_pairwise_kl(draws)) == pytest.approx(4 / 6 * 0.8 * math.log(9))
+    parts = decompose_draws(draws[:2])  # H(mean) = ln 2, mean H = H(0.1)
+    assert float(parts.entropy) == pytest.approx(1)
+    assert float(parts.epistemic) == pytest.approx(1 + (0.1 * np.log2(0.1) + 0.9 * np.log2(0.9)))

@@ -27,7 +27,7 @@ from segunc.frames.sources import open_source
 from segunc.maps.shards import seal
 from segunc.options import PredictOptions
 from segunc.posteriors.files import load_model
-from segunc.processing.tiles import Tiling
+from segunc.processing import Tiling
 from segunc.verbs.execution import Execution, choose_execution
 from segunc.verbs.predict import _cluster, run_shards
 from tests.conftest import Job

@@ -1,13 +1,15 @@
-"""Large frames in tiles: the means over the draws of each tile are blended, and the maps follow from the blended means.
+"""From a frame to its maps: sampling, as a whole or in tiles, on the way from the device to the threads that write.
 
-Entropy is taken after blending: H is concave, so ``H(sum_i w_i p_i) >= sum_i w_i H(p_i)``, and with the expected entropies
-weighted alike epistemic stays above zero.
+Large frames are cut into tiles: the means over the draws of each tile are blended, and the maps follow from the blended means. Entropy is
+taken after blending: H is concave, so ``H(sum_i w_i p_i) >= sum_i w_i H(p_i)``, and with the expected entropies weighted alike epistemic
+stays above zero.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from itertools import product
 from typing import NamedTuple
 
@@ -16,8 +18,10 @@ from torch import Tensor
 
 from segunc.core.device import to_device
 from segunc.core.errors import InputError
-from segunc.sampling.frames import calibrate, finish_frame
-from segunc.sampling.sampler import Sampler
+from segunc.frames.source import Frame
+from segunc.maps.encoding import Array
+from segunc.maps.store import Maps
+from segunc.sampling.sampler import Sampler, calibrate, fault_of, finish_frame, network_input, sample_frames
 from segunc.scores import MEANS, SCORES
 from segunc.uncertainty import Calibrator, entropy_share
 
@@ -29,6 +33,78 @@ STRIDE = 32
 Means = Mapping[str, Tensor]
 """What the draws of a frame or a tile amount to, float32: mean probabilities ``[C, h, w]`` before calibration, the mean entropy of a
 draw divided by ln C ``[h, w]``, by the names of the evidence, and each score ``[h, w]`` that does not follow from these two."""
+
+
+class HostMaps(Mapping[str, Array]):
+    """Maps by name as arrays. Copies from a GPU are queued behind the computation; whoever looks at a map waits for them, so that the
+    thread that computes goes on to the next frames at once. On a CPU nothing is copied."""
+
+    def __init__(self, maps: Mapping[str, Tensor]) -> None:
+        device = next(iter(maps.values())).device
+        self._maps = {name: values.to("cpu", non_blocking=True) for name, values in maps.items()}
+        self._copied: torch.cuda.Event | None = None
+        if device.type == "cuda":
+            self._copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            self._copied.record(torch.cuda.current_stream(device))
+
+    def __getitem__(self, name: str) -> Array:
+        if self._copied is not None:
+            self._copied.synchronize()
+        array: Array = self._maps[name].numpy()
+        return array
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._maps)
+
+    def __len__(self) -> int:
+        return len(self._maps)
+
+
+@dataclass(frozen=True)
+class FrameProcess:
+    """Makes the maps of frames of one size; a frame that the network refuses fails alone.
+
+    Frames share a batch, except with tiles or new draws for each, where they run one after the other. With ``redraw`` every frame has
+    new draws, from the sampler's seed and its name, so that it has the same maps in any shard, after any kill and with any selection.
+    Maps of a video flicker then.
+    """
+
+    sampler: Sampler  # over a :class:`SegmentationNetwork`; with tiles it must return aleatoric
+    scores: Sequence[str]  # names of the maps to return
+    _: KW_ONLY
+    size: tuple[int, int] | None = None  # that the network sees; None: its inference size, with tiles the frame's
+    tiling: Tiling | None = None  # cut frames (after resizing to ``size``) into tiles
+    redraw: bool = False
+
+    def __call__(self, frames: Sequence[Frame]) -> Sequence[Maps | Exception]:
+        """Return the maps of each frame, or why there are none."""
+        one_by_one = self.tiling is not None or self.redraw
+        if one_by_one and len(frames) > 1:
+            return [self([frame])[0] for frame in frames]
+        seed = frame_seed(self.sampler.seed, frames[0].name) if self.redraw else None
+        images = [frame.image for frame in frames if frame.image is not None]
+        try:
+            size = (images[0].shape[0], images[0].shape[1])
+            if self.tiling is None:
+                result = sample_frames(self.sampler, images, size=self.size, seed=seed)
+                maps = {"prediction": result.prediction, **{name: result.scores[name] for name in self.scores}}
+            else:
+                whole = network_input(images, self.size or size)
+                means = self.tiling.run(whole, lambda tile: sample_means(self.sampler, tile, seed))
+                finished = finish_maps(means, size, self.scores, self.sampler.fitted.calibrator)
+                maps = {name: values[None] for name, values in finished.items()}
+        except Exception as error:
+            failure = fault_of(error, images[0])
+            if len(frames) > 1:  # one of them may be at fault, or all together too many
+                return [self([frame])[0] for frame in frames]
+            return [failure]
+        return [HostMaps({name: values[index] for name, values in maps.items()}) for index in range(len(images))]
+
+
+def frame_seed(seed: int, name: str) -> int:
+    """Return the seed of one frame's draws, in 0..2^63 - 1."""
+    digest = hashlib.blake2b(f"{seed} {name}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little") >> 1
 
 
 def sample_means(sampler: Sampler, image: Tensor, seed: int | None = None) -> Means:
@@ -47,12 +123,8 @@ def finish_maps(
     probabilities = means["probabilities"][None]
     # float64: near zero, epistemic is a small difference of two entropies.
     entropy = entropy_share(probabilities.double()).float()
-    evidence = {
-        "probabilities": probabilities,
-        "calibrated entropy": entropy,
-        "total entropy": entropy,
-        "expected entropy": means["expected entropy"][None],
-    }
+    evidence = {"probabilities": probabilities, "calibrated entropy": entropy, "total entropy": entropy}
+    evidence["expected entropy"] = means["expected entropy"][None]
     if calibrator is not None:
         evidence = calibrate(evidence, calibrator)
     derived = [SCORES[name] for name in scores if name not in means]
@@ -83,10 +155,9 @@ class Tiling:
 
     def __post_init__(self) -> None:
         if self.overlap < 0 or min(self.size) - self.overlap < STRIDE:
-            raise InputError(
-                f"an overlap of {self.overlap} pixels does not fit tiles of {self.size[0]}x{self.size[1]}",
-                hint=f"give an --overlap of 0 to {max(0, min(self.size) - STRIDE)}, or larger tiles",
-            )
+            message = f"an overlap of {self.overlap} pixels does not fit tiles of {self.size[0]}x{self.size[1]}"
+            hint = f"give an --overlap of 0 to {max(0, min(self.size) - STRIDE)}, or larger tiles"
+            raise InputError(message, hint=hint)
 
     def run(self, image: Tensor, process: Callable[[Tensor], Means]) -> Means:
         """Blend the means of the tiles of an image ``[1, 3, H, W]``; ``process`` makes those of a tile ``[1, 3, h, w]``."""
