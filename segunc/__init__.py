@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from segunc.affine.convert import ConversionReport as ConversionReport
     from segunc.affine.convert import convert as convert
     from segunc.affine.draws import AffineLayout as AffineLayout
-    from segunc.affine.files import save_posterior as save_posterior
+    from segunc.affine.posterior import save_posterior as save_posterior
     from segunc.core.errors import InputError as InputError
     from segunc.core.errors import PartialFailure as PartialFailure
     from segunc.maps.encoding import decode_unit as decode_unit
@@ -41,11 +41,11 @@ if TYPE_CHECKING:
     from segunc.posteriors.abnn import ABNNTuner as ABNNTuner
     from segunc.posteriors.abnn import stochastic as stochastic
     from segunc.posteriors.abnn_task import ABNNTask as ABNNTask
-    from segunc.posteriors.files import load as load
-    from segunc.posteriors.files import load_model as load_model
-    from segunc.posteriors.files import wrap as wrap
     from segunc.posteriors.model import ImageMaps as ImageMaps
     from segunc.posteriors.model import Model as Model
+    from segunc.posteriors.model import load as load
+    from segunc.posteriors.model import load_model as load_model
+    from segunc.posteriors.model import wrap as wrap
     from segunc.sampling import Prediction as Prediction
     from segunc.sampling import Sampler as Sampler
     from segunc.training.data import OwnData as OwnData
@@ -67,15 +67,14 @@ _MAKING, _LOOKING = ["finetune", "train"], ["compare", "export", "overlay", "rev
 _NAMES = {
     "segunc.affine.convert": ["ConversionReport", "convert"],
     "segunc.affine.draws": ["AffineLayout"],
-    "segunc.affine.files": ["save_posterior"],
+    "segunc.affine.posterior": ["save_posterior"],
     "segunc.core.errors": ["InputError", "PartialFailure"],
     "segunc.maps.encoding": ["decode_unit", "encode_unit"],
     "segunc.networks": ["NetworkDescription", "SegmentationNetwork", "build_network", "load_network", "save_network"],
     "segunc.options": ["ImportOptions", *(f"{verb.capitalize()}Options" for verb in [*_ALONE, *_MAKING, *_LOOKING])],
     "segunc.posteriors.abnn": ["ABNN", "ABNNPosterior", "ABNNTuner", "stochastic"],
     "segunc.posteriors.abnn_task": ["ABNNTask"],
-    "segunc.posteriors.files": ["load", "load_model", "wrap"],
-    "segunc.posteriors.model": ["ImageMaps", "Model"],
+    "segunc.posteriors.model": ["ImageMaps", "Model", "load", "load_model", "wrap"],
     "segunc.sampling": ["Prediction", "Sampler"],
     "segunc.training.data": ["OwnData"],
     "segunc.verbs.import_network": ["import_network"],

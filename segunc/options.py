@@ -326,7 +326,7 @@ class SamplingOptions(DeviceOptions):
     draws: Count = 24
     seed: Seed = 0
     alpha: NonNegativeFloat | None = None
-    scheme: Literal["independent", "antithetic", "latin-hypercube"] | None = None
+    scheme: Literal["independent", "latin-hypercube"] | None = None
     scope: str | None = None
     size: Size | None = None
     chunk: Count | None = None

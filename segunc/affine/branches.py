@@ -1,7 +1,5 @@
-"""What a draw is in full: a network, an input transform, and a draw of that network's posterior.
-
-Most posteriors vary only the last. Those that vary the others are mixtures of *branches*: draw s belongs to branch
-s mod B, so that the branches weigh equally, and the sampler runs the branches as it runs one.
+"""What a draw is in full: a network, an input transform, and a draw of that network's posterior. Posteriors that vary more than the last
+are mixtures of *branches*: draw s belongs to branch s mod B, so that the branches weigh equally.
 """
 
 from __future__ import annotations
@@ -20,8 +18,7 @@ from segunc.core.errors import InputError
 
 @dataclass(frozen=True)
 class InputTransform:
-    """A transform of frames whose logits can be brought back to the frame: both sides scaled by a factor above 0 and rounded to
-    whole pixels, and mirrored left to right."""
+    """A transform of frames whose logits can be brought back: scaled by a factor above 0, to whole pixels, and mirrored left to right."""
 
     scale: float = 1.0
     flip: bool = False
@@ -43,9 +40,6 @@ class InputTransform:
         if logits.shape[-2:] == size:
             return logits
         return F.interpolate(logits, size, mode="bilinear", align_corners=False)
-
-    def __str__(self) -> str:
-        return f"scale {self.scale:g}" + (", flipped" if self.flip else "")
 
 
 IDENTITY = InputTransform()
@@ -116,8 +110,7 @@ def least_draws(posterior: AnyPosterior) -> int:
 
 
 def draws_of(branches: list[Branch], posterior: AnyPosterior | None, draws: int) -> int:
-    """Return how many draws ``draws`` come to: branches without noise have one each, and nothing is gained by repeating them; others need
-    at least one a member."""
+    """Return how many draws ``draws`` come to: branches without noise have one each; others need at least one a member."""
     if not any(branch.stochastic for branch in branches):
         return len(branches)
     assert posterior is not None

@@ -1,4 +1,4 @@
-"""The random numbers of draws: each a function of (seed, draw number) alone, in one of three schemes."""
+"""The random numbers of draws: each a function of (seed, draw number) alone, in one of two schemes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from segunc.core.errors import InputError
 
-Scheme = Literal["independent", "antithetic", "latin-hypercube"]
+Scheme = Literal["independent", "latin-hypercube"]
 SCHEMES: tuple[Scheme, ...] = get_args(Scheme)
 DEFAULT_SCHEME: Scheme = "latin-hypercube"
 """Of the sampler: at 24 draws the smallest error of epistemic, and of entropy next to it (docs/mechanisms.md, "How many draws")."""
@@ -30,7 +30,7 @@ def draw_noise(seed: int, draws: Sequence[int], length: int) -> Tensor:
 
 
 def draw_uniform(seed: int, draws: Sequence[int], length: int) -> Tensor:
-    """Return uniform numbers in [0, 1) as :func:`draw_noise` makes normal ones: ``[len(draws), length]`` float32."""
+    """Return uniform numbers in [0, 1) as :func:`draw_noise` makes normal ones."""
     return torch.from_numpy(np.stack([_generator(seed, s).random(length, dtype=np.float32) for s in draws]))
 
 
@@ -43,14 +43,9 @@ def _generator(*key: int) -> np.random.Generator:
 class NoiseSource:
     """Where posteriors take their random numbers from.
 
-    Draw s belongs to member s mod M and is that member's draw k = s div M. The schemes couple draws of one member:
-
-    * ``independent``: plain Monte Carlo.
-    * ``antithetic``: draws come in pairs of opposite sign (Hammersley & Morton 1956), k = 0 with 1, 2 with 3. Whatever is
-      odd in the noise cancels within a pair. A last draw without a partner is an independent one.
-    * ``latin-hypercube``: for each channel the K draws of a member lie one in each of K equally probable intervals
-      (McKay, Beckman & Conover 1979), so each channel's own distribution is covered evenly. The draws then depend on how
-      many there are.
+    Draw s belongs to member s mod M and is that member's draw k = s div M. ``independent`` draws are plain Monte Carlo. In a
+    ``latin-hypercube`` the K draws of a member lie, for each channel, one in each of K equally probable intervals (McKay, Beckman &
+    Conover 1979), so each channel's own distribution is covered evenly. The draws then depend on how many there are.
     """
 
     seed: int  # at least 0
@@ -74,21 +69,13 @@ class NoiseSource:
             # torch's inverse normal distribution function is vectorised and exact to float64's rounding.
             normal: Tensor = torch.special.ndtri(torch.from_numpy(self._stratified(draws, length, members)))
             return normal.float()
-        sources, odd = self._sources(draws, members)
-        return draw_noise(self.seed, sources, length) * torch.where(odd, -1.0, 1.0)
+        return draw_noise(self.seed, draws, length)
 
-    def uniform(self, draws: Sequence[int], length: int, *, members: int = 1) -> Tensor:
-        """Return numbers uniform in 0..1, float32 ``[len(draws), length]``; arguments as in :meth:`normal`."""
+    def uniform(self, draws: Sequence[int], length: int) -> Tensor:
+        """Return numbers uniform in 0..1 for the draws of one member, float32 ``[len(draws), length]``."""
         if self.scheme == "latin-hypercube":
-            return torch.from_numpy(self._stratified(draws, length, members)).float()
-        sources, odd = self._sources(draws, members)
-        uniform = draw_uniform(self.seed, sources, length)
-        return torch.where(odd, 1.0 - uniform, uniform)
-
-    def _sources(self, draws: Sequence[int], members: int) -> tuple[list[int], Tensor]:
-        """Return the draws whose numbers are used, and ``[len(draws), 1]`` whether they are mirrored."""
-        odd = [self.scheme == "antithetic" and (s // members) % 2 == 1 for s in draws]
-        return [s - members if o else s for s, o in zip(draws, odd, strict=True)], torch.tensor(odd)[:, None]
+            return torch.from_numpy(self._stratified(draws, length, 1)).float()
+        return draw_uniform(self.seed, draws, length)
 
     def _stratified(self, draws: Sequence[int], length: int, members: int) -> npt.NDArray[np.float64]:
         assert self.total is not None
@@ -113,5 +100,5 @@ Seed = int | NoiseSource
 class TrainingNoise(NoiseSource):
     """Independent numbers of which draw s takes those of k = s div M: the images of a batch are the k of the member whose turn it is."""
 
-    def _sources(self, draws: Sequence[int], members: int) -> tuple[list[int], Tensor]:
-        return [s // members for s in draws], torch.zeros(len(draws), 1, dtype=torch.bool)
+    def normal(self, draws: Sequence[int], length: int, *, members: int = 1) -> Tensor:
+        return draw_noise(self.seed, [s // members for s in draws], length)

@@ -1,29 +1,36 @@
-"""Posteriors over affine parameters: their protocol, the deterministic one, the prior that all share, and what is trained."""
+"""Posteriors over affine parameters: their protocol, the deterministic one, the prior that all share, what is trained, and how one over
+one network is stored: ``posterior.safetensors`` and ``posterior.json`` beside the base network."""
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from inspect import signature
+from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, Protocol, Self, TypeVar, runtime_checkable
 
 import torch
+from safetensors.torch import save
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
+from segunc.affine.convert import ConversionReport
 from segunc.affine.draws import AffineDraws, AffineLayout
 from segunc.affine.noise import Seed
-from segunc.core.errors import InputError
+from segunc.core.files import link_or_copy, read_bytes, read_json, write_atomically, write_record
+from segunc.networks.files import DESCRIPTION, POSTERIOR, WEIGHTS
+from segunc.networks.weights import check_finite
 
 P = TypeVar("P", bound="Posterior")
 PriorMean = Literal["base", "zero"]
+TENSORS = "posterior.safetensors"
 
 
 class Stored(Protocol):
-    """What a model folder keeps beside its base network. A class that names it as its base and has one attribute for each argument of
-    its constructor needs to write none of these methods."""
+    """What a model folder keeps beside its base network. A subclass with one attribute for each argument needs to write no method."""
 
     method: ClassVar[str]  # its name in files and on the command line
 
@@ -41,7 +48,8 @@ class Stored(Protocol):
 
 @runtime_checkable
 class Posterior(Stored, Protocol):
-    """A way to make affine draws over one network."""
+    """A way to make affine draws over one network. One whose draws differ in other layers, too, has a method ``prepare(network)``, which
+    makes these layers of a network just loaded drawable, in place."""
 
     def affine(self, layout: AffineLayout, draws: Sequence[int], seed: Seed, scope: str | None = None) -> AffineDraws:
         """Return the draws with the given numbers; each depends on (seed, number) alone.
@@ -58,14 +66,6 @@ class Posterior(Stored, Protocol):
         """Return the posterior that gave these :meth:`tensors` and :meth:`settings` (among other keys); a KeyError for one that lacks."""
         names = signature(cls).parameters
         return cls(**{name: tensors[name] if name in tensors else settings[name] for name in names})
-
-
-@runtime_checkable
-class PreparesNetwork(Protocol):
-    """A posterior whose draws differ in more than normalisation layers."""
-
-    def prepare(self, network: nn.Module) -> object:
-        """Make the other layers of a network just loaded drawable, in place."""
 
 
 class Deterministic(Posterior):
@@ -96,13 +96,6 @@ class Prior:
     mean: PriorMean = "base"  # centres it on the trained values; zero is plain weight decay
     temperature: float = 1.0  # T, at least 0
 
-    def __post_init__(self) -> None:
-        if not (self.scale > 0 and self.effective_pixels > 0 and self.temperature >= 0):
-            raise InputError(
-                f"prior_scale {self.scale}, effective_pixels {self.effective_pixels}, temperature {self.temperature}: the first "
-                "two have to be positive, the temperature at least 0"
-            )
-
     def centre(self, layout: AffineLayout) -> Tensor:
         """Return ``[2, T]`` gamma (row 0) and beta (row 1) at the prior's mean."""
         return (1.0 if self.mean == "base" else 0.0) * layout.affine
@@ -116,13 +109,11 @@ class Prior:
 
 
 class Trainable(nn.Module, ABC, Generic[P]):
-    """The parameters of a posterior while gradient steps train them, without data or trainer; they start at the trained values.
+    """The parameters of a posterior while gradient steps train them; they start at the trained values.
 
     A training step asks for the posterior that the parameters are now, takes its draws through its own ``affine()``, and adds
-    :meth:`regulariser` to the mean-pixel loss. Parameters and buffers are what a checkpoint holds.
-
-    Sites outside the scope keep the base's affine. Of M members, member m = step mod M trains at a step; parameters of the others
-    take none.
+    :meth:`regulariser` to the mean-pixel loss. Parameters and buffers are what a checkpoint holds. Sites outside the scope keep the
+    base's affine. Of M members, member m = step mod M trains at a step.
     """
 
     members = 1
@@ -165,3 +156,43 @@ class Trainable(nn.Module, ABC, Generic[P]):
 
     def after_step(self, layout: AffineLayout, step: int) -> None:
         """Look at the parameters after an optimiser step, the first of which is 1."""
+
+
+def save_posterior(
+    posterior: Stored,
+    report: ConversionReport | None,
+    base: Path,
+    folder: Path,
+    *,
+    seed: int,
+    provenance: dict[str, Any],
+) -> None:
+    """Write a Bayesian model: the posterior, and the base network linked (or copied) beside it.
+
+    Args:
+        report: of the conversion; None for a network that is not converted.
+        base, folder: the model folder of the base network, and the new one.
+        seed: that the posterior was made with.
+        provenance: how it came to be: settings, measurements, dates.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    if folder.resolve() != base.resolve():
+        for name in (WEIGHTS, DESCRIPTION):
+            link_or_copy(base / name, folder / name)
+    tensors = {name: t.detach().cpu().contiguous().clone() for name, t in posterior.tensors().items()}
+    check_finite(tensors, "the posterior to save")
+    write_atomically(folder / TENSORS, save(tensors))
+    record = {
+        **{"method": posterior.method, "members": posterior.members, **posterior.settings()},
+        "seed": seed,
+        "base_sha256": read_json(folder / DESCRIPTION, "the description of a network")["sha256"],
+        "tensors_sha256": file_sha256(folder / TENSORS),
+        "parameters": sum(t.numel() for t in tensors.values()),
+        "conversion": None if report is None else report.to_json(),
+        "provenance": provenance,
+    }
+    write_record(folder / POSTERIOR, record)
+
+
+def file_sha256(path: Path) -> str:
+    return hashlib.sha256(read_bytes(path)).hexdigest()

@@ -26,7 +26,7 @@ from segunc.baselines.dynamics import (
     Show,
     sample_langevin,
 )
-from segunc.baselines.target import LogPosterior
+from segunc.baselines.target import LogPosterior, load_batches, minibatches
 from segunc.core.errors import InputError, PartialFailure
 from segunc.core.files import write_atomically
 from segunc.core.progress import ConsoleProgress
@@ -35,7 +35,7 @@ from segunc.networks.weights import read_checkpoint
 from segunc.posteriors.fitting import finetuning
 from segunc.posteriors.methods import Method
 from segunc.training.config import FinetuneConfig
-from segunc.training.data import Minibatches, load_batches, spaced
+from segunc.training.data import spaced
 from segunc.training.finetune_run import FinetuneRun
 from segunc.training.progress import CHECKPOINTS, INTERVAL, LAST
 
@@ -63,10 +63,6 @@ class ChainStates(Posterior):
     def __init__(
         self, gamma: Tensor, beta: Tensor, chains: int = 1, scope: str = "all", target: dict[str, float] | None = None
     ) -> None:
-        if gamma.ndim != 2 or gamma.shape != beta.shape or chains < 1 or len(gamma) < chains or len(gamma) % chains:
-            raise InputError(
-                f"gamma {tuple(gamma.shape)} and beta {tuple(beta.shape)} are not equally many states of {chains} chains"
-            )
         self.gamma, self.beta, self.chains, self.scope, self.target = gamma, beta, chains, scope, dict(target or {})
 
     @property
@@ -115,18 +111,10 @@ class HMC(ChainStates):
 def run_chains(
     sample: SampleChain, count: int, last: Path, *, resume: bool = False
 ) -> tuple[Tensor, list[dict[str, float]]]:
-    """Run ``count`` chains, M, one after the other.
+    """Run ``count`` chains, M, one after the other, and return their states ``[M, K, D]`` float32 on the CPU and what each measured.
 
-    Args:
-        sample: runs one chain.
-        last: the checkpoint of the finished chains, written after each.
-        resume: take the finished chains from it; the one that was under way begins again.
-
-    Returns:
-        the states ``[M, K, D]`` float32 on the CPU, in their order, and what each chain measured.
-
-    Raises:
-        PartialFailure: a chain cannot go on.
+    ``last`` is the checkpoint of the finished chains, written after each; with ``resume`` they are taken from it, and the one that was
+    under way begins again. PartialFailure where a chain cannot go on.
     """
     finished: dict[str, Any] = read_checkpoint(last) if resume else {"states": [], "records": []}
     for number in range(len(finished["states"]), count):
@@ -153,20 +141,16 @@ def _refuse_trainer(base: Path, config: FinetuneConfig[Any], out: Path) -> None:
         )
 
 
-def _target(run: FinetuneRun[Any], dtype: torch.dtype = torch.float32) -> LogPosterior:
-    """Return the density that is sampled, with the network on its device in a floating type."""
+def _target(run: FinetuneRun[Any]) -> LogPosterior:
+    """Return the density that is sampled, with the network on its device."""
     run.place()
-    run.network.to(dtype)
-    run.settings["precision"] = "64-true" if dtype == torch.float64 else "32-true"
+    run.settings["precision"] = "32-true"
     return LogPosterior(run.network, run.options.prior(), run.options.scope)
 
 
 @finetuning(check=_refuse_trainer)
 def finetune_langevin(run: FinetuneRun[SgldConfig]) -> dict[str, Any]:
-    """Sample the posterior over the affine parameters by SGLD, or SGHMC with a :class:`SghmcConfig`, and write the Bayesian model.
-
-    A killed run begins its unfinished chain again. R-hat, effective sample size, seconds and steps are measured.
-    """
+    """Sample the posterior over the affine parameters by SGLD, or SGHMC with a :class:`SghmcConfig`, and write the Bayesian model."""
     settings = run.config.settings
     target = _target(run)
     data, size = run.data.dataset("train", augment=False), run.data.batch_size
@@ -178,7 +162,7 @@ def finetune_langevin(run: FinetuneRun[SgldConfig]) -> dict[str, Any]:
 
     def sample(number: int, show: Show) -> tuple[Tensor, dict[str, float]]:
         seed = mix_seed(settings.seed, number, _BATCH_STREAM)
-        batches = Minibatches(data, frames, size, seed, run.data.workers).between(0, settings.total_steps)
+        batches = minibatches(data, frames, size, seed, settings.total_steps, run.data.workers)
         noise, start = mix_seed(settings.seed, number, _NOISE_STREAM), _start(target, settings, number)
 
         def gradient(theta: Tensor) -> Tensor:
@@ -191,12 +175,9 @@ def finetune_langevin(run: FinetuneRun[SgldConfig]) -> dict[str, Any]:
 
 @finetuning(check=_refuse_trainer)
 def finetune_hmc(run: FinetuneRun[HmcConfig]) -> dict[str, Any]:
-    """The same by Hamiltonian Monte Carlo on all the data at once, with Metropolis correction: the reference.
-
-    The chosen frames are held in memory. Acceptance, divergences and step size of each chain are among what is measured.
-    """
+    """The same by Hamiltonian Monte Carlo on all the chosen frames at once, held in memory: the reference."""
     settings = run.config.settings
-    target = _target(run, getattr(torch, settings.dtype))
+    target = _target(run)
     data = run.data.dataset("train")
     density = target.on(load_batches(data, spaced(len(data), settings.frames), run.data.batch_size))
 

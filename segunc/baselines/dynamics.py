@@ -196,7 +196,6 @@ class HmcConfig(ChainConfig):
         trajectory: length of a trajectory, or none for pi s sqrt(T) / 2 with the prior's s.
         step_size: of the leapfrog integrator, or none to adapt it.
         target_acceptance: acceptance probability that it is adapted to, 0..1.
-        dtype: floating type of the network.
     """
 
     section = "hmc"
@@ -207,7 +206,6 @@ class HmcConfig(ChainConfig):
     trajectory: PositiveFloat | None = None
     step_size: PositiveFloat | None = None
     target_acceptance: Annotated[float, Bound(above=0, below=1)] = 0.8
-    dtype: Literal["float32", "float64"] = "float32"
 
 
 class StepSizeAdaptation:
@@ -292,7 +290,7 @@ class HamiltonianChain:
             if divergences_in_a_row >= MAX_DIVERGENCES_IN_A_ROW:
                 raise ChainFailure(
                     f"the last {MAX_DIVERGENCES_IN_A_ROW} trajectories diverged, with steps of {self.step_size:.2e}",
-                    "give a smaller hmc.step_size, or set hmc.dtype to float64",
+                    "give a smaller hmc.step_size",
                 )
             if not warming:
                 states.append(self.theta)

@@ -24,6 +24,8 @@ from segunc.training.progress import Say
 from segunc.uncertainty import energy
 
 OF_HEAD = (VIRTUAL_LOGIT, CLIPPED_ENERGY, SCALED_ENERGY)
+REACT_PERCENTILE = 90.0
+"""Of all activations of the training frames, at which ``react-energy`` clips them, as its authors do."""
 SAMPLED_PLACES = 10_000
 """Places whose activations stand for those of the training set in percentiles and means."""
 
@@ -200,11 +202,11 @@ class HeadFit(FeatureFit):
             self.products.addmm_(wide.T, wide)
 
     def tensors(self, sample: Tensor, say: Say) -> dict[str, Tensor]:
-        """Return the tensors of the scores. The clip is the percentile ``react_percentile`` of all activations; the principal subspace of
+        """Return the tensors of the scores. The principal subspace of
         vim has half of the dimensions, as its authors take them."""
         tensors: dict[str, Tensor] = {}
         if CLIPPED_ENERGY in self.needs:
-            tensors["clip"] = torch.tensor([np.percentile(self.sample.rows.numpy(), self.settings.react_percentile)])
+            tensors["clip"] = torch.tensor([np.percentile(self.sample.rows.numpy(), REACT_PERCENTILE)])
         if VIRTUAL_LOGIT in self.needs:
             origin = -torch.linalg.pinv(self.weight) @ self.bias
             crossed = self.sum.outer(origin) / self.count

@@ -15,14 +15,13 @@ estimate of the Fisher of the mean pixel. (With the true labels, the "empirical 
 the sum is too large by a factor of up to the number of pixels.) A diagonal entry has a relative standard error of about
 sqrt(2 / n) after n gradients, because G is nearly Gaussian as a sum over many pixels.
 
-The gradients of all images of a batch come from one backward pass: image i meets its own draw, a row of the affine
-tensors that is a leaf of its own, and no image of a batch sees another in eval mode.
+The gradients of all images of a batch come from one backward pass: image i meets its own draw, a row of the affine tensors.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from itertools import chain, islice, repeat
 from math import ceil
 from typing import Any, ClassVar, Literal, Self, cast
@@ -34,11 +33,11 @@ from torch import Tensor, nn
 from segunc.affine.draws import AffineDraws, AffineLayout
 from segunc.affine.noise import NoiseSource, Seed, mix_seed
 from segunc.affine.posterior import Prior
-from segunc.core.bounds import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from segunc.baselines.swag import Point
+from segunc.core.bounds import NonNegativeFloat, NonNegativeInt, PositiveInt
 from segunc.core.errors import InputError
 from segunc.core.progress import ConsoleProgress
 from segunc.data.labels import IGNORE
-from segunc.posteriors.abnn import Point
 from segunc.posteriors.fitting import finetuning
 from segunc.posteriors.methods import Method
 from segunc.training.config import AffineTrainingConfig
@@ -69,12 +68,7 @@ class Laplace:
     members = 1
 
     def __init__(self, mean: Tensor, fisher: Tensor, prior: Prior | None = None, scope: str = "all") -> None:
-        if mean.ndim != 2 or len(mean) != 2 or fisher.shape not in ((2, mean.shape[1]), (3, mean.shape[1])):
-            raise InputError(
-                f"a Laplace posterior has a mean [2, T] and a Fisher [2, T] or [3, T], not {tuple(mean.shape)} and {tuple(fisher.shape)}"
-            )
-        self.mean, self.fisher, self.scope = mean, fisher, scope
-        self.prior = Prior() if prior is None else prior
+        self.mean, self.fisher, self.prior, self.scope = mean, fisher, prior or Prior(), scope
 
     def affine(self, layout: AffineLayout, draws: Sequence[int], seed: Seed, scope: str | None = None) -> AffineDraws:
         noise = NoiseSource.of(seed).normal(draws, 2 * layout.total).double().view(len(draws), 2, -1)
@@ -93,10 +87,6 @@ class Laplace:
         second = (precision[1] + prior - below.square()).sqrt()
         beta = noise[:, 1] / second
         return torch.stack([(noise[:, 0] - below * beta) / first, beta], 1)
-
-    def with_prior_scale(self, prior_scale: float) -> Laplace:
-        """Return the same Fisher under another prior."""
-        return Laplace(self.mean, self.fisher, replace(self.prior, scale=prior_scale), self.scope)
 
     def tensors(self) -> dict[str, Tensor]:
         return {"mean": self.mean, "fisher": self.fisher}
@@ -181,14 +171,10 @@ class LaplaceConfig(AffineTrainingConfig):
 
     Args:
         epochs: of plain fine-tuning to the maximum of the posterior before the Fisher is taken; 0 takes it at the base.
-        prior_scale: s in that fine-tuning, and in the result where ``prior_scale_grid`` is empty.
         structure: diagonal, or block: 2 x 2 blocks of the gamma and beta of each channel.
         images: training crops whose gradients are taken.
         samples: label maps drawn for each crop.
-        prior_scale_grid: candidates for s in the result, one of which is selected on validation NLL.
         temperature: T, factor of the covariance.
-        selection_frames: validation frames used for the selection, evenly spaced (0: all).
-        selection_draws: draws for each candidate.
     """
 
     section = "laplace"
@@ -196,15 +182,12 @@ class LaplaceConfig(AffineTrainingConfig):
     structure: Structure = "block"
     images: PositiveInt = 64
     samples: PositiveInt = 2
-    prior_scale_grid: list[PositiveFloat] = field(default_factory=lambda: [0.001, 0.003, 0.01, 0.03, 0.1, 0.3])
     temperature: NonNegativeFloat = Prior.temperature
-    selection_frames: NonNegativeInt = 24
-    selection_draws: PositiveInt = 6
 
 
 @finetuning()
 def finetune_laplace(run: FinetuneRun[LaplaceConfig]) -> dict[str, Any]:
-    """Take the Fisher at the base (or after plain fine-tuning), select the prior, and write the Bayesian model."""
+    """Take the Fisher at the base, or after plain fine-tuning, and write the Bayesian model."""
     options = run.config.settings
     layout = run.place()
     affine = layout.affine.cpu()
@@ -215,13 +198,9 @@ def finetune_laplace(run: FinetuneRun[LaplaceConfig]) -> dict[str, Any]:
     fisher = FisherSum(run.network.requires_grad_(False), affine, options.structure, options.scope)
     _take_fisher(run, fisher)
     prior = options.prior(temperature=options.temperature)
-    posterior = Laplace(affine, fisher.mean(), prior, options.scope)
-    scale = prior.scale
-    if options.prior_scale_grid:
-        scale = run.select(posterior.with_prior_scale, options.prior_scale_grid, "prior_scale")
-    run.measured |= {"pixels": fisher.pixels, "gradients": fisher.gradients, "prior_scale": scale}
+    run.measured |= {"pixels": fisher.pixels, "gradients": fisher.gradients, "prior_scale": prior.scale}
     summary = f"{options.structure} Fisher of {fisher.gradients} gradients over {fisher.pixels:,} pixels"
-    return run.finish(posterior.with_prior_scale(scale), f"{summary}, prior scale {scale:g}")
+    return run.finish(Laplace(affine, fisher.mean(), prior, options.scope), f"{summary}, prior scale {prior.scale:g}")
 
 
 def _take_fisher(run: FinetuneRun[LaplaceConfig], fisher: FisherSum) -> None:

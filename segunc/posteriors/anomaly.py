@@ -42,8 +42,8 @@ FRAME_PIXELS = 20_000
 class Surprise:
     """How rare a value is in normal scenes: ``-log10`` of the share of their pixels that reach it, 0 and more.
 
-    Linear between levels, each an eighth of a power of ten; beyond the last (one pixel in a thousand) values are taken to exceed it by
-    an exponential law of the mean excess seen (peaks over a threshold; Pickands 1975), which tells apart what no known pixel reached.
+    Linear between levels; beyond the last, one pixel in a thousand, values are taken to exceed it by an exponential law of the mean
+    excess seen (peaks over a threshold; Pickands 1975), which tells apart what no known pixel reached.
     """
 
     levels: tuple[float, ...]  # a share of 10 ** -(k / STEPS) of the pixels reaches level k; ascending
@@ -83,7 +83,7 @@ class Standard:
         return (values - self.mean) / self.std
 
 
-def weighted_sum(values: Tensor, weights: Sequence[float], scales: Sequence[Standard | Surprise]) -> Tensor:
+def weighted_sum(values: Tensor, weights: Sequence[float], scales: Sequence[Standard]) -> Tensor:
     """Return the sum ``[...]`` of the values ``[P, ...]`` of P scores."""
     terms = zip(weights, scales, values, strict=True)
     return torch.stack([weight * scale(of_score) for weight, scale, of_score in terms]).sum(0)
@@ -100,9 +100,8 @@ class ScoreSum(Attachment):
 
     parts: tuple[str, ...]  # names of scores
     weights: tuple[float, ...]
-    scales: tuple[Standard | Surprise, ...]  # of the parts; earlier models have parts that are told as a surprise
+    scales: tuple[Standard, ...]  # of the parts
     surprise: Surprise  # of the sum
-    selected: Mapping[str, float]  # of earlier models, which chose their sum: the precision of each candidate
     fitted_on: Mapping[str, Any]  # the data set, its split, the size that the network saw, and the date
     frames: int
     draws: int
@@ -128,24 +127,11 @@ class ScoreSum(Attachment):
         content = cls.content(folder, **{name: model.hashes[name] for name in cls.bound_by})
         if content["features_sha256"] is not None:
             cls.content(folder, features_sha256=model.hashes["features_sha256"])
-        scales = tuple(_scale(numbers) for numbers in content["scales"])
-        return cls(
-            **content | {"parts": _parts(content["parts"]), "scales": scales, "surprise": _scale(content["surprise"])}
-        )
-
-
-def _scale(numbers: Mapping[str, Any]) -> Any:
-    """Return a scale as it was stored."""
-    return Standard(**numbers) if "mean" in numbers else Surprise(tuple(numbers["levels"]), numbers["excess"])
-
-
-def _parts(names: Sequence[str]) -> tuple[str, ...]:
-    """Return names of scores that can be added; InputError for an unknown score or a sum."""
-    parts = check_scores(names)
-    for name in parts:
-        if "scores" in SCORES[name].sources:
-            raise InputError(f"'{name}' is a sum of scores itself and cannot be a part of one", hint="leave it out")
-    return parts
+        if not all("mean" in numbers for numbers in content["scales"]):
+            raise InputError(f"{folder / cls.file} was fitted by an earlier version", hint="fit it again")
+        scales = tuple(Standard(**numbers) for numbers in content["scales"])
+        surprise = Surprise(tuple(content["surprise"]["levels"]), content["surprise"]["excess"])
+        return cls(**content | {"scales": scales, "surprise": surprise})
 
 
 @dataclass(frozen=True)
@@ -172,13 +158,8 @@ class AnomalyConfig(Settings):
 def known_pixels(
     model: Model, data: SegmentationDataModule, parts: Sequence[str], settings: AnomalyConfig, draws: int
 ) -> tuple[Tensor, int]:
-    """Return the values ``[P, N]`` float32 of P scores at random labelled pixels of normal scenes, and the number of frames.
-
-    A frame is never compared with features of its own sequence, which would make it look too familiar.
-
-    Raises:
-        InputError: no pixel is labelled, or a score has the same value at every pixel.
-    """
+    """Return the values ``[P, N]`` float32 of P scores at random labelled pixels of normal scenes, and the number of frames. A frame is
+    never compared with features of its own sequence, which would make it look too familiar."""
     generator, values = torch.Generator().manual_seed(settings.seed), list[Tensor]()
     for fold in data.folds():
         left_out = fold.validation != "val"
@@ -195,10 +176,8 @@ def known_pixels(
         raise InputError(f"{len(values)} validation frames hold no labelled pixel", hint="check the labels of val")
     for name, of_part in zip(parts, known, strict=True):
         if not of_part.max() > of_part.min():
-            where = f"{float(of_part[0]):g} at every pixel of the validation frames"
-            raise InputError(
-                f"score {name} is {where}, so it tells nothing apart", hint="leave it out of anomaly.parts"
-            )
+            message = f"score {name} is {float(of_part[0]):g} at every pixel of the validation frames"
+            raise InputError(message, hint="leave it out of anomaly.parts")
     return known, len(values)
 
 
@@ -211,7 +190,9 @@ def fit_sum(
     See :class:`segunc.posteriors.methods.Method`; InputError for a part that lacks what it needs, or that is one number everywhere.
     """
     settings = config.settings
-    parts = _parts(settings.parts)
+    parts = check_scores(settings.parts)
+    if sums := [name for name in parts if "scores" in SCORES[name].sources]:
+        raise InputError(f"'{sums[0]}' is a sum of scores itself and cannot be a part of one", hint="leave it out")
     weights = tuple(settings.weights or [1.0] * len(parts))
     if len(weights) != len(parts):
         raise InputError(
@@ -226,7 +207,7 @@ def fit_sum(
         hashes["features_sha256"] = None
     surprise = Surprise.of(weighted_sum(known, weights, scales))
     fit: dict[str, Any] = {"fitted_on": fitted_on(config, "val"), "frames": frames, "draws": draws, **hashes}
-    total = ScoreSum(parts, weights, scales, surprise, {}, **fit)
+    total = ScoreSum(parts, weights, scales, surprise, **fit)
     total.attach(base, config, out, METHOD.name, say)
     terms = [name if weight == 1 else f"{weight:g} {name}" for weight, name in zip(weights, parts, strict=True)]
     say(f"wrote {out}: anomaly is {' + '.join(terms)} on {frames} frames")

@@ -16,17 +16,13 @@ from segunc.affine.posterior import Posterior
 from segunc.core.errors import InputError
 from segunc.core.files import inside, link_or_copy, write_record
 from segunc.networks.files import DESCRIPTION, POSTERIOR
-from segunc.posteriors.files import load_model, load_posterior, posterior_hash
 from segunc.posteriors.methods import Method
-from segunc.posteriors.model import MEMBERS, Model, model_files
+from segunc.posteriors.model import MEMBERS, Model, load_model, load_posterior, model_files, posterior_hash
 from segunc.training.config import now
 from segunc.training.progress import Say, claim_checkpoints, is_first_process, say
 
 if TYPE_CHECKING:
     from segunc.training.config import TrainConfig
-
-
-TRAIN_MORE = "train more: segunc train --seeds 0,1,2,3"
 
 
 class Ensemble(Mixture):
@@ -38,8 +34,6 @@ class Ensemble(Mixture):
     method: ClassVar[str] = "ensemble"
 
     def __init__(self, parts: Sequence[Branch]) -> None:
-        if len(parts) < 2:
-            raise InputError(f"an ensemble needs at least 2 networks and has {len(parts)}", hint=TRAIN_MORE)
         self.parts = tuple(parts)
 
     @property
@@ -60,11 +54,8 @@ class Ensemble(Mixture):
 def train_members(
     config: TrainConfig, seeds: Sequence[int], out: Path, *, device: str = "auto", say: Say = say
 ) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """Train one network for each seed, all different, into ``seed-N`` below ``out``; finished ones are skipped.
-
-    ``config`` is that of ``segunc train``; its own seed plays no part. Yields the folder and what was measured, after each training.
-    InputError for a seed twice, or a finished member of other settings.
-    """
+    """Train one network for each seed, in the place of the configuration's, into ``seed-N`` below ``out``; finished ones are skipped.
+    Yields the folder and what was measured, after each training."""
     from segunc.training.base import train_network
 
     if len(set(seeds)) < len(seeds) or not seeds or min(seeds) < 0:
@@ -84,15 +75,8 @@ def train_members(
 def make_ensemble(bases: Sequence[Path], out: Path, *, say: Say = say) -> None:
     """Write the model folder of an ensemble, its members linked (or copied) into ``members/0`` and so on; nothing is trained.
 
-    What was fitted on a member (its temperature, its max-logit statistics) is left out: it does not hold for the whole.
-
-    Args:
-        bases: model folders, each deterministic or with a posterior of one network, or one folder that holds several in
-            ``seed-*``.
-
-    Raises:
-        InputError: fewer than two members, the same one twice, one that is a mixture itself, members of other classes or
-            inference sizes than the first, or a folder that holds another kind of model.
+    What was fitted on a member (its temperature, its max-logit statistics) is left out: it does not hold for the whole. ``bases`` are
+    model folders, each deterministic or with a posterior of one network, or one folder that holds several in ``seed-*``.
     """
     if not is_first_process():
         return
@@ -103,7 +87,8 @@ def make_ensemble(bases: Sequence[Path], out: Path, *, say: Say = say) -> None:
     if len(folders) < 2:
         only = f" and no folder with several seed-* folders: {folders[0]}" if folders else ""
         raise InputError(
-            f"an ensemble needs at least two model folders, and --base has {len(folders)}{only}", hint=TRAIN_MORE
+            f"an ensemble needs at least two model folders, and --base has {len(folders)}{only}",
+            hint="train more: segunc train --seeds 0,1,2,3",
         )
     models = [load_model(folder) for folder in folders]
     _check_alike(models, folders)

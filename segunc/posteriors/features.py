@@ -1,6 +1,5 @@
-"""Features of the training frames, for scores that ask whether anything similar was seen: a bank of them for ``knn``, Gaussians for
-``mahalanobis``, ``relative-mahalanobis`` and ``gmm``, of the network itself or of a second encoder beside it; and what
-``vim``, ``react-energy`` and ``scale-energy`` need of the input of the network's last layer, whatever the encoder.
+"""Features of the training frames, of the network itself or of a second encoder beside it, for scores that ask whether anything similar
+was seen: a bank of them for ``knn``, and what the fits of other packages make of them.
 
 Fine-tuning lets an encoder forget what it does not need, and no noise on it brings that back. A generic encoder that never saw the
 task, the *second encoder*, still tells a zebra from a road: what is far from all that it saw in the training frames is unknown.
@@ -20,7 +19,7 @@ import torch
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from segunc.affine.files import file_sha256
+from segunc.affine.posterior import file_sha256
 from segunc.core.bounds import Bound, NonNegativeInt, PositiveInt, Settings
 from segunc.core.device import flushed_denormals, resolve_device
 from segunc.core.errors import InputError
@@ -48,15 +47,16 @@ ENCODER = "witness."
 BANK = ("bank", "origins")
 """Tensors of a map for ``knn``: features ``[N, D]`` of length 1 but for rounding, and for each ``[N, 4]`` the frame's number, row and
 column as shares of its height and width, and train id (255 for none)."""
+SCALE_PERCENTILE = 85.0
+"""Of the activations of a place, from which on they are its largest for ``scale-energy``."""
 LARGEST_SIZE = 16
 Take = Callable[[Iterable[str]], dict[str, Tensor]]
 Upsampling = Literal["bilinear", "guided"]
-Percentile = Annotated[float, Bound(above=0, most=99.9)]
 
 
 class FeatureFit(ABC):
-    """Gathers over the training frames what some evidence of features needs, an entry of :data:`FEATURE_FITS` for each name of it. There
-    is one for each map of the encoder, or with a ``prefix`` one for the frames themselves."""
+    """Gathers over the training frames what some evidence of features needs, an entry of :data:`FEATURE_FITS` under each name of it; one
+    for each map of the encoder, or with a ``prefix`` one for the frames themselves."""
 
     prefix: ClassVar[str] = ""  # of the names of its tensors; those of map 2 begin with ``2.``
 
@@ -88,7 +88,7 @@ def fits_of(needs: Collection[str]) -> list[type[FeatureFit]]:
 
 
 def evidence_of(scores: Collection[str]) -> frozenset[str]:
-    """Return the evidence that scores need of features; InputError for a score that needs none."""
+    """Return the evidence that scores need of features."""
     names = check_scores(scores)
     for name in names:
         if FEATURE_FITS.keys().isdisjoint(SCORES[name].needs):
@@ -113,7 +113,7 @@ class FeatureBank(Attachment):
     layers: tuple[str, ...]  # none where only the network's last layer was looked at
     sizes: tuple[float, ...]
     upsampling: Upsampling
-    scale_percentile: float
+    scale_percentile: float  # for scale-energy
     mean: tuple[float, ...]  # input normalisation of the second encoder
     std: tuple[float, ...]
     fitted_on: Mapping[str, Any]  # the data set, its split, the size that the network saw, and the date
@@ -133,14 +133,8 @@ class FeatureBank(Attachment):
     def providers(
         self, model: Model, needs: Collection[str], frames: Collection[str] | None = None
     ) -> Sequence[Provider]:
-        """Return what gives the evidence that is needed of that which was fitted, on the network's device.
-
-        Args:
-            frames: names of the training frames whose features count in a bank, None for all.
-
-        Raises:
-            InputError: the tensors are damaged or of another fit, or the bank holds no feature of these frames.
-        """
+        """See :meth:`segunc.posteriors.model.Attachment.providers`; InputError where the tensors are damaged or of another fit, or the bank
+        holds no feature of the frames."""
         assert model.folder is not None  # from which this was loaded, too
         path, network, needs = model.folder / TENSORS, model.network, self.gives.intersection(needs)
         tensors = read_tensors(path, "the tensors of the bank", "fit it again")
@@ -207,9 +201,6 @@ class FeaturesConfig(Settings):
         sizes: factors by which frames are resized before the encoder, a map for each.
         bank: features that are kept for knn for each layer and size, and on which the others are standardised: a random sample of all.
         upsampling: of the maps to the frame: bilinear, or guided by the edges of the grey image (He et al. 2013).
-        react_percentile: of all activations of the training frames, at which react-energy clips them.
-        scale_percentile: of the activations of a place, from which on they are its largest for scale-energy.
-        split: of the data set; the one that the network was trained on.
         frames: how many evenly spaced frames (0: all).
         corruptions: NAME:STRENGTH (noise:2) each: what the frames look like under these is known, too, and is not flagged.
         seed: of the sample.
@@ -223,9 +214,6 @@ class FeaturesConfig(Settings):
     sizes: list[Annotated[float, Bound(above=0, most=LARGEST_SIZE)]] = field(default_factory=lambda: [1.0])
     bank: PositiveInt = 20_000
     upsampling: Upsampling = "bilinear"
-    react_percentile: Percentile = 90.0
-    scale_percentile: Percentile = 85.0
-    split: str = "train"
     frames: NonNegativeInt = 0
     corruptions: list[str] = field(default_factory=list)
     seed: NonNegativeInt = 0
@@ -239,67 +227,45 @@ class FeaturesConfig(Settings):
         return [Corruption.parse(text) for text in self.corruptions]
 
 
-class MapSample:
-    """A sample of the features of one map of the training frames, and what fits make of all of them."""
-
-    def __init__(self, settings: FeaturesConfig, fits: Sequence[FeatureFit]) -> None:
-        self.fits, self.count, self.sample = fits, 0, Sample(settings.bank, settings.seed)
-
-    def add(self, maps: Tensor, labels: Tensor, extent: tuple[int, int], frame: int) -> None:
-        """Take the map ``[1, D, h, w]`` of a frame, with its train ids ``[H, W]``, see :func:`segunc.sampling.density.places_of`."""
-        rows = unit_features(maps).cpu()
-        places = places_of(labels, (maps.shape[2], maps.shape[3]), extent)
-        self.sample.add(torch.cat([rows, torch.full((len(rows), 1), frame), places], 1))
-        self.count += len(rows)
-        for fit in self.fits:
-            fit.add(rows, places[:, 2].long())
-
-    def tensors(self, say: Say) -> dict[str, Tensor]:
-        """Return what all fits keep."""
-        return {name: values for fit in self.fits for name, values in fit.tensors(self.sample.rows, say).items()}
-
-
 class TrainingFeatures:
-    """All fits of a run over the training frames: those of each map of an encoder, and those of the frames themselves.
-
-    Raises:
-        InputError: a layer or weights that are not there, or settings of an encoder that no score needs.
-    """
+    """All fits of a run over the training frames: those of each map of an encoder with a sample of its features, and those of the frames
+    themselves. InputError for a layer or weights that are not there."""
 
     def __init__(self, network: SegmentationNetwork, settings: FeaturesConfig, say: Say) -> None:
         needs = evidence_of(settings.scores)
         kinds = fits_of(needs)
         self.of_frames = [kind(network, needs, settings) for kind in kinds if kind.prefix]
         self.encoder: nn.Module | None = None
-        self.layers, self.maps = tuple[str, ...](), list[MapSample]()
+        self.layers, self.count = tuple[str, ...](), 0
+        self.maps: list[tuple[Sample, list[FeatureFit]]] = []
         if of_maps := [kind for kind in kinds if not kind.prefix]:
             self.encoder, deepest = _open_encoder(network, settings, say)
             self.layers = tuple(settings.layers or [deepest])
             self.extractor = FeatureExtractor(self.encoder, self.layers, settings.sizes)
             for _ in range(len(self.layers) * len(settings.sizes)):
-                self.maps.append(MapSample(settings, [kind(network, needs, settings) for kind in of_maps]))
-        elif settings.encoder != OWN or settings.layers:
-            raise InputError(
-                f"features.encoder and features.layers play no part for {', '.join(settings.scores)}: these are scores of the "
-                "network's last layer",
-                hint="leave them out",
-            )
+                fits = [kind(network, needs, settings) for kind in of_maps]
+                self.maps.append((Sample(settings.bank, settings.seed), fits))
 
     def add(self, image: Tensor, labels: Tensor, frame: int) -> None:
         """Take an image ``[1, 3, h, w]`` in 0..1 with its train ids ``[h, w]`` of the frame with this number."""
         if self.encoder is not None:
             extents = self.extractor.extents(image)
-            for of_map, maps, extent in zip(self.maps, self.extractor(image), extents, strict=True):
-                of_map.add(maps, labels, extent, frame)
+            for (sample, fits), maps, extent in zip(self.maps, self.extractor(image), extents, strict=True):
+                rows = unit_features(maps).cpu()
+                places = places_of(labels, (maps.shape[2], maps.shape[3]), extent)
+                sample.add(torch.cat([rows, torch.full((len(rows), 1), frame), places], 1))
+                self.count += len(rows)
+                for fit in fits:
+                    fit.add(rows, places[:, 2].long())
         for fit in self.of_frames:
             fit.add(image, labels)
 
     def tensors(self, say: Say) -> dict[str, Tensor]:
         """Return all that is stored, with the weights of a second encoder."""
         once = functools.cache(say)  # all maps have the same to tell
-        tensors = {f"{i}.{name}": v for i, of_map in enumerate(self.maps) for name, v in of_map.tensors(once).items()}
-        for fit in self.of_frames:
-            tensors |= {fit.prefix + name: v for name, v in fit.tensors(torch.empty(0), once).items()}
+        parts = [(f"{i}.", fit, sample.rows) for i, (sample, fits) in enumerate(self.maps) for fit in fits]
+        parts += [(fit.prefix, fit, torch.empty(0)) for fit in self.of_frames]
+        tensors = {prefix + name: v for prefix, fit, rows in parts for name, v in fit.tensors(rows, once).items()}
         if isinstance(self.encoder, SecondEncoder):
             tensors |= {f"{ENCODER}{name}": v.cpu().contiguous() for name, v in self.encoder.state_dict().items()}
         return tensors
@@ -342,15 +308,14 @@ def fit_features(
 ) -> FeatureBank:
     """Gather the features and write the same model with them; a posterior plays no part, and ``out`` may be ``base``.
 
-    See :class:`segunc.posteriors.methods.Method`; InputError for a layer or weights that are not there, too few features for a
-    covariance, or a network without the last layer that a score is of.
+    See :class:`segunc.posteriors.methods.Method`; InputError for a layer or weights that are not there, or too few features.
     """
     settings = config.settings
     model, data = load_for_fitting(base, config, resolve_device(device))
     features = TrainingFeatures(model.network, settings, say)
-    samples, names = data.dataset(settings.split).samples, list[str]()
+    samples, names = data.dataset("train").samples, list[str]()
     with torch.inference_mode():
-        seen = frames_as_seen(model, data, settings.split, settings.frames, METHOD.name, settings.kinds())
+        seen = frames_as_seen(model, data, "train", settings.frames, METHOD.name, settings.kinds())
         for index, image, labels in seen:
             if samples[index].name not in names[-1:]:
                 names.append(samples[index].name)
@@ -363,11 +328,11 @@ def fit_features(
     write_atomically(out / TENSORS, save(tensors))
     scores = check_scores(settings.scores)
     bank = FeatureBank(
-        scores, settings.encoder, features.layers, tuple(settings.sizes), settings.upsampling, settings.scale_percentile,
-        mean, std, fitted_on(config, settings.split), tuple(names), model.sha256, file_sha256(out / TENSORS),
+        scores, settings.encoder, features.layers, tuple(settings.sizes), settings.upsampling, SCALE_PERCENTILE,
+        mean, std, fitted_on(config, "train"), tuple(names), model.sha256, file_sha256(out / TENSORS),
     )  # fmt: skip
     bank.attach(base, config, out, METHOD.name, say)
-    counted = f"{sum(of_map.count for of_map in features.maps):,} features of " if features.maps else ""
+    counted = f"{features.count:,} features of " if features.maps else ""
     where = f" ({', '.join(features.layers)})" if features.maps else ""
     say(f"wrote {out}: {', '.join(scores)}, fitted on {counted}{len(names)} frames{where}")
     return bank

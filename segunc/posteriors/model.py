@@ -1,7 +1,10 @@
-"""A network with its posterior and what was fitted on it, as it is used; :mod:`segunc.posteriors.files` loads it."""
+"""A network with its posterior and what was fitted on it, as it is used, and as it lies on the disk: ``posterior.safetensors``,
+``posterior.json`` and records of what was fitted, beside their base network."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -10,18 +13,22 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor, nn
 
 from segunc.affine.branches import AnyPosterior, branches_of
-from segunc.affine.convert import ConversionReport
-from segunc.affine.draws import AffineLayout
-from segunc.affine.files import TENSORS, save_posterior
-from segunc.affine.posterior import Deterministic, Posterior
-from segunc.core.errors import InputError
-from segunc.core.files import json_sha256, link_or_copy, read_record, write_record
+from segunc.affine.convert import ConversionReport, convert
+from segunc.affine.posterior import TENSORS, Deterministic, Posterior, file_sha256, save_posterior
+from segunc.core.errors import InputError, one_line
+from segunc.core.files import is_record, json_sha256, link_or_copy, read_record, write_record
 from segunc.core.registry import Registry
+from segunc.core.trust import agree, find_code
 from segunc.data.images import Image
-from segunc.networks.files import DESCRIPTION, POSTERIOR, WEIGHTS, save_network
-from segunc.networks.network import SegmentationNetwork
+from segunc.networks.description import IMAGENET_MEAN, IMAGENET_STD, NetworkDescription
+from segunc.networks.files import DESCRIPTION, POSTERIOR, WEIGHTS, load_network, network_sha256, save_network
+from segunc.networks.network import SegmentationNetwork, settle_size
+from segunc.networks.sources import check_network
+from segunc.networks.weights import check_finite, read_tensors
+from segunc.posteriors.methods import METHODS
 from segunc.sampling.sampler import Sampler, sample_frames
 from segunc.scores import DEFAULT_SCORES, SCORES, check_scores, with_parts
 from segunc.training.config import FitConfig, save_config
@@ -32,25 +39,15 @@ MEMBERS = "members"
 """Folder of an ensemble's members, each a model folder named by its number."""
 
 
-BOUND_TO = {
-    "base_sha256": "base network with the hash",
-    "posterior_sha256": "posterior with the hash",
-    "features_sha256": "feature bank with the hash",
-    "temperature": "model of temperature",
-    "calibrator_sha256": "calibrator of the mean with the hash",
-}
-"""Fields of a record by which it is bound to a model, and how messages name them."""
-
-
 @dataclass(frozen=True)
 class Attachment:
     """What is fitted on a finished model and stored beside it as a small JSON file, bound to the model by hashes: an entry of
-    :data:`ATTACHMENTS` under the name of this file without its suffix."""
+    :data:`ATTACHMENTS` under the name of this file without its suffix. A file may have more fields than its class."""
 
     file: ClassVar[str]
     beside: ClassVar[tuple[str, ...]] = ()  # further files of it
     what: ClassVar[str]  # it is, in messages
-    bound_by: ClassVar[tuple[str, ...]] = ("base_sha256",)  # fields, see :attr:`segunc.posteriors.files.Model.hashes`
+    bound_by: ClassVar[tuple[str, ...]] = ("base_sha256",)  # fields, see :attr:`Model.hashes`
     of_others: ClassVar[bool] = False  # fitted after all others: loaded after them, and outdated by a new one of them
 
     @property
@@ -59,8 +56,8 @@ class Attachment:
         return frozenset()
 
     def providers(self, model: Model, needs: Collection[str], frames: Collection[str] | None = None) -> Sequence[Any]:
-        """Return what gives the sampler the evidence that is needed, each a :class:`segunc.sampling.sampler.Provider`; of what was seen in
-        training frames that of ``frames`` alone (None: of all). By default it is one itself."""
+        """Return what gives the sampler the evidence that is needed, each a :class:`segunc.sampling.sampler.Provider`, of what was seen in
+        ``frames`` of the training set (None: in all). By default it is one itself."""
         return (self,)
 
     def record(self) -> dict[str, Any]:
@@ -72,10 +69,6 @@ class Attachment:
         """Return it from the folder of a model that has all that it is fitted after; InputError as of :meth:`content`."""
         return cls(**cls.content(folder, **{name: model.hashes[name] for name in cls.bound_by}))
 
-    def write(self, folder: Path) -> None:
-        """Into a model folder."""
-        write_record(folder / self.file, asdict(self))
-
     def attach(self, base: Path, config: FitConfig[Any], out: Path, method: str, say: Say) -> None:
         """Write the model that it was fitted on, its configuration and the record."""
         copy_model(base, out)
@@ -84,29 +77,23 @@ class Attachment:
                 (out / name).unlink(missing_ok=True)
                 say(f"removed {out / name}, which was fitted with a former {self.what}: fit it again")
         save_config(config, out, method)
-        self.write(out)
+        write_record(out / self.file, asdict(self))
 
     @classmethod
     def content(cls, folder: Path, **hashes: str | float | None) -> dict[str, Any]:
-        """Return the fields of the record in the folder of a model with these hashes, lists as tuples.
-
-        Raises:
-            InputError: the record was changed, fields lack or are too many, or it was fitted on another model.
-        """
+        """Return the fields of the record in the folder of a model with these hashes, lists as tuples; InputError where the record was
+        changed, or was fitted on another model."""
         path = folder / cls.file
         content = read_record(path, f"the {cls.what}")
-        del content["format"]
-        if differing := {field.name for field in fields(cls)} ^ set(content):
-            names = ", ".join(sorted(differing))
-            raise InputError(f"{path} lacks fields of a {cls.what}, or has too many: {names}", hint="fit it again")
         for name, actual in hashes.items():
             if content[name] != actual:
+                there, here = str(content[name])[:12], str(actual)[:12]
                 raise InputError(
-                    f"{path} was fitted on a {BOUND_TO[name]} {str(content[name])[:12]}, the one here has "
-                    f"{str(actual)[:12]}",
+                    f"{path} was fitted on another model, whose {name} is {there} and not {here}",
                     hint="fit it again on this model, or remove the file",
                 )
-        return {name: tuple(value) if isinstance(value, list) else value for name, value in content.items()}
+        known = {field.name: content[field.name] for field in fields(cls) if field.name in content}
+        return {name: tuple(value) if isinstance(value, list) else value for name, value in known.items()}
 
 
 ATTACHMENTS: Registry[type[Attachment]] = Registry(
@@ -178,7 +165,7 @@ class Model:
 
     @property
     def hashes(self) -> dict[str, Any]:
-        """What can bind a record to it, by the names of :data:`segunc.posteriors.fitting.BOUND_TO`."""
+        """What can bind a record to it."""
         features = self.attachments.get("features")
         return {
             "base_sha256": self.sha256,
@@ -206,8 +193,7 @@ class Model:
         return [attachment for attachment in self.attachments.values() if attachment.gives & needs]
 
     def fitted(self, scores: Sequence[str], frames: Collection[str] | None = None) -> dict[str, Any]:
-        """Return what was fitted on it, as the sampler takes it for some scores; features are read only where one needs them, and of a bank
-        those of ``frames`` (None: of all)."""
+        """Return what was fitted on it, as the sampler takes it for some scores, see :meth:`Attachment.providers`."""
         needs = self.needs(scores)
         providers = [one for attachment in self.used(scores) for one in attachment.providers(self, needs, frames)]
         return {"temperature": self.temperature, "calibrator": self.calibrator, "fitted": providers}
@@ -255,10 +241,8 @@ class Model:
             return
         self.sha256 = save_network(self.network, folder)
         if isinstance(self.posterior, Posterior) and self.report is not None:
-            layout, made = AffineLayout(self.network.cpu()), self.record
-            save_posterior(
-                self.posterior, layout, self.report, folder, folder, seed=made["seed"], provenance=made["provenance"]
-            )
+            made = {name: self.record[name] for name in ("seed", "provenance")}
+            save_posterior(self.posterior, self.report, folder, folder, **made)
 
 
 def default_scores(folder: Path) -> tuple[str, ...]:
@@ -267,8 +251,7 @@ def default_scores(folder: Path) -> tuple[str, ...]:
 
 
 def model_files(folder: Path, *, fitted: bool = True) -> list[Path]:
-    """Return the files that make the model of a folder, which may not be there: those of an ensemble's members included, and, if
-    ``fitted``, what was fitted on the model as a whole."""
+    """Return the files that make the model of a folder, with an ensemble's members and, if ``fitted``, what was fitted on the whole."""
     of_whole = [name for kind in attachments_in(folder) for name in (kind.file, *kind.beside)] if fitted else []
     names = [WEIGHTS, DESCRIPTION, TENSORS, POSTERIOR, *of_whole]
     own = [folder / name for name in names if (folder / name).exists()]
@@ -287,3 +270,147 @@ def copy_model(source: Path, folder: Path, *, fitted: bool = True) -> None:
         target = folder / path.relative_to(source)
         target.parent.mkdir(parents=True, exist_ok=True)
         link_or_copy(path, target)
+
+
+def wrap(
+    module: nn.Module,
+    classes: Sequence[str],
+    *,
+    mean: tuple[float, float, float] = IMAGENET_MEAN,
+    std: tuple[float, float, float] = IMAGENET_STD,
+    palette: Sequence[tuple[int, int, int]] = (),
+    inference_size: tuple[int, int] | None = None,
+    factory: str = "",
+    arguments: Mapping[str, Any] | None = None,
+) -> Model:
+    """Return a model of a module of one's own, which is not changed but for eval mode.
+
+    Args:
+        module: from normalised images ``[N, 3, H, W]`` to logits ``[N, C, H, W]``.
+        classes: the C class names in the order of the logits.
+        mean, std: input normalisation of images in 0..1, per channel.
+        palette: one (red, green, blue) in 0..255 a class.
+        inference_size: (height, width) of the frames that it was made for, or None for any.
+        factory: ``package.module:function`` that makes the module from ``arguments``, which a model folder needs; this call is your
+            agreement that its code runs on this machine.
+
+    Raises:
+        InputError: the module fails on two frames, mixes them, or returns no dense logits or probabilities.
+    """
+    options: dict[str, Any] = {"arguments": dict(arguments or {}), "stride": 1}
+    if factory:
+        code = find_code(factory)
+        agree(code)
+        options["code_sha256"] = code.sha256
+    names, colours = tuple(classes), tuple(palette)
+    description = NetworkDescription(factory, "", names, colours, options, mean, std, inference_size, kind="python")
+    network = SegmentationNetwork(module, description, stride=1).eval()
+    settle_size(network)
+    check_network(network)
+    network.sha256 = network_sha256(module, network.description)
+    return Model(network, Deterministic(), network.sha256, None, None, {})
+
+
+def load_model(folder: Path | str) -> Model:
+    """Return the model in a folder, deterministic, or Bayesian with its network converted.
+
+    Raises:
+        InputError: a missing or damaged file, a posterior of another base network, what was fitted on another model, or is of a kind
+            that nothing here knows.
+    """
+    folder = Path(folder)
+    model = load_posterior(folder)
+    model.folder = folder
+    for path in sorted(folder.glob("*.json")):
+        if path.stem not in ATTACHMENTS and path.name != POSTERIOR and is_record(path):
+            raise InputError(
+                f"{path} was fitted on this model by a package that is not installed",
+                hint="install the package, or remove the file",
+            )
+    for kind in attachments_in(folder):
+        model.attachments[Path(kind.file).stem] = kind.load(folder, model)
+    return model
+
+
+load = load_model
+
+
+def load_posterior(folder: Path) -> Model:
+    """Return the network in a folder and its posterior, without what was fitted on them."""
+    if not (folder / POSTERIOR).exists():
+        if (folder / TENSORS).exists():
+            raise InputError(f"{folder} holds {TENSORS} without {POSTERIOR}", hint=f"restore {POSTERIOR}")
+        return load_recorded(folder, None)
+    record = read_record(folder / POSTERIOR, "the description of a posterior")
+    try:
+        return load_recorded(folder, record)
+    except InputError:
+        raise
+    except Exception as error:  # what methods raise for values of the wrong type or shape has no common type
+        raise InputError(
+            f"{folder / POSTERIOR} describes no posterior that this version reads ({one_line(error)})",
+            hint="fine-tune the model again",
+        ) from error
+
+
+def load_recorded(folder: Path, record: Mapping[str, Any] | None) -> Model:
+    """Return the model in a folder as a record describes it; None is the network itself."""
+    if record is None:
+        network = load_network(folder, ignore_posterior=True)
+        return Model(network, Deterministic(), network.sha256, None, None, {})
+    name = str(record.get("method"))
+    method = METHODS.get(name)
+    if method is not None and method.load is not None:
+        loaded: Model = method.load(folder, record)
+        return loaded
+    if method is None or method.restore is None:
+        raise InputError(
+            f"{folder / POSTERIOR} is of the method '{name}', which no installed package knows; known are {', '.join(METHODS)}",
+            hint="install a newer version, or the package that made it",
+        )
+    network, tensors, actual = load_base(folder, record)
+    report = convert(network.body)
+    try:
+        posterior = method.restore(tensors, record)
+    except InputError as error:
+        raise error.within(str(folder / POSTERIOR)) from error
+    if prepare := getattr(posterior, "prepare", None):
+        prepare(network)
+    recorded = [(s["name"], s["channels"]) for s in record["conversion"]["sites"]]
+    if recorded != [(s.name, s.channels) for s in report.sites]:
+        raise InputError(
+            f"{folder}: the posterior has {len(recorded)} normalisation layers, and the network {len(report.sites)}, or of other "
+            "names: a library has changed the network",
+            hint="use the versions in posterior.json, or fine-tune again",
+        )
+    return Model(network, posterior, network.sha256, posterior_hash(actual, posterior), report, record)
+
+
+def load_base(folder: Path, record: Mapping[str, Any]) -> tuple[SegmentationNetwork, dict[str, Tensor], str]:
+    """Return the base network, the tensors beside it, and the hash of their file; InputError where they do not fit the record."""
+    network = load_network(folder, ignore_posterior=True)
+    check_base(folder, record, network.sha256)
+    tensors = read_tensors(folder / TENSORS, "the tensors of the posterior", "restore the file")
+    actual = file_sha256(folder / TENSORS)
+    if actual != record.get("tensors_sha256"):
+        raise InputError(
+            f"{folder / TENSORS} has changed since {POSTERIOR} was written", hint="restore both files of one run"
+        )
+    check_finite(tensors, str(folder / TENSORS))
+    return network, tensors, actual
+
+
+def check_base(folder: Path, record: Mapping[str, Any], digest: str) -> None:
+    """Raise an InputError where a record is not of the base network with this hash."""
+    if record.get("base_sha256") != digest:
+        raise InputError(
+            f"the posterior in {folder} belongs to a base network with the hash {str(record.get('base_sha256'))[:12]}, "
+            f"the network beside it has {digest[:12]}",
+            hint="fine-tune this base, or restore the other",
+        )
+
+
+def posterior_hash(inner: str | None, posterior: AnyPosterior) -> str:
+    """Return a hash of all that decides the draws: what is stored, whose hash is ``inner``, and the settings."""
+    content = [inner, posterior.method, posterior.settings()]
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

@@ -15,9 +15,8 @@ from segunc.core.bounds import PositiveFloat, Settings
 from segunc.core.errors import InputError
 from segunc.core.files import read_json, read_record, write_record
 from segunc.networks.files import POSTERIOR
-from segunc.posteriors.files import check_base, load_model, load_recorded, posterior_hash
 from segunc.posteriors.methods import Method
-from segunc.posteriors.model import Model, copy_model
+from segunc.posteriors.model import Model, check_base, copy_model, load_model, load_recorded, posterior_hash
 from segunc.training.config import now
 from segunc.training.progress import Say, say
 
@@ -25,8 +24,7 @@ if TYPE_CHECKING:
     from segunc.training.config import FitConfig
 
 SCALES = (1.0, 0.75)
-"""With their mirror images four draws for the price of three passes: better calibrated than the base, and ahead of it in anomalies, in the
-registered study (docs/results.md)."""
+"""With their mirror images four draws for the price of three passes; the best price in the registered study (docs/results.md)."""
 
 
 class TestTimeAugmentation(Mixture):
@@ -36,10 +34,6 @@ class TestTimeAugmentation(Mixture):
     are brought back to the frame before the softmax. Over an ensemble of M networks the draws s, s + lcm(M, K), ... take one
     transform after the other, so that M K draws are all pairs. Members of a posterior over one network do not: where M and
     K have a common divisor, such a member meets only some of the transforms.
-
-    Args:
-        scales: factors of both sides of the frame.
-        flip: also mirror the frame.
     """
 
     __test__ = False  # pytest takes the name for that of a test
@@ -48,8 +42,8 @@ class TestTimeAugmentation(Mixture):
     def __init__(self, inner: AnyPosterior, scales: Sequence[float] = SCALES, flip: bool = True) -> None:
         if isinstance(inner, TestTimeAugmentation):
             raise InputError("the model has test-time augmentation already", hint="start from its base")
-        if not scales or not all(scale > 0 and math.isfinite(scale) for scale in scales):
-            raise InputError(f"scales {list(scales)} are no positive numbers", hint="0.75, 1 and 1.25 are usual")
+        if not scales:
+            raise InputError("there is no scale", hint="0.75, 1 and 1.25 are usual")
         self.inner, self.scales, self.flip = inner, tuple(float(scale) for scale in scales), flip
         mirrored = (False, True) if flip else (False,)
         self.transforms = tuple(InputTransform(scale, m) for m in mirrored for scale in dict.fromkeys(self.scales))
@@ -93,7 +87,7 @@ class TtaConfig(Settings):
 
 def augment_model(base: Path, config: FitConfig[TtaConfig], out: Path, *, device: str = "auto", say: Say = say) -> None:
     """Write a model with test-time augmentation over it; what was fitted on the model without is left out. See
-    :class:`segunc.posteriors.methods.Method`; InputError for settings out of range, an augmented model, or ``out`` that is ``base``."""
+    :class:`segunc.posteriors.methods.Method`."""
     model = load_model(base)
     posterior = TestTimeAugmentation(model.posterior, config.settings.scales, config.settings.flip)
     for description in (network.description for network in model.networks):

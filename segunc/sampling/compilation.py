@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from segunc.affine.convert import FRAMES
 from segunc.affine.draws import FoldedDraws
-from segunc.affine.sites import FRAMES
 from segunc.core.errors import is_out_of_memory, one_line
 from segunc.core.files import own_folder
 from segunc.sampling.ending import Ending

@@ -27,8 +27,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from segunc.affine.convert import DRAWS, FRAMES, ORIGIN, StochasticSite
 from segunc.affine.draws import AffineDraws, AffineLayout, FoldedDraws
-from segunc.affine.sites import DRAWS, FRAMES, ORIGIN, StochasticSite
 from segunc.core.device import Precision
 from segunc.core.errors import InputError, NotFiniteError, is_out_of_memory, one_line
 from segunc.networks.network import SegmentationNetwork

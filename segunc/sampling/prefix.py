@@ -25,7 +25,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from segunc.affine.sites import DRAWS, FRAMES, ORIGIN
+from segunc.affine.convert import DRAWS, FRAMES, ORIGIN
 from segunc.sampling.ending import EndReachedError, tensors_in
 
 _CALL = "segunc_call"

@@ -1,8 +1,8 @@
-"""What a fine-tuning trains and selects on: a data set, as a whole or frame by frame for chains, or loaders of the user's own."""
+"""What a fine-tuning trains and selects on: a data set, or loaders of the user's own."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -10,17 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
 
-from segunc.affine.noise import mix_seed
 from segunc.core.errors import InputError
 from segunc.data.labels import IGNORE
-from segunc.data.samples import collate
 from segunc.training.losses import check_labels
 
 if TYPE_CHECKING:
     from segunc.data.module import SegmentationDataModule
-    from segunc.data.samples import SegmentationDataset
 
 Batch = tuple[Tensor, Tensor]
 """Images ``[N, 3, H, W]`` in 0..1 and labels ``[N, H, W]``."""
@@ -102,71 +98,3 @@ def open_data(data: Mapping[str, Any], classes: int) -> SegmentationDataModule:
 def spaced(count: int, limit: int) -> list[int]:
     """Return at most ``limit`` evenly spaced indices below ``count`` (0: all)."""
     return sorted({int(i) for i in np.linspace(0, count - 1, min(limit or count, count))})
-
-
-def load_batches(data: SegmentationDataset, frames: Sequence[int], size: int) -> list[Batch]:
-    """Return frames, all of one size in pixels, in batches of ``size``; the last batch may be smaller."""
-    starts = range(0, len(frames), size)
-    return [_stack([data[i] for i in frames[start : start + size]]) for start in starts]
-
-
-class Minibatches:
-    """Give step k of a chain the batch that (seed, k) decides, whatever ran before, so that a killed chain continues exactly.
-
-    Each pass over the frames has its own order; what is left of a pass after its last whole batch is left out.
-
-    Args:
-        data, frames: the indices of a data set, augmented or not, that belong to the chain; at least a batch of ``size``.
-        seed: of the order and the augmentation.
-        workers: loader processes.
-    """
-
-    def __init__(
-        self, data: SegmentationDataset, frames: Sequence[int], size: int, seed: int, workers: int = 0
-    ) -> None:
-        if len(frames) < size:
-            raise InputError(
-                f"{len(frames)} training frames do not fill a batch of {size}", hint="lower data.batch_size"
-            )
-        self._data, self._frames, self._size, self._seed, self._workers = data, list(frames), size, seed, workers
-
-    def frames_of(self, step: int) -> list[int]:
-        """Return the frames of a step's batch."""
-        each = len(self._frames) // self._size
-        generator = np.random.Generator(np.random.Philox(key=mix_seed(self._seed, step // each)))
-        order = generator.permutation(len(self._frames))
-        first = (step % each) * self._size
-        return [self._frames[i] for i in order[first : first + self._size]]
-
-    def between(self, first: int, last: int) -> Iterator[Batch]:
-        """Yield the batches of the steps first..last-1."""
-        plan = [
-            [(frame, mix_seed(self._seed, step, row)) for row, frame in enumerate(self.frames_of(step))]
-            for step in range(first, last)
-        ]
-        loader: DataLoader[Any] = DataLoader(
-            _Keyed(self._data),
-            batch_sampler=plan,
-            num_workers=self._workers,
-            collate_fn=_stack,
-            generator=torch.Generator().manual_seed(self._seed),  # else the loader takes a number from the global one
-        )
-        return iter(loader)
-
-
-class _Keyed(Dataset[dict[str, Any]]):
-    """Frames whose augmentation is seeded one by one: indices are (frame, seed)."""
-
-    def __init__(self, data: SegmentationDataset) -> None:
-        self._data = data
-
-    def __getitem__(self, index: tuple[int, int]) -> dict[str, Any]:
-        frame, seed = index
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            return self._data[frame]
-
-
-def _stack(items: Sequence[dict[str, Any]]) -> Batch:
-    batch = collate(items)
-    return batch["image"], batch["label"]

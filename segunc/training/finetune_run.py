@@ -13,8 +13,7 @@ import torch
 
 from segunc.affine.convert import ConversionReport, convert
 from segunc.affine.draws import AffineLayout, in_scope
-from segunc.affine.files import save_posterior
-from segunc.affine.posterior import P, Posterior, Stored, Trainable
+from segunc.affine.posterior import P, Posterior, Stored, Trainable, save_posterior
 from segunc.core.device import Precision, resolve_device
 from segunc.core.errors import InputError
 from segunc.networks.files import load_network
@@ -23,11 +22,14 @@ from segunc.training.config import FinetuneConfig, S, environment, save_config
 from segunc.training.data import Batch, OwnData, open_data, spaced, unpack_batch
 from segunc.training.losses import balanced_weights
 from segunc.training.progress import Say, claim_checkpoints, fit, is_first_process, say
-from segunc.training.selection import CorruptedFrames, Frames, select, validation_nll
+from segunc.training.selection import Frames, select, validation_nll
 
 if TYPE_CHECKING:
     from segunc.data.module import SegmentationDataModule
     from segunc.training.affine_task import AffineTask
+
+SELECTION_FRAMES, SELECTION_DRAWS = 24, 6
+"""On which a hyper-parameter is selected."""
 
 
 class FinetuneRun(Generic[S]):
@@ -130,38 +132,21 @@ class FinetuneRun(Generic[S]):
         self.network.to(resolve_device(self.device)).to(memory_format=torch.channels_last)
         return AffineLayout(self.network)
 
-    def select(
-        self,
-        candidate: Callable[[float], Posterior],
-        grid: Sequence[float],
-        name: str,
-        frames: int | None = None,
-        draws: int | None = None,
-        corruption: int = 0,
-    ) -> float:
+    def select(self, candidate: Callable[[float], Posterior], grid: Sequence[float], name: str) -> float:
         """Return the value of a grid with the lowest NLL on validation frames, with the same noise for every candidate; record each NLL.
 
         Args:
             candidate: makes the posterior of a value.
             grid, name: the values, and what messages call the setting.
-            frames, draws: evenly spaced frames (0: all) and draws; None for ``selection_frames`` and ``selection_draws`` of the settings.
-            corruption: strength of the corruptions under which the frames are shown; 0 for clean frames.
         """
-        start = time.perf_counter()
-        frames = self.options.selection_frames if frames is None else frames
-        draws = self.options.selection_draws if draws is None else draws
-        data: Frames
-        if isinstance(self.config.data, OwnData) and not corruption:
-            data = self.config.data.validation(frames)
-        else:
-            clean = self.data.dataset("val")
-            data = CorruptedFrames(clean, corruption) if corruption else clean
-        chosen = spaced(len(data), frames)
+        start, own = time.perf_counter(), self.config.data
+        data: Frames = own.validation(SELECTION_FRAMES) if isinstance(own, OwnData) else self.data.dataset("val")
+        chosen = spaced(len(data), SELECTION_FRAMES)
         same: dict[str, Any] = {"seed": self.options.seed, "precision": self.precision}
 
         def validation(value: float) -> float:
             posterior = candidate(value)
-            sampler = Sampler(self.network, posterior, draws=max(draws, posterior.members), **same)
+            sampler = Sampler(self.network, posterior, draws=max(SELECTION_DRAWS, posterior.members), **same)
             return validation_nll(sampler, data, chosen)
 
         best, nll = select(validation, grid, name)
@@ -234,7 +219,6 @@ class FinetuneRun(Generic[S]):
         """Write the model folder, say so, and return what was measured."""
         more = {"seed": self.options.seed, "provenance": self.provenance()}
         if is_first_process():
-            layout = None if self.conversion is None else AffineLayout(self.network.cpu())
-            save_posterior(posterior, layout, self.conversion, self.base, self.out, **more)
+            save_posterior(posterior, self.conversion, self.base, self.out, **more)
             self.say(f"wrote {self.out}: {summary}")
         return self.measured

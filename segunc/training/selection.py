@@ -9,7 +9,6 @@ from typing import Any
 import torch
 
 from segunc.core.errors import InputError, NotFiniteError
-from segunc.data.corruptions import CORRUPTIONS, Corruption
 from segunc.data.labels import IGNORE
 from segunc.data.samples import SegmentationDataset
 from segunc.sampling.sampler import Sampler
@@ -17,26 +16,6 @@ from segunc.training.losses import check_labels
 
 Frames = SegmentationDataset | Sequence[Mapping[str, Any]]
 """Items by their number, each with ``image`` ``[3, H, W]`` in 0..1 and int64 ``label`` ``[H, W]``, 255 ignored."""
-
-
-class CorruptedFrames(SegmentationDataset):
-    """Every frame of a data set under every corruption of a strength, 1 to 5: ``5 n`` items, those of a frame side by side.
-
-    Validation frames are often neighbours of training frames, and choose too much certainty for frames that are not.
-    """
-
-    def __init__(self, frames: SegmentationDataset, strength: int) -> None:
-        super().__init__(frames.samples, frames.label_map, frames.transform)
-        self.corruptions = [Corruption(name, strength) for name in CORRUPTIONS]
-
-    def __len__(self) -> int:
-        return len(self.samples) * len(self.corruptions)
-
-    def __getitem__(self, index: int) -> dict[str, Any]:
-        frame, kind = divmod(index, len(self.corruptions))
-        image, label = self.read(frame)
-        name = self.samples[frame].name
-        return {**self.transform(self.corruptions[kind](image, name), label), "name": name}
 
 
 def validation_nll(sampler: Sampler, data: Frames, frames: Sequence[int]) -> float:

@@ -13,9 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from segunc.affine.convert import is_converted, revert
+from segunc.affine.convert import StochasticSite, is_converted, revert
 from segunc.affine.draws import AffineLayout
-from segunc.affine.sites import StochasticSite
 from segunc.core.device import describe_device, flushed_denormals, threads
 from segunc.core.errors import InputError
 from segunc.data.images import Image, load_image
@@ -25,8 +24,7 @@ from segunc.maps.sums import REPAIR
 from segunc.networks.network import inference_size
 from segunc.options import DoctorOptions, PathLike, takes
 from segunc.posteriors.abnn import ABNNPosterior
-from segunc.posteriors.files import load_model
-from segunc.posteriors.model import Model
+from segunc.posteriors.model import Model, load_model
 from segunc.sampling.frames import network_input
 from segunc.sampling.sampler import Sampler
 from segunc.verbs.execution import make_sampler

@@ -27,8 +27,7 @@ from segunc.maps.shards import Shard, all_shards, iterate_records, parse_shard
 from segunc.maps.statistics import Region
 from segunc.maps.store import Maps, MapsWriter
 from segunc.options import PredictOptions, several, takes
-from segunc.posteriors.files import load_model
-from segunc.posteriors.model import Model, default_scores
+from segunc.posteriors.model import Model, default_scores, load_model
 from segunc.processing.frames import FrameProcess
 from segunc.processing.tiles import NEEDED_SCORE, Tiling
 from segunc.sampling.sampler import Sampler

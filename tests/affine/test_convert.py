@@ -10,9 +10,8 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrizations
 
-from segunc.affine.convert import convert, is_converted, revert
+from segunc.affine.convert import StochasticSite, convert, is_converted, revert
 from segunc.affine.draws import AffineLayout
-from segunc.affine.sites import StochasticSite
 from segunc.core.errors import InputError
 from segunc.posteriors.abnn import ABNNPosterior
 from segunc.verbs.doctor import IDENTITY_BOUND, conversion_differences
@@ -63,17 +62,11 @@ def test_state_dict_modes_and_classes_survive() -> None:
     after = network.state_dict()
     assert list(before) == list(after)
     assert all(torch.equal(before[k], after[k]) for k in before)
+    network(torch.randn(4, 3, 6, 6))
+    assert not torch.equal(before["norm.running_mean"], network.norm.running_mean), "it still trains"
     revert(network)
     assert type(network.norm) is nn.BatchNorm2d
     assert not is_converted(network)
-
-
-def test_a_network_in_train_mode_still_updates_its_statistics() -> None:
-    network = Pixelwise(nn.BatchNorm2d(8)).train()
-    convert(network)
-    before = network.norm.running_mean.clone()
-    network(torch.randn(4, 3, 6, 6))
-    assert not torch.equal(before, network.norm.running_mean)
 
 
 class Doubled(nn.BatchNorm2d):
@@ -130,8 +123,8 @@ def replaced() -> nn.Module:
     ],
 )
 def test_a_layer_that_cannot_be_drawn_is_left_with_the_reason(layer: nn.Module, reason: str) -> None:
-    report = convert(nn.Sequential(nn.Conv2d(3, 8, 1), layer, nn.BatchNorm2d(8)))
-    assert [site.name for site in report.sites] == ["2"]
+    report = convert(nn.Sequential(nn.Conv2d(3, 8, 1), layer, Followed()))
+    assert [site.name for site in report.sites] == ["2"], "one that only passes its input on is drawn"
     assert [left.name for left in report.left] == ["1"]
     assert reason in report.left[0].reason
 
@@ -140,10 +133,7 @@ def test_a_layer_that_cannot_be_drawn_is_left_with_the_reason(layer: nn.Module, 
     ("layers", "said"),
     [
         ([nn.Conv2d(3, 4, 1), nn.ReLU()], "no normalisation layer"),
-        (
-            [nn.BatchNorm2d(3), nn.BatchNorm2d(3, track_running_stats=False)],
-            r"1: BatchNorm2d without running .*GroupNorm",
-        ),
+        ([nn.BatchNorm2d(3), nn.BatchNorm2d(3, track_running_stats=False)], "1: BatchNorm2d without running"),
         ([nn.BatchNorm2d(3), nn.LazyBatchNorm2d()], "first input"),
     ],
 )
@@ -152,11 +142,9 @@ def test_what_cannot_be_converted_is_refused_and_nothing_changes(layers: list[nn
     with pytest.raises(InputError, match=said):
         convert(network)
     assert not is_converted(network)
-
-
-def test_a_subclass_that_only_passes_its_input_on_is_drawn() -> None:
-    report = convert(nn.Sequential(Followed(), nn.BatchNorm2d(8)))
-    assert [site.name for site in report.sites] == ["0", "1"]
+    convert(converted := small_network())
+    with pytest.raises(InputError, match="converted already"):
+        convert(converted)
 
 
 def test_a_layer_may_be_called_by_keyword_but_not_with_more_than_its_input() -> None:
@@ -171,13 +159,6 @@ def test_a_layer_may_be_called_by_keyword_but_not_with_more_than_its_input() -> 
         torch.testing.assert_close(norm(x, None), expected)
         with pytest.raises(InputError, match="further arguments"):
             norm(x, x)
-
-
-def test_converting_twice_is_an_error() -> None:
-    network = small_network()
-    convert(network)
-    with pytest.raises(InputError, match="converted already"):
-        convert(network)
 
 
 def test_sequence_first_networks_differ_as_a_batch() -> None:

@@ -38,7 +38,7 @@ def test_a_draw_is_a_network_with_that_affine() -> None:
     assert torch.allclose(plain(x), drawn, atol=1e-5)
 
 
-def test_draws_end_with_their_context() -> None:
+def test_draws_end_with_their_context_and_fit_the_network_and_its_batch() -> None:
     network, layout = converted()
     x = torch.randn(1, 3, 8, 8)
     before = network(x)
@@ -48,17 +48,9 @@ def test_draws_end_with_their_context() -> None:
     assert torch.equal(network(x), before)
     with layout.active(draws), pytest.raises(InputError, match="active already"), layout.active(draws):
         pass
-
-
-def test_draws_of_another_network_are_refused() -> None:
-    _, layout = converted()
     wrong = AffineDraws(torch.ones(1, 5), torch.ones(1, 5))
     with pytest.raises(InputError, match=r"\[S, 16\]"), layout.active(wrong):
         pass
-
-
-def test_a_batch_that_the_draws_do_not_divide_is_refused() -> None:
-    network, layout = converted()
     draws = ABNNPosterior.around(layout, 0.1).affine(layout, [0, 1], 0)
     with layout.active(draws), pytest.raises(InputError, match="2 draws"):
         network(torch.randn(3, 3, 8, 8))
@@ -94,17 +86,9 @@ def test_scopes(scope: str, flags: list[int]) -> None:
     assert in_scope(scope, NAMES) == [bool(f) for f in flags]
 
 
-@pytest.mark.parametrize(
-    ("scope", "said"),
-    [
-        ("nowhere", "matches no normalisation layer"),
-        ("last:0", "at least 1"),
-        ("([", "is none of all, encoder"),
-        ("encoder", "part named encoder"),
-    ],
-)
-def test_bad_scopes(scope: str, said: str) -> None:
-    with pytest.raises(InputError, match=said):
+@pytest.mark.parametrize("scope", ["nowhere", "last:0", "([", "encoder"])
+def test_bad_scopes(scope: str) -> None:
+    with pytest.raises(InputError, match="scope"):
         in_scope(scope, NAMES[2:])
 
 

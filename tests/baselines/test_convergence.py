@@ -12,7 +12,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from segunc.baselines.convergence import convergence, effective_sample_size, rank_normalised_rhat
-from segunc.core.errors import InputError
 
 Array = npt.NDArray[np.float64]
 
@@ -53,13 +52,6 @@ def test_both_agree_with_arviz(
     assert rank_normalised_rhat(x) == pytest.approx(expected, rel=1e-9)
 
 
-def test_long_chains_have_the_effective_size_of_their_correlation() -> None:
-    x = autoregressive(4, 5000, 0.6, 0)
-    # An AR(1) series of N draws is worth N (1 - rho) / (1 + rho) independent ones.
-    assert effective_sample_size(x) == pytest.approx(4 * 5000 * 0.4 / 1.6, rel=0.1)
-    assert rank_normalised_rhat(x) < 1.01
-
-
 def test_a_single_chain_is_compared_with_itself_and_another_scale_is_noticed() -> None:
     drifting = np.arange(100.0)[None] + np.random.default_rng(0).normal(size=(1, 100))
     assert rank_normalised_rhat(drifting) > 1.5
@@ -76,13 +68,6 @@ def test_what_does_not_vary_has_no_number() -> None:
     assert rank_normalised_rhat(stuck) == math.inf, "two chains that each stand still, elsewhere"
 
 
-@pytest.mark.parametrize("shape", [(2, 3), (10,), (0, 10)])
-def test_too_short(shape: tuple[int, ...]) -> None:
-    for function in (rank_normalised_rhat, effective_sample_size):
-        with pytest.raises(InputError, match="shape"):
-            function(np.zeros(shape))
-
-
 def test_convergence_over_the_parameters() -> None:
     states = np.random.default_rng(0).normal(size=(2, 200, 5))
     good = convergence(states)
@@ -96,10 +81,7 @@ def test_convergence_over_the_parameters() -> None:
     assert bad["rhat_below_1.1"] == 0.8
     states[:, :, 0] = 1.0  # a parameter that never moves has no R-hat, and spoils no other's
     assert convergence(states)["rhat_below_1.1"] == 0.75
-
-
-@pytest.mark.parametrize(("length", "reason"), [(3, "3 states a chain"), (8, "none of 5 parameters varies")])
-def test_convergence_has_a_reason_where_it_has_no_number(length: int, reason: str) -> None:
-    found = convergence(np.zeros((2, length, 5)))
-    assert found["rhat_max"] is found["ess_min"] is None
-    assert reason in found["reason"]
+    for length, reason in ((3, "3 states a chain"), (8, "none of 5 parameters varies")):
+        found = convergence(np.zeros((2, length, 5)))
+        assert found["rhat_max"] is found["ess_min"] is None
+        assert reason in found["reason"]

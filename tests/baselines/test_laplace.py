@@ -13,7 +13,7 @@ from segunc.affine.draws import AffineDraws, AffineLayout
 from segunc.baselines.laplace import FisherSum, Laplace, LaplaceConfig, Structure, finetune_laplace
 from segunc.core.errors import InputError
 from segunc.data.labels import IGNORE
-from segunc.posteriors.files import load_model
+from segunc.posteriors.model import load_model
 from segunc.training.config import FinetuneConfig, parse_config
 from tests.affine.networks import layout_of, randomise, small_network
 from tests.conftest import Job
@@ -115,7 +115,7 @@ def run(job: Job, out: Path, settings: str = "") -> Laplace:
     config = out.parent / "laplace.yaml"
     config.write_text(
         f"data: {{dataset: toy, root: {job.data}, crop: [64, 64], batch_size: 4}}\n"
-        f"laplace: {{images: 12, samples: 1, prior_scale_grid: []{settings}}}\ntrainer: {{precision: 32-true}}\n",
+        f"laplace: {{images: 12, samples: 1{settings}}}\ntrainer: {{precision: 32-true}}\n",
         encoding="utf-8",
     )
     parsed = parse_config(FinetuneConfig, config, [], LaplaceConfig)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,8 +17,10 @@ from segunc.affine.convert import convert
 from segunc.affine.posterior import Prior, PriorMean
 from segunc.baselines.convergence import effective_sample_size
 from segunc.baselines.dynamics import HamiltonianChain, HmcConfig
-from segunc.baselines.target import LogPosterior
+from segunc.baselines.target import LogPosterior, load_batches, minibatches
 from segunc.core.errors import InputError
+from segunc.data.module import SegmentationDataModule
+from segunc.data.samples import SegmentationDataset
 from tests.affine.networks import randomise, small_network, with_affine
 
 S, N_EFF = 0.2, 500.0
@@ -104,15 +108,6 @@ def test_a_batch_without_labels_leaves_the_prior(mean: PriorMean) -> None:
         posterior.on([(images, torch.full_like(labels, 255))])
 
 
-def test_at_the_base_the_network_is_the_base() -> None:
-    posterior = target(network=small_network(nn.GroupNorm(2, 8)))
-    images, labels = data()
-    plain = small_network(nn.GroupNorm(2, 8)).double().requires_grad_(False)
-    expected = -nn.functional.cross_entropy(plain(images.double()), labels, ignore_index=255, reduction="sum")
-    actual = posterior.log_likelihood(posterior.base, images, labels)
-    assert float(actual) == pytest.approx(float(expected), rel=1e-7)
-
-
 def test_the_scope_and_missing_betas_decide_the_dimension() -> None:
     network = small_network(nn.LayerNorm([8, 8, 8], bias=False))
     posterior = target(network=network)
@@ -129,9 +124,41 @@ def test_the_scope_and_missing_betas_decide_the_dimension() -> None:
     torch.testing.assert_close(beta[1, 8:].float(), layout.bias[8:] + torch.arange(9.0, 17.0))
 
 
-def test_a_chain_needs_a_temperature() -> None:
-    with pytest.raises(InputError, match="temperature 0"):
-        target(temperature=0.0)
+def frames(root: Path, *, augment: bool) -> SegmentationDataset:
+    return SegmentationDataModule("toy", str(root), crop=(32, 32)).dataset("train", augment=augment)
+
+
+def test_each_pass_shows_every_frame_once_in_an_order_that_the_seed_decides(toy_set: Path) -> None:
+    class Numbers:
+        def __getitem__(self, index: int) -> dict[str, Any]:
+            return {"image": torch.tensor(float(index)), "label": torch.rand(())}
+
+    def shown(seed: int, steps: int = 12) -> list[Tensor]:
+        return [torch.stack(batch) for batch in minibatches(Numbers(), range(6), 2, seed, steps)]  # type: ignore[arg-type]
+
+    torch.manual_seed(123)
+    state = torch.get_rng_state()
+    batches = shown(1)
+    assert torch.equal(torch.get_rng_state(), state), "the global generator is left alone"
+    passes = [torch.cat(batches[i : i + 3], 1)[0].int().tolist() for i in range(0, 12, 3)]
+    assert all(sorted(numbers) == list(range(6)) for numbers in passes)
+    assert len({tuple(numbers) for numbers in passes}) > 1
+    assert all(map(torch.equal, batches[:5], shown(1, 5)))
+    assert not all(map(torch.equal, batches, shown(2)))
+    assert not torch.equal(batches[0][1], batches[1][1]), "augmentation differs from step to step"
+    with pytest.raises(InputError, match="do not fill a batch of 9"):
+        minibatches(frames(toy_set, augment=False), range(8), 9, 0, 1)
+
+
+def test_frames_in_memory_are_those_of_the_set(toy_set: Path) -> None:
+    data = frames(toy_set, augment=False)
+    held = load_batches(data, [1, 3, 6], 2)
+    assert [len(images) for images, _ in held] == [2, 1]
+    assert torch.equal(held[1][0][0], data[6]["image"])
+    assert torch.equal(held[0][1][1], data[3]["label"])
+    ((images, labels),) = minibatches(frames(toy_set, augment=True), range(8), 3, 0, 1)
+    assert images.shape == (3, 3, 32, 32)
+    assert labels.shape == (3, 32, 32)
 
 
 def test_hmc_samples_the_posterior_of_a_network_of_one_channel() -> None:

@@ -17,9 +17,8 @@ from segunc.cli.main import main
 from segunc.core.errors import InputError
 from segunc.data.images import load_image
 from segunc.maps.reader import MapsReader
-from segunc.posteriors.files import load_model
 from segunc.posteriors.methods import METHODS
-from segunc.posteriors.model import ATTACHMENTS, copy_model, model_files
+from segunc.posteriors.model import ATTACHMENTS, copy_model, load_model, model_files
 from segunc.sampling.frames import network_input
 from segunc.scores import EVIDENCE, SCORES
 from tests.conftest import Job
@@ -101,7 +100,9 @@ def test_a_new_one_takes_away_the_sum_and_another_base_is_refused(fitted: Path, 
     assert run("finetune", "--method", "class-shares", *words) == 0
     assert list(load_model(tmp_path / "model").attachments) == ["class_shares"]
     change_record(tmp_path / "model" / "class_shares.json", base_sha256="0" * 64)
-    with pytest.raises(InputError, match=r"class_shares\.json was fitted on a base network with the hash 000000000000"):
+    with pytest.raises(
+        InputError, match=r"class_shares\.json was fitted on another model, whose base_sha256 is 000000000000"
+    ):
         load_model(tmp_path / "model")
 
 

@@ -79,7 +79,7 @@ def test_abnn_is_fine_tuned_on_loaders_of_ones_own(trained: Job, tmp_path: Path)
     images = torch.rand(4, 3, 64, 64, generator=generator)
     labels = torch.randint(0, 9, (4, 64, 64), generator=generator)
     data = OwnData(*(DataLoader(TensorDataset(images, labels), 2) for _ in range(2)))
-    settings = ABNN(members=2, epochs=1, alpha_grid=[0.1, 0.2], alpha_frames=2, class_weight_power=0.5)
+    settings = ABNN(members=2, epochs=1, alpha_grid=[0.1, 0.2], class_weight_power=0.5)
     torch.set_flush_denormal(False)
     measured = finetune_abnn(
         trained.base,

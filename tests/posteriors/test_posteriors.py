@@ -16,13 +16,13 @@ from segunc.affine.noise import draw_noise
 from segunc.affine.posterior import Posterior, Prior
 from segunc.baselines.chains import HMC, SGHMC, SGLD
 from segunc.baselines.laplace import Laplace
+from segunc.baselines.mc_dropout import ChannelDropout
 from segunc.baselines.swag import Swag
 from segunc.baselines.variational import MeanField
 from segunc.core.errors import InputError
 from segunc.posteriors.abnn import ABNNPosterior
-from segunc.posteriors.files import restore_posterior
-from segunc.posteriors.mc_dropout import ChannelDropout
 from segunc.posteriors.methods import METHODS
+from segunc.posteriors.model import load_recorded
 from tests.affine.networks import layout_of, randomise, small_network
 
 LAYOUT = layout_of(small_network())
@@ -63,7 +63,7 @@ CHAINS: dict[str, Callable[[str], Posterior]] = {
 
 
 def test_every_stored_posterior_is_tested() -> None:
-    others = {"deterministic", "ensemble", "decoder-ensemble", "tta"}
+    others = {"ensemble", "decoder-ensemble", "tta"}
     others |= {"temperature", "standardized-max-logit", "features", "anomaly"}
     assert set(MAKE) | set(CHAINS) | others == set(METHODS)
 
@@ -143,8 +143,6 @@ def test_laplace_draws_have_the_inverse_precision_for_covariance(structure: str)
     matrix = full_of(blocks).double() if structure != "diagonal" else torch.diag(blocks[:2].double().flatten())
     expected = 0.25 * torch.linalg.inv(30.0 * matrix + 4.0 * torch.eye(32, dtype=torch.float64))
     assert_gaussian(posterior, expected)
-    wider = posterior.with_prior_scale(5.0)
-    assert_gaussian(wider, 0.25 * torch.linalg.inv(30.0 * matrix + 0.04 * torch.eye(32, dtype=torch.float64)))
 
 
 def test_laplace_keeps_a_layer_without_beta_without_one() -> None:
@@ -182,23 +180,18 @@ def test_p_0_and_alpha_0_are_the_network_itself() -> None:
         assert torch.equal(draws.bias, LAYOUT.bias.expand(2, -1))
 
 
-def recorded(method: str, **record: str) -> Posterior:
-    return restore_posterior({"method": method, **record}, {"affine": MEAN}, Path("model/posterior.json"))
-
-
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: MeanField(MEAN, -MEAN.abs()), "sigma"),
         (lambda: Swag(MEAN, rand(2, 16), rand(1, 2, 16)), "at least 2 snapshots, not 1"),
         (lambda: Prior(effective_pixels=float("nan")), "effective_pixels nan"),
         (lambda: ABNNPosterior(MEAN, MEAN, float("nan")), "alpha nan"),
         (lambda: ABNNPosterior(MEAN, MEAN[:1], 0.1), r"not both \[M, T\]"),
-        (lambda: ChannelDropout(MEAN, float("nan")), "p nan"),
-        (lambda: recorded("mc-dropout", where="network"), "dropout at 'network'"),
-        (lambda: recorded("abnn", noise="element"), r"posterior\.json: .*noise 'element'"),
-        (lambda: recorded("telepathy"), "method 'telepathy', which no installed package knows; known are abnn"),
-        (lambda: recorded("temperature"), "method 'temperature'"),
+        (
+            lambda: load_recorded(Path("model"), {"method": "telepathy"}),
+            "method 'telepathy', which no installed package",
+        ),
+        (lambda: load_recorded(Path("model"), {"method": "temperature"}), "method 'temperature'"),
     ],
 )
 def test_bad_settings_are_one_line(make: Callable[[], Posterior], said: str) -> None:

@@ -16,7 +16,7 @@ from torch import nn
 import segunc
 from segunc.affine.draws import AffineLayout
 from segunc.posteriors.abnn import ABNNPosterior, ABNNTuner
-from segunc.posteriors.files import load_model
+from segunc.posteriors.model import load_model
 from tests.conftest import Job
 
 IMAGE = np.random.default_rng(0).integers(0, 256, (32, 48, 3), np.uint8)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from segunc.affine.convert import convert
-from segunc.baselines.own_dropout import OwnDropout, convert_dropout
+from segunc.baselines.mc_dropout import OwnDropout, convert_dropout
 from segunc.sampling import Sampler, engine
 from segunc.sampling.sampler import CUDA_BATCH_PIXELS, MOST_FRAMES, frames_at_once
 from tests.affine.networks import small_network
@@ -100,7 +100,7 @@ def test_what_cannot_be_compiled_is_said_once(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(torch, "compile", Compilations())
     network = nn.Sequential(small_network(), nn.Dropout(0.5)).eval()
     convert(network)
-    posterior = OwnDropout.of(convert_dropout(network))
+    posterior = OwnDropout(convert_dropout(network))
     used = Sampler(network, posterior, draws=4, compiled=True)
     for _ in range(2):
         used(frames(1))

@@ -220,7 +220,7 @@ class OfFeatures:
 def test_every_score_at_the_frames_own_size_is_in_its_range_and_consistent() -> None:
     scales = (Standard(0.1, 0.5), Standard(0.2, 0.25))
     surprise = Surprise((-1.0, 0.0, 4.0), 0.5)
-    total = ScoreSum(("entropy", "knn"), (1.0, 2.0), scales, surprise, {}, {}, 1, 4, 1.0, "", None, None)
+    total = ScoreSum(("entropy", "knn"), (1.0, 2.0), scales, surprise, {}, 1, 4, 1.0, "", None, None)
     fitted: Any = [STATISTICS, OfFeatures(), total]
     sampler = Sampler(*model(), draws=4, scores=SCORES, fitted=fitted)
     result = sampler(IMAGES, size=(37, 51), keep_probabilities=True)

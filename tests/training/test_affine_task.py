@@ -88,22 +88,6 @@ def test_a_point_is_abnn_without_noise(tmp_path: Path) -> None:
     assert one.alpha == 0.0
 
 
-def test_several_draws_of_an_image_average_its_loss() -> None:
-    """The gradient of an average over eight independent draws has an eighth of the variance over the noise."""
-    batch = next(iter(loader(2)))
-    variances = []
-    for draws in (1, 8):
-        gradients = []
-        chosen = {"initial_sigma": 0.3, "draws_per_image": draws, "kl_weight": 0.0}
-        for seed in range(24):
-            task = TASKS["variational"](small_network(), seed=seed, **chosen)
-            task.log_dict = lambda *a, **k: None  # type: ignore[method-assign]
-            torch.autograd.backward(task.training_step(batch, 0))
-            gradients.append(task.trained.mean.grad.flatten())
-        variances.append(float(torch.stack(gradients).var(0).sum()))
-    assert 0.05 < variances[1] / variances[0] < 0.25
-
-
 def test_a_batch_is_a_pair_or_a_dictionary() -> None:
     images, labels = torch.rand(2, 3, 4, 4), torch.zeros(2, 4, 4, dtype=torch.uint8)
     for batch in ((images, labels), [images, labels, "names"], {"image": images, "label": labels, "name": []}):

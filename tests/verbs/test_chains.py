@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from segunc.baselines.chains import ChainStates
-from segunc.posteriors.files import load_model
+from segunc.posteriors.model import load_model
 from segunc.sampling.sampler import Sampler
 from tests.conftest import Job
 from tests.verbs.processes import Command, refuse, succeed

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from segunc.posteriors.files import load_model
 from segunc.posteriors.methods import METHODS
+from segunc.posteriors.model import load_model
 from tests.conftest import Job
 from tests.verbs.processes import FAST, Command, refuse, succeed
 from tests.verbs.test_chains import epistemic_map
 from tests.verbs.test_interrupted import kill_when
 
 SETTINGS = {
-    "laplace": "images: 8, samples: 1, prior_scale: 0.02, prior_scale_grid: []",
-    "mc-dropout": "p: 0.02",
+    "laplace": "images: 8, samples: 1, prior_scale: 0.02",
+    "mc-dropout": "sites: own, p: 0.02",
     "swag": "epochs: 3, burn_in: 0, collect_every: 1, rank: 4",
     "variational": "epochs: 1",
 }
@@ -69,8 +69,8 @@ def tuned(request: pytest.FixtureRequest, trained: Job, tmp_path_factory: pytest
 
 def test_every_method_is_run_here() -> None:
     made = {name for name, method in METHODS.items() if not method.finished}
-    elsewhere = {"abnn", "deterministic", "hmc", "sghmc", "sgld"}  # test_job, test_mixtures, test_chains
-    elsewhere |= {"decoder-ensemble"}  # tests/posteriors/test_decoder_ensemble
+    elsewhere = {"abnn", "hmc", "sghmc", "sgld"}  # test_job, test_mixtures, test_chains
+    elsewhere |= {"decoder-ensemble"}  # tests/baselines/test_decoder_ensemble
     assert {*SETTINGS} | elsewhere == {*OWN} | elsewhere == made
 
 
@@ -120,24 +120,3 @@ def test_a_training_killed_and_continued_gives_a_model(trained: Job, tmp_path: P
     succeed(*command)
     made = load_model(out).record["provenance"]
     assert (made["resumed"], made["steps"], made["snapshots"]) == (True, 32, 5)
-
-
-def test_the_parameter_with_the_lowest_validation_nll_is_taken(trained: Job, tmp_path: Path) -> None:
-    for method, name, grid in (
-        ("mc-dropout", "p", "[0.0, 0.05, 0.9]"),
-        ("laplace", "prior_scale", "[0.001, 0.1]"),
-    ):
-        small = ", ".join(part for part in SETTINGS[method].split(", ") if not part.startswith((name, f"{name}_grid")))
-        given = f"{small}, " if small else ""
-        given += {"mc-dropout": "sites: norm, "}.get(method, "")
-        given += f"{name}_grid: {grid}, selection_frames: 1, selection_draws: 2"
-        config = configuration(trained, method, given, tmp_path)
-        done = succeed(*words(trained, method, config, tmp_path / method))
-        assert f"of which the selection of {name}" in done.stdout
-        record = json.loads((tmp_path / method / "posterior.json").read_text())
-        nll = record["provenance"][f"{name}_nll"]
-        assert len(nll) == len(json.loads(grid))
-        best = float(min(nll, key=lambda key: nll[key]))
-        assert record[name] == best
-        at_end = best in (min(json.loads(grid)), max(json.loads(grid)))
-        assert (f"is at the end of {name}_grid" in done.stdout) == at_end

@@ -13,7 +13,7 @@ import torch
 
 from segunc.core.errors import InputError
 from segunc.maps.reader import MapsReader
-from segunc.posteriors.files import load_model
+from segunc.posteriors.model import load_model
 from segunc.scores import DEFAULT_SCORES, SCORES, SUM
 from tests.conftest import Job
 from tests.training.overconfident import CONFIDENCE
@@ -152,7 +152,7 @@ def test_the_anomaly_score_is_the_surprise_of_the_sum_of_its_parts(fitted: Path,
         assert (found <= bounds[1] * 1.001 + 2e-3).all()
         assert np.abs(bounds[1] - bounds[0]).mean() < 0.1
     (Path(shutil.copytree(fitted, tmp_path / "other")) / "features.json").unlink()
-    with pytest.raises(InputError, match="was fitted on a feature bank"):
+    with pytest.raises(InputError, match="whose features_sha256 is"):
         load_model(tmp_path / "other")
 
 
@@ -161,7 +161,7 @@ def test_classes_are_calibrated_one_by_one(
 ) -> None:
     out = tmp_path / "model"
     for kind, said in (("vector", "mu"), ("dirichlet", "lambda")):
-        options = f"--temperature.kind {kind} --temperature.penalties [1.0,100.0] --temperature.folds 2 --temperature.pixels 100"
+        options = f"--temperature.kind {kind} --temperature.pixels 100"
         words = ("--base", fitted, "--config", configs["temperature"], "--out", out, options)
         done = succeed("finetune --device cpu --method temperature", *words).stdout
         assert re.search(rf"{kind} of \d+ classes, of the mean, NLL .* on frames held out \(.*{said}", done)
@@ -178,7 +178,7 @@ def test_classes_are_calibrated_one_by_one(
     assert "calibration: dirichlet of" in shown
     # A sum of scores belongs to the calibrator that it was fitted with, too.
     shutil.copy(fitted / "anomaly.json", out)
-    with pytest.raises(InputError, match="was fitted on a calibrator of the mean"):
+    with pytest.raises(InputError, match="whose calibrator_sha256 is"):
         load_model(out)
 
 

@@ -12,7 +12,7 @@ import cv2
 import numpy as np
 import pytest
 
-from segunc.posteriors.files import load_model
+from segunc.posteriors.model import load_model
 from tests.conftest import Job
 from tests.verbs.processes import Command, refuse, succeed
 

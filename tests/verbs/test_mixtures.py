@@ -12,7 +12,7 @@ import torch
 
 from segunc.networks import SegmentationNetwork, load_network, save_network
 from segunc.networks.files import network_sha256
-from segunc.posteriors.files import load_model
+from segunc.posteriors.model import load_model
 from segunc.sampling import Sampler
 from tests.conftest import Job
 from tests.verbs.processes import FAST, refuse, succeed
@@ -128,41 +128,16 @@ def test_own_dropout_and_norm_sites(trained: Job, tmp_path: Path) -> None:
         return make("mc-dropout", trained.base, tmp_path / name, "--config", config, *[words] if words else [])
 
     said = drop("own")  # FPN carries dropout 0.2 in its decoder
-    assert "1 dropout layers are active" in said
-    assert "they keep the p that the network was trained with" in said
+    assert "p 0.2" in said
     drop("stronger", "--mc_dropout.p 0.6")
-    drop("auto", "--mc_dropout.sites auto")
     model = load_model(tmp_path / "own")
     assert model.posterior.p == (0.2,)
-    assert load_model(tmp_path / "auto").posterior_sha256 == model.posterior_sha256
     assert 1e-6 < epistemic(tmp_path / "own") < 0.7 * epistemic(tmp_path / "stronger")
     Sampler(model.network, model.posterior, draws=4)(FRAME)
     assert network_sha256(model.network.body, model.network.description) == model.sha256, "statistics are untouched"
-    few = "--mc_dropout.selection_frames 1 --mc_dropout.selection_draws 2"
-    drop("selected", f"{few} --mc_dropout.p_grid [0.3,0.9]")
-    selected = json.loads((tmp_path / "selected" / "posterior.json").read_text())
-    nll = selected["provenance"]["p_nll"]
-    assert set(nll) == {"0.3", "0.9"}
-    assert selected["p"] == [float(min(nll, key=lambda key: nll[key]))]
     drop("norm", "--mc_dropout.sites norm --mc_dropout.p 0.1")
     assert json.loads((tmp_path / "norm" / "posterior.json").read_text())["where"] == "norm"
     assert "the uncertainty is alive" in succeed("doctor --draws 4 --model", tmp_path / "own", SMALL).stdout
-
-
-def test_plain_finetuning_gives_a_deterministic_network(trained: Job, tmp_path: Path) -> None:
-    config, out = tmp_path / "plain.yaml", tmp_path / "out"
-    data = f"data: {{dataset: toy, root: {trained.data}, crop: [64, 64], batch_size: 4}}"
-    config.write_text(f"{data}\ndeterministic: {{epochs: 1}}\n")
-    make("deterministic", trained.base, out, "--config", config, "--trainer.precision 32-true")
-    tuned, base = load_model(out), load_model(trained.base)
-    assert not tuned.bayesian
-    own, others = dict(tuned.network.named_parameters()), dict(base.network.named_parameters())
-    changed = [own[name].ndim for name in own if not torch.equal(own[name], others[name])]
-    assert set(changed) == {1}, "affine parameters only"
-    result = Sampler(tuned.network, tuned.posterior)(FRAME)
-    assert float(result.scores["epistemic"].max()) == 0.0
-    again = ("--base", trained.base, "--config", config, "--out", trained.base)
-    assert "holds another model" in refuse("finetune --method deterministic", *again)
 
 
 def test_what_cannot_be_an_ensemble_is_one_line(finetuned: Job, seeds: Path, mixed: Path, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from segunc.posteriors.files import load_model
+from segunc.posteriors.model import load_model
 from tests.conftest import Job
 from tests.verbs.processes import refuse, succeed
 

@@ -16,16 +16,16 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from segunc.affine.branches import Branch
+from segunc.affine.convert import ORIGIN
 from segunc.affine.posterior import Deterministic
-from segunc.affine.sites import ORIGIN
+from segunc.baselines.decoder_ensemble import DecoderEnsemble, decoder_state
 from segunc.core.errors import InputError
 from segunc.data.labels import label_map
 from segunc.networks import NetworkDescription, build_network, load_network, save_network
 from segunc.networks.network import SegmentationNetwork
 from segunc.options import DoctorOptions, EvaluateOptions, FinetuneOptions
-from segunc.posteriors.decoder_ensemble import DecoderEnsemble, decoder_state
 from segunc.posteriors.ensemble import Ensemble
-from segunc.posteriors.files import load_model
+from segunc.posteriors.model import load_model
 from segunc.posteriors.tta import TestTimeAugmentation
 from segunc.sampling import Sampler
 from segunc.sampling.engine import own_tensors
@@ -46,8 +46,8 @@ def network(seed: int, architecture: str = "DeepLabV3Plus", **options: Any) -> S
     return build_network(NetworkDescription(architecture, "mobilenet_v2", TOY.classes, TOY.palette, options)).eval()
 
 
-def heads(keep_base: bool = True) -> DecoderEnsemble:
-    return DecoderEnsemble(network(0), [decoder_state(network(seed)) for seed in (1, 2, 3)], keep_base)
+def heads() -> DecoderEnsemble:
+    return DecoderEnsemble(network(0), [decoder_state(network(seed)) for seed in (1, 2, 3)])
 
 
 def flops(work: Any) -> int:
@@ -81,20 +81,13 @@ def test_the_heads_are_whole_networks_whose_encoder_runs_once_a_frame(precision:
     gc.collect()
     assert not [held for held in gc.get_objects() if type(held) is Prefix], "features go with their frame"
     assert not any(hasattr(tensor, ORIGIN) for part in ensemble.parts for tensor in part.network.parameters())
+    names = own_tensors([part.network for part in ensemble.parts])
+    assert names
+    assert not any("encoder" in name or name in ("mean", "std") for name in names)
+    assert own_tensors([network(0), network(1)]) == frozenset()
     if precision == "bfloat16":
         encoders = {id(engine._run.body.encoder) for engine in shared._engines.values()}  # type: ignore[union-attr]
         assert len(encoders) == 1, "one copy of the encoder"
-
-
-def test_without_the_base_s_decoder_the_base_scores_are_still_its_own() -> None:
-    ensemble, images = heads(keep_base=False), frames(64, 64)
-    base = network(0)
-    result = Sampler(base, ensemble)(images, keep_probabilities=True)
-    with torch.no_grad():
-        seen = images.contiguous(memory_format=torch.channels_last)
-        assert_mean_of(result, [part.network(seen) for part in ensemble.parts], 1e-5)
-        expected = -base(seen).amax(1)
-    torch.testing.assert_close(result.scores["deterministic-max-logit"], expected, atol=1e-5, rtol=0)
 
 
 def test_the_encoder_runs_once_for_each_transform() -> None:
@@ -104,15 +97,6 @@ def test_the_encoder_runs_once_for_each_transform() -> None:
     sampler(images), plain(images)
     assert sampler.draws == 8
     assert flops(lambda: sampler(images)) == 2 * flops(lambda: plain(images))
-
-
-def test_networks_without_a_common_parameter_share_nothing() -> None:
-    assert own_tensors([network(0), network(1)]) == frozenset()
-    assert own_tensors([network(0), network(0, "FPN")]) == frozenset()
-    assert own_tensors([network(0)]) == frozenset()
-    names = own_tensors([part.network for part in heads().parts])
-    assert names
-    assert not any("encoder" in name or name in ("mean", "std") for name in names)
 
 
 class InPlace(nn.Module):
@@ -203,16 +187,13 @@ def test_heads_are_trained_stored_and_read_by_the_verbs(
     assert size < 1.2 * sum(tensor.numel() * tensor.element_size() for tensor in stored.values())
     found = doctor(DoctorOptions(model=folder / "model", size=(64, 128), device="cpu"))
     assert found.failure == ""
-    config = tmp_path / "anomaly.yaml"
+    config, summed = tmp_path / "anomaly.yaml", tmp_path / "summed"
     config.write_text(f"data: {{dataset: toy, root: {toy_set}}}\nanomaly: {{parts: [deterministic-energy, entropy]}}\n")
-    summed = tmp_path / "summed"
     finetune(FinetuneOptions(base=folder / "model", out=summed, config=config, method="anomaly", device="cpu"))
     finetune(FinetuneOptions(base=summed, out=tmp_path / "tta", method="tta"))
-    assert "anomaly" in load_model(summed).attachments
     assert load_model(tmp_path / "tta").posterior.members == 4
     words: dict[str, Any] = {"dataset": "toy-anomaly", "split": "anomaly", "root": toy_set, "replicates": 0}
-    result = evaluate(EvaluateOptions(model=summed, out=tmp_path / "metrics.json", device="cpu", **words))
-    assert result is not None
+    evaluate(EvaluateOptions(model=summed, out=tmp_path / "metrics.json", device="cpu", **words))
     measured = json.loads((tmp_path / "metrics.json").read_text())
     assert 0 < measured["scores"]["anomaly"]["pooled"]["auroc"] <= 1
 
@@ -234,21 +215,6 @@ def test_a_finished_run_takes_no_step_and_gives_the_same_heads(made: tuple[Finet
         finetune(replace(options, settings=["--decoder_ensemble.lr=0.5"]))
 
 
-def test_tensors_that_changed_and_another_base_are_refused(made: tuple[FinetuneOptions, Path], tmp_path: Path) -> None:
-    shutil.copytree(made[1] / "model", tmp_path, ignore=shutil.ignore_patterns("checkpoints"), dirs_exist_ok=True)
-    tensors = tmp_path / "posterior.safetensors"
-    content = tensors.read_bytes()
-    tensors.unlink()
-    tensors.write_bytes(content[:-5] + bytes([content[-5] ^ 1]) + content[-4:])
-    with pytest.raises(InputError, match=r"posterior.safetensors has changed"):
-        load_model(tmp_path)
-    for name in ("network.safetensors", "network.json"):
-        (tmp_path / name).unlink()
-    save_network(network(5), tmp_path)
-    with pytest.raises(InputError, match="belongs to a base network with the hash"):
-        load_model(tmp_path)
-
-
 class Early(nn.Module):
     """A stem with weights before what is called the encoder."""
 
@@ -266,7 +232,7 @@ def test_networks_that_have_no_decoder_behind_an_encoder_are_refused(
 ) -> None:
     bare = network(0)
     bare.body = nn.Sequential(nn.Conv2d(3, len(TOY.classes), 1))
-    monkeypatch.setattr("segunc.posteriors.decoder_ensemble.load_network", lambda base: bare)
+    monkeypatch.setattr("segunc.baselines.decoder_ensemble.load_network", lambda base: bare)
     out = tmp_path / "out"
     with pytest.raises(InputError, match="no part named encoder or backbone"):
         finetune(replace(made[0], out=out))
