@@ -97,10 +97,8 @@ def in_scope(scope: str, names: Sequence[str], narrower: str | None = None) -> l
         flags = [True] * len(names)
     elif scope in ("encoder", "decoder"):
         if not any(encoder):
-            raise InputError(
-                f"scope '{scope}' needs a network with a part named encoder or backbone",
-                hint="give a regular expression",
-            )
+            message = f"scope '{scope}' needs a network with a part named encoder or backbone"
+            raise InputError(message, hint="give a regular expression")
         flags = encoder if scope == "encoder" else [not e for e in encoder]
     elif match := re.fullmatch(r"(last|every):(\d+)", scope):
         count, last = int(match[2]), match[1] == "last"
@@ -113,10 +111,8 @@ def in_scope(scope: str, names: Sequence[str], narrower: str | None = None) -> l
             raise InputError(f"scope '{scope}' is none of {forms} ({error})") from error
         flags = [bool(pattern.search(name)) for name in names]
     if not any(flags):
-        raise InputError(
-            f"scope '{scope}' matches no normalisation layer; they have names such as {names[0]}",
-            hint="segunc doctor lists them",
-        )
+        message = f"scope '{scope}' matches no normalisation layer; they have names such as {names[0]}"
+        raise InputError(message, hint="segunc doctor lists them")
     return flags if narrower is None else [a and b for a, b in zip(flags, in_scope(narrower, names), strict=True)]
 
 
@@ -124,12 +120,11 @@ class AffineLayout:
     """Where each site's channels lie in the flat affine vectors of length T, with the network's own values.
 
     Attributes:
-        names: site names in the order of ``named_modules``.
-        channels: channels of each site; T is their sum.
+        names, channels: of each site, in the order of ``named_modules``; T is the sum of the channels.
         weight, bias: ``[T]`` the trained gamma and beta.
         has_bias: ``[T]`` bool, False where a layer has no beta (it stays 0).
         mean, inverse: ``[T]`` statistics that fold into the affine; 0 and 1 where none do.
-        dropout_names: the drawn dropout layers, in the order of ``named_modules``.
+        dropout_names: the drawn dropout layers.
     """
 
     def __init__(self, network: nn.Module) -> None:
@@ -151,7 +146,7 @@ class AffineLayout:
 
     @property
     def total(self) -> int:
-        """T, the number of channels over all sites."""
+        """T."""
         return sum(self.channels)
 
     @property
@@ -200,10 +195,8 @@ class AffineLayout:
             share: keep one row where all draws agree, so that what lies before the first other site can be computed once.
         """
         if draws.weight.shape != draws.bias.shape or draws.weight.shape[1] != self.total:
-            raise InputError(
-                f"draws of shape {tuple(draws.weight.shape)} are not [S, {self.total}], as this network's are",
-                hint="make them from its layout",
-            )
+            message = f"draws of shape {tuple(draws.weight.shape)} are not [S, {self.total}], as this network's are"
+            raise InputError(message, hint="make them from its layout")
         scale, shift = fold(draws.weight, draws.bias, self.mean, self.inverse)
         # Split, not sliced: the gradient of each slice would fill a tensor of the whole layout's size.
         sites, agreeing = [], [False] * len(self.names)

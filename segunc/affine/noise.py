@@ -45,7 +45,7 @@ class NoiseSource:
 
     Draw s belongs to member s mod M and is that member's draw k = s div M. ``independent`` draws are plain Monte Carlo. In a
     ``latin-hypercube`` the K draws of a member lie, for each channel, one in each of K equally probable intervals (McKay, Beckman &
-    Conover 1979), so each channel's own distribution is covered evenly. The draws then depend on how many there are.
+    Conover 1979). The draws then depend on how many there are.
     """
 
     seed: int  # at least 0

@@ -56,10 +56,8 @@ def held_out_nll(sample: PixelSample, strengths: Sequence[Strengths]) -> dict[St
     """Return the mean NLL of each penalty on the blocks; InputError where there is one frame."""
     frames = int(sample.frames[-1]) + 1
     if frames < 2:
-        raise InputError(
-            "temperature.kind vector and dirichlet choose a penalty on frames held out, and there is 1 frame",
-            hint="choose --temperature.kind scalar, or give more frames",
-        )
+        message = "temperature.kind vector and dirichlet choose a penalty on frames held out, and there is 1 frame"
+        raise InputError(message, hint="choose --temperature.kind scalar, or give more frames")
     nll = dict.fromkeys(strengths, 0.0)
     for block in torch.arange(frames).tensor_split(min(FOLDS, frames)):
         inside = torch.isin(sample.frames, block)

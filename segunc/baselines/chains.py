@@ -18,7 +18,6 @@ from segunc.affine.posterior import Posterior
 from segunc.baselines.convergence import convergence
 from segunc.baselines.dynamics import (
     ChainConfig,
-    ChainFailure,
     HamiltonianChain,
     HmcConfig,
     SghmcConfig,
@@ -54,7 +53,6 @@ class ChainStates(Posterior):
     Args:
         gamma, beta: ``[K, T]`` affine parameters of the states, chain after chain, each in its own order.
         chains: M, a divisor of K.
-        scope: the normalisation layers that the chains moved; the others are the base's.
         target: what the chains sampled, for the record: ``effective_pixels``, ``prior_scale``, ``temperature``.
     """
 
@@ -70,7 +68,7 @@ class ChainStates(Posterior):
         return self.chains
 
     def affine(self, layout: AffineLayout, draws: Sequence[int], seed: Seed, scope: str | None = None) -> AffineDraws:
-        """See :class:`segunc.affine.posterior.Posterior`; outside a narrower scope a draw has the mean of its chain."""
+        """Outside a narrower scope a draw has the mean of its chain."""
         states = torch.tensor([self._state(s, NoiseSource.of(seed).seed) for s in draws])
         gamma, beta = self.gamma[states], self.beta[states]
         if scope is not None:
@@ -122,9 +120,9 @@ def run_chains(
         try:
             with ConsoleProgress(label=label, unit="step", interval=INTERVAL) as progress:
                 states, record = sample(number, progress.count)
-        except ChainFailure as failure:
-            stopped = f"chain {number + 1} of {count} stopped: {failure.message}"
-            raise PartialFailure(f"{stopped}. Hint: {failure.hint}, and give another --out") from failure
+        except PartialFailure as failure:
+            stopped = f"chain {number + 1} of {count} stopped: {failure}"
+            raise PartialFailure(f"{stopped}, and give another --out") from failure
         finished["states"].append(states.detach().float().cpu())
         finished["records"].append(record)
         buffer = io.BytesIO()
@@ -135,10 +133,8 @@ def run_chains(
 
 def _refuse_trainer(base: Path, config: FinetuneConfig[Any], out: Path) -> None:
     if config.trainer:
-        raise InputError(
-            f"chains do not run in Lightning's Trainer, so it cannot be told {', '.join(config.trainer)}",
-            hint=f"remove the trainer settings; {config.settings.section} has those of a chain",
-        )
+        message = f"chains do not run in Lightning's Trainer, so it cannot be told {', '.join(config.trainer)}"
+        raise InputError(message, hint=f"remove the trainer settings; {config.settings.section} has those of a chain")
 
 
 def _target(run: FinetuneRun[Any]) -> LogPosterior:

@@ -13,19 +13,18 @@ from typing import Annotated, Any, ClassVar, cast
 import torch
 from torch import Tensor
 
-from segunc.affine.branches import Branch
 from segunc.affine.draws import in_encoder
 from segunc.affine.noise import mix_seed
-from segunc.affine.posterior import TENSORS, Deterministic
+from segunc.affine.posterior import TENSORS, Branch, Deterministic
 from segunc.core.bounds import Bound, NonNegativeInt, PositiveInt
 from segunc.core.errors import InputError
 from segunc.networks.build import build_network
 from segunc.networks.files import load_network
 from segunc.networks.network import SegmentationNetwork
 from segunc.networks.weights import load_state
-from segunc.posteriors.ensemble import Ensemble
 from segunc.posteriors.fitting import finetuning
 from segunc.posteriors.methods import Method
+from segunc.posteriors.mixtures import Ensemble
 from segunc.posteriors.model import Model, load_base, posterior_hash
 from segunc.training.config import FinetuneConfig, OptimisationConfig
 from segunc.training.data import OwnData
@@ -36,7 +35,7 @@ HEADS = "heads"
 
 
 def decoder_state(network: SegmentationNetwork) -> dict[str, Tensor]:
-    """Return weights and statistics of all that is not the encoder, by their names in the body; InputError where either is missing."""
+    """Return weights and statistics of all that is not the encoder, by their names in the body."""
     state = network.body.state_dict()
     decoder = {name: tensor for name, tensor in state.items() if not in_encoder(name)}
     if not 0 < len(decoder) < len(state):
@@ -49,7 +48,7 @@ def decoder_state(network: SegmentationNetwork) -> dict[str, Tensor]:
 
 
 def with_decoder(base: SegmentationNetwork, decoder: Mapping[str, Tensor], source: str) -> SegmentationNetwork:
-    """Return a network with the very modules of a base's encoder and another decoder; InputError where names or shapes differ."""
+    """Return a network with the very modules of a base's encoder and another decoder."""
     shared = {id(module): module for name, module in base.named_modules() if in_encoder(name)}
     network = copy.deepcopy(base, shared)
     encoder = {name: tensor for name, tensor in base.body.state_dict().items() if in_encoder(name)}
@@ -59,12 +58,7 @@ def with_decoder(base: SegmentationNetwork, decoder: Mapping[str, Tensor], sourc
 
 class DecoderEnsemble(Ensemble):
     """Draw s is head s: the base's encoder, which a frame goes through once (:mod:`segunc.sampling.prefix`), and a decoder of its own,
-    which of head 0 is the base's.
-
-    Args:
-        base: the network that the encoder, head 0 and all base scores are of.
-        decoders: weights and statistics of each further decoder, see :func:`decoder_state`.
-        source: of the decoders, for messages.
+    which of head 0 is the base's; ``decoders`` are the others, see :func:`decoder_state`.
     """
 
     method: ClassVar[str] = "decoder-ensemble"

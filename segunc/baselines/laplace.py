@@ -54,14 +54,12 @@ MIN_GRADIENTS = 8
 class Laplace:
     """Draws from ``N(mean, T P^-1)`` with the precision ``P = N_eff F + I / s^2``.
 
-    F is the Fisher matrix of the mean pixel (see the module's text), so N_eff F stands for the curvature of
-    N_eff independent pixels. It is diagonal, or keeps the 2 x 2 block of the gamma and the beta of each channel.
+    F is the Fisher matrix of the mean pixel (see the module's text), so N_eff F stands for the curvature of N_eff independent pixels.
 
     Args:
         mean: ``[2, T]`` gamma (row 0) and beta (row 1) at which the Fisher was taken.
         fisher: ``[2, T]`` diagonal; or ``[3, T]`` blocks: gamma with gamma, beta with beta, gamma with beta.
         prior: s, N_eff and the temperature T.
-        scope: which normalisation layers are stochastic. Sampling fewer keeps their noise as it is and drops that of the others.
     """
 
     method: ClassVar[str] = "laplace"
@@ -103,13 +101,8 @@ class Laplace:
 
 
 class FisherSum:
-    """Sums the outer products of image gradients with sampled labels; see the module's text.
-
-    Args:
-        network: converted, in eval mode, its own parameters frozen.
-        affine: ``[2, T]`` gamma and beta at which the Fisher is taken.
-        structure: diagonal or block.
-        scope: normalisation layers whose parameters count; the others' entries stay 0.
+    """Sums the outer products of image gradients with sampled labels, see the module's text, at ``[2, T]`` gamma and beta of a converted
+    network, whose own parameters are frozen.
 
     Attributes:
         total: the sum, float64, ``[2, T]`` or ``[3, T]`` as in :class:`Laplace`; divided by ``pixels`` it is F.
@@ -126,14 +119,8 @@ class FisherSum:
         self.pixels = self.gradients = 0
 
     def add(self, images: Tensor, labels: Tensor, seed: int, samples: int = 1) -> None:
-        """Add the gradients of a batch.
-
-        Args:
-            images: ``[n, 3, H, W]``.
-            labels: ``[n, H, W]``; only which pixels are ignored (255) is read.
-            seed: of the sampled labels.
-            samples: label maps drawn for each image, a backward pass each.
-        """
+        """Add the gradients of images ``[n, 3, H, W]``. Of their labels only which pixels are ignored (255) is read; the seed is that of the
+        sampled labels, of which each image has ``samples`` maps, a backward pass each."""
         device = self.layout.device
         images, ignored = images.to(device).contiguous(memory_format=torch.channels_last), labels.to(device) == IGNORE
         rows = len(images)
@@ -148,17 +135,14 @@ class FisherSum:
             drawn = (cumulative < uniform).sum(1).clamp_max(logits.shape[1] - 1)
             loss = F.cross_entropy(logits, drawn.masked_fill(ignored, IGNORE), ignore_index=IGNORE, reduction="sum")
             slopes = torch.autograd.grad(loss, (gamma, beta), retain_graph=sample + 1 < samples)
-            self._accumulate(torch.stack(slopes, 1).double() * self._mask)
+            gradients = torch.stack(slopes, 1).double() * self._mask
+            if not bool(torch.isfinite(gradients).all()):
+                raise InputError("a gradient of the network is NaN or infinite", hint="check its weights")
+            self.total[:2] += gradients.square().sum(0)
+            if len(self.total) == 3:
+                self.total[2] += (gradients[:, 0] * gradients[:, 1]).sum(0)
         self.pixels += samples * int((~ignored).sum())
         self.gradients += samples * rows
-
-    def _accumulate(self, gradients: Tensor) -> None:
-        """Add outer products of gradients ``[n, 2, T]``."""
-        if not bool(torch.isfinite(gradients).all()):
-            raise InputError("a gradient of the network is NaN or infinite", hint="check its weights")
-        self.total[:2] += gradients.square().sum(0)
-        if len(self.total) == 3:
-            self.total[2] += (gradients[:, 0] * gradients[:, 1]).sum(0)
 
     def mean(self) -> Tensor:
         """Return F, the Fisher of the mean pixel, float32 on the CPU, in the shape of ``total``."""
@@ -207,10 +191,8 @@ def _take_fisher(run: FinetuneRun[LaplaceConfig], fisher: FisherSum) -> None:
     """Sum the gradients of ``images`` crops."""
     options = run.config.settings
     if options.images * options.samples < MIN_GRADIENTS:
-        raise InputError(
-            f"laplace needs at least {MIN_GRADIENTS} gradients, and takes {options.images} images with {options.samples} samples each",
-            hint="raise laplace.images or laplace.samples",
-        )
+        message = f"laplace needs at least {MIN_GRADIENTS} gradients: images times samples"
+        raise InputError(message, hint="raise laplace.images or laplace.samples")
     run.trained_on.prepare_data()
     run.seed_everything()  # the same crops whether a fine-tuning came before or not
     batches = ceil(options.images / run.trained_on.batch_size)
@@ -221,10 +203,8 @@ def _take_fisher(run: FinetuneRun[LaplaceConfig], fisher: FisherSum) -> None:
             fisher.add(images, labels, mix_seed(options.seed, number), options.samples)
             show.count(number + 1, batches)
     if fisher.pixels < MIN_PIXELS:
-        raise InputError(
-            f"laplace needs at least {MIN_PIXELS:,} labelled pixels, and {options.images} images have {fisher.pixels:,}",
-            hint="raise laplace.images or the crop, or check the labels",
-        )
+        message = f"laplace needs at least {MIN_PIXELS:,} labelled pixels, and its images have {fisher.pixels:,}"
+        raise InputError(message, hint="raise laplace.images or the crop, or check the labels")
 
 
 METHOD = Method("laplace", LaplaceConfig, finetune_laplace, Laplace.from_tensors)

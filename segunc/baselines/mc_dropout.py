@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, Self, cast
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 import torch
@@ -31,24 +31,12 @@ USUAL_P = 0.003
 """There are thousands of channels, so already one in a thousand dropped makes draws differ."""
 
 
-class Dropout(Posterior, Protocol):
-    """MC dropout at layers of one kind."""
-
-    @classmethod
-    def of(cls, run: FinetuneRun[McDropoutConfig]) -> tuple[Self, str]:
-        """Return the dropout that the settings of a run ask for, and what it is in a few words."""
-
-
 class ChannelDropout:
     """Draw s: ``gamma z / (1 - p)`` and ``beta z / (1 - p)``, one ``z ~ Bernoulli(1 - p)`` for each channel.
 
-    The whole output of a dropped channel is 0, and the expectation of every channel stays what it was. The same
-    uniform numbers decide at every p, so the channels dropped at a smaller p are among those of a larger one.
-
-    Args:
-        affine: ``[2, T]`` the trained gamma (row 0) and beta (row 1).
-        p: probability that a channel is dropped, in [0, 1); 0 is the network itself.
-        scope: which sites have dropout.
+    The whole output of a dropped channel is 0, and the expectation of every channel stays what it was. The same uniform numbers decide
+    at every p, so the channels dropped at a smaller p in [0, 1) are among those of a larger one. ``affine`` is ``[2, T]``, the trained
+    gamma and beta.
     """
 
     method: ClassVar[str] = "mc-dropout"
@@ -119,10 +107,8 @@ def convert_dropout(network: nn.Module) -> dict[str, float]:
     ``named_modules``; without masks nothing changes. InputError where there is none."""
     sites: dict[str, Any] = {n: m for n, m in network.named_modules() if isinstance(m, KINDS) and cast(Any, m).p > 0}
     if not sites:
-        raise InputError(
-            f"{type(network).__name__} has no dropout layer of its own with p above 0 that can be drawn",
-            hint="use channel dropout at the normalisation layers: mc_dropout.sites norm",
-        )
+        message = f"{type(network).__name__} has no dropout layer of its own with p above 0 that can be drawn"
+        raise InputError(message, hint="use channel dropout at the normalisation layers: mc_dropout.sites norm")
     for module in sites.values():
         if not isinstance(module, DropoutSite):
             module.__class__ = with_mixin(DropoutSite, type(module), "Drawn")
@@ -133,12 +119,8 @@ def convert_dropout(network: nn.Module) -> dict[str, float]:
 class OwnDropout:
     """Draw s: the trained affine, and masks of the dropout layers that (seed, s, layer) decide.
 
-    ``nn.Dropout`` drops elements, ``Dropout1d`` to ``Dropout3d`` whole channels; what is kept is divided by 1 - p. A mask
-    is the same for all frames of one size, and for all windows where a network folds them into the batch.
-
-    Args:
-        p: the probability in [0, 1) of each layer by its name, in network order.
-        scope: which of the layers drop, as :func:`segunc.affine.draws.in_scope` reads it.
+    ``nn.Dropout`` drops elements, ``Dropout1d`` to ``Dropout3d`` whole channels; what is kept is divided by 1 - p, the probability in
+    [0, 1) of each layer by its name, in network order. A mask is the same for all windows where a network folds them into the batch.
     """
 
     method: ClassVar[str] = "mc-dropout"
@@ -208,10 +190,9 @@ class McDropoutConfig(Settings):
     seed: NonNegativeInt = 0
 
 
-DROPOUTS: Registry[type[Dropout]] = Registry(
-    "dropout at", "segunc.dropout", {"norm": ChannelDropout, "own": OwnDropout}
-)
-"""The layers at which ``mc_dropout.sites`` can drop."""
+DROPOUTS: Registry[Any] = Registry("dropout at", "segunc.dropout", {"norm": ChannelDropout, "own": OwnDropout})
+"""Posteriors by what ``mc_dropout.sites`` names, each with a class method ``of(run)`` that gives the one which the settings of a run ask for,
+and what it is in a few words."""
 
 
 @finetuning()
@@ -221,9 +202,9 @@ def finetune_mc_dropout(run: FinetuneRun[McDropoutConfig]) -> dict[str, Any]:
     return run.finish(posterior, f"{summary}, nothing is trained")
 
 
-def _restore(tensors: Mapping[str, Tensor], record: Mapping[str, Any]) -> Posterior:
-    """Of the kind that the record says is dropped."""
-    return DROPOUTS[record["where"]].from_tensors(tensors, record)
+def restore(tensors: Mapping[str, Tensor], record: Mapping[str, Any]) -> Posterior:
+    restored: Posterior = DROPOUTS[record["where"]].from_tensors(tensors, record)
+    return restored
 
 
-METHOD = Method("mc-dropout", McDropoutConfig, finetune_mc_dropout, _restore)
+METHOD = Method("mc-dropout", McDropoutConfig, finetune_mc_dropout, restore)

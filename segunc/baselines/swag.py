@@ -29,11 +29,9 @@ class Swag(Posterior):
     The covariance is ``scale`` times the mean of a diagonal and a low-rank one, equation 1 of the paper at scale 1.
 
     Args:
-        mean: ``[2, T]`` mean of gamma (row 0) and beta (row 1) over the snapshots.
-        variance: ``[2, T]`` their variance over the snapshots, at least 0.
+        mean, variance: ``[2, T]`` of gamma (row 0) and beta (row 1) over the snapshots.
         deviations: ``[K, 2, T]`` the rows of D: the last K snapshots less the running mean at their time.
         scale: factor of the covariance, at least 0.
-        scope: which sites are stochastic.
     """
 
     method: ClassVar[str] = "swag"
@@ -149,7 +147,7 @@ class Trajectory(Point):
 
     @torch.no_grad()
     def gaussian(self) -> Swag:
-        """Return the Gaussian of the snapshots so far; InputError where they are fewer than 2."""
+        """Return the Gaussian of the snapshots so far."""
         count, config = int(self.snapshots), self.config
         variance = (self.squares / max(count, 1)).float()
         deviations = self.deviations[config.rank - min(count, config.rank) :]

@@ -24,10 +24,7 @@ from segunc.training.losses import Schedule
 class MeanField(Posterior):
     """Draw s: ``gamma = mu + sigma eps_s`` and the same for beta with noise of its own, ``eps ~ N(0, I)``.
 
-    Args:
-        mean: ``[2, T]`` means of gamma (row 0) and beta (row 1).
-        sigma: ``[2, T]`` standard deviations, at least 0; 0 outside of the scope and where a layer has no beta.
-        scope: which sites are stochastic.
+    Mean and sigma are ``[2, T]``, of gamma (row 0) and beta (row 1); sigma is 0 outside of the scope and where a layer has no beta.
     """
 
     method: ClassVar[str] = "variational"

@@ -66,9 +66,7 @@ class ABNNPosterior(Posterior):
         if not 0 <= alpha < math.inf:
             raise InputError(f"alpha {alpha} is no number of at least 0", hint="0.05 to 0.2 are usual")
         if gamma.ndim != 2 or gamma.shape != beta.shape or len(gamma) == 0:
-            raise InputError(
-                f"gamma {tuple(gamma.shape)} and beta {tuple(beta.shape)} are not both [M, T] with M of at least 1"
-            )
+            raise InputError(f"gamma {tuple(gamma.shape)} and beta {tuple(beta.shape)} are not both [M, T]")
         self.gamma, self.beta, self.alpha, self.scope = gamma, beta, float(alpha), scope
         self.rescale, self.reshift = rescale, reshift
 
@@ -151,7 +149,6 @@ class ABNN(AffineTrainingConfig):
 
     @property
     def reestimates(self) -> bool:
-        """Whether running statistics are averaged again."""
         return not self.epochs if self.statistics == "auto" else self.statistics == "reestimated"
 
     @property
@@ -242,8 +239,7 @@ def stochastic(
 
 
 class Members(Trainable[ABNNPosterior]):
-    """M members in training, one after the other, with noise of scale ``alpha``; each weights up some of the C classes, which the
-    seed decides."""
+    """M members in training, with noise of scale ``alpha``; each weights up some of the C classes, which the seed decides."""
 
     emphasis: Tensor
 
@@ -264,7 +260,6 @@ class Members(Trainable[ABNNPosterior]):
         self.register_buffer("emphasis", emphasis, persistent=False)
 
     def member_affine(self, layout: AffineLayout, member: int) -> Tensor:
-        """Return ``[2, T]`` of a member, the base's outside of the scope."""
         return self.within_scope(torch.stack([self.gamma[member], self.beta[member]]), layout)
 
     def posterior(self, layout: AffineLayout) -> ABNNPosterior:
@@ -300,12 +295,7 @@ class ABNNTuner(AffineTuner[ABNNPosterior]):
             with the random ones.
         members: M.
         alpha: noise scale in training.
-        settings: more of :class:`segunc.posteriors.abnn.ABNN`: ``scope``, ``lr``, ``optimizer``, ``schedule``,
-            ``prior_scale``, ``prior_mean``, ``effective_pixels``, ``random_classes``, ``random_class_weight``, ``seed``.
-
-    Raises:
-        InputError: settings out of range.
-        PartialFailure: in training, when the loss becomes NaN or infinite.
+        settings: more of :class:`segunc.posteriors.abnn.ABNN`.
     """
 
     def __init__(
@@ -353,19 +343,15 @@ def finetune_abnn(run: FinetuneRun[ABNN]) -> dict[str, Any]:
 
 
 def with_own_statistics(
-    network: nn.Module, posterior: ABNNPosterior, epoch: Callable[[], Iterable[tuple[Tensor, Tensor]]], seed: int
+    network: nn.Module, plain: ABNNPosterior, epoch: Callable[[], Iterable[tuple[Tensor, Tensor]]], seed: int
 ) -> ABNNPosterior:
-    """Return a posterior of one noise scale with the running statistics of its members under this noise.
-
-    ``epoch`` begins an epoch of training images ``[N, 3, H, W]`` in 0..1 and labels. The converted network is not changed.
-    """
+    """Return a posterior with the running statistics of its members under their noise; ``epoch`` begins an epoch of training images."""
     device = next(network.parameters()).device
-    plain = ABNNPosterior(posterior.gamma, posterior.beta, posterior.alpha, posterior.scope)
     pairs = []
     for member in range(plain.members):
         batches = (images.to(device) for images, _ in islice(epoch(), STATISTICS_BATCHES))
         pairs.append(reestimate(network, plain, member, batches, seed))
-    rescale, reshift = (torch.stack([p[i].cpu() for p in pairs]) for i in (0, 1))
+    rescale, reshift = (torch.stack([pair[i].cpu() for pair in pairs]) for i in (0, 1))
     return ABNNPosterior(plain.gamma, plain.beta, plain.alpha, plain.scope, rescale, reshift)
 
 
@@ -382,10 +368,8 @@ def reestimate(
     try:
         base, twin = AffineLayout(network), copy.deepcopy(network)
     except RuntimeError as error:
-        raise InputError(
-            f"the network cannot be copied ({one_line(error)}): some of its parameters are results of hooks",
-            hint="call torch.nn.utils.remove_weight_norm, or take torch.nn.utils.parametrizations.weight_norm",
-        ) from error
+        message = f"the network cannot be copied ({one_line(error)}): some of its parameters are results of hooks"
+        raise InputError(message, hint="call torch.nn.utils.remove_weight_norm") from error
     drawn, moments, values = AffineLayout(twin), dict[Any, Tensor](), Counter[Any]()
 
     def gather(layer: nn.Module, inputs: tuple[Tensor]) -> None:
@@ -408,10 +392,10 @@ def reestimate(
         twin(images)
     for layer, sums in moments.items():
         if values[layer] < 2:
-            raise InputError(
-                f"a {type(layer).__name__} behind a pooling to 1 x 1 has statistics of one frame only, and needs two frames",
-                hint="give more frames, or --abnn.statistics frozen",
+            message = (
+                f"a {type(layer).__name__} behind a pooling to 1 x 1 has statistics of one frame, and needs two frames"
             )
+            raise InputError(message, hint="give more frames, or --abnn.statistics frozen")
         mean, square = sums / count
         layer.running_mean.copy_(mean)
         layer.running_var.copy_(square - mean.square())

@@ -1,8 +1,7 @@
 """The score ``anomaly``: a weighted sum of other scores, told as a surprise.
 
-Scores have units of their own. So each part is taken in standard deviations from its mean over pixels of normal scenes before it is
-weighted and added: what the network's own logits find and what the features of a second encoder find are not the same things. The sum
-is told as a :class:`Surprise`, so that 3 means the same for every model: one in a thousand pixels of normal scenes scores as high.
+Each part is taken in standard deviations from its mean over pixels of normal scenes before it is weighted and added. The sum is told as a
+:class:`Surprise`, so that 3 means the same for every model: one in a thousand pixels of normal scenes scores as high.
 """
 
 from __future__ import annotations
@@ -34,8 +33,7 @@ if TYPE_CHECKING:
 
 STEPS, DECADES = 8, 3
 """Levels of a surprise: of each power of ten of the share of pixels, and how many powers; beyond them the tail is a straight line."""
-FRAME_PIXELS = 20_000
-"""Pixels of a frame that are looked at: neighbours say the same, and a thousand frames fit into memory."""
+FRAME_PIXELS = 20_000  # that are looked at: neighbours say the same, and a thousand frames fit into memory
 
 
 @dataclass(frozen=True)
@@ -51,7 +49,7 @@ class Surprise:
 
     @classmethod
     def of(cls, values: Tensor) -> Self:
-        """Measure the values ``[N]`` of pixels of normal scenes, which are not all the same."""
+        """Measure the values ``[N]`` of pixels of normal scenes."""
         shares = 10.0 ** -(np.arange(STEPS * DECADES + 1) / STEPS)
         levels = np.quantile(values.double().numpy(), 1 - shares)
         beyond = values.double() - levels[-1]
@@ -76,7 +74,6 @@ class Standard:
 
     @classmethod
     def of(cls, values: Tensor) -> Self:
-        """Measure the values ``[N]`` of such pixels."""
         return cls(float(values.double().mean()), float(values.double().std(correction=0)))
 
     def __call__(self, values: Tensor) -> Tensor:
@@ -114,7 +111,6 @@ class ScoreSum(Attachment):
     gives = frozenset({SUM})
 
     def __call__(self, maps: Mapping[str, Tensor], *_: object) -> dict[str, Tensor]:
-        """Return the surprise ``[n, H, W]`` of the sum of maps ``[n, H, W]`` by name."""
         values = torch.stack([maps[name].float() for name in self.parts])
         return {SUM: self.surprise(weighted_sum(values, self.weights, self.scales))}
 
@@ -124,9 +120,9 @@ class ScoreSum(Attachment):
 
     @classmethod
     def load(cls, folder: Path, model: Model) -> Self:
-        content = cls.content(folder, **{name: model.hashes[name] for name in cls.bound_by})
-        if content["features_sha256"] is not None:
-            cls.content(folder, features_sha256=model.hashes["features_sha256"])
+        content = cls.content(folder, model)
+        if content["features_sha256"] not in (None, model.hashes["features_sha256"]):
+            raise InputError(f"{folder / cls.file} was fitted with other features", hint="fit it again")
         if not all("mean" in numbers for numbers in content["scales"]):
             raise InputError(f"{folder / cls.file} was fitted by an earlier version", hint="fit it again")
         scales = tuple(Standard(**numbers) for numbers in content["scales"])
@@ -185,19 +181,16 @@ def known_pixels(
 def fit_sum(
     base: Path, config: FitConfig[AnomalyConfig], out: Path, *, device: str = "auto", say: Say = say
 ) -> ScoreSum:
-    """Measure the parts on normal scenes and write the same model with their sum; ``out`` may be ``base``.
-
-    See :class:`segunc.posteriors.methods.Method`; InputError for a part that lacks what it needs, or that is one number everywhere.
-    """
+    """Measure the parts on normal scenes and write the same model with their sum; ``out`` may be ``base``. InputError for a part that lacks
+    what it needs, or that is one number everywhere."""
     settings = config.settings
     parts = check_scores(settings.parts)
     if sums := [name for name in parts if "scores" in SCORES[name].sources]:
         raise InputError(f"'{sums[0]}' is a sum of scores itself and cannot be a part of one", hint="leave it out")
     weights = tuple(settings.weights or [1.0] * len(parts))
     if len(weights) != len(parts):
-        raise InputError(
-            f"anomaly.weights has {len(weights)} numbers for {len(parts)} parts", hint="give one weight a part"
-        )
+        message = f"anomaly.weights has {len(weights)} numbers for {len(parts)} parts"
+        raise InputError(message, hint="give one weight a part")
     model, data = load_for_fitting(base, config, resolve_device(device))
     draws = max(settings.draws, model.posterior.members)
     known, frames = known_pixels(model, data, parts, settings, draws)

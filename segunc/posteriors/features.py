@@ -2,8 +2,7 @@
 was seen: a bank of them for ``knn``, and what the fits of other packages make of them.
 
 Fine-tuning lets an encoder forget what it does not need, and no noise on it brings that back. A generic encoder that never saw the
-task, the *second encoder*, still tells a zebra from a road: what is far from all that it saw in the training frames is unknown.
-Frames are not augmented, and are seen at the size at which the network will predict.
+task, the *second encoder*, still tells a zebra from a road. Frames are not augmented, and are seen at the size of predictions.
 """
 
 from __future__ import annotations
@@ -40,15 +39,12 @@ from segunc.scores import FEATURE_DISTANCE, SCORES, check_scores
 from segunc.training.config import FitConfig
 from segunc.training.progress import Say, say
 
-OWN = "own"
-TENSORS = "features.safetensors"
-ENCODER = "witness."
-"""Prefix of the names of the second encoder's weights."""
+OWN, TENSORS = "own", "features.safetensors"
+ENCODER = "witness."  # prefix of the names of the second encoder's weights
 BANK = ("bank", "origins")
 """Tensors of a map for ``knn``: features ``[N, D]`` of length 1 but for rounding, and for each ``[N, 4]`` the frame's number, row and
 column as shares of its height and width, and train id (255 for none)."""
-SCALE_PERCENTILE = 85.0
-"""Of the activations of a place, from which on they are its largest for ``scale-energy``."""
+SCALE_PERCENTILE = 85.0  # of the activations of a place, from which on they are its largest for ``scale-energy``
 LARGEST_SIZE = 16
 Take = Callable[[Iterable[str]], dict[str, Tensor]]
 Upsampling = Literal["bilinear", "guided"]
@@ -82,9 +78,10 @@ FEATURE_FITS: Registry[type[FeatureFit]] = Registry(
 )
 
 
-def fits_of(needs: Collection[str]) -> list[type[FeatureFit]]:
-    """Return the fits that some evidence needs."""
-    return list(dict.fromkeys(FEATURE_FITS[name] for name in FEATURE_FITS if name in needs))
+def fits_of(needs: Collection[str], *, maps: bool) -> list[type[FeatureFit]]:
+    """Return the fits that some evidence needs, of maps or of the frames themselves."""
+    fits = dict.fromkeys(FEATURE_FITS[name] for name in FEATURE_FITS if name in needs)
+    return [fit for fit in fits if maps != bool(fit.prefix)]
 
 
 def evidence_of(scores: Collection[str]) -> frozenset[str]:
@@ -92,11 +89,7 @@ def evidence_of(scores: Collection[str]) -> frozenset[str]:
     names = check_scores(scores)
     for name in names:
         if FEATURE_FITS.keys().isdisjoint(SCORES[name].needs):
-            possible = [other for other, score in SCORES.items() if not FEATURE_FITS.keys().isdisjoint(score.needs)]
-            raise InputError(
-                f"features.scores names '{name}', which is made of no features",
-                hint=f"name some of {', '.join(possible)}",
-            )
+            raise InputError(f"features.scores names '{name}', which is made of no features", hint="name knn")
     return frozenset(FEATURE_FITS).intersection(need for name in names for need in SCORES[name].needs)
 
 
@@ -133,8 +126,7 @@ class FeatureBank(Attachment):
     def providers(
         self, model: Model, needs: Collection[str], frames: Collection[str] | None = None
     ) -> Sequence[Provider]:
-        """See :meth:`segunc.posteriors.model.Attachment.providers`; InputError where the tensors are damaged or of another fit, or the bank
-        holds no feature of the frames."""
+        """InputError where the tensors are damaged or of another fit, or the bank holds no feature of the frames."""
         assert model.folder is not None  # from which this was loaded, too
         path, network, needs = model.folder / TENSORS, model.network, self.gives.intersection(needs)
         tensors = read_tensors(path, "the tensors of the bank", "fit it again")
@@ -142,15 +134,15 @@ class FeatureBank(Attachment):
             raise InputError(f"{path} has changed since {self.file} was written", hint="fit the features again")
         device = next(network.parameters()).device
 
-        def take(prefix: str, names: Iterable[str]) -> dict[str, Tensor]:
-            taken = {name: tensors[prefix + name].to(device) for name in names}
-            return taken if "origins" not in taken or frames is None else self._of_frames(taken, frames)
-
         def restored(fit: type[FeatureFit], prefix: str) -> Any:
-            return fit.restore(functools.partial(take, prefix), needs, network, self)
+            def take(names: Iterable[str]) -> dict[str, Tensor]:
+                taken = {name: tensors[prefix + name].to(device) for name in names}
+                return taken if "origins" not in taken or frames is None else self._of_frames(taken, frames)
 
-        providers: list[Provider] = [restored(fit, fit.prefix) for fit in fits_of(needs) if fit.prefix]
-        if of_maps := [fit for fit in fits_of(needs) if not fit.prefix]:
+            return fit.restore(take, needs, network, self)
+
+        providers: list[Provider] = [restored(fit, fit.prefix) for fit in fits_of(needs, maps=False)]
+        if of_maps := fits_of(needs, maps=True):
             encoder: nn.Module = network
             if self.encoder != OWN:
                 weights = {k.removeprefix(ENCODER): v for k, v in tensors.items() if k.startswith(ENCODER)}
@@ -169,10 +161,10 @@ class FeatureBank(Attachment):
         wanted = torch.tensor([name in frames for name in self.frames], device=bank["bank"].device)
         chosen = wanted[bank["origins"][:, 0].long()]
         if not chosen.any():
-            raise InputError(
-                f"none of the {len(self.frames)} frames of the bank is trained on where their sequence is held out",
-                hint="fit the features on the same data set",
+            message = (
+                f"none of the {len(self.frames)} frames of the bank is trained on where their sequence is held out"
             )
+            raise InputError(message, hint="fit the features on the same data set")
         return {name: tensor[chosen] for name, tensor in bank.items()}
 
 
@@ -194,8 +186,7 @@ class FeaturesConfig(Settings):
     Args:
         scores: what they are for: knn, mahalanobis, relative-mahalanobis, gmm, vim, react-energy, scale-energy. The Gaussians of
             gmm take 4 bytes for each class and pair of channels.
-        encoder: own, or timm's name of a second encoder beside the network (tf_efficientnet_lite0); the last three scores are of the
-            network itself all the same.
+        encoder: own, or timm's name of a second encoder beside the network (tf_efficientnet_lite0), for all but the last three scores.
         weights: of the second encoder: a file in the names of timm or torchvision, or imagenet, which timm downloads.
         layers: names of the modules whose outputs are the features; none for the deepest map.
         sizes: factors by which frames are resized before the encoder, a map for each.
@@ -228,17 +219,15 @@ class FeaturesConfig(Settings):
 
 
 class TrainingFeatures:
-    """All fits of a run over the training frames: those of each map of an encoder with a sample of its features, and those of the frames
-    themselves. InputError for a layer or weights that are not there."""
+    """All fits of a run over the training frames: those of each map with a sample of its features, and those of the frames themselves."""
 
     def __init__(self, network: SegmentationNetwork, settings: FeaturesConfig, say: Say) -> None:
         needs = evidence_of(settings.scores)
-        kinds = fits_of(needs)
-        self.of_frames = [kind(network, needs, settings) for kind in kinds if kind.prefix]
+        self.of_frames = [kind(network, needs, settings) for kind in fits_of(needs, maps=False)]
         self.encoder: nn.Module | None = None
         self.layers, self.count = tuple[str, ...](), 0
         self.maps: list[tuple[Sample, list[FeatureFit]]] = []
-        if of_maps := [kind for kind in kinds if not kind.prefix]:
+        if of_maps := fits_of(needs, maps=True):
             self.encoder, deepest = _open_encoder(network, settings, say)
             self.layers = tuple(settings.layers or [deepest])
             self.extractor = FeatureExtractor(self.encoder, self.layers, settings.sizes)
@@ -247,7 +236,7 @@ class TrainingFeatures:
                 self.maps.append((Sample(settings.bank, settings.seed), fits))
 
     def add(self, image: Tensor, labels: Tensor, frame: int) -> None:
-        """Take an image ``[1, 3, h, w]`` in 0..1 with its train ids ``[h, w]`` of the frame with this number."""
+        """Take an image ``[1, 3, h, w]`` in 0..1 with its train ids ``[h, w]``."""
         if self.encoder is not None:
             extents = self.extractor.extents(image)
             for (sample, fits), maps, extent in zip(self.maps, self.extractor(image), extents, strict=True):
@@ -272,28 +261,19 @@ class TrainingFeatures:
 
 
 def _open_encoder(network: SegmentationNetwork, settings: FeaturesConfig, say: Say) -> tuple[nn.Module, str]:
-    """Return the module that makes the features, on the network's device, and the name of its deepest layer."""
+    """Return the module that makes the features, and the name of its deepest layer."""
     if settings.encoder == OWN:
-        if settings.weights is not None:
-            raise InputError(
-                f"features.weights {settings.weights} belongs to a second encoder, but features.encoder is the network's own",
-                hint="name the encoder with --features.encoder",
-            )
         if settings.layers is not None:
             return network, ""
         encoder = getattr(network.body, "encoder", None)
         if not isinstance(encoder, nn.Module):
             names = ", ".join([name for name, _ in network.named_modules()][-3:])
-            raise InputError(
-                f"a {type(network.body).__name__} has no part named encoder whose deepest layer could be taken",
-                hint=f"name modules with --features.layers, for instance some of {names}",
-            )
+            message = f"a {type(network.body).__name__} has no part named encoder whose deepest layer could be taken"
+            raise InputError(message, hint=f"name modules with --features.layers, for instance some of {names}")
         return network, deepest_layer(network, encoder)
     if settings.weights is None:
-        raise InputError(
-            f"features.encoder {settings.encoder} has no weights, and random features know nothing",
-            hint="--features.weights FILE, or imagenet",
-        )
+        message = f"features.encoder {settings.encoder} has no weights"
+        raise InputError(message, hint="--features.weights FILE, or imagenet")
     mean, std = encoder_normalisation(settings.encoder)
     pretrained = settings.weights == "imagenet"
     second = SecondEncoder(settings.encoder, mean, std, pretrained=pretrained)
@@ -306,10 +286,8 @@ def _open_encoder(network: SegmentationNetwork, settings: FeaturesConfig, say: S
 def fit_features(
     base: Path, config: FitConfig[FeaturesConfig], out: Path, *, device: str = "auto", say: Say = say
 ) -> FeatureBank:
-    """Gather the features and write the same model with them; a posterior plays no part, and ``out`` may be ``base``.
-
-    See :class:`segunc.posteriors.methods.Method`; InputError for a layer or weights that are not there, or too few features.
-    """
+    """Gather the features and write the same model with them; ``out`` may be ``base``. InputError for a layer or weights that are not
+    there, or too few features."""
     settings = config.settings
     model, data = load_for_fitting(base, config, resolve_device(device))
     features = TrainingFeatures(model.network, settings, say)

@@ -28,11 +28,10 @@ if TYPE_CHECKING:
     from segunc.data.module import SegmentationDataModule
 
 Check = Callable[[Path, FinetuneConfig[Any], Path], None]
+Work = Callable[[FinetuneRun[Any]], dict[str, Any]]
 
 
-def finetuning(
-    check: Check | None = None, partial: str | None = None
-) -> Callable[[Callable[[FinetuneRun[Any]], dict[str, Any]]], Callable[..., dict[str, Any]]]:
+def finetuning(check: Check | None = None, partial: str | None = None) -> Callable[[Work], Callable[..., Any]]:
     """Makes a :attr:`segunc.posteriors.methods.Method.fit` of what is done in a run that is open, which gives what was measured.
 
     Args:
@@ -40,12 +39,10 @@ def finetuning(
         partial: file beside the checkpoints in which the method keeps unfinished work of its own.
     """
 
-    def fit_of(work: Callable[[FinetuneRun[Any]], dict[str, Any]]) -> Callable[..., dict[str, Any]]:
+    def fit_of(work: Work) -> Callable[..., Any]:
         @wraps(work)
         @flushed_denormals()
-        def fit(
-            base: Path, config: FinetuneConfig[Any], out: Path, *, device: str = "auto", say: Say = say
-        ) -> dict[str, Any]:
+        def fit(base: Path, config: FinetuneConfig[Any], out: Path, *, device: str = "auto", say: Say = say) -> Any:
             if check is not None:
                 check(base, config, out)
             with no_half_folder(out):

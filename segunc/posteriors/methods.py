@@ -53,8 +53,8 @@ METHODS: Registry[Method] = Registry(
     "segunc.posteriors",
     {
         "abnn": "segunc.posteriors.abnn:METHOD",
-        "ensemble": "segunc.posteriors.ensemble:METHOD",
-        "tta": "segunc.posteriors.tta:METHOD",
+        "ensemble": "segunc.posteriors.mixtures:ENSEMBLE",
+        "tta": "segunc.posteriors.mixtures:TTA",
         "temperature": "segunc.posteriors.temperature:METHOD",
         "features": "segunc.posteriors.features:METHOD",
         "anomaly": "segunc.posteriors.anomaly:METHOD",

@@ -15,9 +15,16 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from segunc.affine.branches import AnyPosterior, branches_of
 from segunc.affine.convert import ConversionReport, convert
-from segunc.affine.posterior import TENSORS, Deterministic, Posterior, file_sha256, save_posterior
+from segunc.affine.posterior import (
+    TENSORS,
+    AnyPosterior,
+    Deterministic,
+    Posterior,
+    branches_of,
+    file_sha256,
+    save_posterior,
+)
 from segunc.core.errors import InputError, one_line
 from segunc.core.files import is_record, json_sha256, link_or_copy, read_record, write_record
 from segunc.core.registry import Registry
@@ -27,7 +34,7 @@ from segunc.networks.description import IMAGENET_MEAN, IMAGENET_STD, NetworkDesc
 from segunc.networks.files import DESCRIPTION, POSTERIOR, WEIGHTS, load_network, network_sha256, save_network
 from segunc.networks.network import SegmentationNetwork, settle_size
 from segunc.networks.sources import check_network
-from segunc.networks.weights import check_finite, read_tensors
+from segunc.networks.weights import read_tensors
 from segunc.posteriors.methods import METHODS
 from segunc.sampling.sampler import Sampler, sample_frames
 from segunc.scores import DEFAULT_SCORES, SCORES, check_scores, with_parts
@@ -35,8 +42,7 @@ from segunc.training.config import FitConfig, save_config
 from segunc.training.progress import Say
 from segunc.uncertainty import Calibrator
 
-MEMBERS = "members"
-"""Folder of an ensemble's members, each a model folder named by its number."""
+MEMBERS = "members"  # folder of an ensemble's, each a model folder named by its number
 
 
 @dataclass(frozen=True)
@@ -66,32 +72,29 @@ class Attachment:
 
     @classmethod
     def load(cls, folder: Path, model: Model) -> Self:
-        """Return it from the folder of a model that has all that it is fitted after; InputError as of :meth:`content`."""
-        return cls(**cls.content(folder, **{name: model.hashes[name] for name in cls.bound_by}))
+        """Return it from the folder of a model that has all that it is fitted after."""
+        return cls(**cls.content(folder, model))
 
     def attach(self, base: Path, config: FitConfig[Any], out: Path, method: str, say: Say) -> None:
         """Write the model that it was fitted on, its configuration and the record."""
         copy_model(base, out)
-        for kind in () if self.of_others else attachments_in(out):
-            for name in (kind.file, *kind.beside) if kind.of_others else ():
-                (out / name).unlink(missing_ok=True)
-                say(f"removed {out / name}, which was fitted with a former {self.what}: fit it again")
+        for kind in () if self.of_others else [kind for kind in attachments_in(out) if kind.of_others]:
+            (out / kind.file).unlink()
+            say(f"removed {out / kind.file}, which was fitted with a former {self.what}: fit it again")
         save_config(config, out, method)
         write_record(out / self.file, asdict(self))
 
     @classmethod
-    def content(cls, folder: Path, **hashes: str | float | None) -> dict[str, Any]:
-        """Return the fields of the record in the folder of a model with these hashes, lists as tuples; InputError where the record was
-        changed, or was fitted on another model."""
+    def content(cls, folder: Path, model: Model) -> dict[str, Any]:
+        """Return the fields of the record in the folder of a model, lists as tuples; InputError where it was changed, or was fitted on
+        another model."""
         path = folder / cls.file
         content = read_record(path, f"the {cls.what}")
-        for name, actual in hashes.items():
-            if content[name] != actual:
-                there, here = str(content[name])[:12], str(actual)[:12]
-                raise InputError(
-                    f"{path} was fitted on another model, whose {name} is {there} and not {here}",
-                    hint="fit it again on this model, or remove the file",
-                )
+        for name in cls.bound_by:
+            if content[name] != model.hashes[name]:
+                there, here = str(content[name])[:12], str(model.hashes[name])[:12]
+                message = f"{path} was fitted on another model, whose {name} is {there} and not {here}"
+                raise InputError(message, hint="fit it again on this model, or remove the file")
         known = {field.name: content[field.name] for field in fields(cls) if field.name in content}
         return {name: tuple(value) if isinstance(value, list) else value for name, value in known.items()}
 
@@ -206,10 +209,10 @@ class Model:
     def __call__(
         self, image: Image, *, draws: int = 24, seed: int = 0, scores: Sequence[str] = DEFAULT_SCORES
     ) -> ImageMaps:
-        """Return the maps of an image RGB uint8 ``[H, W, 3]``, at its own size, computed where the network is.
+        """Return the maps of an image RGB uint8 ``[H, W, 3]``, at its own size, computed where the network is. The first call of a size takes
+        longer, because the sampler checks itself.
 
         Args:
-            image: the first call of a size takes longer, because the sampler checks itself.
             draws, seed, scores: see :class:`segunc.sampling.sampler.Sampler`.
 
         Raises:
@@ -217,9 +220,8 @@ class Model:
         """
         if getattr(image, "dtype", None) != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
             what = f"of type {type(image).__name__} and shape {getattr(image, 'shape', None)}"
-            raise InputError(
-                f"an image {what} is no NumPy array RGB uint8 [H, W, 3]", hint="check its axes and its type"
-            )
+            message = f"an image {what} is no NumPy array RGB uint8 [H, W, 3]"
+            raise InputError(message, hint="check its axes and its type")
         settings = (draws, seed, tuple(scores), next(self.network.parameters()).device)
         if settings not in self._samplers:
             fitted = self.fitted(scores)
@@ -260,8 +262,7 @@ def model_files(folder: Path, *, fitted: bool = True) -> list[Path]:
 
 
 def copy_model(source: Path, folder: Path, *, fitted: bool = True) -> None:
-    """Link (or copy) all :func:`model_files` into another folder; what is fitted on the model may then be added there.
-    InputError where the model is deterministic and the folder holds a Bayesian one."""
+    """Link (or copy) all :func:`model_files` into another folder, which holds no Bayesian model where this one is deterministic."""
     if folder.resolve() == source.resolve():
         return
     if (folder / POSTERIOR).exists() and not (source / POSTERIOR).exists():
@@ -323,10 +324,8 @@ def load_model(folder: Path | str) -> Model:
     model.folder = folder
     for path in sorted(folder.glob("*.json")):
         if path.stem not in ATTACHMENTS and path.name != POSTERIOR and is_record(path):
-            raise InputError(
-                f"{path} was fitted on this model by a package that is not installed",
-                hint="install the package, or remove the file",
-            )
+            message = f"{path} was fitted on this model by a package that is not installed"
+            raise InputError(message, hint="install the package, or remove the file")
     for kind in attachments_in(folder):
         model.attachments[Path(kind.file).stem] = kind.load(folder, model)
     return model
@@ -347,10 +346,8 @@ def load_posterior(folder: Path) -> Model:
     except InputError:
         raise
     except Exception as error:  # what methods raise for values of the wrong type or shape has no common type
-        raise InputError(
-            f"{folder / POSTERIOR} describes no posterior that this version reads ({one_line(error)})",
-            hint="fine-tune the model again",
-        ) from error
+        message = f"{folder / POSTERIOR} describes no posterior that this version reads ({one_line(error)})"
+        raise InputError(message, hint="fine-tune the model again") from error
 
 
 def load_recorded(folder: Path, record: Mapping[str, Any] | None) -> Model:
@@ -364,50 +361,36 @@ def load_recorded(folder: Path, record: Mapping[str, Any] | None) -> Model:
         loaded: Model = method.load(folder, record)
         return loaded
     if method is None or method.restore is None:
-        raise InputError(
-            f"{folder / POSTERIOR} is of the method '{name}', which no installed package knows; known are {', '.join(METHODS)}",
-            hint="install a newer version, or the package that made it",
-        )
+        message = f"{folder / POSTERIOR} is of the method '{name}', which no installed package knows"
+        raise InputError(message, hint="install a newer version, or the package that made it")
     network, tensors, actual = load_base(folder, record)
     report = convert(network.body)
-    try:
-        posterior = method.restore(tensors, record)
-    except InputError as error:
-        raise error.within(str(folder / POSTERIOR)) from error
+    posterior = method.restore(tensors, record)
     if prepare := getattr(posterior, "prepare", None):
         prepare(network)
-    recorded = [(s["name"], s["channels"]) for s in record["conversion"]["sites"]]
-    if recorded != [(s.name, s.channels) for s in report.sites]:
-        raise InputError(
-            f"{folder}: the posterior has {len(recorded)} normalisation layers, and the network {len(report.sites)}, or of other "
-            "names: a library has changed the network",
-            hint="use the versions in posterior.json, or fine-tune again",
-        )
     return Model(network, posterior, network.sha256, posterior_hash(actual, posterior), report, record)
 
 
 def load_base(folder: Path, record: Mapping[str, Any]) -> tuple[SegmentationNetwork, dict[str, Tensor], str]:
-    """Return the base network, the tensors beside it, and the hash of their file; InputError where they do not fit the record."""
+    """Return the base network, the tensors beside it, and the hash of their file."""
     network = load_network(folder, ignore_posterior=True)
     check_base(folder, record, network.sha256)
     tensors = read_tensors(folder / TENSORS, "the tensors of the posterior", "restore the file")
     actual = file_sha256(folder / TENSORS)
     if actual != record.get("tensors_sha256"):
-        raise InputError(
-            f"{folder / TENSORS} has changed since {POSTERIOR} was written", hint="restore both files of one run"
-        )
-    check_finite(tensors, str(folder / TENSORS))
+        message = f"{folder / TENSORS} has changed since {POSTERIOR} was written"
+        raise InputError(message, hint="restore both files of one run")
     return network, tensors, actual
 
 
 def check_base(folder: Path, record: Mapping[str, Any], digest: str) -> None:
     """Raise an InputError where a record is not of the base network with this hash."""
     if record.get("base_sha256") != digest:
-        raise InputError(
-            f"the posterior in {folder} belongs to a base network with the hash {str(record.get('base_sha256'))[:12]}, "
-            f"the network beside it has {digest[:12]}",
-            hint="fine-tune this base, or restore the other",
+        there = str(record.get("base_sha256"))[:12]
+        message = (
+            f"the posterior in {folder} belongs to a base network with the hash {there}, and not to that beside it"
         )
+        raise InputError(message, hint="fine-tune this base, or restore the other")
 
 
 def posterior_hash(inner: str | None, posterior: AnyPosterior) -> str:

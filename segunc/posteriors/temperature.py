@@ -18,8 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from segunc.affine.branches import branches_of, draws_of
 from segunc.affine.noise import mix_seed
+from segunc.affine.posterior import branches_of, draws_of
 from segunc.core.bounds import NonNegativeInt, PositiveInt, Settings
 from segunc.core.device import flushed_denormals, resolve_device
 from segunc.core.errors import InputError
@@ -36,12 +36,10 @@ from segunc.uncertainty import Calibrator, calibrated
 if TYPE_CHECKING:
     from segunc.data.module import SegmentationDataModule
 
-LOWEST, HIGHEST = 0.05, 20.0
-"""Temperatures between which the best is sought; networks in use lie in 0.5 to 5."""
-GRID = 13
+LOWEST, HIGHEST, GRID = 0.05, 20.0, 13
+"""Temperatures between which the best is sought, first at so many; networks in use lie in 0.5 to 5."""
 ALONE = "temperature alone"  # in the place of a penalty
-ONE, ZERO = torch.ones((), dtype=torch.float64), torch.zeros((), dtype=torch.float64)
-"""W and b of what is not calibrated."""
+ONE, ZERO = torch.ones((), dtype=torch.float64), torch.zeros((), dtype=torch.float64)  # W and b of no calibration
 
 
 @dataclass(frozen=True)
@@ -106,16 +104,12 @@ class TemperatureConfig(Settings):
 
 
 class PixelSample(NamedTuple):
-    """Labelled pixels of some frames, with the mean prediction of all draws.
+    """Labelled pixels of some frames, with the mean prediction of all draws; on the CPU."""
 
-    ``logs [P, C]`` float64 on the CPU, ln p; ``labels [P]`` int64 train ids; ``weights [P]`` float64, how many pixels each stands for;
-    ``frames [P]`` int64, which of the frames, 0 and up in their order.
-    """
-
-    logs: Tensor
-    labels: Tensor
-    weights: Tensor
-    frames: Tensor
+    logs: Tensor  # [P, C] float64, ln p
+    labels: Tensor  # [P] int64 train ids
+    weights: Tensor  # [P] float64, how many pixels each stands for
+    frames: Tensor  # [P] int64, which of the frames, 0 and up in their order
 
 
 def sample_pixels(model: Model, data: SegmentationDataModule, settings: TemperatureConfig) -> PixelSample:
@@ -136,9 +130,8 @@ def sample_pixels(model: Model, data: SegmentationDataModule, settings: Temperat
         stands_for = torch.full((count,), labelled.size / count, dtype=torch.float64)
         kept.append((total.log_softmax(1).cpu(), labels, stands_for, torch.full((count,), len(kept))))
     if not kept:
-        raise InputError(
-            f"the {settings.split} frames hold no labelled pixel", hint="choose another --temperature.split"
-        )
+        message = f"the {settings.split} frames hold no labelled pixel"
+        raise InputError(message, hint="choose another --temperature.split")
     return PixelSample(*(torch.cat(parts) for parts in zip(*kept, strict=True)))
 
 
@@ -164,8 +157,7 @@ def minimise(loss: Callable[[], Tensor], *parameters: Tensor, tolerance: float =
 
 
 def fit_temperature(sample: PixelSample) -> float:
-    """Return the temperature with the lowest mean NLL in :data:`LOWEST` to :data:`HIGHEST`, sought over ln T from the best of a
-    coarse grid."""
+    """Return the temperature with the lowest mean NLL, sought over ln T from the best of a coarse grid."""
     grid = torch.linspace(math.log(LOWEST), math.log(HIGHEST), GRID, dtype=torch.float64)
     with torch.no_grad():
         coarse = torch.stack([mean_nll(sample, torch.exp(-value)) for value in grid])
@@ -195,19 +187,14 @@ KINDS: Registry[Callable[[PixelSample, float], Fit]] = Registry(
 
 def check_temperature(temperature: float) -> None:
     """Raise an InputError where the NLL is lowest at a bound of the search."""
-    mistakes = (
-        "the network makes no mistake on these frames",
-        "fit on a split that it was not trained on, and on more frames",
-    )
-    labels = (
-        "the logits say nothing about these labels",
-        "train the network further, or check that these labels are its classes",
-    )
-    low = temperature <= LOWEST * 1.001
-    if low or temperature >= HIGHEST / 1.001:
-        name, bound, (reason, hint) = ("lower", LOWEST, mistakes) if low else ("upper", HIGHEST, labels)
-        message = f"the validation NLL still falls at the {name} bound of the search, T = {bound:g}: {reason}"
-        raise InputError(message, hint=hint)
+    reasons = {
+        LOWEST: "the network makes no mistake on these frames",
+        HIGHEST: "the logits say nothing about these labels",
+    }
+    for bound, reason in reasons.items():
+        if max(temperature / bound, bound / temperature) <= 1.001:
+            message = f"the validation NLL still falls at a bound of the search, T = {bound:g}: {reason}"
+            raise InputError(message, hint="fit on other frames, and check that these labels are its classes")
 
 
 @flushed_denormals()
@@ -215,11 +202,7 @@ def scale_temperature(
     base: Path, config: FitConfig[TemperatureConfig], out: Path, *, device: str = "auto", say: Say = say
 ) -> Calibration:
     """Fit the calibration of a model of either kind and write the same model with it, in the place of one that is there already;
-    ``out`` may be ``base``.
-
-    See :class:`segunc.posteriors.methods.Method`; InputError for no labelled pixel, NaN logits, a best temperature at a bound, or a
-    kind with penalties and a single frame.
-    """
+    ``out`` may be ``base``. InputError for no labelled pixel, NaN logits, or a best temperature at a bound."""
     settings, kind = config.settings, KINDS[config.settings.kind]
     model, data = load_for_fitting(base, config, resolve_device(device))
     sample = sample_pixels(model, data, settings)

@@ -1,4 +1,4 @@
-"""The draws of one branch (:mod:`segunc.affine.branches`): made once for a run, and run over sets of frames."""
+"""The draws of one branch (:mod:`segunc.affine.posterior`): made once for a run, and run over sets of frames."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from segunc.affine.branches import IDENTITY, AnyPosterior, Branch, branches_of, draws_of
 from segunc.affine.draws import AffineDraws, AffineLayout, FoldedDraws
 from segunc.affine.noise import DEFAULT_SCHEME, NoiseSource
+from segunc.affine.posterior import IDENTITY, AnyPosterior, Branch, branches_of, draws_of
 from segunc.core.device import full_float32
 from segunc.sampling.ending import Upsampling
 from segunc.sampling.engine import Engine, check, is_rounding, largest_difference, require_finite

@@ -16,10 +16,9 @@ from typing import Any, NamedTuple, Protocol, cast
 import torch
 from torch import Tensor, nn
 
-from segunc.affine.branches import AnyPosterior, Branch, InputTransform, branches_of, draws_of
 from segunc.affine.convert import is_converted
 from segunc.affine.noise import DEFAULT_SCHEME, NoiseSource, Scheme
-from segunc.affine.posterior import Deterministic
+from segunc.affine.posterior import AnyPosterior, Branch, Deterministic, InputTransform, branches_of, draws_of
 from segunc.core.device import Precision, full_float32, to_device
 from segunc.core.errors import InputError, is_out_of_memory
 from segunc.data.images import Image

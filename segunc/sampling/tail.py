@@ -20,7 +20,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from segunc.affine.branches import InputTransform
+from segunc.affine.posterior import InputTransform
 from segunc.core.errors import InputError
 from segunc.sampling.ending import Upsampling
 from segunc.sampling.logit_sums import OF_LOGITS, LogitSums

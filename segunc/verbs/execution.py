@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from segunc.affine.branches import branches_of
 from segunc.affine.draws import AffineLayout, in_scope
 from segunc.affine.noise import DEFAULT_SCHEME
+from segunc.affine.posterior import branches_of
 from segunc.core.device import choose_precision, resolve_device
 from segunc.core.errors import InputError
 from segunc.frames.source import FrameSource

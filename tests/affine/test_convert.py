@@ -86,17 +86,15 @@ class ScaleNorm(nn.Module):
 
 
 class Followed(nn.BatchNorm2d):
-    """A BatchNorm with another function before and behind it, of which its own parameters show nothing."""
+    """A BatchNorm with another function behind it, and a channel of a huge mean over a tiny variance."""
 
-    def __init__(self, before: Any = None, behind: Any = None, **state: float) -> None:
+    def __init__(self, behind: Any = None) -> None:
         super().__init__(8)
-        self.before, self.behind = before or nn.Identity(), behind or nn.Identity()
-        for name, value in state.items():
-            getattr(self, name).data[:] = value
+        self.behind = behind or nn.Identity()
         self.running_mean[3], self.running_var[3] = -200.0, 1e-12  # type: ignore[index]
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
-        return self.behind(super().forward(self.before(input)))
+        return self.behind(super().forward(input))
 
 
 def replaced() -> nn.Module:
@@ -109,11 +107,6 @@ def replaced() -> nn.Module:
     ("layer", "reason"),
     [
         (Followed(behind=nn.ReLU()), "forward of Followed"),
-        (Followed(behind=nn.ReLU(), weight=0.0), "forward of Followed"),
-        (Followed(behind=nn.ReLU(), bias=1e5), "forward of Followed"),
-        (Followed(behind=nn.Hardtanh(-100.0, 100.0)), "forward of Followed"),
-        (Followed(behind=nn.Hardtanh(-65504.0, 65504.0)), "forward of Followed"),
-        (Followed(before=nn.Hardtanh(-6.0, 6.0)), "forward of Followed"),
         (Followed(behind=nn.Softshrink(0.1)), "forward of Followed"),
         (replaced(), "replaced"),
         (parametrizations.weight_norm(nn.LayerNorm(8), dim=None), "weight is computed"),
@@ -134,7 +127,6 @@ def test_a_layer_that_cannot_be_drawn_is_left_with_the_reason(layer: nn.Module, 
     [
         ([nn.Conv2d(3, 4, 1), nn.ReLU()], "no normalisation layer"),
         ([nn.BatchNorm2d(3), nn.BatchNorm2d(3, track_running_stats=False)], "1: BatchNorm2d without running"),
-        ([nn.BatchNorm2d(3), nn.LazyBatchNorm2d()], "first input"),
     ],
 )
 def test_what_cannot_be_converted_is_refused_and_nothing_changes(layers: list[nn.Module], said: str) -> None:

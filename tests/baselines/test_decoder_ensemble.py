@@ -15,18 +15,16 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from segunc.affine.branches import Branch
 from segunc.affine.convert import ORIGIN
-from segunc.affine.posterior import Deterministic
+from segunc.affine.posterior import Branch, Deterministic
 from segunc.baselines.decoder_ensemble import DecoderEnsemble, decoder_state
 from segunc.core.errors import InputError
 from segunc.data.labels import label_map
 from segunc.networks import NetworkDescription, build_network, load_network, save_network
 from segunc.networks.network import SegmentationNetwork
 from segunc.options import DoctorOptions, EvaluateOptions, FinetuneOptions
-from segunc.posteriors.ensemble import Ensemble
+from segunc.posteriors.mixtures import Ensemble, TestTimeAugmentation
 from segunc.posteriors.model import load_model
-from segunc.posteriors.tta import TestTimeAugmentation
 from segunc.sampling import Sampler
 from segunc.sampling.engine import own_tensors
 from segunc.sampling.prefix import Prefix

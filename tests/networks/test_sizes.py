@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from segunc import ImportOptions, InputError, Sampler, import_network, load_model, load_network
-from segunc.posteriors.tta import METHOD, TtaConfig
+from segunc.posteriors.mixtures import TTA, TtaConfig
 from segunc.training.config import FitConfig
 
 MODULE = """
@@ -78,7 +78,7 @@ def test_augmentation_at_a_scale_that_does_not_fit_the_stride(theirs: Path) -> N
     import net_with_stride
 
     imported(theirs, (64, 96), depth=5)
-    METHOD.fit(theirs / "model", FitConfig(TtaConfig(flip=False)), theirs / "tta")
+    TTA.fit(theirs / "model", FitConfig(TtaConfig(flip=False)), theirs / "tta")
     model = load_model(theirs / "tta")
     images = torch.rand(1, 3, 64, 96, generator=torch.Generator().manual_seed(0))
     network = net_with_stride.build(5).eval()
@@ -93,5 +93,5 @@ def test_augmentation_at_a_scale_that_does_not_fit_the_stride(theirs: Path) -> N
 def test_a_network_of_one_size_is_imported_and_not_augmented_by_scales(theirs: Path) -> None:
     assert imported(theirs, (96, 160), fixed=True).description.divisor is None
     with pytest.raises(InputError, match="one size alone"):
-        METHOD.fit(theirs / "model", FitConfig(TtaConfig()), theirs / "tta")
+        TTA.fit(theirs / "model", FitConfig(TtaConfig()), theirs / "tta")
     assert not (theirs / "tta").exists()

@@ -160,8 +160,8 @@ def test_a_sum_comes_back_and_tells_a_surprise(tmp_path: Path) -> None:
     maps = {"deterministic-energy": known(600, 5).view(1, 20, 30), "knn": known(600, 6).view(1, 20, 30)}
     energy, knn = ((values - scale.mean) / scale.std for values, scale in zip(maps.values(), again.scales, strict=True))
     torch.testing.assert_close(again(maps), {SUM: written.surprise(energy + 2 * knn)})
-    for other, name in ((model(1.5), "temperature"), (model(bank=None), "features_sha256")):
-        with pytest.raises(InputError, match=f"whose {name} is"):
+    for other, said in ((model(1.5), "whose temperature is"), (model(bank=None), "with other features")):
+        with pytest.raises(InputError, match=said):
             ScoreSum.load(tmp_path, other)
     change_record(tmp_path / written.file, scales=[{"levels": [0, 1], "excess": 1}] * 2)
     with pytest.raises(InputError, match="earlier version"):

@@ -275,10 +275,9 @@ def test_damage_is_one_line(base: Job, weights: Path, tmp_path: Path) -> None:
     ("options", "said"),
     [
         ({"layers": ["body.nothing"]}, "layer 'body.nothing'"),
-        ({"weights": "imagenet"}, "belongs to a second encoder"),
         ({"encoder": "test_efficientnet"}, "has no weights"),
         ({"encoder": "resnet18", "weights": "WEIGHTS"}, "do not fit"),
-        ({"scores": ["entropy"]}, "made of no features.*knn, gmm"),
+        ({"scores": ["entropy"]}, "made of no features"),
         ({"scores": ["gmm"]}, "features with a class are too few for a covariance of 1280 numbers"),
     ],
 )

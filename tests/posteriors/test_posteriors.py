@@ -184,7 +184,6 @@ def test_p_0_and_alpha_0_are_the_network_itself() -> None:
     ("make", "said"),
     [
         (lambda: Swag(MEAN, rand(2, 16), rand(1, 2, 16)), "at least 2 snapshots, not 1"),
-        (lambda: Prior(effective_pixels=float("nan")), "effective_pixels nan"),
         (lambda: ABNNPosterior(MEAN, MEAN, float("nan")), "alpha nan"),
         (lambda: ABNNPosterior(MEAN, MEAN[:1], 0.1), r"not both \[M, T\]"),
         (

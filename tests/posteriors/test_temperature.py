@@ -97,9 +97,9 @@ def test_a_temperature_at_a_bound_is_refused() -> None:
     sample = synthetic(500, 5, scalar(1.0), seed=0)
     chance = torch.randint(0, 5, (500,), generator=torch.Generator().manual_seed(1))
     for changed, said in (
-        (sample._replace(labels=sample.logs.argmax(1)), "lower bound"),
-        (sample._replace(logs=sample.logs * 50, labels=chance), "upper bound"),
-        (sample._replace(logs=torch.zeros_like(sample.logs)), "lower bound"),
+        (sample._replace(labels=sample.logs.argmax(1)), "T = 0.05"),
+        (sample._replace(logs=sample.logs * 50, labels=chance), "T = 20"),
+        (sample._replace(logs=torch.zeros_like(sample.logs)), "T = 0.05"),
     ):
         with pytest.raises(InputError, match=said):
             check_temperature(fit_temperature(changed))

@@ -7,15 +7,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from segunc.affine.branches import AnyPosterior, Branch, branches_of
 from segunc.affine.convert import convert
 from segunc.affine.draws import AffineLayout
 from segunc.affine.noise import DEFAULT_SCHEME, NoiseSource, mix_seed
-from segunc.affine.posterior import Deterministic
+from segunc.affine.posterior import AnyPosterior, Branch, Deterministic, branches_of
 from segunc.baselines.mc_dropout import OwnDropout, convert_dropout
 from segunc.core.errors import InputError
-from segunc.posteriors.ensemble import Ensemble
-from segunc.posteriors.tta import TestTimeAugmentation
+from segunc.posteriors.mixtures import Ensemble, TestTimeAugmentation
 from segunc.sampling import Sampler
 from segunc.sampling.runner import draw_logits
 from tests.affine.networks import small_network

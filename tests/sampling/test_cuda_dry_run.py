@@ -12,10 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from segunc.affine.branches import Branch
 from segunc.affine.convert import convert
 from segunc.affine.draws import AffineLayout
-from segunc.affine.posterior import Deterministic, Trainable
+from segunc.affine.posterior import Branch, Deterministic, Trainable
 from segunc.baselines.decoder_ensemble import DecoderEnsemble, decoder_state
 from segunc.baselines.densities import OF_GAUSSIANS, Gaussians
 from segunc.baselines.head import OF_HEAD, HeadScores, LogitLayer
@@ -28,8 +27,7 @@ from segunc.networks import NetworkDescription, SegmentationNetwork
 from segunc.networks.features import FeatureExtractor
 from segunc.posteriors.abnn import ABNN, ABNNPosterior, Members, reestimate
 from segunc.posteriors.anomaly import ScoreSum, Standard, Surprise
-from segunc.posteriors.ensemble import Ensemble
-from segunc.posteriors.tta import TestTimeAugmentation
+from segunc.posteriors.mixtures import Ensemble, TestTimeAugmentation
 from segunc.processing.frames import FrameProcess, HostMaps
 from segunc.processing.tiles import Tiling
 from segunc.sampling import Sampler
