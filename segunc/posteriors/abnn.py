@@ -91,6 +91,10 @@ class ABNNPosterior(Posterior):
             gamma = gamma * self.rescale[member].to(layout.device)
         return AffineDraws(gamma, beta)
 
+    def with_alpha(self, alpha: float) -> ABNNPosterior:
+        """Return the same members with another noise scale; their statistics stay those that were estimated for the first one."""
+        return ABNNPosterior(self.gamma, self.beta, alpha, self.scope, self.rescale, self.reshift)
+
     def settings(self) -> dict[str, Any]:
         return {"alpha": self.alpha, "scope": self.scope, "noise": "channel"}
 
@@ -98,9 +102,6 @@ class ABNNPosterior(Posterior):
     def from_tensors(cls, tensors: Mapping[str, Tensor], settings: Mapping[str, Any]) -> Self:
         statistics = tensors.get("rescale"), tensors.get("reshift")
         return cls(tensors["gamma"], tensors["beta"], settings["alpha"], settings["scope"], *statistics)
-
-
-USUAL_ALPHA = 0.1
 
 
 @dataclass(frozen=True)
@@ -154,7 +155,7 @@ class ABNN(AffineTrainingConfig):
     @property
     def given_alpha(self) -> float | None:
         """Alpha where it is not to be selected."""
-        return USUAL_ALPHA if self.alpha is None and not self.alpha_grid else self.alpha
+        return 0.1 if self.alpha is None and not self.alpha_grid else self.alpha
 
     def fit(self, base: Model, train: Iterable[Any] | None = None, *, device: str = "auto") -> Model:
         """Return a Bayesian model of a deterministic one, which is not changed.

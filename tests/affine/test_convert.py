@@ -83,6 +83,7 @@ def replaced() -> nn.Module:
     [
         (Followed(behind=nn.ReLU()), "forward of Followed"),
         (Followed(behind=nn.Softshrink(0.1)), "forward of Followed"),
+        (Followed(behind=nn.Hardtanh(-100.0, 100.0)), "forward of Followed"),
         (replaced(), "replaced"),
         (parametrizations.weight_norm(nn.LayerNorm(8), dim=None), "weight is computed"),
         (nn.BatchNorm2d(8, affine=False), "no affine"),

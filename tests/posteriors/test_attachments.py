@@ -67,7 +67,7 @@ def test_they_come_back_with_a_copy_of_the_model(kind: str, tmp_path: Path, requ
     assert again.temperature == 1.5
     assert again.attachments == {"calibration": calibration(plain), "max_logit_statistics": statistics(plain)}
     assert (again.sha256, again.posterior_sha256) == (plain.sha256, plain.posterior_sha256)
-    # The copy is another model: what was fitted on it did not creep into its source, and goes with it further.
+    # What was fitted on the copy did not creep into its source, and goes with it further.
     assert load_model(source).attachments == {}
     copy_model(tmp_path / "copy", tmp_path / "second")
     assert load_model(tmp_path / "second").attachments == again.attachments
