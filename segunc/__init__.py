@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from segunc.posteriors.abnn import ABNNTuner as ABNNTuner
     from segunc.posteriors.abnn import stochastic as stochastic
     from segunc.posteriors.abnn_task import ABNNTask as ABNNTask
-    from segunc.posteriors.files import load as load
-    from segunc.posteriors.files import load_model as load_model
-    from segunc.posteriors.files import wrap as wrap
     from segunc.posteriors.model import Model as Model
+    from segunc.posteriors.model import load as load
+    from segunc.posteriors.model import load_model as load_model
+    from segunc.posteriors.model import wrap as wrap
     from segunc.sampling import Sampler as Sampler
     from segunc.training.data import OwnData as OwnData
     from segunc.verbs.demo import demo as demo
@@ -53,8 +53,7 @@ _NAMES = {
     "networks": "NetworkDescription SegmentationNetwork build_network load_network save_network",
     "posteriors.abnn": "ABNN ABNNPosterior ABNNTuner stochastic",
     "posteriors.abnn_task": "ABNNTask",
-    "posteriors.files": "load load_model wrap",
-    "posteriors.model": "Model",
+    "posteriors.model": "Model load load_model wrap",
     "sampling": "Sampler",
     "training.data": "OwnData",
     "verbs.import_network": "import_network",

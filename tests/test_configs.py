@@ -14,8 +14,8 @@ import yaml
 
 from segunc.data.labels import label_map
 from segunc.networks import NetworkDescription, build_network
-from segunc.posteriors.files import load_model
 from segunc.posteriors.methods import METHODS
+from segunc.posteriors.model import load_model
 from segunc.training.config import FinetuneConfig, TrainConfig, parse_config
 from tests.conftest import Job
 from tests.data import miniatures
@@ -40,10 +40,8 @@ def base_of(path: Path) -> Path:
 SMALL = {
     "abnn": ["--abnn.alpha", 0.1, "--abnn.max_steps", 1, "--abnn.epochs", 1],
     "decoder-ensemble": ["--decoder_ensemble.max_steps", 1],
-    "deterministic": ["--deterministic.max_steps", 1, "--deterministic.epochs", 1],
     "hmc": ["--hmc.warmup", 1, "--hmc.samples", 2],
-    "laplace": ["--laplace.images", 8, "--laplace.selection_frames", 1, "--laplace.selection_draws", 1],
-    "mc-dropout": ["--mc_dropout.selection_frames", 1, "--mc_dropout.selection_draws", 1],
+    "laplace": ["--laplace.images", 8],
     "sghmc": ["--sghmc.cycle_steps", 2, "--sghmc.states_per_cycle", 1],
     "sgld": ["--sgld.cycle_steps", 2, "--sgld.states_per_cycle", 1],
     "swag": ["--swag.burn_in", 0, "--swag.collect_every", 1, "--swag.epochs", 3],

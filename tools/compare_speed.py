@@ -30,7 +30,8 @@ SERVER = """
 import json, sys, time
 sys.path.insert(0, sys.argv[1])
 import torch
-from segunc import ABNN, AffineLayout, NetworkDescription, Sampler, build_network, convert
+import segunc
+from segunc import AffineLayout, NetworkDescription, Sampler, build_network, convert
 architecture, encoder, height, width, draws, precision, scope = json.loads(sys.argv[2])
 torch.manual_seed(0)
 torch.set_flush_denormal(True)
@@ -43,7 +44,7 @@ for module in network.modules():
 network.to(memory_format=torch.channels_last)
 frame = torch.rand(1, 3, height, width, generator=generator)
 convert(network)
-posterior = ABNN.around(AffineLayout(network), 0.1, 3)
+posterior = getattr(segunc, "ABNNPosterior", segunc.ABNN).around(AffineLayout(network), 0.1, 3)
 sampler = Sampler(network, posterior, draws=draws, precision=precision, scope=None if scope == "all" else scope)
 scores = sampler(frame).scores
 print(json.dumps({name: float(values.double().sum()) for name, values in scores.items()}), flush=True)

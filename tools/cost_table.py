@@ -36,7 +36,7 @@ from segunc.core.files import write_json
 from segunc.networks.features import FeatureExtractor, SecondEncoder
 from segunc.networks.smp import encoder_normalisation
 from segunc.options import PredictOptions, image_size
-from segunc.posteriors.files import load_model
+from segunc.posteriors.model import load_model
 from segunc.sampling.density import FeatureDensity, Neighbours, unit_features
 from segunc.sampling.engine import Engine
 from segunc.sampling.sampler import Sampler

@@ -25,8 +25,7 @@ from segunc.core.errors import InputError
 from segunc.core.files import write_json
 from segunc.networks.files import DESCRIPTION
 from segunc.options import image_size
-from segunc.posteriors.files import load_model
-from segunc.posteriors.model import model_files
+from segunc.posteriors.model import load_model, model_files
 from segunc.sampling.engine import Engine
 from segunc.sampling.sampler import Sampler
 from segunc.scores import DEFAULT_SCORES

@@ -1,20 +1,233 @@
-"""Conversion: every normalisation layer of a network becomes a norm site whose affine can be drawn."""
+"""Conversion: every normalisation layer of a network becomes a norm site, whose per-channel affine can be drawn.
+
+A converted layer keeps its class as a base, its parameters, buffers and mode: only its ``forward`` gains a second path, taken while draws
+are active. That path always normalises with running statistics where the layer has them, whatever ``module.training`` says.
+"""
 
 from __future__ import annotations
 
+import functools
 from dataclasses import asdict, dataclass
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import torch
-from torch import nn
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.instancenorm import _InstanceNorm
 
-from segunc.affine.sites import Kind, SiteState, StochasticSite, classify, with_mixin
 from segunc.core.errors import InputError
+
+Kind = Literal["batch", "group", "layer", "layer-2d", "rms", "instance"]
+"""``layer-2d`` is a LayerNorm over axis 1 of 4-D inputs; ``batch`` are also instance norms with running statistics."""
+ORIGIN, FRAMES, DRAWS = "segunc_origin", "frames", "draws"
+"""Attribute by which the engine marks tensors (:mod:`segunc.sampling.shortcuts`): those with the value :data:`FRAMES` have
+one row for each frame, the same for all draws, those with :data:`DRAWS` one for each draw and frame."""
+
+
+@dataclass
+class SiteState:
+    """What a site reads while draws are active, set from outside: ``[S, C]``, or ``[1, C]`` where the draws agree, on the raw input for
+    ``batch``, statistics folded in, and on the normalised one for the other kinds. None: the layer's own affine."""
+
+    kind: Kind
+    scale: Tensor | None = None
+    shift: Tensor | None = None
+    reached: bool = False  # whether a drawn forward ever came through here
+    trained: bool = False  # whether the last drawn forward needs gradients of its draws
+
+
+@functools.cache
+def with_mixin(mixin: type, layer: type, prefix: str) -> type:
+    """Return a layer's class with a mixin in front; one for each class."""
+    return type(f"{prefix}{layer.__name__}", (mixin, layer), {"__module__": layer.__module__})
+
+
+def rows_of_a_draw(x: Tensor, draws: int, what: str) -> int:
+    """Return how many rows of the draw-major ``x`` meet each draw; each meets all rows of one that is marked as the same for all."""
+    rows = x.shape[0]
+    if getattr(x, ORIGIN, None) == FRAMES:
+        return rows
+    if rows % draws:
+        message = f"a {what} has a first axis of {rows}, no multiple of {draws} draws: the network does not keep the batch outermost"
+        raise InputError(message, hint="sample it one draw at a time, --chunk 1")
+    return rows // draws
+
+
+class StochasticSite:
+    """Mixin in front of a normalisation layer's class."""
+
+    segunc_site: SiteState
+
+    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
+        state = self.segunc_site
+        if state.scale is None:
+            if state.trained and torch._C._current_graph_task_id() != -1:  # backward is running, and recomputes
+                raise self._without_gradient("is called again in backward, when its draw is gone")
+            return cast(Tensor, super().forward(*args, **kwargs))  # type: ignore[misc]
+        x, *others = (*args, *kwargs.values())
+        if any(other is not None for other in others):
+            message = f"a normalisation layer of type {type(self).__name__} is called with more than its input"
+            raise InputError(message, hint="leave further arguments out")
+        state.reached = True
+        state.trained = state.scale.requires_grad
+        if state.trained and not torch.is_grad_enabled():
+            raise self._without_gradient("is trained but runs where gradients are off")
+        return drawn_forward(cast(nn.Module, self), state, x)
+
+    def _without_gradient(self, reason: str) -> InputError:
+        """Gradient checkpointing would give the affine parameters gradients of 0, or of another draw."""
+        return InputError(
+            f"a normalisation layer of type {type(self).__name__} {reason}",
+            hint="switch gradient checkpointing (set_grad_checkpointing(False)) and torch.no_grad inside the network off",
+        )
+
+
+def drawn_forward(layer: nn.Module, state: SiteState, x: Tensor) -> Tensor:
+    """Return the layer with the drawn affine; see :func:`rows_of_a_draw`."""
+    assert state.scale is not None
+    assert state.shift is not None
+    each = rows_of_a_draw(x, state.scale.shape[0], "layer input")
+    channels_first = state.kind not in ("layer", "rms") and (state.kind != "layer-2d" or x.ndim == 4)
+    x = _normalise(layer, state.kind, x)
+    scale, shift = (_rows(t, x, each, channels_first, layer) for t in (state.scale, state.shift))
+    y = torch.addcmul(shift, x, scale)
+    # timm's norm layers carry dropout and activation, in this order.
+    for name in ("drop", "act"):
+        follow = getattr(layer, name, None)
+        if isinstance(follow, nn.Module):
+            y = follow(y)
+    return y
+
+
+def _normalise(layer: nn.Module, kind: Kind, x: Tensor) -> Tensor:
+    """Return the layer's normalisation without its affine; kinds with folded statistics return ``x`` itself."""
+    module = cast(Any, layer)
+    if kind == "group":
+        return F.group_norm(x, module.num_groups, None, None, module.eps)
+    if kind == "instance":
+        return F.instance_norm(x, eps=module.eps)
+    if kind == "rms":
+        eps = getattr(layer, "eps", getattr(layer, "variance_epsilon", None))
+        return F.rms_norm(x, module.weight.shape, None, eps)
+    if kind == "layer" or (kind == "layer-2d" and x.ndim != 4):
+        return F.layer_norm(x, module.normalized_shape, None, None, module.eps)
+    if kind == "layer-2d":
+        return F.layer_norm(x.permute(0, 2, 3, 1), module.normalized_shape, None, None, module.eps).permute(0, 3, 1, 2)
+    return x
+
+
+def _rows(values: Tensor, x: Tensor, each: int, channels_first: bool, layer: nn.Module) -> Tensor:
+    """Return ``[S, C]`` as ``each`` rows a draw, one for all if S = 1, shaped to broadcast along the channel axis of ``x``."""
+    values = values.to(x.dtype)
+    if each > 1 and len(values) > 1:
+        values = values.repeat_interleave(each, 0)
+    if channels_first:
+        return values.view(values.shape[0], -1, *([1] * (x.ndim - 2)))
+    shape = tuple(cast(Tensor, layer.weight).shape)
+    return values.view(values.shape[0], *([1] * (x.ndim - 1 - len(shape))), *shape)
+
+
+def classify(layer: nn.Module) -> tuple[Kind | None, str]:
+    """Return the kind of a normalisation layer, or None with the reason why its affine cannot be drawn: "" for another module."""
+    from timm.layers.norm_act import FrozenBatchNormAct2d
+    from torchvision.ops import FrozenBatchNorm2d
+
+    module = cast(Any, layer)
+    kind: Kind | None = None
+    if isinstance(layer, _InstanceNorm):
+        kind = "batch" if module.track_running_stats and module.running_mean is not None else "instance"
+    elif isinstance(layer, (_BatchNorm, FrozenBatchNorm2d, FrozenBatchNormAct2d)):
+        kind = "batch"
+    elif isinstance(layer, nn.GroupNorm):
+        kind = "group"
+    elif isinstance(layer, nn.LayerNorm):
+        kind = "layer"
+    elif "rmsnorm" in type(layer).__name__.lower():  # every library writes its own
+        kind = "rms"
+    if kind is None:
+        named_so = "norm" in type(layer).__name__.lower() and next(layer.children(), None) is None
+        own = any(True for _ in layer.parameters(recurse=False))
+        return None, f"{type(layer).__name__} has no known per-channel affine" if named_so and own else ""
+    if getattr(layer, "weight", None) is None:
+        return None, "it has no affine parameters"
+    if "forward" in vars(layer):
+        return None, "its forward was replaced on the object"
+    if "weight" not in layer._parameters and "weight" not in layer._buffers:
+        return None, "its weight is computed from other parameters (weight_norm, spectral_norm)"
+    if kind == "batch" and module.running_mean is None:
+        message = f"{type(layer).__name__} without running statistics couples the draws of a batch"
+        raise InputError(message, hint="train with track_running_stats=True, or use GroupNorm")
+    axes: tuple[Kind, ...] = ("layer-2d", "layer") if kind == "layer" and len(module.normalized_shape) == 1 else (kind,)
+    for possible in axes:
+        if all(_same_as_original(layer, possible, magnitude) for magnitude in (1.0, 1000.0)):  # beyond usual clamps
+            return possible, ""
+    return None, f"the forward of {type(layer).__name__} is not that of a {kind} normalisation"
+
+
+def own_affine(layer: nn.Module) -> tuple[Tensor, Tensor]:
+    """Return the layer's own gamma and beta, flat ``[C]`` float32 (beta 0 where it has none)."""
+    weight = cast(Tensor, layer.weight).detach().float().flatten()
+    bias = getattr(layer, "bias", None)
+    return weight, torch.zeros_like(weight) if bias is None else bias.detach().float().flatten()
+
+
+def statistics(layer: nn.Module, kind: Kind) -> tuple[Tensor, Tensor]:
+    """Return (mean, 1 / s) by which gamma and beta fold onto the raw input, ``[C]`` float32; (0, 1) where nothing folds."""
+    module = cast(Any, layer)
+    if kind != "batch":
+        zeros = torch.zeros(module.weight.numel(), device=module.weight.device)
+        return zeros, zeros + 1.0
+    return module.running_mean.detach().float(), torch.rsqrt(module.running_var.detach().float() + module.eps)
+
+
+def fold(weight: Tensor, bias: Tensor, mean: Tensor, inverse: Tensor) -> tuple[Tensor, Tensor]:
+    """Return scale and shift on the raw input of ``weight * (x - mean) * inverse + bias``; ``[..., C]`` each."""
+    scale = weight * inverse
+    return scale, bias - mean * scale
+
+
+def _probe_input(layer: nn.Module, kind: Kind) -> Tensor:
+    weight = cast(Tensor, layer.weight)
+    channels = weight.numel()
+    if kind in ("layer", "rms"):
+        shape: tuple[int, ...] = (2, 3, *weight.shape)
+    elif isinstance(layer, (nn.BatchNorm1d, nn.InstanceNorm1d)):
+        shape = (2, channels, 5)
+    elif isinstance(layer, (nn.BatchNorm3d, nn.InstanceNorm3d)):
+        shape = (2, channels, 2, 3, 2)
+    else:
+        shape = (2, channels, 3, 5 if channels != 5 else 7)
+    generator = torch.Generator().manual_seed(channels)
+    return torch.randn(shape, generator=generator).to(weight.device, weight.dtype)
+
+
+def _same_as_original(layer: nn.Module, kind: Kind, magnitude: float) -> bool:
+    """Return whether the drawn path with the layer's own affine reproduces its forward on a random input, channel by channel."""
+    training, probe = layer.training, _probe_input(layer, kind) * magnitude
+    layer.eval()
+    try:
+        with torch.no_grad():
+            expected = layer(probe)
+            scale, shift = fold(*own_affine(layer), *statistics(layer, kind))
+            actual = drawn_forward(layer, SiteState(kind, scale[None], shift[None]), probe)
+            if actual.shape != expected.shape:
+                return False
+            # Large means over tiny variances cancel: the scale of the terms, not of the result, bounds the rounding. A
+            # channel is bounded by its own terms, so that one that is huge hides nothing in the others.
+            factor, offset = (_rows(t[None], probe, 1, kind not in ("layer", "rms"), layer) for t in (scale, shift))
+            terms = (_normalise(layer, kind, probe) * factor).abs() + offset.abs()
+    except (RuntimeError, ValueError, AssertionError, AttributeError):
+        return False
+    finally:
+        layer.train(training)
+    tolerance = max(1e-4, 8 * torch.finfo(probe.dtype).eps)
+    return bool(((actual - expected).abs() <= tolerance * terms + torch.finfo(probe.dtype).tiny).all())
 
 
 @dataclass(frozen=True)
 class SiteInfo:
-    """One converted layer: its name in the network, its class, its kind and its number of channels."""
+    """One converted layer."""
 
     name: str
     layer: str
@@ -33,8 +246,7 @@ class LeftLayer:
 
 @dataclass(frozen=True)
 class ConversionReport:
-    """What a conversion did: the norm sites in the order of ``named_modules``, and the normalisation layers that keep their own
-    affine."""
+    """The norm sites in the order of ``named_modules``, and the normalisation layers that keep their own affine."""
 
     sites: tuple[SiteInfo, ...]
     left: tuple[LeftLayer, ...]
@@ -52,8 +264,7 @@ class ConversionReport:
         return text
 
     def to_json(self) -> dict[str, Any]:
-        sites, left = ([asdict(layer) for layer in layers] for layers in (self.sites, self.left))
-        return {"sites": sites, "left": left, "channels": self.channels}
+        return {**asdict(self), "channels": self.channels}
 
 
 def is_converted(network: nn.Module) -> bool:
@@ -62,18 +273,14 @@ def is_converted(network: nn.Module) -> bool:
 
 
 def convert(network: nn.Module) -> ConversionReport:
-    """Turn the normalisation layers of a network into norm sites, in place.
-
-    With no draws active, and with draws at ``alpha = 0``, the network computes what it computed before. Layers that
-    are used in several places stay one site; parameters, buffers, modes and state-dict keys do not change.
+    """Turn the normalisation layers of a network into norm sites, in place. With no draws active, and with draws at ``alpha = 0``, the
+    network computes what it computed before.
 
     Raises:
         InputError: nothing to convert, converted already, or BatchNorm without running statistics.
     """
     if isinstance(network, torch.jit.ScriptModule):
-        raise InputError(
-            "a TorchScript module holds no layers of Python any more", hint="convert the module that it was made of"
-        )
+        raise InputError("a TorchScript module holds no layers of Python", hint="convert what it was made of")
     if is_converted(network):
         raise InputError("the network is converted already", hint="convert it once")
     sites: list[SiteInfo] = []
@@ -91,10 +298,10 @@ def convert(network: nn.Module) -> ConversionReport:
             left.append(LeftLayer(name, type(module).__name__, reason))
     if not sites:
         why = f" ({left[0].name}: {left[0].reason})" if left else ""
-        raise InputError(
-            f"{type(network).__name__} has no normalisation layer with affine parameters{why}, and all draws are draws of these",
-            hint="use a network with BatchNorm, GroupNorm, LayerNorm or InstanceNorm layers",
+        message = (
+            f"{type(network).__name__} has no normalisation layer with affine parameters{why}, which draws are made of"
         )
+        raise InputError(message, hint="use a network with BatchNorm, GroupNorm, LayerNorm or InstanceNorm layers")
     # Only now, so that an error above leaves the network untouched.
     for module, kind in kinds:
         module.__class__ = with_mixin(StochasticSite, cast(Any, type(module)), "Stochastic")

@@ -6,12 +6,12 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from segunc.affine.sites import SiteState, StochasticSite, fold, own_affine, statistics
+from segunc.affine.convert import SiteState, StochasticSite, fold, own_affine, statistics
 from segunc.core.errors import InputError
 
 
@@ -27,15 +27,14 @@ class AffineDraws:
         return self.weight.shape[0]
 
     def after(self, weight: Tensor, bias: Tensor) -> AffineDraws:
-        """Return the same draws with one without any noise before them, of the affine ``[T]`` given."""
+        """Return the same draws behind one without any noise, of the affine ``[T]`` given."""
         gamma, beta = torch.cat([weight[None], self.weight]), torch.cat([bias[None], self.bias])
         return AffineDraws(gamma, beta, tuple(replace(layer, seeds=(None, *layer.seeds)) for layer in self.dropout))
 
 
 @dataclass(frozen=True)
 class FoldedSite:
-    """One site's part of S draws: scale and shift ``[S, C]`` in the type of the activations, or ``[1, C]`` where all draws were
-    found to agree and that is used."""
+    """One site's part of S draws: scale and shift ``[S, C]`` in the type of the activations, or ``[1, C]`` where the draws agree."""
 
     scale: Tensor
     shift: Tensor
@@ -46,23 +45,17 @@ class FoldedSite:
         return FoldedSite(self.scale[rows], self.shift[rows], self.agree)
 
 
-@dataclass(frozen=True)
+@dataclass
 class FoldedDropout:
-    """One dropout layer's part of S draws: its probability, and the seed of each draw's mask (None: nothing dropped)."""
+    """One dropout layer's part of S draws: its probability, and the seed of each draw's mask (None: nothing dropped). While draws are
+    active it is the layer's attribute ``segunc_dropout``, else None."""
 
     p: float
     seeds: tuple[int | None, ...]
+    calls: int = 0  # of the layer since the draws became active
 
     def part(self, first: int, last: int) -> FoldedDropout:
         return FoldedDropout(self.p, self.seeds[first:last])
-
-
-@dataclass
-class DropoutState:
-    """What a drawn dropout layer reads while draws are active, from its attribute ``segunc_dropout``; set from outside."""
-
-    folded: FoldedDropout | None = None  # None: the layer is the network's own
-    calls: int = 0  # of the layer since the draws became active
 
 
 @dataclass(frozen=True)
@@ -77,8 +70,7 @@ class FoldedDraws:
         return self.draws
 
     def frozen_outside(self, chosen: Sequence[bool]) -> FoldedDraws:
-        """Return the same draws without gradients at the sites that are not chosen: what lies before the first chosen one keeps
-        no activations, and nothing goes back through it."""
+        """Return the same draws without gradients at the sites that are not chosen."""
         pairs = zip(self.sites, chosen, strict=True)
         sites = (s if kept else replace(s, scale=s.scale.detach(), shift=s.shift.detach()) for s, kept in pairs)
         return replace(self, sites=tuple(sites))
@@ -95,29 +87,22 @@ def in_encoder(name: str) -> bool:
 
 
 def in_scope(scope: str, names: Sequence[str], narrower: str | None = None) -> list[bool]:
-    """Return one flag for each site name, in network order; InputError for an unknown form, or where no site matches.
+    """Return one flag for each site name, in network order: whether it lies in the scope and in a narrower one, if any.
 
-    Args:
-        scope: ``all``, ``encoder``, ``decoder`` (what is not the encoder), ``last:N`` sites, ``every:N``-th site, or
-            a regular expression that is searched in the names.
-        narrower: another scope, in which a site has to lie too.
+    A scope is ``all``, ``encoder``, ``decoder`` (what is not the encoder), ``last:N`` sites, ``every:N``-th site, or a regular expression
+    that is searched in the names. InputError for an unknown form, or where no site matches.
     """
     encoder = [in_encoder(name) for name in names]
     if scope == "all":
         flags = [True] * len(names)
     elif scope in ("encoder", "decoder"):
         if not any(encoder):
-            raise InputError(
-                f"scope '{scope}' needs a network with a part named encoder or backbone",
-                hint="give a regular expression",
-            )
+            message = f"scope '{scope}' needs a network with a part named encoder or backbone"
+            raise InputError(message, hint="give a regular expression")
         flags = encoder if scope == "encoder" else [not e for e in encoder]
     elif match := re.fullmatch(r"(last|every):(\d+)", scope):
-        count = int(match[2])
-        if count < 1:
-            raise InputError(f"scope '{scope}' does not name a number of at least 1")
-        last = match[1] == "last"
-        flags = [i >= len(names) - count if last else i % count == 0 for i in range(len(names))]
+        count, last = int(match[2]), match[1] == "last"
+        flags = [i >= len(names) - count if last else count > 0 and i % count == 0 for i in range(len(names))]
     else:
         try:
             pattern = re.compile(scope)
@@ -126,10 +111,8 @@ def in_scope(scope: str, names: Sequence[str], narrower: str | None = None) -> l
             raise InputError(f"scope '{scope}' is none of {forms} ({error})") from error
         flags = [bool(pattern.search(name)) for name in names]
     if not any(flags):
-        raise InputError(
-            f"scope '{scope}' matches no normalisation layer; they have names such as {names[0]}",
-            hint="segunc doctor lists them",
-        )
+        message = f"scope '{scope}' matches no normalisation layer; they have names such as {names[0]}"
+        raise InputError(message, hint="segunc doctor lists them")
     return flags if narrower is None else [a and b for a, b in zip(flags, in_scope(narrower, names), strict=True)]
 
 
@@ -137,20 +120,19 @@ class AffineLayout:
     """Where each site's channels lie in the flat affine vectors of length T, with the network's own values.
 
     Attributes:
-        names: site names in the order of ``named_modules``.
-        channels: channels of each site; T is their sum.
+        names, channels: of each site, in the order of ``named_modules``; T is the sum of the channels.
         weight, bias: ``[T]`` the trained gamma and beta.
         has_bias: ``[T]`` bool, False where a layer has no beta (it stays 0).
         mean, inverse: ``[T]`` statistics that fold into the affine; 0 and 1 where none do.
-        dropout_names: the drawn dropout layers, in the order of ``named_modules``.
+        dropout_names: the drawn dropout layers.
     """
 
     def __init__(self, network: nn.Module) -> None:
-        found = [(name, module) for name, module in network.named_modules() if isinstance(module, StochasticSite)]
-        if not found:
+        sites = {name: module for name, module in network.named_modules() if isinstance(module, StochasticSite)}
+        if not sites:
             raise InputError("the network is not converted", hint="call segunc.convert on it first")
-        layers = [cast(Any, module) for _, module in found]
-        self.names = tuple(name for name, _ in found)
+        layers: list[Any] = list(sites.values())
+        self.names = tuple(sites)
         self.channels = tuple(int(layer.weight.numel()) for layer in layers)
         self._states: list[SiteState] = [layer.segunc_site for layer in layers]
         self._layers = layers
@@ -158,14 +140,13 @@ class AffineLayout:
         self.has_bias = self._site_mask([getattr(layer, "bias", None) is not None for layer in layers])
         folded = [statistics(layer, state.kind) for layer, state in zip(layers, self._states, strict=True)]
         self.mean, self.inverse = map(torch.cat, zip(*folded, strict=True))
-        dropout = {n: m.segunc_dropout for n, m in network.named_modules() if hasattr(m, "segunc_dropout")}
-        self.dropout_names = tuple(dropout)
-        self._dropout = cast(list[DropoutState], list(dropout.values()))
+        dropout: dict[str, Any] = {n: m for n, m in network.named_modules() if hasattr(m, "segunc_dropout")}
+        self.dropout_names, self._dropout = tuple(dropout), list(dropout.values())
         self._masks: dict[tuple[str, str | None], Tensor] = {}
 
     @property
     def total(self) -> int:
-        """T, the number of channels over all sites."""
+        """T."""
         return sum(self.channels)
 
     @property
@@ -199,50 +180,39 @@ class AffineLayout:
 
     @torch.no_grad()
     def store(self, weight: Tensor, bias: Tensor) -> None:
-        """Make gamma and beta ``[T]`` the network's own; a layer without beta keeps none."""
+        """Make gamma and beta ``[T]`` those of the network's layers; one without beta keeps none."""
         parts = (torch.split(values, list(self.channels)) for values in (weight, bias))
         for layer, w, b in zip(self._layers, *parts, strict=True):
             layer.weight.copy_(w.view_as(layer.weight))
             if getattr(layer, "bias", None) is not None:
                 layer.bias.copy_(b.view_as(layer.bias))
-        self.weight, self.bias = weight.to(self.device), torch.where(self.has_bias, bias.to(self.device), 0.0)
 
     def fold(self, draws: AffineDraws, dtype: torch.dtype | None = None, *, share: bool = False) -> FoldedDraws:
         """Return statistics folded into the affine and cut by site, once for a run.
 
         Args:
             dtype: of the activations; None is that of the draws.
-            share: keep one row where all draws agree, so that what lies before the first other site is the same for
-                all draws and can be computed once.
-
-        Raises:
-            InputError: the draws are of another layout.
+            share: keep one row where all draws agree, so that what lies before the first other site can be computed once.
         """
         if draws.weight.shape != draws.bias.shape or draws.weight.shape[1] != self.total:
-            raise InputError(
-                f"draws of shape {tuple(draws.weight.shape)} are not [S, {self.total}], as this network's are",
-                hint="make them from its layout",
-            )
+            message = f"draws of shape {tuple(draws.weight.shape)} are not [S, {self.total}], as this network's are"
+            raise InputError(message, hint="make them from its layout")
         scale, shift = fold(draws.weight, draws.bias, self.mean, self.inverse)
         # Split, not sliced: the gradient of each slice would fill a tensor of the whole layout's size.
         sites, agreeing = [], [False] * len(self.names)
         if share:  # read back at once: a GPU is waited for
             same = ((scale == scale[:1]) & (shift == shift[:1])).all(0)
             agreeing = torch.stack([of_site.all() for of_site in torch.split(same, list(self.channels))]).tolist()
-        pairs = zip(*(torch.split(values, list(self.channels), 1) for values in (scale, shift)), strict=True)
-        for pair, agree in zip(pairs, agreeing, strict=True):
-            rows = slice(0, 1) if agree else slice(None)
-            one, other = (t[rows].to(dtype or t.dtype) for t in pair)
-            sites.append(FoldedSite(one, other, agree))
+        split = (torch.split(values, list(self.channels), 1) for values in (scale, shift))
+        for *pair, agree in zip(*split, agreeing, strict=True):
+            of_site = [values[: 1 if agree else None].to(dtype or values.dtype) for values in pair]
+            sites.append(FoldedSite(*of_site, agree))
         return FoldedDraws(tuple(sites), len(draws), draws.dropout)
 
     @contextmanager
     def active(self, draws: AffineDraws | FoldedDraws) -> Iterator[None]:
-        """While open, the network computes with these draws; its batch is draw-major: S times n frames.
-
-        Raises:
-            InputError: the draws are of another layout, or draws are active already.
-        """
+        """While open, the network computes with these draws; its batch is draw-major: S times n frames. InputError for draws of another
+        layout, or while others are active."""
         folded = self.fold(draws) if isinstance(draws, AffineDraws) else draws
         if any(state.scale is not None for state in self._states):
             raise InputError("draws are active already", hint="leave the first context before")
@@ -252,13 +222,13 @@ class AffineLayout:
         try:
             for state, site in zip(self._states, folded.sites, strict=True):
                 state.scale, state.shift = site.scale, site.shift
-            for dropped, layer in zip(self._dropout if folded.dropout else (), folded.dropout, strict=True):
-                # A draw that drops nothing gets masks of ones: they mark where draws differ (sampling.prefix).
-                dropped.folded, dropped.calls = layer if layer.p > 0 else None, 0
+            for layer, dropped in zip(self._dropout if folded.dropout else (), folded.dropout, strict=True):
+                # A draw that drops nothing gets masks of ones: they mark where draws differ (sampling.shortcuts).
+                layer.segunc_dropout = replace(dropped, calls=0) if dropped.p > 0 else None
             yield
         finally:
             torch.backends.mha.set_fastpath_enabled(fast_path)
             for state in self._states:
                 state.scale = state.shift = None
-            for dropped in self._dropout:
-                dropped.folded = None
+            for layer in self._dropout:
+                layer.segunc_dropout = None

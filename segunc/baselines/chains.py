@@ -18,7 +18,6 @@ from segunc.affine.posterior import Posterior
 from segunc.baselines.convergence import convergence
 from segunc.baselines.dynamics import (
     ChainConfig,
-    ChainFailure,
     HamiltonianChain,
     HmcConfig,
     SghmcConfig,
@@ -26,7 +25,7 @@ from segunc.baselines.dynamics import (
     Show,
     sample_langevin,
 )
-from segunc.baselines.target import LogPosterior
+from segunc.baselines.target import LogPosterior, load_batches, minibatches
 from segunc.core.errors import InputError, PartialFailure
 from segunc.core.files import write_atomically
 from segunc.core.progress import ConsoleProgress
@@ -35,7 +34,7 @@ from segunc.networks.weights import read_checkpoint
 from segunc.posteriors.fitting import finetuning
 from segunc.posteriors.methods import Method
 from segunc.training.config import FinetuneConfig
-from segunc.training.data import load_batches, minibatches, spaced
+from segunc.training.data import spaced
 from segunc.training.finetune_run import FinetuneRun
 from segunc.training.progress import CHECKPOINTS, INTERVAL, LAST
 
@@ -54,7 +53,6 @@ class ChainStates(Posterior):
     Args:
         gamma, beta: ``[K, T]`` affine parameters of the states, chain after chain, each in its own order.
         chains: M, a divisor of K.
-        scope: the normalisation layers that the chains moved; the others are the base's.
         target: what the chains sampled, for the record: ``effective_pixels``, ``prior_scale``, ``temperature``.
     """
 
@@ -63,10 +61,6 @@ class ChainStates(Posterior):
     def __init__(
         self, gamma: Tensor, beta: Tensor, chains: int = 1, scope: str = "all", target: dict[str, float] | None = None
     ) -> None:
-        if gamma.ndim != 2 or gamma.shape != beta.shape or chains < 1 or len(gamma) < chains or len(gamma) % chains:
-            raise InputError(
-                f"gamma {tuple(gamma.shape)} and beta {tuple(beta.shape)} are not equally many states of {chains} chains"
-            )
         self.gamma, self.beta, self.chains, self.scope, self.target = gamma, beta, chains, scope, dict(target or {})
 
     @property
@@ -74,7 +68,7 @@ class ChainStates(Posterior):
         return self.chains
 
     def affine(self, layout: AffineLayout, draws: Sequence[int], seed: Seed, scope: str | None = None) -> AffineDraws:
-        """See :class:`segunc.affine.posterior.Posterior`; outside a narrower scope a draw has the mean of its chain."""
+        """Outside a narrower scope a draw has the mean of its chain."""
         states = torch.tensor([self._state(s, NoiseSource.of(seed).seed) for s in draws])
         gamma, beta = self.gamma[states], self.beta[states]
         if scope is not None:
@@ -115,18 +109,10 @@ class HMC(ChainStates):
 def run_chains(
     sample: SampleChain, count: int, last: Path, *, resume: bool = False
 ) -> tuple[Tensor, list[dict[str, float]]]:
-    """Run ``count`` chains, M, one after the other.
+    """Run ``count`` chains, M, one after the other, and return their states ``[M, K, D]`` float32 on the CPU and what each measured.
 
-    Args:
-        sample: runs one chain.
-        last: the checkpoint of the finished chains, written after each.
-        resume: take the finished chains from it; the one that was under way begins again.
-
-    Returns:
-        the states ``[M, K, D]`` float32 on the CPU, in their order, and what each chain measured.
-
-    Raises:
-        PartialFailure: a chain cannot go on.
+    ``last`` is the checkpoint of the finished chains, written after each; with ``resume`` they are taken from it, and the one that was
+    under way begins again. PartialFailure where a chain cannot go on.
     """
     finished: dict[str, Any] = read_checkpoint(last) if resume else {"states": [], "records": []}
     for number in range(len(finished["states"]), count):
@@ -134,9 +120,9 @@ def run_chains(
         try:
             with ConsoleProgress(label=label, unit="step", interval=INTERVAL) as progress:
                 states, record = sample(number, progress.count)
-        except ChainFailure as failure:
-            stopped = f"chain {number + 1} of {count} stopped: {failure.message}"
-            raise PartialFailure(f"{stopped}. Hint: {failure.hint}, and give another --out") from failure
+        except PartialFailure as failure:
+            stopped = f"chain {number + 1} of {count} stopped: {failure}"
+            raise PartialFailure(f"{stopped}, and give another --out") from failure
         finished["states"].append(states.detach().float().cpu())
         finished["records"].append(record)
         buffer = io.BytesIO()
@@ -147,26 +133,20 @@ def run_chains(
 
 def _refuse_trainer(base: Path, config: FinetuneConfig[Any], out: Path) -> None:
     if config.trainer:
-        raise InputError(
-            f"chains do not run in Lightning's Trainer, so it cannot be told {', '.join(config.trainer)}",
-            hint=f"remove the trainer settings; {config.settings.section} has those of a chain",
-        )
+        message = f"chains do not run in Lightning's Trainer, so it cannot be told {', '.join(config.trainer)}"
+        raise InputError(message, hint=f"remove the trainer settings; {config.settings.section} has those of a chain")
 
 
-def _target(run: FinetuneRun[Any], dtype: torch.dtype = torch.float32) -> LogPosterior:
-    """Return the density that is sampled, with the network on its device in a floating type."""
+def _target(run: FinetuneRun[Any]) -> LogPosterior:
+    """Return the density that is sampled, with the network on its device."""
     run.place()
-    run.network.to(dtype)
-    run.settings["precision"] = "64-true" if dtype == torch.float64 else "32-true"
+    run.settings["precision"] = "32-true"
     return LogPosterior(run.network, run.options.prior(), run.options.scope)
 
 
 @finetuning(check=_refuse_trainer)
 def finetune_langevin(run: FinetuneRun[SgldConfig]) -> dict[str, Any]:
-    """Sample the posterior over the affine parameters by SGLD, or SGHMC with a :class:`SghmcConfig`, and write the Bayesian model.
-
-    A killed run begins its unfinished chain again. R-hat, effective sample size, seconds and steps are measured.
-    """
+    """Sample the posterior over the affine parameters by SGLD, or SGHMC with a :class:`SghmcConfig`, and write the Bayesian model."""
     settings = run.config.settings
     target = _target(run)
     data, size = run.data.dataset("train", augment=False), run.data.batch_size
@@ -191,12 +171,9 @@ def finetune_langevin(run: FinetuneRun[SgldConfig]) -> dict[str, Any]:
 
 @finetuning(check=_refuse_trainer)
 def finetune_hmc(run: FinetuneRun[HmcConfig]) -> dict[str, Any]:
-    """The same by Hamiltonian Monte Carlo on all the data at once, with Metropolis correction: the reference.
-
-    The chosen frames are held in memory. Acceptance, divergences and step size of each chain are among what is measured.
-    """
+    """The same by Hamiltonian Monte Carlo on all the chosen frames at once, held in memory: the reference."""
     settings = run.config.settings
-    target = _target(run, getattr(torch, settings.dtype))
+    target = _target(run)
     data = run.data.dataset("train")
     density = target.on(load_batches(data, spaced(len(data), settings.frames), run.data.batch_size))
 

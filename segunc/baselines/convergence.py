@@ -12,24 +12,17 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtri
 
-from segunc.core.errors import InputError
-
 Array = npt.NDArray[np.float64]
 MIN_DRAWS = 4
 """A chain of fewer draws has halves without a variance."""
 
 
 def rank_normalised_rhat(chains: Array) -> float:
-    """Return R-hat of one quantity: near 1 where the chains agree, NaN where the quantity is constant or not finite.
+    """Return R-hat of one quantity, of N draws of each of M chains ``[M, N]``: near 1 where the chains agree, NaN where it is constant or
+    not finite. One chain is compared with itself, half against half.
 
-    The larger of the split R-hat of the rank-normalised draws (location) and of their folded distances from the
-    median (scale); Vehtari, Gelman, Simpson, Carpenter & Bürkner 2021, arXiv 1903.08008, section 4. The paper asks for below 1.01.
-
-    Args:
-        chains: ``[M, N]``, N draws of each of M chains; one chain is compared with itself, half against half.
-
-    Raises:
-        InputError: another shape, or fewer than 4 draws a chain.
+    The larger of the split R-hat of the rank-normalised draws (location) and of their folded distances from the median (scale); Vehtari et
+    al. 2021, arXiv 1903.08008, section 4. The paper asks for below 1.01.
     """
     halves = _split(chains)
     if not _varies(halves):
@@ -42,7 +35,7 @@ def effective_sample_size(chains: Array) -> float:
     """Return the bulk effective sample size of a quantity, at most S log10 S of its S = M N draws ``[M, N]``; NaN where it is constant.
 
     Autocorrelations of the rank-normalised split chains, summed by Geyer's initial positive and monotone sequence (Geyer 1992);
-    Vehtari et al. 2021, sections 3.2 and 4.3. InputError as :func:`rank_normalised_rhat`.
+    Vehtari et al. 2021, sections 3.2 and 4.3.
     """
     halves = _split(chains)
     if not _varies(halves):
@@ -69,10 +62,8 @@ def effective_sample_size(chains: Array) -> float:
 
 
 def convergence(states: Array) -> dict[str, Any]:
-    """Return R-hat and effective sample size over the D parameters of ``[M, N, D]``, N states of each of M chains, for a record.
-
-    ``rhat_max``, ``rhat_median``, ``rhat_below_1.1`` (share of the parameters, 0..1), ``ess_min`` and ``ess_median``; all None
-    where the chains are too short or stand still, with the ``reason``.
+    """Return R-hat and effective sample size over the D parameters of ``[M, N, D]``, N states of each of M chains, for a record:
+    ``rhat_below_1.1`` is a share of the parameters. All are None where the chains are too short or stand still, with the ``reason``.
     """
     names = ("rhat_max", "rhat_median", "rhat_below_1.1", "ess_min", "ess_median")
     chains, length, count = states.shape
@@ -89,9 +80,6 @@ def convergence(states: Array) -> dict[str, Any]:
 
 def _split(chains: Array) -> Array:
     """``[2M, N // 2]``: each chain's first and last half; the middle draw of an odd number is left out."""
-    chains = np.asarray(chains, np.float64)
-    if chains.ndim != 2 or chains.shape[1] < MIN_DRAWS or len(chains) == 0:
-        raise InputError(f"chains have the shape [M, N] with N at least {MIN_DRAWS}, not {chains.shape}")
     half = chains.shape[1] // 2
     return np.concatenate([chains[:, :half], chains[:, -half:]])
 

@@ -69,12 +69,7 @@ class GaussianFit(FeatureFit):
 
 
 class Gaussians:
-    """Gaussians of K classes that occurred, over features ``[M, D]`` of which R directions count.
-
-    Args:
-        tensors: as :meth:`shapes` names them.
-        gives: names of the evidence that they were fitted for.
-    """
+    """Gaussians of K classes that occurred, over features ``[M, D]`` of which R directions count, of the tensors that :meth:`shapes` names."""
 
     @staticmethod
     def shapes(needs: Collection[str]) -> dict[str, str]:
@@ -104,9 +99,6 @@ class Gaussians:
 
         Class covariances are drawn towards the shared one as if D more features with it had been seen, D the number of directions:
         (n_k S_k + D S) / (n_k + D), so that a class with fewer features than directions has one, too.
-
-        Raises:
-            InputError: fewer features than a covariance needs, or features that are the same everywhere.
         """
         needs, present = moments.needs, moments.counts > 0
         counts, sums = moments.counts[present], moments.sums[present]

@@ -17,7 +17,7 @@ from torch import Tensor
 from segunc.affine.noise import draw_noise, draw_uniform, mix_seed
 from segunc.affine.posterior import Prior
 from segunc.core.bounds import BelowOne, Bound, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, Settings
-from segunc.core.errors import InputError
+from segunc.core.errors import InputError, PartialFailure
 
 EnergyGradient = Callable[[Tensor], Tensor]
 """theta ``[D]`` -> an unbiased estimate ``[D]`` of the gradient of the energy -log p (at T = 1)."""
@@ -28,21 +28,12 @@ Show = Callable[[int, int, str], object]
 MAX_ENERGY_ERROR = 1000.0
 """A trajectory with a larger error counts as divergent (as in Stan)."""
 MAX_DIVERGENCES_IN_A_ROW = 20
-MAX_LEAPFROG_STEPS = 1000
-"""A trajectory that needs more leapfrog steps is cut short."""
+MAX_LEAPFROG_STEPS = 1000  # a trajectory that needs more is cut short
 STEP_JITTER = 0.1
 """The step size of each trajectory is uniform within this share around the adapted one."""
 MEANS, NUMBERS = ("acceptance", "accepted", "leapfrog_steps"), ("divergences", "warmup_divergences", "shortened")
 """What the record of a chain of HMC says of its samples: means, and numbers of trajectories."""
 _MOMENTUM_STREAM, _CHOICE_STREAM, _FIRST_STEP_STREAM = range(3)
-
-
-class ChainFailure(RuntimeError):
-    """A chain cannot go on: what happened, and what the user can do."""
-
-    def __init__(self, message: str, hint: str) -> None:
-        self.message, self.hint = message, hint
-        super().__init__(f"{message}. Hint: {hint}")
 
 
 @dataclass(frozen=True)
@@ -70,7 +61,6 @@ class ChainConfig(Settings):
     seed: NonNegativeInt = 0
 
     def prior(self) -> Prior:
-        """Return the prior of these settings."""
         return Prior(self.prior_scale, self.effective_pixels, temperature=self.temperature)
 
 
@@ -82,9 +72,8 @@ class SgldConfig(ChainConfig):
     ``step = peak / 2 (cos(pi r) + 1)``, r = share of the cycle that is done; noise only where r is at least ``exploration``.
 
     Args:
-        lr: largest step of the mean-pixel loss, as in a training by SGD; the step of the dynamics is lr / N_eff. Steps are
-            stable up to about 2 over the loss's largest curvature, and states are independent after about
-            N_eff s^2 / lr steps where the data say little: take lr as large as stays stable.
+        lr: largest step of the mean-pixel loss, as in a training by SGD; the step of the dynamics is lr / N_eff. States are independent
+            after about N_eff s^2 / lr steps where the data say little: take lr as large as stays stable.
         cycles: number of cycles.
         cycle_steps: steps of one cycle.
         exploration: share of a cycle that descends without noise, 0..1 (1 excluded).
@@ -104,10 +93,8 @@ class SgldConfig(ChainConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.states_per_cycle > (noisy := self.cycle_steps - self._first_noisy):
-            raise InputError(
-                f"states_per_cycle {self.states_per_cycle} is more than the {noisy} noisy steps of a cycle",
-                hint="raise cycle_steps, or lower exploration",
-            )
+            message = f"states_per_cycle {self.states_per_cycle} is more than the {noisy} noisy steps of a cycle"
+            raise InputError(message, hint="raise cycle_steps, or lower exploration")
 
     @property
     def total_steps(self) -> int:
@@ -118,14 +105,12 @@ class SgldConfig(ChainConfig):
         return math.ceil(self.exploration * self.cycle_steps)
 
     def step_size(self, step: int) -> float:
-        """Return the size of a step of the dynamics, counted from 0."""
         peak = self.lr / self.effective_pixels
         if self.shape == "constant":
             return peak
         return 0.5 * peak * (math.cos(math.pi * (step % self.cycle_steps) / self.cycle_steps) + 1.0)
 
     def is_noisy(self, step: int) -> bool:
-        """Return whether a step adds noise."""
         return step % self.cycle_steps >= self._first_noisy
 
     def is_kept(self, step: int) -> bool:
@@ -153,7 +138,7 @@ class SghmcConfig(SgldConfig):
 def sample_langevin(
     gradient: EnergyGradient, start: Tensor, settings: SgldConfig, seed: int, show: Show = lambda *_: None
 ) -> Tensor:
-    """Run one chain of SGHMC, or of SGLD where the momentum is 0, and return its states ``[K, D]``.
+    """Run one chain of SGHMC, or of SGLD where the momentum is 0, and return its states ``[K, D]``; PartialFailure where it breaks.
 
     With step size h, momentum decay m and temperature T::
 
@@ -162,9 +147,6 @@ def sample_langevin(
     SGHMC (Chen, Fox & Guestrin 2014, equation 15 with their estimate of the gradient noise set to 0) in the form of Zhang et al. 2020;
     m = 0 is SGLD (Welling & Teh 2011, equation 4 with their step 2 h). Small steps sample exp(-energy / T); the noise of g adds
     to the temperature in proportion to h. There is no preconditioner.
-
-    Raises:
-        ChainFailure: the gradient or the state is not finite.
     """
     theta, velocity, momentum = start, torch.zeros_like(start), settings.momentum
     states = []
@@ -178,7 +160,7 @@ def sample_langevin(
         theta = theta + velocity
         if not bool(torch.isfinite(theta).all()):
             what = "state" if bool(torch.isfinite(slope).all()) else "gradient"
-            raise ChainFailure(f"the {what} became NaN or infinite at step {step}", "lower the learning rate")
+            raise PartialFailure(f"the {what} became NaN or infinite at step {step}. Hint: lower the learning rate")
         if settings.is_kept(step):
             states.append(theta)
         phase = "sampling" if noisy else "exploring"
@@ -196,7 +178,6 @@ class HmcConfig(ChainConfig):
         trajectory: length of a trajectory, or none for pi s sqrt(T) / 2 with the prior's s.
         step_size: of the leapfrog integrator, or none to adapt it.
         target_acceptance: acceptance probability that it is adapted to, 0..1.
-        dtype: floating type of the network.
     """
 
     section = "hmc"
@@ -207,7 +188,6 @@ class HmcConfig(ChainConfig):
     trajectory: PositiveFloat | None = None
     step_size: PositiveFloat | None = None
     target_acceptance: Annotated[float, Bound(above=0, below=1)] = 0.8
-    dtype: Literal["float32", "float64"] = "float32"
 
 
 class StepSizeAdaptation:
@@ -231,16 +211,8 @@ class StepSizeAdaptation:
 def leapfrog(
     log_density: LogDensity, theta: Tensor, momentum: Tensor, gradient: Tensor, step: float, steps: int
 ) -> tuple[Tensor, Tensor, float, Tensor]:
-    """Follow the Hamiltonian flow with unit masses: reversible, volume-preserving, energy error O(step^2).
-
-    Args:
-        theta, momentum, gradient: ``[D]``; the last is that of the log density at theta.
-        step: step size, at most about 2 over the largest frequency (square root of the curvature).
-        steps: number of steps; a value that is not finite ends the trajectory early.
-
-    Returns:
-        theta, momentum, log density and gradient at the end.
-    """
+    """Follow the Hamiltonian flow with unit masses, and return theta, momentum, log density and gradient ``[D]`` at the end: reversible,
+    volume-preserving, energy error O(step^2). A value that is not finite ends the trajectory early."""
     momentum = momentum + 0.5 * step * gradient
     for index in range(steps):
         theta = theta + step * momentum
@@ -257,12 +229,6 @@ class HamiltonianChain:
     Step sizes vary a little from trajectory to trajectory, so that no mode of the density has a period that fits the trajectory
     exactly (Neal 2011, section 3.2). A Gaussian of standard deviation s is independent of its start after a trajectory of pi s / 2, so
     pi s / 2 with the prior's s is enough for any posterior narrower than the prior (Izmailov et al. 2021, section 3).
-
-    Args:
-        log_density: see :data:`LogDensity`.
-        start: ``[D]``.
-        settings: of one chain; ``chains`` and ``seed`` are not read.
-        seed: of this chain.
     """
 
     def __init__(self, log_density: LogDensity, start: Tensor, settings: HmcConfig, seed: int) -> None:
@@ -272,16 +238,14 @@ class HamiltonianChain:
         self.theta = start
         self.value, self.gradient = log_density(start)
         if not (math.isfinite(self.value) and bool(torch.isfinite(self.gradient).all())):
-            raise InputError(
-                f"the log density is {self.value} where a chain starts",
-                hint="lower start_spread, or check the base network",
-            )
+            message = f"the log density is {self.value} where a chain starts"
+            raise InputError(message, hint="lower start_spread, or check the base network")
         self.step_size = settings.step_size or self._first_step_size()
         self.acceptance = 0.0
         self.counts: dict[str, float] = dict.fromkeys((*MEANS, *NUMBERS), 0)
 
     def sample(self, show: Show = lambda *_: None) -> Tensor:
-        """Run the chain and return its states ``[K, D]``; ChainFailure where trajectories do nothing but diverge."""
+        """Run the chain and return its states ``[K, D]``."""
         settings, total = self.settings, self.settings.warmup + self.settings.samples
         adaptation = StepSizeAdaptation(self.step_size, settings.target_acceptance)
         states, divergences_in_a_row = [], 0
@@ -290,10 +254,8 @@ class HamiltonianChain:
             divergent = self._follow_trajectory(step, warming)
             divergences_in_a_row = divergences_in_a_row + 1 if divergent else 0
             if divergences_in_a_row >= MAX_DIVERGENCES_IN_A_ROW:
-                raise ChainFailure(
-                    f"the last {MAX_DIVERGENCES_IN_A_ROW} trajectories diverged, with steps of {self.step_size:.2e}",
-                    "give a smaller hmc.step_size, or set hmc.dtype to float64",
-                )
+                said = f"the last {MAX_DIVERGENCES_IN_A_ROW} trajectories diverged, with steps of {self.step_size:.2e}"
+                raise PartialFailure(f"{said}. Hint: give a smaller hmc.step_size")
             if not warming:
                 states.append(self.theta)
             elif settings.step_size is None:
@@ -317,21 +279,19 @@ class HamiltonianChain:
         wanted = max(1, math.ceil(self.length / size))
         steps = min(wanted, MAX_LEAPFROG_STEPS)
         momentum = self._momentum(_MOMENTUM_STREAM, step)
-        end, end_momentum, value, gradient = leapfrog(
-            self.log_density, self.theta, momentum, self.gradient, size, steps
-        )
+        end = leapfrog(self.log_density, self.theta, momentum, self.gradient, size, steps)
+        end_momentum, value = end[1], end[2]
         error = self._energy(end_momentum, value) - self._energy(momentum, self.value)
         divergent = not abs(error) <= MAX_ENERGY_ERROR
         self.acceptance = 0.0 if divergent else min(1.0, math.exp(-error))
         accepted = uniform < self.acceptance
         if accepted:
-            self.theta, self.value, self.gradient = end, value, gradient
+            self.theta, _, self.value, self.gradient = end
         self.counts["warmup_divergences" if warming else "divergences"] += divergent
         if not warming:
-            for name, value in zip(
-                (*MEANS, "shortened"), (self.acceptance, accepted, steps, wanted > steps), strict=True
-            ):
-                self.counts[name] += value
+            measured = self.acceptance, accepted, steps, wanted > steps
+            for name, number in zip((*MEANS, "shortened"), measured, strict=True):
+                self.counts[name] += number
         return divergent
 
     def _momentum(self, stream: int, number: int) -> Tensor:
@@ -357,7 +317,5 @@ class HamiltonianChain:
             step *= 2.0 if grows else 0.5
             if (log_acceptance(step) > -math.log(2.0)) != grows:
                 return step
-        raise ChainFailure(
-            f"no step size around {self.length:.1e} has a usable acceptance",
-            "check the base network and the frames for NaN",
-        )
+        said = f"no step size around {self.length:.1e} has a usable acceptance"
+        raise PartialFailure(f"{said}. Hint: check the base network and the frames for NaN")

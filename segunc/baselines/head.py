@@ -24,16 +24,15 @@ from segunc.training.progress import Say
 from segunc.uncertainty import energy
 
 OF_HEAD = (VIRTUAL_LOGIT, CLIPPED_ENERGY, SCALED_ENERGY)
+REACT_PERCENTILE = 90.0
+"""Of all activations of the training frames, at which ``react-energy`` clips them, as its authors do."""
 SAMPLED_PLACES = 10_000
 """Places whose activations stand for those of the training set in percentiles and means."""
 
 
 class LogitLayer:
-    """The last layer that a network calls with as many outputs as classes, a Conv2d or a Linear.
-
-    Raises:
-        InputError: there is none, or what comes behind it does not take each frame by itself.
-    """
+    """The last layer that a network calls with as many outputs as classes, a Conv2d or a Linear; InputError where there is none, or what
+    comes behind it does not take each frame by itself."""
 
     def __init__(self, network: SegmentationNetwork) -> None:
         self.network, called = network, list[nn.Module]()
@@ -75,14 +74,11 @@ class LogitLayer:
                 handle.remove()
 
     def weight(self) -> tuple[Tensor, Tensor]:
-        """Return weight ``[C, D]`` and bias ``[C]``, float64 on the CPU; InputError for a convolution larger than 1 x 1."""
+        """Return weight ``[C, D]`` and bias ``[C]``, float64 on the CPU."""
         weight, bias = self.module.weight, self.module.bias
         if weight[0, 0].numel() > 1 or getattr(self.module, "groups", 1) > 1:
-            raise InputError(
-                f"the score vim needs a last convolution of 1 x 1, not of {' x '.join(map(str, weight.shape[2:]))} in groups of "
-                f"{self.module.groups}",
-                hint="leave vim out; react-energy and scale-energy take any convolution",
-            )
+            message = "the score vim needs a last convolution of 1 x 1 without groups"
+            raise InputError(message, hint="leave vim out; react-energy and scale-energy take any convolution")
         flat = weight.detach().flatten(1).double().cpu()
         return flat, flat.new_zeros(len(flat)) if bias is None else bias.detach().double().cpu()
 
@@ -96,14 +92,8 @@ class LogitLayer:
 
 
 class HeadScores:
-    """The three scores of a network.
-
-    Args:
-        layer: of the network.
-        tensors: as :meth:`shapes` names them.
-        percentile: of a place's activations, from which on they count as large for ``scale-energy``.
-        gives: names of the evidence that they were fitted for.
-    """
+    """The three scores of a network, of the tensors that :meth:`shapes` names. ``percentile`` is that of a place's activations, from which
+    on they count as large for ``scale-energy``."""
 
     @staticmethod
     def shapes(needs: Collection[str]) -> dict[str, str]:
@@ -158,7 +148,6 @@ class HeadScores:
             return length.movedim(-1, self.layer.channel_axis)
 
     def clipped(self, activations: Tensor) -> Tensor:
-        """Return activations no larger than those of the training set mostly are."""
         return activations.clamp_max(self.tensors["clip"].to(activations.dtype))
 
     def scaled(self, activations: Tensor) -> Tensor:
@@ -200,11 +189,11 @@ class HeadFit(FeatureFit):
             self.products.addmm_(wide.T, wide)
 
     def tensors(self, sample: Tensor, say: Say) -> dict[str, Tensor]:
-        """Return the tensors of the scores. The clip is the percentile ``react_percentile`` of all activations; the principal subspace of
+        """Return the tensors of the scores. The principal subspace of
         vim has half of the dimensions, as its authors take them."""
         tensors: dict[str, Tensor] = {}
         if CLIPPED_ENERGY in self.needs:
-            tensors["clip"] = torch.tensor([np.percentile(self.sample.rows.numpy(), self.settings.react_percentile)])
+            tensors["clip"] = torch.tensor([np.percentile(self.sample.rows.numpy(), REACT_PERCENTILE)])
         if VIRTUAL_LOGIT in self.needs:
             origin = -torch.linalg.pinv(self.weight) @ self.bias
             crossed = self.sum.outer(origin) / self.count
@@ -215,9 +204,7 @@ class HeadFit(FeatureFit):
             length = ((rows - origin) @ residual.T).norm(dim=1).mean()
             largest = (rows @ self.weight.T + self.bias).amax(1).mean()
             if not length > 0:
-                raise InputError(
-                    "the score vim needs a residual, and activations fill no more than half of their dimensions",
-                    hint="leave vim out",
-                )
+                message = "the score vim needs a residual, and activations fill no more than half of their dimensions"
+                raise InputError(message, hint="leave vim out")
             tensors |= {"origin": origin, "residual": residual, "alpha": (largest / length)[None]}
         return {name: values.float().contiguous() for name, values in tensors.items()}

@@ -15,14 +15,13 @@ estimate of the Fisher of the mean pixel. (With the true labels, the "empirical 
 the sum is too large by a factor of up to the number of pixels.) A diagonal entry has a relative standard error of about
 sqrt(2 / n) after n gradients, because G is nearly Gaussian as a sum over many pixels.
 
-The gradients of all images of a batch come from one backward pass: image i meets its own draw, a row of the affine
-tensors that is a leaf of its own, and no image of a batch sees another in eval mode.
+The gradients of all images of a batch come from one backward pass: image i meets its own draw, a row of the affine tensors.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from itertools import chain, islice, repeat
 from math import ceil
 from typing import Any, ClassVar, Literal, Self, cast
@@ -34,11 +33,11 @@ from torch import Tensor, nn
 from segunc.affine.draws import AffineDraws, AffineLayout
 from segunc.affine.noise import NoiseSource, Seed, mix_seed
 from segunc.affine.posterior import Prior
-from segunc.core.bounds import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from segunc.baselines.swag import Point
+from segunc.core.bounds import NonNegativeFloat, NonNegativeInt, PositiveInt
 from segunc.core.errors import InputError
 from segunc.core.progress import ConsoleProgress
 from segunc.data.labels import IGNORE
-from segunc.posteriors.abnn import Point
 from segunc.posteriors.fitting import finetuning
 from segunc.posteriors.methods import Method
 from segunc.training.config import AffineTrainingConfig
@@ -55,26 +54,19 @@ MIN_GRADIENTS = 8
 class Laplace:
     """Draws from ``N(mean, T P^-1)`` with the precision ``P = N_eff F + I / s^2``.
 
-    F is the Fisher matrix of the mean pixel (see the module's text), so N_eff F stands for the curvature of
-    N_eff independent pixels. It is diagonal, or keeps the 2 x 2 block of the gamma and the beta of each channel.
+    F is the Fisher matrix of the mean pixel (see the module's text), so N_eff F stands for the curvature of N_eff independent pixels.
 
     Args:
         mean: ``[2, T]`` gamma (row 0) and beta (row 1) at which the Fisher was taken.
         fisher: ``[2, T]`` diagonal; or ``[3, T]`` blocks: gamma with gamma, beta with beta, gamma with beta.
         prior: s, N_eff and the temperature T.
-        scope: which normalisation layers are stochastic. Sampling fewer keeps their noise as it is and drops that of the others.
     """
 
     method: ClassVar[str] = "laplace"
     members = 1
 
     def __init__(self, mean: Tensor, fisher: Tensor, prior: Prior | None = None, scope: str = "all") -> None:
-        if mean.ndim != 2 or len(mean) != 2 or fisher.shape not in ((2, mean.shape[1]), (3, mean.shape[1])):
-            raise InputError(
-                f"a Laplace posterior has a mean [2, T] and a Fisher [2, T] or [3, T], not {tuple(mean.shape)} and {tuple(fisher.shape)}"
-            )
-        self.mean, self.fisher, self.scope = mean, fisher, scope
-        self.prior = Prior() if prior is None else prior
+        self.mean, self.fisher, self.prior, self.scope = mean, fisher, prior or Prior(), scope
 
     def affine(self, layout: AffineLayout, draws: Sequence[int], seed: Seed, scope: str | None = None) -> AffineDraws:
         noise = NoiseSource.of(seed).normal(draws, 2 * layout.total).double().view(len(draws), 2, -1)
@@ -94,10 +86,6 @@ class Laplace:
         beta = noise[:, 1] / second
         return torch.stack([(noise[:, 0] - below * beta) / first, beta], 1)
 
-    def with_prior_scale(self, prior_scale: float) -> Laplace:
-        """Return the same Fisher under another prior."""
-        return Laplace(self.mean, self.fisher, replace(self.prior, scale=prior_scale), self.scope)
-
     def tensors(self) -> dict[str, Tensor]:
         return {"mean": self.mean, "fisher": self.fisher}
 
@@ -113,13 +101,8 @@ class Laplace:
 
 
 class FisherSum:
-    """Sums the outer products of image gradients with sampled labels; see the module's text.
-
-    Args:
-        network: converted, in eval mode, its own parameters frozen.
-        affine: ``[2, T]`` gamma and beta at which the Fisher is taken.
-        structure: diagonal or block.
-        scope: normalisation layers whose parameters count; the others' entries stay 0.
+    """Sums the outer products of image gradients with sampled labels, see the module's text, at ``[2, T]`` gamma and beta of a converted
+    network, whose own parameters are frozen.
 
     Attributes:
         total: the sum, float64, ``[2, T]`` or ``[3, T]`` as in :class:`Laplace`; divided by ``pixels`` it is F.
@@ -136,14 +119,8 @@ class FisherSum:
         self.pixels = self.gradients = 0
 
     def add(self, images: Tensor, labels: Tensor, seed: int, samples: int = 1) -> None:
-        """Add the gradients of a batch.
-
-        Args:
-            images: ``[n, 3, H, W]``.
-            labels: ``[n, H, W]``; only which pixels are ignored (255) is read.
-            seed: of the sampled labels.
-            samples: label maps drawn for each image, a backward pass each.
-        """
+        """Add the gradients of images ``[n, 3, H, W]``. Of their labels only which pixels are ignored (255) is read; the seed is that of the
+        sampled labels, of which each image has ``samples`` maps, a backward pass each."""
         device = self.layout.device
         images, ignored = images.to(device).contiguous(memory_format=torch.channels_last), labels.to(device) == IGNORE
         rows = len(images)
@@ -158,17 +135,14 @@ class FisherSum:
             drawn = (cumulative < uniform).sum(1).clamp_max(logits.shape[1] - 1)
             loss = F.cross_entropy(logits, drawn.masked_fill(ignored, IGNORE), ignore_index=IGNORE, reduction="sum")
             slopes = torch.autograd.grad(loss, (gamma, beta), retain_graph=sample + 1 < samples)
-            self._accumulate(torch.stack(slopes, 1).double() * self._mask)
+            gradients = torch.stack(slopes, 1).double() * self._mask
+            if not bool(torch.isfinite(gradients).all()):
+                raise InputError("a gradient of the network is NaN or infinite", hint="check its weights")
+            self.total[:2] += gradients.square().sum(0)
+            if len(self.total) == 3:
+                self.total[2] += (gradients[:, 0] * gradients[:, 1]).sum(0)
         self.pixels += samples * int((~ignored).sum())
         self.gradients += samples * rows
-
-    def _accumulate(self, gradients: Tensor) -> None:
-        """Add outer products of gradients ``[n, 2, T]``."""
-        if not bool(torch.isfinite(gradients).all()):
-            raise InputError("a gradient of the network is NaN or infinite", hint="check its weights")
-        self.total[:2] += gradients.square().sum(0)
-        if len(self.total) == 3:
-            self.total[2] += (gradients[:, 0] * gradients[:, 1]).sum(0)
 
     def mean(self) -> Tensor:
         """Return F, the Fisher of the mean pixel, float32 on the CPU, in the shape of ``total``."""
@@ -181,14 +155,10 @@ class LaplaceConfig(AffineTrainingConfig):
 
     Args:
         epochs: of plain fine-tuning to the maximum of the posterior before the Fisher is taken; 0 takes it at the base.
-        prior_scale: s in that fine-tuning, and in the result where ``prior_scale_grid`` is empty.
         structure: diagonal, or block: 2 x 2 blocks of the gamma and beta of each channel.
         images: training crops whose gradients are taken.
         samples: label maps drawn for each crop.
-        prior_scale_grid: candidates for s in the result, one of which is selected on validation NLL.
         temperature: T, factor of the covariance.
-        selection_frames: validation frames used for the selection, evenly spaced (0: all).
-        selection_draws: draws for each candidate.
     """
 
     section = "laplace"
@@ -196,15 +166,12 @@ class LaplaceConfig(AffineTrainingConfig):
     structure: Structure = "block"
     images: PositiveInt = 64
     samples: PositiveInt = 2
-    prior_scale_grid: list[PositiveFloat] = field(default_factory=lambda: [0.001, 0.003, 0.01, 0.03, 0.1, 0.3])
     temperature: NonNegativeFloat = Prior.temperature
-    selection_frames: NonNegativeInt = 24
-    selection_draws: PositiveInt = 6
 
 
 @finetuning()
 def finetune_laplace(run: FinetuneRun[LaplaceConfig]) -> dict[str, Any]:
-    """Take the Fisher at the base (or after plain fine-tuning), select the prior, and write the Bayesian model."""
+    """Take the Fisher at the base, or after plain fine-tuning, and write the Bayesian model."""
     options = run.config.settings
     layout = run.place()
     affine = layout.affine.cpu()
@@ -215,23 +182,17 @@ def finetune_laplace(run: FinetuneRun[LaplaceConfig]) -> dict[str, Any]:
     fisher = FisherSum(run.network.requires_grad_(False), affine, options.structure, options.scope)
     _take_fisher(run, fisher)
     prior = options.prior(temperature=options.temperature)
-    posterior = Laplace(affine, fisher.mean(), prior, options.scope)
-    scale = prior.scale
-    if options.prior_scale_grid:
-        scale = run.select(posterior.with_prior_scale, options.prior_scale_grid, "prior_scale")
-    run.measured |= {"pixels": fisher.pixels, "gradients": fisher.gradients, "prior_scale": scale}
+    run.measured |= {"pixels": fisher.pixels, "gradients": fisher.gradients, "prior_scale": prior.scale}
     summary = f"{options.structure} Fisher of {fisher.gradients} gradients over {fisher.pixels:,} pixels"
-    return run.finish(posterior.with_prior_scale(scale), f"{summary}, prior scale {scale:g}")
+    return run.finish(Laplace(affine, fisher.mean(), prior, options.scope), f"{summary}, prior scale {prior.scale:g}")
 
 
 def _take_fisher(run: FinetuneRun[LaplaceConfig], fisher: FisherSum) -> None:
     """Sum the gradients of ``images`` crops."""
     options = run.config.settings
     if options.images * options.samples < MIN_GRADIENTS:
-        raise InputError(
-            f"laplace needs at least {MIN_GRADIENTS} gradients, and takes {options.images} images with {options.samples} samples each",
-            hint="raise laplace.images or laplace.samples",
-        )
+        message = f"laplace needs at least {MIN_GRADIENTS} gradients: images times samples"
+        raise InputError(message, hint="raise laplace.images or laplace.samples")
     run.trained_on.prepare_data()
     run.seed_everything()  # the same crops whether a fine-tuning came before or not
     batches = ceil(options.images / run.trained_on.batch_size)
@@ -242,10 +203,8 @@ def _take_fisher(run: FinetuneRun[LaplaceConfig], fisher: FisherSum) -> None:
             fisher.add(images, labels, mix_seed(options.seed, number), options.samples)
             show.count(number + 1, batches)
     if fisher.pixels < MIN_PIXELS:
-        raise InputError(
-            f"laplace needs at least {MIN_PIXELS:,} labelled pixels, and {options.images} images have {fisher.pixels:,}",
-            hint="raise laplace.images or the crop, or check the labels",
-        )
+        message = f"laplace needs at least {MIN_PIXELS:,} labelled pixels, and its images have {fisher.pixels:,}"
+        raise InputError(message, hint="raise laplace.images or the crop, or check the labels")
 
 
 METHOD = Method("laplace", LaplaceConfig, finetune_laplace, Laplace.from_tensors)

@@ -38,10 +38,7 @@ KERNEL, SIGMA, DILATION = 7, 1.0, 6
 
 @dataclass(frozen=True)
 class MaxLogitStatistics(Attachment):
-    """How large the max logit of a pixel is where the base network predicts each class; the posterior has no part in it.
-
-    A class that is predicted for too few pixels has the mean and deviation of all pixels together.
-    """
+    """How large the max logit of a pixel is where the base network predicts each class; the posterior has no part in it."""
 
     file: ClassVar[str] = "max_logit_statistics.json"
     what: ClassVar[str] = "max-logit statistics"
@@ -64,23 +61,13 @@ class MaxLogitStatistics(Attachment):
 
 
 def standardized_max_logit(logits: Tensor, statistics: MaxLogitStatistics) -> Tensor:
-    """Return the anomaly score ``-(max_c z_c - mean_c) / std_c``, c the predicted class, suppressed at borders and smoothed.
+    """Return the anomaly score ``-(max_c z_c - mean_c) / std_c`` of logits ``[n, C, H, W]``, c the predicted class, suppressed at borders
+    and smoothed: float32 ``[n, H, W]``, in standard deviations.
 
-    Jung et al., ICCV 2021, arXiv 2107.11264. The max logit of a class has its own scale (12 may be low for road and high for
-    pole), which its mean and standard deviation over the training set take out. Around the borders between predicted classes it
-    is low for reasons that have nothing to do with anomalies, so values there are replaced by those beside them, from the outer
-    edge of a band inwards; a sparse Gaussian then levels single pixels. Border and padding are those of the authors' published
-    code, at the size of the logits ``[n, C, H, W]``, of any floating type. Float32 ``[n, H, W]``, unbounded, in standard
-    deviations.
-
-    Raises:
-        InputError: statistics of another number of classes.
+    Jung et al., ICCV 2021, arXiv 2107.11264; border and padding are those of the authors' published code. Around the borders between
+    predicted classes the max logit is low for reasons that have nothing to do with anomalies, so values there are replaced by those
+    beside them, from the outer edge of a band inwards; a sparse Gaussian then levels single pixels.
     """
-    if len(statistics.mean) != logits.shape[1]:
-        raise InputError(
-            f"max-logit statistics of {len(statistics.mean)} classes do not fit logits of {logits.shape[1]}",
-            hint="fit them again",
-        )
     largest, predicted = logits.max(1)
     mean, deviation = (to_device(torch.tensor(v), logits.device) for v in (statistics.mean, statistics.std))
     score = (mean[predicted] - largest.float()) / deviation[predicted]
@@ -88,18 +75,13 @@ def standardized_max_logit(logits: Tensor, statistics: MaxLogitStatistics) -> Te
 
 
 def find_boundaries(predicted: Tensor) -> Tensor:
-    """Return where predicted class ids ``[n, H, W]`` meet: bool ``[n, H, W]``, a pixel whose largest id among itself and its four
-    neighbours is not the smallest among its eight neighbours and itself; the frame's edge is no border."""
+    """Return where predicted class ids ``[n, H, W]`` meet: bool ``[n, H, W]``; the frame's edge is no border."""
     ids = predicted.float()
     return _dilate(ids) != -F.max_pool2d(-ids, 3, stride=1, padding=1)
 
 
 def suppress_boundaries(score: Tensor, predicted: Tensor) -> Tensor:
-    """Replace values (float32 ``[n, H, W]``) near borders of class ids, pass by pass from a wide band to the border itself.
-
-    In each pass a pixel of the band becomes the mean of those of its 3 x 3 neighbours that are outside of the band
-    (values and band are repeated beyond the frame's edge); one without such a neighbour keeps its value.
-    """
+    """Replace values ``[n, H, W]`` near borders by the mean of their 3 x 3 neighbours outside of a band that narrows with each pass."""
     bands = [find_boundaries(predicted).float()]
     for _ in range(max(BOUNDARY_WIDTHS)):
         bands.append(_dilate(bands[-1]))
@@ -149,14 +131,12 @@ class MaxLogitConfig(Settings):
 
 
 class ClassMoments:
-    """Streaming count, mean and sum of squared deviations from it for each class, ``[C]`` float64 (Chan, Golub & LeVeque 1979:
-    parts are merged by their means)."""
+    """Streaming count, mean and sum of squared deviations for each class, ``[C]`` float64 (Chan, Golub & LeVeque 1979)."""
 
     def __init__(self, classes: int) -> None:
         self.count, self.mean, self.squares = (torch.zeros(classes, dtype=torch.float64) for _ in range(3))
 
     def add(self, values: Tensor, classes: Tensor) -> None:
-        """Add values ``[n]`` of any floating type with their class ids ``[n]``."""
         wide, ids, total = values.double(), classes.long(), len(self.count)
         count = torch.bincount(ids, minlength=total).double()
         mean = torch.bincount(ids, wide, total) / count.clamp_min(1)
@@ -177,8 +157,8 @@ class ClassMoments:
 
 
 def usable_statistics(moments: ClassMoments) -> tuple[list[float], list[float], list[int]]:
-    """Return means and population standard deviations (above 0) of the classes, and the ids of those that were predicted for fewer than
-    :data:`MIN_PIXELS` pixels or always with one value: they get mean and deviation of all pixels together, which must vary."""
+    """Return means and population standard deviations of the classes, and the ids of those that get what all pixels together have, as
+    they were predicted for fewer than :data:`MIN_PIXELS` pixels or always with one value."""
     pooled_mean, pooled_deviation = moments.pooled()
     if not pooled_deviation > 0:
         raise InputError(f"the max logit is {pooled_mean:g} at every pixel", hint="check the model")
@@ -193,11 +173,8 @@ def usable_statistics(moments: ClassMoments) -> tuple[list[float], list[float], 
 def standardize_max_logit(
     base: Path, config: FitConfig[MaxLogitConfig], out: Path, *, device: str = "auto", say: Say = say
 ) -> MaxLogitStatistics:
-    """Gather the statistics of a model's base network and write the same model with them; a posterior plays no part, and ``out``
-    may be ``base``.
-
-    See :class:`segunc.posteriors.methods.Method`; InputError for NaN logits, or a max logit that is one number everywhere.
-    """
+    """Gather the statistics of a model's base network and write the same model with them; ``out`` may be ``base``. InputError for NaN
+    logits, or a max logit that is one number everywhere."""
     settings = config.settings
     model, data = load_for_fitting(base, config, resolve_device(device))
     moments = ClassMoments(model.network.description.num_classes)

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
 from segunc.affine.draws import AffineDraws, AffineLayout
 from segunc.affine.noise import NoiseSource, Seed
-from segunc.affine.posterior import Posterior
+from segunc.affine.posterior import Posterior, Prior, Trainable
 from segunc.core.bounds import Bound, NonNegativeInt, PositiveFloat, PositiveInt
 from segunc.core.errors import InputError
-from segunc.posteriors.abnn import Point
+from segunc.posteriors.abnn import ABNNPosterior
 from segunc.posteriors.fitting import finetuning
 from segunc.posteriors.methods import Method
 from segunc.training.config import AffineTrainingConfig
@@ -29,11 +29,9 @@ class Swag(Posterior):
     The covariance is ``scale`` times the mean of a diagonal and a low-rank one, equation 1 of the paper at scale 1.
 
     Args:
-        mean: ``[2, T]`` mean of gamma (row 0) and beta (row 1) over the snapshots.
-        variance: ``[2, T]`` their variance over the snapshots, at least 0.
+        mean, variance: ``[2, T]`` of gamma (row 0) and beta (row 1) over the snapshots.
         deviations: ``[K, 2, T]`` the rows of D: the last K snapshots less the running mean at their time.
         scale: factor of the covariance, at least 0.
-        scope: which sites are stochastic.
     """
 
     method: ClassVar[str] = "swag"
@@ -42,15 +40,10 @@ class Swag(Posterior):
     def __init__(
         self, mean: Tensor, variance: Tensor, deviations: Tensor, scale: float = 1.0, scope: str = "all"
     ) -> None:
-        if mean.ndim != 2 or mean.shape[0] != 2 or variance.shape != mean.shape or deviations.shape[1:] != mean.shape:
-            shapes = ", ".join(str(tuple(tensor.shape)) for tensor in (mean, variance, deviations))
-            raise InputError(f"SWAG has mean [2, T], variance [2, T] and deviations [K, 2, T], not {shapes}")
         if (count := len(deviations)) < 2:
             raise InputError(
                 f"SWAG needs at least 2 snapshots, not {count}", hint="collect more often or train for longer"
             )
-        if not scale >= 0 or not bool((variance >= 0).all()):
-            raise InputError(f"the scale {scale} or a variance of SWAG is below 0", hint="1 is the published scale")
         self.mean, self.variance, self.deviations = mean, variance, deviations
         self.scale, self.scope = float(scale), scope
 
@@ -84,6 +77,21 @@ class SwagConfig(AffineTrainingConfig):
     collect_every: PositiveInt = 2
     rank: Annotated[int, Bound(least=2)] = 10
     scale: PositiveFloat = 1.0
+
+
+class Point(Trainable[ABNNPosterior]):
+    """Fine-tuning of gamma and beta to the maximum of the posterior: an ABNN of one member without noise."""
+
+    def __init__(self, layout: AffineLayout, scope: str = "all", prior: Prior | None = None) -> None:
+        super().__init__(scope, prior)
+        self.affine = nn.Parameter(layout.affine)
+
+    def posterior(self, layout: AffineLayout) -> ABNNPosterior:
+        gamma, beta = self.within_scope(self.affine, layout)
+        return ABNNPosterior(gamma[None], beta[None], 0.0, self.scope)
+
+    def regulariser(self, layout: AffineLayout, member: int) -> Tensor:
+        return self.prior.energy(self.affine, layout, self.scope)
 
 
 class Trajectory(Point):
@@ -139,20 +147,17 @@ class Trajectory(Point):
 
     @torch.no_grad()
     def gaussian(self) -> Swag:
-        """Return the Gaussian of the snapshots so far; InputError where they are fewer than 2."""
-        count = int(self.snapshots)
+        """Return the Gaussian of the snapshots so far."""
+        count, config = int(self.snapshots), self.config
         variance = (self.squares / max(count, 1)).float()
-        deviations = self.deviations[self.config.rank - min(count, self.config.rank) :]
-        return Swag(
-            self.mean.float().cpu(), variance.cpu(), deviations.cpu().clone(), self.config.scale, scope=self.scope
-        )
+        deviations = self.deviations[config.rank - min(count, config.rank) :]
+        return Swag(self.mean.float().cpu(), variance.cpu(), deviations.cpu().clone(), config.scale, self.scope)
 
 
 @finetuning()
 def finetune_swag(run: FinetuneRun[SwagConfig]) -> dict[str, Any]:
     """Run SGD from a base network, fit a Gaussian to its snapshots, and write the Bayesian model."""
-    options = run.config.settings
-    trajectory = Trajectory(AffineLayout(run.network), options)
+    trajectory = Trajectory(AffineLayout(run.network), run.config.settings)
     run.train(trajectory)
     posterior, snapshots = trajectory.gaussian(), int(trajectory.snapshots)
     run.measured |= {"snapshots": snapshots, "scale": posterior.scale}

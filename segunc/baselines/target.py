@@ -1,18 +1,23 @@
-"""The one posterior over affine parameters that every chain samples: its log density and its gradients."""
+"""The one posterior over affine parameters that every chain samples, its log density and its gradients, and the batches of its data."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
 
 from segunc.affine.draws import AffineDraws, AffineLayout
+from segunc.affine.noise import mix_seed
 from segunc.affine.posterior import Prior
 from segunc.baselines.dynamics import LogDensity
 from segunc.core.errors import InputError
 from segunc.data.labels import IGNORE
+from segunc.data.module import SegmentationDataset, collate
 from segunc.training.data import Batch
 from segunc.training.losses import check_labels
 
@@ -23,23 +28,12 @@ class LogPosterior:
     The mean runs over the labelled pixels of the data. theta ``[D]`` are the free affine parameters of the scope, its gammas, then the
     betas that there are; float64, whatever the network computes in: steps of a chain are far smaller than what they are added to.
 
-    Args:
-        network: converted; logits ``[N, C, H, W]`` of images ``[N, 3, H, W]``. It is put into eval mode and its own
-            parameters are frozen. It computes in its own floating type; sums over pixels are float64.
-        prior: s, N_eff and T, which has to be above 0.
-        scope: normalisation layers whose gamma and beta are theta.
-
     Attributes:
-        layout: of the network.
+        layout: of the converted network.
         base, centre: ``[D]`` float64, the trained values and the mean of the prior.
-
-    Raises:
-        InputError: a temperature of 0, or a scope that matches no layer.
     """
 
     def __init__(self, network: nn.Module, prior: Prior, scope: str = "all") -> None:
-        if prior.temperature == 0:
-            raise InputError("a chain has no density to follow at temperature 0", hint="raise the temperature")
         self.network, self.prior = network.eval().requires_grad_(False), prior
         self.layout = AffineLayout(network)
         self._trained = self.layout.affine.double().flatten()
@@ -49,15 +43,13 @@ class LogPosterior:
         self._dtype = next(network.parameters()).dtype
 
     def expand(self, theta: Tensor) -> tuple[Tensor, Tensor]:
-        """Return gamma and beta of the whole network, each ``[..., T]``, from theta ``[..., D]``; differentiable. Outside the scope they
-        are the trained values."""
+        """Return gamma and beta ``[..., T]`` of the whole network, outside the scope the trained values, from theta ``[..., D]``."""
         every = self._trained.expand(*theta.shape[:-1], -1).index_copy(-1, self._free, theta)
         gamma, beta = every.view(*theta.shape[:-1], 2, -1).unbind(-2)
         return gamma, beta
 
     def log_likelihood(self, theta: Tensor, images: Tensor, labels: Tensor) -> Tensor:
-        """Return the sum over the labelled pixels of images ``[N, 3, H, W]`` of log p(label), in nats: a float64 scalar, differentiable
-        in theta ``[D]``. Labels ``[N, H, W]`` are train ids, 255 ignored."""
+        """Return the sum over the labelled pixels of images ``[N, 3, H, W]`` of log p(label), in nats: a float64 scalar."""
         gamma, beta = self.expand(theta)
         images = images.to(self.layout.device, self._dtype).contiguous(memory_format=torch.channels_last)
         with self.layout.active(AffineDraws(gamma[None], beta[None])):
@@ -76,10 +68,8 @@ class LogPosterior:
         return float(value.detach()), gradient
 
     def energy_gradient(self, theta: Tensor, images: Tensor, labels: Tensor, pixels: float) -> Tensor:
-        """Estimate ``[D]``, from a minibatch, of the gradient of the energy -T log p(theta).
-
-        ``pixels`` is the expected number of labelled pixels of such a batch, which makes the estimate unbiased for any labels.
-        """
+        """Estimate ``[D]``, from a minibatch, of the gradient of the energy -T log p(theta); unbiased where ``pixels`` is the expected
+        number of labelled pixels of such a batch."""
         gradient = (theta - self.centre) / self.prior.scale**2
         if not bool((labels != IGNORE).any()):
             return gradient
@@ -87,7 +77,7 @@ class LogPosterior:
         return gradient - (self.prior.effective_pixels / pixels) * of_likelihood
 
     def on(self, batches: Sequence[Batch]) -> LogDensity:
-        """Return the log density over a fixed data set of batches, whose sizes may differ; InputError without a labelled pixel."""
+        """Return the log density over a fixed data set of batches, whose sizes may differ."""
         pixels = sum(int((labels != IGNORE).sum()) for _, labels in batches)
         if pixels == 0:
             raise InputError("the training frames have no labelled pixel", hint="check the training split")
@@ -104,3 +94,45 @@ class LogPosterior:
             return value / self.prior.temperature, gradient / self.prior.temperature
 
         return log_density
+
+
+def load_batches(data: SegmentationDataset, frames: Sequence[int], size: int) -> list[Batch]:
+    """Return frames in batches of ``size``; the last batch may be smaller."""
+    starts = range(0, len(frames), size)
+    return [_stack([data[i] for i in frames[start : start + size]]) for start in starts]
+
+
+def minibatches(
+    data: SegmentationDataset, frames: Sequence[int], size: int, seed: int, steps: int, workers: int = 0
+) -> Iterator[Batch]:
+    """Yield for each step the batch of frames that (seed, step) decides, augmentation too. Each pass over the frames has its own order;
+    what is left of a pass after its last whole batch is left out."""
+    if len(frames) < size:
+        raise InputError(f"{len(frames)} training frames do not fill a batch of {size}", hint="lower data.batch_size")
+    plan, passes = [], len(frames) // size
+    for step in range(steps):
+        generator = np.random.Generator(np.random.Philox(key=mix_seed(seed, step // passes)))
+        order, first = generator.permutation(len(frames)), (step % passes) * size
+        chosen = order[first : first + size]
+        plan.append([(frames[i], mix_seed(seed, step, row)) for row, i in enumerate(chosen)])
+    own = torch.Generator().manual_seed(seed)  # else the loader takes a number from the global one
+    keyed = _Keyed(data)
+    return iter(DataLoader(keyed, batch_sampler=plan, num_workers=workers, collate_fn=_stack, generator=own))
+
+
+class _Keyed(Dataset[dict[str, Any]]):
+    """Frames whose augmentation is seeded one by one: indices are (frame, seed)."""
+
+    def __init__(self, data: SegmentationDataset) -> None:
+        self._data = data
+
+    def __getitem__(self, index: tuple[int, int]) -> dict[str, Any]:
+        frame, seed = index
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            return self._data[frame]
+
+
+def _stack(items: Sequence[dict[str, Any]]) -> Batch:
+    batch = collate(items)
+    return batch["image"], batch["label"]

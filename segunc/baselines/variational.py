@@ -13,8 +13,7 @@ from torch import Tensor, nn
 from segunc.affine.draws import AffineDraws, AffineLayout
 from segunc.affine.noise import NoiseSource, Seed
 from segunc.affine.posterior import Posterior, Prior, Trainable
-from segunc.core.bounds import NonNegativeFloat, PositiveFloat, PositiveInt
-from segunc.core.errors import InputError
+from segunc.core.bounds import NonNegativeFloat, PositiveFloat
 from segunc.posteriors.fitting import finetuning
 from segunc.posteriors.methods import Method
 from segunc.training.config import AffineTrainingConfig
@@ -25,20 +24,13 @@ from segunc.training.losses import Schedule
 class MeanField(Posterior):
     """Draw s: ``gamma = mu + sigma eps_s`` and the same for beta with noise of its own, ``eps ~ N(0, I)``.
 
-    Args:
-        mean: ``[2, T]`` means of gamma (row 0) and beta (row 1).
-        sigma: ``[2, T]`` standard deviations, at least 0; 0 outside of the scope and where a layer has no beta.
-        scope: which sites are stochastic.
+    Mean and sigma are ``[2, T]``, of gamma (row 0) and beta (row 1); sigma is 0 outside of the scope and where a layer has no beta.
     """
 
     method: ClassVar[str] = "variational"
     members = 1
 
     def __init__(self, mean: Tensor, sigma: Tensor, scope: str = "all") -> None:
-        if mean.ndim != 2 or mean.shape[0] != 2 or sigma.shape != mean.shape:
-            raise InputError(f"mean {tuple(mean.shape)} and sigma {tuple(sigma.shape)} are not both [2, T]")
-        if not bool((sigma >= 0).all()):
-            raise InputError("a standard deviation sigma is negative or NaN")
         self.mean, self.sigma, self.scope = mean, sigma, scope
 
     def affine(self, layout: AffineLayout, draws: Sequence[int], seed: Seed, scope: str | None = None) -> AffineDraws:
@@ -57,7 +49,6 @@ class VariationalConfig(AffineTrainingConfig):
         sigma_lr: learning rate of rho; sigma = softplus(rho), so while sigma is small a step changes it by this share.
         initial_sigma: standard deviation of every parameter before the training.
         kl_weight: factor of the KL term; 1 is the posterior, less is a colder one.
-        draws_per_image: independent draws that each image of a batch meets.
         optimizer: adamw or sgd (Nesterov momentum 0.9).
         schedule: onecycle, poly or constant.
     """
@@ -67,7 +58,6 @@ class VariationalConfig(AffineTrainingConfig):
     sigma_lr: PositiveFloat = 0.02
     initial_sigma: PositiveFloat = 0.02
     kl_weight: NonNegativeFloat = 1.0
-    draws_per_image: PositiveInt = 1
     optimizer: Literal["adamw", "sgd"] = "adamw"
     schedule: Schedule = "poly"
 

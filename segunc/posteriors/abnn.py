@@ -1,8 +1,4 @@
-"""ABNN: members with their own gamma and beta, and noise on gamma ("Make Me a BNN", CVPR 2024).
-
-One member without noise is plain fine-tuning to the maximum of the posterior: the start of SWAG and Laplace, and the control of all
-methods, which is stored as a deterministic network.
-"""
+"""ABNN: members with their own gamma and beta, and noise on gamma ("Make Me a BNN", CVPR 2024)."""
 
 from __future__ import annotations
 
@@ -13,7 +9,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from itertools import chain, islice
-from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, cast
 
 import numpy as np
@@ -23,11 +18,10 @@ from torch import Tensor, nn
 from segunc.affine.convert import convert, revert
 from segunc.affine.draws import AffineDraws, AffineLayout, in_scope
 from segunc.affine.noise import NoiseSource, Seed
-from segunc.affine.posterior import Posterior, Prior, PriorMean, Trainable
+from segunc.affine.posterior import Posterior, PriorMean, Trainable
 from segunc.core.bounds import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from segunc.core.device import resolve_device
 from segunc.core.errors import InputError, one_line
-from segunc.networks.files import POSTERIOR, save_network
 from segunc.networks.network import SegmentationNetwork
 from segunc.posteriors.fitting import finetuning
 from segunc.posteriors.methods import Method
@@ -35,11 +29,10 @@ from segunc.posteriors.model import Model
 from segunc.sampling.sampler import Sampler
 from segunc.scores import DEFAULT_SCORES
 from segunc.training.affine_tuner import AffineTuner
-from segunc.training.config import AffineTrainingConfig, FinetuneConfig
+from segunc.training.config import AffineTrainingConfig
 from segunc.training.data import unpack_batch
 from segunc.training.finetune_run import FinetuneRun
 from segunc.training.losses import Schedule
-from segunc.training.progress import is_first_process
 
 
 class ABNNPosterior(Posterior):
@@ -56,7 +49,7 @@ class ABNNPosterior(Posterior):
         rescale, reshift: ``[M, T]`` statistics corrections; None for the base's statistics.
 
     Raises:
-        InputError: a negative alpha, or tensors of other shapes.
+        InputError: a negative alpha, or gamma and beta of other shapes.
     """
 
     method: ClassVar[str] = "abnn"
@@ -73,14 +66,7 @@ class ABNNPosterior(Posterior):
         if not 0 <= alpha < math.inf:
             raise InputError(f"alpha {alpha} is no number of at least 0", hint="0.05 to 0.2 are usual")
         if gamma.ndim != 2 or gamma.shape != beta.shape or len(gamma) == 0:
-            raise InputError(
-                f"gamma {tuple(gamma.shape)} and beta {tuple(beta.shape)} are not both [M, T] with M of at least 1"
-            )
-        for correction in (rescale, reshift):
-            if correction is not None and correction.shape != gamma.shape:
-                raise InputError(
-                    f"a statistics correction has the shape {tuple(correction.shape)}, gamma {tuple(gamma.shape)}"
-                )
+            raise InputError(f"gamma {tuple(gamma.shape)} and beta {tuple(beta.shape)} are not both [M, T]")
         self.gamma, self.beta, self.alpha, self.scope = gamma, beta, float(alpha), scope
         self.rescale, self.reshift = rescale, reshift
 
@@ -114,15 +100,8 @@ class ABNNPosterior(Posterior):
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor], settings: Mapping[str, Any]) -> Self:
-        if settings["noise"] != "channel":
-            raise InputError(
-                f"an ABNN has noise '{settings['noise']}', and only 'channel' is known", hint="fine-tune it again"
-            )
         statistics = tensors.get("rescale"), tensors.get("reshift")
         return cls(tensors["gamma"], tensors["beta"], settings["alpha"], settings["scope"], *statistics)
-
-
-USUAL_ALPHA = 0.1
 
 
 @dataclass(frozen=True)
@@ -135,10 +114,6 @@ class ABNN(AffineTrainingConfig):
         members: M, the number of affine sets.
         alpha: noise scale; none for that of ``alpha_grid`` with the lowest validation NLL, or without a grid 0.1.
         alpha_grid: the candidates.
-        alpha_frames: validation frames used for the selection, evenly spaced (0: all).
-        alpha_corruption: strength, 1 to 5, of the five corruptions under which these frames are looked at; 0 leaves them clean.
-        alpha_draws: draws for each candidate.
-        noise: channel, the published formula; there is no other.
         statistics: frozen, or reestimated: each member's running statistics are averaged again under its noise; auto: frozen where members
             are trained, because what they learn with the base's statistics holds for no others, and reestimated where nothing is.
         optimizer: sgd (Nesterov momentum 0.9) or adamw.
@@ -152,10 +127,6 @@ class ABNN(AffineTrainingConfig):
     members: PositiveInt = 1
     alpha: NonNegativeFloat | None = None
     alpha_grid: list[NonNegativeFloat] = field(default_factory=list)
-    alpha_frames: NonNegativeInt = 24
-    alpha_corruption: Literal[0, 1, 2, 3, 4, 5] = 0
-    alpha_draws: PositiveInt = 6
-    noise: Literal["channel"] = "channel"
     statistics: Literal["auto", "frozen", "reestimated"] = "auto"
     epochs: NonNegativeInt = 0
     lr: PositiveFloat = 0.05
@@ -179,18 +150,12 @@ class ABNN(AffineTrainingConfig):
 
     @property
     def reestimates(self) -> bool:
-        """Whether running statistics are averaged again."""
         return not self.epochs if self.statistics == "auto" else self.statistics == "reestimated"
 
     @property
     def given_alpha(self) -> float | None:
         """Alpha where it is not to be selected."""
-        return USUAL_ALPHA if self.alpha is None and not self.alpha_grid else self.alpha
-
-    @staticmethod
-    def around(layout: AffineLayout, alpha: float, members: int = 1, scope: str = "all") -> ABNNPosterior:
-        """See :meth:`ABNNPosterior.around`."""
-        return ABNNPosterior.around(layout, alpha, members, scope)
+        return 0.1 if self.alpha is None and not self.alpha_grid else self.alpha
 
     def fit(self, base: Model, train: Iterable[Any] | None = None, *, device: str = "auto") -> Model:
         """Return a Bayesian model of a deterministic one, which is not changed.
@@ -229,7 +194,7 @@ class ABNN(AffineTrainingConfig):
 
 
 def _train(network: SegmentationNetwork, settings: ABNN, alpha: float, train: Iterable[Any]) -> ABNNPosterior:
-    """Return members that were trained on a loader in a plain loop of torch, over a converted network on its device."""
+    """Return members that were trained on a loader, over a converted network on its device."""
     classes, device = network.description.num_classes, next(network.parameters()).device
     tuner = AffineTuner(network, classes, lambda layout: Members(layout, classes, settings, alpha), settings).to(device)
     batches = len(cast(Sequence[Any], train))
@@ -275,8 +240,7 @@ def stochastic(
 
 
 class Members(Trainable[ABNNPosterior]):
-    """M members in training, one after the other, with noise of scale ``alpha``; each weights up some of the C classes, which the
-    seed decides."""
+    """M members in training, with noise of scale ``alpha``; each weights up some of the C classes, which the seed decides."""
 
     emphasis: Tensor
 
@@ -297,7 +261,6 @@ class Members(Trainable[ABNNPosterior]):
         self.register_buffer("emphasis", emphasis, persistent=False)
 
     def member_affine(self, layout: AffineLayout, member: int) -> Tensor:
-        """Return ``[2, T]`` of a member, the base's outside of the scope."""
         return self.within_scope(torch.stack([self.gamma[member], self.beta[member]]), layout)
 
     def posterior(self, layout: AffineLayout) -> ABNNPosterior:
@@ -333,12 +296,7 @@ class ABNNTuner(AffineTuner[ABNNPosterior]):
             with the random ones.
         members: M.
         alpha: noise scale in training.
-        settings: more of :class:`segunc.posteriors.abnn.ABNN`: ``scope``, ``lr``, ``optimizer``, ``schedule``,
-            ``prior_scale``, ``prior_mean``, ``effective_pixels``, ``random_classes``, ``random_class_weight``, ``seed``.
-
-    Raises:
-        InputError: settings out of range.
-        PartialFailure: in training, when the loss becomes NaN or infinite.
+        settings: more of :class:`segunc.posteriors.abnn.ABNN`.
     """
 
     def __init__(
@@ -356,21 +314,6 @@ class ABNNTuner(AffineTuner[ABNNPosterior]):
         super().__init__(network, num_classes, make, config, class_weights=class_weights)
 
 
-class Point(Trainable[ABNNPosterior]):
-    """One gamma and beta for each channel of the scope: an ABNN of one member without noise."""
-
-    def __init__(self, layout: AffineLayout, scope: str = "all", prior: Prior | None = None) -> None:
-        super().__init__(scope, prior)
-        self.affine = nn.Parameter(layout.affine)
-
-    def posterior(self, layout: AffineLayout) -> ABNNPosterior:
-        gamma, beta = self.within_scope(self.affine, layout)
-        return ABNNPosterior(gamma[None], beta[None], 0.0, self.scope)
-
-    def regulariser(self, layout: AffineLayout, member: int) -> Tensor:
-        return self.prior.energy(self.affine, layout, self.scope)
-
-
 STATISTICS_BATCHES = 40
 
 
@@ -381,9 +324,7 @@ def finetune_abnn(run: FinetuneRun[ABNN]) -> dict[str, Any]:
     layout = run.place()
     alpha = abnn.given_alpha
     if alpha is None:
-        candidate = ABNNPosterior.around(layout, 0.0, scope=abnn.scope).with_alpha
-        frames, draws, corruption = abnn.alpha_frames, abnn.alpha_draws, abnn.alpha_corruption
-        alpha = run.select(candidate, abnn.alpha_grid, "alpha", frames, draws, corruption)
+        alpha = run.select(lambda a: ABNNPosterior.around(layout, a, scope=abnn.scope), abnn.alpha_grid, "alpha")
     run.measured["alpha"] = alpha
     if run.epochs == 0:
         posterior = ABNNPosterior.around(layout, alpha, abnn.members, abnn.scope)
@@ -403,22 +344,15 @@ def finetune_abnn(run: FinetuneRun[ABNN]) -> dict[str, Any]:
 
 
 def with_own_statistics(
-    network: nn.Module, posterior: ABNNPosterior, epoch: Callable[[], Iterable[tuple[Tensor, Tensor]]], seed: int
+    network: nn.Module, plain: ABNNPosterior, epoch: Callable[[], Iterable[tuple[Tensor, Tensor]]], seed: int
 ) -> ABNNPosterior:
-    """Return a posterior of one noise scale with the running statistics of its members under this noise.
-
-    Args:
-        network: converted, on its device; it is not changed.
-        epoch: begins an epoch of training images ``[N, 3, H, W]`` in 0..1 and labels.
-        seed: of the noise.
-    """
+    """Return a posterior with the running statistics of its members under their noise; ``epoch`` begins an epoch of training images."""
     device = next(network.parameters()).device
-    plain = ABNNPosterior(posterior.gamma, posterior.beta, posterior.alpha, posterior.scope)
     pairs = []
     for member in range(plain.members):
         batches = (images.to(device) for images, _ in islice(epoch(), STATISTICS_BATCHES))
         pairs.append(reestimate(network, plain, member, batches, seed))
-    rescale, reshift = (torch.stack([p[i].cpu() for p in pairs]) for i in (0, 1))
+    rescale, reshift = (torch.stack([pair[i].cpu() for pair in pairs]) for i in (0, 1))
     return ABNNPosterior(plain.gamma, plain.beta, plain.alpha, plain.scope, rescale, reshift)
 
 
@@ -428,25 +362,15 @@ def reestimate(
 ) -> tuple[Tensor, Tensor]:
     """Return ``rescale`` and ``reshift`` ``[T]`` of :class:`ABNNPosterior`, which replace the base's running statistics by a member's own.
 
-    A draw of the member meets each batch in a copy of the network whose BatchNorm layers normalise with the batch. Over all draws
-    and batches the mean is the mean of the means, and the variance the mean of the variances and the variance of the means (the law of
-    total variance): a network that is drawn has other statistics than one without noise. Sites outside of the posterior's scope keep
-    the base's, so that what lies before the first site of a narrow scope is the same for all members.
-
-    Args:
-        network: converted; it is not changed.
-        posterior: without statistics of its own.
-        member: which of its members.
-        batches: tens of images ``[N, 3, H, W]``.
-        seed: of the draws.
+    A draw of the member meets each batch in a copy of the network whose BatchNorm layers normalise with the batch: a network that is
+    drawn has other statistics than one without noise. Means and squares are averaged over all draws and batches. Sites outside of the
+    posterior's scope keep the base's, so that what lies before the first site of a narrow scope is the same for all members.
     """
     try:
         base, twin = AffineLayout(network), copy.deepcopy(network)
     except RuntimeError as error:
-        raise InputError(
-            f"the network cannot be copied ({one_line(error)}): some of its parameters are results of hooks",
-            hint="call torch.nn.utils.remove_weight_norm, or take torch.nn.utils.parametrizations.weight_norm",
-        ) from error
+        message = f"the network cannot be copied ({one_line(error)}): some of its parameters are results of hooks"
+        raise InputError(message, hint="call torch.nn.utils.remove_weight_norm") from error
     drawn, moments, values = AffineLayout(twin), dict[Any, Tensor](), Counter[Any]()
 
     def gather(layer: nn.Module, inputs: tuple[Tensor]) -> None:
@@ -469,10 +393,10 @@ def reestimate(
         twin(images)
     for layer, sums in moments.items():
         if values[layer] < 2:
-            raise InputError(
-                f"a {type(layer).__name__} behind a pooling to 1 x 1 has statistics of one frame only, and needs two frames",
-                hint="give more frames, or --abnn.statistics frozen",
+            message = (
+                f"a {type(layer).__name__} behind a pooling to 1 x 1 has statistics of one frame, and needs two frames"
             )
+            raise InputError(message, hint="give more frames, or --abnn.statistics frozen")
         mean, square = sums / count
         layer.running_mean.copy_(mean)
         layer.running_var.copy_(square - mean.square())
@@ -480,47 +404,4 @@ def reestimate(
     return member_layout.inverse / base.inverse, (base.mean - member_layout.mean) * member_layout.inverse
 
 
-@dataclass(frozen=True)
-class DeterministicConfig(AffineTrainingConfig):
-    """How the affine parameters are trained on.
-
-    Args:
-        optimizer: sgd (Nesterov momentum 0.9) or adamw.
-        schedule: onecycle, poly or constant.
-        prior_mean: base (the trained values) or zero (plain weight decay).
-    """
-
-    section = "deterministic"
-    optimizer: Literal["sgd", "adamw"] = "sgd"
-    schedule: Schedule = "poly"
-    prior_mean: PriorMean = "base"
-
-
-def _folder_of_its_own(base: Path, config: FinetuneConfig[Any], out: Path) -> None:
-    if out.resolve() == base.resolve() or (out / POSTERIOR).exists():
-        raise InputError(f"--out {out} holds another model", hint="give another --out")
-
-
-@finetuning(check=_folder_of_its_own)
-def finetune_deterministic(run: FinetuneRun[DeterministicConfig]) -> dict[str, Any]:
-    """Train the affine parameters without noise and write them as a deterministic network, whose base scores are its own.
-
-    It is ABNN's training with alpha 0, one member and no class weighted up.
-    """
-    options = run.config.settings
-    if not run.epochs:
-        raise InputError("deterministic.epochs 0 leaves the base as it is", hint="use the base itself")
-    layout = AffineLayout(run.network)
-    trained = run.train(Point(layout, options.scope, options.prior(mean=options.prior_mean)))
-    network = run.network.cpu()
-    layout.store(trained.gamma[0], trained.beta[0])
-    revert(network)
-    network.description = replace(network.description, provenance={"base": run.base.name, **run.provenance()})
-    if is_first_process():
-        save_network(network, run.out)
-        run.say(f"wrote {run.out}: a deterministic network, its affine parameters fine-tuned")
-    return run.measured
-
-
 METHOD = Method("abnn", ABNN, finetune_abnn, ABNNPosterior.from_tensors)
-DETERMINISTIC_METHOD = Method("deterministic", DeterministicConfig, finetune_deterministic)

@@ -1,8 +1,7 @@
 """The score ``anomaly``: a weighted sum of other scores, told as a surprise.
 
-Scores have units of their own. So each part is taken in standard deviations from its mean over pixels of normal scenes before it is
-weighted and added: what the network's own logits find and what the features of a second encoder find are not the same things. The sum
-is told as a :class:`Surprise`, so that 3 means the same for every model: one in a thousand pixels of normal scenes scores as high.
+Each part is taken in standard deviations from its mean over pixels of normal scenes before it is weighted and added. The sum is told as a
+:class:`Surprise`, so that 3 means the same for every model: one in a thousand pixels of normal scenes scores as high.
 """
 
 from __future__ import annotations
@@ -34,16 +33,15 @@ if TYPE_CHECKING:
 
 STEPS, DECADES = 8, 3
 """Levels of a surprise: of each power of ten of the share of pixels, and how many powers; beyond them the tail is a straight line."""
-FRAME_PIXELS = 20_000
-"""Pixels of a frame that are looked at: neighbours say the same, and a thousand frames fit into memory."""
+FRAME_PIXELS = 20_000  # that are looked at: neighbours say the same, and a thousand frames fit into memory
 
 
 @dataclass(frozen=True)
 class Surprise:
     """How rare a value is in normal scenes: ``-log10`` of the share of their pixels that reach it, 0 and more.
 
-    Linear between levels, each an eighth of a power of ten; beyond the last (one pixel in a thousand) values are taken to exceed it by
-    an exponential law of the mean excess seen (peaks over a threshold; Pickands 1975), which tells apart what no known pixel reached.
+    Linear between levels; beyond the last, one pixel in a thousand, values are taken to exceed it by an exponential law of the mean
+    excess seen (peaks over a threshold; Pickands 1975), which tells apart what no known pixel reached.
     """
 
     levels: tuple[float, ...]  # a share of 10 ** -(k / STEPS) of the pixels reaches level k; ascending
@@ -51,7 +49,7 @@ class Surprise:
 
     @classmethod
     def of(cls, values: Tensor) -> Self:
-        """Measure the values ``[N]`` of pixels of normal scenes, which are not all the same."""
+        """Measure the values ``[N]`` of pixels of normal scenes."""
         shares = 10.0 ** -(np.arange(STEPS * DECADES + 1) / STEPS)
         levels = np.quantile(values.double().numpy(), 1 - shares)
         beyond = values.double() - levels[-1]
@@ -76,14 +74,13 @@ class Standard:
 
     @classmethod
     def of(cls, values: Tensor) -> Self:
-        """Measure the values ``[N]`` of such pixels."""
         return cls(float(values.double().mean()), float(values.double().std(correction=0)))
 
     def __call__(self, values: Tensor) -> Tensor:
         return (values - self.mean) / self.std
 
 
-def weighted_sum(values: Tensor, weights: Sequence[float], scales: Sequence[Standard | Surprise]) -> Tensor:
+def weighted_sum(values: Tensor, weights: Sequence[float], scales: Sequence[Standard]) -> Tensor:
     """Return the sum ``[...]`` of the values ``[P, ...]`` of P scores."""
     terms = zip(weights, scales, values, strict=True)
     return torch.stack([weight * scale(of_score) for weight, scale, of_score in terms]).sum(0)
@@ -100,9 +97,8 @@ class ScoreSum(Attachment):
 
     parts: tuple[str, ...]  # names of scores
     weights: tuple[float, ...]
-    scales: tuple[Standard | Surprise, ...]  # of the parts; earlier models have parts that are told as a surprise
+    scales: tuple[Standard, ...]  # of the parts
     surprise: Surprise  # of the sum
-    selected: Mapping[str, float]  # of earlier models, which chose their sum: the precision of each candidate
     fitted_on: Mapping[str, Any]  # the data set, its split, the size that the network saw, and the date
     frames: int
     draws: int
@@ -115,7 +111,6 @@ class ScoreSum(Attachment):
     gives = frozenset({SUM})
 
     def __call__(self, maps: Mapping[str, Tensor], *_: object) -> dict[str, Tensor]:
-        """Return the surprise ``[n, H, W]`` of the sum of maps ``[n, H, W]`` by name."""
         values = torch.stack([maps[name].float() for name in self.parts])
         return {SUM: self.surprise(weighted_sum(values, self.weights, self.scales))}
 
@@ -125,27 +120,14 @@ class ScoreSum(Attachment):
 
     @classmethod
     def load(cls, folder: Path, model: Model) -> Self:
-        content = cls.content(folder, **{name: model.hashes[name] for name in cls.bound_by})
-        if content["features_sha256"] is not None:
-            cls.content(folder, features_sha256=model.hashes["features_sha256"])
-        scales = tuple(_scale(numbers) for numbers in content["scales"])
-        return cls(
-            **content | {"parts": _parts(content["parts"]), "scales": scales, "surprise": _scale(content["surprise"])}
-        )
-
-
-def _scale(numbers: Mapping[str, Any]) -> Any:
-    """Return a scale as it was stored."""
-    return Standard(**numbers) if "mean" in numbers else Surprise(tuple(numbers["levels"]), numbers["excess"])
-
-
-def _parts(names: Sequence[str]) -> tuple[str, ...]:
-    """Return names of scores that can be added; InputError for an unknown score or a sum."""
-    parts = check_scores(names)
-    for name in parts:
-        if "scores" in SCORES[name].sources:
-            raise InputError(f"'{name}' is a sum of scores itself and cannot be a part of one", hint="leave it out")
-    return parts
+        content = cls.content(folder, model)
+        if content["features_sha256"] not in (None, model.hashes["features_sha256"]):
+            raise InputError(f"{folder / cls.file} was fitted with other features", hint="fit it again")
+        if not all("mean" in numbers for numbers in content["scales"]):
+            raise InputError(f"{folder / cls.file} was fitted by an earlier version", hint="fit it again")
+        scales = tuple(Standard(**numbers) for numbers in content["scales"])
+        surprise = Surprise(tuple(content["surprise"]["levels"]), content["surprise"]["excess"])
+        return cls(**content | {"scales": scales, "surprise": surprise})
 
 
 @dataclass(frozen=True)
@@ -172,13 +154,8 @@ class AnomalyConfig(Settings):
 def known_pixels(
     model: Model, data: SegmentationDataModule, parts: Sequence[str], settings: AnomalyConfig, draws: int
 ) -> tuple[Tensor, int]:
-    """Return the values ``[P, N]`` float32 of P scores at random labelled pixels of normal scenes, and the number of frames.
-
-    A frame is never compared with features of its own sequence, which would make it look too familiar.
-
-    Raises:
-        InputError: no pixel is labelled, or a score has the same value at every pixel.
-    """
+    """Return the values ``[P, N]`` float32 of P scores at random labelled pixels of normal scenes, and the number of frames. A frame is
+    never compared with features of its own sequence, which would make it look too familiar."""
     generator, values = torch.Generator().manual_seed(settings.seed), list[Tensor]()
     for fold in data.folds():
         left_out = fold.validation != "val"
@@ -195,10 +172,8 @@ def known_pixels(
         raise InputError(f"{len(values)} validation frames hold no labelled pixel", hint="check the labels of val")
     for name, of_part in zip(parts, known, strict=True):
         if not of_part.max() > of_part.min():
-            where = f"{float(of_part[0]):g} at every pixel of the validation frames"
-            raise InputError(
-                f"score {name} is {where}, so it tells nothing apart", hint="leave it out of anomaly.parts"
-            )
+            message = f"score {name} is {float(of_part[0]):g} at every pixel of the validation frames"
+            raise InputError(message, hint="leave it out of anomaly.parts")
     return known, len(values)
 
 
@@ -206,17 +181,16 @@ def known_pixels(
 def fit_sum(
     base: Path, config: FitConfig[AnomalyConfig], out: Path, *, device: str = "auto", say: Say = say
 ) -> ScoreSum:
-    """Measure the parts on normal scenes and write the same model with their sum; ``out`` may be ``base``.
-
-    See :class:`segunc.posteriors.methods.Method`; InputError for a part that lacks what it needs, or that is one number everywhere.
-    """
+    """Measure the parts on normal scenes and write the same model with their sum; ``out`` may be ``base``. InputError for a part that lacks
+    what it needs, or that is one number everywhere."""
     settings = config.settings
-    parts = _parts(settings.parts)
+    parts = check_scores(settings.parts)
+    if sums := [name for name in parts if "scores" in SCORES[name].sources]:
+        raise InputError(f"'{sums[0]}' is a sum of scores itself and cannot be a part of one", hint="leave it out")
     weights = tuple(settings.weights or [1.0] * len(parts))
     if len(weights) != len(parts):
-        raise InputError(
-            f"anomaly.weights has {len(weights)} numbers for {len(parts)} parts", hint="give one weight a part"
-        )
+        message = f"anomaly.weights has {len(weights)} numbers for {len(parts)} parts"
+        raise InputError(message, hint="give one weight a part")
     model, data = load_for_fitting(base, config, resolve_device(device))
     draws = max(settings.draws, model.posterior.members)
     known, frames = known_pixels(model, data, parts, settings, draws)
@@ -226,7 +200,7 @@ def fit_sum(
         hashes["features_sha256"] = None
     surprise = Surprise.of(weighted_sum(known, weights, scales))
     fit: dict[str, Any] = {"fitted_on": fitted_on(config, "val"), "frames": frames, "draws": draws, **hashes}
-    total = ScoreSum(parts, weights, scales, surprise, {}, **fit)
+    total = ScoreSum(parts, weights, scales, surprise, **fit)
     total.attach(base, config, out, METHOD.name, say)
     terms = [name if weight == 1 else f"{weight:g} {name}" for weight, name in zip(weights, parts, strict=True)]
     say(f"wrote {out}: anomaly is {' + '.join(terms)} on {frames} frames")

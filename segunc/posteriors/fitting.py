@@ -17,8 +17,7 @@ from segunc.core.progress import ConsoleProgress
 from segunc.data.corruptions import Corruption
 from segunc.data.images import resize_nearest
 from segunc.networks.network import inference_size
-from segunc.posteriors.files import load_model
-from segunc.posteriors.model import Model
+from segunc.posteriors.model import Model, load_model
 from segunc.sampling.sampler import network_input
 from segunc.training.config import FinetuneConfig, FitConfig, now
 from segunc.training.data import open_data, spaced
@@ -29,27 +28,21 @@ if TYPE_CHECKING:
     from segunc.data.module import SegmentationDataModule
 
 Check = Callable[[Path, FinetuneConfig[Any], Path], None]
+Work = Callable[[FinetuneRun[Any]], dict[str, Any]]
 
 
-def finetuning(
-    check: Check | None = None, partial: str | None = None
-) -> Callable[[Callable[[FinetuneRun[Any]], dict[str, Any]]], Callable[..., dict[str, Any]]]:
+def finetuning(check: Check | None = None, partial: str | None = None) -> Callable[[Work], Callable[..., Any]]:
     """Makes a :attr:`segunc.posteriors.methods.Method.fit` of what is done in a run that is open, which gives what was measured.
-
-    A killed run continues from its last checkpoint when it is called again with the same ``out``. Denormals are taken for 0.
 
     Args:
         check: of the base, the configuration and the output folder, before anything is opened.
         partial: file beside the checkpoints in which the method keeps unfinished work of its own.
     """
 
-    def fit_of(work: Callable[[FinetuneRun[Any]], dict[str, Any]]) -> Callable[..., dict[str, Any]]:
+    def fit_of(work: Work) -> Callable[..., Any]:
         @wraps(work)
         @flushed_denormals()
-        def fit(
-            base: Path, config: FinetuneConfig[Any], out: Path, *, device: str = "auto", say: Say = say
-        ) -> dict[str, Any]:
-
+        def fit(base: Path, config: FinetuneConfig[Any], out: Path, *, device: str = "auto", say: Say = say) -> Any:
             if check is not None:
                 check(base, config, out)
             with no_half_folder(out):
@@ -76,18 +69,9 @@ def frames_as_seen(
     label: str,
     corruptions: Sequence[Corruption] = (),
 ) -> Iterator[tuple[int, Tensor, npt.NDArray[np.uint8]]]:
-    """Return evenly spaced frames of a split as ``segunc predict`` would show them to the network.
-
-    Args:
-        model: its network decides the size, unless ``data.size`` is given.
-        limit: how many frames (0: all).
-        label: what is done with them, for the progress.
-        corruptions: each frame comes clean and then under each of these.
-
-    Yields:
-        the frame's index, its image ``[1, 3, h, w]`` in 0..1 on the network's device, and its train ids uint8 ``[h, w]``
-        (255 ignored), brought to the network's size by the nearest pixel.
-    """
+    """Yield at most ``limit`` (0: all) evenly spaced frames of a split as ``segunc predict`` would show them to the network, each clean
+    and then under the corruptions: the index, the image ``[1, 3, h, w]`` in 0..1 on the network's device, and the train ids uint8
+    ``[h, w]``, 255 ignored. ``label`` says what is done with them, for the progress."""
     frames, device = data.dataset(split), next(model.network.parameters()).device
     override = None if data.size is None else (data.size[0], data.size[1])
     for index in ConsoleProgress(label=label).follow(spaced(len(frames), limit)):

@@ -1,11 +1,7 @@
 """The methods of ``segunc finetune``, and through them the posteriors that model folders hold.
 
-A method is one entry of :data:`METHODS`, which other packages extend (see :mod:`segunc.core.registry`)::
-
-    METHODS.register("my-method", Method("my-method", MyConfig, fit_mine, restore=MyPosterior.from_tensors))
-
-Its settings are a frozen dataclass and the one place of their defaults. Its module imports neither Lightning nor a configuration
-parser at its top, because reading a stored posterior imports it; its fit does that inside.
+A method is one entry of :data:`METHODS`, which other packages extend. Its settings are a frozen dataclass and the one place of their
+defaults. Its module does not import Lightning at its top, because reading a stored posterior imports it; its fit does that inside.
 """
 
 from __future__ import annotations
@@ -30,9 +26,9 @@ class Method:
     """One way from a model folder to another: ``fit(base, config, out, *, device="auto", say=say)`` writes the model folder ``out``
     and returns what was measured.
 
-    ``base`` is a model folder; ``config`` holds the settings, a :class:`segunc.training.config.FitConfig` where the method is made of
-    a finished model, else a :class:`segunc.training.config.FinetuneConfig`; ``device`` is ``auto``, ``cpu`` or ``cuda[:N]``; ``say``
-    receives a line for each step. With ``several`` it is ``fit(bases, out, *, say=say)``.
+    ``config`` is a :class:`segunc.training.config.FitConfig` where the method is made of a finished model, else a
+    :class:`segunc.training.config.FinetuneConfig`; ``device`` is ``auto``, ``cpu`` or ``cuda[:N]``; ``say`` receives a line for each
+    step. With ``several`` it is ``fit(bases, out, *, say=say)``.
     """
 
     name: str  # on the command line and in records
@@ -57,15 +53,12 @@ METHODS: Registry[Method] = Registry(
     "segunc.posteriors",
     {
         "abnn": "segunc.posteriors.abnn:METHOD",
-        "decoder-ensemble": "segunc.posteriors.decoder_ensemble:METHOD",
-        "deterministic": "segunc.posteriors.abnn:DETERMINISTIC_METHOD",
-        "ensemble": "segunc.posteriors.ensemble:METHOD",
-        "mc-dropout": "segunc.posteriors.mc_dropout:METHOD",
-        "tta": "segunc.posteriors.tta:METHOD",
+        "ensemble": "segunc.posteriors.mixtures:ENSEMBLE",
+        "tta": "segunc.posteriors.mixtures:TTA",
         "temperature": "segunc.posteriors.temperature:METHOD",
         "features": "segunc.posteriors.features:METHOD",
         "anomaly": "segunc.posteriors.anomaly:METHOD",
     },
-    baselines=("hmc", "laplace", "sghmc", "sgld", "swag", "variational"),
+    baselines=("decoder-ensemble", "hmc", "laplace", "mc-dropout", "sghmc", "sgld", "swag", "variational"),
 )
 """What ``--method`` can name."""

@@ -1,7 +1,10 @@
-"""A network with its posterior and what was fitted on it, as it is used; :mod:`segunc.posteriors.files` loads it."""
+"""A network with its posterior and what was fitted on it, as it is used, and as it lies on the disk: ``posterior.safetensors``,
+``posterior.json`` and records of what was fitted, beside their base network."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -10,47 +13,47 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor, nn
 
-from segunc.affine.branches import AnyPosterior, branches_of
-from segunc.affine.convert import ConversionReport
-from segunc.affine.draws import AffineLayout
-from segunc.affine.files import TENSORS, save_posterior
-from segunc.affine.posterior import Deterministic, Posterior
-from segunc.core.errors import InputError
-from segunc.core.files import json_sha256, link_or_copy, read_record, write_record
+from segunc.affine.convert import ConversionReport, convert
+from segunc.affine.posterior import (
+    TENSORS,
+    AnyPosterior,
+    Deterministic,
+    Posterior,
+    branches_of,
+    file_sha256,
+    save_posterior,
+)
+from segunc.core.errors import InputError, one_line
+from segunc.core.files import is_record, json_sha256, link_or_copy, read_record, write_record
 from segunc.core.registry import Registry
+from segunc.core.trust import agree, find_code
 from segunc.data.images import Image
-from segunc.networks.files import DESCRIPTION, POSTERIOR, WEIGHTS, save_network
-from segunc.networks.network import SegmentationNetwork
+from segunc.networks.description import IMAGENET_MEAN, IMAGENET_STD, NetworkDescription
+from segunc.networks.files import DESCRIPTION, POSTERIOR, WEIGHTS, load_network, network_sha256, save_network
+from segunc.networks.network import SegmentationNetwork, settle_size
+from segunc.networks.sources import check_network
+from segunc.networks.weights import read_tensors
+from segunc.posteriors.methods import METHODS
 from segunc.sampling.sampler import Fitted, Sampler, sample_frames
 from segunc.scores import DEFAULT_SCORES, SCORES, check_scores, with_parts
 from segunc.training.config import FitConfig, save_config
 from segunc.training.progress import Say
 from segunc.uncertainty import Calibrator
 
-MEMBERS = "members"
-"""Folder of an ensemble's members, each a model folder named by its number."""
-
-
-BOUND_TO = {
-    "base_sha256": "base network with the hash",
-    "posterior_sha256": "posterior with the hash",
-    "features_sha256": "feature bank with the hash",
-    "temperature": "model of temperature",
-    "calibrator_sha256": "calibrator of the mean with the hash",
-}
-"""Fields of a record by which it is bound to a model, and how messages name them."""
+MEMBERS = "members"  # folder of an ensemble's, each a model folder named by its number
 
 
 @dataclass(frozen=True)
 class Attachment:
     """What is fitted on a finished model and stored beside it as a small JSON file, bound to the model by hashes: an entry of
-    :data:`ATTACHMENTS` under the name of this file without its suffix."""
+    :data:`ATTACHMENTS` under the name of this file without its suffix. A file may have more fields than its class."""
 
     file: ClassVar[str]
     beside: ClassVar[tuple[str, ...]] = ()  # further files of it
     what: ClassVar[str]  # it is, in messages
-    bound_by: ClassVar[tuple[str, ...]] = ("base_sha256",)  # fields, see :attr:`segunc.posteriors.files.Model.hashes`
+    bound_by: ClassVar[tuple[str, ...]] = ("base_sha256",)  # fields, see :attr:`Model.hashes`
     of_others: ClassVar[bool] = False  # fitted after all others: loaded after them, and outdated by a new one of them
 
     @property
@@ -59,8 +62,8 @@ class Attachment:
         return frozenset()
 
     def providers(self, model: Model, needs: Collection[str], frames: Collection[str] | None = None) -> Sequence[Any]:
-        """Return what gives the sampler the evidence that is needed, each a :class:`segunc.sampling.sampler.Provider`; of what was seen in
-        training frames that of ``frames`` alone (None: of all). By default it is one itself."""
+        """Return what gives the sampler the evidence that is needed, each a :class:`segunc.sampling.sampler.Provider`, of what was seen in
+        ``frames`` of the training set (None: in all). By default it is one itself."""
         return (self,)
 
     def record(self) -> dict[str, Any]:
@@ -69,44 +72,31 @@ class Attachment:
 
     @classmethod
     def load(cls, folder: Path, model: Model) -> Self:
-        """Return it from the folder of a model that has all that it is fitted after; InputError as of :meth:`content`."""
-        return cls(**cls.content(folder, **{name: model.hashes[name] for name in cls.bound_by}))
-
-    def write(self, folder: Path) -> None:
-        """Into a model folder."""
-        write_record(folder / self.file, asdict(self))
+        """Return it from the folder of a model that has all that it is fitted after."""
+        return cls(**cls.content(folder, model))
 
     def attach(self, base: Path, config: FitConfig[Any], out: Path, method: str, say: Say) -> None:
         """Write the model that it was fitted on, its configuration and the record."""
         copy_model(base, out)
-        for kind in () if self.of_others else attachments_in(out):
-            for name in (kind.file, *kind.beside) if kind.of_others else ():
-                (out / name).unlink(missing_ok=True)
-                say(f"removed {out / name}, which was fitted with a former {self.what}: fit it again")
+        for kind in () if self.of_others else [kind for kind in attachments_in(out) if kind.of_others]:
+            (out / kind.file).unlink()
+            say(f"removed {out / kind.file}, which was fitted with a former {self.what}: fit it again")
         save_config(config, out, method)
-        self.write(out)
+        write_record(out / self.file, asdict(self))
 
     @classmethod
-    def content(cls, folder: Path, **hashes: str | float | None) -> dict[str, Any]:
-        """Return the fields of the record in the folder of a model with these hashes, lists as tuples.
-
-        Raises:
-            InputError: the record was changed, fields lack or are too many, or it was fitted on another model.
-        """
+    def content(cls, folder: Path, model: Model) -> dict[str, Any]:
+        """Return the fields of the record in the folder of a model, lists as tuples; InputError where it was changed, or was fitted on
+        another model."""
         path = folder / cls.file
         content = read_record(path, f"the {cls.what}")
-        del content["format"]
-        if differing := {field.name for field in fields(cls)} ^ set(content):
-            names = ", ".join(sorted(differing))
-            raise InputError(f"{path} lacks fields of a {cls.what}, or has too many: {names}", hint="fit it again")
-        for name, actual in hashes.items():
-            if content[name] != actual:
-                raise InputError(
-                    f"{path} was fitted on a {BOUND_TO[name]} {str(content[name])[:12]}, the one here has "
-                    f"{str(actual)[:12]}",
-                    hint="fit it again on this model, or remove the file",
-                )
-        return {name: tuple(value) if isinstance(value, list) else value for name, value in content.items()}
+        for name in cls.bound_by:
+            if content[name] != model.hashes[name]:
+                there, here = str(content[name])[:12], str(model.hashes[name])[:12]
+                message = f"{path} was fitted on another model, whose {name} is {there} and not {here}"
+                raise InputError(message, hint="fit it again on this model, or remove the file")
+        known = {field.name: content[field.name] for field in fields(cls) if field.name in content}
+        return {name: tuple(value) if isinstance(value, list) else value for name, value in known.items()}
 
 
 ATTACHMENTS: Registry[type[Attachment]] = Registry(
@@ -178,7 +168,7 @@ class Model:
 
     @property
     def hashes(self) -> dict[str, Any]:
-        """What can bind a record to it, by the names of :data:`segunc.posteriors.fitting.BOUND_TO`."""
+        """What can bind a record to it."""
         features = self.attachments.get("features")
         return {
             "base_sha256": self.sha256,
@@ -193,7 +183,7 @@ class Model:
         """The network, and those of all members of an ensemble."""
         members = [branch.network for branch in branches_of(self.network, self.posterior)]
         networks = {id(network): network for network in (self.network, *members)}
-        return [network for network in networks.values() if isinstance(network, SegmentationNetwork)]
+        return [network for network in networks.network() if isinstance(network, SegmentationNetwork)]
 
     def needs(self, scores: Iterable[str]) -> frozenset[str]:
         """Return the evidence that scores need, with that of the parts of sums."""
@@ -206,8 +196,7 @@ class Model:
         return [attachment for attachment in self.attachments.values() if attachment.gives & needs]
 
     def fitted(self, scores: Sequence[str], frames: Collection[str] | None = None) -> Fitted:
-        """Return what was fitted on it, as the sampler takes it for some scores; features are read only where one needs them, and of a bank
-        those of ``frames`` (None: of all)."""
+        """Return what was fitted on it, as the sampler takes it for some scores, see :meth:`Attachment.providers`."""
         needs = self.needs(scores)
         providers = [one for attachment in self.used(scores) for one in attachment.providers(self, needs, frames)]
         return Fitted(self.temperature, self.calibrator, providers)
@@ -220,10 +209,10 @@ class Model:
     def __call__(
         self, image: Image, *, draws: int = 24, seed: int = 0, scores: Sequence[str] = DEFAULT_SCORES
     ) -> ImageMaps:
-        """Return the maps of an image RGB uint8 ``[H, W, 3]``, at its own size, computed where the network is.
+        """Return the maps of an image RGB uint8 ``[H, W, 3]``, at its own size, computed where the network is. The first call of a size takes
+        longer, because the sampler checks itself.
 
         Args:
-            image: the first call of a size takes longer, because the sampler checks itself.
             draws, seed, scores: see :class:`segunc.sampling.sampler.Sampler`.
 
         Raises:
@@ -231,9 +220,8 @@ class Model:
         """
         if getattr(image, "dtype", None) != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
             what = f"of type {type(image).__name__} and shape {getattr(image, 'shape', None)}"
-            raise InputError(
-                f"an image {what} is no NumPy array RGB uint8 [H, W, 3]", hint="check its axes and its type"
-            )
+            message = f"an image {what} is no NumPy array RGB uint8 [H, W, 3]"
+            raise InputError(message, hint="check its axes and its type")
         settings = (draws, seed, tuple(scores), next(self.network.parameters()).device)
         if settings not in self._samplers:
             fitted = self.fitted(scores)
@@ -255,10 +243,8 @@ class Model:
             return
         self.sha256 = save_network(self.network, folder)
         if isinstance(self.posterior, Posterior) and self.report is not None:
-            layout, made = AffineLayout(self.network.cpu()), self.record
-            save_posterior(
-                self.posterior, layout, self.report, folder, folder, seed=made["seed"], provenance=made["provenance"]
-            )
+            made = {name: self.record[name] for name in ("seed", "provenance")}
+            save_posterior(self.posterior, self.report, folder, folder, **made)
 
 
 def default_scores(folder: Path) -> tuple[str, ...]:
@@ -267,8 +253,7 @@ def default_scores(folder: Path) -> tuple[str, ...]:
 
 
 def model_files(folder: Path, *, fitted: bool = True) -> list[Path]:
-    """Return the files that make the model of a folder, which may not be there: those of an ensemble's members included, and, if
-    ``fitted``, what was fitted on the model as a whole."""
+    """Return the files that make the model of a folder, with an ensemble's members and, if ``fitted``, what was fitted on the whole."""
     of_whole = [name for kind in attachments_in(folder) for name in (kind.file, *kind.beside)] if fitted else []
     names = [WEIGHTS, DESCRIPTION, TENSORS, POSTERIOR, *of_whole]
     own = [folder / name for name in names if (folder / name).exists()]
@@ -277,8 +262,7 @@ def model_files(folder: Path, *, fitted: bool = True) -> list[Path]:
 
 
 def copy_model(source: Path, folder: Path, *, fitted: bool = True) -> None:
-    """Link (or copy) all :func:`model_files` into another folder; what is fitted on the model may then be added there.
-    InputError where the model is deterministic and the folder holds a Bayesian one."""
+    """Link (or copy) all :func:`model_files` into another folder, which holds no Bayesian model where this one is deterministic."""
     if folder.resolve() == source.resolve():
         return
     if (folder / POSTERIOR).exists() and not (source / POSTERIOR).exists():
@@ -287,3 +271,127 @@ def copy_model(source: Path, folder: Path, *, fitted: bool = True) -> None:
         target = folder / path.relative_to(source)
         target.parent.mkdir(parents=True, exist_ok=True)
         link_or_copy(path, target)
+
+
+def wrap(
+    module: nn.Module,
+    classes: Sequence[str],
+    *,
+    mean: tuple[float, float, float] = IMAGENET_MEAN,
+    std: tuple[float, float, float] = IMAGENET_STD,
+    palette: Sequence[tuple[int, int, int]] = (),
+    inference_size: tuple[int, int] | None = None,
+    factory: str = "",
+    arguments: Mapping[str, Any] | None = None,
+) -> Model:
+    """Return a model of a module of one's own, which is not changed but for eval mode.
+
+    Args:
+        module: from normalised images ``[N, 3, H, W]`` to logits ``[N, C, H, W]``.
+        classes: the C class names in the order of the logits.
+        mean, std: input normalisation of images in 0..1, per channel.
+        palette: one (red, green, blue) in 0..255 a class.
+        inference_size: (height, width) of the frames that it was made for, or None for any.
+        factory: ``package.module:function`` that makes the module from ``arguments``, which a model folder needs; this call is your
+            agreement that its code runs on this machine.
+
+    Raises:
+        InputError: the module fails on two frames, mixes them, or returns no dense logits or probabilities.
+    """
+    options: dict[str, Any] = {"arguments": dict(arguments or {}), "stride": 1}
+    if factory:
+        agree(find_code(factory))
+    names, colours = tuple(classes), tuple(palette)
+    description = NetworkDescription(factory, "", names, colours, options, mean, std, inference_size, kind="python")
+    network = SegmentationNetwork(module, description, stride=1).eval()
+    settle_size(network)
+    check_network(network)
+    network.sha256 = network_sha256(module, network.description)
+    return Model(network, Deterministic(), network.sha256, None, None, {})
+
+
+def load_model(folder: Path | str) -> Model:
+    """Return the model in a folder, deterministic, or Bayesian with its network converted.
+
+    Raises:
+        InputError: a missing or damaged file, a posterior of another base network, what was fitted on another model, or is of a kind
+            that nothing here knows.
+    """
+    folder = Path(folder)
+    model = load_posterior(folder)
+    model.folder = folder
+    for path in sorted(folder.glob("*.json")):
+        if path.stem not in ATTACHMENTS and path.name != POSTERIOR and is_record(path):
+            message = f"{path} was fitted on this model by a package that is not installed"
+            raise InputError(message, hint="install the package, or remove the file")
+    for kind in attachments_in(folder):
+        model.attachments[Path(kind.file).stem] = kind.load(folder, model)
+    return model
+
+
+load = load_model
+
+
+def load_posterior(folder: Path) -> Model:
+    """Return the network in a folder and its posterior, without what was fitted on them."""
+    if not (folder / POSTERIOR).exists():
+        if (folder / TENSORS).exists():
+            raise InputError(f"{folder} holds {TENSORS} without {POSTERIOR}", hint=f"restore {POSTERIOR}")
+        return load_recorded(folder, None)
+    record = read_record(folder / POSTERIOR, "the description of a posterior")
+    try:
+        return load_recorded(folder, record)
+    except InputError:
+        raise
+    except Exception as error:  # what methods raise for values of the wrong type or shape has no common type
+        message = f"{folder / POSTERIOR} describes no posterior that this version reads ({one_line(error)})"
+        raise InputError(message, hint="fine-tune the model again") from error
+
+
+def load_recorded(folder: Path, record: Mapping[str, Any] | None) -> Model:
+    """Return the model in a folder as a record describes it; None is the network itself."""
+    if record is None:
+        network = load_network(folder, ignore_posterior=True)
+        return Model(network, Deterministic(), network.sha256, None, None, {})
+    name = str(record.get("method"))
+    method = METHODS.get(name)
+    if method is not None and method.load is not None:
+        loaded: Model = method.load(folder, record)
+        return loaded
+    if method is None or method.restore is None:
+        message = f"{folder / POSTERIOR} is of the method '{name}', which no installed package knows"
+        raise InputError(message, hint="install a newer version, or the package that made it")
+    network, tensors, actual = load_base(folder, record)
+    report = convert(network.body)
+    posterior = method.restore(tensors, record)
+    if prepare := getattr(posterior, "prepare", None):
+        prepare(network)
+    return Model(network, posterior, network.sha256, posterior_hash(actual, posterior), report, record)
+
+
+def load_base(folder: Path, record: Mapping[str, Any]) -> tuple[SegmentationNetwork, dict[str, Tensor], str]:
+    """Return the base network, the tensors beside it, and the hash of their file."""
+    network = load_network(folder, ignore_posterior=True)
+    check_base(folder, record, network.sha256)
+    tensors = read_tensors(folder / TENSORS, "the tensors of the posterior", "restore the file")
+    actual = file_sha256(folder / TENSORS)
+    if actual != record.get("tensors_sha256"):
+        message = f"{folder / TENSORS} has changed since {POSTERIOR} was written"
+        raise InputError(message, hint="restore both files of one run")
+    return network, tensors, actual
+
+
+def check_base(folder: Path, record: Mapping[str, Any], digest: str) -> None:
+    """Raise an InputError where a record is not of the base network with this hash."""
+    if record.get("base_sha256") != digest:
+        there = str(record.get("base_sha256"))[:12]
+        message = (
+            f"the posterior in {folder} belongs to a base network with the hash {there}, and not to that beside it"
+        )
+        raise InputError(message, hint="fine-tune this base, or restore the other")
+
+
+def posterior_hash(inner: str | None, posterior: AnyPosterior) -> str:
+    """Return a hash of all that decides the draws: what is stored, whose hash is ``inner``, and the settings."""
+    content = [inner, posterior.method, posterior.settings()]
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

@@ -4,15 +4,12 @@ Pool, then calibrate (Rahaman & Thiery, NeurIPS 2021, arXiv 2007.08792): a Bayes
 :class:`segunc.uncertainty.Calibrator` acts on that mean, ``softmax(W ln p + b)``. So C numbers of a pixel are kept, whatever the
 draws: those of a random sample of labelled pixels of each frame, chosen by (seed, frame) alone. A frame's pixels are weighted by how
 many labelled ones they stand for, so the NLL is an unbiased estimate of the mean over all labelled pixels of the frames.
-
-What is fitted minimises the NLL, with a penalty where it has more numbers than the temperature.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
@@ -21,9 +18,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from segunc.affine.branches import branches_of, draws_of
 from segunc.affine.noise import mix_seed
-from segunc.core.bounds import NonNegativeInt, PositiveFloat, PositiveInt, Settings
+from segunc.affine.posterior import branches_of, draws_of
+from segunc.core.bounds import NonNegativeInt, PositiveInt, Settings
 from segunc.core.device import flushed_denormals, resolve_device
 from segunc.core.errors import InputError
 from segunc.core.registry import Registry
@@ -39,12 +36,10 @@ from segunc.uncertainty import Calibrator, calibrated
 if TYPE_CHECKING:
     from segunc.data.module import SegmentationDataModule
 
-LOWEST, HIGHEST = 0.05, 20.0
-"""Temperatures between which the best is sought; networks in use lie in 0.5 to 5."""
-GRID = 13
+LOWEST, HIGHEST, GRID = 0.05, 20.0, 13
+"""Temperatures between which the best is sought, first at so many; networks in use lie in 0.5 to 5."""
 ALONE = "temperature alone"  # in the place of a penalty
-Strengths = tuple[float, ...]
-"""Of the penalty: none (a temperature), mu (vector scaling), or mu and lambda (Dirichlet calibration)."""
+ONE, ZERO = torch.ones((), dtype=torch.float64), torch.zeros((), dtype=torch.float64)  # W and b of no calibration
 
 
 @dataclass(frozen=True)
@@ -96,9 +91,6 @@ class TemperatureConfig(Settings):
         frames: how many evenly spaced frames (0: all).
         pixels: labelled pixels kept of each frame.
         draws: S of a Bayesian model.
-        folds: blocks of successive frames, each held out once (at most one for each frame). What is learnt of a frame holds for its
-            neighbours, so single pixels or frames would not be held out.
-        penalties: mu of a vector, mu and lambda of dirichlet (every pair), to choose from by the NLL of the frames held out.
         seed: of the draws and of the choice of pixels.
     """
 
@@ -108,40 +100,16 @@ class TemperatureConfig(Settings):
     frames: NonNegativeInt = 100
     pixels: PositiveInt = 500
     draws: PositiveInt = 24
-    folds: PositiveInt = 5
-    penalties: list[PositiveFloat] = field(default_factory=lambda: [0.1, 10.0, 1000.0])
     seed: NonNegativeInt = 0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.strengths()
-
-    def strengths(self) -> list[Strengths]:
-        """Return all penalties that are fitted: the temperature's, then those to choose from."""
-        count = KINDS[self.kind].strengths
-        return [(), *(itertools.product(sorted(self.penalties, reverse=True), repeat=count) if count else ())]
 
 
 class PixelSample(NamedTuple):
-    """Labelled pixels of some frames, with the mean prediction of all draws.
+    """Labelled pixels of some frames, with the mean prediction of all draws; on the CPU."""
 
-    ``logs [P, C]`` float64 on the CPU, ln p; ``labels [P]`` int64 train ids; ``weights [P]`` float64, how many pixels each stands for;
-    ``frames [P]`` int64, which of the frames, 0 and up in their order.
-    """
-
-    logs: Tensor
-    labels: Tensor
-    weights: Tensor
-    frames: Tensor
-
-    def where(self, chosen: Tensor) -> PixelSample:
-        """Return the sample of the pixels ``[P]`` bool."""
-        return PixelSample(*(part[chosen] for part in self))
-
-
-Fit = tuple[Tensor, Tensor]
-"""W ``[]``, ``[C]`` or ``[C, C]`` and b ``[]`` or ``[C]`` of :func:`segunc.uncertainty.calibrated`, float64."""
-IDENTITY: Fit = (torch.ones((), dtype=torch.float64), torch.zeros((), dtype=torch.float64))
+    logs: Tensor  # [P, C] float64, ln p
+    labels: Tensor  # [P] int64 train ids
+    weights: Tensor  # [P] float64, how many pixels each stands for
+    frames: Tensor  # [P] int64, which of the frames, 0 and up in their order
 
 
 def sample_pixels(model: Model, data: SegmentationDataModule, settings: TemperatureConfig) -> PixelSample:
@@ -162,15 +130,15 @@ def sample_pixels(model: Model, data: SegmentationDataModule, settings: Temperat
         stands_for = torch.full((count,), labelled.size / count, dtype=torch.float64)
         kept.append((total.log_softmax(1).cpu(), labels, stands_for, torch.full((count,), len(kept))))
     if not kept:
-        raise InputError(
-            f"the {settings.split} frames hold no labelled pixel", hint="choose another --temperature.split"
-        )
+        message = f"the {settings.split} frames hold no labelled pixel"
+        raise InputError(message, hint="choose another --temperature.split")
     return PixelSample(*(torch.cat(parts) for parts in zip(*kept, strict=True)))
 
 
-def mean_nll(sample: PixelSample, fit: Fit) -> Tensor:
-    """Return the weighted mean over pixels of ``-ln softmax(W ln p + b)[label]``, in nats."""
-    likelihood = calibrated(sample.logs, *fit).gather(1, sample.labels[:, None])[:, 0]
+def mean_nll(sample: PixelSample, weight: Tensor = ONE, bias: Tensor = ZERO) -> Tensor:
+    """Return the weighted mean over pixels of ``-ln softmax(W ln p + b)[label]``, in nats; W ``[]``, ``[C]`` or ``[C, C]``, b ``[]`` or
+    ``[C]``."""
+    likelihood = calibrated(sample.logs, weight, bias).gather(1, sample.labels[:, None])[:, 0]
     return -(likelihood * sample.weights).sum() / sample.weights.sum()
 
 
@@ -189,69 +157,44 @@ def minimise(loss: Callable[[], Tensor], *parameters: Tensor, tolerance: float =
 
 
 def fit_temperature(sample: PixelSample) -> float:
-    """Return the temperature with the lowest mean NLL in :data:`LOWEST` to :data:`HIGHEST`, sought over ln T from the best of a
-    coarse grid."""
+    """Return the temperature with the lowest mean NLL, sought over ln T from the best of a coarse grid."""
     grid = torch.linspace(math.log(LOWEST), math.log(HIGHEST), GRID, dtype=torch.float64)
     with torch.no_grad():
-        coarse = torch.stack([mean_nll(sample, (torch.exp(-value), IDENTITY[1])) for value in grid])
+        coarse = torch.stack([mean_nll(sample, torch.exp(-value)) for value in grid])
     log_temperature = grid[coarse.argmin()].clone().requires_grad_()
-    minimise(lambda: mean_nll(sample, (torch.exp(-log_temperature), IDENTITY[1])), log_temperature)
+    minimise(lambda: mean_nll(sample, torch.exp(-log_temperature)), log_temperature)
     return min(max(math.exp(log_temperature.item()), LOWEST), HIGHEST)
 
 
-def fit_scalar(sample: PixelSample, temperature: float, strengths: Strengths = ()) -> Fit:
+class Fit(NamedTuple):
+    """What a kind of calibration found, float64."""
+
+    weight: Tensor  # W
+    bias: Tensor = ZERO  # b
+    penalty: str = ALONE
+    held_out: Mapping[str, float] = {}  # see :class:`Calibration`
+
+
+def fit_scalar(sample: PixelSample, temperature: float) -> Fit:
     """Return ``W = I / T`` of the best temperature."""
-    return torch.tensor(1 / temperature, dtype=torch.float64), IDENTITY[1]
+    return Fit(torch.tensor(1 / temperature, dtype=torch.float64))
 
 
-class Kind(NamedTuple):
-    """A form of W and b, an entry of :data:`KINDS`."""
-
-    strengths: int  # how many numbers its penalty has: none of the scalar
-    fit: Callable[[PixelSample, float, Strengths], Fit]  # of the best temperature; without strengths ``W = I / T``
-
-
-SCALAR = Kind(0, fit_scalar)
-KINDS: Registry[Kind] = Registry("kind of calibration", "segunc.calibrators", {"scalar": SCALAR})
-
-
-def held_out_nll(
-    sample: PixelSample, strengths: Sequence[Strengths], folds: int, kind: Kind = SCALAR
-) -> dict[Strengths, float]:
-    """Return the mean NLL of each penalty on blocks of successive frames, each fitted on all others; empty with a single frame or fold."""
-    frames = int(sample.frames[-1]) + 1
-    blocks = torch.arange(frames).tensor_split(min(folds, frames))
-    found = dict.fromkeys(strengths, 0.0) if len(blocks) > 1 else {}
-    for block in blocks if found else ():
-        held = torch.isin(sample.frames, block)
-        rest, out = sample.where(~held), sample.where(held)
-        share = float(out.weights.sum() / sample.weights.sum())
-        temperature = fit_temperature(rest)
-        for strength in found:
-            found[strength] += share * float(mean_nll(out, kind.fit(rest, temperature, strength)))
-    return found
+KINDS: Registry[Callable[[PixelSample, float], Fit]] = Registry(
+    "kind of calibration", "segunc.calibrators", {"scalar": fit_scalar}
+)
 
 
 def check_temperature(temperature: float) -> None:
     """Raise an InputError where the NLL is lowest at a bound of the search."""
-    if temperature <= LOWEST * 1.001:
-        raise InputError(
-            f"the validation NLL still falls at the lower bound of the search, T = {LOWEST:g}: the network makes no mistake on "
-            "these frames",
-            hint="fit on a split that it was not trained on, and on more frames",
-        )
-    if temperature >= HIGHEST / 1.001:
-        raise InputError(
-            f"the validation NLL still falls at the upper bound of the search, T = {HIGHEST:g}: the logits say nothing about "
-            "these labels",
-            hint="train the network further, or check that these labels are its classes",
-        )
-
-
-def words(strengths: Strengths) -> str:
-    """Return ``mu 1, lambda 100``."""
-    parts = [f"{name} {value:g}" for name, value in zip(("mu", "lambda"), strengths, strict=False)]
-    return ", ".join(parts) or ALONE
+    reasons = {
+        LOWEST: "the network makes no mistake on these frames",
+        HIGHEST: "the logits say nothing about these labels",
+    }
+    for bound, reason in reasons.items():
+        if max(temperature / bound, bound / temperature) <= 1.001:
+            message = f"the validation NLL still falls at a bound of the search, T = {bound:g}: {reason}"
+            raise InputError(message, hint="fit on other frames, and check that these labels are its classes")
 
 
 @flushed_denormals()
@@ -259,56 +202,43 @@ def scale_temperature(
     base: Path, config: FitConfig[TemperatureConfig], out: Path, *, device: str = "auto", say: Say = say
 ) -> Calibration:
     """Fit the calibration of a model of either kind and write the same model with it, in the place of one that is there already;
-    ``out`` may be ``base``.
-
-    See :class:`segunc.posteriors.methods.Method`; InputError for no labelled pixel, NaN logits, a best temperature at a bound, or a
-    penalty to choose and a single frame or fold.
-    """
-    settings = config.settings
+    ``out`` may be ``base``. InputError for no labelled pixel, NaN logits, or a best temperature at a bound."""
+    settings, kind = config.settings, KINDS[config.settings.kind]
     model, data = load_for_fitting(base, config, resolve_device(device))
     sample = sample_pixels(model, data, settings)
     # A temperature of the one draw's logits is one of its mean, but for what float32 makes of small p.
-    kind = KINDS[settings.kind]
-    of_logits = kind is SCALAR and not model.bayesian
+    scalar = settings.kind == "scalar"
+    of_logits = scalar and not model.bayesian
     if not of_logits:
         sample = sample._replace(logs=sample.logs.clamp_min(math.log(torch.finfo(torch.float32).tiny)))
     frames, pixels = int(sample.frames[-1]) + 1, len(sample.labels)
     draws = draws_of(branches_of(model.network, model.posterior), model.posterior, settings.draws)
     say(f"mean of {draws} draws at {pixels:,} pixels of {frames} frames")
     check_temperature(temperature := fit_temperature(sample))
-    strengths = settings.strengths()
-    held_out = held_out_nll(sample, strengths, settings.folds, kind)
-    if kind is not SCALAR and not (held_out and settings.penalties):
-        raise InputError(
-            f"temperature.kind {settings.kind} needs a penalty and two folds, and has {len(settings.penalties)} penalties and "
-            f"{min(settings.folds, frames)} folds",
-            hint="choose --temperature.kind scalar, or give more frames",
-        )
-    chosen = min(strengths[1:], key=lambda each: held_out[each], default=())
-    weight, bias = fit = kind.fit(sample, temperature, chosen)
+    fit = kind(sample, temperature)
     calibration = Calibration(
-        temperature=temperature if kind is SCALAR else None,
+        temperature=temperature if scalar else None,
         fitted_on=fitted_on(config, settings.split),
         frames=frames,
         pixels=pixels,
-        nll_before=float(mean_nll(sample, IDENTITY)),
-        nll_after=float(mean_nll(sample, fit)),
+        nll_before=float(mean_nll(sample)),
+        nll_after=float(mean_nll(sample, fit.weight, fit.bias)),
         seed=settings.seed,
         draws=draws,
         base_sha256=model.sha256,
         posterior_sha256=model.posterior_sha256,
         kind=settings.kind,
         applies="logits" if of_logits else "mean",
-        weight=tuple(weight.flatten().tolist()) if chosen else (),
-        bias=tuple(bias.tolist()) if chosen else (),
-        penalty=words(chosen),
-        held_out={words(each): nll for each, nll in held_out.items()},
+        weight=() if scalar else tuple(fit.weight.flatten().tolist()),
+        bias=() if scalar else tuple(fit.bias.tolist()),
+        penalty=fit.penalty,
+        held_out=fit.held_out,
     )
     calibration.attach(base, config, out, METHOD.name, say)
-    found = [f"NLL {calibration.nll_before:.4f} before, {calibration.nll_after:.4f} now"]
-    tried = dict.fromkeys((chosen, ())) if held_out else ()
-    found += [f"{held_out[each]:.4f} on frames held out ({words(each)})" for each in tried]
-    say(f"wrote {out}: {calibration}, {', '.join(found)}")
+    nll = [f"NLL {calibration.nll_before:.4f} before, {calibration.nll_after:.4f} now"]
+    tried = dict.fromkeys((fit.penalty, ALONE)) if fit.held_out else ()
+    nll += [f"{fit.held_out[penalty]:.4f} on frames held out ({penalty})" for penalty in tried]
+    say(f"wrote {out}: {calibration}, {', '.join(nll)}")
     return calibration
 
 

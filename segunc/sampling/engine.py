@@ -1,4 +1,4 @@
-"""Passes of the draws of one branch (:mod:`segunc.affine.branches`), as cheap as the network allows, with the same result.
+"""Passes of the draws of one branch (:mod:`segunc.affine.posterior`), as cheap as the network allows, with the same result.
 
 Draws are inputs: statistics, gamma, beta and eps fold once per run into a scale and a shift for each site and draw, so that a frozen
 BatchNorm is one fused multiply-add in the type of the activations. Draws are the outermost part of the batch. A network that does not
@@ -20,10 +20,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from segunc.affine.branches import IDENTITY, AnyPosterior, Branch, branches_of, draws_of
+from segunc.affine.convert import DRAWS, FRAMES, ORIGIN, StochasticSite
 from segunc.affine.draws import AffineDraws, AffineLayout, FoldedDraws
 from segunc.affine.noise import DEFAULT_SCHEME, NoiseSource
-from segunc.affine.sites import DRAWS, FRAMES, ORIGIN, StochasticSite
+from segunc.affine.posterior import IDENTITY, AnyPosterior, Branch, branches_of, draws_of
 from segunc.core.device import Precision, full_float32
 from segunc.core.errors import InputError, NotFiniteError, is_out_of_memory, one_line
 from segunc.networks.network import SegmentationNetwork

@@ -18,10 +18,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from segunc.affine.branches import AnyPosterior, Branch, InputTransform, branches_of, draws_of
 from segunc.affine.convert import is_converted
 from segunc.affine.noise import DEFAULT_SCHEME, NoiseSource
-from segunc.affine.posterior import Deterministic
+from segunc.affine.posterior import AnyPosterior, Branch, Deterministic, InputTransform, branches_of, draws_of
 from segunc.core.bounds import PositiveFloat, Settings
 from segunc.core.device import Precision, full_float32, to_device
 from segunc.core.errors import InputError, is_out_of_memory, one_line
@@ -277,7 +276,7 @@ class Sampler:
                 runner.draw(noise, self.scope)
             return
         networks = {id(network): network for network in (self.network, *(b.network for b in self._branches))}
-        own = self._own(list(networks.values()), images)
+        own = self._own(list(networks.network()), images)
         engines, messages, copies = self._engines, self.report.messages, dict[int, Any]()
         engines |= {key: Engine(n, self.precision, messages, own, copies) for key, n in networks.items()}
         runners = []

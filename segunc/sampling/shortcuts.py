@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from segunc.affine.sites import DRAWS, FRAMES, ORIGIN
+from segunc.affine.convert import DRAWS, FRAMES, ORIGIN
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ class AffineTuner(nn.Module, Generic[P]):
         network: any module to logits ``[N, C, H, W]``; converted here unless it is already.
         make: what is trained, over the layout of the converted network.
         config: of which ``lr`` and the ``seed`` of the noise are read, and, where the method has them, ``optimizer``
-            (else SGD), ``schedule`` (else poly) and ``draws_per_image``, independent draws that each image of a batch meets (else 1).
+            (else SGD) and ``schedule`` (else poly).
         class_weights: C weights of the classes in the cross-entropy; None for 1.
 
     Raises:
@@ -62,7 +62,6 @@ class AffineTuner(nn.Module, Generic[P]):
         self.seed, self.lr = config.seed, config.lr
         self.optimizer_name: losses.OptimizerName = getattr(config, "optimizer", "sgd")
         self.schedule: losses.Schedule = getattr(config, "schedule", "poly")
-        self.draws_per_image: int = getattr(config, "draws_per_image", 1)
         weights = torch.ones(num_classes) if class_weights is None else torch.tensor(class_weights)
         self.register_buffer("class_weights", weights, persistent=False)
         self._checked = False  # what goes in and comes out, with the first batch
@@ -100,8 +99,6 @@ class AffineTuner(nn.Module, Generic[P]):
         network as they are, and labels ``[N, H, W]`` int64, 255 ignored. ``process`` is the number of one in a distributed run."""
         if not self._checked:
             check_images(images, self.network)
-        if self.draws_per_image > 1:
-            images, labels = (t.repeat_interleave(self.draws_per_image, 0) for t in (images, labels))
         images = images.contiguous(memory_format=torch.channels_last)
         # Without gradients where nothing is trained.
         draws = self.layout.fold(self.training_draws(len(images), step, process)).frozen_outside(self._chosen)

@@ -1,22 +1,19 @@
-"""What a fine-tuning trains and selects on: a data set, as a whole or frame by frame for chains, or loaders of the user's own."""
+"""What a fine-tuning trains and selects on: a data set, or loaders of the user's own."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
 
-from segunc.affine.noise import mix_seed
 from segunc.core.errors import InputError
 
 if TYPE_CHECKING:
-    from segunc.data.module import SegmentationDataModule, SegmentationDataset
+    from segunc.data.module import SegmentationDataModule
 
 Batch = tuple[Tensor, Tensor]
 """Images ``[N, 3, H, W]`` in 0..1 and labels ``[N, H, W]``."""
@@ -77,48 +74,3 @@ def open_data(data: Mapping[str, Any], classes: int) -> SegmentationDataModule:
 def spaced(count: int, limit: int) -> list[int]:
     """Return at most ``limit`` evenly spaced indices below ``count`` (0: all)."""
     return sorted({int(i) for i in np.linspace(0, count - 1, min(limit or count, count))})
-
-
-def load_batches(data: SegmentationDataset, frames: Sequence[int], size: int) -> list[Batch]:
-    """Return frames, all of one size in pixels, in batches of ``size``; the last batch may be smaller."""
-    starts = range(0, len(frames), size)
-    return [_stack([data[i] for i in frames[start : start + size]]) for start in starts]
-
-
-def minibatches(
-    data: SegmentationDataset, frames: Sequence[int], size: int, seed: int, steps: int, workers: int = 0
-) -> Iterator[Batch]:
-    """Yield the batches of a chain, of which (seed, k) decides that of step k, whatever ran before. Each pass over ``frames``, the indices
-    of ``data`` that belong to the chain, has its own order; what is left of it after its last whole batch of ``size`` is left out."""
-    if len(frames) < size:
-        few = f"{len(frames)} training frames do not fill a batch of {size}"
-        raise InputError(few, hint="lower data.batch_size")
-    each, plan = len(frames) // size, list[list[tuple[int, int]]]()
-    for step in range(steps):
-        order = np.random.Generator(np.random.Philox(key=mix_seed(seed, step // each))).permutation(len(frames))
-        first = (step % each) * size
-        chosen = [frames[i] for i in order[first : first + size]]
-        plan.append([(frame, mix_seed(seed, step, row)) for row, frame in enumerate(chosen)])
-    # Without a generator the loader takes a number from the global one.
-    more: dict[str, Any] = {"collate_fn": _stack, "generator": torch.Generator().manual_seed(seed)}
-    return iter(DataLoader(_Keyed(data), batch_sampler=plan, num_workers=workers, **more))
-
-
-@dataclass(frozen=True)
-class _Keyed(Dataset[dict[str, Any]]):
-    """Frames whose augmentation is seeded one by one: indices are (frame, seed)."""
-
-    data: SegmentationDataset
-
-    def __getitem__(self, index: tuple[int, int]) -> dict[str, Any]:
-        frame, seed = index
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            return self.data[frame]
-
-
-def _stack(items: Sequence[dict[str, Any]]) -> Batch:
-    from segunc.data.module import collate
-
-    batch = collate(items)
-    return batch["image"], batch["label"]

@@ -13,11 +13,9 @@ import torch
 
 from segunc.affine.convert import ConversionReport, convert
 from segunc.affine.draws import AffineLayout, in_scope
-from segunc.affine.files import save_posterior
-from segunc.affine.posterior import P, Posterior, Stored, Trainable
+from segunc.affine.posterior import P, Posterior, Stored, Trainable, save_posterior
 from segunc.core.device import Precision, resolve_device
 from segunc.core.errors import InputError, NotFiniteError
-from segunc.data.corruptions import CORRUPTIONS, Corruption
 from segunc.data.labels import IGNORE
 from segunc.networks.files import load_network
 from segunc.sampling.sampler import Sampler
@@ -28,6 +26,9 @@ from segunc.training.progress import Say, claim_checkpoints, fit, is_first_proce
 
 if TYPE_CHECKING:
     from segunc.data.module import SegmentationDataModule
+
+SELECTION_FRAMES, SELECTION_DRAWS = 24, 6
+"""On which a hyper-parameter is selected."""
 
 
 class FinetuneRun(Generic[S]):
@@ -121,32 +122,22 @@ class FinetuneRun(Generic[S]):
         self.network.to(resolve_device(self.device)).to(memory_format=torch.channels_last)
         return AffineLayout(self.network)
 
-    def select(
-        self,
-        candidate: Callable[[float], Posterior],
-        grid: Sequence[float],
-        name: str,
-        frames: int | None = None,
-        draws: int | None = None,
-        corruption: int = 0,
-    ) -> float:
+    def select(self, candidate: Callable[[float], Posterior], grid: Sequence[float], name: str) -> float:
         """Return the value of a grid with the lowest NLL on validation frames, with the same noise for every candidate; record each NLL.
 
         Args:
             candidate: makes the posterior of a value.
-            frames, draws: evenly spaced frames (0: all) and draws; None for ``selection_frames`` and ``selection_draws`` of the settings.
-            corruption: strength of the corruptions under which the frames are shown; 0 for clean frames.
+            grid, name: the values, and what messages call the setting.
         """
-        start = time.perf_counter()
-        frames = self.options.selection_frames if frames is None else frames
-        draws = self.options.selection_draws if draws is None else draws
-        items = self._validation_items(frames, corruption)
+        start, own = time.perf_counter(), self.config.data
+        data: Any = own.validation(SELECTION_FRAMES) if isinstance(own, OwnData) else self.data.dataset("val")
+        frames = spaced(len(data), SELECTION_FRAMES)
         same: dict[str, Any] = {"seed": self.options.seed, "precision": self.precision}
 
         def validation(value: float) -> float:
             posterior = candidate(value)
-            sampler = Sampler(self.network, posterior, draws=max(draws, posterior.members), **same)
-            return validation_nll(sampler, items())
+            sampler = Sampler(self.network, posterior, draws=max(SELECTION_DRAWS, posterior.members), **same)
+            return validation_nll(sampler, (data[frame] for frame in frames))
 
         best, nll = select(validation, grid, name)
         self.measured[f"{name}_nll"] = {value: round(mean, 6) for value, mean in nll.items()}
@@ -154,23 +145,6 @@ class FinetuneRun(Generic[S]):
         candidates = ", ".join(f"{k}: {v:.4f}" for k, v in nll.items())
         self.say(f"{name} {best:g} has the lowest validation NLL of {candidates}")
         return best
-
-    def _validation_items(self, frames: int, corruption: int) -> Callable[[], Iterable[Mapping[str, Any]]]:
-        """Return what yields evenly spaced validation frames, with a corruption every frame under each of its kinds."""
-        if isinstance(self.config.data, OwnData) and not corruption:
-            items = self.config.data.validation(frames)
-            return lambda: items
-        data = self.data.dataset("val")
-        kinds = [Corruption(name, corruption) for name in CORRUPTIONS] if corruption else [None]
-
-        def read() -> Iterator[Mapping[str, Any]]:
-            for index in spaced(len(data) * len(kinds), frames):
-                frame, kind = divmod(index, len(kinds))
-                image, label = data.read(frame)
-                shown = kinds[kind]
-                yield data.transform(shown(image, data.samples[frame].name) if shown else image, label)
-
-        return read
 
     def train(self, trainable: Trainable[P]) -> P:
         """Train over this network with a checkpoint after each epoch, and return the posterior, on the CPU as the network then is; with 0
@@ -208,8 +182,7 @@ class FinetuneRun(Generic[S]):
         """Write the model folder, say so, and return what was measured."""
         more = {"seed": self.options.seed, "provenance": self.provenance()}
         if is_first_process():
-            layout = None if self.conversion is None else AffineLayout(self.network.cpu())
-            save_posterior(posterior, layout, self.conversion, self.base, self.out, **more)
+            save_posterior(posterior, self.conversion, self.base, self.out, **more)
             self.say(f"wrote {self.out}: {summary}")
         return self.measured
 

@@ -24,8 +24,7 @@ from segunc.maps.statistics import maps_folders
 from segunc.networks.network import inference_size
 from segunc.options import DoctorOptions, takes
 from segunc.posteriors.abnn import ABNNPosterior
-from segunc.posteriors.files import load_model
-from segunc.posteriors.model import Model
+from segunc.posteriors.model import Model, load_model
 from segunc.sampling.sampler import Sampler, network_input
 from segunc.toyroads import render_scene
 from segunc.verbs.execution import make_sampler, recorded_options

@@ -171,8 +171,7 @@ def _chosen_frames(options: EvaluateOptions) -> dict[str, Any]:
 def _from_model(folder: Path, options: EvaluateOptions, entry: DatasetEntry | None, wanted: EvaluationOptions) -> Found:
     from segunc.core.device import flushed_denormals, threads
     from segunc.evaluation.models import evaluate_model
-    from segunc.posteriors.files import load_model
-    from segunc.posteriors.model import default_scores
+    from segunc.posteriors.model import default_scores, load_model
     from segunc.scores import check_scores
     from segunc.verbs.execution import (
         calibration_record,

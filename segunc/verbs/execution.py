@@ -14,9 +14,9 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import torch
 
-from segunc.affine.branches import branches_of
 from segunc.affine.draws import AffineLayout, in_scope
 from segunc.affine.noise import DEFAULT_SCHEME, NoiseSource
+from segunc.affine.posterior import branches_of
 from segunc.core.device import choose_precision, describe_device, flushed_denormals, resolve_device, threads
 from segunc.core.errors import InputError, NoteWarning
 from segunc.core.files import inside
@@ -33,8 +33,7 @@ from segunc.maps.store import Maps, MapsWriter
 from segunc.networks.network import SegmentationNetwork, inference_size
 from segunc.options import PredictOptions, SamplingOptions, several
 from segunc.posteriors.abnn import ABNNPosterior
-from segunc.posteriors.files import load_model
-from segunc.posteriors.model import Model, default_scores
+from segunc.posteriors.model import Model, default_scores, load_model
 from segunc.processing import NEEDED_SCORE, FrameProcess, Tiling
 from segunc.sampling.sampler import Sampler, frames_at_once
 from segunc.scores import DEFAULT_SCORES, SCORES, check_scores, first_shown

@@ -47,16 +47,10 @@ class Reshaped(nn.Module):
         return self.norm(x.reshape(*x.shape[:2], *self.shape)).view_as(x)
 
 
-class Shared(nn.Module):
+def shared() -> nn.Module:
     """One BatchNorm used in two places."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first = self.second = nn.BatchNorm2d(8)
-        self.between = nn.Conv2d(8, 8, 1)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.second(self.between(self.first(x)))
+    norm = nn.BatchNorm2d(8)
+    return nn.Sequential(norm, nn.Conv2d(8, 8, 1), norm)
 
 
 class WindowFolding(nn.Module):
@@ -87,7 +81,6 @@ class SequenceFirst(nn.Module):
 
 LAYERS = {
     "BatchNorm2d": lambda: nn.BatchNorm2d(8),
-    "BatchNorm2d eps momentum": lambda: nn.BatchNorm2d(8, eps=0.1, momentum=0.3),
     "BatchNorm1d": lambda: Reshaped(nn.BatchNorm1d(8), -1),
     "BatchNorm3d": lambda: Reshaped(nn.BatchNorm3d(8), 1, 1, -1),
     "SyncBatchNorm": lambda: nn.SyncBatchNorm(8),
@@ -103,7 +96,7 @@ LAYERS = {
     "InstanceNorm2d running": lambda: nn.InstanceNorm2d(8, affine=True, track_running_stats=True),
     "InstanceNorm1d": lambda: Reshaped(nn.InstanceNorm1d(8, affine=True), -1),
     "InstanceNorm3d": lambda: Reshaped(nn.InstanceNorm3d(8, affine=True), 1, 1, -1),
-    "shared BatchNorm2d": Shared,
+    "shared BatchNorm2d": shared,
     "windows in the batch": WindowFolding,
 }
 """Every form of normalisation layer that is converted, in a module from 8 to 8 channels."""

@@ -10,14 +10,13 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrizations
 
-from segunc.affine.convert import convert, is_converted, revert
+from segunc.affine.convert import StochasticSite, convert, is_converted, revert
 from segunc.affine.draws import AffineLayout
-from segunc.affine.sites import StochasticSite
 from segunc.core.errors import InputError
 from segunc.posteriors.abnn import ABNNPosterior
 from segunc.verbs.doctor import IDENTITY_BOUND, conversion_differences
 from tests.affine.networks import LAYERS, Pixelwise, SequenceFirst, randomise, small_network
-from tools.identity_table import Plain, TorchvisionDeepLab, build, cells, measure
+from tools.identity_table import build, cells, measure
 
 
 @pytest.mark.parametrize("name", LAYERS)
@@ -29,8 +28,7 @@ def test_every_layer_keeps_its_output_and_batches_its_draws(name: str) -> None:
     assert not report.left
     assert report.channels == 8
     identity, batched = conversion_differences(network, torch.randn(3, 3, 6, 8))
-    assert identity <= IDENTITY_BOUND
-    assert batched <= IDENTITY_BOUND
+    assert max(identity, batched) <= IDENTITY_BOUND
 
 
 @pytest.mark.parametrize(("architecture", "encoder"), list(cells()))
@@ -41,14 +39,6 @@ def test_every_smp_architecture(architecture: str, encoder: str) -> None:
         pytest.skip(f"smp does not accept {architecture} with {encoder}")
     sites, identity, batched = measure(network, size=128 if architecture == "PAN" else 64)
     assert sites > 5
-    assert identity <= IDENTITY_BOUND
-    assert batched <= IDENTITY_BOUND
-
-
-@pytest.mark.parametrize("network", [TorchvisionDeepLab, Plain])
-def test_other_networks(network: type[nn.Module]) -> None:
-    sites, identity, batched = measure(network(), size=64)
-    assert sites >= 1
     assert max(identity, batched) <= IDENTITY_BOUND
 
 
@@ -63,47 +53,23 @@ def test_state_dict_modes_and_classes_survive() -> None:
     after = network.state_dict()
     assert list(before) == list(after)
     assert all(torch.equal(before[k], after[k]) for k in before)
+    network(torch.randn(4, 3, 6, 6))
+    assert not torch.equal(before["norm.running_mean"], network.norm.running_mean), "it still trains"
     revert(network)
     assert type(network.norm) is nn.BatchNorm2d
     assert not is_converted(network)
 
 
-def test_a_network_in_train_mode_still_updates_its_statistics() -> None:
-    network = Pixelwise(nn.BatchNorm2d(8)).train()
-    convert(network)
-    before = network.norm.running_mean.clone()
-    network(torch.randn(4, 3, 6, 6))
-    assert not torch.equal(before, network.norm.running_mean)
-
-
-class Doubled(nn.BatchNorm2d):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return 2 * super().forward(x)
-
-
-class ScaleNorm(nn.Module):
-    """One scale for all channels."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.scale = nn.Parameter(torch.ones(()))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.scale * x / x.square().mean(1, keepdim=True).sqrt()
-
-
 class Followed(nn.BatchNorm2d):
-    """A BatchNorm with another function before and behind it, of which its own parameters show nothing."""
+    """A BatchNorm with another function behind it, and a channel of a huge mean over a tiny variance."""
 
-    def __init__(self, before: Any = None, behind: Any = None, **state: float) -> None:
+    def __init__(self, behind: Any = None) -> None:
         super().__init__(8)
-        self.before, self.behind = before or nn.Identity(), behind or nn.Identity()
-        for name, value in state.items():
-            getattr(self, name).data[:] = value
+        self.behind = behind or nn.Identity()
         self.running_mean[3], self.running_var[3] = -200.0, 1e-12  # type: ignore[index]
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
-        return self.behind(super().forward(self.before(input)))
+        return self.behind(super().forward(input))
 
 
 def replaced() -> nn.Module:
@@ -116,22 +82,16 @@ def replaced() -> nn.Module:
     ("layer", "reason"),
     [
         (Followed(behind=nn.ReLU()), "forward of Followed"),
-        (Followed(behind=nn.ReLU(), weight=0.0), "forward of Followed"),
-        (Followed(behind=nn.ReLU(), bias=1e5), "forward of Followed"),
-        (Followed(behind=nn.Hardtanh(-100.0, 100.0)), "forward of Followed"),
-        (Followed(behind=nn.Hardtanh(-65504.0, 65504.0)), "forward of Followed"),
-        (Followed(before=nn.Hardtanh(-6.0, 6.0)), "forward of Followed"),
         (Followed(behind=nn.Softshrink(0.1)), "forward of Followed"),
+        (Followed(behind=nn.Hardtanh(-100.0, 100.0)), "forward of Followed"),
         (replaced(), "replaced"),
         (parametrizations.weight_norm(nn.LayerNorm(8), dim=None), "weight is computed"),
         (nn.BatchNorm2d(8, affine=False), "no affine"),
-        (ScaleNorm(), "ScaleNorm has no known"),
-        (Doubled(8), "forward of Doubled"),
     ],
 )
 def test_a_layer_that_cannot_be_drawn_is_left_with_the_reason(layer: nn.Module, reason: str) -> None:
-    report = convert(nn.Sequential(nn.Conv2d(3, 8, 1), layer, nn.BatchNorm2d(8)))
-    assert [site.name for site in report.sites] == ["2"]
+    report = convert(nn.Sequential(nn.Conv2d(3, 8, 1), layer, Followed()))
+    assert [site.name for site in report.sites] == ["2"], "one that only passes its input on is drawn"
     assert [left.name for left in report.left] == ["1"]
     assert reason in report.left[0].reason
 
@@ -140,11 +100,7 @@ def test_a_layer_that_cannot_be_drawn_is_left_with_the_reason(layer: nn.Module, 
     ("layers", "said"),
     [
         ([nn.Conv2d(3, 4, 1), nn.ReLU()], "no normalisation layer"),
-        (
-            [nn.BatchNorm2d(3), nn.BatchNorm2d(3, track_running_stats=False)],
-            r"1: BatchNorm2d without running .*GroupNorm",
-        ),
-        ([nn.BatchNorm2d(3), nn.LazyBatchNorm2d()], "first input"),
+        ([nn.BatchNorm2d(3), nn.BatchNorm2d(3, track_running_stats=False)], "1: BatchNorm2d without running"),
     ],
 )
 def test_what_cannot_be_converted_is_refused_and_nothing_changes(layers: list[nn.Module], said: str) -> None:
@@ -152,11 +108,9 @@ def test_what_cannot_be_converted_is_refused_and_nothing_changes(layers: list[nn
     with pytest.raises(InputError, match=said):
         convert(network)
     assert not is_converted(network)
-
-
-def test_a_subclass_that_only_passes_its_input_on_is_drawn() -> None:
-    report = convert(nn.Sequential(Followed(), nn.BatchNorm2d(8)))
-    assert [site.name for site in report.sites] == ["0", "1"]
+    convert(converted := small_network())
+    with pytest.raises(InputError, match="converted already"):
+        convert(converted)
 
 
 def test_a_layer_may_be_called_by_keyword_but_not_with_more_than_its_input() -> None:
@@ -173,13 +127,6 @@ def test_a_layer_may_be_called_by_keyword_but_not_with_more_than_its_input() -> 
             norm(x, x)
 
 
-def test_converting_twice_is_an_error() -> None:
-    network = small_network()
-    convert(network)
-    with pytest.raises(InputError, match="converted already"):
-        convert(network)
-
-
 def test_sequence_first_networks_differ_as_a_batch() -> None:
     # The case that the sampler's self-check exists for: with 48 tokens, 2 draws divide the first axis.
     network = randomise(Pixelwise(SequenceFirst()).eval())
@@ -187,12 +134,3 @@ def test_sequence_first_networks_differ_as_a_batch() -> None:
     identity, batched = conversion_differences(network, torch.randn(1, 3, 6, 8))
     assert identity <= IDENTITY_BOUND
     assert batched > 1e-3
-
-
-def test_dead_channels_do_not_break_the_identity() -> None:
-    network = small_network()
-    variance = network.encoder[1].running_var
-    variance[:4] = 1e-45
-    convert(network)
-    identity, batched = conversion_differences(network, torch.randn(2, 3, 8, 8))
-    assert max(identity, batched) <= IDENTITY_BOUND

@@ -1,16 +1,67 @@
-"""Draws: the ABNN formula, contexts, scopes, gradients, statistics corrections."""
+"""Draws: their random numbers, the ABNN formula, contexts, scopes, gradients, statistics corrections."""
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
+from scipy import stats
 from torch import nn
 
 from segunc.affine.draws import AffineDraws, AffineLayout, in_scope
-from segunc.affine.noise import draw_noise
+from segunc.affine.noise import SCHEMES, NoiseSource, draw_noise
 from segunc.core.errors import InputError
 from segunc.posteriors.abnn import ABNNPosterior, reestimate
 from tests.affine.networks import layout_of, small_network, with_affine
+
+S, M, T = 24, 3, 500
+
+
+def source(scheme: str, seed: int = 0) -> NoiseSource:
+    return NoiseSource(seed, scheme, S)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("kind", ["normal", "uniform"])
+def test_a_draw_depends_on_its_number_alone(scheme, kind):
+    more = {"members": M} if kind == "normal" else {}
+    make = getattr(source(scheme), kind)
+    together = make(range(S), T, **more)
+    for draws in ([5], [23, 0, 7], range(10, 13)):
+        assert torch.equal(make(draws, T, **more), together[list(draws)])
+    assert not torch.equal(make([0], T, **more), getattr(source(scheme, 1), kind)([0], T, **more))
+    assert together.dtype == torch.float32
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_every_draw_is_standard_normal_and_members_are_independent(scheme):
+    noise = source(scheme).normal(range(S), 4000, members=M).numpy()
+    for row in noise:
+        assert stats.kstest(row, "norm").pvalue > 1e-4
+    correlation = np.corrcoef(noise)
+    same = np.arange(S)[:, None] % M == np.arange(S)[None] % M
+    assert np.abs(correlation[~same]).max() < 0.08
+    uniform = source(scheme).uniform(range(S), 4000).numpy()
+    assert stats.kstest(uniform[7], "uniform").pvalue > 1e-4
+
+
+def test_a_latin_hypercube_covers_every_stratum_of_every_channel():
+    noise = source("latin-hypercube").normal(range(S), T, members=M).double()
+    uniform = torch.special.ndtr(noise).view(S // M, M, T)
+    strata = (uniform * (S // M)).floor().long().sort(0).values
+    assert torch.equal(strata, torch.arange(S // M)[:, None, None].expand(-1, M, T))
+    # 7 draws of 3 members: the first member has three, the others two.
+    odd = torch.special.ndtr(NoiseSource(0, "latin-hypercube", 7).normal([0, 3, 6], T, members=3).double())
+    assert torch.equal((odd * 3).floor().sort(0).values[:, 0], torch.tensor([0.0, 1.0, 2.0]).double())
+
+
+def test_bad_schemes_are_refused():
+    with pytest.raises(InputError, match="none of independent, latin-hypercube"):
+        NoiseSource(0, "sobol")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="number of draws"):
+        NoiseSource(0, "latin-hypercube")
+    with pytest.raises(InputError, match="beyond the last of 4 draws"):
+        NoiseSource(0, "latin-hypercube", 4).normal([4], 2)
 
 
 def converted(seed: int = 0) -> tuple[nn.Module, AffineLayout]:
@@ -28,17 +79,7 @@ def test_the_formula() -> None:
         assert torch.equal(draws.bias[s], beta[s % 2])
 
 
-def test_a_draw_is_a_network_with_that_affine() -> None:
-    network, layout = converted()
-    draws = ABNNPosterior.around(layout, 0.5).affine(layout, [0], seed=1)
-    x = torch.randn(2, 3, 8, 8)
-    with torch.no_grad(), layout.active(draws):
-        drawn = network(x)
-    plain = with_affine(small_network(), draws.weight[0], draws.bias[0])
-    assert torch.allclose(plain(x), drawn, atol=1e-5)
-
-
-def test_draws_end_with_their_context() -> None:
+def test_draws_end_with_their_context_and_fit_the_network_and_its_batch() -> None:
     network, layout = converted()
     x = torch.randn(1, 3, 8, 8)
     before = network(x)
@@ -48,17 +89,9 @@ def test_draws_end_with_their_context() -> None:
     assert torch.equal(network(x), before)
     with layout.active(draws), pytest.raises(InputError, match="active already"), layout.active(draws):
         pass
-
-
-def test_draws_of_another_network_are_refused() -> None:
-    _, layout = converted()
     wrong = AffineDraws(torch.ones(1, 5), torch.ones(1, 5))
     with pytest.raises(InputError, match=r"\[S, 16\]"), layout.active(wrong):
         pass
-
-
-def test_a_batch_that_the_draws_do_not_divide_is_refused() -> None:
-    network, layout = converted()
     draws = ABNNPosterior.around(layout, 0.1).affine(layout, [0, 1], 0)
     with layout.active(draws), pytest.raises(InputError, match="2 draws"):
         network(torch.randn(3, 3, 8, 8))
@@ -94,17 +127,9 @@ def test_scopes(scope: str, flags: list[int]) -> None:
     assert in_scope(scope, NAMES) == [bool(f) for f in flags]
 
 
-@pytest.mark.parametrize(
-    ("scope", "said"),
-    [
-        ("nowhere", "matches no normalisation layer"),
-        ("last:0", "at least 1"),
-        ("([", "is none of all, encoder"),
-        ("encoder", "part named encoder"),
-    ],
-)
-def test_bad_scopes(scope: str, said: str) -> None:
-    with pytest.raises(InputError, match=said):
+@pytest.mark.parametrize("scope", ["nowhere", "last:0", "([", "encoder"])
+def test_bad_scopes(scope: str) -> None:
+    with pytest.raises(InputError, match="scope"):
         in_scope(scope, NAMES[2:])
 
 

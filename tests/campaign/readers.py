@@ -37,7 +37,7 @@ from segunc.maps.store import MapsWriter
 from segunc.networks.weights import read_state
 from segunc.options import CompareOptions
 from segunc.posteriors.abnn import METHOD as ABNN
-from segunc.posteriors.files import load_model
+from segunc.posteriors.model import load_model
 from segunc.training.base import make_trainer, trainer_settings
 from segunc.training.config import FinetuneConfig, TrainConfig, parse_config
 from segunc.training.data import open_data

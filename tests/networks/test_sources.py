@@ -23,7 +23,7 @@ from segunc.data.labels import label_map
 from segunc.networks import NetworkDescription, build_network
 from segunc.networks.files import network_sha256
 from segunc.options import ImportOptions
-from segunc.posteriors.tta import METHOD, TtaConfig
+from segunc.posteriors.mixtures import METHOD, TtaConfig
 from segunc.training.config import FitConfig
 
 SIZE = (64, 96)

@@ -2,40 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
-from torch.utils.flop_counter import FlopCounterMode
 
 from segunc.affine.convert import convert
 from segunc.affine.draws import AffineLayout
 from segunc.affine.noise import draw_noise, mix_seed
+from segunc.cli.main import main
 from segunc.core.errors import InputError
-from segunc.networks import NetworkDescription, build_network
-from segunc.posteriors.abnn import ABNN, ABNNPosterior, ABNNTuner, reestimate, with_own_statistics
+from segunc.posteriors.abnn import ABNN, ABNNPosterior, ABNNTuner, reestimate
 from segunc.posteriors.abnn_task import ABNNTask
-from segunc.sampling.sampler import Sampler
-from segunc.training.finetune_run import select, validation_nll
-from tests.affine.networks import layout_of, small_network
-from tests.training.fitting import fit, loader
-
-
-def test_the_loss_falls(tmp_path: Path) -> None:
-    network = small_network()
-    task = ABNNTask(network, 4, members=1, alpha=0.05, random_classes=0, lr=0.05)
-
-    def loss(posterior: ABNNPosterior) -> float:
-        layout = AffineLayout(network)
-        images, labels = loader(16).dataset.tensors  # type: ignore[attr-defined]
-        with torch.no_grad(), layout.active(posterior.affine(layout, [0], 0)):
-            return float(torch.nn.functional.cross_entropy(network(images), labels))
-
-    before = loss(ABNNPosterior.around(AffineLayout(network), 0.0))
-    fit(task, tmp_path, 10)
-    assert loss(task.posterior().with_alpha(0.0)) < before - 0.02
+from tests.affine.networks import small_network
+from tests.conftest import Job
+from tests.training.fitting import fit
 
 
 def test_a_short_training_gives_the_pinned_members(tmp_path: Path) -> None:
@@ -83,64 +66,11 @@ def test_random_classes_are_weighted_for_their_member_only() -> None:
     assert len({tuple(c) for c in task.trained.random_classes}) > 1
 
 
-def test_alpha_is_the_one_with_the_lowest_nll() -> None:
-    network = small_network()
-    image = torch.rand(3, 24, 24, generator=torch.Generator().manual_seed(1))
-    with torch.no_grad():
-        # Labels drawn from a much softer distribution: an overconfident network gains by noise.
-        p = (network(image[None])[0] / 4).softmax(0).flatten(1).T
-    label = torch.multinomial(p, 1, generator=torch.Generator().manual_seed(0)).view(24, 24)
-    network.head.weight.data *= 20
-    posterior = ABNNPosterior.around(layout_of(network), 0.0)
-    frames = [{"image": image, "label": label}]
-
-    def validation(alpha: float) -> float:
-        return validation_nll(Sampler(network, posterior.with_alpha(alpha), draws=8), frames)
-
-    best, nll = select(validation, [0.0, 0.3, 1e38], "alpha")
-    assert nll["1e+38"] == float("inf"), "a blown-up network is not chosen, and does not end the selection"
-    assert nll[f"{best:g}"] == min(nll.values())
-    assert nll["0"] != nll["0.3"]
-
-
-def test_members_that_differ_in_the_decoder_alone_share_the_encoder() -> None:
-    """With affine and statistics of their own behind it: a frame goes through it once, for all draws of all members."""
-    torch.manual_seed(0)
-    options = {"decoder_channels": 16, "decoder_atrous_rates": [2, 3, 4]}
-    classes, palette = ("a", "b", "c"), ((0, 0, 0), (1, 1, 1), (2, 2, 2))
-    network = build_network(NetworkDescription("DeepLabV3Plus", "mobilenet_v2", classes, palette, options)).eval()
-    convert(network.body)
-    layout = AffineLayout(network)
-    inside = layout.mask("decoder")
-    gamma = torch.where(inside, layout.weight * torch.tensor([[0.8], [1.2]]), layout.weight)
-    beta = torch.where(inside, layout.bias + torch.tensor([[0.1], [-0.1]]), layout.bias)
-    images = torch.rand(1, 3, 64, 96, generator=torch.Generator().manual_seed(0))
-    batches = [(torch.cat([images, images.flip(-1)]), images)]
-    posterior = with_own_statistics(network, ABNNPosterior(gamma, beta, 0.2, "decoder"), lambda: batches, 0)
-    sampler = Sampler(network, posterior, draws=6)
-    assert float(sampler(images).scores["epistemic"].max()) > 1e-6
-    counts = []
-    for work in (lambda: sampler(images), lambda: network(images), lambda: network.body.encoder(images)):  # type: ignore[operator, union-attr]
-        with FlopCounterMode(display=False) as counter, torch.inference_mode():
-            work()
-        counts.append(counter.get_total_flops())
-    all_draws, one, encoder = counts
-    # The base and six draws; of what no draw changes in the decoder a part is shared as well.
-    assert encoder < all_draws <= encoder + 7 * (one - encoder)
-    assert all_draws < 2 * encoder + 6 * (one - encoder)
-
-
-@pytest.mark.parametrize(
-    ("settings", "again"),
-    [
-        ({}, True),
-        ({"epochs": 1}, False),
-        ({"epochs": 1, "statistics": "reestimated"}, True),
-        ({"statistics": "frozen"}, False),
-    ],
-)
-def test_trained_members_keep_the_statistics_that_they_were_trained_with(settings: dict[str, Any], again: bool) -> None:
-    assert ABNN(**settings).reestimates == again
+def test_trained_members_keep_the_statistics_that_they_were_trained_with() -> None:
+    assert ABNN().reestimates
+    assert ABNN(epochs=1, statistics="reestimated").reestimates
+    assert not ABNN(epochs=1).reestimates
+    assert not ABNN(statistics="frozen").reestimates
 
 
 class Pooled(torch.nn.Module):
@@ -195,3 +125,12 @@ def test_gradient_checkpointing_is_refused_because_the_draw_is_gone_in_backward(
     layers.reentrant = None
     tuner.loss(images, labels, 0).backward()
     assert all(float(p.grad.abs().max()) > 0 for p in tuner.parameters() if p.requires_grad and p.grad is not None)
+
+
+def test_a_training_that_does_harm_is_said(trained: Job, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["finetune", "--base", trained.base, "--config", trained.finetune_config, "--out", tmp_path / "out"]
+    words += ["--device", "cpu", "--abnn.alpha", "0.05", "--abnn.lr", 100]
+    assert main([str(word) for word in words]) == 0
+    measured = json.loads((tmp_path / "out/posterior.json").read_text())["provenance"]
+    assert measured["loss_after"] > 1.1 * measured["loss_before"]
+    assert "the training did harm" in capsys.readouterr().out

@@ -1,10 +1,14 @@
-"""Feature density: distances against scikit-learn, features of any layer, and a bank that knows its own frames."""
+"""Feature density, with distances against scikit-learn and a bank that knows its own frames; and one score of several: its scales, the pixels
+that they are measured on, and the surprise that it is told as."""
 
 from __future__ import annotations
 
+import math
+import re
 import shutil
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import cv2
@@ -16,32 +20,32 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file
 from sklearn.neighbors import NearestNeighbors
-from torch import nn
+from torch import Tensor, nn
 
-from segunc import build_network, save_network
-from segunc.affine.files import file_sha256
+from segunc import Model, Sampler, build_network, load_network, save_network
+from segunc.affine.posterior import file_sha256
 from segunc.core.errors import InputError
+from segunc.core.files import write_record
 from segunc.data.corruptions import Corruption
 from segunc.data.images import load_image
 from segunc.data.labels import label_map
 from segunc.data.module import SegmentationDataModule
 from segunc.networks.description import NetworkDescription
-from segunc.networks.features import FeatureExtractor, SecondEncoder, deepest_layer
-from segunc.networks.network import SegmentationNetwork
+from segunc.networks.features import FeatureExtractor
+from segunc.posteriors.anomaly import AnomalyConfig, ScoreSum, Standard, Surprise, fit_sum, known_pixels, weighted_sum
 from segunc.posteriors.features import (
-    FeatureBank,
     FeaturesConfig,
-    _open_encoder,
     fit_features,
 )
-from segunc.posteriors.files import load_model
-from segunc.posteriors.model import copy_model
-from segunc.sampling.density import BLOCK, FeatureDensity, Neighbours, Sample, places_of, unit_features
-from segunc.sampling.sampler import Sampler, network_input
-from segunc.scores import EVIDENCE, FEATURE_DISTANCE, SCORES
+from segunc.posteriors.fitting import frames_as_seen
+from segunc.posteriors.model import copy_model, load_model
+from segunc.sampling.density import BLOCK, Neighbours, Sample, places_of, unit_features
+from segunc.sampling.sampler import network_input
+from segunc.scores import EVIDENCE, FEATURE_DISTANCE, SCORES, SUM
 from segunc.toyroads.canvas import PERSON
 from segunc.training.config import FitConfig
-from tests.conftest import Job, change_record
+from tests.conftest import Job
+from tests.records import change_record
 
 HALF = (0.5, 0.5, 0.5)
 FEATURES = frozenset(name for name, evidence in EVIDENCE.items() if evidence.source == "frame")
@@ -49,30 +53,6 @@ FEATURES = frozenset(name for name, evidence in EVIDENCE.items() if evidence.sou
 
 def random(*shape: int, seed: int = 0) -> torch.Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
-
-
-class PairEncoder(nn.Conv2d):
-    """Returns a pair, as no encoder of smp does."""
-
-    def forward(self, images: torch.Tensor) -> Any:
-        return super().forward(images), None
-
-
-class PairNetwork(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.encoder, self.head = PairEncoder(3, 4, 1), nn.Conv2d(4, 2, 1)
-
-    def forward(self, images: torch.Tensor) -> Any:
-        return self.head(self.encoder(images)[0])
-
-
-def test_layers_that_are_named_need_no_encoder_of_a_known_kind() -> None:
-    network = SegmentationNetwork(PairNetwork(), NetworkDescription("", "", ("road", "car")), 1)
-    looked_at, _ = _open_encoder(network, FeaturesConfig(layers=["body.head"]), print)
-    assert FeatureExtractor(looked_at, ["body.head"])(torch.rand(1, 3, 8, 8))[0].shape == (1, 2, 8, 8)
-    with pytest.raises(InputError, match=r"features\.layers"):
-        _open_encoder(network, FeaturesConfig(), print)
 
 
 @pytest.mark.parametrize("block", [1, 7, 512])
@@ -94,62 +74,6 @@ def test_a_sample_does_not_depend_on_how_the_stream_is_cut(parts: list[int], siz
         cut.add(part)
     assert torch.equal(whole.rows.sort(0).values, cut.rows.sort(0).values)
     assert len(whole.rows.unique()) == min(size, len(stream))
-
-
-def test_a_sample_is_uniform() -> None:
-    counts = torch.zeros(20)
-    for seed in range(400):
-        sample = Sample(5, seed)
-        sample.add(torch.arange(20.0)[:, None])
-        counts[sample.rows.long().flatten()] += 1
-    assert counts.min() > 60  # 100 expected, standard deviation below 9
-    assert counts.max() < 140
-
-
-class Small(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.second = nn.Conv2d(3, 4, 3, 2, 1), nn.Conv2d(4, 6, 3, 2, 1)
-        self.unused, self.runs = nn.Conv2d(1, 1, 1), 0
-
-    def forward(self, images: torch.Tensor) -> torch.Tensor:
-        images = self.second(self.first(images))
-        self.runs += 1
-        return images
-
-
-def test_features_are_the_outputs_of_the_layers_and_nothing_runs_behind_the_last() -> None:
-    network, images = Small(), random(2, 3, 16, 24)
-    with torch.no_grad():
-        first, second = FeatureExtractor(network, ["first", "second"])(images)
-        assert torch.equal(first, network.first(images))
-        assert torch.equal(second, network.second(first))
-        assert network.runs == 0
-        both = FeatureExtractor(network, ["second"], [1.0, 0.5])(images)
-    assert [tuple(maps.shape) for maps in both] == [(2, 6, 4, 6), (2, 6, 2, 3)]
-    with pytest.raises(InputError, match=r"no layer 'thrid'"):
-        FeatureExtractor(network, ["thrid"])
-    with pytest.raises(InputError, match="never calls its layer 'unused'"):
-        FeatureExtractor(network, ["unused"])(images)
-
-
-def test_tokens_of_patches_are_maps_too() -> None:
-    torch.manual_seed(0)
-    second = SecondEncoder("vit_tiny_patch16_224", HALF, HALF).eval()
-    assert second.deepest == "encoder.blocks.11"
-    with torch.no_grad():
-        (maps,) = FeatureExtractor(second, [second.deepest])(torch.rand(1, 3, 70, 100))
-    assert maps.shape == (1, 192, 4, 6)
-
-
-def test_the_deepest_layer_of_encoders() -> None:
-    import segmentation_models_pytorch as smp
-
-    for name, expected in (("resnet18", "layer4"), ("tu-test_efficientnet", "model.blocks.")):
-        network = smp.FPN(name, encoder_weights=None)
-        assert deepest_layer(network, network.encoder).startswith(f"encoder.{expected}")
-    with pytest.raises(InputError, match="encoder 'hf_hub:them/theirs'"):
-        SecondEncoder("hf_hub:them/theirs", HALF, HALF)
 
 
 @pytest.fixture(scope="module")
@@ -198,27 +122,19 @@ def test_what_was_seen_is_near_and_noise_is_far(base: Job, weights: Path, tmp_pa
     assert float(far.median()) > 3 * float(near.max())
 
 
-def test_the_bank_says_where_each_feature_was_seen(base: Job, tmp_path: Path) -> None:
-    layer = "body.encoder.features.3"
-    model = fitted(base, tmp_path / "model", bank=300, layers=["body.encoder.features.5", layer])
-    density, frames = density_of(model), {}
-    for path in base.data.glob("leftImg8bit/train/*/*.png"):
-        (maps,) = FeatureExtractor(model.network, [layer])(network_input([load_image(path)], (64, 128)))
-        frames[f"{path.parent.name}/{path.stem}"] = unit_features(maps).detach().view(*maps.shape[2:], -1)
-    bank = density.densities[1][0].bank
-    assert len(bank) == 300
-    seen = network_input([load_image(path)], (64, 128))
-    rows = unit_features(FeatureExtractor(model.network, [layer])(seen)[0]).detach()
-    expected = NearestNeighbors(n_neighbors=1, metric="cosine").fit(bank).kneighbors(rows)[0][:, 0]
-    found = density.densities[1][0](rows)[FEATURE_DISTANCE]
-    np.testing.assert_allclose(found.numpy(), expected, atol=1e-5)
-
-
 def test_only_the_frames_that_are_trained_on_count(base: Job, tmp_path: Path) -> None:
-    model = fitted(base, tmp_path / "model", layers=["body.encoder.features.3"])
+    layer = "body.encoder.features.3"
+    fitted(base, tmp_path / "model", layers=["body.encoder.features.5", layer])
+    copy_model(tmp_path / "model", tmp_path / "copy")
+    shutil.rmtree(tmp_path / "model")
+    model = load_model(tmp_path / "copy")
     names = model.attachments["features"].frames
     density = density_of(model, FEATURES, {names[0], names[2]})
-    stored = load_file(tmp_path / "model" / "features.safetensors")
+    stored = load_file(tmp_path / "copy" / "features.safetensors")
+    (path,) = base.data.glob(f"leftImg8bit/train/{names[1]}.png")
+    (maps,) = FeatureExtractor(model.network, [layer])(network_input([load_image(path)], (64, 128)))
+    seen = stored["1.bank"][stored["1.origins"][:, 0] == 1].float()
+    torch.testing.assert_close(seen, unit_features(maps).detach(), rtol=1e-3, atol=1e-3)
     wanted = torch.isin(stored["0.origins"][:, 0], torch.tensor([0.0, 2.0]))
     expected = Neighbours(stored["0.bank"][wanted]).bank
     assert torch.equal(density.densities[0][0].bank, expected)
@@ -259,7 +175,7 @@ def test_every_score_of_features_is_fitted_in_one_pass_and_loaded_alone(base: Jo
     scores = ["gmm", "relative-mahalanobis", "knn", "vim", "react-energy", "scale-energy"]
     layers = ["body.encoder.features.4", "body.encoder.features.6"]
     said: list[str] = []
-    settings = FeaturesConfig(scores=scores, layers=layers, frames=3, bank=50)
+    settings = FeaturesConfig(scores=scores, layers=layers, frames=3, bank=50, upsampling="guided")
     data = Path(shutil.copytree(base.data, tmp_path / "data"))
     for path in (data / "gtFine").rglob("*_labelIds.png"):
         labels = cv2.imread(str(path), cv2.IMREAD_UNCHANGED)
@@ -282,14 +198,6 @@ def test_every_score_of_features_is_fitted_in_one_pass_and_loaded_alone(base: Jo
     assert any("left out of the Gaussians" in line and "person" in line for line in said)
 
 
-def test_a_network_of_its_last_layer_alone_needs_no_encoder(base: Job, tmp_path: Path) -> None:
-    model = fitted(base, tmp_path / "model", scores=["scale-energy"])
-    (provider,) = model.fitted(["scale-energy"]).providers
-    assert (model.attachments["features"].layers, provider.gives) == ((), {"scaled energy"})
-    with pytest.raises(InputError, match="score knn of a model without features"):
-        Sampler(model.network, scores=["knn"], fitted=model.fitted(["knn"]))
-
-
 def test_damage_is_one_line(base: Job, weights: Path, tmp_path: Path) -> None:
     model = fitted(base, tmp_path / "model", bank=50)
     place = tmp_path / "model" / "features.safetensors"
@@ -304,32 +212,15 @@ def test_damage_is_one_line(base: Job, weights: Path, tmp_path: Path) -> None:
     place.unlink()
     with pytest.raises(InputError, match="cannot be read"):
         density_of(model)
-    change_record(tmp_path / "model" / "features.json", base_sha256="0" * 64)
-    with pytest.raises(InputError, match="was fitted on a base network with the hash 000000000000"):
-        load_model(tmp_path / "model")
-
-
-def test_a_copy_of_the_model_has_its_bank(base: Job, tmp_path: Path) -> None:
-    first = fitted(base, tmp_path / "model", bank=50)
-    copy_model(tmp_path / "model", tmp_path / "copy")
-    shutil.rmtree(tmp_path / "model")
-    again = load_model(tmp_path / "copy")
-    assert again.attachments["features"] == first.attachments["features"]
-    assert isinstance(density_of(again), FeatureDensity)
-    assert FeatureBank.file in {path.name for path in (tmp_path / "copy").iterdir()}
 
 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
         ({"layers": ["body.nothing"]}, "layer 'body.nothing'"),
-        ({"weights": "imagenet"}, "belongs to a second encoder"),
         ({"encoder": "test_efficientnet"}, "has no weights"),
-        ({"encoder": "efficientnet_lite_zero", "weights": "x.pth"}, "encoder 'efficientnet_lite_zero'"),
         ({"encoder": "resnet18", "weights": "WEIGHTS"}, "do not fit"),
-        ({"sizes": [1e300]}, "sizes 1e"),
-        ({"scores": ["entropy"]}, "made of no features.*knn, gmm"),
-        ({"scores": ["scale-energy"], "layers": ["body.encoder"]}, "play no part for scale-energy"),
+        ({"scores": ["entropy"]}, "made of no features"),
         ({"scores": ["gmm"]}, "features with a class are too few for a covariance of 1280 numbers"),
     ],
 )
@@ -339,3 +230,117 @@ def test_bad_input_is_one_line(base: Job, weights: Path, tmp_path: Path, options
         fitted(base, tmp_path / "model", **options)
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "model").exists()
+
+
+def known(count: int = 200_000, seed: int = 0) -> Tensor:
+    return torch.from_numpy(np.random.default_rng(seed).exponential(size=count)).float()
+
+
+def test_surprise_is_the_share_of_known_pixels_that_score_as_high() -> None:
+    values = known()
+    surprise = Surprise.of(values)
+    for share in (1.0, 0.5, 0.1, 0.03, 0.001):
+        at = torch.quantile(values[:100_000].double(), 1 - share).float()
+        measured = -math.log10(float((values >= at).float().mean()))
+        assert float(surprise(at[None])) == pytest.approx(measured, abs=0.05)
+    # exp(-x) of the pixels of an exponential law exceed x, and its tail goes on as it must where none was seen.
+    far = torch.tensor([9.0, 14.0, 30.0])
+    np.testing.assert_allclose(surprise(far).numpy(), far.numpy() / math.log(10), rtol=0.1)
+
+
+def test_surprise_keeps_the_order_and_takes_equal_levels() -> None:
+    surprise = Surprise.of(torch.cat([torch.zeros(90_000), known(10_000)]))  # nine in ten are one value
+    assert len(set(surprise.levels)) < len(surprise.levels)
+    values = torch.linspace(-1, 20, 2001).reshape(3, 23, 29)
+    found = surprise(values)
+    assert float(found.min()) >= 0
+    assert (found.flatten().diff() >= 0).all()
+    assert (found[values > 1e-3].diff() > 0).all()
+    assert float(found[values <= 0].max()) == 0  # all pixels reach the value that nine in ten have
+
+
+def test_parts_are_measured_on_normal_scenes_and_3_is_one_pixel_in_a_thousand(
+    base: Job, toy_set: Path, tmp_path: Path
+) -> None:
+    parts, data = ["deterministic-energy", "deterministic-entropy"], {"dataset": "toy", "root": str(toy_set)}
+    config = FitConfig(AnomalyConfig(parts=parts, weights=[2.0, 1.0], frames=3), data)
+    total = fit_sum(base.base, config, tmp_path, device="cpu")
+    assert (total.parts, total.weights, total.frames, total.features_sha256) == (tuple(parts), (2.0, 1.0), 3, None)
+    model, module = load_model(base.base), SegmentationDataModule(**data)
+    sampler, pixels = Sampler(model.network, scores=parts), []
+    for _, image, labels in frames_as_seen(model, module, "val", 3, "test"):
+        maps = sampler(image).scores
+        pixels.append(torch.stack([maps[name][0][torch.from_numpy(labels != 255)] for name in parts]))
+    values = torch.cat(pixels, 1)
+    for scale, of_part in zip(total.scales, values.double().numpy(), strict=True):
+        assert (scale.mean, scale.std) == pytest.approx((of_part.mean(), of_part.std()), rel=1e-5)
+    surprise = total(dict(zip(parts, values[:, None, None], strict=True)))[SUM].flatten()
+    for decades in (1, 2, 3):
+        assert float((surprise >= decades).float().mean()) == pytest.approx(10.0**-decades, rel=0.2)
+
+
+@pytest.mark.parametrize(("held_out", "left_out"), [(None, list("01234567")), ("3", ["3"])])
+def test_a_frame_is_not_compared_with_features_of_its_own_sequence(
+    base: Job, toy_set: Path, monkeypatch: pytest.MonkeyPatch, held_out: str | None, left_out: list[str]
+) -> None:
+    sequence = "0([0-7])_000019_leftImg8bit$"  # each of the eight training frames is one
+    folds = {"validation": "leave-sequence-out", "sequence": sequence, "held_out": held_out}
+    compared: list[set[str]] = []
+
+    def noted(self: Model, scores: Any, frames: Any = None) -> dict[str, Any]:
+        compared.append({re.search(sequence, name)[1] for name in frames})  # type: ignore[index]
+        return {}
+
+    monkeypatch.setattr(Model, "fitted", noted)
+    known, frames = known_pixels(
+        load_model(base.base),
+        SegmentationDataModule("toy", str(toy_set), **folds),
+        ["deterministic-entropy"],
+        AnomalyConfig(),
+        1,
+    )
+    assert sorted(map(sorted, compared)) == sorted(sorted(set("01234567") - {name}) for name in left_out)
+    assert (len(known), frames) == (1, len(left_out))
+
+
+def test_sums_of_sums_and_scores_without_spread_are_refused(base: Job, toy_set: Path, tmp_path: Path) -> None:
+    data = {"dataset": "toy", "root": str(toy_set)}
+    config = FitConfig(AnomalyConfig(parts=["deterministic-entropy"]), data)
+    with pytest.raises(InputError, match="'anomaly' is a sum"):
+        fit_sum(base.base, FitConfig(AnomalyConfig(parts=["anomaly", "knn"]), data), tmp_path / "out", device="cpu")
+    with torch.no_grad():
+        network = load_network(base.base)
+        network.body.segmentation_head[0].weight.zero_()
+        network.body.segmentation_head[0].bias.zero_()
+    save_network(network, tmp_path / "flat")
+    with pytest.raises(InputError, match="deterministic-entropy is 1 at every pixel"):
+        fit_sum(tmp_path / "flat", config, tmp_path / "out", device="cpu")
+
+
+def of_hashes(temperature: float = 1.0, bank: str | None = "bank") -> Any:
+    hashes = {"base_sha256": "base", "posterior_sha256": None, "calibrator_sha256": None}
+    return SimpleNamespace(hashes=hashes | {"temperature": temperature, "features_sha256": bank})
+
+
+def total() -> ScoreSum:
+    values = torch.stack([known(seed=0), known(seed=1)])
+    scales = (Standard.of(values[0]), Standard.of(values[1]))
+    surprise = Surprise.of(weighted_sum(values, (1.0, 2.0), scales))
+    parts = ("deterministic-energy", "knn")
+    return ScoreSum(parts, (1.0, 2.0), scales, surprise, {"dataset": "toy"}, 3, 1, 1.0, "base", None, "bank")
+
+
+def test_a_sum_comes_back_and_tells_a_surprise(tmp_path: Path) -> None:
+    written = total()
+    write_record(tmp_path / written.file, asdict(written))
+    again = ScoreSum.load(tmp_path, of_hashes())
+    assert again == written
+    maps = {"deterministic-energy": known(600, 5).view(1, 20, 30), "knn": known(600, 6).view(1, 20, 30)}
+    energy, knn = ((values - scale.mean) / scale.std for values, scale in zip(maps.values(), again.scales, strict=True))
+    torch.testing.assert_close(again(maps), {SUM: written.surprise(energy + 2 * knn)})
+    for other, said in ((of_hashes(1.5), "whose temperature is"), (of_hashes(bank=None), "with other features")):
+        with pytest.raises(InputError, match=said):
+            ScoreSum.load(tmp_path, other)
+    change_record(tmp_path / written.file, scales=[{"levels": [0, 1], "excess": 1}] * 2)
+    with pytest.raises(InputError, match="earlier version"):
+        ScoreSum.load(tmp_path, of_hashes())

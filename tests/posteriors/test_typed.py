@@ -15,10 +15,7 @@ from torch import nn
 
 import segunc
 from segunc.affine.draws import AffineLayout
-from segunc.options import EvaluateOptions
 from segunc.posteriors.abnn import ABNNPosterior, ABNNTuner
-from segunc.posteriors.files import load_model
-from tests.conftest import Job
 
 IMAGE = np.random.default_rng(0).integers(0, 256, (32, 48, 3), np.uint8)
 CLASSES = ("road", "car", "sky")
@@ -102,22 +99,6 @@ def test_a_saved_model_is_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         segunc.ABNN().fit(again)
 
 
-def test_verbs_are_functions_of_their_options(predicted: Job, tmp_path: Path) -> None:
-    run = segunc.predict(
-        predicted.abnn, predicted.frames, out=tmp_path / "maps", draws=4, device="cpu", scores=["entropy"]
-    )
-    assert run.frames == len(list((tmp_path / "maps/entropy").rglob("*.png")))
-    found = segunc.evaluate(tmp_path / "maps", anomaly_labels=predicted.masks, replicates=0)
-    options = EvaluateOptions(tmp_path / "maps", anomaly_labels=predicted.masks, replicates=0, out=tmp_path / "m.json")
-    written = segunc.evaluate(options)
-    assert (
-        found["entropy"].auroc == json.loads((tmp_path / "m.json").read_text())["scores"]["entropy"]["pooled"]["auroc"]
-    )
-    assert found.path is None
-    assert written["entropy"].fpr95 == found["entropy"].fpr95
-    assert segunc.review(tmp_path / "maps", out=tmp_path / "page").page == tmp_path / "page/index.html"
-
-
 @pytest.mark.parametrize(
     ("make", "said"),
     [
@@ -129,7 +110,6 @@ def test_verbs_are_functions_of_their_options(predicted: Job, tmp_path: Path) ->
         (lambda: segunc.wrap(module(), CLASSES)(IMAGE / 255, draws=1), r"RGB uint8 \[H, W, 3\]"),
         (lambda: segunc.wrap(module(), ("road", "car")), "3 output channels"),
         (lambda: segunc.wrap(module(), CLASSES).save("here"), r"segunc\.wrap\(module, \.\.\., factory="),
-        (lambda: segunc.save_network(module(), "here"), r"segunc\.wrap\(module, \.\.\., factory="),
         (lambda: segunc.convert(torch.jit.trace(module().eval(), torch.rand(1, 3, 8, 8))), "TorchScript"),
         (lambda: segunc.predict("nowhere", "there.mp4", out="maps", draws=0), "^`draws` 0"),
     ],
@@ -140,11 +120,3 @@ def test_errors_name_parameters(make: object, said: str, tmp_path: Path, monkeyp
         make()
     assert not re.search("(?<!segunc import )--", str(caught.value))
     assert not Path("here").exists()
-
-
-def test_a_deterministic_model_has_one_draw_and_a_bayesian_its_own() -> None:
-    net = segunc.wrap(module(), CLASSES)
-    maps = net(IMAGE)
-    assert np.abs(maps.epistemic).max() < 1e-6
-    assert isinstance(net, segunc.Model)
-    assert load_model is segunc.load_model

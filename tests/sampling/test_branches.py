@@ -7,15 +7,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from segunc.affine.branches import AnyPosterior, Branch
 from segunc.affine.convert import convert
 from segunc.affine.draws import AffineLayout
 from segunc.affine.noise import DEFAULT_SCHEME, NoiseSource, mix_seed
-from segunc.affine.posterior import Deterministic
-from segunc.baselines.own_dropout import OwnDropout, convert_dropout, dropout_layers
+from segunc.affine.posterior import AnyPosterior, Branch, Deterministic
+from segunc.baselines.mc_dropout import OwnDropout, convert_dropout
 from segunc.core.errors import InputError
-from segunc.posteriors.ensemble import Ensemble
-from segunc.posteriors.tta import TestTimeAugmentation
+from segunc.posteriors.mixtures import Ensemble, TestTimeAugmentation
 from segunc.sampling import Sampler
 from segunc.sampling.engine import draw_logits
 from tests.affine.networks import small_network
@@ -152,7 +150,7 @@ def dropping(layer: nn.Module) -> nn.Module:
 @pytest.mark.parametrize(("layer", "chunk"), [(nn.Dropout(0.4), 3), (nn.Dropout2d(0.4), None)])
 def test_own_dropout_is_the_mean_over_its_masks(layer: nn.Module, chunk: int | None) -> None:
     network = dropping(layer)
-    posterior = OwnDropout.of(dropout_layers(network))
+    posterior = OwnDropout(convert_dropout(network))
     expected = [by_hand(Branch(network, posterior), IMAGES, draw, 2, 7) for draw in range(7)]
     sampler = Sampler(network, posterior, draws=7, seed=2, chunk=chunk)
     result = sampler(IMAGES, keep_probabilities=True)
@@ -183,4 +181,4 @@ def test_too_few_draws_and_mixtures_that_cannot_be() -> None:
     with pytest.raises(InputError, match=r"\(4, 24, 32\) and \(5, 24, 32\)"):
         Sampler(plain(0), mixed)(IMAGES)
     with pytest.raises(InputError, match="drawn dropout layers none"):
-        Sampler(members[0].network, OwnDropout([0.5], ["drop"]))(IMAGES)
+        Sampler(members[0].network, OwnDropout({"drop": 0.5}))(IMAGES)

@@ -12,25 +12,22 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from segunc.affine.branches import Branch
 from segunc.affine.convert import convert
 from segunc.affine.draws import AffineLayout
-from segunc.affine.posterior import Deterministic, Trainable
+from segunc.affine.posterior import Branch, Deterministic, Trainable
+from segunc.baselines.decoder_ensemble import DecoderEnsemble, decoder_state
 from segunc.baselines.densities import OF_GAUSSIANS, Gaussians
 from segunc.baselines.head import OF_HEAD, HeadScores, LogitLayer
 from segunc.baselines.max_logit import MaxLogitStatistics
-from segunc.baselines.own_dropout import OwnDropout, convert_dropout
-from segunc.baselines.swag import SwagConfig, Trajectory
+from segunc.baselines.mc_dropout import ChannelDropout, OwnDropout, convert_dropout
+from segunc.baselines.swag import Point, SwagConfig, Trajectory
 from segunc.baselines.variational import MeanFieldTraining, VariationalConfig
 from segunc.core.device import to_device
 from segunc.networks import NetworkDescription, SegmentationNetwork
 from segunc.networks.features import FeatureExtractor
-from segunc.posteriors.abnn import ABNN, ABNNPosterior, DeterministicConfig, Members, Point, reestimate
+from segunc.posteriors.abnn import ABNN, ABNNPosterior, Members, reestimate
 from segunc.posteriors.anomaly import ScoreSum, Standard, Surprise
-from segunc.posteriors.decoder_ensemble import DecoderEnsemble, decoder_state
-from segunc.posteriors.ensemble import Ensemble
-from segunc.posteriors.mc_dropout import ChannelDropout
-from segunc.posteriors.tta import TestTimeAugmentation
+from segunc.posteriors.mixtures import Ensemble, TestTimeAugmentation
 from segunc.processing import FrameProcess, HostMaps, Tiling
 from segunc.sampling import Sampler
 from segunc.sampling import sampler as sampler_module
@@ -66,7 +63,7 @@ FIRST_USE: dict[Place, str] = {
     ("affine/draws.py", "AffineLayout._site_mask"): "the layout goes to the device",
     ("affine/draws.py", "AffineLayout.fold"): "which sites all draws agree at",
     ("posteriors/abnn.py", "ABNNPosterior.affine"): "the draws go to the device",
-    ("posteriors/mc_dropout.py", "ChannelDropout.affine"): "the draws go to the device",
+    ("baselines/mc_dropout.py", "ChannelDropout.affine"): "the draws go to the device",
     ("sampling/engine.py", "_check"): "the self-check compares logits",
     ("sampling/engine.py", "relative_difference"): "likewise, once for each size of frames",
     ("networks/network.py", "softmax_output"): "whether the network ends in a softmax, with the first frame",
@@ -131,7 +128,7 @@ def everything(network: SegmentationNetwork, layer: LogitLayer) -> Fitted:
     density = FeatureDensity(extractor, densities)
     surprise = Surprise((0.0, 0.5, 1.0), 0.1)
     total = ScoreSum(
-        ("entropy", "knn"), (1.0, 2.0), (Standard(0.5, 0.25), surprise), surprise, {}, {}, 1, 4, 1.0, "", None, None
+        ("entropy", "knn"), (1.0, 2.0), (Standard(0.5, 0.25),) * 2, surprise, {}, 1, 4, 1.0, "", None, None
     )
     statistics = MaxLogitStatistics((1.0,) * CLASSES, (0.5,) * CLASSES, (9,) * CLASSES, {}, 1, "")
     calibrator = Calibrator(tuple(range(1, CLASSES**2 + 1)), (0.1,) * CLASSES)
@@ -216,9 +213,8 @@ def deep_ensemble(own: SegmentationNetwork) -> Ensemble:
 
 
 def own_dropout(own: SegmentationNetwork) -> OwnDropout:
-    report = convert_dropout(own)
     convert(own)
-    return OwnDropout.of(report)
+    return OwnDropout(convert_dropout(own))
 
 
 def channel_dropout(own: SegmentationNetwork) -> ChannelDropout:
@@ -288,7 +284,7 @@ def abnn_config(**more: Any) -> ABNN:
 
 TRAINED: dict[str, tuple[AffineTrainingConfig, Callable[[AffineLayout], Trainable[Any]]]] = {
     "abnn": (abnn_config(), lambda layout: Members(layout, CLASSES, abnn_config(), 0.1)),
-    "deterministic": (DeterministicConfig(), Point),
+    "deterministic": (AffineTrainingConfig(), Point),
     "swag": (SwagConfig(), lambda layout: Trajectory(layout, SwagConfig(burn_in=0, collect_every=1))),
     "variational": (VariationalConfig(), lambda layout: MeanFieldTraining(layout, VariationalConfig())),
 }

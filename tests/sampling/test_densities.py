@@ -159,11 +159,14 @@ def network(head: nn.Module | None = None) -> SegmentationNetwork:
 
 
 def head_scores(found: SegmentationNetwork, images: Tensor, needs: Any, clip: float = 90.0) -> HeadScores:
-    settings: Any = SimpleNamespace(seed=0, react_percentile=clip)
+    settings: Any = SimpleNamespace(seed=0)
     fit = HeadFit(found, needs, settings)
     for image in images:
         fit.add(image[None], torch.zeros(0))
-    tensors = {name: values.to(images.device) for name, values in fit.tensors(torch.zeros(0), print).items()}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("segunc.baselines.head.REACT_PERCENTILE", clip)
+        kept = fit.tensors(torch.zeros(0), print)
+    tensors = {name: values.to(images.device) for name, values in kept.items()}
     return HeadScores(fit.layer, tensors, 75.0, needs)
 
 

@@ -11,15 +11,15 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from segunc.baselines.swag import SwagConfig, Trajectory
+from segunc.baselines.swag import Point, SwagConfig, Trajectory
 from segunc.baselines.variational import MeanFieldTraining, VariationalConfig
-from segunc.posteriors.abnn import DeterministicConfig, Point
 from segunc.posteriors.abnn_task import ABNNTask
 from segunc.training.affine_task import AffineTask
+from segunc.training.config import AffineTrainingConfig
 
 
 def point_task(network: nn.Module, **settings: Any) -> AffineTask[Any]:
-    config = DeterministicConfig(**settings)
+    config = AffineTrainingConfig(**settings)
     return AffineTask(network, 4, lambda layout: Point(layout, config.scope, config.prior()), config)
 
 

@@ -9,7 +9,7 @@ import torch
 
 from segunc.affine.convert import convert
 from segunc.affine.draws import AffineLayout
-from segunc.affine.files import save_posterior
+from segunc.affine.posterior import save_posterior
 from segunc.data.module import SegmentationDataModule
 from segunc.networks import load_network, save_network
 from segunc.posteriors.abnn import ABNNPosterior
@@ -23,7 +23,7 @@ def save_abnn(base: Path, folder: Path, alpha: float = 0.1) -> Path:
     network = load_network(base)
     report = convert(network.body)
     layout = AffineLayout(network)
-    save_posterior(ABNNPosterior.around(layout, alpha, 2), layout, report, base, folder, seed=0, provenance={})
+    save_posterior(ABNNPosterior.around(layout, alpha, 2), report, base, folder, seed=0, provenance={})
     return folder
 
 

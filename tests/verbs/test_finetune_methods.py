@@ -14,16 +14,16 @@ import torch
 from segunc.baselines.chains import ChainStates
 from segunc.networks import SegmentationNetwork, load_network, save_network
 from segunc.networks.files import network_sha256
-from segunc.posteriors.files import load_model
 from segunc.posteriors.methods import METHODS
+from segunc.posteriors.model import load_model
 from segunc.sampling.sampler import Sampler
 from tests.conftest import Job
 from tests.verbs.processes import FAST, Command, refuse, succeed
 from tests.verbs.test_interrupted import kill_when
 
 SETTINGS = {
-    "laplace": "images: 8, samples: 1, prior_scale: 0.02, prior_scale_grid: []",
-    "mc-dropout": "p: 0.02",
+    "laplace": "images: 8, samples: 1, prior_scale: 0.02",
+    "mc-dropout": "sites: own, p: 0.02",
     "swag": "epochs: 3, burn_in: 0, collect_every: 1, rank: 4",
     "variational": "epochs: 1",
 }
@@ -75,8 +75,8 @@ def tuned(request: pytest.FixtureRequest, trained: Job, tmp_path_factory: pytest
 
 def test_every_method_is_run_here() -> None:
     made = {name for name, method in METHODS.items() if not method.finished}
-    elsewhere = {"abnn", "deterministic", "hmc", "sghmc", "sgld"}  # test_job, test_mixtures, test_chains
-    elsewhere |= {"decoder-ensemble"}  # tests/posteriors/test_decoder_ensemble
+    elsewhere = {"abnn", "hmc", "sghmc", "sgld"}  # test_job, test_mixtures, test_chains
+    elsewhere |= {"decoder-ensemble"}  # tests/baselines/test_decoder_ensemble
     assert {*SETTINGS} | elsewhere == {*OWN} | elsewhere == made
 
 

@@ -26,7 +26,7 @@ from segunc.core.errors import InputError
 from segunc.frames.sources import open_source
 from segunc.maps.shards import seal
 from segunc.options import PredictOptions
-from segunc.posteriors.files import load_model
+from segunc.posteriors.model import load_model
 from segunc.processing import Tiling
 from segunc.verbs.execution import Execution, choose_execution
 from segunc.verbs.predict import _cluster, run_shards

@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 import segunc
 from segunc.maps.manifest import read_manifest
 from segunc.posteriors.abnn import ABNN
-from segunc.posteriors.files import load_model
+from segunc.posteriors.model import load_model
 from segunc.training.config import FinetuneConfig, parse_config
 from tests.conftest import FINETUNE, Job
 from tests.verbs.processes import FAST, refuse, succeed
@@ -67,10 +67,6 @@ def test_epochs_0_trains_nothing_and_only_selects_alpha(trained: Job, tmp_path: 
     assert "has the lowest validation NLL" in done.stdout
     assert "nothing is trained" in done.stdout
     model = load_model(tmp_path / "out")
-    succeed(*words, "--out", tmp_path / "shifted", "--abnn.alpha_corruption 3")
-    clean, shifted = (m.record["provenance"]["alpha_nll"] for m in (model, load_model(tmp_path / "shifted")))
-    assert clean.keys() == shifted.keys()
-    assert all(shifted[alpha] != clean[alpha] for alpha in clean)
     tensors = load_file(tmp_path / "out" / "posterior.safetensors")
     assert (tensors["gamma"][0] == tensors["gamma"][1]).all()
     assert model.record["alpha"] in (0.05, 0.2)

@@ -8,26 +8,23 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Self, cast
+from typing import Annotated, Any, ClassVar, cast
 
 import torch
 from torch import Tensor
 
-from segunc.affine.branches import Branch
 from segunc.affine.draws import in_encoder
-from segunc.affine.files import TENSORS
 from segunc.affine.noise import mix_seed
-from segunc.affine.posterior import Deterministic
+from segunc.affine.posterior import TENSORS, Branch, Deterministic
 from segunc.core.bounds import Bound, NonNegativeInt, PositiveInt
 from segunc.core.errors import InputError
 from segunc.networks.files import build_network, load_network
 from segunc.networks.network import SegmentationNetwork
 from segunc.networks.weights import load_state
-from segunc.posteriors.ensemble import Ensemble
-from segunc.posteriors.files import load_base, posterior_hash
 from segunc.posteriors.fitting import finetuning
 from segunc.posteriors.methods import Method
-from segunc.posteriors.model import Model
+from segunc.posteriors.mixtures import Ensemble
+from segunc.posteriors.model import Model, load_base, posterior_hash
 from segunc.training.config import FinetuneConfig, OptimisationConfig
 from segunc.training.data import OwnData
 from segunc.training.finetune_run import FinetuneRun
@@ -37,7 +34,7 @@ HEADS = "heads"
 
 
 def decoder_state(network: SegmentationNetwork) -> dict[str, Tensor]:
-    """Return weights and statistics of all that is not the encoder, by their names in the body; InputError where either is missing."""
+    """Return weights and statistics of all that is not the encoder, by their names in the body."""
     state = network.body.state_dict()
     decoder = {name: tensor for name, tensor in state.items() if not in_encoder(name)}
     if not 0 < len(decoder) < len(state):
@@ -50,7 +47,7 @@ def decoder_state(network: SegmentationNetwork) -> dict[str, Tensor]:
 
 
 def with_decoder(base: SegmentationNetwork, decoder: Mapping[str, Tensor], source: str) -> SegmentationNetwork:
-    """Return a network with the very modules of a base's encoder and another decoder; InputError where names or shapes differ."""
+    """Return a network with the very modules of a base's encoder and another decoder."""
     shared = {id(module): module for name, module in base.named_modules() if in_encoder(name)}
     network = copy.deepcopy(base, shared)
     encoder = {name: tensor for name, tensor in base.body.state_dict().items() if in_encoder(name)}
@@ -59,49 +56,26 @@ def with_decoder(base: SegmentationNetwork, decoder: Mapping[str, Tensor], sourc
 
 
 class DecoderEnsemble(Ensemble):
-    """Draw s is head s: the base's encoder, which a frame goes through once (:mod:`segunc.sampling.shortcuts`), and a decoder of its own.
-
-    Args:
-        base: the network that the encoder and all base scores are of.
-        decoders: weights and statistics of each further decoder, see :func:`decoder_state`.
-        keep_base: whether head 0 is the base itself; models of before may have it for the base scores alone.
-        start: what the heads were before the training, for records.
-        source: of the decoders, for messages.
+    """Draw s is head s: the base's encoder, which a frame goes through once (:mod:`segunc.sampling.shortcuts`), and a decoder of its own,
+    which of head 0 is the base's; ``decoders`` are the others, see :func:`decoder_state`.
     """
 
     method: ClassVar[str] = "decoder-ensemble"
 
     def __init__(
-        self,
-        base: SegmentationNetwork,
-        decoders: Sequence[Mapping[str, Tensor]],
-        keep_base: bool = True,
-        start: str = "random",
-        source: str = "a head",
+        self, base: SegmentationNetwork, decoders: Sequence[Mapping[str, Tensor]], source: str = "a head"
     ) -> None:
-        networks = [base] * keep_base + [with_decoder(base, decoder, source) for decoder in decoders]
+        networks = [base, *(with_decoder(base, decoder, source) for decoder in decoders)]
         super().__init__([Branch(network, Deterministic()) for network in networks])
-        self.keep_base, self.start = keep_base, start
 
     def tensors(self) -> dict[str, Tensor]:
         """Return what ``posterior.safetensors`` holds: the heads that are not the base's, ``HEAD.NAME``."""
-        networks = {i: cast(SegmentationNetwork, part.network) for i, part in enumerate(self.parts)}
-        own = {i: decoder_state(network) for i, network in networks.items() if i or not self.keep_base}
-        return {f"{i}.{name}": tensor for i, state in own.items() for name, tensor in state.items()}
+        states = [decoder_state(cast(SegmentationNetwork, part.network)) for part in self.parts[1:]]
+        return {f"{head}.{name}": tensor for head, state in enumerate(states, 1) for name, tensor in state.items()}
 
     def settings(self) -> dict[str, Any]:
-        return {"heads": self.members, "keep_base": self.keep_base, "start": self.start}
-
-    @classmethod
-    def from_tensors(
-        cls, base: SegmentationNetwork, tensors: Mapping[str, Tensor], settings: Mapping[str, Any], source: str
-    ) -> Self:
-        """Return the ensemble that gave these :meth:`tensors` and :meth:`settings`; a KeyError for one that lacks."""
-        heads: dict[int, dict[str, Tensor]] = defaultdict(dict)
-        for key, tensor in tensors.items():
-            number, _, name = key.partition(".")
-            heads[int(number)][name] = tensor
-        return cls(base, [heads[i] for i in sorted(heads)], settings["keep_base"], settings["start"], source)
+        # The last two are constants, as hashes are over them.
+        return {"heads": self.members, "keep_base": True, "start": "random"}
 
 
 @dataclass(frozen=True)
@@ -171,7 +145,11 @@ def _train_head(
 def load_decoders(folder: Path, record: Mapping[str, Any]) -> Model:
     """Return the decoder ensemble that a record describes."""
     network, tensors, tensors_sha256 = load_base(folder, record)
-    posterior = DecoderEnsemble.from_tensors(network, tensors, record, str(folder / TENSORS))
+    heads: dict[int, dict[str, Tensor]] = defaultdict(dict)
+    for key, tensor in tensors.items():
+        number, _, name = key.partition(".")
+        heads[int(number)][name] = tensor
+    posterior = DecoderEnsemble(network, [heads[i] for i in sorted(heads)], str(folder / TENSORS))
     return Model(network, posterior, network.sha256, posterior_hash(tensors_sha256, posterior), None, record)
 
 

@@ -1,0 +1,210 @@
+"""MC dropout (Gal & Ghahramani 2016): over the channels of normalisation layers, or at the network's own dropout layers, which the class swap
+of :mod:`segunc.affine.convert` makes drawable.
+
+While masks are active, a converted dropout layer multiplies its input by masks made of seeds alone: one for each draw and each call of the
+layer within a forward pass, the same for all frames of one size. It holds no random state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self, cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from segunc.affine.convert import DRAWS, ORIGIN, rows_of_a_draw, with_mixin
+from segunc.affine.draws import AffineDraws, AffineLayout, FoldedDropout, in_scope
+from segunc.affine.noise import NoiseSource, Seed, mix_seed
+from segunc.affine.posterior import Deterministic, Posterior
+from segunc.core.bounds import BelowOne, NonNegativeInt, Settings
+from segunc.core.device import to_device
+from segunc.core.errors import InputError
+from segunc.core.registry import Registry
+from segunc.posteriors.fitting import finetuning
+from segunc.posteriors.methods import Method
+from segunc.training.finetune_run import FinetuneRun
+
+USUAL_P = 0.003
+"""There are thousands of channels, so already one in a thousand dropped makes draws differ."""
+
+
+class ChannelDropout:
+    """Draw s: ``gamma z / (1 - p)`` and ``beta z / (1 - p)``, one ``z ~ Bernoulli(1 - p)`` for each channel.
+
+    The whole output of a dropped channel is 0, and the expectation of every channel stays what it was. The same uniform numbers decide
+    at every p, so the channels dropped at a smaller p in [0, 1) are among those of a larger one. ``affine`` is ``[2, T]``, the trained
+    gamma and beta.
+    """
+
+    method: ClassVar[str] = "mc-dropout"
+    members = 1
+
+    def __init__(self, affine: Tensor, p: float, scope: str = "all") -> None:
+        self.gamma_beta, self.p, self.scope = affine, float(p), scope
+
+    def affine(self, layout: AffineLayout, draws: Sequence[int], seed: Seed, scope: str | None = None) -> AffineDraws:
+        kept = (NoiseSource.of(seed).uniform(draws, layout.total) >= self.p).float().to(layout.device) / (1.0 - self.p)
+        factor = torch.where(layout.mask(self.scope, scope), kept, 1.0)
+        gamma, beta = self.gamma_beta.to(layout.device)
+        return AffineDraws(gamma * factor, beta * factor)
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {"affine": self.gamma_beta}
+
+    def settings(self) -> dict[str, Any]:
+        return {"p": self.p, "scope": self.scope, "where": "norm"}
+
+    @classmethod
+    def from_tensors(cls, tensors: Mapping[str, Tensor], settings: Mapping[str, Any]) -> Self:
+        return cls(tensors["affine"], settings["p"], settings["scope"])
+
+    @classmethod
+    def of(cls, run: FinetuneRun[McDropoutConfig]) -> tuple[Self, str]:
+        options = run.config.settings
+        p = run.measured["p"] = USUAL_P if options.p is None else options.p
+        return cls(AffineLayout(run.network).affine, p, options.scope), f"channel dropout with p {p:g}"
+
+
+CHANNEL_KINDS: tuple[type[nn.Module], ...] = (nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
+"""They drop whole channels (axis 1)."""
+KINDS: tuple[type[nn.Module], ...] = (nn.Dropout, *CHANNEL_KINDS)
+
+
+class DropoutSite:
+    """Mixin in front of a dropout layer's class."""
+
+    segunc_dropout: FoldedDropout | None
+
+    def forward(self, x: Tensor) -> Tensor:
+        state = self.segunc_dropout
+        if state is None:
+            return cast(Tensor, super().forward(x))  # type: ignore[misc]
+        rows = rows_of_a_draw(x, len(state.seeds), "dropout layer's input")
+        shape = (x.shape[1], *[1] * (x.ndim - 2)) if isinstance(self, CHANNEL_KINDS) else tuple(x.shape[1:])
+        # A layer that a network calls several times drops anew each time.
+        call, state.calls = state.calls, state.calls + 1
+        seeds = [seed if seed is None or call == 0 else mix_seed(seed, call) for seed in state.seeds]
+        mask = to_device(torch.stack([_mask(seed, state.p, shape) for seed in seeds]), x.device)
+        # Marked by hand: nothing that the engine follows went into it, and it is what makes draws differ.
+        setattr(mask, ORIGIN, DRAWS)
+        # In float32: 1 / (1 - p) rounded to bfloat16 would scale every kept element by the same error.
+        return (x * (mask.repeat_interleave(rows, 0) if rows > 1 else mask)).to(x.dtype)
+
+
+def _mask(seed: int | None, p: float, shape: tuple[int, ...]) -> Tensor:
+    """Return ``z / (1 - p)``, z ~ Bernoulli(1 - p), float32; the same uniform numbers decide at every p."""
+    if seed is None or p == 0.0:
+        return torch.ones(shape)
+    uniform = np.random.Generator(np.random.Philox(key=seed)).random(shape, dtype=np.float32)
+    return torch.from_numpy(uniform >= p).float() / (1.0 - p)
+
+
+def convert_dropout(network: nn.Module) -> dict[str, float]:
+    """Make the dropout layers of a network with p above 0 drawable, in place, and return the p of each by its name, in the order of
+    ``named_modules``; without masks nothing changes. InputError where there is none."""
+    sites: dict[str, Any] = {n: m for n, m in network.named_modules() if isinstance(m, KINDS) and cast(Any, m).p > 0}
+    if not sites:
+        message = f"{type(network).__name__} has no dropout layer of its own with p above 0 that can be drawn"
+        raise InputError(message, hint="use channel dropout at the normalisation layers: mc_dropout.sites norm")
+    for module in sites.values():
+        if not isinstance(module, DropoutSite):
+            module.__class__ = with_mixin(DropoutSite, type(module), "Drawn")
+            module.segunc_dropout = None
+    return {name: float(layer.p) for name, layer in sites.items()}
+
+
+class OwnDropout:
+    """Draw s: the trained affine, and masks of the dropout layers that (seed, s, layer) decide.
+
+    ``nn.Dropout`` drops elements, ``Dropout1d`` to ``Dropout3d`` whole channels; what is kept is divided by 1 - p, the probability in
+    [0, 1) of each layer by its name, in network order. A mask is the same for all windows where a network folds them into the batch.
+    """
+
+    method: ClassVar[str] = "mc-dropout"
+    members = 1
+
+    def __init__(self, p: Mapping[str, float], scope: str = "all") -> None:
+        for value in p.values():
+            if not 0 <= value < 1:
+                raise InputError(f"the dropout probability p {value} is not in [0, 1)", hint="give mc_dropout.p")
+        self.p, self.names, self.scope = tuple(p.values()), tuple(p), scope
+
+    prepare = staticmethod(convert_dropout)
+
+    @classmethod
+    def of(cls, run: FinetuneRun[McDropoutConfig]) -> tuple[Self, str]:
+        options, trained = run.config.settings, convert_dropout(run.network)
+        in_scope(options.scope, list(trained))
+        run.say(f"dropout layers: {', '.join(f'{name} p {p:g}' for name, p in trained.items())}")
+        run.say("dropout of other kinds, or that a network calls as a function, stays off")
+        made = cls(trained if options.p is None else dict.fromkeys(trained, options.p), options.scope)
+        run.measured["p"] = list(made.p)
+        return made, f"the network's own {len(made.p)} dropout layers"
+
+    def affine(self, layout: AffineLayout, draws: Sequence[int], seed: Seed, scope: str | None = None) -> AffineDraws:
+        """Masks are independent under every scheme of the noise."""
+        if layout.dropout_names != self.names:
+            raise InputError(
+                f"the network has the drawn dropout layers {', '.join(layout.dropout_names) or 'none'}, and the posterior at "
+                f"{', '.join(self.names)}",
+                hint="call convert_dropout on the network that the posterior was made for",
+            )
+        flags = in_scope(self.scope, self.names, scope)
+        source = NoiseSource.of(seed).seed
+        trained = Deterministic().affine(layout, draws, seed)
+        seeds, layers = [mix_seed(source, s) for s in draws], enumerate(zip(self.p, flags, strict=True))
+        dropout = (FoldedDropout(p if flag else 0.0, tuple(mix_seed(s, i) for s in seeds)) for i, (p, flag) in layers)
+        return AffineDraws(trained.weight, trained.bias, tuple(dropout))
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {}
+
+    def settings(self) -> dict[str, Any]:
+        return {"p": list(self.p), "layers": list(self.names), "scope": self.scope, "where": "own"}
+
+    @classmethod
+    def from_tensors(cls, tensors: Mapping[str, Tensor], settings: Mapping[str, Any]) -> Self:
+        return cls(dict(zip(settings["layers"], settings["p"], strict=True)), settings["scope"])
+
+
+@dataclass(frozen=True)
+class McDropoutConfig(Settings):
+    """What is dropped, and how much; no data are needed.
+
+    Args:
+        sites: norm (channels at the norm sites) or own (the network's own dropout layers, and only they).
+        p: probability that an element or a channel is dropped, below 1; none for 0.003 at norm sites, and for what each own layer was
+            trained with.
+        scope: norm sites, or own layers, that are stochastic: all, encoder, decoder, last:N, every:N or a regular expression.
+        seed: for the record.
+    """
+
+    section = "mc_dropout"
+    uses_data: ClassVar[dict[str, str]] = {}
+    sites: str = "norm"
+    p: BelowOne | None = None
+    scope: str = "all"
+    seed: NonNegativeInt = 0
+
+
+DROPOUTS: Registry[Any] = Registry("dropout at", "segunc.dropout", {"norm": ChannelDropout, "own": OwnDropout})
+"""Posteriors by what ``mc_dropout.sites`` names, each with a class method ``of(run)`` that gives the one which the settings of a run ask for,
+and what it is in a few words."""
+
+
+@finetuning()
+def finetune_mc_dropout(run: FinetuneRun[McDropoutConfig]) -> dict[str, Any]:
+    """Write the Bayesian model; nothing is trained."""
+    posterior, summary = DROPOUTS[run.config.settings.sites].of(run)
+    return run.finish(posterior, f"{summary}, nothing is trained")
+
+
+def restore(tensors: Mapping[str, Tensor], record: Mapping[str, Any]) -> Posterior:
+    restored: Posterior = DROPOUTS[record["where"]].from_tensors(tensors, record)
+    return restored
+
+
+METHOD = Method("mc-dropout", McDropoutConfig, finetune_mc_dropout, restore)

@@ -1,0 +1,248 @@
+"""Deep ensembles, of networks that are deterministic or have a posterior of their own (Lakshminarayanan et al. 2017), and test-time
+augmentation: flips and scales of the frame as draws, over any posterior (Wang et al. 2019, 1807.07356)."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+from torch import nn
+
+from segunc.affine.posterior import AnyPosterior, Branch, InputTransform, Mixture, Posterior, branches_of, least_draws
+from segunc.core.bounds import PositiveFloat, Settings
+from segunc.core.errors import InputError
+from segunc.core.files import inside, link_or_copy, read_json, read_record, write_record
+from segunc.networks.files import DESCRIPTION, POSTERIOR
+from segunc.posteriors import model as folders
+from segunc.posteriors.methods import Method
+from segunc.posteriors.model import MEMBERS, Model, copy_model, load_model, posterior_hash
+from segunc.training.config import now
+from segunc.training.progress import Say, claim_checkpoints, is_first_process, say
+
+if TYPE_CHECKING:
+    from segunc.training.config import FitConfig, TrainConfig
+
+SCALES = (1.0, 0.75)
+"""With their mirror images four draws for the price of three passes (docs/results.md)."""
+
+
+class Ensemble(Mixture):
+    """Draw s is draw s // M of the posterior of member s mod M, with noise of the member's own.
+
+    Networks give logits of the same classes. Base scores (deterministic-msp and so on) are those of member 0.
+    """
+
+    method: ClassVar[str] = "ensemble"
+
+    def __init__(self, parts: Sequence[Branch]) -> None:
+        self.parts = tuple(parts)
+
+    @property
+    def members(self) -> int:
+        return len(self.parts)
+
+    @property
+    def least_draws(self) -> int:
+        return self.members * max(part.posterior.members for part in self.parts)
+
+    def branches(self, network: nn.Module) -> list[Branch]:
+        return [replace(part, networks=self.members, index=i) for i, part in enumerate(self.parts)]
+
+    def settings(self) -> dict[str, Any]:
+        return {"parts": [{"method": p.posterior.method, **p.posterior.settings()} for p in self.parts]}
+
+
+def train_members(
+    config: TrainConfig, seeds: Sequence[int], out: Path, *, device: str = "auto", say: Say = say
+) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """Train one network for each seed, in the place of the configuration's, into ``seed-N`` below ``out``; finished ones are skipped.
+    Yields the folder and what was measured, after each training."""
+    from segunc.training.base import train_network
+
+    if len(set(seeds)) < len(seeds) or not seeds or min(seeds) < 0:
+        shown = ",".join(map(str, seeds))
+        raise InputError(f"--seeds {shown} are not different numbers of at least 0", hint="e.g. 0,1,2,3")
+    for number, seed in enumerate(seeds, start=1):
+        own, folder = replace(config, seed=seed), out / f"seed-{seed}"
+        if (folder / DESCRIPTION).exists():
+            claim_checkpoints(folder, "train", own.plain())  # refuses what other settings made
+            say(f"member {number} of {len(seeds)}: {folder} is finished")
+            continue
+        say(f"member {number} of {len(seeds)}: {folder}")
+        yield folder, train_network(own, folder, device=device)[1]
+
+
+def make_ensemble(bases: Sequence[Path], out: Path, *, say: Say = say) -> None:
+    """Write the model folder of an ensemble, its members linked (or copied) into ``members/0`` and so on; nothing is trained.
+
+    What was fitted on a member (its temperature, its max-logit statistics) is left out: it does not hold for the whole. ``bases`` are
+    model folders, each deterministic or with a posterior of one network, or one folder that holds several in ``seed-*``.
+    """
+    if not is_first_process():
+        return
+    folders = list(bases)
+    if len(folders) == 1:
+        members = [path for path in folders[0].glob("seed-*") if path.is_dir()]
+        folders = sorted(members, key=lambda path: (len(path.name), path.name)) or folders  # seed-10 after seed-9
+    if len(folders) < 2:
+        message = (
+            f"an ensemble needs at least two model folders, or one with several seed-*, and --base has {len(folders)}"
+        )
+        raise InputError(message, hint="train more: segunc train --seeds 0,1,2,3")
+    models = [load_model(folder) for folder in folders]
+    _check_alike(models, folders)
+    occupied = [path.name for path in folders.model_files(out) if MEMBERS not in path.parts and path.name != POSTERIOR]
+    if occupied:
+        raise InputError(f"{out} holds a model of another kind ({occupied[0]})", hint="give another --out")
+    if any(out.resolve() in (folder.resolve(), *folder.resolve().parents) for folder in folders):
+        raise InputError(f"--out {out} holds the members", hint="give another --out")
+    (out / POSTERIOR).unlink(missing_ok=True)
+    shutil.rmtree(out / MEMBERS, ignore_errors=True)
+    parts = []
+    for index, (model, folder) in enumerate(zip(models, folders, strict=True)):
+        name = f"{MEMBERS}/{index}"
+        (out / name).mkdir(parents=True)
+        for path in folders.model_files(folder, fitted=False):
+            link_or_copy(path, out / name / path.relative_to(folder))
+        hashes = {"base_sha256": model.sha256, "posterior_sha256": model.posterior_sha256}
+        parts.append({"folder": name, "method": model.posterior.method, **hashes})
+    record: dict[str, Any] = {"method": Ensemble.method, "members": len(folders), "parts": parts}
+    provenance = {"date": now(), "bases": [folder.name for folder in folders]}
+    write_record(out / POSTERIOR, {**record, "base_sha256": models[0].sha256, "provenance": provenance})
+    say(f"wrote {out}: an ensemble of {', '.join(map(str, folders))}; base scores are those of the first")
+
+
+def _check_alike(models: Sequence[Model], bases: Sequence[Path]) -> None:
+    first = models[0].network.description
+    seen: dict[tuple[str, str | None], Path] = {}
+    for model, base in zip(models, bases, strict=True):
+        description = model.network.description
+        if not isinstance(model.posterior, Posterior):
+            message = f"{base} holds several networks ({model.posterior.method})"
+            raise InputError(message, hint="name models of one network each")
+        if description.classes != first.classes:
+            other, these = (", ".join(classes[:4]) for classes in (description.classes, first.classes))
+            message = f"{base} has the classes {other}, ..., and {bases[0]} {these}, ..."
+            raise InputError(message, hint="train all members on one data set")
+        if description.inference_size != first.inference_size:
+            message = f"{base} has the inference size {description.inference_size}, {bases[0]} {first.inference_size}"
+            raise InputError(message, hint="train all members with the same network.inference_size")
+        key = model.sha256, model.posterior_sha256
+        if key in seen:
+            raise InputError(f"{base} is the same model as {seen[key]}", hint="train members with different seeds")
+        seen[key] = base
+
+
+def load_ensemble(folder: Path, record: Mapping[str, Any]) -> Model:
+    """Return the ensemble that a record describes; InputError where a member is not the one that it was made of."""
+    models = []
+    for part in record["parts"]:
+        member = inside(folder, part["folder"])
+        model = folders.load_posterior(member)
+        if (model.sha256, model.posterior_sha256) != (part["base_sha256"], part["posterior_sha256"]):
+            raise InputError(f"{member} has changed since {POSTERIOR} was written", hint="make the ensemble again")
+        models.append(model)
+    # The hashes above are those of members that were checked when the ensemble was made.
+    posterior, first = Ensemble([Branch(m.network, cast(Posterior, m.posterior)) for m in models]), models[0]
+    digest = posterior_hash(json.dumps([[m.sha256, m.posterior_sha256] for m in models]), posterior)
+    return Model(first.network, posterior, first.sha256, digest, first.report, record)
+
+
+class TestTimeAugmentation(Mixture):
+    """Draw s is draw s of a posterior, of the frame under transform s mod K: every scale as it is, and then, with ``flip``, mirrored.
+
+    Logits are brought back to the frame before the softmax. Over an ensemble of M networks M K draws are all pairs. Members of a posterior
+    over one network do not: where M and K have a common divisor, such a member meets only some of the transforms.
+    """
+
+    __test__ = False  # pytest takes the name for that of a test
+    method: ClassVar[str] = "tta"
+
+    def __init__(self, inner: AnyPosterior, scales: Sequence[float] = SCALES, flip: bool = True) -> None:
+        if isinstance(inner, TestTimeAugmentation):
+            raise InputError("the model has test-time augmentation already", hint="start from its base")
+        if not scales:
+            raise InputError("there is no scale", hint="0.75, 1 and 1.25 are usual")
+        self.inner, self.scales, self.flip = inner, tuple(float(scale) for scale in scales), flip
+        mirrored = (False, True) if flip else (False,)
+        self.transforms = tuple(InputTransform(scale, m) for m in mirrored for scale in dict.fromkeys(self.scales))
+
+    @property
+    def members(self) -> int:
+        return len(self.transforms)
+
+    @property
+    def least_draws(self) -> int:
+        return max(self.members, least_draws(self.inner))
+
+    def branches(self, network: nn.Module) -> list[Branch]:
+        inner = branches_of(network, self.inner)
+        networks, transforms = len(inner), self.members
+        period = math.lcm(networks, transforms)
+        # One step further after each period, or a common divisor would keep some pairs apart for ever.
+        return [
+            replace(inner[i % networks], transform=self.transforms[(i + i // period) % transforms])
+            for i in range(networks * transforms)
+        ]
+
+    def settings(self) -> dict[str, Any]:
+        within = {"method": self.inner.method, **self.inner.settings()}
+        return {"scales": list(self.scales), "flip": self.flip, "inner": within}
+
+
+@dataclass(frozen=True)
+class TtaConfig(Settings):
+    """Which transforms the frames go through.
+
+    Args:
+        scales: factors of both sides of the frame.
+        flip: also mirror the frame.
+    """
+
+    section = "tta"
+    scales: list[PositiveFloat] = field(default_factory=lambda: list(SCALES))
+    flip: bool = True
+
+
+def augment_model(base: Path, config: FitConfig[TtaConfig], out: Path, *, device: str = "auto", say: Say = say) -> None:
+    """Write a model with test-time augmentation over it; what was fitted on the model without is left out. See
+    :class:`segunc.posteriors.methods.Method`."""
+    model = load_model(base)
+    posterior = TestTimeAugmentation(model.posterior, config.settings.scales, config.settings.flip)
+    for description in (network.description for network in model.networks):
+        untried = description.kind == "python" and description.divisor is None
+        if untried and description.options.get("stride", 1) == 1 and {*posterior.scales} != {1.0}:
+            message = f"the network of {base} takes frames of one size alone, or was imported before sizes were tried"
+            raise InputError(message, hint="import it again, or --tta.scales [1.0]")
+    if out.resolve() == base.resolve():
+        raise InputError(f"--out {out} is the base", hint="give another --out")
+    if (out / POSTERIOR).exists() and read_json(out / POSTERIOR, "a record").get("method") == posterior.method:
+        (out / POSTERIOR).unlink()  # the same command once more
+    copy_model(base, out, fitted=False)
+    record = {
+        **{"method": posterior.method, "members": posterior.members},
+        **{"scales": list(posterior.scales), "flip": posterior.flip, "base_sha256": model.sha256},
+        "inner": read_record(base / POSTERIOR, "the description of a posterior") if model.bayesian else None,
+        "provenance": {"date": now(), "base": base.name},
+    }
+    write_record(out / POSTERIOR, record)
+    scales = ", ".join(f"{scale:g}" for scale in config.settings.scales)
+    say(f"wrote {out}: frames at scale {scales}{', each also mirrored' if posterior.flip else ''}")
+
+
+def load_augmented(folder: Path, record: Mapping[str, Any]) -> Model:
+    """Return the model with test-time augmentation that a record describes."""
+    model = folders.load_recorded(folder, record["inner"])
+    folders.check_base(folder, record, model.sha256)
+    posterior = TestTimeAugmentation(model.posterior, record["scales"], record["flip"])
+    digest = posterior_hash(model.posterior_sha256, posterior)
+    return replace(model, posterior=posterior, posterior_sha256=digest, record=record)
+
+
+ENSEMBLE = Method("ensemble", None, make_ensemble, load=load_ensemble, finished=True, data=False, several=True)
+TTA = Method("tta", TtaConfig, augment_model, load=load_augmented, finished=True, data=False)
