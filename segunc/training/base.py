@@ -120,7 +120,7 @@ class TrainingProgress(Callback):
         self._label, self._next, self._show = label, 0.0, ConsoleProgress(quiet=True)
 
     def on_train_start(self, trainer: L.Trainer, *_: Any) -> None:
-        shown = {"skipped": trainer.global_step, "quiet": not trainer.is_global_zero}
+        shown: dict[str, Any] = {"skipped": trainer.global_step, "quiet": not trainer.is_global_zero}
         self._show = ConsoleProgress(label=self._label, unit="step", interval=INTERVAL, **shown)
 
     def on_train_batch_end(self, trainer: L.Trainer, *_: Any) -> None:
@@ -139,7 +139,7 @@ class TrainingProgress(Callback):
     def on_train_end(self, *_: Any) -> None:
         self._show.close()
 
-    on_exception = on_train_end
+    on_exception = on_train_end  # type: ignore[assignment]
 
 
 class SegmentationTask(L.LightningModule):
