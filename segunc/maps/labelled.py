@@ -59,8 +59,8 @@ def choose_scores(reader: MapsReader, scores: Sequence[str] | None) -> list[str]
         return [name for name in reader.scores if not (single and name in SPREADS)]
     for score in scores:
         if score not in reader.scores:
-            known = ", ".join(reader.scores) or "no scores"
-            raise InputError(f"the score '{score}' has no maps in {reader.folder}, which holds {known}")
+            available = ", ".join(reader.scores) or "no scores"
+            raise InputError(f"the score '{score}' has no maps in {reader.folder}, which holds {available}")
     return list(dict.fromkeys(scores))
 
 
