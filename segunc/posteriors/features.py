@@ -111,9 +111,7 @@ class FeatureBank(Attachment):
     encoder: str  # own, or timm's name of a second encoder
     layers: tuple[str, ...]  # none where only the network's last layer was looked at
     sizes: tuple[float, ...]
-    upsampling: Literal[
-        "bilinear", "guided"
-    ]  # of the maps to the frame; guided by the image in models of earlier versions
+    upsampling: Literal["bilinear", "guided"]  # of the maps to the frame; guided by the image in earlier versions
     scale_percentile: float
     mean: tuple[float, ...]  # input normalisation of the second encoder
     std: tuple[float, ...]
