@@ -91,7 +91,6 @@ class Calibrator:
 
     @property
     def sha256(self) -> str:
-        """SHA-256 over its numbers."""
         return hashlib.sha256(json.dumps([self.weight, self.bias]).encode()).hexdigest()
 
     def __str__(self) -> str:
