@@ -22,7 +22,8 @@ def entropy_from_probabilities(probabilities: Tensor, dim: int = 1) -> Tensor:
     """Return the entropy ``-sum_c p_c ln p_c`` in nats of probabilities in 0..1 (0 ln 0 = 0); shape without ``dim``."""
     # float64 stays: the decomposition takes a small difference of two entropies.
     wide = probabilities if probabilities.dtype == torch.float64 else probabilities.float()
-    return torch.special.entr(wide).sum(dim)
+    entropy: Tensor = torch.special.entr(wide).sum(dim)
+    return entropy
 
 
 def entropy_share(probabilities: Tensor) -> Tensor:
@@ -90,7 +91,6 @@ class Calibrator:
 
     @property
     def sha256(self) -> str:
-        """SHA-256 over its numbers."""
         return hashlib.sha256(json.dumps([self.weight, self.bias]).encode()).hexdigest()
 
     def __str__(self) -> str:

@@ -80,7 +80,7 @@ def read(name: str, wishes: Wishes) -> Found:
         folder = Path(name)
         files = [path for path in folder.glob("*") if path.suffix in (".safetensors", ".bin")]
         with bounded(content, sum(path.stat().st_size for path in files) if folder.is_dir() else None):
-            config = CONFIG_MAPPING[content["model_type"]].from_dict(content)
+            config: Any = CONFIG_MAPPING[content["model_type"]].from_dict(content)
             network = cls.from_pretrained(name, config=config, trust_remote_code=False)
     except InputError:
         raise

@@ -69,8 +69,8 @@ class FeatureFit(ABC):
     @staticmethod
     @abstractmethod
     def restore(take: Take, needs: Collection[str], network: SegmentationNetwork, bank: FeatureBank) -> Any:
-        """Return a :class:`segunc.sampling.density.Density` of the map, or with a prefix a :class:`segunc.sampling.sampler.Provider`, of the
-        tensors that ``take`` gives for their names, on the network's device."""
+        """Return a density of the map, see :class:`segunc.sampling.density.FeatureDensity`, or with a prefix a
+        :class:`segunc.sampling.sampler.Provider`, of the tensors that ``take`` gives for their names, on the network's device."""
 
 
 FEATURE_FITS: Registry[type[FeatureFit]] = Registry(

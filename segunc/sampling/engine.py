@@ -44,7 +44,10 @@ SIDE = 256
 """Longest side of the image of the self-check, which runs some twenty passes."""
 TOLERANCE = 1e-3
 """Largest difference of logits, relative to the largest logit, that counts as rounding (float32)."""
-BRANCHING = "the network's code reads values of its input, so that it may take another branch for another draw; draws run one at a time, and nothing is shared"
+BRANCHING = (
+    "the network's code reads values of its input, so that it may take another branch for another draw; "
+    "draws run one at a time, and nothing is shared"
+)
 
 
 class Engine:
@@ -90,7 +93,6 @@ class Engine:
 
     @property
     def shares(self) -> bool:
-        """Whether what is common to all draws may be computed once."""
         return self.self_check is not None and is_rounding(self.self_check.shared)
 
     def ending(self, images: Tensor, draws: FoldedDraws | None, prefix: Prefix | None = None) -> Ending | None:

@@ -68,8 +68,7 @@ class DrawAccumulator:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Classes, height and width."""
-        return tuple(self.probabilities.shape)
+        return tuple(self.probabilities.shape)  # classes, height, width
 
     def add(self, logits: Tensor, upsampling: Upsampling) -> None:
         """Add draws ``[S, C, h, w]`` of any floating type, (h, w) what is upsampled to the frame."""

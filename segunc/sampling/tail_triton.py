@@ -18,7 +18,7 @@ TILE = 4096
 """Classes times columns that one program holds; probabilities and logits of a tile fill about its registers."""
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def _lerp(row, column0, column1, wx, held, factor):  # type: ignore[no-untyped-def]  # logits between two columns of a row
     a = tl.load(row + column0, held, 0.0).to(tl.float32) * factor
     b = tl.load(row + column1, held, 0.0).to(tl.float32) * factor

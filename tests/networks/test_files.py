@@ -213,18 +213,6 @@ IMAGES = torch.rand(1, 3, 8, 8, generator=torch.Generator().manual_seed(0))
         {name: value for name, value in state().items() if not name.endswith("num_batches_tracked")},
         state(num_batches_tracked=lambda t: t.float()),
     ],
-    ids=[
-        "plain",
-        "net",
-        "nested",
-        "list",
-        "compiled",
-        "in between",
-        "twice",
-        "teacher",
-        "no counters",
-        "counters as floats",
-    ],
 )
 def test_what_fits_is_taken(content: Any, tmp_path: Path) -> None:
     torch.save(content, tmp_path / "weights.pt")
@@ -240,7 +228,6 @@ def test_what_fits_is_taken(content: Any, tmp_path: Path) -> None:
         ({"state_dict": state(0), "state_dict_ema": state(1)}, ("state_dict", "state_dict_ema")),
         ({**state(0), **state(1, "teacher.")}, ("", "teacher")),
     ],
-    ids=["ema", "one without prefix"],
 )
 def test_one_of_several_is_chosen_by_its_key(content: Any, keys: tuple[str, ...], tmp_path: Path) -> None:
     torch.save(content, tmp_path / "weights.pt")
