@@ -203,9 +203,9 @@ class AffineLayout:
         if share:  # read back at once: a GPU is waited for
             same = ((scale == scale[:1]) & (shift == shift[:1])).all(0)
             agreeing = torch.stack([of_site.all() for of_site in torch.split(same, list(self.channels))]).tolist()
-        split = (torch.split(values, list(self.channels), 1) for values in (scale, shift))
-        for *pair, agree in zip(*split, agreeing, strict=True):
-            of_site = [values[: 1 if agree else None].to(dtype or values.dtype) for values in pair]
+        scales, shifts = (torch.split(values, list(self.channels), 1) for values in (scale, shift))
+        for of_scale, of_shift, agree in zip(scales, shifts, agreeing, strict=True):
+            of_site = [values[: 1 if agree else None].to(dtype or values.dtype) for values in (of_scale, of_shift)]
             sites.append(FoldedSite(*of_site, agree))
         return FoldedDraws(tuple(sites), len(draws), draws.dropout)
 
