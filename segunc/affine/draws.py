@@ -205,8 +205,8 @@ class AffineLayout:
             agreeing = torch.stack([of_site.all() for of_site in torch.split(same, list(self.channels))]).tolist()
         scales, shifts = (torch.split(values, list(self.channels), 1) for values in (scale, shift))
         for of_scale, of_shift, agree in zip(scales, shifts, agreeing, strict=True):
-            one, other = (v[: 1 if agree else None].to(dtype or v.dtype) for v in (of_scale, of_shift))
-            sites.append(FoldedSite(one, other, agree))
+            of_scale, of_shift = (v[: 1 if agree else None].to(dtype or v.dtype) for v in (of_scale, of_shift))
+            sites.append(FoldedSite(of_scale, of_shift, agree))
         return FoldedDraws(tuple(sites), len(draws), draws.dropout)
 
     @contextmanager
