@@ -147,8 +147,8 @@ def classify(layer: nn.Module) -> tuple[Kind | None, str]:
         kind = "rms"
     if kind is None:
         named_so = "norm" in type(layer).__name__.lower() and next(layer.children(), None) is None
-        own = any(True for _ in layer.parameters(recurse=False))
-        return None, f"{type(layer).__name__} has no known per-channel affine" if named_so and own else ""
+        has_parameters = any(True for _ in layer.parameters(recurse=False))
+        return None, f"{type(layer).__name__} has no known per-channel affine" if named_so and has_parameters else ""
     if getattr(layer, "weight", None) is None:
         return None, "it has no affine parameters"
     if "forward" in vars(layer):

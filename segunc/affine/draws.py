@@ -203,10 +203,10 @@ class AffineLayout:
         if share:  # read back at once: a GPU is waited for
             same = ((scale == scale[:1]) & (shift == shift[:1])).all(0)
             agreeing = torch.stack([of_site.all() for of_site in torch.split(same, list(self.channels))]).tolist()
-        split = (torch.split(values, list(self.channels), 1) for values in (scale, shift))
-        for *pair, agree in zip(*split, agreeing, strict=True):
-            of_site = [values[: 1 if agree else None].to(dtype or values.dtype) for values in pair]
-            sites.append(FoldedSite(*of_site, agree))
+        scales, shifts = (torch.split(values, list(self.channels), 1) for values in (scale, shift))
+        for of_scale, of_shift, agree in zip(scales, shifts, agreeing, strict=True):
+            of_scale, of_shift = (v[: 1 if agree else None].to(dtype or v.dtype) for v in (of_scale, of_shift))
+            sites.append(FoldedSite(of_scale, of_shift, agree))
         return FoldedDraws(tuple(sites), len(draws), draws.dropout)
 
     @contextmanager

@@ -115,9 +115,9 @@ def minibatches(
         order, first = generator.permutation(len(frames)), (step % passes) * size
         chosen = order[first : first + size]
         plan.append([(frames[i], mix_seed(seed, step, row)) for row, i in enumerate(chosen)])
-    own = torch.Generator().manual_seed(seed)  # else the loader takes a number from the global one
+    shuffle = torch.Generator().manual_seed(seed)  # else the loader takes a number from the global one
     keyed = _Keyed(data)
-    return iter(DataLoader(keyed, batch_sampler=plan, num_workers=workers, collate_fn=_stack, generator=own))
+    return iter(DataLoader(keyed, batch_sampler=plan, num_workers=workers, collate_fn=_stack, generator=shuffle))
 
 
 class _Keyed(Dataset[dict[str, Any]]):

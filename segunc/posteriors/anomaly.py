@@ -167,14 +167,14 @@ def known_pixels(
             labelled = torch.from_numpy(labels.ravel() != IGNORE).nonzero().flatten()
             chosen = labelled[torch.randperm(len(labelled), generator=generator)[:FRAME_PIXELS]]
             values.append(torch.cat([maps[name].float() for name in parts]).flatten(1).cpu()[:, chosen])
-    known = torch.cat(values, 1)
-    if not known.numel():
+    known_values = torch.cat(values, 1)
+    if not known_values.numel():
         raise InputError(f"{len(values)} validation frames hold no labelled pixel", hint="check the labels of val")
-    for name, of_part in zip(parts, known, strict=True):
+    for name, of_part in zip(parts, known_values, strict=True):
         if not of_part.max() > of_part.min():
             message = f"score {name} is {float(of_part[0]):g} at every pixel of the validation frames"
             raise InputError(message, hint="leave it out of anomaly.parts")
-    return known, len(values)
+    return known_values, len(values)
 
 
 @flushed_denormals()
@@ -193,12 +193,12 @@ def fit_sum(
         raise InputError(message, hint="give one weight a part")
     model, data = load_for_fitting(base, config, resolve_device(device))
     draws = max(settings.draws, model.posterior.members)
-    known, frames = known_pixels(model, data, parts, settings, draws)
-    scales = tuple(map(Standard.of, known))
+    values, frames = known_pixels(model, data, parts, settings, draws)
+    scales = tuple(map(Standard.of, values))
     hashes = model.hashes
     if model.attachments.get("features") not in model.used(parts):
         hashes["features_sha256"] = None
-    surprise = Surprise.of(weighted_sum(known, weights, scales))
+    surprise = Surprise.of(weighted_sum(values, weights, scales))
     fit: dict[str, Any] = {"fitted_on": fitted_on(config, "val"), "frames": frames, "draws": draws, **hashes}
     total = ScoreSum(parts, weights, scales, surprise, **fit)
     total.attach(base, config, out, METHOD.name, say)

@@ -68,13 +68,13 @@ def train_members(
         shown = ",".join(map(str, seeds))
         raise InputError(f"--seeds {shown} are not different numbers of at least 0", hint="e.g. 0,1,2,3")
     for number, seed in enumerate(seeds, start=1):
-        own, folder = replace(config, seed=seed), out / f"seed-{seed}"
+        member, folder = replace(config, seed=seed), out / f"seed-{seed}"
         if (folder / DESCRIPTION).exists():
-            claim_checkpoints(folder, "train", own.plain())  # refuses what other settings made
+            claim_checkpoints(folder, "train", member.plain())  # refuses what other settings made
             say(f"member {number} of {len(seeds)}: {folder} is finished")
             continue
         say(f"member {number} of {len(seeds)}: {folder}")
-        yield folder, train_network(own, folder, device=device)[1]
+        yield folder, train_network(member, folder, device=device)[1]
 
 
 def make_ensemble(bases: Sequence[Path], out: Path, *, say: Say = say) -> None:

@@ -95,8 +95,8 @@ class Attachment:
                 there, here = str(content[name])[:12], str(model.hashes[name])[:12]
                 message = f"{path} was fitted on another model, whose {name} is {there} and not {here}"
                 raise InputError(message, hint="fit it again on this model, or remove the file")
-        known = {field.name: content[field.name] for field in fields(cls) if field.name in content}
-        return {name: tuple(value) if isinstance(value, list) else value for name, value in known.items()}
+        values = {field.name: content[field.name] for field in fields(cls) if field.name in content}
+        return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
 
 
 ATTACHMENTS: Registry[type[Attachment]] = Registry(
@@ -198,7 +198,8 @@ class Model:
     def fitted(self, scores: Sequence[str], frames: Collection[str] | None = None) -> Fitted:
         """Return what was fitted on it, as the sampler takes it for some scores, see :meth:`Attachment.providers`."""
         needs = self.needs(scores)
-        providers = [one for attachment in self.used(scores) for one in attachment.providers(self, needs, frames)]
+        used = self.used(scores)
+        providers = [provider for attachment in used for provider in attachment.providers(self, needs, frames)]
         return Fitted(self.temperature, self.calibrator, providers)
 
     def place(self, device: torch.device) -> None:
@@ -256,9 +257,9 @@ def model_files(folder: Path, *, fitted: bool = True) -> list[Path]:
     """Return the files that make the model of a folder, with an ensemble's members and, if ``fitted``, what was fitted on the whole."""
     of_whole = [name for kind in attachments_in(folder) for name in (kind.file, *kind.beside)] if fitted else []
     names = [WEIGHTS, DESCRIPTION, TENSORS, POSTERIOR, *of_whole]
-    own = [folder / name for name in names if (folder / name).exists()]
+    files = [folder / name for name in names if (folder / name).exists()]
     members = sorted(folder.glob(f"{MEMBERS}/*/"))
-    return own + [path for member in members for path in model_files(member, fitted=False)]
+    return files + [path for member in members for path in model_files(member, fitted=False)]
 
 
 def copy_model(source: Path, folder: Path, *, fitted: bool = True) -> None:

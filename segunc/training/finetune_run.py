@@ -129,8 +129,8 @@ class FinetuneRun(Generic[S]):
             candidate: makes the posterior of a value.
             grid, name: the values, and what messages call the setting.
         """
-        start, own = time.perf_counter(), self.config.data
-        data: Any = own.validation(SELECTION_FRAMES) if isinstance(own, OwnData) else self.data.dataset("val")
+        start, source = time.perf_counter(), self.config.data
+        data: Any = source.validation(SELECTION_FRAMES) if isinstance(source, OwnData) else self.data.dataset("val")
         frames = spaced(len(data), SELECTION_FRAMES)
         same: dict[str, Any] = {"seed": self.options.seed, "precision": self.precision}
 

@@ -111,7 +111,6 @@ def test_what_a_record_says_cannot_change_unnoticed(
 @pytest.mark.parametrize(
     "change",
     [
-        {"conversion": None},
         {"alpha": -1},
         {"format": 3},
         {"method": "temperature"},
