@@ -20,7 +20,7 @@ from segunc.core.files import inside, link_or_copy, read_json, read_record, writ
 from segunc.networks.files import DESCRIPTION, POSTERIOR
 from segunc.posteriors import model as folders
 from segunc.posteriors.methods import Method
-from segunc.posteriors.model import MEMBERS, Model, copy_model, load_model, posterior_hash
+from segunc.posteriors.model import MEMBERS, Model, copy_model, load_model, model_files, posterior_hash
 from segunc.training.config import now
 from segunc.training.progress import Say, claim_checkpoints, is_first_process, say
 
@@ -96,7 +96,7 @@ def make_ensemble(bases: Sequence[Path], out: Path, *, say: Say = say) -> None:
         raise InputError(message, hint="train more: segunc train --seeds 0,1,2,3")
     models = [load_model(folder) for folder in folders]
     _check_alike(models, folders)
-    occupied = [path.name for path in folders.model_files(out) if MEMBERS not in path.parts and path.name != POSTERIOR]
+    occupied = [path.name for path in model_files(out) if MEMBERS not in path.parts and path.name != POSTERIOR]
     if occupied:
         raise InputError(f"{out} holds a model of another kind ({occupied[0]})", hint="give another --out")
     if any(out.resolve() in (folder.resolve(), *folder.resolve().parents) for folder in folders):
@@ -107,7 +107,7 @@ def make_ensemble(bases: Sequence[Path], out: Path, *, say: Say = say) -> None:
     for index, (model, folder) in enumerate(zip(models, folders, strict=True)):
         name = f"{MEMBERS}/{index}"
         (out / name).mkdir(parents=True)
-        for path in folders.model_files(folder, fitted=False):
+        for path in model_files(folder, fitted=False):
             link_or_copy(path, out / name / path.relative_to(folder))
         hashes = {"base_sha256": model.sha256, "posterior_sha256": model.posterior_sha256}
         parts.append({"folder": name, "method": model.posterior.method, **hashes})

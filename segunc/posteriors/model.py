@@ -183,7 +183,7 @@ class Model:
         """The network, and those of all members of an ensemble."""
         members = [branch.network for branch in branches_of(self.network, self.posterior)]
         networks = {id(network): network for network in (self.network, *members)}
-        return [network for network in networks.network() if isinstance(network, SegmentationNetwork)]
+        return [network for network in networks.values() if isinstance(network, SegmentationNetwork)]
 
     def needs(self, scores: Iterable[str]) -> frozenset[str]:
         """Return the evidence that scores need, with that of the parts of sums."""

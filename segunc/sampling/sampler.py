@@ -276,7 +276,7 @@ class Sampler:
                 runner.draw(noise, self.scope)
             return
         networks = {id(network): network for network in (self.network, *(b.network for b in self._branches))}
-        own = self._own(list(networks.network()), images)
+        own = self._own(list(networks.values()), images)
         engines, messages, copies = self._engines, self.report.messages, dict[int, Any]()
         engines |= {key: Engine(n, self.precision, messages, own, copies) for key, n in networks.items()}
         runners = []

@@ -137,7 +137,7 @@ class TrainingProgress(Callback):
         self._show.flush()
 
     def on_train_end(self, *_: Any) -> None:
-        self._show.close()
+        self._show.flush()
 
     on_exception = on_train_end  # type: ignore[assignment]
 

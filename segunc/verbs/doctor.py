@@ -166,7 +166,7 @@ def _doctor_maps(root: Path, repair: bool) -> DoctorResult:
             health = examine(folder)
         text = f"{health.amount} of {health.frames} are damaged: {health.examples}"
         text = text if health.amount else f"{health.frames} are what was written"
-        findings.append(Finding.of(f"{label}finished frames", not health.amount, text, "fail"))
+        findings.append(Finding(f"{label}finished frames", "fail" if health.amount else "ok", text))
         damaged += health.amount
     failure = f"{damaged} frames are not what was written; {REPAIR}" if damaged else ""
     return DoctorResult((str(root),), tuple(findings), failure, "the maps are what was written")
