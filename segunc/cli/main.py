@@ -59,7 +59,7 @@ VERBS = {
     "compare": (
         "segunc compare abnn.json base.json --baseline base.json --out table.md\n"
         "  segunc compare metrics.json --scores entropy,deterministic-msp\n"
-        "  segunc compare base.json abnn.json --scores base:msp,abnn:entropy --baseline base:msp"
+        "  segunc compare base.json abnn.json --scores msp,entropy --baseline base:msp"
     ),
     "doctor": ("segunc doctor --model runs/camvid-abnn --image frame.png\n  segunc doctor --maps maps --repair"),
 }

@@ -6,7 +6,7 @@ A pixel is flagged where its score is at or above the threshold.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,19 +17,19 @@ from segunc.core.errors import InputError
 from segunc.data.labels import IGNORE
 from segunc.evaluation import parts
 from segunc.evaluation.labelled_frame import Array, LabelledFrame
-from segunc.evaluation.parts import ALL_IGNORED, NO_ANOMALY_LABEL, RECALLS, ArrayPart, Forms, Numbers
+from segunc.evaluation.parts import ALL_IGNORED, NO_ANOMALY_LABEL, RECALLS, ArrayPart, Forms, Metric, Numbers
 from segunc.evaluation.resampling import NumberPath
 from segunc.evaluation.results import load_results
 from segunc.metrics.counting import NO_ANOMALY, Counts
 from segunc.scores import SCORES
 
 SMALLEST_REGION = 50
-"""Pixels from which on a flagged region counts: the least of a predicted component of SegmentMeIfYouCan's obstacle track."""
+"""Pixels from which on a flagged region counts, as a predicted component of SegmentMeIfYouCan's obstacle track."""
 
 
 @dataclass(frozen=True)
 class Threshold:
-    """From which value on pixels are flagged; of which form of maps (:meth:`LabelledFrame.form`) and by which file, where one says."""
+    """From which value on pixels are flagged; of which form of maps and by which file, where one says."""
 
     value: float
     form: str | None = None
@@ -56,6 +56,20 @@ def read_thresholds(words: Iterable[str]) -> dict[str, Threshold]:
     return thresholds
 
 
+def flag_parts(
+    flag: Mapping[str, Threshold], scores: Sequence[str], classes: Sequence[str], anomalies: bool
+) -> list[_Flagged]:
+    """Return the parts of the thresholds of the scores that are evaluated, for the kinds of labels there are."""
+    # A result may hold thresholds of further scores, but one that was given for a score was asked for.
+    unused = [name for name, threshold in flag.items() if name not in scores and not threshold.source]
+    used = {name: flag[name] for name in scores if name in flag}
+    if unused or (flag and not used):
+        message = f"--flag has a threshold of '{(unused or [*flag])[0]}', which is not evaluated"
+        raise InputError(message, hint=f"evaluated are {', '.join(scores)}; name others with --scores")
+    alarms = [FalseAlarms(name, threshold, classes) for name, threshold in used.items() if classes]
+    return [*alarms, *(Hits(name, threshold) for name, threshold in used.items() if anomalies)]
+
+
 def _of_value(word: str) -> tuple[str, Threshold]:
     name, _, text = word.partition("=")
     try:
@@ -72,18 +86,16 @@ def _of_value(word: str) -> tuple[str, Threshold]:
 
 
 def _of_result(path: Path, recall: str) -> dict[str, Threshold]:
-    known = {value: f"{value:g}" for value in RECALLS}
-    try:
-        key = known[float(recall)]
-    except (ValueError, KeyError):
-        message = f"--flag {path}:{recall}: a result has thresholds for a recall of {' and '.join(known.values())}"
-        raise InputError(message) from None
+    keys = [f"{value:g}" for value in RECALLS]
+    key = next((key for key in keys if recall.rstrip("0") == key), None)
+    if key is None:
+        raise InputError(f"--flag {path}:{recall}: a result has thresholds for a recall of {' and '.join(keys)}")
     (result,) = load_results([path])
-    forms = result.content.get("forms", {})
-    values = {
-        name: result.numbers.get(("scores", name, "pooled", "thresholds", key)) for name in result.content["scores"]
-    }
-    thresholds = {name: Threshold(v, forms.get(name), path.name) for name, v in values.items() if v is not None}
+    thresholds = {}
+    for name in result.content["scores"]:
+        value = result.numbers.get(("scores", name, "pooled", "thresholds", key))
+        if value is not None:
+            thresholds[name] = Threshold(value, result.content.get("forms", {}).get(name), path.name)
     if not thresholds:
         hint = "evaluate anomaly labels with --protocols pooled, and give that result"
         raise InputError(f"--flag {path} holds no threshold of a recall of {key}", hint=hint)
@@ -95,13 +107,13 @@ class _Flagged(ArrayPart):
         self.score, self.threshold, self.section = score, threshold, ("flagged", score)
 
     def flagged(self, frame: LabelledFrame) -> Array:
-        """Return which pixels of a frame are flagged, bool ``[H, W]``; InputError where the threshold is of maps of another form."""
-        form, asked = str(frame.form(self.score)), self.threshold.form
-        if asked not in (None, form):
-            source = self.threshold.source
-            message = f"the map '{self.score}' is stored as {form}, but the threshold of {source} is of maps stored as {asked}"
+        """Return which pixels of a frame are flagged, bool ``[H, W]``."""
+        form, threshold = str(frame.form(self.score)), self.threshold
+        if threshold.form not in (None, form):
+            other = f"the threshold of {threshold.source} is of maps stored as {threshold.form}"
+            message = f"the map '{self.score}' is stored as {form}, but {other}"
             raise InputError(message, hint="evaluate maps of one tool, or give --flag SCORE=VALUE")
-        return np.asarray(frame.values(self.score) >= np.float64(self.threshold.value))
+        return np.asarray(frame.values(self.score) >= np.float64(threshold.value))
 
 
 class FalseAlarms(_Flagged):
@@ -113,17 +125,15 @@ class FalseAlarms(_Flagged):
 
     needs, undefined = "class", ALL_IGNORED
     metrics = (
-        parts.lower("share", "share"),
-        parts.lower("by_class.*"),
-        parts.lower("regions_per_frame", "regions/frame"),
+        *(parts.lower("share", "share"), parts.lower("by_class.*"), parts.lower("regions_per_frame", "regions/frame")),
         parts.lower("frames_with_region", "frames with one"),
     )
 
     def __init__(self, score: str, threshold: Threshold, classes: Sequence[str]) -> None:
         super().__init__(score, threshold)
         self.classes, self.lacks = classes, f"no labelled frame has a map '{score}'"
-        by_class = (("by_class", name) for name in classes)
-        self.names = (("share",), *by_class, ("regions_per_frame",), ("frames_with_region",))
+        of_class = (("by_class", name) for name in classes)
+        self.names = (("share",), *of_class, ("regions_per_frame",), ("frames_with_region",))
 
     def count(self, frame: LabelledFrame) -> Counts | None:
         if frame.labels is None or self.score not in frame.stored:
@@ -169,4 +179,4 @@ class Hits(_Flagged):
         return NO_ANOMALY if name == ("recall",) else "no pixel with an anomaly label is flagged"
 
 
-METRICS = parts.Metric("threshold", "threshold"), *FalseAlarms.metrics, *Hits.metrics
+METRICS = Metric("threshold", "threshold"), *FalseAlarms.metrics, *Hits.metrics

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from segunc.core.errors import InputError
-from segunc.evaluation.evaluator import Evaluation, EvaluationOptions, Gatherer, Result, place_intervals
+from segunc.evaluation.evaluator import Gatherer, Result
 from segunc.evaluation.labelled_frame import LabelledFrame
 from segunc.evaluation.parts import ArrayPart, Forms, Metric, Numbers, higher, lower
-from segunc.evaluation.resampling import NumberPath, resampled_units
+from segunc.evaluation.resampling import NumberPath, Resampling
 from segunc.maps.verdicts import GRAVEST, VERDICTS, Verdict, by_reviewer
 from segunc.metrics.counting import Counts
 
@@ -22,8 +22,6 @@ NO_NAME = "no name"
 
 
 class _Judged(ArrayPart):
-    """A part whose counts of each frame are known before."""
-
     needs, lacks = "verdict", "no frame has a verdict"
 
     def __init__(self, section: NumberPath, counts: Mapping[str, Counts]) -> None:
@@ -44,26 +42,21 @@ class JudgedFrames(_Judged):
     metrics = (*_ALARMS, lower("false_alarms", "false alarms where nothing is"), Metric("share.*"))
     undefined = "no verdict that it is a share of"
 
-    @classmethod
-    def of(cls, section: NumberPath, verdicts: Mapping[str, str]) -> JudgedFrames:
-        """Count a verdict on each frame."""
+    def __init__(self, section: NumberPath, verdicts: Mapping[str, str]) -> None:
         rows = np.eye(len(_KINDS), dtype=np.int64)
-        return cls(section, {frame: rows[_KINDS.index(verdict)] for frame, verdict in verdicts.items()})
+        super().__init__(section, {frame: rows[_KINDS.index(verdict)] for frame, verdict in verdicts.items()})
 
     def numbers(self, counts: Counts, forms: Forms) -> Numbers:
         n = dict(zip(_KINDS, counts.tolist(), strict=True))
-        shares: Numbers = {("share", kind): _share(number, sum(n.values()) - number) for kind, number in n.items()}
-        return {
-            ("precision",): _share(n["true-alarm"], n["false-alarm"]),
-            ("recall",): _share(n["true-alarm"], n["missed"]),
-            ("false_alarms",): _share(n["false-alarm"], n["nothing-wrong"]),
-            **shares,
-        }
+        others = {"precision": ("true-alarm", "false-alarm"), "recall": ("true-alarm", "missed")}
+        others["false_alarms"] = "false-alarm", "nothing-wrong"
+        numbers: Numbers = {(name,): _share(n[kind], n[other]) for name, (kind, other) in others.items()}
+        return numbers | {("share", kind): _share(number, sum(n.values()) - number) for kind, number in n.items()}
 
 
 class JudgedRegions(_Judged):
-    """Verdicts of one reviewer on regions; counts ``[2, 4]``, what a threshold flagged and what was drawn by hand, in the order of
-    :data:`GRAVEST`; the last column of the first row holds the frames.
+    """Verdicts of one reviewer on regions; counts ``[2, 5]``, what a threshold flagged and what was drawn by hand, in the order of
+    :data:`GRAVEST`, then in the first row the frames.
 
     ``precision``: of the flagged regions that were called true or false, the true ones. ``recall``: of these true ones and of what was
     missed, drawn by hand or flagged in a part that is not enough, the true ones. ``missed_per_frame``: over the frames with a region.
@@ -72,16 +65,14 @@ class JudgedRegions(_Judged):
     metrics = (*_ALARMS, lower("missed_per_frame", "missed regions a frame"))
     undefined = "no verdict on a region that it is a share of"
 
-    @classmethod
-    def of(cls, section: NumberPath, verdicts: Sequence[Verdict]) -> JudgedRegions:
-        """Count all verdicts of a reviewer."""
+    def __init__(self, section: NumberPath, verdicts: Sequence[Verdict]) -> None:
         by_frame: dict[str, Counts] = {}
         for verdict in verdicts:
             if verdict.region is not None and verdict.verdict:
                 counts = by_frame.setdefault(verdict.frame, np.zeros((2, len(GRAVEST) + 1), np.int64))
                 counts[int(verdict.region.score is None), GRAVEST.index(verdict.verdict)] += 1
                 counts[0, -1] = 1
-        return cls(section, by_frame)
+        super().__init__(section, by_frame)
 
     def numbers(self, counts: Counts, forms: Forms) -> Numbers:
         missed, true, false = (counts[:, GRAVEST.index(kind)] for kind in ("missed", "true-alarm", "false-alarm"))
@@ -100,17 +91,11 @@ def _share(these: int, others: int) -> float | None:
 
 
 def evaluate_verdicts(
-    verdicts: Sequence[Verdict],
-    frames: Sequence[str],
-    options: EvaluationOptions,
-    time_of: Callable[[str], float | None] = lambda frame: None,
-) -> Evaluation:
-    """Return the numbers of verdicts on ``frames``: of each reviewer, and of all together.
+    verdicts: Sequence[Verdict], frames: Sequence[str], resampling: Resampling, unit: Callable[[str], str]
+) -> tuple[Result, Gatherer]:
+    """Return the numbers of verdicts on ``frames``, of each reviewer and of all together, and the counts behind them.
 
-    The verdict of all together on a frame is the one on which all agree who gave one.
-
-    Raises:
-        InputError: there is no verdict, or a name belongs to no resampled unit.
+    The verdict of all together on a frame is the one on which all agree who gave one; ``unit`` is as of :class:`Gatherer`.
     """
     reviewers = by_reviewer(verdicts)
     if not reviewers:
@@ -120,20 +105,20 @@ def evaluate_verdicts(
         for frame, verdict in of_frames.items():
             by_frame.setdefault(frame, set()).add(verdict)
     agreed = {frame: next(iter(kinds)) for frame, kinds in by_frame.items() if len(kinds) == 1}
-    parts: list[_Judged] = [JudgedFrames.of(("verdicts", "together"), agreed)]
+    parts: list[_Judged] = [JudgedFrames(("verdicts", "together"), agreed)]
     counts: dict[str, Any] = {"frames": len(frames), "judged_frames": len(by_frame)}
     counts |= {"disagreed_frames": len(by_frame) - len(agreed), "verdicts": {}}
     for reviewer, of_frames in reviewers.items():
         name = reviewer or NO_NAME
-        section, own = ("verdicts", "reviewers", name), [v for v in verdicts if v.reviewer == reviewer]
-        parts += [JudgedFrames.of(section, of_frames), JudgedRegions.of((*section, "regions"), own)]
-        counts["verdicts"][name] = {"frames": len(of_frames), "regions": sum(v.region is not None for v in own)}
-    gatherer = Gatherer(parts, options.resampling, resampled_units(options.resample, time_of))
+        section, theirs = ("verdicts", "reviewers", name), [v for v in verdicts if v.reviewer == reviewer]
+        parts += [JudgedFrames(section, of_frames), JudgedRegions((*section, "regions"), theirs)]
+        counts["verdicts"][name] = {"frames": len(of_frames), "regions": sum(v.region is not None for v in theirs)}
+    gatherer = Gatherer(parts, resampling, unit)
     for frame in frames:
         if frame in by_frame:
             gatherer.add(LabelledFrame(frame, {}, anomaly=_NO_PIXEL))
     counts["resampled_units"] = len(gatherer.units)
-    result: Result = {"counts": counts, "scores": {}, "left_out": [], "reasons": {}}
-    gatherer.place_numbers(result, result["reasons"])
-    place_intervals(result, gatherer.replicates())
-    return Evaluation(result, gatherer.replicates())
+    result: Result = {"counts": counts, "scores": {}, "left_out": [], "reasons": {}, "intervals": {}}
+    gatherer.place_numbers(result)
+    gatherer.place_intervals(result)
+    return result, gatherer

@@ -19,12 +19,10 @@ import numpy.typing as npt
 from segunc.core.errors import InputError
 from segunc.metrics.counting import Counts
 
-MAX_BINS = 1 << 20
-"""Bins of one score."""
-MAX_CELLS = 1 << 26
-"""Counts that all parts of an evaluation hold together, 512 MiB; with very many parts each score has fewer bins."""
-MIN_BINS = 1 << 14
-"""Bins that each score has in any case."""
+MAX_BINS, MIN_BINS = 1 << 20, 1 << 14  # of one score
+MAX_CELLS = (
+    1 << 26
+)  # counts that all parts of an evaluation hold together, 512 MiB; with many parts a score has fewer bins
 
 Scores = npt.NDArray[np.floating]
 
@@ -51,12 +49,7 @@ class ScoreBins:
 
 
 class BinFinder:
-    """Collects the edges of a score over all frames, in bounded memory.
-
-    Args:
-        rows: rows of counts by bin that an evaluation holds.
-        most: how many bins there may be.
-    """
+    """Collects the edges of at most ``most`` bins of a score over all frames; ``rows`` of counts by bin are held by the evaluation."""
 
     def __init__(self, rows: int = 0, most: int = MAX_BINS) -> None:
         most = min(most, max(MAX_CELLS // max(rows, 1), MIN_BINS))
@@ -107,7 +100,6 @@ def _split(scores: Scores, rows: npt.NDArray[np.uint8]) -> list[Scores]:
     wide = scores.astype(np.float32) if scores.dtype == np.float16 else scores
     parts = [wide[rows == row] for row in (0, 1)]
     if not all(np.isfinite(part).all() for part in parts):
-        raise InputError(
-            "a score is NaN or infinite", hint="repair the map, or mark such pixels as ignored in the labels"
-        )
+        hint = "repair the map, or mark such pixels as ignored in the labels"
+        raise InputError("a score is NaN or infinite", hint=hint)
     return parts

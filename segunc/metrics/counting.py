@@ -1,17 +1,13 @@
-"""Counts per 16-bit key, and the exact curves, numbers and histograms that they give in constant memory.
+"""Counts per 16-bit key, and the exact curves and numbers that they give in constant memory.
 
-A score map is counted by order-preserving 16-bit keys (:func:`segunc.maps.encoding.score_keys`) into two rows of 65,536
-bins, of normal and of anomalous pixels. They hold all that the curve of the stored scores needs, and merge by addition.
-Equal scores are one threshold, and a pixel is called anomalous where its score is at or above the threshold.
+A score map is counted by order-preserving 16-bit keys (:func:`segunc.maps.encoding.score_keys`) into two rows of 65,536 bins, of normal
+and of anomalous pixels. Equal scores are one threshold, and a pixel is called anomalous where its score is at or above the threshold.
+Protocol ``pooled``: all pixels of the set in one pool. Protocol ``per-image`` (StreetHazards and CAOS, MUAD): numbers of each image, then
+their mean over the images that hold both normal and anomalous pixels (Hendrycks et al., CAOS, arXiv 1911.11132).
 
-* Protocol ``pooled``: all pixels of the set in one pool.
-* Protocol ``per-image`` (StreetHazards and CAOS, MUAD): numbers of each image, then their mean over the images that hold
-  both normal and anomalous pixels (Hendrycks et al., CAOS, arXiv 1911.11132); the others are counted.
-
-A real that a frame contributes is rounded once to a multiple of a power of two; what follows is integer addition, exact in
-any order. Sums over the pixels of a frame go in steps of 2^-18: a frame's sum moves by at most 1.9e-6 of a pixel, and 10^5
-frames of 2^21 pixels with the largest log loss (87.4 nats) reach 4.8e18, below the 9.2e18 of int64. Fractions of 1 (the AUROC
-of an image, the sIoU of a component) go in steps of 2^-40: 64 bits hold the sum of 8 million ones.
+A real that a frame contributes is rounded once to a multiple of a power of two; what follows is integer addition, exact in any order.
+Sums over the pixels of a frame go in steps of 2^-18: 10^5 frames of 2^21 pixels with the largest log loss (87.4 nats) reach 4.8e18,
+below the 9.2e18 of int64. Fractions of 1 (the AUROC of an image) go in steps of 2^-40: 64 bits hold the sum of 8 million ones.
 """
 
 from __future__ import annotations
@@ -25,10 +21,8 @@ import numpy.typing as npt
 from segunc.core.errors import InputError
 from segunc.data.labels import IGNORE
 
-STEPS_PER_UNIT = 1 << 18
-"""A stored sum over pixels of 1.0."""
-STEPS_PER_FRACTION = 1 << 40
-"""A stored fraction of 1.0."""
+STEPS_PER_UNIT = 1 << 18  # a stored sum over pixels of 1.0
+STEPS_PER_FRACTION = 1 << 40  # a stored fraction of 1.0
 KEYS = 65536
 NO_ANOMALY = "no pixel is labelled as an anomaly"
 NO_NORMAL = "no pixel is labelled as normal"
@@ -45,13 +39,7 @@ _ROW_OF_LABEL = np.minimum(np.arange(256), 2)  # 0 normal, 1 anomalous, 2 ignore
 
 def to_fixed_point(values: npt.ArrayLike, steps: int = STEPS_PER_UNIT) -> Counts:
     """Return the int64 form of float64 values, rounded to nearest; any shape."""
-    # Scaling by a power of two is exact; only the rounding loses anything.
     return np.rint(np.asarray(values, np.float64) * steps).astype(np.int64)
-
-
-def from_fixed_point(stored: Counts) -> Floats:
-    """Return the float64 values of stored sums over pixels, any shape."""
-    return stored / STEPS_PER_UNIT
 
 
 def grouped_sums(group: npt.NDArray[np.integer], values: Counts, number: int) -> Counts:
@@ -76,16 +64,12 @@ def mean_of_fractions(stored: int, number: int) -> float | None:
 def count_scores(stored: npt.NDArray[Any], anomaly: npt.NDArray[np.uint8]) -> Counts:
     """Count the labelled pixels of a score map by 16-bit key (:func:`segunc.maps.encoding.score_keys`) and label, int64 ``[2, 65536]``.
 
-    Order, the check for NaN and the union of -0.0 and +0.0 are rearrangements of 65,536 bins of raw bit patterns, several times
-    faster than of millions of pixels.
-
     Args:
         stored: uint16 or uint8 codes, or floats that float16 holds exactly, any shape. Ignored scores may be anything.
         anomaly: uint8, the same shape; 0 normal, 1 anomaly, 255 ignored.
 
     Raises:
         InputError: a label has another value, or a counted score is no finite float16.
-            :class:`segunc.metrics.bins.ScoreBins` counts scores that are wider.
     """
     check_anomaly_labels(anomaly)
     if stored.dtype in (np.uint8, np.uint16):
@@ -94,7 +78,8 @@ def count_scores(stored: npt.NDArray[Any], anomaly: npt.NDArray[np.uint8]) -> Co
         halves = np.ascontiguousarray(stored, np.float16)
     rows = _count_rows(anomaly, halves.view(np.uint16))[:2]
     half = KEYS // 2
-    # Into the order of the values: negative ones from the largest magnitude, then positive ones.
+    # Bins are brought into the order of the values, which is faster than to do so with the pixels: negative ones from the largest
+    # magnitude, then positive ones.
     counts = np.concatenate((rows[:, : half - 1 : -1], rows[:, :half]), axis=1)
     beyond = half >> 5  # patterns whose five bits of exponent are all ones
     if counts[:, :beyond].any() or counts[:, -beyond:].any():
@@ -122,9 +107,7 @@ def check_anomaly_labels(anomaly: npt.NDArray[np.uint8]) -> None:
         raise InputError(f"an anomaly label is of type {anomaly.dtype}, and not of uint8")
     if ((anomaly > 1) & (anomaly != IGNORE)).any():
         unknown = sorted(set(np.unique(anomaly).tolist()) - {0, 1, IGNORE})
-        message = (
-            f"an anomaly label holds the values {unknown[:8]}, which are none of 0 normal, 1 anomaly and 255 ignored"
-        )
+        message = f"an anomaly label holds the values {unknown[:8]}, none of 0 normal, 1 anomaly and 255 ignored"
         raise InputError(message, hint="name the data set of the labels with --dataset")
 
 
@@ -142,8 +125,8 @@ def _count_rows(labels: npt.NDArray[np.uint8], values: npt.NDArray[np.unsignedin
 
 @dataclass(frozen=True)
 class DetectionCurve:
-    """Cumulated counts at each distinct score, from the highest score down; the numbers of a curve below are in 0..1, and
-    None where it is :attr:`undefined`."""
+    """Cumulated counts at each distinct score, from the highest score down; the numbers of a curve below are None where it is
+    :attr:`undefined`."""
 
     thresholds: npt.NDArray[np.generic]  # [T] the distinct scores, descending, as keys or as values
     true_positives: npt.NDArray[np.int64]  # [T] anomalous pixels at or above each threshold; the last is their total
@@ -151,12 +134,10 @@ class DetectionCurve:
 
     @property
     def positives(self) -> int:
-        """Number of anomalous pixels."""
         return int(self.true_positives[-1]) if len(self.true_positives) else 0
 
     @property
     def negatives(self) -> int:
-        """Number of normal pixels."""
         return int(self.false_positives[-1]) if len(self.false_positives) else 0
 
     @property
@@ -215,6 +196,11 @@ def fpr_at_recall(curve: DetectionCurve, recall: float = 0.95) -> float | None:
     return float(curve.false_positive_rate[int(np.argmax(curve.recall >= recall))])
 
 
+def areas(curve: DetectionCurve) -> tuple[float | None, float | None, float | None]:
+    """Return AUROC, AUPR and FPR95."""
+    return auroc(curve), average_precision(curve), fpr_at_recall(curve)
+
+
 def best_f1(curve: DetectionCurve) -> tuple[float, int | float] | None:
     """Return the largest F1 = 2 TP / (2 TP + FP + FN) over all thresholds, and its threshold; of several the highest, which marks
     the fewest pixels."""
@@ -226,16 +212,13 @@ def best_f1(curve: DetectionCurve) -> tuple[float, int | float] | None:
 
 
 def per_image_sums(counts: Counts) -> Counts:
-    """Return what one image adds to the sums of protocol ``per-image``, int64 ``[6]``.
-
-    :data:`IMAGE_NUMBERS`, best F1 at the image's own threshold, in steps of 2^-40 (each rounding moves a number by at most
-    4.6e-13); images scored; images left out because they lack a class.
-    """
+    """Return what one image adds to the sums of protocol ``per-image``, int64 ``[6]``: :data:`IMAGE_NUMBERS`, best F1 at the image's own
+    threshold, in steps of 2^-40; images scored; images left out because they lack a class."""
     curve = detection_curve(counts)
     best = best_f1(curve)
     if best is None:
         return np.array([0, 0, 0, 0, 0, 1], np.int64)
-    numbers = np.array((auroc(curve), average_precision(curve), fpr_at_recall(curve), best[0]), np.float64)
+    numbers = np.array((*areas(curve), best[0]), np.float64)
     return np.append(to_fixed_point(numbers, STEPS_PER_FRACTION), (1, 0))
 
 

@@ -12,17 +12,14 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from segunc.core.errors import InputError
-from segunc.metrics.components import (
-    NO_COMPONENT,
-    NO_PREDICTED_COMPONENT,
-    NO_TRUTH_COMPONENT,
+from segunc.metrics.smiyc import (
     TAUS,
     TRACKS,
+    UNDEFINED,
     Track,
     component_counts,
     component_result,
     match_components,
-    undefined_components,
 )
 
 Pixels = set[tuple[int, int]]
@@ -180,22 +177,18 @@ def test_a_set_is_the_sum_of_its_frames_to_the_bit():
         assert whole[name] == pytest.approx(fsum(every) / len(every), abs=1e-12)
 
 
-def test_numbers_without_components_are_none_with_a_reason():
+def test_numbers_without_components_are_none():
     nothing, frame = np.zeros((40, 40), bool), boxes((40, 40), (0, 0, 20, 30))
-    every = {"siou_gt": NO_TRUTH_COMPONENT, "ppv": NO_PREDICTED_COMPONENT, "mean_f1": NO_COMPONENT, "f1": NO_COMPONENT}
     cases = [
-        (nothing, nothing, every, None),
-        (frame, nothing, {"siou_gt": NO_TRUTH_COMPONENT}, 0.0),
-        (nothing, frame, {"ppv": NO_PREDICTED_COMPONENT}, 0.0),
-        (frame, frame, {}, 1.0),
+        (nothing, nothing, {"siou_gt", "ppv", "mean_f1"}, None),
+        (frame, nothing, {"siou_gt"}, 0.0),
+        (nothing, frame, {"ppv"}, 0.0),
+        (frame, frame, set(), 1.0),
     ]
-    for predicted, truth, reasons, mean in cases:
-        counts = match_components(predicted, truth, TRACKS["smiyc-anomaly"])
-        assert undefined_components(counts) == reasons
-        result = component_result(counts)
-        assert result["mean_f1"] == mean
-        assert set(result["f1"].values()) == {mean}
-        assert {name for name in ("siou_gt", "ppv") if result[name] is None} == set(reasons) & {"siou_gt", "ppv"}
+    for predicted, truth, undefined, mean in cases:
+        result = component_result(match_components(predicted, truth, TRACKS["smiyc-anomaly"]))
+        assert {name for name, value in result.items() if value is None} == undefined <= UNDEFINED.keys()
+        assert set(result["f1"].values()) == {result["mean_f1"]} == {mean}
 
 
 def test_a_score_that_is_no_number_is_refused():

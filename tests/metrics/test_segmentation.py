@@ -7,7 +7,7 @@ import pytest
 from sklearn import metrics as sklearn_metrics
 
 from segunc.core.errors import InputError
-from segunc.metrics.segmentation import (
+from segunc.metrics.prediction import (
     accuracy,
     class_iou,
     confusion_matrix,
