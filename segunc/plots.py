@@ -8,9 +8,8 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import wraps
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 import numpy as np
 from matplotlib import style
@@ -20,8 +19,7 @@ from matplotlib.figure import Figure
 from segunc.core.errors import InputError
 from segunc.core.files import write_atomically, write_json
 from segunc.evaluation.evaluator import Gatherer, Result
-from segunc.evaluation.labelled_frame import CONFIDENCE
-from segunc.evaluation.parts import ConfidenceCalibration, Pooled, Selective, confidence_of
+from segunc.evaluation.parts import CONFIDENCE, ConfidenceCalibration, Pooled, Selective, confidence_of
 from segunc.metrics import counting
 from segunc.metrics.counting import DetectionCurve, Floats, detection_curve
 from segunc.metrics.prediction import RiskCoverage, aurc, bin_counts, risk_coverage
@@ -32,9 +30,8 @@ LEGEND_ROW = 0.155  # height of a row of the legend in inches
 INK, FAINT, GRID = "#1c1d21", "#6b6e78", "#dcdde2"
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """Okabe & Ito's palette, told apart by colour-blind readers, without its yellow, which vanishes on white."""
+# On-off lengths in line widths, None solid: lines are told apart in grey print too.
 DASHES: tuple[tuple[float, ...] | None, ...] = (None, (4, 1.4), (1, 1.2), (5, 1.2, 1, 1.2), (8, 2))
-"""On-off lengths in line widths, None solid: lines are told apart in grey print too. 7 colours and 5 dashes repeat
-together only after 35 lines."""
 MAX_POINTS = 2000  # of a drawn line; more only make the files large
 # Dotted lines of reference: chance, base rate, the best possible.
 REFERENCE: dict[str, Any] = {"color": FAINT, "linewidth": 0.8, "linestyle": (0, (2, 2)), "zorder": 1}
@@ -55,19 +52,8 @@ LOOK: dict[str, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "segunc",  # the same figure gives the same bytes
 }
-Parameters = ParamSpec("Parameters")
-Made = TypeVar("Made")
-
-
-def styled(make: Callable[Parameters, Made]) -> Callable[Parameters, Made]:
-    """Run a function in the common look, whatever the settings of the process or of its user are."""
-
-    @wraps(make)
-    def in_look(*arguments: Parameters.args, **options: Parameters.kwargs) -> Made:
-        with style.context(["default", LOOK]):
-            return make(*arguments, **options)
-
-    return in_look
+styled = style.context(["default", LOOK])
+"""Decorates a function to run in the common look, whatever the settings of the process or of its user are."""
 
 
 @dataclass(frozen=True)
@@ -127,8 +113,7 @@ def write_plots(gatherer: Gatherer, result: Result, folder: Path, name: str) -> 
 
 @styled
 def save_figure(figure: Figure, path_without_suffix: Path) -> list[Path]:
-    """Write a figure as ``.pdf`` and ``.svg``, which stay sharp at any size, and ``.png`` of 300 dots an inch; the folder must
-    exist. The same figure gives the same bytes."""
+    """Write a figure as ``.pdf``, ``.svg`` and ``.png`` of 300 dots an inch; the same figure gives the same bytes."""
     written = []
     metadata: dict[str, dict[str, Any]] = {"pdf": {"CreationDate": None}, "svg": {"Date": None}, "png": {}}
     for suffix, fields in metadata.items():
@@ -140,7 +125,6 @@ def save_figure(figure: Figure, path_without_suffix: Path) -> list[Path]:
 
 
 def precision_recall_line(name: str, curve: DetectionCurve, place: int) -> Line:
-    """Return precision over recall, to be drawn as steps, with the average precision."""
     recall, precision = thin(np.append(0.0, curve.recall), np.append(curve.precision[0], curve.precision))
     return Line(name, recall, precision, counting.average_precision(curve), place)
 
@@ -148,7 +132,7 @@ def precision_recall_line(name: str, curve: DetectionCurve, place: int) -> Line:
 @styled
 def precision_recall_figure(lines: Sequence[Line], base_rate: float) -> Figure:
     """Draw precision over recall in steps, so that the area is the average precision, and the share of positive pixels in 0..1."""
-    figure, (axes,) = _new_figure()
+    figure, axes = _new_figure()
     _draw_lines(axes, lines, drawstyle="steps-pre")
     axes.axhline(base_rate, label=f"base rate {base_rate:.2g}", **REFERENCE)
     _unit_axis(axes, "xy")
@@ -158,7 +142,6 @@ def precision_recall_figure(lines: Sequence[Line], base_rate: float) -> Figure:
 
 
 def roc_line(name: str, curve: DetectionCurve, place: int) -> Line:
-    """Return true over false positive rate, with the area under it."""
     x, y = thin(np.append(0.0, curve.false_positive_rate), np.append(0.0, curve.recall))
     return Line(name, x, y, counting.auroc(curve), place)
 
@@ -166,7 +149,7 @@ def roc_line(name: str, curve: DetectionCurve, place: int) -> Line:
 @styled
 def roc_figure(lines: Sequence[Line]) -> Figure:
     """Draw true over false positive rate, with the diagonal of a score that says nothing and the recall of FPR95."""
-    figure, (axes,) = _new_figure()
+    figure, axes = _new_figure()
     axes.plot([0, 1], [0, 1], **REFERENCE)
     _draw_lines(axes, lines)
     axes.axhline(0.95, color=FAINT, linewidth=0.6, zorder=1, label="recall of FPR95")
@@ -179,27 +162,20 @@ def roc_figure(lines: Sequence[Line]) -> Figure:
 @styled
 def reliability_figure(name: str, bins: Floats, error: float | None) -> Figure:
     """Draw accuracy over mean confidence of each of the ``bins`` of :func:`bin_counts` of a model, with the diagonal of perfect
-    calibration and the ECE, and the pixels of each bin below."""
+    calibration and the ECE."""
     pixels, correct, confidence = bins
     with np.errstate(invalid="ignore"):  # 0 / 0 of an empty bin is NaN, which is not drawn
         line = Line(name, confidence / pixels, correct / pixels, error)
-    figure, (upper, lower) = _new_figure(2, 3.3, sharex=True, height_ratios=(2.6, 1.0))
-    upper.plot([0, 1], [0, 1], **REFERENCE)
-    _draw_lines(upper, [line], marker="o", markersize=3)
-    edges = np.linspace(0, 1, len(pixels) + 1)
-    lower.stairs(np.rint(pixels), edges, linewidth=1.1, baseline=None, **_line_style(0))
-    _unit_axis(upper, "xy")
-    lower.set_yscale("log")
-    lower.set_ylim(0.8, max(1.0, float(pixels.max())) * 2.0)
-    upper.set_ylabel("accuracy (pooled)")
-    lower.set_ylabel("pixels")
-    lower.set_xlabel(f"confidence of the predicted class ({len(pixels)} bins)")
+    figure, axes = _new_figure()
+    axes.plot([0, 1], [0, 1], **REFERENCE)
+    _draw_lines(axes, [line], marker="o", markersize=3)
+    _unit_axis(axes, "xy")
+    axes.set(xlabel=f"confidence of the predicted class ({len(pixels)} bins)", ylabel="accuracy (pooled)")
     _add_legend(figure, "ECE")
     return figure
 
 
 def risk_coverage_line(name: str, curve: RiskCoverage, place: int) -> Line:
-    """Return the expected selective risk at 1,000 coverages, with AURC."""
     coverage = np.arange(1, 1001) / 1000
     return Line(name, coverage, curve.risk_at(coverage), aurc(curve), place)
 
@@ -210,7 +186,7 @@ def risk_coverage_figure(lines: Sequence[Line]) -> Figure:
     # Networks err on few pixels, so an axis up to 1 would leave most of the figure empty.
     highest = max(float(line.y.max()) for line in lines)
     top = next((top for top in (0.05, 0.1, 0.2, 0.5) if highest <= top), 1.0)
-    figure, (axes,) = _new_figure()
+    figure, axes = _new_figure()
     _draw_lines(axes, lines)
     _unit_axis(axes, "x")
     axes.set_ylim(0.0, top * 1.01)
@@ -230,10 +206,9 @@ def thin(x: Floats, y: Floats, most: int = MAX_POINTS) -> tuple[Floats, Floats]:
     return x[kept], y[kept]
 
 
-def _new_figure(panels: int = 1, height: float = PANEL, **options: Any) -> tuple[Figure, list[Axes]]:
-    """Return a figure of stacked panels, ``height`` inches all together, and its axes from the top."""
-    figure = Figure(figsize=(WIDTH, height), layout="constrained")
-    return figure, list(figure.subplots(panels, 1, squeeze=False, **options)[:, 0])
+def _new_figure() -> tuple[Figure, Axes]:
+    figure = Figure(figsize=(WIDTH, PANEL), layout="constrained")
+    return figure, figure.subplots()
 
 
 def _line_style(place: int) -> dict[str, Any]:
@@ -254,12 +229,10 @@ def _unit_axis(axes: Axes, which: str) -> None:
 
 
 def _add_legend(figure: Figure, title: str) -> None:
-    """Put a legend of what is labelled in the panels below them, where it covers no data, and make the figure as much higher."""
-    labelled: dict[str, Any] = {}
-    for axes in figure.axes:
-        labelled = dict(zip(*axes.get_legend_handles_labels()[::-1], strict=True)) | labelled
-    columns = 2 if len(labelled) > 1 and max(map(len, labelled)) <= 22 else 1
-    rows = -(-len(labelled) // columns) + 1
+    """Put a legend of what is labelled below the panel, where it covers no data, and make the figure as much higher."""
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    columns = 2 if len(labels) > 1 and max(map(len, labels)) <= 22 else 1
+    rows = -(-len(labels) // columns) + 1
     figure.set_size_inches(WIDTH, figure.get_figheight() + LEGEND_ROW * rows)
     look = {"handlelength": 2.6, "columnspacing": 1.2, "labelspacing": 0.3, "ncols": columns, "title": title}
-    figure.legend([*labelled.values()], [*labelled], loc="outside lower center", **look)
+    figure.legend(handles, labels, loc="outside lower center", **look)

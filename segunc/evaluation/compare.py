@@ -11,18 +11,16 @@ from typing import NamedTuple
 
 from segunc.core.errors import InputError
 from segunc.core.terminal import visible
-from segunc.evaluation import flagged, judged
+from segunc.evaluation.flagged import FLAGGED_METRICS, JUDGED_METRICS
 from segunc.evaluation.parts import PARTS, PROTOCOLS, ByObject, Components
 from segunc.evaluation.resampling import Chance, NumberPath, paired_difference
 from segunc.evaluation.results import Cell, EvaluationResult
 
-BY_SCORE = ("scores", "selective", "flagged")
-"""Sections of a result that hold a part for each score."""
+BY_SCORE = ("scores", "selective", "flagged")  # sections of a result that hold a part for each score
+# Parts of a path that are shown only when they are asked for.
 HIDDEN = ("threshold", "thresholds", "per_class", "by_class", "f1", "size", "distance", "groups")
-"""Parts of a path that are shown only when they are asked for."""
 NULL = "—"
-ARROWS = {True: " ↑", False: " ↓", None: ""}
-"""Behind the name of a number: whether higher or lower is better."""
+ARROWS = {True: " ↑", False: " ↓", None: ""}  # whether higher or lower is better
 _MINUS = "−"
 _MAX_DECIMALS = 6  # what is smaller is rounding: confidences are counted in float32
 
@@ -61,7 +59,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A table of results, and what must be said below it; ``baseline`` is the index of its column."""
+    """A table of results, and the warnings below it; ``baseline`` is the index of its column."""
 
     columns: tuple[str, ...]
     baseline: int
@@ -72,8 +70,8 @@ class Comparison:
 def higher_is_better(path: NumberPath) -> bool | None:
     """Return the direction of a number as its part defines it, or else one of its name in any section; None where it has none."""
     parts = (part for build in PARTS.values() for part in build(("score",), ("class",), PROTOCOLS))
-    sections = [("scores", (*Components.metrics, *ByObject.metrics)), ("flagged", flagged.METRICS)]
-    sections += [("verdicts", judged.METRICS), *((part.section[0], tuple(part.metrics)) for part in parts)]
+    sections = [("scores", (*Components.metrics, *ByObject.metrics)), ("flagged", FLAGGED_METRICS)]
+    sections += [("verdicts", JUDGED_METRICS), *((part.section[0], tuple(part.metrics)) for part in parts)]
     by_fit = sorted(sections, key=lambda section: section[0] == path[0])  # the section of the path last
     metrics = {metric.key: metric for _, metrics in by_fit for metric in metrics}
     # An IoU of a class and an F1 at a threshold are named by the class and the threshold.
@@ -108,18 +106,13 @@ def compare(
 ) -> Comparison:
     """Put results, or scores of one or several results, side by side.
 
-    A column is marked best in a row only where the paired interval of its difference to every other column excludes zero. Nothing
-    is marked where the columns are of different data. No correction is made for the number of rows.
+    A column is marked best in a row only where the paired interval of its difference to every other column excludes zero.
 
     Args:
-        results: of evaluate.
         scores: make a column of each of these scores of each result, ``RESULT:SCORE`` where they are several; None makes one of each
             result.
         keys: patterns (as of a shell) of the rows to show; None shows all but HIDDEN.
         baseline: the column that differences refer to, by its heading or its file; None is the first.
-
-    Raises:
-        InputError: an unknown score, baseline or key.
     """
     columns = _columns(results, scores)
     base = 0 if baseline is None else _baseline(columns, baseline)

@@ -19,11 +19,18 @@ from segunc.core.errors import InputError, PartialFailure
 from segunc.core.progress import ConsoleProgress
 from segunc.data.labels import IGNORE, LabelMap
 from segunc.evaluation.flagged import Threshold, flag_parts
-from segunc.evaluation.labelled_frame import CONFIDENCE, Array, Form, LabelledFrame
-from segunc.evaluation.parts import PARTS, AnomalyProtocol, ArrayPart, ByObject, Components, Forms, PooledGroup
+from segunc.evaluation.parts import (
+    CONFIDENCE,
+    PARTS,
+    ArrayPart,
+    ByObject,
+    Components,
+    Forms,
+    LabelledFrame,
+    PooledGroup,
+)
 from segunc.evaluation.resampling import Chance, NumberPath, Replicates, Resampling, group_frames, resampled_units
-from segunc.metrics.bins import BinFinder, ScoreBins
-from segunc.metrics.counting import NO_ANOMALY, Counts, fits_half
+from segunc.metrics.counting import NO_ANOMALY, BinFinder, Counts, ScoreBins, fits_half
 from segunc.metrics.objects import ObjectBins
 from segunc.metrics.smiyc import TRACKS
 
@@ -101,7 +108,7 @@ class Gatherer:
     def __init__(self, parts: Sequence[ArrayPart], resampling: Resampling, unit: Callable[[str], str]) -> None:
         self.resampling, self.unit = resampling, unit
         self.tallies: list[Tally] = [Tally(part, resampling) for part in parts]
-        self.forms: dict[str, Form] = {}
+        self.forms: dict[str, Any] = {}
         self.units: set[str] = set()
         self._replicates: Replicates | None = None
 
@@ -178,11 +185,7 @@ class Evaluator(Gatherer):
         frames: names to come; each is checked to belong to a resampled unit.
         anomalies: names of the frames with an anomaly label; None where no such labels are evaluated.
         tracks: of the components, whose threshold is that of the protocol ``smiyc``, which is evaluated too.
-        by: what objects are sorted by.
-        groups: of frames, as of :func:`group_frames`.
-        flag: score -> from which value on its pixels are flagged.
-        resample, time_of: as of :func:`resampled_units`.
-        unit_codes: as of :class:`LabelledFrame`.
+        groups, resample, time_of, unit_codes: as of :func:`group_frames`, :func:`resampled_units` and :class:`LabelledFrame`.
     """
 
     def __init__(
@@ -192,7 +195,7 @@ class Evaluator(Gatherer):
         frames: Iterable[str] = (),
         *,
         anomalies: Collection[str] | None = (),
-        protocols: Sequence[AnomalyProtocol] = ("pooled",),
+        protocols: Sequence[Any] = ("pooled",),
         tracks: Sequence[str] = (),
         by: Sequence[ObjectBins] = (),
         groups: str | Mapping[str, str] | None = None,
@@ -229,7 +232,7 @@ class Evaluator(Gatherer):
     def update(
         self,
         frame: str,
-        stored: Mapping[str, Array],
+        stored: Mapping[str, npt.NDArray[Any]],
         prediction: npt.NDArray[np.uint8] | None = None,
         mean_probabilities: npt.NDArray[np.float32] | None = None,
         labels: npt.NDArray[np.uint8] | None = None,
@@ -281,7 +284,6 @@ class Evaluator(Gatherer):
         self.bins = {score: bins for score in sorted(wide) if (bins := finders[score].bins()) is not None}
 
     def count(self, frames: Sequence[str], read: Read) -> None:
-        """Count frames, and leave out those that cannot be read."""
         for name in ConsoleProgress().follow(frames):
             try:
                 arrays = read(name)
@@ -342,13 +344,13 @@ class Evaluator(Gatherer):
         tallies = []
         for name in self.score_names if self.tracks else ():
             threshold = result["scores"][name]["smiyc"]["threshold"]
-            for track in self.tracks:
-                if threshold is not None:
-                    tallies.append(Tally(Components(name, track, threshold), self.resampling))
-                    continue
+            if threshold is None:
                 why = result["reasons"][f"scores.{name}.smiyc.threshold"]
-                result["scores"][name].setdefault("components", {})[track] = None
-                result["reasons"][f"scores.{name}.components.{track}"] = f"it has no threshold: {why}"
+                result["scores"][name]["components"] = dict.fromkeys(self.tracks)
+                paths = (f"scores.{name}.components.{track}" for track in self.tracks)
+                result["reasons"] |= dict.fromkeys(paths, f"it has no threshold: {why}")
+            else:
+                tallies += [Tally(Components(name, track, threshold), self.resampling) for track in self.tracks]
         if tallies and read is not None:
             for name in ConsoleProgress(label="components").follow(self.anomaly_frames):
                 arrays = read(name)

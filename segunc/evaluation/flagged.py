@@ -1,6 +1,5 @@
-"""What a threshold flags: on frames of known scenes false alarms, by class and as regions; of anomalies precision and recall.
-
-A pixel is flagged where its score is at or above the threshold.
+"""Alarms. What a threshold flags, pixels at or above it: on frames of known scenes false alarms, by class and as regions; of anomalies
+precision and recall. What reviewers' verdicts say of alarms: precision, misses and shares, where there is often no label at all.
 """
 
 from __future__ import annotations
@@ -16,15 +15,18 @@ import numpy as np
 from segunc.core.errors import InputError
 from segunc.data.labels import IGNORE
 from segunc.evaluation import parts
-from segunc.evaluation.labelled_frame import Array, LabelledFrame
-from segunc.evaluation.parts import ALL_IGNORED, NO_ANOMALY_LABEL, RECALLS, ArrayPart, Forms, Metric, Numbers
+from segunc.evaluation.parts import ALL_IGNORED, NO_ANOMALY_LABEL, Array, ArrayPart, Forms, LabelledFrame, Numbers
 from segunc.evaluation.resampling import NumberPath
 from segunc.evaluation.results import load_results
+from segunc.maps.verdicts import GRAVEST, VERDICTS, Verdict
 from segunc.metrics.counting import NO_ANOMALY, Counts
 from segunc.scores import SCORES
 
-SMALLEST_REGION = 50
-"""Pixels from which on a flagged region counts, as a predicted component of SegmentMeIfYouCan's obstacle track."""
+SMALLEST_REGION = 50  # pixels of a flagged region, as of a predicted component of SegmentMeIfYouCan's obstacle track
+
+
+_KINDS = tuple(VERDICTS)
+_ALARMS = parts.higher("precision", "alarms that are true"), parts.higher("recall", "faults that an alarm found")
 
 
 @dataclass(frozen=True)
@@ -37,15 +39,8 @@ class Threshold:
 
 
 def read_thresholds(words: Iterable[str]) -> dict[str, Threshold]:
-    """Return the threshold of each score.
-
-    Args:
-        words: ``SCORE=VALUE``, or ``FILE.json[:RECALL]``, a result of evaluate, whose scores all have one for each of
-            :data:`RECALLS` (default 0.8).
-
-    Raises:
-        InputError: anything else, a value that the score cannot have, or a score given twice.
-    """
+    """Return the threshold of each score, of words ``SCORE=VALUE``, or ``FILE.json[:RECALL]``, a result of evaluate, whose scores all
+    have one for each of :data:`parts.RECALLS` (default 0.8)."""
     thresholds: dict[str, Threshold] = {}
     for word in words:
         file = re.fullmatch(r"(.+\.json)(?::([^:]*))?", word)
@@ -86,7 +81,7 @@ def _of_value(word: str) -> tuple[str, Threshold]:
 
 
 def _of_result(path: Path, recall: str) -> dict[str, Threshold]:
-    keys = [f"{value:g}" for value in RECALLS]
+    keys = [f"{value:g}" for value in parts.RECALLS]
     key = next((key for key in keys if recall.rstrip("0") == key), None)
     if key is None:
         raise InputError(f"--flag {path}:{recall}: a result has thresholds for a recall of {' and '.join(keys)}")
@@ -179,4 +174,73 @@ class Hits(_Flagged):
         return NO_ANOMALY if name == ("recall",) else "no pixel with an anomaly label is flagged"
 
 
-METRICS = Metric("threshold", "threshold"), *FalseAlarms.metrics, *Hits.metrics
+FLAGGED_METRICS = parts.Metric("threshold", "threshold"), *FalseAlarms.metrics, *Hits.metrics
+
+
+class _Judged(ArrayPart):
+    needs, lacks = "verdict", "no frame has a verdict"
+
+    def __init__(self, section: NumberPath, counts: Mapping[str, Counts]) -> None:
+        self.section, self._counts = section, counts
+
+    def count(self, frame: LabelledFrame) -> Counts | None:
+        return self._counts.get(frame.name)
+
+
+class JudgedFrames(_Judged):
+    """Verdicts on frames, of one reviewer or of all who agree; counts ``[5]`` in the order of :data:`VERDICTS`.
+
+    ``precision``: of the frames with an alarm, true or false, the true ones. ``recall``: of the frames with something wrong, true alarms
+    and missed, the alarms. ``false_alarms``: of the frames with nothing wrong, those with a false alarm.
+    """
+
+    names = (("precision",), ("recall",), ("false_alarms",), *(("share", kind) for kind in _KINDS))
+    metrics = (*_ALARMS, parts.lower("false_alarms", "false alarms where nothing is"), parts.Metric("share.*"))
+    undefined = "no verdict that it is a share of"
+
+    def __init__(self, section: NumberPath, verdicts: Mapping[str, str]) -> None:
+        rows = np.eye(len(_KINDS), dtype=np.int64)
+        super().__init__(section, {frame: rows[_KINDS.index(verdict)] for frame, verdict in verdicts.items()})
+
+    def numbers(self, counts: Counts, forms: Forms) -> Numbers:
+        n = dict(zip(_KINDS, counts.tolist(), strict=True))
+        others = {"precision": ("true-alarm", "false-alarm"), "recall": ("true-alarm", "missed")}
+        others["false_alarms"] = "false-alarm", "nothing-wrong"
+        numbers: Numbers = {(name,): _share(n[kind], n[other]) for name, (kind, other) in others.items()}
+        return numbers | {("share", kind): _share(number, sum(n.values()) - number) for kind, number in n.items()}
+
+
+class JudgedRegions(_Judged):
+    """Verdicts of one reviewer on regions; counts ``[2, 5]``, what a threshold flagged and what was drawn by hand, in the order of
+    :data:`GRAVEST`, then in the first row the frames.
+
+    ``precision``: of the flagged regions that were called true or false, the true ones. ``recall``: of these true ones and of what was
+    missed, drawn by hand or flagged in a part that is not enough, the true ones. ``missed_per_frame``: over the frames with a region.
+    """
+
+    metrics = (*_ALARMS, parts.lower("missed_per_frame", "missed regions a frame"))
+    undefined = "no verdict on a region that it is a share of"
+
+    def __init__(self, section: NumberPath, verdicts: Sequence[Verdict]) -> None:
+        by_frame: dict[str, Counts] = {}
+        for verdict in verdicts:
+            if verdict.region is not None and verdict.verdict:
+                counts = by_frame.setdefault(verdict.frame, np.zeros((2, len(GRAVEST) + 1), np.int64))
+                counts[int(verdict.region.score is None), GRAVEST.index(verdict.verdict)] += 1
+                counts[0, -1] = 1
+        super().__init__(section, by_frame)
+
+    def numbers(self, counts: Counts, forms: Forms) -> Numbers:
+        missed, true, false = (counts[:, GRAVEST.index(kind)] for kind in ("missed", "true-alarm", "false-alarm"))
+        return {
+            ("precision",): _share(true[0], false[0]),
+            ("recall",): _share(true[0], missed.sum()),
+            ("missed_per_frame",): int(missed.sum()) / int(counts[0, -1]) if counts[0, -1] else None,
+        }
+
+
+JUDGED_METRICS = *JudgedFrames.metrics, *JudgedRegions.metrics
+
+
+def _share(these: int, others: int) -> float | None:
+    return int(these) / int(these + others) if these + others else None

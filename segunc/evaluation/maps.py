@@ -1,4 +1,4 @@
-"""Evaluate labelled frames: a folder of uncertainty maps, of any tool, or a model in one pass, scored as its maps would be."""
+"""Evaluate labelled frames: a folder of uncertainty maps, of any tool, a model in one pass, scored as its maps would be, or verdicts."""
 
 from __future__ import annotations
 
@@ -7,22 +7,28 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from segunc.core.errors import InputError
 from segunc.data.corruptions import Corruption
 from segunc.data.entry import DatasetEntry, Sample, check_masks, encoding_of_masks
 from segunc.data.images import PixelDepth, load_image
 from segunc.data.labels import LabelMap, check_label_files
-from segunc.evaluation.evaluator import Evaluator, Result
-from segunc.evaluation.labelled_frame import CONFIDENCE
+from segunc.evaluation.evaluator import Evaluator, Gatherer, Result
+from segunc.evaluation.flagged import JudgedFrames, JudgedRegions
+from segunc.evaluation.parts import CONFIDENCE, ArrayPart, LabelledFrame
+from segunc.evaluation.resampling import Resampling
 from segunc.maps.encoding import encode_score
 from segunc.maps.folder import PREDICTION
 from segunc.maps.labelled import LabelSources, ReviewLabels, choose_scores, every_label
 from segunc.maps.reader import MapsReader, check_classes
+from segunc.maps.verdicts import Verdict, by_reviewer
 
 if TYPE_CHECKING:  # evaluating maps loads no torch
     from segunc.posteriors.model import Model
     from segunc.sampling.sampler import Sampler
 
+NO_NAME = "no name"
 NO_LABEL = "no label carries its name"  # why a frame is left out that nobody has labelled
 
 
@@ -33,7 +39,6 @@ def evaluate_maps(
 
     Args:
         maps: a folder of ``SCORE/FRAME.{png,npy,...}`` and ``prediction/FRAME.png``, with or without a manifest.
-        labels: of its frames.
         scores: None evaluates every score there is.
         new: makes the evaluator, with the options of the evaluation.
 
@@ -158,3 +163,37 @@ def _classes_of(entry: DatasetEntry, samples: Sequence[Sample], model: Model) ->
         raise InputError(message, hint=hint)
     check_label_files(labels, classes)
     return classes
+
+
+def evaluate_verdicts(
+    verdicts: Sequence[Verdict], frames: Sequence[str], resampling: Resampling, unit: Callable[[str], str]
+) -> tuple[Result, Gatherer]:
+    """Return the numbers of verdicts on ``frames``, of each reviewer and of all together, and the counts behind them.
+
+    The verdict of all together on a frame is the one on which all agree who gave one; ``unit`` is as of :class:`Gatherer`.
+    """
+    reviewers = by_reviewer(verdicts)
+    if not reviewers:
+        raise InputError("the files hold notes and no verdict", hint="judge frames on the review page, then export")
+    by_frame: dict[str, set[str]] = {}
+    for of_frames in reviewers.values():
+        for frame, verdict in of_frames.items():
+            by_frame.setdefault(frame, set()).add(verdict)
+    agreed = {frame: next(iter(kinds)) for frame, kinds in by_frame.items() if len(kinds) == 1}
+    parts: list[ArrayPart] = [JudgedFrames(("verdicts", "together"), agreed)]
+    counts: dict[str, Any] = {"frames": len(frames), "judged_frames": len(by_frame)}
+    counts |= {"disagreed_frames": len(by_frame) - len(agreed), "verdicts": {}}
+    for reviewer, of_frames in reviewers.items():
+        name = reviewer or NO_NAME
+        section, theirs = ("verdicts", "reviewers", name), [v for v in verdicts if v.reviewer == reviewer]
+        parts += [JudgedFrames(section, of_frames), JudgedRegions((*section, "regions"), theirs)]
+        counts["verdicts"][name] = {"frames": len(of_frames), "regions": sum(v.region is not None for v in theirs)}
+    gatherer = Gatherer(parts, resampling, unit)
+    for frame in frames:
+        if frame in by_frame:
+            gatherer.add(LabelledFrame(frame, {}, anomaly=np.zeros((0, 0), np.uint8)))  # verdicts need no label
+    counts["resampled_units"] = len(gatherer.units)
+    result: Result = {"counts": counts, "scores": {}, "left_out": [], "reasons": {}, "intervals": {}}
+    gatherer.place_numbers(result)
+    gatherer.place_intervals(result)
+    return result, gatherer

@@ -8,7 +8,7 @@ from functools import reduce
 from operator import getitem
 from typing import Any
 
-from segunc.evaluation import flagged, judged, parts
+from segunc.evaluation import flagged, parts
 from segunc.evaluation.compare import NULL, first_of, format_cell, markdown_table
 from segunc.evaluation.parts import titles
 from segunc.evaluation.results import Cell
@@ -16,7 +16,7 @@ from segunc.metrics.objects import NO_OBJECT
 
 Table = tuple[str, Sequence[Sequence[str]]]  # a title, and rows with a header
 
-_AREAS, _VERDICTS = titles(parts.AREAS), titles(judged.METRICS)
+_AREAS, _VERDICTS = titles(parts.AREAS), titles(flagged.JUDGED_METRICS)
 _MAX_REASONS = 8  # reasons of frames that are left out; the others are in the file
 
 
@@ -68,7 +68,7 @@ def _tables(result: Mapping[str, Any]) -> Iterator[Table]:
     images = f", images corrupted by {corruption}" if corruption else ""
     alarms: Mapping[str, Any] = result.get("flagged", {})
     title = f"Flagged at or above a threshold{images}; share: of known pixels; regions: of at least {flagged.SMALLEST_REGION} pixels"
-    yield title, _rows(alarms, titles(flagged.METRICS))
+    yield title, _rows(alarms, titles(flagged.FLAGGED_METRICS))
     by_class = {name: values["by_class"] for name, values in alarms.items() if "by_class" in values}
     classes = {name: name for values in by_class.values() for name in values}
     yield f"Flagged share of the pixels of each class{images}", _rows(by_class, classes)
@@ -107,10 +107,10 @@ def _intervals(result: Mapping[str, Any]) -> Table:
     bootstrap, units = result.get("bootstrap", {}), result["counts"]["resampled_units"]
     effective = bootstrap.get("effective_units", {})
     kept = {path: title for path, title in shown.items() if path in result["intervals"]}
-    rows = [
-        [title, _cell(result, reduce(getitem, path.split("."), result), path), str(effective.get(path, NULL))]
-        for path, title in kept.items()
-    ]
+    rows = []
+    for path, title in kept.items():
+        value: Any = reduce(getitem, path.split("."), result)
+        rows.append([title, _cell(result, value, path), str(effective.get(path, NULL))])
     replicates = bootstrap.get("replicates", "")
     title = f"95 % intervals, of {replicates} Poisson bootstrap replicates over {units} resampled units"
     return title, [["number", "interval", "effective units"], *rows]

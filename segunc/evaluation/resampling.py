@@ -1,16 +1,12 @@
 """Bootstrap intervals of numbers that are functions of summed counts, and whether two numbers differ beyond chance.
 
-A Poisson bootstrap (Chamandy et al. 2012, "Estimating uncertainty for massive data streams"): each resampled unit, a
-frame or a group of neighbouring frames, enters replicate r with a weight from Poisson(1), a function of the seed and the
-unit's name alone. So no second pass is needed, and replicate r of two models over the same frames has the same weights:
-their differences are paired, and the spread of a difference leaves out what both share (a hard frame is hard for both).
+A Poisson bootstrap (Chamandy et al. 2012, "Estimating uncertainty for massive data streams"): each resampled unit, a frame or a group of
+frames, enters replicate r with a weight from Poisson(1), a function of the seed and the unit's name alone. So replicate r of two models
+over the same frames has the same weights: their differences are paired, and leave out what both share (a hard frame is hard for both).
 
 The interval is the percentile interval at the level that a Student t with nu degrees of freedom asks for (Hesterberg 2015,
 "What teachers should know about the bootstrap", section 5.3: percentiles of a few units are too narrow by sqrt(n / (n - 1)), and know
-nothing of the t). With few units of very different weight n - 1 are too many degrees of freedom: nu is that of
-:attr:`Chance.effective`.
-
-How often these intervals and those of other methods cover the truth: ``docs/checks.md``.
+nothing of the t); nu is that of :attr:`Chance.effective`. How often these intervals cover the truth: ``docs/checks.md``.
 """
 
 from __future__ import annotations
@@ -159,24 +155,19 @@ class Chance:
 
 @dataclass(frozen=True)
 class Replicates:
-    """The numbers of every bootstrap replicate: their dotted paths, values float64 ``[P, R]`` (NaN where a replicate defines no
-    number), the seed of the weights, and the resampled units, sorted.
+    """The numbers of every bootstrap replicate."""
 
-    ``seeds``: names of the K seeds of training whose mean the numbers are, where these are resampled too (none where K = 1).
-    """
-
-    paths: tuple[str, ...]
-    values: Floats
-    seed: int
-    units: tuple[str, ...]
-    seeds: tuple[str, ...] = ()
+    paths: tuple[str, ...]  # dotted
+    values: Floats  # [P, R], NaN where a replicate defines no number
+    seed: int  # of the weights
+    units: tuple[str, ...]  # that are resampled, sorted
+    seeds: tuple[str, ...] = ()  # the K of training whose mean the numbers are, where these are resampled too
 
     def of(self, path: NumberPath) -> Floats | None:
         dotted = ".".join(path)
         return self.values[self.paths.index(dotted)] if dotted in self.paths else None
 
     def chances(self) -> dict[str, Chance | str]:
-        """Return what the replicates say of each number by its dotted path; why it has no interval, where it has none."""
         return {path: self.chance(row) for path, row in zip(self.paths, self.values, strict=True)}
 
     def chance(self, values: Floats) -> Chance | str:

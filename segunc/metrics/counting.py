@@ -8,6 +8,13 @@ their mean over the images that hold both normal and anomalous pixels (Hendrycks
 A real that a frame contributes is rounded once to a multiple of a power of two; what follows is integer addition, exact in any order.
 Sums over the pixels of a frame go in steps of 2^-18: 10^5 frames of 2^21 pixels with the largest log loss (87.4 nats) reach 4.8e18,
 below the 9.2e18 of int64. Fractions of 1 (the AUROC of an image) go in steps of 2^-40: 64 bits hold the sum of 8 million ones.
+
+Float scores that 16 bits cannot hold are counted in bins (:class:`ScoreBins`), so that pixels are ranked by the numbers that are stored:
+the float32 scores 98.01 and 98.02 are one float16. So the maps of another tool are read twice. The first pass samples the scores of the
+*positive* pixels (anomalous or wrongly predicted ones) and of the *negative* ones; these are the edges of the bins. Where all positive
+scores fit into the sample, each has a bin of its own, and no number is changed by what lies between two of them: a run of negative pixels
+gives the same numbers whether its scores are told apart or not. Where they are too many, a bin holds about one in MAX_BINS of the pixels,
+which bounds the errors of AUROC and FPR95 (measured: at most 1e-6).
 """
 
 from __future__ import annotations
@@ -29,10 +36,13 @@ NO_NORMAL = "no pixel is labelled as normal"
 NO_IMAGE_WITH_BOTH = "no image holds both anomalous and normal pixels"
 IMAGE_NUMBERS = ("auroc", "aupr", "fpr95", "best_f1")
 
-Counts = npt.NDArray[np.int64]
-"""Whole numbers that add; most often int64 ``[2, 65536]``, pixels by key, row 0 normal and row 1 anomalous."""
+Counts = npt.NDArray[np.int64]  # that add; most often [2, 65536], pixels by key, row 0 normal and row 1 anomalous
 Floats = npt.NDArray[np.float64]
+Scores = npt.NDArray[np.floating]
 
+MAX_BINS, MIN_BINS = 1 << 20, 1 << 14  # of one score
+# Counts that all parts of an evaluation hold together, 512 MiB; with many parts a score has fewer bins.
+MAX_CELLS = 1 << 26
 _STRIP = 6 * KEYS  # pixels; twice the histogram that is added for each strip
 _ROW_OF_LABEL = np.minimum(np.arange(256), 2)  # 0 normal, 1 anomalous, 2 ignored
 
@@ -123,10 +133,84 @@ def _count_rows(labels: npt.NDArray[np.uint8], values: npt.NDArray[np.unsignedin
     return total.reshape(3, KEYS)
 
 
+@dataclass(frozen=True, eq=False)
+class ScoreBins:
+    """Bins of a score: bin i holds the scores from edge i on, below edge i + 1."""
+
+    edges: Scores  # [K] float32 or float64, rising; the first and the last are the lowest and the highest score
+
+    def __str__(self) -> str:
+        return "float"  # how a result names the form of these maps
+
+    def keys(self, scores: Scores) -> npt.NDArray[np.intp]:
+        """Return the bin of each score, of any shape."""
+        return np.asarray(np.searchsorted(self.edges, scores, side="right") - 1)
+
+    def count(self, scores: Scores, rows: npt.NDArray[np.uint8]) -> Counts:
+        """Count the pixels of each bin, int64 ``[2, K]``, as :func:`count_scores` does by key."""
+        return np.stack([np.bincount(self.keys(part), minlength=len(self.edges)) for part in _split(scores, rows)])
+
+
+class BinFinder:
+    """Collects the edges of at most ``most`` bins of a score over all frames; ``rows`` of counts by bin are held by the evaluation."""
+
+    def __init__(self, rows: int = 0, most: int = MAX_BINS) -> None:
+        most = min(most, max(MAX_CELLS // max(rows, 1), MIN_BINS))
+        self._samples = _Sample(most // 2), _Sample(most // 4)  # a positive score takes two edges
+
+    def add(self, scores: Scores, rows: npt.NDArray[np.uint8]) -> None:
+        """Take in a frame; raises InputError where a labelled score is NaN or infinite."""
+        for sample, part in zip(self._samples, _split(scores, rows), strict=True):
+            sample.add(part)
+
+    def bins(self) -> ScoreBins | None:
+        """Return the bins of all frames so far; None without a labelled pixel."""
+        negative, positive = self._samples
+        if not negative.pixels and not positive.pixels:
+            return None
+        ends = min(negative.low, positive.low), max(negative.high, positive.high)
+        above = np.nextafter(positive.scores, positive.scores.dtype.type(np.inf))
+        parts = (positive.scores, above, negative.scores)
+        edges = np.unique(np.concatenate([*parts, np.array(ends, np.result_type(*parts))]))
+        return ScoreBins(edges[edges <= ends[1]])
+
+
+class _Sample:
+    """Every n-th score of one kind of pixels, at most ``most`` of them; n doubles as pixels come in."""
+
+    def __init__(self, most: int) -> None:
+        self.most, self.step, self.random = most, 1, np.random.default_rng(0)
+        self.scores: Scores = np.zeros(0, np.float32)
+        self.pixels, self.low, self.high = 0, np.inf, -np.inf
+
+    def add(self, scores: Scores) -> None:
+        if not len(scores):
+            return
+        # From where the last frame ended, so that small frames are not passed over, and not the same columns of each row.
+        picked = np.arange(-self.pixels % self.step, len(scores), self.step)
+        picked = np.minimum(picked + self.random.integers(self.step, size=len(picked)), len(scores) - 1)
+        self.scores = np.concatenate([self.scores, scores[picked]])
+        if self.step == 1:
+            self.scores = np.unique(self.scores)
+        while len(self.scores) > self.most:
+            self.scores, self.step = np.sort(self.scores)[::2], 2 * self.step
+        self.pixels += len(scores)
+        self.low, self.high = min(self.low, float(scores.min())), max(self.high, float(scores.max()))
+
+
+def _split(scores: Scores, rows: npt.NDArray[np.uint8]) -> list[Scores]:
+    """Return the scores of row 0 and of row 1, float32 or float64; raises InputError where one is NaN or infinite."""
+    wide = scores.astype(np.float32) if scores.dtype == np.float16 else scores
+    parts = [wide[rows == row] for row in (0, 1)]
+    if not all(np.isfinite(part).all() for part in parts):
+        hint = "repair the map, or mark such pixels as ignored in the labels"
+        raise InputError("a score is NaN or infinite", hint=hint)
+    return parts
+
+
 @dataclass(frozen=True)
 class DetectionCurve:
-    """Cumulated counts at each distinct score, from the highest score down; the numbers of a curve below are None where it is
-    :attr:`undefined`."""
+    """Cumulated counts at each distinct score, from the highest score down, and rates in 0..1 at each, NaN where it is ``undefined``."""
 
     thresholds: npt.NDArray[np.generic]  # [T] the distinct scores, descending, as keys or as values
     true_positives: npt.NDArray[np.int64]  # [T] anomalous pixels at or above each threshold; the last is their total
@@ -149,17 +233,14 @@ class DetectionCurve:
 
     @property
     def recall(self) -> Floats:
-        """True positive rate in 0..1 at each threshold, ``[T]``; NaN without anomalous pixels."""
         return self.true_positives / (self.positives or np.nan)
 
     @property
     def false_positive_rate(self) -> Floats:
-        """False positive rate in 0..1 at each threshold, ``[T]``; NaN without normal pixels."""
         return self.false_positives / (self.negatives or np.nan)
 
     @property
     def precision(self) -> Floats:
-        """Precision in 0..1 at each threshold, ``[T]``."""
         return self.true_positives / (self.true_positives + self.false_positives)
 
 
@@ -197,7 +278,7 @@ def fpr_at_recall(curve: DetectionCurve, recall: float = 0.95) -> float | None:
 
 
 def areas(curve: DetectionCurve) -> tuple[float | None, float | None, float | None]:
-    """Return AUROC, AUPR and FPR95."""
+    """Return AUROC, AUPR and FPR95, None where the curve is ``undefined``."""
     return auroc(curve), average_precision(curve), fpr_at_recall(curve)
 
 

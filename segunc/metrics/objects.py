@@ -3,9 +3,8 @@
 An object is an 8-connected component of the pixels that are labelled as an anomaly. All objects of a set fall into B bins, by their
 pixels or by where they stand (:class:`ObjectBins`), and the pixels of a bin are set against *all* normal pixels of the set; objects of
 other bins are left out. An object is **found** where at least half of its pixels score at or above the lowest threshold that flags
-at most 5 % (:data:`FOUND_AT`) of the normal pixels of the set. That is so if and only if its upper median, the ceil(n / 2)-th
-highest of its n scores, does; so one count of each object, at the key of its upper median, tells it at any threshold, and the
-threshold that only the whole set knows needs no second pass.
+at most 5 % (:data:`FOUND_AT`) of the normal pixels of the set: where its upper median, the ceil(n / 2)-th highest of its n scores, does.
+So each object is counted at the key of its upper median, and the threshold of the whole set needs no second pass.
 """
 
 from __future__ import annotations
@@ -57,7 +56,6 @@ class ObjectBins:
 
     @classmethod
     def of(cls, kind: str) -> ObjectBins:
-        """Return the bins of a kind; raises InputError for an unknown one."""
         if kind not in KINDS:
             raise InputError(f"objects cannot be sorted by '{kind}'", hint=f"--by {' or '.join(KINDS)}, or none")
         if kind == "distance":
@@ -68,12 +66,8 @@ class ObjectBins:
 
 def object_counts(keys: npt.NDArray[np.integer], objects: Objects, bins: ObjectBins, size: int) -> Counts:
     """Count the anomalous pixels and the objects of one frame by bin and key, int64 ``[2 B, K]``: rows 0 to B - 1 hold the pixels of
-    the objects of a bin, the others its objects, each at the key of its upper median. Counts of frames add.
-
-    Args:
-        keys: whole numbers in 0..K - 1 that rise with the score, of the pixels of objects, ``[n]`` in the order of the frame.
-        size: the number of keys K.
-    """
+    the objects of a bin, the others its objects, each at the key of its upper median. ``keys`` in 0..K - 1 are those of the pixels of
+    objects, ``[n]`` in the order of the frame, ``size`` is K."""
     values = objects.lowest if bins.kind == "distance" else objects.pixels
     place, number = np.searchsorted(bins.edges, values, side="right"), len(bins.names)
     owner = objects.number[objects.number > 0] - 1

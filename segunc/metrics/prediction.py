@@ -28,8 +28,7 @@ SMALLEST_PROBABILITY = float(np.finfo(np.float32).tiny)
 STRIP = 1 << 16  # pixels that are worked on at a time, so that the memory does not grow with the frame
 SELECTIVE_NUMBERS = ("aurc", "failure_auroc", "failure_aupr", "failure_fpr95")
 
-_TABLE = 256
-"""Harmonic numbers up to this are summed; beyond it the omitted term of their expansion is below 2e-17."""
+_TABLE = 256  # harmonic numbers up to this are summed; beyond it the omitted term of their expansion is below 2e-17
 _HARMONIC = np.concatenate(([0.0], np.cumsum(1.0 / np.arange(1, _TABLE + 1))))
 
 
@@ -157,11 +156,8 @@ def risk_coverage(counts: Counts) -> RiskCoverage:
 
 
 def aurc(curve: RiskCoverage) -> float | None:
-    """Return the mean selective risk over all coverages k / N, 0..1, lower is better; None without a pixel.
-
-    Within a tie that begins after K pixels, W of them wrong, and holds a share q of wrong ones, the expected risk at k
-    is (W + (k - K) q) / k = q + (W - K q) / k; its sum over k needs the harmonic numbers.
-    """
+    """Return the mean selective risk over all coverages k / N, 0..1, lower is better; None without a pixel. Within a tie that begins after K pixels, W of them wrong, and holds a share q of wrong ones, the expected risk at k
+    is (W + (k - K) q) / k = q + (W - K q) / k; its sum over k needs the harmonic numbers."""
     if not curve.total:
         return None
     wrong, pixels = steps(curve.wrong), steps(curve.accepted)
@@ -179,11 +175,8 @@ def selective_numbers(counts: Counts) -> dict[str, float | None]:
 
 
 def _harmonic_steps(ends: npt.NDArray[np.int64]) -> Floats:
-    """Return the sum of 1 / k over ends[i] < k <= ends[i + 1] for each i, of rising ends.
-
-    By H(n) = ln n + Euler's constant + 1/(2n) - 1/(12 n^2) + 1/(120 n^4) - ..., as one difference, so that two large
-    numbers that lie close together do not cancel.
-    """
+    """Return the sum of 1 / k over ends[i] < k <= ends[i + 1] for each i, of rising ends: by H(n) = ln n + Euler's constant + 1/(2n) - 1/(12 n^2) + 1/(120 n^4) - ..., as one difference, so that two large
+    numbers that lie close together do not cancel."""
     n, summed = np.maximum(ends, _TABLE).astype(np.float64), _HARMONIC[np.minimum(ends, _TABLE)]
     inverse, square, fourth = 1 / n, n**-2, n**-4
     large = np.log1p((n[1:] - n[:-1]) / n[:-1]) + (inverse[1:] - inverse[:-1]) / 2

@@ -1,22 +1,16 @@
 """The benchmark SegmentMeIfYouCan (Chan et al. 2021, arXiv 2104.14812): its pixel protocol and its component metric.
 
-**The protocol** ``smiyc``, ``PixBinaryClass``, as the public ``road-anomaly-benchmark`` (``metrics/pixel_classification.py`` and ``pixel_classification_curves.py``): the
-float16 scores of a frame are binned between 384 quantiles of the anomalous and 384 of the normal ones (fewer where there are
-fewer pixels). The bins of all frames are thrown together, and the lower edge of each is a threshold of the pooled curve;
-equal thresholds are one. So the numbers are pooled ones of slightly coarser scores, and depend on which pixels share a frame.
-
-The boards were computed with NumPy 1 (``numpy==1.23.3`` in the benchmark's requirements), and so is this:
+**The protocol** ``smiyc``, ``PixBinaryClass`` of the public ``road-anomaly-benchmark``: the float16 scores of a frame are binned between
+384 quantiles of the anomalous and 384 of the normal ones (fewer where there are fewer pixels). The bins of all frames are thrown
+together, and the lower edge of each is a threshold of the pooled curve; equal thresholds are one. So the numbers are pooled ones of
+slightly coarser scores, and depend on which pixels share a frame. The boards were computed with NumPy 1, and so is this:
 
 * Quantiles of float16 are interpolated in float64 (the difference of neighbours in float16), under NumPy 2 too. Edges are
   therefore wider than float16, and no table of float16 keys can hold them.
 * The outer edges, min - e and max + e with e = max(0.01 range, 0.01), are float64 under NumPy 1: the highest scores
-  have a bin of their own, and the lowest bin is empty. Under NumPy 2 they are float16, and e is lost from scores of
-  about 32 on, where the highest scores fall into the bin below.
+  have a bin of their own, and the lowest bin is empty.
 
-The state, a sorted table of the lower edges of non-empty bins with their pixels, adds exactly, in any order; a thousand frames of
-continuous scores take at most 18 MB.
-
-**Components**, ``SegEval``. Truth and thresholded score are cut into 8-connected components and compared:
+**Components**, ``SegEval``: truth and thresholded score are cut into 8-connected components and compared.
 
 * sIoU_gt(k) = |k & K| / (|k or K| - |A|) of a truth component k; K is the union of the predicted components that touch
   k, A those pixels of K that lie on other truth components, which k is not to blame for.
@@ -156,16 +150,12 @@ TRACKS = {"smiyc-anomaly": Track(500, 100), "smiyc-obstacle": Track(50, 10)}
 def component_counts(
     scores: npt.NDArray[np.floating], anomaly: npt.NDArray[np.uint8], threshold: float, track: str
 ) -> Counts:
-    """Count the components of one frame.
-
-    As in the benchmark, a pixel is predicted where score > threshold, compared in float16 as NumPy 1 does (the threshold is
-    rounded to nearest), although the threshold of the ``smiyc`` pixel protocol is an inclusive lower edge. So a perfect map of
-    zeros and ones has no component.
+    """Count the components of one frame. As in the benchmark, a pixel is predicted where score > threshold, compared in float16 (the
+    threshold is rounded to nearest), although that of the ``smiyc`` pixel protocol is an inclusive lower edge.
 
     Args:
         scores: float16 ``[H, W]``, higher is more anomalous. Ignored scores may be anything, others are no NaN.
         anomaly: uint8 ``[H, W]``; 0 normal, 1 anomaly, 255 ignored.
-        threshold: finite, of the ``smiyc`` pixel protocol.
         track: a key of :data:`TRACKS`.
 
     Returns:

@@ -17,9 +17,8 @@ from segunc.data.datasets import entry_of_labels
 from segunc.data.entry import DatasetEntry, Sample
 from segunc.evaluation.evaluator import Evaluator, Gatherer, Result
 from segunc.evaluation.flagged import read_thresholds
-from segunc.evaluation.judged import evaluate_verdicts
-from segunc.evaluation.labelled_frame import CONFIDENCE
-from segunc.evaluation.maps import NO_LABEL, evaluate_maps, evaluate_model
+from segunc.evaluation.maps import NO_LABEL, evaluate_maps, evaluate_model, evaluate_verdicts
+from segunc.evaluation.parts import CONFIDENCE
 from segunc.evaluation.resampling import Resampling, resampled_units, save_replicates, sidecar_path
 from segunc.gallery.description import run_id
 from segunc.maps.labelled import LabelSources, open_maps

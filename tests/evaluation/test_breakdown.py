@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import reduce
+from operator import getitem
 from typing import Any
 
 import numpy as np
@@ -11,8 +13,6 @@ import pytest
 from segunc.core.errors import InputError
 from segunc.evaluation.compare import HIDDEN, format_number
 from segunc.evaluation.evaluator import Evaluator
-from segunc.evaluation.labelled_frame import LabelledFrame
-from segunc.evaluation.parts import ByObject
 from segunc.evaluation.report import format_metrics
 from segunc.evaluation.resampling import Resampling, group_frames
 from segunc.metrics.objects import ObjectBins
@@ -31,18 +31,6 @@ def evaluator(names: Iterable[str], **options: Any) -> Evaluator:
     return counted
 
 
-def test_shards_of_a_set_merge_to_the_whole() -> None:
-    part = ByObject("own", SIZES)
-    frames = [LabelledFrame(name, {"own": stored}, anomaly=anomaly) for name, (stored, anomaly) in FRAMES.items()]
-    counts = [part.count(frame) for frame in frames]
-    whole = part.combine(counts)
-    assert whole.dtype == np.int64
-    np.testing.assert_array_equal(part.combine([part.combine(counts[3:]), part.combine(counts[:3])]), whole)
-    coarse = part.coarsen(whole)
-    np.testing.assert_array_equal(sum(map(part.coarsen, counts)), coarse)
-    np.testing.assert_array_equal(part.coarsen(part.refine(coarse)), coarse)
-
-
 def test_intervals_and_the_order_of_frames() -> None:
     asked = {"by": [SIZES, ObjectBins.of("distance")], "groups": "^[a-z]+", "resampling": Resampling(60)}
     whole, backwards = (evaluator(names, **asked) for names in (FRAMES, reversed(FRAMES)))
@@ -53,11 +41,7 @@ def test_intervals_and_the_order_of_frames() -> None:
     assert list(values) == ["pooled", "size", "distance", "groups"]
     for path in ("size.4-30.aupr", "size.30+.found", "distance.near.fpr95", "groups.cow.pooled.auroc"):
         low, high = result["intervals"][f"scores.own.{path}"]
-        *place, last = path.split(".")
-        section = values
-        for key in place:
-            section = section[key]
-        assert low <= section[last] <= high
+        assert low <= reduce(getitem, path.split("."), values) <= high
     assert "scores.own.size.4-30.objects" not in result["intervals"]
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from segunc.core.errors import InputError
 from segunc.evaluation.evaluator import NO_INTERVALS
-from segunc.evaluation.judged import evaluate_verdicts
+from segunc.evaluation.maps import evaluate_verdicts
 from segunc.evaluation.report import format_metrics
 from segunc.evaluation.resampling import Resampling
 from segunc.maps.verdicts import Region, Verdict

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from hypothesis.extra import numpy as hnp
 from sklearn import metrics as sklearn_metrics
 
 from segunc.core.errors import InputError
-from segunc.metrics.bins import BinFinder, ScoreBins
-from segunc.metrics.counting import auroc, average_precision, best_f1, detection_curve, fpr_at_recall
+from segunc.metrics.counting import (
+    BinFinder,
+    ScoreBins,
+    auroc,
+    average_precision,
+    detection_curve,
+    fpr_at_recall,
+)
 
 Frames = list[tuple[np.ndarray, np.ndarray]]
 
@@ -57,21 +60,6 @@ def test_more_anomalies_than_edges_cost_the_mass_of_a_bin() -> None:
     found, expected = numbers(scene(100_000, 0.3), most)
     np.testing.assert_allclose(found, expected, atol=4 / most)
     assert found[0] == pytest.approx(expected[0], abs=1e-5)
-
-
-@settings(max_examples=50, deadline=None)
-@given(hnp.arrays(np.float32, (40,), elements=st.floats(-4, 4, width=32)), st.sampled_from([4, 64]))
-def test_a_threshold_flags_the_pixels_of_its_bin_and_of_higher_ones(scores: np.ndarray, most: int) -> None:
-    labels = (np.arange(40) % 3 == 0).astype(np.uint8)
-    bins = find([(scores, labels)], most)
-    keys = bins.keys(scores)
-    assert (np.diff(keys[np.argsort(scores, kind="stable")]) >= 0).all()
-    assert bins.edges[[0, -1]].tolist() == [scores.min(), scores.max()]
-    for key in np.unique(keys):
-        np.testing.assert_array_equal(scores >= bins.edges[key], keys >= key)
-    value = best_f1(detection_curve(bins.count(scores, labels)))
-    assert value is not None
-    assert sklearn_metrics.f1_score(labels, scores >= bins.edges[value[1]]) == pytest.approx(value[0])
 
 
 def test_zeros_of_both_signs_are_equal_and_ignored_scores_may_be_anything() -> None:
