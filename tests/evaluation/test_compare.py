@@ -204,7 +204,6 @@ def test_columns_stand_below_each_other_and_the_marks_are_explained(tmp_path: Pa
     assert f"| {AUROC} ↑" in text
     assert "**.920**" in text
     assert "p < .001" in text or "p .00" in text
-    assert "Brackets" not in text
     alone = format_comparison(compare(load_results([tmp_path / "first.json"])))
     assert "**" not in alone
     assert "less" not in alone

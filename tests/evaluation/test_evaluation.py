@@ -126,11 +126,9 @@ def test_one_kind_of_label_and_some_scores_alone(folder):
     [
         ("entropy", np.zeros((24, 36, 3), np.uint8), "one channel"),
         ("entropy", claiming(".png", 30_000, 30_000), "claims 30000 x 30000 pixels"),
-        ("entropy", b"", "the file is empty"),
         ("prediction", None, "no map 'prediction'"),
         ("anomaly", np.full((24, 36), 3, np.uint8), r"bergen/frame_0_anomaly.png holds the values \[3\]"),
         ("labels", np.full((24, 36), 99, np.uint8), r"labels/bergen/frame_0.png holds the values \[99\]"),
-        ("labels", np.full((24, 36, 3), (1, 2, 3), np.uint8), "one channel"),
         ("labels", np.full((12, 18), 7, np.uint8), "the class label is 12 x 18"),
         ("labels", b"", "label .*the file is empty"),
     ],

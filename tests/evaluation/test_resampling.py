@@ -3,7 +3,6 @@ the sidecar of a result."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import reduce
 from operator import getitem
 from pathlib import Path
@@ -30,7 +29,6 @@ from segunc.evaluation.resampling import (
     resampled_units,
     save_replicates,
     sidecar_path,
-    why_not_paired,
 )
 from segunc.metrics.prediction import SELECTIVE_NUMBERS
 from tests.evaluation.runs import CLASSES, make_frame
@@ -250,15 +248,6 @@ def test_the_interval_covers() -> None:
         found = chance_of((size * share) @ weights / (size @ weights), 15)
         hits.append(found.low <= 0.7 / 1.2 <= found.high)
     assert np.mean(hits) > 0.92
-
-
-def test_what_keeps_two_evaluations_from_being_paired() -> None:
-    first = Replicates(("a.b", "a.c"), np.zeros((2, 50)), 7, ("f1", "f2"))
-    alone = replace(first, units=("f1",))
-    assert why_not_paired(first, replace(first, paths=("x",), values=np.ones((1, 60)))) is None
-    assert why_not_paired(first, replace(first, seed=8)) == "resampled with the seeds 7 and 8"
-    assert why_not_paired(first, replace(first, seeds=("0", "1"))) == "means over other seeds"
-    assert why_not_paired(first, alone) == "other units were resampled (2 and 1)"
 
 
 def test_the_sidecar_keeps_everything(tmp_path: Path) -> None:

@@ -14,9 +14,12 @@ from segunc.maps.encoding import encode_unit, score_keys
 from segunc.metrics import counting
 from segunc.metrics.counting import (
     IMAGE_NUMBERS,
+    KEYS,
     NO_ANOMALY,
     NO_NORMAL,
+    BinFinder,
     Counts,
+    ScoreBins,
     areas,
     auroc,
     average_precision,
@@ -27,7 +30,12 @@ from segunc.metrics.counting import (
     per_image_result,
     per_image_sums,
 )
-from tests.metrics.keys import count_keys
+
+
+def count_keys(keys: np.ndarray, rows: np.ndarray) -> Counts:
+    """Pixels by uint16 key and by row (0 or 1), int64 ``[2, 65536]``."""
+    return np.stack([np.bincount(keys[rows == row], minlength=KEYS) for row in (0, 1)])
+
 
 # labels, scores, then AP, AUROC, FPR95 and best F1 as computed by the benchmarks' own tools.
 FIXTURES = [
@@ -75,20 +83,6 @@ def test_published_fixtures(labels, scores, expected, stored, times):
     keys, labels = score_keys(stored(np.tile(np.array(scores, np.float32), times))), np.tile(labels, times)
     assert numbers(keys, labels) == pytest.approx(expected, rel=1e-12)
     assert numbers_of(per_image_sums(count_keys(keys, labels))) == pytest.approx(expected, abs=1e-12)
-
-
-@pytest.mark.parametrize("share", [0.5, 0.02])
-@pytest.mark.parametrize("levels", [3, 40, 100_000])
-@pytest.mark.parametrize("kind", ["codes", "wide", "negative"])
-def test_equals_scikit_learn(kind, levels, share):
-    generator = np.random.default_rng([levels, int(share * 100)])
-    labels = (generator.random(20_000) < share).astype(np.uint8)
-    raw = np.round((generator.normal(size=20_000) + labels) * levels / 8) / levels * 8
-    if kind == "codes":
-        stored = encode_unit(1 / (1 + np.exp(-raw)))
-    else:  # unbounded, on both sides of zero: a sigmoid would merge scores
-        stored = (raw * 300 if kind == "wide" else raw * 5 - 60).astype(np.float16)
-    assert numbers(score_keys(stored), labels) == pytest.approx(oracle(stored, labels), rel=1e-12)
 
 
 def test_the_recall_of_exactly_19_in_20_reaches_95_percent():
@@ -187,3 +181,54 @@ def test_only_counted_scores_must_be_finite(bad):
 def test_bad_input_is_refused(stored, anomaly, message):
     with pytest.raises(InputError, match=message):
         count_scores(stored, anomaly)
+
+
+Frames = list[tuple[np.ndarray, np.ndarray]]
+
+
+def find(frames: Frames, most: int) -> ScoreBins:
+    finder = BinFinder(most=most)
+    for scores, labels in frames:
+        finder.add(scores, labels)
+    bins = finder.bins()
+    assert bins is not None
+    return bins
+
+
+def binned_numbers(frames: Frames, most: int) -> tuple[list[float], list[float]]:
+    """AUPR, AUROC and FPR95 by bins and by scikit-learn."""
+    bins = find(frames, most)
+    curve = detection_curve(sum(bins.count(scores, labels) for scores, labels in frames))
+    expected = oracle(*(np.concatenate(part) for part in zip(*frames, strict=True)))[:3]
+    return [average_precision(curve), auroc(curve), fpr_at_recall(curve)], expected
+
+
+def scene(pixels: int, share: float, seed: int = 0, frames: int = 8) -> Frames:
+    random = np.random.default_rng(seed)
+    made = []
+    for _ in range(frames):
+        labels = (random.random(pixels) < share).astype(np.uint8)
+        made.append((98 + 0.05 * (random.normal(size=pixels) + 1.5 * labels), labels))
+    return made
+
+
+@pytest.mark.parametrize("share", [1e-4, 0.02])
+def test_few_anomalies_are_exact(share: float) -> None:
+    found, expected = binned_numbers(scene(100_000, share), 1 << 16)
+    assert found == pytest.approx(expected, abs=1e-12)
+
+
+def test_more_anomalies_than_edges_cost_the_mass_of_a_bin() -> None:
+    most = 4096
+    found, expected = binned_numbers(scene(100_000, 0.3), most)
+    np.testing.assert_allclose(found, expected, atol=4 / most)
+    assert found[1] == pytest.approx(expected[1], abs=1e-5)
+
+
+def test_zeros_of_both_signs_are_equal_and_ignored_scores_may_be_anything() -> None:
+    scores, labels = np.array([0.0, -0.0, np.nan, 0.1], np.float32), np.array([1, 0, 255, 0], np.uint8)
+    bins = find([(scores, labels)], 16)
+    assert bins.count(scores, labels)[:, bins.keys(np.float32(0))].tolist() == [1, 1]
+    with pytest.raises(InputError, match="NaN or infinite"):
+        bins.count(scores, np.zeros(4, np.uint8))
+    assert BinFinder().bins() is None

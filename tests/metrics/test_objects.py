@@ -7,7 +7,6 @@ import pytest
 from scipy import ndimage
 from sklearn import metrics as sklearn_metrics
 
-from segunc.core.errors import InputError
 from segunc.maps.encoding import score_keys
 from segunc.metrics.counting import KEYS, count_scores
 from segunc.metrics.objects import KINDS, ObjectBins, Objects, object_counts, object_numbers
@@ -86,9 +85,3 @@ def test_an_object_is_found_where_half_of_its_pixels_are_above(above: int, pixel
     stored[0, 60:62] = 1  # 2 of at least 95 normal pixels: less than 5 %, with those at 0 more
     (row, _) = object_numbers(*counted([(stored, anomaly)], sizes(50)))
     assert row["found"] == found
-
-
-def test_bins_have_names_that_say_their_edges() -> None:
-    assert ObjectBins.of("size").names == ("0-100", "100-500", "500-2500", "2500-10000", "10000-50000", "50000+")
-    with pytest.raises(InputError, match="sorted by 'colour'"):
-        ObjectBins.of("colour")

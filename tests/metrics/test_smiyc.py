@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from segunc.core.errors import InputError
-from segunc.metrics.counting import count_scores, detection_curve
+from segunc.metrics.counting import count_scores
 from segunc.metrics.smiyc import (
     TAUS,
     TRACKS,
@@ -21,7 +21,6 @@ from segunc.metrics.smiyc import (
     VALUES_OF_FLOAT_KEYS,
     SmiycBins,
     Track,
-    bins_by_key,
     component_counts,
     component_result,
     match_components,
@@ -152,22 +151,6 @@ def test_one_class_alone_ignored_frames_and_constant_scores():
         assert set(smiyc_result(bins_of((zeros, np.full(6, label, np.uint8)))).values()) == {None}
     constant = smiyc_result(bins_of((zeros + np.float16(40), labels)))
     assert constant == {"auroc": 0.5, "aupr": 0.4, "fpr95": 1.0, "best_f1": 4 / 7, "threshold": 40.0}
-
-
-def test_the_form_of_constant_size_is_near():
-    frames = [random_frame(seed, 5000, 0.1) for seed in range(1, 5)]
-    bins = merge_bins([*map(bins_of, frames)])
-    counts = bins_by_key(bins)
-    np.testing.assert_array_equal(counts.sum(axis=1), bins.counts.sum(axis=1))
-    keys = detection_curve(counts)
-    values = VALUES_OF_FLOAT_KEYS[keys.thresholds].astype(np.float64)
-    assert set(values) == {
-        max(v for v in (np.float16(e), np.nextafter(np.float16(e), np.float16(-np.inf))) if np.float64(v) <= e)
-        for e in bins.edges
-    }
-    near = smiyc_result(SmiycBins(values[::-1], np.stack((counts[0], counts[1]))[:, keys.thresholds[::-1]]))
-    for name, value in smiyc_result(bins).items():
-        assert near[name] == pytest.approx(value, abs=1e-3)
 
 
 Pixels = set[tuple[int, int]]

@@ -17,7 +17,7 @@ from segunc.maps.encoding import decode_unit, encode_unit
 from segunc.metrics.counting import Counts, detection_curve
 from segunc.metrics.prediction import bin_counts, risk_coverage
 from segunc.plots import WIDTH, save_figure, thin
-from tests.metrics.keys import count_keys
+from tests.metrics.test_counting import count_keys
 from tools.study.scatter import Panel, Point, frontier, scatter_figure
 
 NAMES = ("msp", "entropy", "aleatoric", "epistemic", "deterministic-msp", "deterministic-max-logit")

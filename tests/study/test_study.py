@@ -230,28 +230,6 @@ def test_the_tables_hold_the_numbers_of_the_results(made: Any) -> None:
         assert (study.out / f"{name}.svg").read_text().count("ABNN") >= 2  # in the legend
 
 
-def test_costs_add_up_over_what_a_model_is_made_of(made: Any) -> None:
-    study, _, text = made
-    records = {
-        (row.label, seed): study.cell("toy", row, seed).record()
-        for row in study.plan.rows[:5]
-        for seed in study.plan.seeds_of(row)
-    }
-    network = json.loads((study.cell("toy", study.plan.rows[0], 0).model / "network.json").read_text())
-    seconds = network["provenance"]["seconds"]
-    assert records["base", 0]["networks"] == {network["sha256"]: seconds}
-    assert records["base", 0]["method_seconds"] == records["base", 0]["posterior_bytes"] == 0
-    # The members of the ensemble share one base, whose training counts once; their own fine-tunings both count.
-    control = [records["control", seed]["method_seconds"] for seed in (0, 1)]
-    assert records["ensemble", 0]["method_seconds"] >= sum(control) - 0.2
-    assert records["ensemble", 0]["networks"] == records["base", 0]["networks"]
-    assert records["ABNN, flipped", 1]["method_seconds"] >= records["ABNN", 1]["method_seconds"]
-    assert records["ensemble", 0]["bytes"] > 1.9 * records["base", 0]["bytes"] > 0
-    posterior = study.cell("toy", study.plan.rows[2], 0).model / "posterior.safetensors"
-    assert posterior.stat().st_size < records["ABNN", 0]["posterior_bytes"] < records["ABNN", 0]["bytes"]
-    assert "## Costs, toy" in text
-
-
 def test_other_settings_are_refused_and_unfinished_ones_made_anew(made: Any, trained: Job, tmp_path: Path) -> None:
     study, _, _ = made
     content = plan_content(trained)
@@ -302,15 +280,6 @@ def test_a_table_names_the_commits_and_the_data_that_it_mixes(made: Any, trained
     assert re.search(r"Mixed: evaluated at 2 commits: .*; 0{40} \(base 1\)\.", scenes)
     assert "Mixed: not comparable: base and ensemble differ in labelled_pixels" in scenes
     assert "Mixed" not in rest
-
-
-def test_a_failure_is_recorded_and_the_study_goes_on(trained: Job, tmp_path: Path) -> None:
-    content = plan_content(trained)
-    content["rows"] = [{"label": "base"}, {"label": "SWAG", "method": "swag", "settings": STEP, "trainer": FLOAT32}]
-    study = study_of(content, tmp_path)
-    outcome = study.run(study.cell("toy", study.plan.rows[1], 0), {})
-    assert outcome.startswith("failed: ")
-    assert outcome.removeprefix("failed: ") in report(study)
 
 
 def test_candidates_are_ranked_by_the_nll_of_the_selection_frames(trained: Job, tmp_path: Path) -> None:
