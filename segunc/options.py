@@ -397,8 +397,8 @@ class EvaluateOptions(SamplingOptions, ClassTruthOptions):
         flag (SCORE=VALUE|JSON[:RECALL]): also what thresholds flag: false alarms by class, precision and recall; SCORE=VALUE, or an
             earlier result, whose scores all have one for a recall of 0.8 (default) and 0.95 (may be repeated)
         replicates (R): of the bootstrap intervals (default 2000; 0: none)
-        resample (UNIT): what is resampled: frame (default), folder, or a regular expression; frames with one match stay together.
-            REGEX@N: blocks of N of the number that its last group finds, e.g. '^(Seq05VD)_f(\\d+)@300'; 10s: blocks of 10 s of a video
+        resample (UNIT): what is resampled: frame (default), folder, blocks of seconds of a video (10s), or a regular expression; frames
+            with one match stay together
         plots (DIR): folder for figures (PDF, SVG, PNG) and the points of their curves (curves.json)
     """
 
@@ -542,7 +542,7 @@ class CompareOptions(DeviceOptions):
         results (JSON): results of evaluate
         out (FILE): also write the tables there, as Markdown
         names (A,B): names of the results (default: the files' names)
-        scores (A,B): compare these scores, of one result or of several; RESULT:SCORE takes that of one, e.g. base:msp,abnn:entropy
+        scores (A,B): compare these scores; of several results each is a column RESULT:SCORE
         keys (A,B): numbers to show, as dotted paths with wildcards: '*.pooled.*,*.miou'
         baseline (NAME): column, or its file, that differences refer to (default: the first)
     """

@@ -26,8 +26,8 @@ import cv2
 import numpy as np
 
 from segunc.maps.encoding import encode_unit
-from segunc.metrics.components import component_counts
 from segunc.metrics.counting import KEYS, auroc, average_precision, count_scores, detection_curve, fpr_at_recall
+from segunc.metrics.smiyc import component_counts
 from tools.measuring import provenance
 
 SIZE = (1024, 2048)

@@ -7,32 +7,25 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import NamedTuple
 
 from segunc.core.errors import InputError
 from segunc.core.terminal import visible
-from segunc.evaluation import flagged, judged
+from segunc.evaluation.flagged import FLAGGED_METRICS, JUDGED_METRICS
 from segunc.evaluation.parts import PARTS, PROTOCOLS, ByObject, Components
 from segunc.evaluation.resampling import Chance, NumberPath, paired_difference
 from segunc.evaluation.results import Cell, EvaluationResult
 
-_DATA_COUNTS = {
-    "scores": ("anomaly_frames", "anomaly_pixels", "normal_pixels"),
-    "segmentation": ("labelled_frames", "labelled_pixels"),
-}
-"""Section -> counts that must agree for its numbers to be of the same data; the others are as segmentation."""
-BY_SCORE = ("scores", "selective", "flagged")
-"""Sections of a result that hold a part for each score."""
+BY_SCORE = ("scores", "selective", "flagged")  # sections of a result that hold a part for each score
+# Parts of a path that are shown only when they are asked for.
 HIDDEN = ("threshold", "thresholds", "per_class", "by_class", "f1", "size", "distance", "groups")
-"""Parts of a path that are shown only when they are asked for."""
 NULL = "—"
-ARROWS = {True: " ↑", False: " ↓", None: ""}
-"""Behind the name of a number: whether higher or lower is better."""
+ARROWS = {True: " ↑", False: " ↓", None: ""}  # whether higher or lower is better
 _MINUS = "−"
 _MAX_DECIMALS = 6  # what is smaller is rounding: confidences are counted in float32
 
 
-@dataclass(frozen=True)
-class Column:
+class _Column(NamedTuple):
     """A result, or one score of it, under its heading; ``paths`` leads from the label of a row to the number."""
 
     name: str
@@ -40,7 +33,6 @@ class Column:
     paths: Mapping[str, NumberPath]
 
     def cell(self, label: str) -> Cell:
-        """Return the number of a row, or why it is null."""
         path = self.paths.get(label)
         return Cell(None, reason="the file does not hold it") if path is None else self.result.cell(path)
 
@@ -67,7 +59,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A table of results, and what must be said below it; ``baseline`` is the index of its column."""
+    """A table of results, and the warnings below it; ``baseline`` is the index of its column."""
 
     columns: tuple[str, ...]
     baseline: int
@@ -78,19 +70,20 @@ class Comparison:
 def higher_is_better(path: NumberPath) -> bool | None:
     """Return the direction of a number as its part defines it, or else one of its name in any section; None where it has none."""
     parts = (part for build in PARTS.values() for part in build(("score",), ("class",), PROTOCOLS))
-    sections = [("scores", (*Components.metrics, *ByObject.metrics)), ("flagged", flagged.METRICS)]
-    sections += [("verdicts", judged.METRICS), *((part.section[0], tuple(part.metrics)) for part in parts)]
-    own_last = sorted(sections, key=lambda section: section[0] == path[0])
-    metrics = {metric.key: metric for _, metrics in own_last for metric in metrics}
+    sections = [("scores", (*Components.metrics, *ByObject.metrics)), ("flagged", FLAGGED_METRICS)]
+    sections += [("verdicts", JUDGED_METRICS), *((part.section[0], tuple(part.metrics)) for part in parts)]
+    by_fit = sorted(sections, key=lambda section: section[0] == path[0])  # the section of the path last
+    metrics = {metric.key: metric for _, metrics in by_fit for metric in metrics}
     # An IoU of a class and an F1 at a threshold are named by the class and the threshold.
     metric = metrics.get(".".join((*path[-2:-1], "*"))) or metrics.get(path[-1])
     return metric.higher_is_better if metric else None
 
 
-def differing_counts(first: EvaluationResult, second: EvaluationResult, section: str) -> list[str]:
+def _differing_counts(first: EvaluationResult, second: EvaluationResult, section: str) -> list[str]:
     """Return the counts that tell that a section's numbers of two results are of different data, as ``name (n and m)``."""
     a, b = first.content["counts"], second.content["counts"]
-    keys = _DATA_COUNTS.get(section, _DATA_COUNTS["segmentation"])
+    anomaly, labelled = ("anomaly_frames", "anomaly_pixels", "normal_pixels"), ("labelled_frames", "labelled_pixels")
+    keys = anomaly if section == "scores" else labelled
     return [f"{key} ({a.get(key)} and {b.get(key)})" for key in keys if a.get(key) != b.get(key)]
 
 
@@ -99,15 +92,7 @@ def data_warnings(results: Sequence[EvaluationResult]) -> list[str]:
     warnings = []
     for other in results[1:]:
         first = results[0]
-        different = [text for section in _DATA_COUNTS for text in differing_counts(first, other, section)]
-        for key in ("dataset", "split"):
-            a, b = (result.content.get("run", {}).get(key) for result in (first, other))
-            if None not in (a, b) and a != b:
-                different.append(f"{key} ({a} and {b})")
-        lost, lost_other = ({e.get("frame") for e in r.content.get("left_out", [])} for r in (first, other))
-        if lost != lost_other:
-            different.append(f"left_out ({len(lost)} and {len(lost_other)} frames)")
-        if different:
+        if different := [s for key in ("scores", "segmentation") for s in _differing_counts(first, other, key)]:
             warnings.append(f"not comparable: {first.name} and {other.name} differ in {', '.join(different)}")
     return warnings
 
@@ -121,18 +106,13 @@ def compare(
 ) -> Comparison:
     """Put results, or scores of one or several results, side by side.
 
-    A column is marked best in a row only where the paired interval of its difference to every other column excludes zero. Nothing
-    is marked where the columns are of different data. No correction is made for the number of rows.
+    A column is marked best in a row only where the paired interval of its difference to every other column excludes zero.
 
     Args:
-        results: of evaluate.
-        scores: make a column of each of these scores of each result, ``RESULT:SCORE`` of that result alone; None makes one of each
+        scores: make a column of each of these scores of each result, ``RESULT:SCORE`` where they are several; None makes one of each
             result.
         keys: patterns (as of a shell) of the rows to show; None shows all but HIDDEN.
         baseline: the column that differences refer to, by its heading or its file; None is the first.
-
-    Raises:
-        InputError: an unknown score, baseline or key.
     """
     columns = _columns(results, scores)
     base = 0 if baseline is None else _baseline(columns, baseline)
@@ -140,22 +120,18 @@ def compare(
     return Comparison(tuple(column.name for column in columns), base, rows, tuple(data_warnings(results)))
 
 
-def _columns(results: Sequence[EvaluationResult], scores: Sequence[str] | None) -> list[Column]:
+def _columns(results: Sequence[EvaluationResult], scores: Sequence[str] | None) -> list[_Column]:
     if scores is None:
-        return [Column(r.name, r, {".".join(path): path for path in r.numbers}) for r in results]
-    columns: dict[str, Column] = {}
-    for word in scores:
-        chosen = [result for result in results if word.startswith(f"{result.name}:")] if len(results) > 1 else []
-        score = word.removeprefix(f"{chosen[0].name}:") if chosen else word
-        by_result = {result.name: Column(score, result, _paths_of(result, score)) for result in chosen or results}
-        if not any(column.paths for column in by_result.values()):
+        return [_Column(r.name, r, {".".join(path): path for path in r.numbers}) for r in results]
+    columns = []
+    for score in dict.fromkeys(scores):
+        headings = {result.name: score if len(results) == 1 else f"{result.name}:{score}" for result in results}
+        of_score = [_Column(headings[result.name], result, _paths_of(result, score)) for result in results]
+        if not any(column.paths for column in of_score):
             known = dict.fromkeys(name for result in results for name in result.content["scores"])
             raise InputError(f"no result has a score '{score}'", hint=f"known are {', '.join(known) or 'none'}")
-        for name, column in by_result.items():
-            heading = score if len(results) == 1 else f"{name}:{score}"
-            if column.paths:
-                columns.setdefault(heading, Column(heading, column.result, column.paths))
-    return list(columns.values())
+        columns += [column for column in of_score if column.paths]
+    return columns
 
 
 def _paths_of(result: EvaluationResult, score: str) -> dict[str, NumberPath]:
@@ -164,7 +140,7 @@ def _paths_of(result: EvaluationResult, score: str) -> dict[str, NumberPath]:
     return {".".join(path[2:] if path[0] == "scores" else (path[0], *path[2:])): path for path in paths}
 
 
-def _baseline(columns: Sequence[Column], name: str) -> int:
+def _baseline(columns: Sequence[_Column], name: str) -> int:
     file = Path(name).resolve()
     matches = [i for i, column in enumerate(columns) if name == column.name or file == column.result.path.resolve()]
     if len(matches) != 1:
@@ -173,7 +149,7 @@ def _baseline(columns: Sequence[Column], name: str) -> int:
     return matches[0]
 
 
-def _labels(columns: Sequence[Column], keys: Sequence[str] | None) -> list[str]:
+def _labels(columns: Sequence[_Column], keys: Sequence[str] | None) -> list[str]:
     labels = {label: path for column in columns for label, path in column.paths.items()}
     if keys is None:
         return [label for label, path in labels.items() if not set(HIDDEN).intersection(path)]
@@ -184,21 +160,20 @@ def _labels(columns: Sequence[Column], keys: Sequence[str] | None) -> list[str]:
     return [label for label in labels if any(fnmatchcase(label, key) for key in keys)]
 
 
-def _row(label: str, columns: Sequence[Column], base: int) -> Row:
+def _row(label: str, columns: Sequence[_Column], base: int) -> Row:
     upwards = higher_is_better(next(column.paths[label] for column in columns if label in column.paths))
     differences = (None if c is columns[base] else _difference(label, columns[base], c) for c in columns)
     cells = tuple(column.cell(label) for column in columns)
     return Row(label, upwards, cells, _best(label, columns, upwards), tuple(differences))
 
 
-def _difference(label: str, base: Column, other: Column) -> Difference | None:
+def _difference(label: str, base: _Column, other: _Column) -> Difference | None:
     reference, number = base.cell(label).value, other.cell(label).value
     if reference is None or number is None:
         return None
     value = number - reference
-    different = differing_counts(base.result, other.result, base.paths[label][0])
-    if different:
-        return Difference(value, reason=f"other data: {', '.join(different)}")
+    if _differing_counts(base.result, other.result, base.paths[label][0]):
+        return Difference(value, reason="other data")
     first, second = base.result.replicates, other.result.replicates
     if first is None or second is None:
         return Difference(value, reason=f"{(base if first is None else other).result.name} has no replicates beside it")
@@ -206,7 +181,7 @@ def _difference(label: str, base: Column, other: Column) -> Difference | None:
     return Difference(value, reason=test) if isinstance(test, str) else Difference(value, test)
 
 
-def _best(label: str, columns: Sequence[Column], upwards: bool | None) -> int | None:
+def _best(label: str, columns: Sequence[_Column], upwards: bool | None) -> int | None:
     values = {i: value for i, column in enumerate(columns) if (value := column.cell(label).value) is not None}
     if upwards is None or len(values) < 2:
         return None
@@ -216,13 +191,8 @@ def _best(label: str, columns: Sequence[Column], upwards: bool | None) -> int | 
 
 
 def format_number(value: float, *, like: float | None = None, sign: bool = False) -> str:
-    """Write a number as statistics does: three decimals, no zero before the point, up to six decimals near zero.
-
-    Args:
-        value: to write.
-        like: take as many decimals as this number.
-        sign: write a plus, too.
-    """
+    """Write a number as statistics does: three decimals, no zero before the point, up to six decimals near zero; as many decimals as
+    the number ``like`` has, and with ``sign`` a plus, too."""
     reference = abs(value if like is None else like)
     decimals = 3 if reference == 0 or reference >= 0.01 else min(2 - math.floor(math.log10(reference)), _MAX_DECIMALS)
     text = f"{abs(value):.{decimals}f}"
@@ -243,7 +213,7 @@ def format_cell(cell: Cell) -> str:
 
 
 def markdown_table(rows: Sequence[Sequence[str]]) -> str:
-    """Write rows with a header as a Markdown table whose columns also stand below each other in a terminal."""
+    """Write rows with a header as a Markdown table that is aligned in a terminal, too."""
     escaped = [[visible(cell).replace("|", "\\|") for cell in row] for row in rows]
     widths = [max(3, *(len(row[i]) for row in escaped)) for i in range(len(escaped[0]))]
     rule = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
@@ -252,7 +222,7 @@ def markdown_table(rows: Sequence[Sequence[str]]) -> str:
 
 
 def format_comparison(comparison: Comparison) -> str:
-    """Write the table, the differences to the baseline, and below them what they leave unsaid."""
+    """Write the table, the differences to the baseline, and the notes on both."""
     rows = [["number", *comparison.columns]]
     for row in comparison.rows:
         texts = [format_cell(cell) for cell in row.cells]
@@ -282,7 +252,6 @@ def format_difference(difference: Difference | None) -> str:
 
 
 def format_p(p_value: float) -> str:
-    """Write three decimals, ``< .001`` below."""
     return "< .001" if p_value < 0.001 else format_number(p_value, like=1)
 
 
@@ -290,9 +259,6 @@ def _notes(comparison: Comparison) -> Iterator[str]:
     yield from (f"Warning: {warning}." for warning in comparison.warnings)
     if any(cell.interval for row in comparison.rows for cell in row.cells):
         yield "Brackets hold 95 % intervals."
-    effective = [d.test.effective for row in comparison.rows for d in row.differences if d and d.test]
-    if effective:
-        yield f"Differences rest on {min(effective):.0f} to {max(effective):.0f} effective units."
     if len(comparison.columns) > 1:
         yield (
             "Bold is better than every other column by more than chance: the paired 95 % interval of the difference excludes 0. "

@@ -1,12 +1,11 @@
-"""What a threshold flags: on frames of known scenes false alarms, by class and as regions; of anomalies precision and recall.
-
-A pixel is flagged where its score is at or above the threshold.
+"""Alarms. What a threshold flags, pixels at or above it: on frames of known scenes false alarms, by class and as regions; of anomalies
+precision and recall. What reviewers' verdicts say of alarms: precision, misses and shares, where there is often no label at all.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,20 +15,23 @@ import numpy as np
 from segunc.core.errors import InputError
 from segunc.data.labels import IGNORE
 from segunc.evaluation import parts
-from segunc.evaluation.labelled_frame import Array, LabelledFrame
-from segunc.evaluation.parts import ALL_IGNORED, NO_ANOMALY_LABEL, RECALLS, ArrayPart, Forms, Numbers
+from segunc.evaluation.parts import ALL_IGNORED, NO_ANOMALY_LABEL, Array, ArrayPart, Forms, LabelledFrame, Numbers
 from segunc.evaluation.resampling import NumberPath
 from segunc.evaluation.results import load_results
+from segunc.maps.verdicts import GRAVEST, VERDICTS, Verdict
 from segunc.metrics.counting import NO_ANOMALY, Counts
 from segunc.scores import SCORES
 
-SMALLEST_REGION = 50
-"""Pixels from which on a flagged region counts: the least of a predicted component of SegmentMeIfYouCan's obstacle track."""
+SMALLEST_REGION = 50  # pixels of a flagged region, as of a predicted component of SegmentMeIfYouCan's obstacle track
+
+
+_KINDS = tuple(VERDICTS)
+_ALARMS = parts.higher("precision", "alarms that are true"), parts.higher("recall", "faults that an alarm found")
 
 
 @dataclass(frozen=True)
 class Threshold:
-    """From which value on pixels are flagged; of which form of maps (:meth:`LabelledFrame.form`) and by which file, where one says."""
+    """From which value on pixels are flagged; of which form of maps and by which file, where one says."""
 
     value: float
     form: str | None = None
@@ -37,15 +39,8 @@ class Threshold:
 
 
 def read_thresholds(words: Iterable[str]) -> dict[str, Threshold]:
-    """Return the threshold of each score.
-
-    Args:
-        words: ``SCORE=VALUE``, or ``FILE.json[:RECALL]``, a result of evaluate, whose scores all have one for each of
-            :data:`RECALLS` (default 0.8).
-
-    Raises:
-        InputError: anything else, a value that the score cannot have, or a score given twice.
-    """
+    """Return the threshold of each score, of words ``SCORE=VALUE``, or ``FILE.json[:RECALL]``, a result of evaluate, whose scores all
+    have one for each of :data:`parts.RECALLS` (default 0.8)."""
     thresholds: dict[str, Threshold] = {}
     for word in words:
         file = re.fullmatch(r"(.+\.json)(?::([^:]*))?", word)
@@ -54,6 +49,20 @@ def read_thresholds(words: Iterable[str]) -> dict[str, Threshold]:
             raise InputError(f"--flag {word} is a second threshold of '{min(twice)}'")
         thresholds |= more
     return thresholds
+
+
+def flag_parts(
+    flag: Mapping[str, Threshold], scores: Sequence[str], classes: Sequence[str], anomalies: bool
+) -> list[_Flagged]:
+    """Return the parts of the thresholds of the scores that are evaluated, for the kinds of labels there are."""
+    # A result may hold thresholds of further scores, but one that was given for a score was asked for.
+    unused = [name for name, threshold in flag.items() if name not in scores and not threshold.source]
+    used = {name: flag[name] for name in scores if name in flag}
+    if unused or (flag and not used):
+        message = f"--flag has a threshold of '{(unused or [*flag])[0]}', which is not evaluated"
+        raise InputError(message, hint=f"evaluated are {', '.join(scores)}; name others with --scores")
+    alarms = [FalseAlarms(name, threshold, classes) for name, threshold in used.items() if classes]
+    return [*alarms, *(Hits(name, threshold) for name, threshold in used.items() if anomalies)]
 
 
 def _of_value(word: str) -> tuple[str, Threshold]:
@@ -72,18 +81,16 @@ def _of_value(word: str) -> tuple[str, Threshold]:
 
 
 def _of_result(path: Path, recall: str) -> dict[str, Threshold]:
-    known = {value: f"{value:g}" for value in RECALLS}
-    try:
-        key = known[float(recall)]
-    except (ValueError, KeyError):
-        message = f"--flag {path}:{recall}: a result has thresholds for a recall of {' and '.join(known.values())}"
-        raise InputError(message) from None
+    keys = [f"{value:g}" for value in parts.RECALLS]
+    key = next((key for key in keys if recall.rstrip("0") == key), None)
+    if key is None:
+        raise InputError(f"--flag {path}:{recall}: a result has thresholds for a recall of {' and '.join(keys)}")
     (result,) = load_results([path])
-    forms = result.content.get("forms", {})
-    values = {
-        name: result.numbers.get(("scores", name, "pooled", "thresholds", key)) for name in result.content["scores"]
-    }
-    thresholds = {name: Threshold(v, forms.get(name), path.name) for name, v in values.items() if v is not None}
+    thresholds = {}
+    for name in result.content["scores"]:
+        value = result.numbers.get(("scores", name, "pooled", "thresholds", key))
+        if value is not None:
+            thresholds[name] = Threshold(value, result.content.get("forms", {}).get(name), path.name)
     if not thresholds:
         hint = "evaluate anomaly labels with --protocols pooled, and give that result"
         raise InputError(f"--flag {path} holds no threshold of a recall of {key}", hint=hint)
@@ -95,13 +102,13 @@ class _Flagged(ArrayPart):
         self.score, self.threshold, self.section = score, threshold, ("flagged", score)
 
     def flagged(self, frame: LabelledFrame) -> Array:
-        """Return which pixels of a frame are flagged, bool ``[H, W]``; InputError where the threshold is of maps of another form."""
-        form, asked = str(frame.form(self.score)), self.threshold.form
-        if asked not in (None, form):
-            source = self.threshold.source
-            message = f"the map '{self.score}' is stored as {form}, but the threshold of {source} is of maps stored as {asked}"
+        """Return which pixels of a frame are flagged, bool ``[H, W]``."""
+        form, threshold = str(frame.form(self.score)), self.threshold
+        if threshold.form not in (None, form):
+            other = f"the threshold of {threshold.source} is of maps stored as {threshold.form}"
+            message = f"the map '{self.score}' is stored as {form}, but {other}"
             raise InputError(message, hint="evaluate maps of one tool, or give --flag SCORE=VALUE")
-        return np.asarray(frame.values(self.score) >= np.float64(self.threshold.value))
+        return np.asarray(frame.values(self.score) >= np.float64(threshold.value))
 
 
 class FalseAlarms(_Flagged):
@@ -113,17 +120,15 @@ class FalseAlarms(_Flagged):
 
     needs, undefined = "class", ALL_IGNORED
     metrics = (
-        parts.lower("share", "share"),
-        parts.lower("by_class.*"),
-        parts.lower("regions_per_frame", "regions/frame"),
+        *(parts.lower("share", "share"), parts.lower("by_class.*"), parts.lower("regions_per_frame", "regions/frame")),
         parts.lower("frames_with_region", "frames with one"),
     )
 
     def __init__(self, score: str, threshold: Threshold, classes: Sequence[str]) -> None:
         super().__init__(score, threshold)
         self.classes, self.lacks = classes, f"no labelled frame has a map '{score}'"
-        by_class = (("by_class", name) for name in classes)
-        self.names = (("share",), *by_class, ("regions_per_frame",), ("frames_with_region",))
+        of_class = (("by_class", name) for name in classes)
+        self.names = (("share",), *of_class, ("regions_per_frame",), ("frames_with_region",))
 
     def count(self, frame: LabelledFrame) -> Counts | None:
         if frame.labels is None or self.score not in frame.stored:
@@ -169,4 +174,73 @@ class Hits(_Flagged):
         return NO_ANOMALY if name == ("recall",) else "no pixel with an anomaly label is flagged"
 
 
-METRICS = parts.Metric("threshold", "threshold"), *FalseAlarms.metrics, *Hits.metrics
+FLAGGED_METRICS = parts.Metric("threshold", "threshold"), *FalseAlarms.metrics, *Hits.metrics
+
+
+class _Judged(ArrayPart):
+    needs, lacks = "verdict", "no frame has a verdict"
+
+    def __init__(self, section: NumberPath, counts: Mapping[str, Counts]) -> None:
+        self.section, self._counts = section, counts
+
+    def count(self, frame: LabelledFrame) -> Counts | None:
+        return self._counts.get(frame.name)
+
+
+class JudgedFrames(_Judged):
+    """Verdicts on frames, of one reviewer or of all who agree; counts ``[5]`` in the order of :data:`VERDICTS`.
+
+    ``precision``: of the frames with an alarm, true or false, the true ones. ``recall``: of the frames with something wrong, true alarms
+    and missed, the alarms. ``false_alarms``: of the frames with nothing wrong, those with a false alarm.
+    """
+
+    names = (("precision",), ("recall",), ("false_alarms",), *(("share", kind) for kind in _KINDS))
+    metrics = (*_ALARMS, parts.lower("false_alarms", "false alarms where nothing is"), parts.Metric("share.*"))
+    undefined = "no verdict that it is a share of"
+
+    def __init__(self, section: NumberPath, verdicts: Mapping[str, str]) -> None:
+        rows = np.eye(len(_KINDS), dtype=np.int64)
+        super().__init__(section, {frame: rows[_KINDS.index(verdict)] for frame, verdict in verdicts.items()})
+
+    def numbers(self, counts: Counts, forms: Forms) -> Numbers:
+        n = dict(zip(_KINDS, counts.tolist(), strict=True))
+        others = {"precision": ("true-alarm", "false-alarm"), "recall": ("true-alarm", "missed")}
+        others["false_alarms"] = "false-alarm", "nothing-wrong"
+        numbers: Numbers = {(name,): _share(n[kind], n[other]) for name, (kind, other) in others.items()}
+        return numbers | {("share", kind): _share(number, sum(n.values()) - number) for kind, number in n.items()}
+
+
+class JudgedRegions(_Judged):
+    """Verdicts of one reviewer on regions; counts ``[2, 5]``, what a threshold flagged and what was drawn by hand, in the order of
+    :data:`GRAVEST`, then in the first row the frames.
+
+    ``precision``: of the flagged regions that were called true or false, the true ones. ``recall``: of these true ones and of what was
+    missed, drawn by hand or flagged in a part that is not enough, the true ones. ``missed_per_frame``: over the frames with a region.
+    """
+
+    metrics = (*_ALARMS, parts.lower("missed_per_frame", "missed regions a frame"))
+    undefined = "no verdict on a region that it is a share of"
+
+    def __init__(self, section: NumberPath, verdicts: Sequence[Verdict]) -> None:
+        by_frame: dict[str, Counts] = {}
+        for verdict in verdicts:
+            if verdict.region is not None and verdict.verdict:
+                counts = by_frame.setdefault(verdict.frame, np.zeros((2, len(GRAVEST) + 1), np.int64))
+                counts[int(verdict.region.score is None), GRAVEST.index(verdict.verdict)] += 1
+                counts[0, -1] = 1
+        super().__init__(section, by_frame)
+
+    def numbers(self, counts: Counts, forms: Forms) -> Numbers:
+        missed, true, false = (counts[:, GRAVEST.index(kind)] for kind in ("missed", "true-alarm", "false-alarm"))
+        return {
+            ("precision",): _share(true[0], false[0]),
+            ("recall",): _share(true[0], missed.sum()),
+            ("missed_per_frame",): int(missed.sum()) / int(counts[0, -1]) if counts[0, -1] else None,
+        }
+
+
+JUDGED_METRICS = *JudgedFrames.metrics, *JudgedRegions.metrics
+
+
+def _share(these: int, others: int) -> float | None:
+    return int(these) / int(these + others) if these + others else None

@@ -1,133 +1,198 @@
-"""Evaluate a folder of uncertainty maps, of any tool, against labels. Nothing here knows a network."""
+"""Evaluate labelled frames: a folder of uncertainty maps, of any tool, a model in one pass, scored as its maps would be, or verdicts."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from segunc.core.errors import InputError
-from segunc.core.progress import ConsoleProgress
-from segunc.data.entry import BINARY, AnomalyEncoding, check_masks
-from segunc.data.labels import LabelMap
-from segunc.evaluation.evaluator import Evaluation, EvaluationOptions, finish
-from segunc.evaluation.labelled_frame import CONFIDENCE, LabelledFrame
+from segunc.data.corruptions import Corruption
+from segunc.data.entry import DatasetEntry, Sample, check_masks, encoding_of_masks
+from segunc.data.images import PixelDepth, load_image
+from segunc.data.labels import LabelMap, check_label_files
+from segunc.evaluation.evaluator import Evaluator, Gatherer, Result
+from segunc.evaluation.flagged import JudgedFrames, JudgedRegions
+from segunc.evaluation.parts import CONFIDENCE, ArrayPart, LabelledFrame
+from segunc.evaluation.resampling import Resampling
+from segunc.maps.encoding import encode_score
 from segunc.maps.folder import PREDICTION
-from segunc.maps.labelled import Labels, LabelSources, ReviewLabels, choose_scores, every_label
+from segunc.maps.labelled import LabelSources, ReviewLabels, choose_scores, every_label
 from segunc.maps.reader import MapsReader, check_classes
+from segunc.maps.verdicts import Verdict, by_reviewer
 
+if TYPE_CHECKING:  # evaluating maps loads no torch
+    from segunc.posteriors.model import Model
+    from segunc.sampling.sampler import Sampler
+
+NO_NAME = "no name"
 NO_LABEL = "no label carries its name"  # why a frame is left out that nobody has labelled
 
 
 def evaluate_maps(
-    maps: Path,
-    *,
-    anomaly_labels: Labels | None = None,
-    labels: Labels | None = None,
-    label_map: LabelMap | None = None,
-    anomaly_encoding: AnomalyEncoding = BINARY,
-    options: EvaluationOptions | None = None,
-) -> Evaluation:
+    maps: Path, labels: LabelSources, scores: Sequence[str] | None = None, new: Callable[..., Evaluator] = Evaluator
+) -> tuple[Result, Evaluator]:
     """Evaluate a folder of maps in bounded memory; frames that could not be counted stand in ``left_out`` with the reason.
 
     Args:
         maps: a folder of ``SCORE/FRAME.{png,npy,...}`` and ``prediction/FRAME.png``, with or without a manifest.
-        anomaly_labels: anomaly masks; a folder, or frame name -> file where a data set names them its own way.
-        labels: masks of class ids, likewise, whose values ``label_map`` explains.
+        scores: None evaluates every score there is.
+        new: makes the evaluator, with the options of the evaluation.
 
-    Raises:
-        InputError: there are no maps, a score is unknown, or the label map does not fit the maps' classes.
-        PartialFailure: no label belongs to a frame, or not one frame could be counted.
+    Returns:
+        The content of ``metrics.json``, and the counts behind it.
     """
-    options, reader = options or EvaluationOptions(), MapsReader(maps)
-    classes = None if labels is None else label_map
+    reader = MapsReader(maps)
+    classes = None if labels.labels is None else labels.label_map
     if classes is not None:
         check_classes(reader, classes)
-    label_files = LabelSources(anomaly_labels, anomaly_encoding, labels, classes).find(reader, reader.frames)
-    check_masks(label_files.anomaly_files.values(), anomaly_encoding)
-    chosen = choose_scores(reader, options.scores)
-    codes = {name for name in reader.scores if reader.form(name) == "unit-code"}
-    evaluator = options.evaluator(
+    label_files = labels.find(reader, reader.frames)
+    check_masks(label_files.anomaly_files.values(), labels.anomaly_encoding)
+    chosen, frames = choose_scores(reader, scores), set(reader.frames)
+    evaluator = new(
         chosen,
         classes,
         reader.frames,
-        anomalies=None if anomaly_labels is None else label_files.anomaly_files,
+        anomalies=None if labels.anomaly_labels is None else label_files.anomaly_files,
         time_of=lambda frame: reader.records.get(frame, {}).get("time"),
-        unit_codes=codes,
+        unit_codes={name for name in reader.scores if reader.form(name) == "unit-code"},
     )
-    inputs = _FrameInputs(reader, chosen, label_files, codes)
-    if inputs.may_hold_floats():
-        evaluator.find_bins(inputs.float_maps())
-    counted = []
-    for frame in ConsoleProgress().follow(reader.frames):
-        try:
-            arrays = inputs.read(frame)
-        except InputError as error:
-            evaluator.leave_out(frame, str(error))
-        else:
-            if evaluator.update(frame, **arrays) and arrays["anomaly"] is not None:
-                counted.append(frame)
-    frames = set(reader.frames)
+    # Where no frame has a prediction the result says so; where only some lack it, these are left out.
+    predicted = any(reader.has(frame, PREDICTION) for frame in reader.frames)
+    read = partial(_read_frame, reader, chosen, label_files, predicted)
+    # This tool's maps never hold scores in more than 16 bits.
+    if reader.manifest is None and any(reader.may_hold_floats(name) for name in {*chosen, CONFIDENCE}):
+        evaluator.find_bins(reader.frames, read)
+    evaluator.count(reader.frames, read)
     for failure in (reader.manifest or {}).get("failed", []):
         if failure["name"] not in frames:
             evaluator.leave_out(failure["name"], f"failed when it was predicted: {failure['reason']}")
-    result = evaluator.result()
-    kinds = ("anomaly", anomaly_labels, label_files.anomaly_files), ("class", labels, label_files.class_files)
-    for kind, source, files in kinds:
+    result = evaluator.numbers(read)
+    anomalies = ("anomaly", labels.anomaly_labels, label_files.anomaly_files)
+    for kind, source, files in (anomalies, ("class", labels.labels, label_files.class_files)):
         if source is not None:
             result["counts"][f"frames_without_{kind}_label"] = len(frames - files.keys())
             # Many labels that no frame claims mean that the maps cover only a part of the set.
             result["counts"][f"{kind}_labels_without_frame"] = len(set(every_label(source)) - set(files.values()))
     if reader.unfinished:
         result["unfinished"] = reader.unfinished
-    return finish(evaluator, result, options, lambda: inputs.anomaly_frames(counted))
+    return result, evaluator
 
 
-@dataclass(frozen=True)
-class _FrameInputs:
-    """Reads what the evaluator needs of a frame, and nothing that its labels have no use for."""
+def _read_frame(
+    reader: MapsReader, scores: Sequence[str], label_files: ReviewLabels, predicted: bool, frame: str
+) -> dict[str, Any]:
+    """Return the fields of a :class:`LabelledFrame`, and nothing that its labels have no use for."""
+    # What lies outside of the region was not predicted: its maps hold zeros, which are no scores.
+    anomaly, labels, prediction = label_files.anomaly(frame), label_files.classes(frame), None
+    needed = set(scores if anomaly is not None else ())
+    if labels is not None:
+        prediction = reader.prediction(frame) if predicted else None
+        needed.update(name for name in (*scores, CONFIDENCE) if reader.has(frame, name))
+    elif anomaly is None:
+        raise InputError(NO_LABEL)
+    stored = {name: reader.read_stored(frame, name) for name in sorted(needed)}
+    return {"stored": stored, "prediction": prediction, "labels": labels, "anomaly": anomaly}
 
-    reader: MapsReader
-    scores: Sequence[str]
-    labels: ReviewLabels
-    codes: Collection[str]  # scores whose maps hold codes of this tool
 
-    @cached_property
-    def _has_predictions(self) -> bool:
-        return any(self.reader.has(frame, PREDICTION) for frame in self.reader.frames)
+def evaluate_model(
+    sampler: Sampler,
+    model: Model,
+    entry: DatasetEntry,
+    samples: Sequence[Sample],
+    scores: Sequence[str],
+    new: Callable[..., Evaluator],
+    *,
+    size: tuple[int, int] | None = None,
+    corruption: Corruption | None = None,
+    bits: int | None = None,
+) -> tuple[Result, Evaluator]:
+    """Predict and count frame by frame; nothing is kept but the counts. Component tracks predict the frames with anomaly labels again.
 
-    def may_hold_floats(self) -> bool:
-        """Return whether another tool may have written scores in more than 16 bits: this one's maps never hold such."""
-        names = {*self.scores, CONFIDENCE}
-        return self.reader.manifest is None and any(self.reader.may_hold_floats(name) for name in names)
+    Scores are counted in their stored encoding, so that the numbers equal those from a maps folder.
 
-    def float_maps(self) -> Iterator[LabelledFrame]:
-        """Yield all readable frames with their float maps alone."""
-        for frame in ConsoleProgress(label="first look").follow(self.reader.frames):
-            with suppress(InputError):  # said when the frame is counted
-                arrays = self.read(frame)
-                arrays["stored"] = {name: kept for name, kept in arrays["stored"].items() if kept.dtype.kind == "f"}
-                yield LabelledFrame(frame, **arrays, unit_codes=self.codes)
+    Args:
+        sampler: over the model's network; returns the scores and msp.
+        scores, new: as of :func:`evaluate_maps`, which also says what is returned.
+        size: (height, width) that the network sees; None is its inference size.
+        corruption: applied to every image at its own size.
+        bits: that the values of 16-bit images use.
+    """
+    from segunc.sampling.sampler import fault_of, sample_frames
 
-    def anomaly_frames(self, frames: Sequence[str]) -> Iterator[LabelledFrame]:
-        """Yield frames with their scores and anomaly labels."""
-        for frame in ConsoleProgress(label="components").follow(frames):
-            arrays = self.read(frame)
-            yield LabelledFrame(frame, arrays["stored"], anomaly=arrays["anomaly"], unit_codes=self.codes)
+    classes, by_name, depth = _classes_of(entry, samples, model), {s.name: s for s in samples}, PixelDepth(bits)
+    masks = {sample.name: sample.anomaly for sample in samples if sample.anomaly is not None}
+    encoding = encoding_of_masks(entry)
+    check_masks(masks.values(), encoding)
 
-    def read(self, frame: str) -> dict[str, Any]:
-        """Return the arguments of :meth:`Evaluator.update`; raises InputError where a file is damaged, or there is no label."""
-        # What lies outside of the region was not predicted: its maps hold zeros, which are no scores.
-        anomaly, labels, prediction = self.labels.anomaly(frame), self.labels.classes(frame), None
-        needed = set(self.scores if anomaly is not None else ())
-        if labels is not None:
-            # Where no frame has a prediction the result says so; where only this one lacks it, it is left out.
-            prediction = self.reader.prediction(frame) if self._has_predictions else None
-            needed.update(name for name in (*self.scores, CONFIDENCE) if self.reader.has(frame, name))
-        elif anomaly is None:
-            raise InputError(NO_LABEL)
-        stored = {name: self.reader.read_stored(frame, name) for name in sorted(needed)}
-        return {"stored": stored, "prediction": prediction, "labels": labels, "anomaly": anomaly}
+    def read(frame: str) -> dict[str, Any]:
+        sample, image = by_name[frame], None
+        try:
+            image = load_image(sample.image, depth)
+            anomaly = None if sample.anomaly is None else encoding.read(sample.anomaly)
+            labels = None if sample.label is None or classes is None else classes.read(sample.label)
+            image = image if corruption is None else corruption(image, frame)
+            result = sample_frames(sampler, [image], size=size, keep_probabilities=labels is not None)
+            stored = {name: encode_score(name, result.scores[name][0].cpu().numpy()) for name in {*scores, CONFIDENCE}}
+        except Exception as error:
+            raise fault_of(error, image) from error
+        probabilities = None if result.probabilities is None else result.probabilities[0].cpu().numpy()
+        fields = {"prediction": result.prediction[0].cpu().numpy(), "mean_probabilities": probabilities}
+        return {"stored": stored, "labels": labels, "anomaly": anomaly, **fields}
+
+    evaluator = new(scores, classes, list(by_name), anomalies=list(masks) or None)
+    evaluator.count(list(by_name), read)
+    depth.warn(f"data set {entry.name}")
+    return evaluator.numbers(read), evaluator
+
+
+def _classes_of(entry: DatasetEntry, samples: Sequence[Sample], model: Model) -> LabelMap | None:
+    """Return the label map of the samples, None where none has a class label."""
+    labels = [sample.label for sample in samples if sample.label is not None]
+    if not labels:
+        return None
+    classes, network_classes = entry.label_map(), model.network.description.classes
+    if classes.classes != network_classes:
+        theirs, ours = (", ".join(names[:4]) for names in (classes.classes, network_classes))
+        message = f"the data set {entry.name} has the classes {theirs}, ..., and the network {ours}, ..."
+        hint = "evaluate on the data set of the network's training, or give a --label-map that names its classes so"
+        raise InputError(message, hint=hint)
+    check_label_files(labels, classes)
+    return classes
+
+
+def evaluate_verdicts(
+    verdicts: Sequence[Verdict], frames: Sequence[str], resampling: Resampling, unit: Callable[[str], str]
+) -> tuple[Result, Gatherer]:
+    """Return the numbers of verdicts on ``frames``, of each reviewer and of all together, and the counts behind them.
+
+    The verdict of all together on a frame is the one on which all agree who gave one; ``unit`` is as of :class:`Gatherer`.
+    """
+    reviewers = by_reviewer(verdicts)
+    if not reviewers:
+        raise InputError("the files hold notes and no verdict", hint="judge frames on the review page, then export")
+    by_frame: dict[str, set[str]] = {}
+    for of_frames in reviewers.values():
+        for frame, verdict in of_frames.items():
+            by_frame.setdefault(frame, set()).add(verdict)
+    agreed = {frame: next(iter(kinds)) for frame, kinds in by_frame.items() if len(kinds) == 1}
+    parts: list[ArrayPart] = [JudgedFrames(("verdicts", "together"), agreed)]
+    counts: dict[str, Any] = {"frames": len(frames), "judged_frames": len(by_frame)}
+    counts |= {"disagreed_frames": len(by_frame) - len(agreed), "verdicts": {}}
+    for reviewer, of_frames in reviewers.items():
+        name = reviewer or NO_NAME
+        section, theirs = ("verdicts", "reviewers", name), [v for v in verdicts if v.reviewer == reviewer]
+        parts += [JudgedFrames(section, of_frames), JudgedRegions((*section, "regions"), theirs)]
+        counts["verdicts"][name] = {"frames": len(of_frames), "regions": sum(v.region is not None for v in theirs)}
+    gatherer = Gatherer(parts, resampling, unit)
+    for frame in frames:
+        if frame in by_frame:
+            gatherer.add(LabelledFrame(frame, {}, anomaly=np.zeros((0, 0), np.uint8)))  # verdicts need no label
+    counts["resampled_units"] = len(gatherer.units)
+    result: Result = {"counts": counts, "scores": {}, "left_out": [], "reasons": {}, "intervals": {}}
+    gatherer.place_numbers(result)
+    gatherer.place_intervals(result)
+    return result, gatherer

@@ -1,7 +1,7 @@
 """The sections of ``metrics.json``: each counts frames, adds counts, and makes numbers of the sum of all frames and of every
 bootstrap replicate, of which many are kept, in a coarser form.
 
-Most are an :class:`ArrayPart` with a section, metrics, two words on what they need, :meth:`Part.count` and :meth:`Part.numbers`::
+A part is a section, metrics, two words on what it needs, :meth:`ArrayPart.count` and :meth:`ArrayPart.numbers`::
 
     class Ignored(ArrayPart):
         section, metrics = ("ignored",), (Metric("share", "ignored pixels", higher_is_better=False),)
@@ -18,39 +18,154 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, cached_property, lru_cache, partial
-from typing import Any, ClassVar, Generic, Literal, TypeVar, cast, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
+from segunc.core.errors import InputError
 from segunc.core.registry import Registry
 from segunc.data.labels import IGNORE
-from segunc.evaluation.labelled_frame import CONFIDENCE, Form, LabelledFrame, decode_keys
 from segunc.evaluation.resampling import NumberPath
-from segunc.maps.encoding import keys_to_half
-from segunc.metrics import calibration, components, counting, segmentation, selective, smiyc
-from segunc.metrics.bins import ScoreBins
-from segunc.metrics.counting import KEYS, Counts, detection_curve
-from segunc.metrics.objects import NO_OBJECT, OBJECT_NUMBERS, ObjectBins, object_counts, object_numbers
+from segunc.maps.encoding import decode_stored, decode_unit, keys_to_half, score_keys
+from segunc.metrics import counting, prediction, smiyc
+from segunc.metrics.counting import KEYS, Counts, ScoreBins, check_anomaly_labels, count_scores, detection_curve
+from segunc.metrics.objects import NO_OBJECT, OBJECT_NUMBERS, ObjectBins, Objects, object_counts, object_numbers
 from segunc.metrics.smiyc import SmiycBins
+from segunc.scores import stored_as_codes
 
-State = TypeVar("State")
+Array = npt.NDArray[Any]
+Form = str | ScoreBins
+"""How a map is stored: ``unit-code``, ``uint16``, ``uint8`` or ``float``, or the bins of floats that 16 bits cannot hold."""
+CONFIDENCE = "msp"  # the score whose complement is the confidence of the prediction: msp = 1 - max_c mean p_c
 Numbers = dict[NumberPath, float | None]
 Forms = Mapping[str, Form]  # score -> how its maps are stored
 AnomalyProtocol = Literal["pooled", "per-image", "smiyc"]
 PROTOCOLS: tuple[AnomalyProtocol, ...] = get_args(AnomalyProtocol)
 
 NO_ANOMALY_LABEL = "no frame has an anomaly label"
-NO_CLASS_LABEL = "no frame has both class labels and a prediction"
 ALL_IGNORED = "every pixel of the class labels is ignored"
-NEEDS_PROBABILITIES = (
-    "needs the mean probabilities of all classes, which maps on disk do not hold; evaluate with the model"
-)
 COARSE_KEYS = 4096
 RECALLS = (0.8, 0.95)  # whose thresholds are kept, for --flag
 _AT_RECALL = tuple(("thresholds", f"{recall:g}") for recall in RECALLS)
+
+
+@dataclass
+class LabelledFrame:
+    """The maps and labels of one frame; every array has the same ``[H, W]``. Counts are made once and kept.
+
+    Float maps are counted in the ``bins`` of their score, and without bins by their float16, which must hold them exactly. InputError
+    where there is no label, sizes differ, or a label or the prediction holds what it may not hold.
+    """
+
+    name: str
+    stored: Mapping[str, Array]  # score -> map in its stored form: uint16 or uint8 codes, or floats
+    prediction: Array | None = None  # class ids, uint8
+    mean_probabilities: Array | None = None  # [C, H, W] float32, mean over the draws
+    labels: Array | None = None  # train ids, uint8, 255 ignored
+    anomaly: Array | None = None  # uint8, 0 normal, 1 anomaly, 255 ignored
+    # Scores whose uint16 are (code / 65535)^2, others are linear; None: as this tool stores them.
+    unit_codes: Collection[str] | None = None
+    bins: Mapping[str, ScoreBins] = field(default_factory=dict)
+    anomaly_pixels: Counts = field(init=False)  # int64 [3] normal, anomalous and ignored; zeros without a label
+    _counts: dict[tuple[str, str], Counts] = field(init=False, default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        self._check_sizes()
+        self.anomaly_pixels = np.zeros(3, np.int64)
+        if self.anomaly is not None:
+            check_anomaly_labels(self.anomaly)
+            self.anomaly_pixels = np.bincount(self.anomaly.ravel(), minlength=256)[[0, 1, IGNORE]].astype(np.int64)
+        if self.prediction is not None and self.prediction.dtype != np.uint8:
+            raise InputError(f"the prediction is of type {self.prediction.dtype}, and not of uint8")
+
+    def form(self, name: str) -> Form:
+        """Return how a map is stored; keys of different forms cannot be compared."""
+        if name not in self.stored:
+            raise InputError(f"there is no map '{name}', but every score that is evaluated needs one")
+        stored = self.stored[name]
+        if np.issubdtype(stored.dtype, np.floating):
+            return self.bins.get(name, "float")
+        as_codes = stored_as_codes(name) if self.unit_codes is None else name in self.unit_codes
+        return "unit-code" if stored.dtype == np.uint16 and as_codes else str(stored.dtype)
+
+    def values(self, name: str) -> npt.NDArray[np.floating]:
+        """Return the map of a score in real units, ``[H, W]``, floats as they are stored."""
+        if np.issubdtype(self.stored[name].dtype, np.floating):
+            return self.stored[name]
+        return decode_stored(self.stored[name], "unit-code" if self.form(name) == "unit-code" else "linear")
+
+    @cached_property
+    def objects(self) -> Objects | None:
+        return None if self.anomaly is None else Objects.of(self.anomaly)
+
+    def anomaly_counts(self, name: str) -> Counts | None:
+        """Count pixels by key or bin of a score, int64 ``[2, K]``, row 1 anomalous; None without an anomaly label."""
+        return None if self.anomaly is None else self._count("anomaly", name, self.anomaly)
+
+    def keys(self, name: str, mask: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.integer], int]:
+        """Return the keys or bins of a score of the pixels of a mask, ``[n]``, and how many there are of either."""
+        form, stored = self.form(name), self.stored[name][mask]
+        return (form.keys(stored), len(form.edges)) if isinstance(form, ScoreBins) else (score_keys(stored), KEYS)
+
+    @cached_property
+    def wrong(self) -> npt.NDArray[np.uint8] | None:
+        """Whether the prediction of each pixel is wrong, uint8 ``[H, W]``, 255 unlabelled; None without class labels or prediction."""
+        if self.labels is None or self.prediction is None:
+            return None
+        return np.where(self.labels == IGNORE, np.uint8(IGNORE), self.labels != self.prediction).astype(np.uint8)
+
+    def failure_counts(self, name: str) -> Counts | None:
+        """Count labelled pixels by key or bin of a score, int64 ``[2, K]``, row 1 wrongly predicted; None where something lacks."""
+        if self.wrong is None or name not in self.stored:
+            return None
+        return self._count("failure", name, self.wrong)
+
+    def confidence_counts(self) -> Counts | None:
+        """Count as :meth:`failure_counts` does by the confidence score; floats that 16 bits cannot hold become uint16 codes."""
+        counts = self.failure_counts(CONFIDENCE)
+        if counts is None or self.wrong is None or str(self.form(CONFIDENCE)) != "float":
+            return counts
+        values = np.where(self.wrong == IGNORE, 0, self.stored[CONFIDENCE])
+        if values.size and not (values.min() >= 0 and values.max() <= 1):
+            raise InputError(f"the map '{CONFIDENCE}' leaves 0..1, so that it is not 1 - max probability")
+        wide = isinstance(self.form(CONFIDENCE), ScoreBins)
+        return count_scores(np.rint(values * 65535).astype(np.uint16), self.wrong) if wide else counts
+
+    def _count(self, what: str, name: str, rows: Array) -> Counts:
+        if (what, name) not in self._counts:
+            form = self.form(name)
+            count = form.count if isinstance(form, ScoreBins) else count_scores
+            try:
+                self._counts[what, name] = count(self.stored[name], rows)
+            except InputError as error:
+                raise error.within(f"the map '{name}'") from error
+        return self._counts[what, name]
+
+    def _check_sizes(self) -> None:
+        truth = self.anomaly if self.anomaly is not None else self.labels
+        if truth is None:
+            raise InputError("there is neither an anomaly label nor a class label")
+        arrays: dict[str, Array | None] = {f"the map '{name}'": values for name, values in self.stored.items()}
+        arrays |= {"the prediction": self.prediction, "the class label": self.labels}
+        arrays["the probability map"] = None if self.mean_probabilities is None else self.mean_probabilities[0]
+        for what, array in arrays.items():
+            if array is not None and array.shape != truth.shape:
+                size, wanted = (" x ".join(map(str, shape)) for shape in (array.shape, truth.shape))
+                hint = "predict at the labels' size, or give the labels that belong to these maps"
+                raise InputError(f"frame {self.name}: {what} is {size}, and the label is {wanted}", hint=hint)
+
+
+def decode_keys(form: str, keys: npt.NDArray[np.integer]) -> npt.NDArray[np.floating]:
+    """Return the score values of keys of maps in a form, as maps are read and shown."""
+    codes = keys.astype(np.uint16)
+    if form == "float":
+        return keys_to_half(codes).astype(np.float32)
+    if form == "unit-code":
+        return decode_unit(codes)
+    return keys.astype(np.float32) / np.float32(np.iinfo(form).max)
 
 
 @dataclass(frozen=True)
@@ -87,15 +202,15 @@ def keys_of(bins: int) -> npt.NDArray[np.uint16]:
 
 @lru_cache(maxsize=32)
 def values_of(form: Form, bins: int) -> npt.NDArray[np.floating]:
-    """Return the score that each of so many bins of neighbouring keys of a form stands for, ``[bins]``, as maps are read."""
+    """Return the score that each of so many bins of neighbouring keys of a form stands for, ``[bins]``."""
     if isinstance(form, ScoreBins):
         width = -(-len(form.edges) // bins)
         return np.asarray(form.edges[np.minimum(np.arange(bins) * width + width // 2, len(form.edges) - 1)])
     return decode_keys(form, keys_of(bins))
 
 
-class Part(ABC, Generic[State]):
-    """One section of a result; ``State`` is the type of its counts, an int64 array if nothing else is said."""
+class ArrayPart(ABC):
+    """One section of a result; its counts are an int64 array where nothing else is said."""
 
     section: NumberPath  # its place in metrics.json
     metrics: Sequence[Metric] = ()
@@ -108,42 +223,34 @@ class Part(ABC, Generic[State]):
     coarse: ClassVar[int | None] = None  # bins that replicates keep of counts by key or bin [2, K]; None: all as it is
 
     @cached_property
-    def names(self) -> Sequence[NumberPath]:
-        """The paths of its numbers below the section."""
+    def names(self) -> Sequence[NumberPath]:  # of its numbers below the section
         return tuple((metric.key,) for metric in self.metrics)
 
     @abstractmethod
-    def count(self, frame: LabelledFrame) -> State | None:
+    def count(self, frame: LabelledFrame) -> Any:
         """Return the counts of a frame, None where it lacks what the part needs."""
 
     @abstractmethod
-    def numbers(self, counts: State, forms: Forms) -> Numbers:
+    def numbers(self, counts: Any, forms: Forms) -> Numbers:
         """Return the numbers of summed counts; None where the counts define none."""
 
-    def why(self, counts: State, name: NumberPath) -> str:
+    def why(self, counts: Any, name: NumberPath) -> str:
         """Return why a number of these summed counts is None."""
         return self.undefined
 
-    def combine(self, counts: Sequence[State]) -> State:
-        """Add counts."""
-        return cast(State, np.asarray(sum(cast(Any, counts)), np.int64))
+    def combine(self, counts: Sequence[Any]) -> Any:
+        return np.asarray(sum(counts), np.int64)
 
-    def coarsen(self, counts: State) -> Counts:
+    def coarsen(self, counts: Any) -> Counts:
         """Return counts in the form in which replicates are kept: whole numbers of a fixed shape that add."""
-        return cast(Any, counts) if self.coarse is None else coarse_keys(cast(Any, counts), self.coarse)
+        return counts if self.coarse is None else coarse_keys(counts, self.coarse)
 
-    def refine(self, coarse: Counts) -> State:
+    def refine(self, coarse: Counts) -> Any:
         """Return counts whose :meth:`coarsen` is ``coarse``; of counts by key :func:`values_of` gives the values."""
-        return cast(State, coarse)
+        return coarse
 
 
-ArrayPart = Part[Counts]
-"""A part whose counts are one int64 array, as of nearly all."""
-
-
-class AnomalyPart(Part[State]):
-    """The numbers of a score by one protocol of the anomaly labels."""
-
+class AnomalyPart(ArrayPart):
     needs, lacks = "anomaly", NO_ANOMALY_LABEL
     metrics: Sequence[Metric] = DETECTION
     protocol: ClassVar[AnomalyProtocol]
@@ -152,15 +259,13 @@ class AnomalyPart(Part[State]):
         self.score, self.section = score, ("scores", score, self.protocol)
 
 
-class Pooled(AnomalyPart[Counts]):
+class Pooled(AnomalyPart):
     """All pixels of the set in one pool; equal scores are one threshold. ``thresholds`` are the highest that reach a recall."""
 
     protocol, point = "pooled", frozenset({("threshold",), *_AT_RECALL})
     coarse, rows = COARSE_KEYS, 2
 
-    @cached_property
-    def names(self) -> Sequence[NumberPath]:
-        return (*super().names, *_AT_RECALL)
+    names = (*((metric.key,) for metric in DETECTION), *_AT_RECALL)
 
     def count(self, frame: LabelledFrame) -> Counts | None:
         return frame.anomaly_counts(self.score)
@@ -172,8 +277,7 @@ class Pooled(AnomalyPart[Counts]):
             return dict.fromkeys(self.names)
         keys = [best[1], *(curve.thresholds[np.argmax(curve.recall >= recall)] for recall in RECALLS)]
         thresholds = values_of(forms[self.score], counts.shape[-1])[np.array(keys, np.int64)].tolist()
-        areas = counting.auroc(curve), counting.average_precision(curve), counting.fpr_at_recall(curve)
-        return dict(zip(self.names, (*areas, best[0], *thresholds), strict=True))
+        return dict(zip(self.names, (*counting.areas(curve), best[0], *thresholds), strict=True))
 
     def why(self, counts: Counts, name: NumberPath) -> str:
         return str(detection_curve(counts).undefined)
@@ -212,16 +316,14 @@ class ByObject(ArrayPart):
         return np.concatenate([counts[:1], object_counts(keys, objects, self.bins, size)])
 
     def numbers(self, counts: Counts, forms: Forms) -> Numbers:
-        rows = object_numbers(counts[0], counts[1:])
-        return {
-            (name, key): value for name, row in zip(self.bins.names, rows, strict=True) for key, value in row.items()
-        }
+        rows = zip(self.bins.names, object_numbers(counts[0], counts[1:]), strict=True)
+        return {(name, key): value for name, row in rows for key, value in row.items()}
 
     def why(self, counts: Counts, name: NumberPath) -> str:
         return NO_OBJECT if counts[0].any() else counting.NO_NORMAL
 
 
-class PerImage(AnomalyPart[Counts]):
+class PerImage(AnomalyPart):
     """The numbers of each image, and their mean over the images that hold both kinds of pixels."""
 
     protocol, metrics = "per-image", DETECTION[:-1]
@@ -235,19 +337,20 @@ class PerImage(AnomalyPart[Counts]):
         return {(name,): value for name, value in counting.per_image_result(counts).items()}
 
 
-class Smiyc(AnomalyPart[SmiycBins]):
-    """SegmentMeIfYouCan's pixel protocol: quantile bins of each frame, pooled by their lower edges."""
+class Smiyc(AnomalyPart):
+    """SegmentMeIfYouCan's pixel protocol: quantile bins of the float16 scores of each frame, pooled by their lower edges."""
 
     protocol, point = "smiyc", frozenset({("threshold",)})
     batch = 128
 
     def count(self, frame: LabelledFrame) -> SmiycBins | None:
-        counts = frame.half_counts(self.score)
-        if counts is None:
+        if frame.anomaly is None:
             return None
-        # The values are those of the score as the benchmark would read it, in float16.
-        values = decode_keys(str(frame.form(self.score)), np.arange(KEYS)).astype(np.float16)
-        return smiyc.smiyc_bins(counts, values)
+        form, counts = frame.form(self.score), frame.anomaly_counts(self.score)
+        if counts is None or isinstance(form, ScoreBins):
+            with np.errstate(over="ignore", invalid="ignore"):  # of ignored pixels
+                counts = counting.count_scores(frame.stored[self.score].astype(np.float16), frame.anomaly)
+        return smiyc.smiyc_bins(counts, decode_keys(str(form), np.arange(KEYS)).astype(np.float16))
 
     def combine(self, counts: Sequence[SmiycBins]) -> SmiycBins:
         return smiyc.merge_bins(counts)
@@ -272,7 +375,7 @@ class Segmentation(ArrayPart):
 
     section = ("segmentation",)
     metrics = (higher("miou", "mean IoU"), higher("accuracy", "pixel accuracy"), higher("per_class.*"))
-    needs, lacks = "class", NO_CLASS_LABEL
+    needs, lacks = "class", "no frame has both class labels and a prediction"
 
     def __init__(self, classes: Sequence[str]) -> None:
         self.classes = classes
@@ -281,11 +384,11 @@ class Segmentation(ArrayPart):
     def count(self, frame: LabelledFrame) -> Counts | None:
         if frame.labels is None or frame.prediction is None:
             return None
-        return segmentation.confusion_matrix(frame.labels, frame.prediction, len(self.classes))
+        return prediction.confusion_matrix(frame.labels, frame.prediction, len(self.classes))
 
     def numbers(self, counts: Counts, forms: Forms) -> Numbers:
-        iou = [None if np.isnan(value) else float(value) for value in segmentation.class_iou(counts)]
-        return dict(zip(self.names, (segmentation.mean_iou(counts), segmentation.accuracy(counts), *iou), strict=True))
+        iou = [None if np.isnan(value) else float(value) for value in prediction.class_iou(counts)]
+        return dict(zip(self.names, (prediction.mean_iou(counts), prediction.accuracy(counts), *iou), strict=True))
 
     def why(self, counts: Counts, name: NumberPath) -> str:
         return "the class is in neither labels nor predictions" if counts.any() else ALL_IGNORED
@@ -294,9 +397,8 @@ class Segmentation(ArrayPart):
 class ConfidenceCalibration(ArrayPart):
     """Calibration of the confidence 1 - msp, from counts by its key."""
 
-    section, names = ("calibration",), (("ece",), ("adaptive_ece",))
-    # The debiased one is made of the replicates of the first.
-    metrics = lower("ece", "ECE"), lower("debiased_ece", "debiased ECE"), lower("adaptive_ece", "adaptive ECE")
+    section, names = ("calibration",), (("ece",),)
+    metrics = lower("ece", "ECE"), lower("debiased_ece")  # the last is read from stored results alone
     needs, lacks = "class", f"no labelled frame has a prediction and a map '{CONFIDENCE}'"
     coarse, undefined = COARSE_KEYS, ALL_IGNORED
 
@@ -304,112 +406,64 @@ class ConfidenceCalibration(ArrayPart):
         return frame.confidence_counts()
 
     def numbers(self, counts: Counts, forms: Forms) -> Numbers:
-        confidence = confidence_of(forms[CONFIDENCE], counts.shape[-1])
-        bins = calibration.bin_counts(counts, confidence), calibration.bin_counts_by_mass(counts, confidence)
-        return dict(zip(self.names, map(calibration.expected_calibration_error, bins), strict=True))
+        bins = prediction.bin_counts(counts, confidence_of(forms[CONFIDENCE], counts.shape[-1]))
+        return {("ece",): prediction.expected_calibration_error(bins)}
 
 
 def confidence_of(form: Form, bins: int) -> npt.NDArray[np.floating]:
-    """Return the confidence 1 - msp of each key, or bin of keys, of :meth:`LabelledFrame.confidence_counts`, ``[bins]``.
-
-    Keys of floats outside 0..1 exist but never occur.
-    """
-    with np.errstate(invalid="ignore"):  # such keys may be signalling NaN
+    """Return the confidence 1 - msp of each key, or bin of keys, of :meth:`LabelledFrame.confidence_counts`, ``[bins]``."""
+    with np.errstate(invalid="ignore"):  # keys that never occur may be signalling NaN
         return (1.0 - values_of("uint16" if isinstance(form, ScoreBins) else form, bins)).clip(0.0, 1.0)
 
 
 class ProbabilityCalibration(ArrayPart):
-    """NLL, Brier score and classwise ECE, from the mean probabilities of all classes.
+    """NLL and Brier score, from the mean probabilities of all classes."""
 
-    Its counts are ``[3 + 3 C B]``: those of ``probability_scores``, then those of ``classwise_bins``.
-    """
-
-    section, names = ("calibration",), (("nll",), ("brier",), ("classwise_ece",))
-    metrics = lower("classwise_ece", "classwise ECE"), lower("nll", "NLL (nats)"), lower("brier", "Brier")
-    needs, lacks = "class", NEEDS_PROBABILITIES
-    undefined = ALL_IGNORED
+    section = ("calibration",)
+    metrics = lower("nll", "NLL (nats)"), lower("brier", "Brier")
+    needs, undefined = "class", ALL_IGNORED
+    lacks = "needs the mean probabilities of all classes, which maps on disk do not hold; evaluate with the model"
 
     def count(self, frame: LabelledFrame) -> Counts | None:
         if frame.mean_probabilities is None or frame.labels is None or frame.prediction is None:
             return None
-        arrays = frame.mean_probabilities, frame.labels
-        sums = calibration.probability_scores(*arrays)
-        return np.append(sums, calibration.classwise_bins(*arrays))
+        return prediction.probability_scores(frame.mean_probabilities, frame.labels)
 
     def numbers(self, counts: Counts, forms: Forms) -> Numbers:
-        classwise = calibration.classwise_calibration_error(counts[3:].reshape(-1, calibration.BINS, 3))
-        return dict(zip(self.names, (*calibration.mean_scores(counts[:3]), classwise), strict=True))
+        return dict(zip(self.names, prediction.mean_scores(counts), strict=True))
 
 
-class FailurePart(ArrayPart):
-    """How a score tells rightly from wrongly predicted pixels."""
+class Selective(ArrayPart):
+    """Selective prediction and failure detection: how a score tells rightly from wrongly predicted pixels."""
 
-    needs = "class"
+    metrics = (
+        *(lower("aurc", "AURC"), higher("failure_auroc", "failure AUROC")),
+        *(higher("failure_aupr", "failure AUPR"), lower("failure_fpr95")),
+    )
+    needs, coarse, rows = "class", COARSE_KEYS, 2
 
     def __init__(self, score: str) -> None:
         self.score, self.section = score, ("selective", score)
         self.lacks = f"no labelled frame has a prediction and a map '{score}'"
 
-
-class Selective(FailurePart):
-    """Selective prediction and failure detection by a score."""
-
-    metrics = (
-        *(lower("aurc", "AURC"), lower("augrc", "AUGRC"), lower("ause", "AUSE")),
-        *(higher("failure_auroc", "failure AUROC"), higher("failure_aupr", "failure AUPR"), lower("failure_fpr95")),
-    )
-    coarse, rows = COARSE_KEYS, 2
-
     def count(self, frame: LabelledFrame) -> Counts | None:
         return frame.failure_counts(self.score)
 
     def numbers(self, counts: Counts, forms: Forms) -> Numbers:
-        return {(name,): value for name, value in selective.selective_numbers(counts).items()}
+        return {(name,): value for name, value in prediction.selective_numbers(counts).items()}
 
     def why(self, counts: Counts, name: NumberPath) -> str:
-        return selective.why_undefined(counts)[name[0]]
-
-
-class Patches(FailurePart):
-    """Patch accuracy against patch uncertainty, at the mean uncertainty of the patches."""
-
-    metrics = (
-        higher("pavpu", "PAvPU"),
-        *map(Metric, ("accurate_if_certain", "uncertain_if_inaccurate", "pavpu_threshold")),
-    )
-    point = frozenset({("pavpu_threshold",)})
-    coarse, rows = 512, 2  # shares at one threshold near the middle need no fine keys
-
-    def count(self, frame: LabelledFrame) -> Counts | None:
-        if frame.labels is None or frame.prediction is None or self.score not in frame.stored:
-            return None
-        form, right = frame.form(self.score), frame.labels == frame.prediction
-        means, inaccurate = selective.patch_means(frame.values(self.score), right, frame.labels != IGNORE)
-        if isinstance(form, ScoreBins):
-            return form.count(np.maximum(means, form.edges[0]), inaccurate)
-        # By way of float32, as torch rounds float64 to float16.
-        return counting.count_scores(means.astype(np.float32).astype(np.float16), inaccurate)
-
-    def numbers(self, counts: Counts, forms: Forms) -> Numbers:
-        form, bins = forms[self.score], counts.shape[-1]
-        # Means lie between the codes of maps, so that they are kept as float16 whatever the form of the maps is.
-        values = values_of(form, bins) if isinstance(form, ScoreBins) else keys_to_half(keys_of(bins))
-        summary = selective.patch_summary(counts, values)
-        return {name: summary[name[0].removeprefix("pavpu_")] for name in self.names}
-
-    def why(self, counts: Counts, name: NumberPath) -> str:
-        return "no patch defines it: none is certain, or none is inaccurate" if counts.any() else ALL_IGNORED
+        right, wrong = (bool(row.any()) for row in counts)
+        kind = "wrongly predicted" if right else "rightly predicted" if wrong else ""
+        return f"no pixel is {kind}" if kind else "no pixel has both a class label and a prediction"
 
 
 class Components(ArrayPart):
-    """The components of one track, at the best-F1 threshold of the ``smiyc`` protocol over the whole set.
-
-    Replicates keep the threshold: intervals do not contain what another choice of it would change.
-    """
+    """The components of one track, at the best-F1 threshold of the ``smiyc`` protocol over the whole set, which replicates keep."""
 
     needs, lacks = "anomaly", NO_ANOMALY_LABEL
-    metrics = higher("siou_gt", "sIoU_gt"), higher("ppv", "PPV"), higher("mean_f1", "mean F1"), higher("f1.*")
-    names = (("siou_gt",), ("ppv",), ("mean_f1",), *(("f1", f"{tau:.2f}") for tau in components.TAUS))
+    metrics = (*map(higher, ("siou_gt", "ppv", "mean_f1"), ("sIoU_gt", "PPV", "mean F1")), higher("f1.*"))
+    names = (("siou_gt",), ("ppv",), ("mean_f1",), *(("f1", f"{tau:.2f}") for tau in smiyc.TAUS))
 
     def __init__(self, score: str, track: str, threshold: float) -> None:
         self.score, self.track, self.threshold = score, track, threshold
@@ -418,28 +472,27 @@ class Components(ArrayPart):
     def count(self, frame: LabelledFrame) -> Counts | None:
         if frame.anomaly is None:
             return None
-        # The benchmark stores scores as float16; floats that were wider are rounded as the pixel protocol rounds them.
+        # As the pixel protocol rounds scores.
         with np.errstate(over="ignore", invalid="ignore"):  # of ignored pixels
             scores = frame.values(self.score).astype(np.float16)
-        return components.component_counts(scores, frame.anomaly, self.threshold, self.track)
+        return smiyc.component_counts(scores, frame.anomaly, self.threshold, self.track)
 
     def numbers(self, counts: Counts, forms: Forms) -> Numbers:
-        result: dict[str, Any] = components.component_result(counts)
-        values = (result["siou_gt"], result["ppv"], result["mean_f1"], *result["f1"].values())
-        return dict(zip(self.names, values, strict=True))
+        *values, f1 = smiyc.component_result(counts).values()
+        return dict(zip(self.names, (*values, *f1.values()), strict=True))
 
     def why(self, counts: Counts, name: NumberPath) -> str:
-        return components.undefined_components(counts)[name[0]]
+        return smiyc.UNDEFINED[name[0]]
 
 
-PartBuilder = Callable[[Sequence[str], Sequence[str], Sequence[AnomalyProtocol]], Sequence[Part[Any]]]
+PartBuilder = Callable[[Sequence[str], Sequence[str], Sequence[AnomalyProtocol]], Sequence[ArrayPart]]
 """From the names of scores, of classes and of anomaly protocols, each empty where there is none, to parts."""
 _ANOMALY_PARTS = {part.protocol: part for part in (Pooled, PerImage, Smiyc)}
 _OURS: dict[str, PartBuilder | str] = {
     "anomaly": lambda scores, classes, protocols: [_ANOMALY_PARTS[p](s) for s in scores for p in protocols],
     "segmentation": lambda scores, classes, protocols: [Segmentation(classes)],
     "calibration": lambda scores, classes, protocols: [ConfidenceCalibration(), ProbabilityCalibration()],
-    "selective": lambda scores, classes, protocols: [f(s) for s in scores if classes for f in (Selective, Patches)],
+    "selective": lambda scores, classes, protocols: [Selective(score) for score in scores if classes],
 }
 PARTS: Registry[PartBuilder] = Registry("metric part", "segunc.metrics", _OURS)
 """What an evaluation counts; other packages add sections to ``metrics.json``."""

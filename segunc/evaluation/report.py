@@ -8,18 +8,15 @@ from functools import reduce
 from operator import getitem
 from typing import Any
 
-from segunc.evaluation import flagged, judged, parts
-from segunc.evaluation.compare import first_of, markdown_table
-from segunc.evaluation.parts import ByObject, titles
+from segunc.evaluation import flagged, parts
+from segunc.evaluation.compare import NULL, first_of, format_cell, markdown_table
+from segunc.evaluation.parts import titles
+from segunc.evaluation.results import Cell
 from segunc.metrics.objects import NO_OBJECT
 
 Table = tuple[str, Sequence[Sequence[str]]]  # a title, and rows with a header
 
-_PIXELS, _COMPONENTS = titles(parts.DETECTION), titles(parts.Components.metrics)
-_CALIBRATION = titles((*parts.ConfidenceCalibration.metrics, *parts.ProbabilityCalibration.metrics))
-_SELECTIVE = titles((*parts.Selective.metrics, *parts.Patches.metrics))
-_OBJECTS, _FLAGGED, _VERDICTS = titles(ByObject.metrics), titles(flagged.METRICS), titles(judged.METRICS)
-_AREAS = titles(parts.AREAS)
+_AREAS, _VERDICTS = titles(parts.AREAS), titles(flagged.JUDGED_METRICS)
 _MAX_REASONS = 8  # reasons of frames that are left out; the others are in the file
 
 
@@ -32,12 +29,12 @@ def format_metrics(result: Mapping[str, Any]) -> str:
 
 def _tables(result: Mapping[str, Any]) -> Iterator[Table]:
     counts, scores = result["counts"], result["scores"]
-    share = _share(counts["anomaly_pixels"], counts["normal_pixels"])
+    share = _share(counts)
     pixels = f"{counts['pixels']:,} pixels of {_frames(counts['anomaly_frames'])}, {share}"
     both = f"mean over {_frames(counts['anomaly_frames_with_both_classes'])} with both classes"
     for protocol, over in (("pooled", pixels), ("per-image", both), ("smiyc", pixels)):
         rows = {name: values[protocol] for name, values in scores.items() if protocol in values}
-        yield f"Anomaly scores, {protocol}: {over}", _rows(rows, _PIXELS)
+        yield f"Anomaly scores, {protocol}: {over}", _rows(rows, titles(parts.DETECTION))
     for kind, unit in (("size", "their pixels"), ("distance", "their place in the frame")):
         rows = {
             f"{name}, {score}": numbers
@@ -46,39 +43,36 @@ def _tables(result: Mapping[str, Any]) -> Iterator[Table]:
             if numbers["objects"]
         }
         title = f"Anomalous objects by {unit}, against all normal pixels; found: half of their pixels are above what flags 5 %"
-        yield title, _rows(rows, _OBJECTS | {"objects": "objects"})
+        yield title, _rows(rows, titles(parts.ByObject.metrics) | {"objects": "objects"})
     groups = counts.get("groups", {})
     rows = {f"{group}, {name}": v["groups"][group]["pooled"] for group in groups for name, v in scores.items()}
-    shares = (f"{g}: {_share(n['anomaly_pixels'], n['normal_pixels'])}" for g, n in groups.items())
-    yield f"Anomaly scores by group of frames, pooled ({'; '.join(shares)})", _rows(rows, _AREAS)
+    shares = "; ".join(f"{group}: {_share(n)}" for group, n in groups.items())
+    yield f"Anomaly scores by group of frames, pooled ({shares})", _rows(rows, _AREAS)
     for track in dict.fromkeys(track for values in scores.values() for track in values.get("components", {})):
         rows = {name: values["components"][track] or {} for name, values in scores.items()}
-        yield f"Components, {track}, at the best-F1 threshold of smiyc", _rows(rows, _COMPONENTS)
-    yield from _class_tables(result)
-    yield "Selective prediction and failure detection, over the same pixels", _rows(result["selective"], _SELECTIVE)
+        yield f"Components, {track}, at the best-F1 threshold of smiyc", _rows(rows, titles(parts.Components.metrics))
+    if result["segmentation"]["per_class"]:
+        segmentation, over = result["segmentation"], f"over {counts['labelled_pixels']:,} pixels"
+        iou = {
+            **segmentation["per_class"],
+            "mean IoU": segmentation["miou"],
+            "pixel accuracy": segmentation["accuracy"],
+        }
+        yield f"Segmentation, {over} of {_frames(counts['labelled_frames'])}", _column("class", "IoU", iou)
+        metrics = titles((*parts.ConfidenceCalibration.metrics, *parts.ProbabilityCalibration.metrics))
+        numbers = {title: result["calibration"].get(key) for key, title in metrics.items()}
+        yield "Calibration, over the same pixels", _column("number", "value", numbers)
+    title = "Selective prediction and failure detection, over the same pixels"
+    yield title, _rows(result["selective"], titles(parts.Selective.metrics))
     corruption = result.get("run", {}).get("corruption")
     images = f", images corrupted by {corruption}" if corruption else ""
     alarms: Mapping[str, Any] = result.get("flagged", {})
     title = f"Flagged at or above a threshold{images}; share: of known pixels; regions: of at least {flagged.SMALLEST_REGION} pixels"
-    yield title, _rows(alarms, _FLAGGED)
+    yield title, _rows(alarms, titles(flagged.FLAGGED_METRICS))
     by_class = {name: values["by_class"] for name, values in alarms.items() if "by_class" in values}
-    yield (
-        f"Flagged share of the pixels of each class{images}",
-        _rows(by_class, {name: name for v in by_class.values() for name in v}),
-    )
+    classes = {name: name for values in by_class.values() for name in values}
+    yield f"Flagged share of the pixels of each class{images}", _rows(by_class, classes)
     yield _intervals(result)
-
-
-def _class_tables(result: Mapping[str, Any]) -> Iterator[Table]:
-    """Segmentation and calibration."""
-    values, counts = result["segmentation"], result["counts"]
-    if values["per_class"]:
-        rows = {**values["per_class"], "mean IoU": values["miou"], "pixel accuracy": values["accuracy"]}
-        title = f"Segmentation, over {counts['labelled_pixels']:,} pixels of {_frames(counts['labelled_frames'])}"
-        yield title, [["class", "IoU"], *([name, _number(value)] for name, value in rows.items())]
-        rows = {title: result["calibration"].get(key) for key, title in _CALIBRATION.items()}
-        title = "Calibration, over the same pixels"
-        yield title, [["number", "value"], *([name, _number(value)] for name, value in rows.items())]
 
 
 def _verdict_tables(result: Mapping[str, Any]) -> Iterator[Table]:
@@ -96,10 +90,11 @@ def _verdict_tables(result: Mapping[str, Any]) -> Iterator[Table]:
         numbers = reduce(getitem, path, result["verdicts"])
         values = {key: numbers[key] for key in _VERDICTS if key in numbers}
         values |= {f"share.{kind}": value for kind, value in numbers.get("share", {}).items()}
-        rows = [["number", "value", "95 % interval"]]
-        for name, value in values.items():
-            interval = _interval(result, ".".join(("verdicts", *path, name)))
-            rows.append([_VERDICTS.get(name, name.replace(".", " ")), _number(value), interval])
+        rows = [["number", "value"]]
+        rows += [
+            [_VERDICTS.get(name, name.replace(".", " ")), _cell(result, value, ".".join(("verdicts", *path, name)))]
+            for name, value in values.items()
+        ]
         yield title, rows
 
 
@@ -109,14 +104,15 @@ def _intervals(result: Mapping[str, Any]) -> Table:
     for name in result["scores"]:
         shown |= {f"scores.{name}.pooled.{key}": f"{name} {title}" for key, title in _AREAS.items()}
     shown |= {f"flagged.{name}.share": f"{name} flagged" for name in result.get("flagged", {})}
-    bootstrap = result.get("bootstrap", {})
-    effective, units = bootstrap.get("effective_units", {}), result["counts"]["resampled_units"]
-    rows = [
-        [title, _interval(result, path), str(effective.get(path, "-"))]
-        for path, title in shown.items()
-        if path in result["intervals"]
-    ]
-    title = f"95 % intervals, of {bootstrap.get('replicates', '')} Poisson bootstrap replicates over {units} resampled units"
+    bootstrap, units = result.get("bootstrap", {}), result["counts"]["resampled_units"]
+    effective = bootstrap.get("effective_units", {})
+    kept = {path: title for path, title in shown.items() if path in result["intervals"]}
+    rows = []
+    for path, title in kept.items():
+        value: Any = reduce(getitem, path.split("."), result)
+        rows.append([title, _cell(result, value, path), str(effective.get(path, NULL))])
+    replicates = bootstrap.get("replicates", "")
+    title = f"95 % intervals, of {replicates} Poisson bootstrap replicates over {units} resampled units"
     return title, [["number", "interval", "effective units"], *rows]
 
 
@@ -146,27 +142,27 @@ def _by_reason(title: str, reasons: Mapping[str, str]) -> Iterator[str]:
 def _rows(rows: Mapping[str, Mapping[str, Any]], columns: Mapping[str, str]) -> list[list[str]]:
     """Return a row for each score below a header; columns that no row has are left out."""
     present = {key: title for key, title in columns.items() if any(key in values for values in rows.values())}
-    cells = [[name, *(_number(values.get(key), key) for key in present)] for name, values in rows.items()]
+    cells = [[name, *(_number(values.get(key)) for key in present)] for name, values in rows.items()]
     return [["score", *present.values()], *cells]
 
 
-def _interval(result: Mapping[str, Any], path: str) -> str:
-    return "[{:.4f}, {:.4f}]".format(*result["intervals"][path]) if path in result["intervals"] else "-"
+def _column(name: str, value: str, numbers: Mapping[str, float | None]) -> list[list[str]]:
+    return [[name, value], *([title, _number(number)] for title, number in numbers.items())]
 
 
-def _share(anomalous: int, normal: int) -> str:
+def _number(value: float | None) -> str:
+    return f"{value:,}" if isinstance(value, int) else format_cell(Cell(value))
+
+
+def _cell(result: Mapping[str, Any], value: float | None, path: str) -> str:
+    return format_cell(Cell(value, result["intervals"].get(path)))
+
+
+def _share(counts: Mapping[str, int]) -> str:
     """The AUPR of a random score is this share, so no AUPR can be read without it."""
-    return f"a share of {anomalous / max(anomalous + normal, 1):.2g} anomaly pixels"
+    pixels = counts["anomaly_pixels"] + counts["normal_pixels"]
+    return f"a share of {counts['anomaly_pixels'] / max(pixels, 1):.2g} anomaly pixels"
 
 
 def _frames(number: int) -> str:
     return f"{number:,} frame{'' if number == 1 else 's'}"
-
-
-def _number(value: float | None, key: str = "") -> str:
-    if value is None:
-        return "-"
-    if key in ("objects", "threshold"):
-        return f"{value:,}" if key == "objects" else f"{value:.4g}"
-    # Shares of small things and of rare alarms would be left with one digit.
-    return f"{value:.1e}" if value and abs(value) < 1e-3 else f"{value:.4f}"

@@ -1,16 +1,12 @@
 """Bootstrap intervals of numbers that are functions of summed counts, and whether two numbers differ beyond chance.
 
-A Poisson bootstrap (Chamandy et al. 2012, "Estimating uncertainty for massive data streams"): each resampled unit, a
-frame or a group of neighbouring frames, enters replicate r with a weight from Poisson(1), a function of the seed and the
-unit's name alone. So no second pass is needed, and replicate r of two models over the same frames has the same weights:
-their differences are paired, and the spread of a difference leaves out what both share (a hard frame is hard for both).
+A Poisson bootstrap (Chamandy et al. 2012, "Estimating uncertainty for massive data streams"): each resampled unit, a frame or a group of
+frames, enters replicate r with a weight from Poisson(1), a function of the seed and the unit's name alone. So replicate r of two models
+over the same frames has the same weights: their differences are paired, and leave out what both share (a hard frame is hard for both).
 
 The interval is the percentile interval at the level that a Student t with nu degrees of freedom asks for (Hesterberg 2015,
 "What teachers should know about the bootstrap", section 5.3: percentiles of a few units are too narrow by sqrt(n / (n - 1)), and know
-nothing of the t). With few units of very different weight n - 1 are too many degrees of freedom: nu is that of
-:attr:`Chance.effective`.
-
-How often these intervals and those of other methods cover the truth: ``docs/checks.md``, by ``tools/simulate_intervals.py`` of a2e48dd.
+nothing of the t); nu is that of :attr:`Chance.effective`. How often these intervals cover the truth: ``docs/checks.md``.
 """
 
 from __future__ import annotations
@@ -20,7 +16,7 @@ import io
 import math
 import re
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
@@ -37,7 +33,7 @@ MIN_REPLICATES = 40  # replicates below which the 2.5 and 97.5 percentiles would
 MAX_REPLICATES = 20_000  # the weights of 10,000 units are gigabytes beyond
 MAX_BYTES = 2**28  # of what is read: 3000 numbers in as many replicates take 240 MB
 MIN_UNITS = 15  # a rule, no limit of the method: fewer frames or blocks are seldom a sample of what they stand for
-OTHER = "other"  # the group of frames whose names a pattern does not match, or a list does not hold
+OTHER = "other"  # the group of all frames that are in no other
 MAX_GROUPS = 100
 NumberPath = tuple[str, ...]  # of a number in a result: ("scores", "entropy", "pooled", "auroc"); dotted in a file
 Floats = npt.NDArray[np.float64]
@@ -56,7 +52,7 @@ class Resampling:
             raise InputError(message, hint="--replicates 2000 is the default, --replicates 0 makes no intervals")
 
     def weights(self, unit: str) -> npt.NDArray[np.int64]:
-        """Return how often a unit is in each replicate, int64 ``[R]``; a function of (seed, unit) alone, whose first are those of fewer."""
+        """Return how often a unit is in each replicate, int64 ``[R]``; with more replicates the first ones stay."""
         return self._generator(unit).poisson(1.0, self.replicates)
 
     def seed_weights(self, name: str) -> Floats:
@@ -73,61 +69,40 @@ def resampled_units(how: str, time_of: Callable[[str], float | None] = lambda fr
     """Return the function from a frame's name to the unit that is resampled; it raises InputError for a name that does not fit.
 
     Args:
-        how: ``frame``, ``folder``, or a regular expression, whose match in the name (its first group, where it has one) is the unit.
-            ``REGEX@N`` makes blocks of N of the number that its last group finds, one for each match of the groups before it
-            (``^(Seq05VD)_f(\\d+)@300``: 10 s of 30 frames a second). ``10s`` makes blocks of seconds of the frames of a video.
+        how: ``frame``, ``folder``, ``10s`` for blocks of seconds of the frames of a video, or a regular expression, whose match in the
+            name (its first group, where it has one) is the unit.
         time_of: the moment of a frame in its video, in seconds.
-
-    Raises:
-        InputError: none of these.
     """
-    if how == "frame":
-        return lambda name: name
-    if how == "folder":
-        return lambda name: name.rpartition("/")[0]
-    if seconds := re.fullmatch(r"(\d*\.?\d+)s", how):
-        return _blocks_of_time(how, float(seconds[1]), time_of)
-    expression, size = blocks.groups() if (blocks := re.fullmatch(r"(.*)@(\d+)", how)) else (how, None)
-    try:
-        pattern = re.compile(expression)
-    except re.error as error:
-        message = f"--resample '{how}' is none of frame, folder, 10s, REGEX@N and a regular expression ({error})"
-        raise InputError(message, hint="--resample '^[^_]+'") from error
-    if size is not None and (not pattern.groups or not int(size)):
-        message = f"--resample '{how}' needs a group that finds a number, and blocks of at least 1 of it"
-        raise InputError(message, hint=r"--resample '_f(\d+)@300' makes blocks of 300 frames")
+    seconds = re.fullmatch(r"(\d*\.?\d+)s", how)
+    if seconds and not float(seconds[1]):
+        raise InputError("--resample 0s makes blocks of no time", hint="--resample 10s")
+    pattern = _pattern("--resample", how, "none of frame, folder, 10s and a regular expression")
 
     def unit(name: str) -> str:
+        if how == "frame":
+            return name
+        if how == "folder":
+            return name.rpartition("/")[0]
+        if seconds:
+            time = time_of(name)
+            if time is None:
+                message = f"--resample {how} needs maps of a video, but no time of the frame {name} is known"
+                raise InputError(message, hint=r"take a part of the names: --resample '_f\d\d'")
+            return f"{name.rpartition('/')[0]}/{int(time // float(seconds[1]))}"
         match = pattern.search(name)
         if match is None:
-            raise InputError(
-                f"the regular expression '{expression}' of --resample finds nothing in the frame name {name}"
-            )
-        if size is None:
-            return str(match.group(1) if pattern.groups else match.group())
-        *before, number = match.groups(default="")
-        if not number.isdecimal():
-            message = (
-                f"the last group of '{expression}' finds '{number}' in the frame name {name}, which is no whole number"
-            )
-            raise InputError(message, hint=r"end the expression with (\d+)")
-        return "/".join([*before, str(int(number) // int(size))])
+            raise InputError(f"the regular expression '{how}' of --resample finds nothing in the frame name {name}")
+        return str(match[min(pattern.groups, 1)])
 
     return unit
 
 
-def _blocks_of_time(how: str, seconds: float, time_of: Callable[[str], float | None]) -> Callable[[str], str]:
-    if not seconds:
-        raise InputError("--resample 0s makes blocks of no time", hint="--resample 10s")
-
-    def unit(name: str) -> str:
-        time = time_of(name)
-        if time is None:
-            message = f"--resample {how} needs maps of a video, but no time of the frame {name} is known"
-            raise InputError(message, hint=r"take a number in the names: --resample '_f(\d+)@300'")
-        return f"{name.rpartition('/')[0]}/{int(time // seconds)}"
-
-    return unit
+def _pattern(option: str, text: str, otherwise: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text)
+    except re.error as error:
+        hint = f"{option} '^[a-z_]+' takes the letters before a number"
+        raise InputError(f"{option} '{text}' is {otherwise} ({error})", hint=hint) from error
 
 
 def group_frames(how: str | Mapping[str, str], frames: Collection[str]) -> dict[str, set[str]]:
@@ -136,17 +111,10 @@ def group_frames(how: str | Mapping[str, str], frames: Collection[str]) -> dict[
     Args:
         how: a regular expression, whose match in the name of a frame (its first group, where it has one) names the group, or a
             mapping from frames to groups.
-        frames: those with an anomaly label.
-
-    Raises:
-        InputError: no regular expression, no frame belongs to a group, or there are more than :data:`MAX_GROUPS` groups.
+        frames: those with an anomaly label, of which at least one belongs to one of at most :data:`MAX_GROUPS` groups.
     """
     if isinstance(how, str):
-        try:
-            pattern = re.compile(how)
-        except re.error as error:
-            message = f"--groups '{how}' is neither a CSV file nor a regular expression ({error})"
-            raise InputError(message, hint="--groups '^[a-z_]+' takes the letters before a number") from error
+        pattern = _pattern("--groups", how, "neither a CSV file nor a regular expression")
         matches = {frame: pattern.search(frame) for frame in frames}
         group_of = {frame: match[min(pattern.groups, 1)] or OTHER for frame, match in matches.items() if match}
     else:
@@ -155,11 +123,8 @@ def group_frames(how: str | Mapping[str, str], frames: Collection[str]) -> dict[
     for frame in frames:
         groups.setdefault(group_of.get(frame, OTHER), set()).add(frame)
     if not group_of or len(groups) > MAX_GROUPS:
-        fault = (
-            f"makes {len(groups)} groups, more than {MAX_GROUPS}"
-            if group_of
-            else "names no frame with an anomaly label"
-        )
+        many = f"makes {len(groups)} groups, more than {MAX_GROUPS}"
+        fault = many if group_of else "names no frame with an anomaly label"
         example = f"; a frame's name is {min(frames)}" if frames else ""
         raise InputError(f"--groups {how if isinstance(how, str) else 'CSV'} {fault}{example}")
     return groups
@@ -167,8 +132,7 @@ def group_frames(how: str | Mapping[str, str], frames: Collection[str]) -> dict[
 
 @dataclass(frozen=True)
 class Chance:
-    """What replicates say of a number: its 95 % interval, the two-sided p-value of zero in 0..1, the effective number of units, and
-    from how many replicates.
+    """What replicates say of a number: its 95 % interval, the two-sided p-value of zero in 0..1, and the effective number of units.
 
     p < 1 - LEVEL exactly where the interval excludes zero; save where the level that so few effective units ask for lies beyond the
     outermost replicate: then the interval ends at these, and p says that it cannot decide.
@@ -182,52 +146,38 @@ class Chance:
     high: float
     p_value: float
     effective: float
-    replicates: int
 
     @property
     def excludes_zero(self) -> bool:
-        """Return whether the interval lies on one side of zero, and p < 1 - LEVEL."""
+        """Whether the interval lies on one side of zero, and p < 1 - LEVEL."""
         return (self.low > 0 or self.high < 0) and self.p_value < 1 - LEVEL
 
 
 @dataclass(frozen=True)
 class Replicates:
-    """The numbers of every bootstrap replicate: their dotted paths, values float64 ``[P, R]`` (NaN where a replicate defines no
-    number), the seed of the weights, and the resampled units, sorted.
+    """The numbers of every bootstrap replicate."""
 
-    ``seeds``: names of the K seeds of training whose mean the numbers are, where these are resampled too (none where K = 1).
-    """
-
-    paths: tuple[str, ...]
-    values: Floats
-    seed: int
-    units: tuple[str, ...]
-    seeds: tuple[str, ...] = ()
+    paths: tuple[str, ...]  # dotted
+    values: Floats  # [P, R], NaN where a replicate defines no number
+    seed: int  # of the weights
+    units: tuple[str, ...]  # that are resampled, sorted
+    seeds: tuple[str, ...] = ()  # the K of training whose mean the numbers are, where these are resampled too
 
     def of(self, path: NumberPath) -> Floats | None:
-        """Return the replicates ``[R]`` of a number, None where there are none."""
         dotted = ".".join(path)
         return self.values[self.paths.index(dotted)] if dotted in self.paths else None
 
-    def joined(self, paths: tuple[str, ...], values: Floats) -> Replicates:
-        """Return these and further numbers of the same replicates."""
-        return replace(self, paths=self.paths + paths, values=np.concatenate([self.values, values]))
-
     def chances(self) -> dict[str, Chance | str]:
-        """Return what the replicates say of each number by its dotted path; why it has no interval, where it has none."""
         return {path: self.chance(row) for path, row in zip(self.paths, self.values, strict=True)}
 
     def chance(self, values: Floats) -> Chance | str:
-        """Return what values ``[R]`` of these replicates say of their number.
+        """Return what values ``[R]`` of these replicates say of their number, or why there is no interval.
 
         The ends of the interval are values of replicates, the k-th from either end, k the largest whole number below
         (1 + R) Phi(-t sqrt(n / (n - 1))) with the 97.5 percentile t of Student's t with nu degrees of freedom, nu + 1 the effective
         number of units. The p-value is the least 1 - level at which the interval of that level excludes zero, where the share of
         replicates beyond zero has the added one that keeps it from being 0 (Davison & Hinkley, Bootstrap Methods and their
         Application, 1997, eq. 4.11).
-
-        Returns:
-            Why there is no interval, where there are too few units, or too few replicates define the number.
         """
         number, defined = len(self.units), np.isfinite(values)
         if number < MIN_UNITS:
@@ -242,15 +192,14 @@ class Replicates:
         rank = max(math.ceil(level * (total + 1)) - 2, 0)
         beyond = 1 + min(np.count_nonzero(row <= 0), np.count_nonzero(row >= 0))
         p_value = 2 * float(stdtr(freedom, min(ndtri(beyond / (total + 1)), 0.0) / stretch))
-        return Chance(float(row[rank]), float(row[-1 - rank]), p_value, effective, total)
+        return Chance(float(row[rank]), float(row[-1 - rank]), p_value, effective)
 
     def _effective(self, values: Floats, defined: npt.NDArray[np.bool_]) -> tuple[float, float]:
         """Return the effective number of units, and the degrees of freedom of the standard error.
 
         Influences are covariances of a number with the weights (the infinitesimal jackknife; Efron 2014, "Estimation and accuracy
-        after model selection"), here of a number scaled to unit variance. R replicates leave a noise of variance 1 / R in each, which
-        is taken out of the sums of squares and fourth powers; influences that do not rise above it count as equal.
-        The seeds' part of the variance has K - 1 degrees of freedom; Satterthwaite's formula joins both.
+        after model selection"). R replicates leave a noise of variance 1 / R in each, which is taken out of the sums of squares and
+        fourth powers. The seeds' part of the variance has K - 1 degrees of freedom; Satterthwaite's formula joins both.
         """
         weights, multipliers = _all_weights(self.seed, len(values), self.units, self.seeds)
         if not defined.all():
@@ -274,7 +223,6 @@ class Replicates:
 
 @lru_cache(maxsize=4)
 def _all_weights(seed: int, replicates: int, units: tuple[str, ...], seeds: tuple[str, ...]) -> tuple[Floats, Floats]:
-    """Return the weights of all units ``[n, R]`` and the multipliers of all seeds ``[K, R]``."""
     resampling = Resampling(replicates, seed)
     multipliers = [resampling.seed_weights(name) for name in seeds]
     weights = np.array([resampling.weights(unit) for unit in units], np.float64)
@@ -284,11 +232,8 @@ def _all_weights(seed: int, replicates: int, units: tuple[str, ...], seeds: tupl
 def paired_difference(
     first: Replicates, second: Replicates, one: NumberPath, other: NumberPath | None = None, shift: float = 0.0
 ) -> Chance | str:
-    """Return what paired replicates say of a difference, or why there is no test.
-
-    The difference is the number ``other`` (None: the same) of the second less ``one`` of the first, plus ``shift`` (a margin). Where
-    one has more replicates, its first ones are those of the fewer.
-    """
+    """Return what paired replicates say of the number ``other`` (None: the same) of the second less ``one`` of the first, plus
+    ``shift`` (a margin), or why there is no test. Where one has more replicates, its first ones are those of the fewer."""
     if why := why_not_paired(first, second):
         return why
     a, b = first.of(one), second.of(other or one)
@@ -305,9 +250,7 @@ def why_not_paired(first: Replicates, second: Replicates) -> str | None:
     if first.seeds != second.seeds:
         return "means over other seeds"
     if first.units != second.units:
-        lone = sorted(set(first.units) ^ set(second.units))
-        detail = f", {lone[0]} is in one only" if lone else ", in another order"
-        return f"other units were resampled ({len(first.units)} and {len(second.units)}{detail})"
+        return f"other units were resampled ({len(first.units)} and {len(second.units)})"
     return None
 
 
@@ -337,8 +280,6 @@ def load_replicates(path: Path) -> Replicates:
         if values.shape != (len(paths), values.shape[-1]) or clusters.ndim != 1 or seed.size != 1:
             raise ValueError("its arrays are of other shapes")
     except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
-        message = (
-            f"{path} holds no replicates of a result ({f'it lacks {error}' if isinstance(error, KeyError) else error})"
-        )
-        raise InputError(message, hint="evaluate again") from error
+        fault = f"it lacks {error}" if isinstance(error, KeyError) else error
+        raise InputError(f"{path} holds no replicates of a result ({fault})", hint="evaluate again") from error
     return Replicates(tuple(paths.tolist()), values.astype(np.float64), int(seed), tuple(clusters.tolist()))

@@ -38,7 +38,6 @@ class EvaluationResult:
     replicates: Replicates | None  # of its sidecar, None where there is none
 
     def cell(self, path: NumberPath) -> Cell:
-        """Return a number with its interval, or why it is null."""
         value, dotted = self.numbers.get(path), ".".join(path)
         if value is None:
             return Cell(None, reason=str(self.content.get("reasons", {}).get(dotted, "no reason is given")))
@@ -64,15 +63,8 @@ class _ResultFile(BaseModel):
 
 
 def load_results(paths: Sequence[Path], names: Sequence[str] | None = None) -> list[EvaluationResult]:
-    """Read results of ``segunc evaluate`` with their sidecars.
-
-    Args:
-        paths: of the files.
-        names: of the results; None takes the stem of each file, with its folder where two files share one.
-
-    Raises:
-        InputError: a file cannot be read or is no result, or names lack or repeat.
-    """
+    """Read results of ``segunc evaluate`` with their sidecars; ``names`` None takes the stem of each file, with its folder where two
+    files share one. InputError where a file cannot be read or is no result, or names lack or repeat."""
     stems = Counter(path.stem for path in paths)
     names = names or [f"{p.resolve().parent.name}/{p.stem}" if stems[p.stem] > 1 else p.stem for p in paths]
     if len(names) != len(paths):
@@ -99,7 +91,7 @@ def _load(path: Path, name: str) -> EvaluationResult:
 
 
 def _numbers(content: Any, prefix: NumberPath) -> Iterator[tuple[NumberPath, float | None]]:
-    """Yield the numbers and nulls of nested objects; lists (points of curves) are no numbers of a table."""
+    """Yield the numbers and nulls of nested objects; lists are no numbers of a table."""
     if isinstance(content, Mapping):
         for key, value in content.items():
             yield from _numbers(value, (*prefix, str(key)))

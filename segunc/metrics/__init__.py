@@ -1,2 +1,1 @@
-"""Counts and the numbers that follow from them: pure functions of arrays that know no map, model or file. ``chains``
-(convergence of Markov chains) stands apart."""
+"""Counts and the numbers that follow from them: pure functions of arrays that know no map, model or file."""

@@ -3,9 +3,8 @@
 An object is an 8-connected component of the pixels that are labelled as an anomaly. All objects of a set fall into B bins, by their
 pixels or by where they stand (:class:`ObjectBins`), and the pixels of a bin are set against *all* normal pixels of the set; objects of
 other bins are left out. An object is **found** where at least half of its pixels score at or above the lowest threshold that flags
-at most 5 % (:data:`FOUND_AT`) of the normal pixels of the set. That is so if and only if its upper median, the ceil(n / 2)-th
-highest of its n scores, does; so one count of each object, at the key of its upper median, tells it at any threshold, and the
-threshold that only the whole set knows needs no second pass.
+at most 5 % (:data:`FOUND_AT`) of the normal pixels of the set: where its upper median, the ceil(n / 2)-th highest of its n scores, does.
+So each object is counted at the key of its upper median, and the threshold of the whole set needs no second pass.
 """
 
 from __future__ import annotations
@@ -18,20 +17,17 @@ import numpy as np
 import numpy.typing as npt
 
 from segunc.core.errors import InputError
-from segunc.metrics.counting import Counts, auroc, average_precision, detection_curve, fpr_at_recall
+from segunc.metrics.counting import Counts, areas, detection_curve
 
-KINDS = ("size", "distance")
-"""What objects can be sorted by."""
+KINDS = ("size", "distance")  # what objects can be sorted by
 FOUND_AT = 0.05
-"""Share of the normal pixels that is flagged at the threshold at which objects are looked for, at most."""
 NO_OBJECT = "no labelled object belongs here"
 OBJECT_NUMBERS = ("auroc", "aupr", "fpr95", "found", "objects", "pixels")
 SIZES = (100.0, 500.0, 2_500.0, 10_000.0, 50_000.0)
-"""Edges between bins of sizes in pixels, each five times the last: of frames of 360 x 640 to 720 x 1280 that is from specks of the
-annotation to a tenth of the frame and more."""
+"""Edges between bins of sizes in pixels: from specks of the annotation to a tenth of the frame and more."""
 BANDS = (0.6, 0.8)
 """Edges between far, middle and near, as shares of the frame's height from its top: on a flat road a level camera with its horizon
-at 0.5 sees 0.6 three times as far away as 0.8. No camera is known here, so this is a place in the picture, no distance in metres."""
+at 0.5 sees 0.6 three times as far away as 0.8."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +40,7 @@ class Objects:
 
     @classmethod
     def of(cls, anomaly: npt.NDArray[np.uint8]) -> Objects:
-        """Find the objects of an anomaly label ``[H, W]`` (1: anomaly)."""
+        """Find the objects of an anomaly label ``[H, W]``."""
         _, number, statistics, _ = cv2.connectedComponentsWithStats((anomaly == 1).view(np.uint8), connectivity=8)
         ends = statistics[1:, cv2.CC_STAT_TOP] + statistics[1:, cv2.CC_STAT_HEIGHT]
         return cls(np.asarray(number, np.int32), statistics[1:, cv2.CC_STAT_AREA].astype(np.int64), ends / len(anomaly))
@@ -54,13 +50,12 @@ class Objects:
 class ObjectBins:
     """B bins of objects, with the edges ``[B - 1]`` between them; a lower edge belongs to its bin."""
 
-    kind: str  # what objects are sorted by, one of KINDS
+    kind: str  # one of KINDS
     edges: tuple[float, ...]
     names: tuple[str, ...]  # [B]
 
     @classmethod
     def of(cls, kind: str) -> ObjectBins:
-        """Return the bins of a kind; raises InputError for an unknown one."""
         if kind not in KINDS:
             raise InputError(f"objects cannot be sorted by '{kind}'", hint=f"--by {' or '.join(KINDS)}, or none")
         if kind == "distance":
@@ -68,24 +63,14 @@ class ObjectBins:
         ends = [f"{edge:g}" for edge in (0, *SIZES)]
         return cls(kind, SIZES, (*(f"{low}-{high}" for low, high in pairwise(ends)), f"{ends[-1]}+"))
 
-    def place(self, objects: Objects) -> npt.NDArray[np.intp]:
-        """Return the bin of each object of a frame, ``[N]``."""
-        values = objects.lowest if self.kind == "distance" else objects.pixels
-        return np.searchsorted(self.edges, values, side="right")
-
 
 def object_counts(keys: npt.NDArray[np.integer], objects: Objects, bins: ObjectBins, size: int) -> Counts:
     """Count the anomalous pixels and the objects of one frame by bin and key, int64 ``[2 B, K]``: rows 0 to B - 1 hold the pixels of
-    the objects of a bin, the others its objects, each at the key of its upper median. Counts of frames add.
-
-    Args:
-        keys: whole numbers in 0..K - 1 that rise with the score, of the pixels of objects, ``[n]`` in the order of the frame.
-        objects: of the same frame.
-        size: the number of keys K.
-    """
-    place, number = bins.place(objects), len(bins.names)
-    inside = objects.number > 0
-    owner = objects.number[inside] - 1
+    the objects of a bin, the others its objects, each at the key of its upper median. ``keys`` in 0..K - 1 are those of the pixels of
+    objects, ``[n]`` in the order of the frame, ``size`` is K."""
+    values = objects.lowest if bins.kind == "distance" else objects.pixels
+    place, number = np.searchsorted(bins.edges, values, side="right"), len(bins.names)
+    owner = objects.number[objects.number > 0] - 1
     # Sorted by object and, within one, by key.
     owner, keys = np.divmod(np.sort(owner.astype(np.int64) * size + keys), size)
     medians = keys[objects.pixels.cumsum() - (objects.pixels + 1) // 2]
@@ -111,6 +96,5 @@ def object_numbers(normal: npt.NDArray[np.int64], counts: Counts) -> list[dict[s
         pair[1] = pixels
         curve, objects = detection_curve(pair), int(medians.sum())
         found = float(medians[threshold:].sum() / objects) if objects and curve.negatives else None
-        areas = auroc(curve), average_precision(curve), fpr_at_recall(curve)
-        rows.append(dict(zip(OBJECT_NUMBERS, (*areas, found, objects, curve.positives), strict=True)))
+        rows.append(dict(zip(OBJECT_NUMBERS, (*areas(curve), found, objects, curve.positives), strict=True)))
     return rows

@@ -1,20 +1,22 @@
-"""The ``smiyc`` protocol: ``PixBinaryClass`` of SegmentMeIfYouCan (Chan et al. 2021, arXiv 2104.14812).
+"""The benchmark SegmentMeIfYouCan (Chan et al. 2021, arXiv 2104.14812): its pixel protocol and its component metric.
 
-As the public ``road-anomaly-benchmark`` (``metrics/pixel_classification.py`` and ``pixel_classification_curves.py``): the
-float16 scores of a frame are binned between 384 quantiles of the anomalous and 384 of the normal ones (fewer where there are
-fewer pixels). The bins of all frames are thrown together, and the lower edge of each is a threshold of the pooled curve;
-equal thresholds are one. So the numbers are pooled ones of slightly coarser scores, and depend on which pixels share a frame.
-
-The boards were computed with NumPy 1 (``numpy==1.23.3`` in the benchmark's requirements), and so is this:
+**The protocol** ``smiyc``, ``PixBinaryClass`` of the public ``road-anomaly-benchmark``: the float16 scores of a frame are binned between
+384 quantiles of the anomalous and 384 of the normal ones (fewer where there are fewer pixels). The bins of all frames are thrown
+together, and the lower edge of each is a threshold of the pooled curve; equal thresholds are one. So the numbers are pooled ones of
+slightly coarser scores, and depend on which pixels share a frame. The boards were computed with NumPy 1, and so is this:
 
 * Quantiles of float16 are interpolated in float64 (the difference of neighbours in float16), under NumPy 2 too. Edges are
   therefore wider than float16, and no table of float16 keys can hold them.
 * The outer edges, min - e and max + e with e = max(0.01 range, 0.01), are float64 under NumPy 1: the highest scores
-  have a bin of their own, and the lowest bin is empty. Under NumPy 2 they are float16, and e is lost from scores of
-  about 32 on, where the highest scores fall into the bin below.
+  have a bin of their own, and the lowest bin is empty.
 
-The state, a sorted table of the lower edges of non-empty bins with their pixels, adds exactly, in any order. A frame brings at
-most 768 edges of 24 bytes: a thousand frames of continuous scores take at most 18 MB.
+**Components**, ``SegEval``: truth and thresholded score are cut into 8-connected components and compared.
+
+* sIoU_gt(k) = |k & K| / (|k or K| - |A|) of a truth component k; K is the union of the predicted components that touch
+  k, A those pixels of K that lie on other truth components, which k is not to blame for.
+* PPV(p) = |p & truth| / |p| of a predicted component p.
+* For tau in 0.25, 0.30, ..., 0.75: TP are truth components with sIoU_gt >= tau, FN the other ones, FP the predicted
+  components with PPV < tau; F1 = 2 TP / (2 TP + FN + FP).
 """
 
 from __future__ import annotations
@@ -24,14 +26,17 @@ from dataclasses import dataclass
 from math import fsum
 from typing import Any
 
+import cv2
 import numpy as np
 import numpy.typing as npt
 
+from segunc.core.errors import InputError
+from segunc.data.labels import IGNORE
 from segunc.maps.encoding import keys_to_half
-from segunc.metrics.counting import KEYS, Counts, DetectionCurve, Floats, best_f1, fpr_at_recall, grouped_sums
+from segunc.metrics import counting
+from segunc.metrics.counting import KEYS, Counts, DetectionCurve, Floats, grouped_sums, to_fixed_point
 
-QUANTILES = 384
-"""Quantiles of the anomalous and of the normal scores of a frame."""
+QUANTILES = 384  # of the anomalous and of the normal scores of a frame
 
 Halves = npt.NDArray[np.float16]
 _ALL_KEYS = np.arange(KEYS, dtype=np.uint16)
@@ -39,6 +44,16 @@ VALUES_OF_FLOAT_KEYS: Halves = keys_to_half(_ALL_KEYS)
 """float16 ``[65536]``: the score of each key of a float map (:func:`segunc.maps.encoding.score_keys`)."""
 _FINITE_KEYS = np.flatnonzero(np.isfinite(VALUES_OF_FLOAT_KEYS) & (_ALL_KEYS != 0x7FFF))  # without -0.0
 _FINITE_VALUES = VALUES_OF_FLOAT_KEYS[_FINITE_KEYS].astype(np.float64)
+TAUS = np.linspace(0.25, 0.75, 11)  # thresholds on sIoU_gt and PPV, as the benchmark makes them
+UNDEFINED = {
+    "siou_gt": "no labelled component is large enough",
+    "ppv": "no predicted component is large enough",
+    **dict.fromkeys(("mean_f1", "f1"), "there is neither a labelled nor a predicted component"),
+}
+"""Why a number of :func:`component_result` is None."""
+
+_TP, _FN, _FP = (slice(11 * place, 11 * place + 11) for place in range(3))
+_TRUTH, _PREDICTED, _SIOU, _PPV = range(33, 37)
 
 
 @dataclass(frozen=True)
@@ -73,11 +88,8 @@ def merge_bins(frames: Sequence[SmiycBins]) -> SmiycBins:
 
 
 def bins_by_key(bins: SmiycBins) -> Counts:
-    """Return the bins in constant memory, as float16 keys of their edges: int64 ``[2, 65536]``, not exact.
-
-    An edge between two float16 values is lowered to the smaller one, so bins of different frames that differ by less
-    than the spacing of float16 become one. Good for bootstrap replicates; the numbers of a set come from the bins.
-    """
+    """Return the bins in constant memory, for bootstrap replicates, as float16 keys of their edges: int64 ``[2, 65536]``, not exact, for
+    an edge between two float16 values is lowered to the smaller one."""
     below = np.searchsorted(_FINITE_VALUES, bins.edges, side="right") - 1
     return np.stack([grouped_sums(_FINITE_KEYS[below], row, KEYS) for row in bins.counts])
 
@@ -89,14 +101,10 @@ def smiyc_curve(bins: SmiycBins) -> DetectionCurve:
 
 
 def smiyc_result(bins: SmiycBins) -> dict[str, float | None]:
-    """Return the numbers of the protocol: ``auroc``, ``aupr``, ``fpr95``, ``best_f1`` in 0..1 and ``threshold``.
-
-    AUPR by the step rule (the board's AP), FPR95 at the first edge, going down, with TPR >= 0.95, AUROC by the trapezoid
-    over the same points; ``threshold`` is the inclusive score of best F1. Sums are correctly rounded, so they do not depend on
-    how many frames share an edge; the original's differ in the last bit. All None where the curve is ``undefined``.
-    """
+    """Return the numbers of the protocol: ``auroc``, ``aupr``, ``fpr95``, ``best_f1`` in 0..1 and ``threshold``, the inclusive score of best
+    F1; all None where the curve is ``undefined``. Sums are correctly rounded; the original's differ in the last bit."""
     curve = smiyc_curve(bins)
-    best, fpr = best_f1(curve), fpr_at_recall(curve)
+    best, fpr = counting.best_f1(curve), counting.fpr_at_recall(curve)
     if best is None or fpr is None:
         return dict.fromkeys(("auroc", "aupr", "fpr95", "best_f1", "threshold"))
     recall, false_rate = (np.concatenate(([0.0], rate)) for rate in (curve.recall, curve.false_positive_rate))
@@ -125,3 +133,101 @@ def _quantiles(row: npt.NDArray[np.int64], scores: Halves) -> Floats:
     step = np.where(np.isfinite(step), step, end - start)  # the original's edges are infinite here
     # From the nearer end, as NumPy interpolates: the other way rounds differently.
     return np.where(weight < 0.5, start + step * weight, end - step * (1.0 - weight))
+
+
+@dataclass(frozen=True)
+class Track:
+    """Least pixels of what counts: smaller predicted components are dropped, smaller truth components ignored with what is
+    predicted on them."""
+
+    smallest_predicted: int
+    smallest_truth: int
+
+
+TRACKS = {"smiyc-anomaly": Track(500, 100), "smiyc-obstacle": Track(50, 10)}
+
+
+def component_counts(
+    scores: npt.NDArray[np.floating], anomaly: npt.NDArray[np.uint8], threshold: float, track: str
+) -> Counts:
+    """Count the components of one frame. As in the benchmark, a pixel is predicted where score > threshold, compared in float16 (the
+    threshold is rounded to nearest), although that of the ``smiyc`` pixel protocol is an inclusive lower edge.
+
+    Args:
+        scores: float16 ``[H, W]``, higher is more anomalous. Ignored scores may be anything, others are no NaN.
+        anomaly: uint8 ``[H, W]``; 0 normal, 1 anomaly, 255 ignored.
+        track: a key of :data:`TRACKS`.
+
+    Returns:
+        int64 ``[37]``: TP, FN and FP at each of the 11 :data:`TAUS`; truth components, predicted components; steps of
+        2^-40 of the summed sIoU_gt and of the summed PPV.
+    """
+    counted = anomaly != IGNORE
+    if (np.isnan(scores) & counted).any():
+        raise InputError("a score map holds NaN", hint="repair the map, or mark such pixels as ignored in the labels")
+    return match_components((scores > np.float16(threshold)) & counted, anomaly == 1, TRACKS[track])
+
+
+def match_components(predicted: npt.NDArray[np.bool_], truth: npt.NDArray[np.bool_], track: Track) -> Counts:
+    """Compare the components of two masks ``[H, W]``, in which ignored pixels are False, as :func:`component_counts` does."""
+    truth_label, truth_size = _components(truth)
+    predicted_label, predicted_size = _components(predicted)
+    # Sizes of predicted components are those before small truth components are cut out of them.
+    kept = predicted_size >= track.smallest_predicted
+    kept[0] = False
+    void = truth_size < track.smallest_truth  # with the background, as in the original, where it is that small
+    pixels = np.flatnonzero(kept.take(predicted_label) & ~void.take(truth_label))
+    size = np.bincount(predicted_label[pixels], minlength=len(kept))
+    truth_there = truth_label[pixels]
+    on_truth = truth_there > 0
+    pair, shared = np.unique(
+        truth_there[on_truth].astype(np.int64) * len(kept) + predicted_label[pixels[on_truth]], return_counts=True
+    )
+    truth_of_pair, predicted_of_pair = np.divmod(pair, len(kept))
+    on_any_truth = grouped_sums(predicted_of_pair, shared, len(kept))
+
+    # Summed over the predicted components that touch each truth component:
+    intersection = grouped_sums(truth_of_pair, shared, len(void))
+    area = grouped_sums(truth_of_pair, size[predicted_of_pair], len(void))
+    on_others = grouped_sums(truth_of_pair, on_any_truth[predicted_of_pair] - shared, len(void))
+    scored = ~void
+    scored[0] = False
+    siou = intersection[scored] / (truth_size + area - intersection - on_others)[scored]
+    present = size > 0
+    ppv = on_any_truth[present] / size[present]
+    counts = np.zeros(37, np.int64)
+    reached = (siou[:, None] >= TAUS).sum(axis=0)
+    counts[_TP], counts[_FN] = reached, len(siou) - reached
+    counts[_FP] = (ppv[:, None] < TAUS).sum(axis=0)
+    counts[_TRUTH], counts[_PREDICTED] = len(siou), len(ppv)
+    counts[_SIOU], counts[_PPV] = (to_fixed_point(part, counting.STEPS_PER_FRACTION).sum() for part in (siou, ppv))
+    return counts
+
+
+def component_result(counts: Counts) -> dict[str, Any]:
+    """Return the numbers of a set of frames, in 0..1; None where no component makes one (:data:`UNDEFINED`).
+
+    ``siou_gt`` and ``ppv`` are means over all components, ``mean_f1`` is over :data:`TAUS`, ``f1`` by tau (``"0.25"``, ...).
+    """
+    hits, missed, false = (counts[part].astype(np.float64) for part in (_TP, _FN, _FP))
+    f1: dict[str, float | None] = dict.fromkeys(map("{:.2f}".format, TAUS))
+    mean = None
+    if counts[_TRUTH] + counts[_PREDICTED] > 0:
+        # Every tau has a truth component (TP or FN) or, without any, predicted ones with PPV 0, which are all FP.
+        scores = 2.0 * hits / (2.0 * hits + missed + false)
+        f1 = dict(zip(f1, scores.tolist(), strict=True))
+        mean = float(scores.sum() / len(TAUS))
+    return {
+        "siou_gt": counting.mean_of_fractions(counts[_SIOU], counts[_TRUTH]),
+        "ppv": counting.mean_of_fractions(counts[_PPV], counts[_PREDICTED]),
+        "mean_f1": mean,
+        "f1": f1,
+    }
+
+
+def _components(mask: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
+    """Return flat 8-connected component numbers (0 outside) ``[H * W]`` and the pixels of each, from number 0 on."""
+    pixels = np.ascontiguousarray(mask).view(np.uint8)
+    number, labels = cv2.connectedComponents(pixels, connectivity=8, ltype=cv2.CV_32S)
+    flat = np.asarray(labels, np.int32).ravel()
+    return flat, np.bincount(flat, minlength=number)

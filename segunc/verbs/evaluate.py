@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,30 +15,19 @@ from segunc.core.files import write_json
 from segunc.data.corruptions import Corruption
 from segunc.data.datasets import entry_of_labels
 from segunc.data.entry import DatasetEntry, Sample
-from segunc.evaluation.evaluator import Evaluation, EvaluationOptions, Result
+from segunc.evaluation.evaluator import Evaluator, Gatherer, Result
 from segunc.evaluation.flagged import read_thresholds
-from segunc.evaluation.judged import evaluate_verdicts
-from segunc.evaluation.labelled_frame import CONFIDENCE
-from segunc.evaluation.maps import NO_LABEL, evaluate_maps
-from segunc.evaluation.resampling import Resampling, save_replicates, sidecar_path
+from segunc.evaluation.maps import NO_LABEL, evaluate_maps, evaluate_model, evaluate_verdicts
+from segunc.evaluation.parts import CONFIDENCE
+from segunc.evaluation.resampling import Resampling, resampled_units, save_replicates, sidecar_path
 from segunc.gallery.description import run_id
-from segunc.maps.labelled import open_maps
+from segunc.maps.labelled import LabelSources, open_maps
 from segunc.maps.verdicts import merge_verdicts, read_verdicts
 from segunc.metrics.objects import ObjectBins
 from segunc.options import EvaluateOptions, takes
 from segunc.verbs.labels import label_arguments, split_samples
 
-Found = tuple[Evaluation, Sequence[str]]  # with lines for the user
-
-
-class PooledNumbers(SimpleNamespace):
-    """How well a score finds anomalous pixels, over all pixels; None where it cannot be measured."""
-
-    auroc: float | None
-    aupr: float | None
-    fpr95: float | None
-    best_f1: float | None
-    threshold: float | None  # of the best F1
+Measured = tuple[Result, Gatherer, Sequence[str]]  # with lines for the user
 
 
 @dataclass(frozen=True)
@@ -50,9 +40,9 @@ class EvaluateResult:
     notes: tuple[str, ...] = ()  # what a user should know
     failure: str = ""  # how many frames could not be counted, in one line; empty where all were
 
-    def __getitem__(self, score: str) -> PooledNumbers:
-        """The numbers of a score over all pixels, the protocol ``pooled``; KeyError where the score was not evaluated."""
-        return PooledNumbers(**self.numbers["scores"][score]["pooled"])
+    def __getitem__(self, score: str) -> SimpleNamespace:
+        """The numbers of a score over all pixels: auroc, aupr, fpr95, best_f1 and threshold, None where one cannot be measured."""
+        return SimpleNamespace(**self.numbers["scores"][score]["pooled"])
 
 
 @takes(EvaluateOptions)
@@ -68,41 +58,42 @@ def evaluate(options: EvaluateOptions) -> EvaluateResult:
     """
     out = None if options.out is None else Path(options.out)
     entry = entry_of_labels(options.dataset, options.label_map, list(options.anomaly_class))
-    wanted = EvaluationOptions(
-        scores=options.scores,
+    resampling = Resampling(options.replicates)
+    new = partial(
+        Evaluator,
         protocols=options.protocols,
         tracks=options.components or (),
-        resampling=Resampling(options.replicates),
-        resample=options.resample,
         by=[ObjectBins.of(kind) for kind in options.by if kind != "none"],
         groups=options.groups,
         flag=read_thresholds(options.flag),
+        resampling=resampling,
+        resample=options.resample,
     )
     if options.verdicts:
-        evaluation, notes = _from_verdicts([Path(path) for path in options.verdicts], options, wanted)
+        result, gatherer, notes = _from_verdicts(options, resampling)
     elif options.maps and not options.model:
-        evaluation, notes = _from_maps(Path(options.maps), options, entry, wanted)
+        result, gatherer, notes = _from_maps(Path(options.maps), options, entry, new)
     elif options.model and not options.maps:
-        evaluation, notes = _from_model(Path(options.model), options, entry, wanted)
+        result, gatherer, notes = _from_model(Path(options.model), options, entry, new)
     else:
         raise InputError("exactly one of --maps and --model says what to evaluate")
-    result = evaluation.result
     if options.anomaly_class:
         result.setdefault("run", {})["anomaly_classes"] = list(options.anomaly_class)
-    about = {"replicates": options.replicates, "seed": wanted.resampling.seed, "unit": wanted.resample}
-    result["bootstrap"] = about | {"units": len(evaluation.replicates.units)} | result.pop("bootstrap", {})
+    replicates = gatherer.replicates()
+    about = {"replicates": options.replicates, "seed": resampling.seed, "unit": options.resample}
+    result["bootstrap"] = about | {"units": len(replicates.units)} | result.pop("bootstrap", {})
     if out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)
         # Those of an earlier result would pass for this one's, also after a kill in between.
         sidecar_path(out).unlink(missing_ok=True)
         write_json(out, result)
-        if evaluation.replicates.paths:
-            save_replicates(sidecar_path(out), evaluation.replicates)
+        if replicates.paths:
+            save_replicates(sidecar_path(out), replicates)
     figures: Sequence[Path] = ()
-    if options.plots and evaluation.evaluator is not None:
-        from segunc.plots.evaluation import write_plots
+    if options.plots:
+        from segunc.plots import write_plots
 
-        figures = write_plots(evaluation.evaluator, result, Path(options.plots), out.stem if out else "metrics")
+        figures = write_plots(gatherer, result, Path(options.plots), out.stem if out else "metrics")
     return EvaluateResult(out, result, tuple(figures), tuple(notes), _failure(result))
 
 
@@ -117,22 +108,24 @@ def _failure(result: Result) -> str:
     )
 
 
-def _from_maps(maps: Path, options: EvaluateOptions, entry: DatasetEntry | None, wanted: EvaluationOptions) -> Found:
+def _from_maps(
+    maps: Path, options: EvaluateOptions, entry: DatasetEntry | None, new: Callable[..., Evaluator]
+) -> Measured:
     if options.corruption is not None:
         raise InputError("--corruption needs --model: maps are of images as they were predicted")
     if options.root is None and _chosen_frames(options):
         raise InputError("--frames and --every choose among the frames of --dataset with --root, which are not given")
     if not (options.root or options.labels or options.anomaly_labels):
         raise InputError("--maps needs labels", hint="give --labels, --anomaly-labels, or --dataset with --root")
-    labels = label_arguments(options, entry, _samples)
-    evaluation = evaluate_maps(maps, **labels, options=wanted)
+    labels = LabelSources(**label_arguments(options, entry, _samples))
+    result, evaluator = evaluate_maps(maps, labels, options.scores, new)
     if entry is not None:
         asked = {"split": options.split, **_chosen_frames(options)} if options.root else {}
-        evaluation.result["run"] = {"dataset": entry.name, **asked}
-    return evaluation, [] if evaluation.evaluator is None else evaluation.evaluator.notes()
+        result["run"] = {"dataset": entry.name, **asked}
+    return result, evaluator, []
 
 
-def _from_verdicts(files: Sequence[Path], options: EvaluateOptions, wanted: EvaluationOptions) -> Found:
+def _from_verdicts(options: EvaluateOptions, resampling: Resampling) -> Measured:
     for name in ("model", "labels", "anomaly_labels", "dataset", "flag", "plots"):
         if getattr(options, name):
             raise InputError(
@@ -141,12 +134,14 @@ def _from_verdicts(files: Sequence[Path], options: EvaluateOptions, wanted: Eval
     if not options.maps:
         raise InputError("--verdicts needs the maps that were reviewed", hint="add --maps DIR")
     reader = open_maps(Path(options.maps))
+    files = [Path(path) for path in options.verdicts or ()]
     verdicts = merge_verdicts(read_verdicts(path, run_id(reader), reader.frames) for path in files)
     times = {name: record.get("time") for name, record in reader.records.items()}
-    evaluation = evaluate_verdicts(verdicts, reader.frames, wanted, times.get)
-    judged, frames = evaluation.result["counts"]["judged_frames"], len(reader.frames)
+    unit = resampled_units(options.resample, times.get)
+    result, gatherer = evaluate_verdicts(verdicts, reader.frames, resampling, unit)
+    judged, frames = result["counts"]["judged_frames"], len(reader.frames)
     note = f"{judged} of {frames} frames were judged; the numbers hold for all only where these were chosen by chance"
-    return evaluation, [note] if judged < frames else []
+    return result, gatherer, [note] if judged < frames else []
 
 
 def _samples(entry: DatasetEntry, options: EvaluateOptions) -> list[Sample]:
@@ -168,30 +163,26 @@ def _chosen_frames(options: EvaluateOptions) -> dict[str, Any]:
     return chosen | ({"every": options.every} if options.every > 1 else {})
 
 
-def _from_model(folder: Path, options: EvaluateOptions, entry: DatasetEntry | None, wanted: EvaluationOptions) -> Found:
+def _from_model(
+    folder: Path, options: EvaluateOptions, entry: DatasetEntry | None, new: Callable[..., Evaluator]
+) -> Measured:
     from segunc.core.device import flushed_denormals, threads
-    from segunc.evaluation.models import evaluate_model
     from segunc.posteriors.model import default_scores, load_model
     from segunc.scores import check_scores
-    from segunc.verbs.execution import (
-        calibration_record,
-        make_sampler,
-        noise_record,
-    )
+    from segunc.verbs.execution import calibration_record, make_sampler, noise_record
 
     corruption = None if options.corruption is None else Corruption.parse(options.corruption)
     if entry is None or not options.root:
         raise InputError("--model needs a data set", hint="--dataset camvid --root data/camvid")
     samples = _samples(entry, options)
     model = load_model(folder)
-    scores = check_scores(wanted.scores or default_scores(folder))
-    wanted = replace(wanted, scores=scores)
+    scores = check_scores(options.scores or default_scores(folder))
     with flushed_denormals(), threads(options.threads):
         # msp is what calibration is made of.
         sampler = make_sampler(model, options, check_scores((*scores, CONFIDENCE)))
         how: dict[str, Any] = {"size": options.size, "corruption": corruption, "bits": options.bits}
-        evaluation = evaluate_model(sampler, model, entry, samples, wanted, **how)
-    evaluation.result["run"] = {
+        result, evaluator = evaluate_model(sampler, model, entry, samples, scores, new, **how)
+    result["run"] = {
         **{"dataset": entry.name, "split": options.split, **_chosen_frames(options)},
         **{"method": model.posterior.method, "base_sha256": model.sha256, "posterior_sha256": model.posterior_sha256},
         **calibration_record(sampler),
@@ -200,4 +191,4 @@ def _from_model(folder: Path, options: EvaluateOptions, entry: DatasetEntry | No
         **({} if options.bits is None else {"bits": options.bits}),
         **({} if corruption is None else {"corruption": str(corruption)}),
     }
-    return evaluation, list(sampler.report.messages)
+    return result, evaluator, list(sampler.report.messages)

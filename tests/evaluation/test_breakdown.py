@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import reduce
+from operator import getitem
 from typing import Any
 
 import numpy as np
 import pytest
 
 from segunc.core.errors import InputError
-from segunc.evaluation.compare import HIDDEN
-from segunc.evaluation.evaluator import EvaluationOptions, Evaluator
-from segunc.evaluation.labelled_frame import LabelledFrame
-from segunc.evaluation.parts import ByObject
+from segunc.evaluation.compare import HIDDEN, format_number
+from segunc.evaluation.evaluator import Evaluator
 from segunc.evaluation.report import format_metrics
 from segunc.evaluation.resampling import Resampling, group_frames
 from segunc.metrics.objects import ObjectBins
@@ -24,66 +24,50 @@ FRAMES = {f"{kind}{i:02}": scene(10 * i + len(kind)) for i in range(6) for kind 
 
 def evaluator(names: Iterable[str], **options: Any) -> Evaluator:
     names = list(names)
-    found = EvaluationOptions(protocols=("pooled",), **options).evaluator(("own",), None, names, anomalies=names)
+    counted = Evaluator(("own",), None, names, anomalies=names, **options)
     for name in names:
         stored, anomaly = FRAMES[name]
-        assert found.update(name, {"own": stored}, anomaly=anomaly)
-    return found
-
-
-def test_shards_of_a_set_merge_to_the_whole() -> None:
-    part = ByObject("own", SIZES)
-    frames = [LabelledFrame(name, {"own": stored}, anomaly=anomaly) for name, (stored, anomaly) in FRAMES.items()]
-    counts = [part.count(frame) for frame in frames]
-    whole = part.combine(counts)
-    assert whole.dtype == np.int64
-    np.testing.assert_array_equal(part.combine([part.combine(counts[3:]), part.combine(counts[:3])]), whole)
-    coarse = part.coarsen(whole)
-    np.testing.assert_array_equal(sum(map(part.coarsen, counts)), coarse)
-    np.testing.assert_array_equal(part.coarsen(part.refine(coarse)), coarse)
+        assert counted.update(name, {"own": stored}, anomaly=anomaly)
+    return counted
 
 
 def test_intervals_and_the_order_of_frames() -> None:
     asked = {"by": [SIZES, ObjectBins.of("distance")], "groups": "^[a-z]+", "resampling": Resampling(60)}
     whole, backwards = (evaluator(names, **asked) for names in (FRAMES, reversed(FRAMES)))
-    result = whole.result()
-    assert result == backwards.result()
+    result = whole.numbers()
+    assert result == backwards.numbers()
     np.testing.assert_array_equal(whole.replicates().values, backwards.replicates().values)
     values = result["scores"]["own"]
     assert list(values) == ["pooled", "size", "distance", "groups"]
     for path in ("size.4-30.aupr", "size.30+.found", "distance.near.fpr95", "groups.cow.pooled.auroc"):
         low, high = result["intervals"][f"scores.own.{path}"]
-        *place, last = path.split(".")
-        held = values
-        for key in place:
-            held = held[key]
-        assert low <= held[last] <= high
+        assert low <= reduce(getitem, path.split("."), values) <= high
     assert "scores.own.size.4-30.objects" not in result["intervals"]
 
 
 def test_a_group_has_the_numbers_of_a_set_of_its_own() -> None:
-    result = evaluator(FRAMES, groups="^(cow|cone)").result()
+    result = evaluator(FRAMES, groups="^(cow|cone)").numbers()
     groups = result["scores"]["own"]["groups"]
     assert [*groups] == [*result["counts"]["groups"]] == ["cone", "cow", "other"]
     for group, start in (("cow", "cow"), ("cone", "cone"), ("other", "tyre")):
-        alone = evaluator(name for name in FRAMES if name.startswith(start)).result()
+        alone = evaluator(name for name in FRAMES if name.startswith(start)).numbers()
         assert groups[group] == {"pooled": alone["scores"]["own"]["pooled"]}
-        own = result["counts"]["groups"][group]
-        assert own.items() <= alone["counts"].items()
-        assert own["anomaly_frames"] == 6
+        counts = result["counts"]["groups"][group]
+        assert counts.items() <= alone["counts"].items()
+        assert counts["anomaly_frames"] == 6
 
 
 def test_the_tables_show_the_bins_that_hold_objects() -> None:
     result = evaluator(
         FRAMES, by=[ObjectBins("size", (30, 1e5), ("0-30", "30-100000", "100000+"))], groups="^[a-z]+"
-    ).result()
+    ).numbers()
     text = format_metrics(result)
     sizes = result["scores"]["own"]["size"]
     assert "100000+" not in text
     assert sizes["100000+"]["auroc"] is None
     assert result["reasons"]["scores.own.size.100000+.auroc"] == "no labelled object belongs here"
     row = next(line for line in text.splitlines() if line.startswith("| 30-100000, own"))
-    assert f"{sizes['30-100000']['found']:.4f}" in row
+    assert format_number(sizes["30-100000"]["found"]) in row
     assert {"size", "groups"} <= set(HIDDEN)  # a table of results shows them where they are asked for
 
 
@@ -100,4 +84,4 @@ def test_groups_by_name() -> None:
     with pytest.raises(InputError, match="makes 101 groups"):
         group_frames(".*", [f"f{i}" for i in range(101)])
     with pytest.raises(InputError, match="anomaly labels"):
-        EvaluationOptions(groups="a").evaluator(("own",), None, [], anomalies=None)
+        Evaluator(("own",), None, anomalies=None, groups="a")

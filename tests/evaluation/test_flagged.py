@@ -14,8 +14,8 @@ from sklearn import metrics as sklearn_metrics
 
 from segunc.core.errors import InputError, PartialFailure
 from segunc.data.labels import LabelMap
-from segunc.evaluation.compare import compare
-from segunc.evaluation.evaluator import EvaluationOptions, finish
+from segunc.evaluation.compare import compare, format_number
+from segunc.evaluation.evaluator import Evaluator
 from segunc.evaluation.flagged import Threshold, read_thresholds
 from segunc.evaluation.report import format_metrics
 from segunc.evaluation.resampling import Resampling
@@ -30,15 +30,13 @@ SCORES = ("entropy", "deterministic-energy")
 RUN = make_run()
 
 
-def evaluate(
-    flag: Mapping[str, Threshold], *, anomalies: bool = True, classes: bool = True, **options: Any
-) -> dict[str, Any]:
-    asked = EvaluationOptions(protocols=("pooled",), flag=flag, resampling=Resampling(60), **options)
-    found = asked.evaluator(SCORES, CITY if classes else None, RUN, anomalies=RUN if anomalies else None)
+def evaluate(flag: Mapping[str, Threshold], *, anomalies: bool = True, classes: bool = True) -> dict[str, Any]:
+    asked: dict[str, Any] = {"anomalies": RUN if anomalies else None, "flag": flag, "resampling": Resampling(60)}
+    evaluator = Evaluator(SCORES, CITY if classes else None, RUN, **asked)
     for name, frame in RUN.items():
         labels, anomaly = frame.labels if classes else None, frame.anomaly if anomalies else None
-        assert found.update(name, frame.stored, frame.prediction, None, labels, anomaly), found._left_out
-    return finish(found, found.result(), asked, lambda: []).result
+        assert evaluator.update(name, frame.stored, frame.prediction, None, labels, anomaly), evaluator._left_out
+    return evaluator.numbers()
 
 
 @pytest.mark.parametrize("anomalies", [True, False])
@@ -104,8 +102,8 @@ def test_tables_and_comparisons_hold_it(tmp_path: Path) -> None:
     found = result["flagged"]["entropy"]
     row = next(line for line in text.split("Flagged at or above")[1].splitlines() if line.startswith("| entropy"))
     keys = ("share", "regions_per_frame", "frames_with_region", "precision", "recall")
-    assert row.split()[5:-1:2] == [f"{found[key]:.4f}" for key in keys]
-    assert f"{found['by_class']['road']:.4f}" in text
+    assert row.split()[5:-1:2] == [format_number(found[key]) for key in keys]
+    assert format_number(found["by_class"]["road"]) in text
     assert "images corrupted by fog:3" in text
     (tmp_path / "a.json").write_text(json.dumps(result))
     (tmp_path / "b.json").write_text(json.dumps(evaluate({"entropy": Threshold(0.9)})))
@@ -116,14 +114,14 @@ def test_tables_and_comparisons_hold_it(tmp_path: Path) -> None:
 
 
 def test_maps_of_another_form_than_the_threshold_are_refused() -> None:
-    given = EvaluationOptions(flag={"entropy": Threshold(0.5, "float", "first.json")})
+    flag, frame = {"entropy": Threshold(0.5, "float", "first.json")}, RUN["bergen/frame_0"]
     for labels, anomalies in ((None, RUN), (CITY, None)):
-        found = given.evaluator(SCORES, labels, RUN, anomalies=anomalies)
-        frame = RUN["bergen/frame_0"]
+        evaluator = Evaluator(SCORES, labels, RUN, anomalies=anomalies, flag=flag)
         anomaly = None if anomalies is None else frame.anomaly
-        assert not found.update("f", frame.stored, frame.prediction, None, frame.labels if labels else None, anomaly)
+        given = frame.stored, frame.prediction, None, frame.labels if labels else None, anomaly
+        assert not evaluator.update("f", *given)
         with pytest.raises(PartialFailure, match="is of maps stored as float"):
-            found.result()
+            evaluator.numbers()
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from segunc.core.errors import InputError
-from segunc.evaluation.evaluator import EvaluationOptions
-from segunc.evaluation.judged import evaluate_verdicts
+from segunc.evaluation.evaluator import NO_INTERVALS
+from segunc.evaluation.maps import evaluate_verdicts
 from segunc.evaluation.report import format_metrics
 from segunc.evaluation.resampling import Resampling
 from segunc.maps.verdicts import JudgedRegion, Verdict
@@ -29,7 +29,7 @@ def test_numbers_of_one_reviewer_are_those_counted_by_hand() -> None:
         region("f08", "missed"),
         region("f09", "unsure"),
     ]
-    result = evaluate_verdicts([*ANNA, *regions], FRAMES, EvaluationOptions(resampling=Resampling(400))).result
+    result, _ = evaluate_verdicts([*ANNA, *regions], FRAMES, Resampling(400), str)
     anna = result["verdicts"]["reviewers"]["anna"]
     assert (anna["precision"], anna["recall"], anna["false_alarms"]) == (6 / 8, 6 / 9, 2 / 10)
     assert anna["share"] == {
@@ -52,7 +52,7 @@ def test_numbers_of_one_reviewer_are_those_counted_by_hand() -> None:
 
 def test_together_is_what_all_agree_on() -> None:
     ben = [Verdict("f00", "false-alarm", reviewer="ben"), Verdict("f30", "missed", reviewer="ben")]
-    result = evaluate_verdicts([*ANNA, *ben], FRAMES, EvaluationOptions()).result
+    result, _ = evaluate_verdicts([*ANNA, *ben], FRAMES, NO_INTERVALS, str)
     assert result["counts"]["disagreed_frames"] == 1
     assert result["counts"]["judged_frames"] == 21
     together = result["verdicts"]["together"]
@@ -64,4 +64,4 @@ def test_together_is_what_all_agree_on() -> None:
 
 def test_notes_alone_are_no_verdicts() -> None:
     with pytest.raises(InputError, match="no verdict"):
-        evaluate_verdicts([Verdict("f00", "", "dark")], FRAMES, EvaluationOptions())
+        evaluate_verdicts([Verdict("f00", "", "dark")], FRAMES, NO_INTERVALS, str)

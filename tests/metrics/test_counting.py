@@ -1,4 +1,4 @@
-"""Counting stored scores: as keys of the labelled pixels, whatever the form."""
+"""Counts of stored scores by key, and pooled and per-image numbers against scikit-learn and published fixtures."""
 
 from __future__ import annotations
 
@@ -7,12 +7,129 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from sklearn import metrics as sklearn_metrics
 
 from segunc.core.errors import InputError
 from segunc.maps.encoding import encode_unit, score_keys
 from segunc.metrics import counting
-from segunc.metrics.counting import count_scores
-from tests.metrics.keys import count_keys
+from segunc.metrics.counting import (
+    IMAGE_NUMBERS,
+    KEYS,
+    NO_ANOMALY,
+    NO_NORMAL,
+    BinFinder,
+    Counts,
+    ScoreBins,
+    areas,
+    auroc,
+    average_precision,
+    best_f1,
+    count_scores,
+    detection_curve,
+    fpr_at_recall,
+    per_image_result,
+    per_image_sums,
+)
+
+
+def count_keys(keys: np.ndarray, rows: np.ndarray) -> Counts:
+    """Pixels by uint16 key and by row (0 or 1), int64 ``[2, 65536]``."""
+    return np.stack([np.bincount(keys[rows == row], minlength=KEYS) for row in (0, 1)])
+
+
+# labels, scores, then AP, AUROC, FPR95 and best F1 as computed by the benchmarks' own tools.
+FIXTURES = [
+    ([0, 0, 0, 1, 1], [0, 0, 0, 1, 1], (1, 1, 0, 1)),
+    ([0, 1, 0, 1], [0.1, 0.4, 0.35, 0.8], (1, 1, 0, 1)),
+    ([0, 0, 1, 1], [0.1, 0.4, 0.35, 0.8], (5 / 6, 0.75, 0.5, 0.8)),
+    ([0, 0, 1, 1], [0.5, 0.5, 0.5, 0.5], (0.5, 0.5, 1, 2 / 3)),
+    ([0, 0, 0, 1, 1, 1], [0, 0, 0.9, 0.1, 1, 1], (11 / 12, 8 / 9, 1 / 3, 6 / 7)),
+]
+
+
+def numbers(keys: np.ndarray, labels: np.ndarray) -> tuple[float | None, ...]:
+    curve = detection_curve(count_keys(keys, labels))
+    return average_precision(curve), auroc(curve), fpr_at_recall(curve), best_f1(curve)[0]
+
+
+def oracle(scores: np.ndarray, labels: np.ndarray) -> tuple[float, ...]:
+    scores = scores.astype(np.float64)
+    false_rate, true_rate, _ = sklearn_metrics.roc_curve(labels, scores, drop_intermediate=False)
+    precision, recall, _ = sklearn_metrics.precision_recall_curve(labels, scores)
+    with np.errstate(invalid="ignore"):
+        f1 = np.nanmax(2 * precision * recall / (precision + recall))
+    return (
+        float(sklearn_metrics.average_precision_score(labels, scores)),
+        float(sklearn_metrics.roc_auc_score(labels, scores)),
+        float(false_rate[true_rate >= 0.95][0]),
+        float(f1),
+    )
+
+
+def counts_of(scores: np.ndarray, labels: np.ndarray) -> Counts:
+    return count_keys(score_keys(scores.astype(np.float16)), labels)
+
+
+def numbers_of(sums: Counts) -> list[float | None]:
+    """Of protocol per-image, in the order of the oracle."""
+    result = per_image_result(sums)
+    return [result[name] for name in ("aupr", "auroc", "fpr95", "best_f1")]
+
+
+@pytest.mark.parametrize("times", [1, 12, 128])
+@pytest.mark.parametrize("stored", [encode_unit, lambda values: values.astype(np.float16)], ids=["codes", "float16"])
+@pytest.mark.parametrize(("labels", "scores", "expected"), FIXTURES)
+def test_published_fixtures(labels, scores, expected, stored, times):
+    keys, labels = score_keys(stored(np.tile(np.array(scores, np.float32), times))), np.tile(labels, times)
+    assert numbers(keys, labels) == pytest.approx(expected, rel=1e-12)
+    assert numbers_of(per_image_sums(count_keys(keys, labels))) == pytest.approx(expected, abs=1e-12)
+
+
+def test_the_recall_of_exactly_19_in_20_reaches_95_percent():
+    # 20 anomalies with falling scores, one normal pixel between the 19th and the 20th.
+    scores = np.array([*range(40, 21, -1), 20, 21], np.float16)
+    labels = np.array([1] * 20 + [0])
+    curve = detection_curve(count_keys(score_keys(scores), labels))
+    assert fpr_at_recall(curve) == 0.0
+    assert fpr_at_recall(curve, recall=0.96) == 1.0
+
+
+def test_one_class_alone_gives_no_number_but_a_reason():
+    for labels, reason in ((np.zeros(4), NO_ANOMALY), (np.ones(4), NO_NORMAL), (np.zeros(0), NO_ANOMALY)):
+        counts = count_keys(np.arange(len(labels), dtype=np.uint16), labels)
+        assert (areas(detection_curve(counts)), detection_curve(counts).undefined) == ((None, None, None), reason)
+        assert per_image_sums(counts).tolist() == [0, 0, 0, 0, 0, 1]
+    assert per_image_result(np.zeros(6, np.int64)) == dict.fromkeys(IMAGE_NUMBERS)
+
+
+halves = hnp.arrays(np.float16, 60, elements=st.floats(-100, 100, width=16))
+labels_of_60 = hnp.arrays(np.uint8, 60, elements=st.integers(0, 1))
+
+
+@settings(max_examples=40, deadline=None)
+@given(halves, labels_of_60)
+def test_equals_scikit_learn_on_any_scores(scores, labels):
+    labels[:2] = (0, 1)
+    assert numbers(score_keys(scores), labels) == pytest.approx(oracle(scores, labels), rel=1e-12)
+    assert numbers_of(per_image_sums(counts_of(scores, labels))) == pytest.approx(oracle(scores, labels), abs=1e-12)
+
+
+def test_the_mean_is_over_scored_images_and_differs_from_the_pool():
+    generator = np.random.default_rng(0)
+    single, sums, pool = [], np.zeros(6, np.int64), np.zeros((2, 65536), np.int64)
+    for place in range(8):
+        labels = (generator.random(500) < 0.03 * place).astype(np.uint8)  # the first has no anomaly
+        scores = (generator.normal(size=500) + labels - 3 * place).astype(np.float16)
+        counts = counts_of(scores, labels)
+        sums += per_image_sums(counts)
+        pool += counts
+        if labels.any():
+            single.append(oracle(scores, labels))
+    means = np.mean(single, axis=0)
+    assert numbers_of(sums) == pytest.approx(means, abs=1e-12)
+    assert sums[4:].tolist() == [7, 1]
+    assert abs(auroc(detection_curve(pool)) - means[1]) > 0.05
+
 
 labels_of_40 = hnp.arrays(np.uint8, (5, 8), elements=st.sampled_from([0, 1, 255]))
 EXTREMES = [0.0, -0.0, 6e-8, -6e-8, 65504.0, -65504.0, 1.0, -1.0]
@@ -30,15 +147,6 @@ def by_keys(stored: np.ndarray, anomaly: np.ndarray) -> np.ndarray:
 )
 def test_floats_are_counted_as_their_keys(scores, anomaly):
     np.testing.assert_array_equal(count_scores(scores, anomaly), by_keys(scores, anomaly))
-
-
-@settings(max_examples=40, deadline=None)
-@given(hnp.arrays(np.float32, (5, 8), elements=st.floats(-65024, 65024, width=16)), labels_of_40)
-def test_wider_floats_and_codes_too(scores, anomaly):
-    for stored in (scores, scores.astype(np.float64), encode_unit(np.abs(scores) / 65024), scores.T[::-1].T):
-        np.testing.assert_array_equal(count_scores(stored, anomaly), by_keys(stored, anomaly))
-    bytes_ = (np.abs(scores) % 256).astype(np.uint8)
-    np.testing.assert_array_equal(count_scores(bytes_, anomaly), by_keys(bytes_, anomaly))
 
 
 def test_strips_do_not_show(monkeypatch):
@@ -73,3 +181,54 @@ def test_only_counted_scores_must_be_finite(bad):
 def test_bad_input_is_refused(stored, anomaly, message):
     with pytest.raises(InputError, match=message):
         count_scores(stored, anomaly)
+
+
+Frames = list[tuple[np.ndarray, np.ndarray]]
+
+
+def find(frames: Frames, most: int) -> ScoreBins:
+    finder = BinFinder(most=most)
+    for scores, labels in frames:
+        finder.add(scores, labels)
+    bins = finder.bins()
+    assert bins is not None
+    return bins
+
+
+def binned_numbers(frames: Frames, most: int) -> tuple[list[float], list[float]]:
+    """AUPR, AUROC and FPR95 by bins and by scikit-learn."""
+    bins = find(frames, most)
+    curve = detection_curve(sum(bins.count(scores, labels) for scores, labels in frames))
+    expected = oracle(*(np.concatenate(part) for part in zip(*frames, strict=True)))[:3]
+    return [average_precision(curve), auroc(curve), fpr_at_recall(curve)], expected
+
+
+def scene(pixels: int, share: float, seed: int = 0, frames: int = 8) -> Frames:
+    random = np.random.default_rng(seed)
+    made = []
+    for _ in range(frames):
+        labels = (random.random(pixels) < share).astype(np.uint8)
+        made.append((98 + 0.05 * (random.normal(size=pixels) + 1.5 * labels), labels))
+    return made
+
+
+@pytest.mark.parametrize("share", [1e-4, 0.02])
+def test_few_anomalies_are_exact(share: float) -> None:
+    found, expected = binned_numbers(scene(100_000, share), 1 << 16)
+    assert found == pytest.approx(expected, abs=1e-12)
+
+
+def test_more_anomalies_than_edges_cost_the_mass_of_a_bin() -> None:
+    most = 4096
+    found, expected = binned_numbers(scene(100_000, 0.3), most)
+    np.testing.assert_allclose(found, expected, atol=4 / most)
+    assert found[1] == pytest.approx(expected[1], abs=1e-5)
+
+
+def test_zeros_of_both_signs_are_equal_and_ignored_scores_may_be_anything() -> None:
+    scores, labels = np.array([0.0, -0.0, np.nan, 0.1], np.float32), np.array([1, 0, 255, 0], np.uint8)
+    bins = find([(scores, labels)], 16)
+    assert bins.count(scores, labels)[:, bins.keys(np.float32(0))].tolist() == [1, 1]
+    with pytest.raises(InputError, match="NaN or infinite"):
+        bins.count(scores, np.zeros(4, np.uint8))
+    assert BinFinder().bins() is None

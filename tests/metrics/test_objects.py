@@ -7,10 +7,9 @@ import pytest
 from scipy import ndimage
 from sklearn import metrics as sklearn_metrics
 
-from segunc.core.errors import InputError
 from segunc.maps.encoding import score_keys
 from segunc.metrics.counting import KEYS, count_scores
-from segunc.metrics.objects import KINDS, ObjectBins, Objects, found_threshold, object_counts, object_numbers
+from segunc.metrics.objects import KINDS, ObjectBins, Objects, object_counts, object_numbers
 
 EIGHT = np.ones((3, 3))
 
@@ -86,19 +85,3 @@ def test_an_object_is_found_where_half_of_its_pixels_are_above(above: int, pixel
     stored[0, 60:62] = 1  # 2 of at least 95 normal pixels: less than 5 %, with those at 0 more
     (row, _) = object_numbers(*counted([(stored, anomaly)], sizes(50)))
     assert row["found"] == found
-
-
-def test_the_threshold_flags_at_most_5_percent_and_the_next_lower_one_more() -> None:
-    normal = np.zeros(65536, np.int64)
-    keys = score_keys(np.arange(40, dtype=np.float16))
-    normal[keys] = 1
-    threshold = found_threshold(normal)
-    assert normal[threshold:].sum() == 2
-    assert normal[threshold - 1 :].sum() == 3
-    assert found_threshold(np.array([0, 0, 7])) == 3  # even the highest score flags every pixel
-
-
-def test_bins_have_names_that_say_their_edges() -> None:
-    assert ObjectBins.of("size").names == ("0-100", "100-500", "500-2500", "2500-10000", "10000-50000", "50000+")
-    with pytest.raises(InputError, match="sorted by 'colour'"):
-        ObjectBins.of("colour")

@@ -1,7 +1,8 @@
-"""The SegmentMeIfYouCan pixel protocol against a slow reading of its definition, compared to the bit."""
+"""SegmentMeIfYouCan's pixel protocol and components against a slow reading of their definitions, compared to the bit."""
 
 from __future__ import annotations
 
+from fractions import Fraction
 from itertools import pairwise
 from math import fsum
 
@@ -11,18 +12,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from segunc.metrics.counting import count_scores, detection_curve
+from segunc.core.errors import InputError
+from segunc.metrics.counting import count_scores
 from segunc.metrics.smiyc import (
-    QUANTILES,
+    TAUS,
+    TRACKS,
+    UNDEFINED,
     VALUES_OF_FLOAT_KEYS,
     SmiycBins,
-    bins_by_key,
+    Track,
+    component_counts,
+    component_result,
+    match_components,
     merge_bins,
     smiyc_bins,
-    smiyc_curve,
     smiyc_result,
 )
-from tests.metrics.test_pixel_curves import FIXTURES
+from tests.metrics.test_counting import FIXTURES
 
 Frame = tuple[np.ndarray, np.ndarray]
 Table = dict[float, list[int]]
@@ -119,18 +125,6 @@ def test_any_small_frames_equal_the_definition_to_the_bit(frames):
     assert smiyc_result(merge_bins([*map(bins_of, frames)])) == slow_result(frames)
 
 
-def test_a_frame_has_at_most_two_times_384_bins_some_between_two_float16_values():
-    frame = random_frame(2, 60_000, 0.3)
-    bins = bins_of(frame)
-    assert 600 < len(bins.edges) <= 2 * QUANTILES
-    assert bins.counts.sum() == (frame[1] != 255).sum()
-    assert (bins.edges != bins.edges.astype(np.float16)).any()
-    curve = smiyc_curve(bins)
-    assert len(curve.thresholds) == len(bins.edges)
-    assert (np.diff(curve.thresholds) < 0).all()
-    assert (curve.positives, curve.negatives) == (bins.counts[1].sum(), bins.counts[0].sum())
-
-
 @pytest.mark.parametrize("times", [1, 12, 128])
 @pytest.mark.parametrize(("labels", "scores", "expected"), FIXTURES)
 def test_published_fixtures(labels, scores, expected, times):
@@ -159,17 +153,129 @@ def test_one_class_alone_ignored_frames_and_constant_scores():
     assert constant == {"auroc": 0.5, "aupr": 0.4, "fpr95": 1.0, "best_f1": 4 / 7, "threshold": 40.0}
 
 
-def test_the_form_of_constant_size_is_near():
-    frames = [random_frame(seed, 5000, 0.1) for seed in range(1, 5)]
-    bins = merge_bins([*map(bins_of, frames)])
-    counts = bins_by_key(bins)
-    np.testing.assert_array_equal(counts.sum(axis=1), bins.counts.sum(axis=1))
-    keys = detection_curve(counts)
-    values = VALUES_OF_FLOAT_KEYS[keys.thresholds].astype(np.float64)
-    assert set(values) == {
-        max(v for v in (np.float16(e), np.nextafter(np.float16(e), np.float16(-np.inf))) if np.float64(v) <= e)
-        for e in bins.edges
-    }
-    near = smiyc_result(SmiycBins(values[::-1], np.stack((counts[0], counts[1]))[:, keys.thresholds[::-1]]))
-    for name, value in smiyc_result(bins).items():
-        assert near[name] == pytest.approx(value, abs=1e-3)
+Pixels = set[tuple[int, int]]
+
+
+def flood(mask: np.ndarray) -> list[Pixels]:
+    left = {(int(y), int(x)) for y, x in np.argwhere(mask)}
+    found = []
+    while left:
+        border, component = [left.pop()], set()
+        while border:
+            y, x = border.pop()
+            component.add((y, x))
+            around = {(y + dy, x + dx) for dy in (-1, 0, 1) for dx in (-1, 0, 1)} & left
+            left -= around
+            border.extend(around)
+        found.append(component)
+    return found
+
+
+def slow_values(predicted: np.ndarray, truth: np.ndarray, track: Track) -> tuple[list[Fraction], list[Fraction]]:
+    """sIoU of each truth component and PPV of each predicted one, as exact fractions."""
+    every = {(y, x) for y in range(truth.shape[0]) for x in range(truth.shape[1])}
+    truths = flood(truth)
+    void: Pixels = set().union(*(k for k in truths if len(k) < track.smallest_truth))
+    background = every - set().union(*truths)
+    if len(background) < track.smallest_truth:
+        void |= background
+    truths = [k for k in truths if len(k) >= track.smallest_truth]
+    predictions = [p - void for p in flood(predicted) if len(p) >= track.smallest_predicted]
+    predictions = [p for p in predictions if p]
+    siou = []
+    for k in truths:
+        union_of_touching: Pixels = set().union(*(p for p in predictions if p & k))
+        elsewhere = union_of_touching & set().union(*(other for other in truths if other is not k))
+        siou.append(Fraction(len(k & union_of_touching), len(k | union_of_touching) - len(elsewhere)))
+    anywhere: Pixels = set().union(*truths)
+    return siou, [Fraction(len(p & anywhere), len(p)) for p in predictions]
+
+
+def slow_counts(predicted: np.ndarray, truth: np.ndarray, track: Track) -> list[int]:
+    siou, ppv = ([float(value) for value in values] for values in slow_values(predicted, truth, track))
+    found = [sum(value >= tau for value in siou) for tau in TAUS]
+    false = [sum(value < tau for value in ppv) for tau in TAUS]
+    sums = [sum(round(value * 2**40) for value in values) for values in (siou, ppv)]
+    return [*found, *(len(siou) - number for number in found), *false, len(siou), len(ppv), *sums]
+
+
+def boxes(shape: tuple[int, int], *places: tuple[int, int, int, int]) -> np.ndarray:
+    """A mask with rectangles (top, left, height, width)."""
+    mask = np.zeros(shape, bool)
+    for top, left, height, width in places:
+        mask[top : top + height, left : left + width] = True
+    return mask
+
+
+masks = hnp.arrays(np.bool_, (11, 13))
+
+
+@settings(max_examples=120, deadline=None)
+@given(masks, masks, st.sampled_from([Track(1, 1), Track(4, 3), Track(9, 6)]), st.booleans())
+def test_random_masks_equal_the_definition(predicted, truth, track, dense):
+    if dense:  # many touching components, and backgrounds smaller than the size limit
+        truth = truth | np.roll(truth, 1, 0) | np.roll(truth, 3, 1)
+    assert match_components(predicted, truth, track).tolist() == slow_counts(predicted, truth, track)
+
+
+@pytest.mark.parametrize(("track", "predicted", "truth"), [("smiyc-anomaly", 500, 100), ("smiyc-obstacle", 50, 10)])
+def test_components_of_exactly_the_limit_stay(track, predicted, truth):
+    for size, kind, count in ((predicted, 34, 1), (predicted - 1, 34, 0), (truth, 33, 1), (truth - 1, 33, 0)):
+        label, scores = np.zeros((60, 60), np.uint8), np.zeros((60, 60), np.float16)
+        where = np.unravel_index(np.arange(size), (60, 60))  # whole rows from the top: one component
+        if kind == 33:
+            label[where] = 1
+        else:
+            scores[where] = 1
+        assert component_counts(scores, label, 0.5, track)[kind] == count
+
+
+def test_ignored_pixels_split_predictions_before_they_are_labelled():
+    label, scores = np.zeros((20, 41), np.uint8), np.ones((20, 41), np.float16)
+    label[:, 20] = 255
+    scores[0, 0] = np.nan
+    label[0, 0] = 255  # an ignored score may be anything
+    assert component_counts(scores, label, 0.5, "smiyc-obstacle")[34] == 2
+
+
+@pytest.mark.parametrize(("threshold", "pixels"), [(0.5003, 0), (0.5001, 1)])
+def test_the_threshold_is_rounded_to_float16_as_in_the_original(threshold, pixels):
+    scores = np.full((20, 20), 0.5005, np.float16)  # 0.50048828125, to which 0.5003 is nearer than to 0.5
+    counts = component_counts(scores, np.zeros((20, 20), np.uint8), threshold, "smiyc-obstacle")
+    assert counts[34] == pixels
+
+
+def test_the_published_row():
+    # A row of the public board (max softmax, RoadAnomaly21 test, tau 0.25): fn 204, fp 778, F1 .1056466302.
+    f1 = component_result(np.array([*np.repeat([58, 204, 778], 11), 262, 836, 0, 0]))["f1"]
+    assert f1["0.25"] == pytest.approx(0.1056466302, abs=5e-11)
+    assert list(f1) == [f"{tau / 100:.2f}" for tau in range(25, 80, 5)]
+
+
+def test_a_set_is_the_sum_of_its_frames():
+    generator, track = np.random.default_rng(0), Track(5, 3)
+    frames = [(generator.random((40, 40)) < 0.4, generator.random((40, 40)) < 0.35) for _ in range(6)]
+    whole = component_result(np.sum([match_components(*frame, track) for frame in frames], axis=0))
+    values = [slow_values(*frame, track) for frame in frames]
+    for name, place in (("siou_gt", 0), ("ppv", 1)):
+        every = [float(value) for of_frame in values for value in of_frame[place]]
+        assert whole[name] == pytest.approx(fsum(every) / len(every), abs=1e-12)
+
+
+def test_numbers_without_components_are_none():
+    nothing, frame = np.zeros((40, 40), bool), boxes((40, 40), (0, 0, 20, 30))
+    cases = [
+        (nothing, nothing, {"siou_gt", "ppv", "mean_f1"}, None),
+        (frame, nothing, {"siou_gt"}, 0.0),
+        (nothing, frame, {"ppv"}, 0.0),
+        (frame, frame, set(), 1.0),
+    ]
+    for predicted, truth, undefined, mean in cases:
+        result = component_result(match_components(predicted, truth, TRACKS["smiyc-anomaly"]))
+        assert {name for name, value in result.items() if value is None} == undefined <= UNDEFINED.keys()
+        assert set(result["f1"].values()) == {result["mean_f1"]} == {mean}
+
+
+def test_a_score_that_is_no_number_is_refused():
+    with pytest.raises(InputError, match="NaN"):
+        component_counts(np.full((4, 4), np.nan, np.float16), np.zeros((4, 4), np.uint8), 0.5, "smiyc-anomaly")

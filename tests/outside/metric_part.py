@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from segunc.evaluation.labelled_frame import LabelledFrame
-from segunc.evaluation.parts import ArrayPart, Counts, Forms, Metric, Numbers
+from segunc.evaluation.parts import ArrayPart, Counts, Forms, LabelledFrame, Metric, Numbers
 
 
 class LabelledPixels(ArrayPart):

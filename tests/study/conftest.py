@@ -13,8 +13,6 @@ Run = Callable[..., Any]
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Runs the ``main`` of a tool with some words."""
-
     def main(tool: Any, *words: object) -> Any:
         monkeypatch.setattr(sys, "argv", ["tool.py", *map(str, words)])
         return tool.main()

@@ -47,15 +47,5 @@ def test_a_table_of_costs_adds_up(
     for count in (50, 200):
         assert rows[f"search 1 {count}"]["megabytes"] == pytest.approx(count * megabytes)
     assert clip["share_of_sum"] == pytest.approx((clip["predict without"] + clip["witness"]) / clip["predict with"])
-    table = [line for line in printed.out.splitlines() if line.startswith("| ")]
-    assert len(table) == len(rows) + len(clip) - 1 + 4  # a row for each number, and four heads
-    assert (
-        f"| entropy | 2 | {rows['score entropy']['base_passes']:.2f} | {rows['score entropy']['ms']:.1f} |"
-        in printed.out
-    )
-    assert f"| deterministic-energy |  | {rows['score deterministic-energy']['base_passes']:.2f} |" in printed.out
-
-
-def test_a_row_tells_its_memory(model: Path, run: Run, capsys: pytest.CaptureFixture[str]) -> None:
-    run(cost_table, "--model", model, "--size", "64x128", "--device", "cpu", "--row", "search 1 300")
-    assert json.loads(capsys.readouterr().out.splitlines()[-1])["peak_bytes"] > 1 << 20
+    entropy = rows["score entropy"]
+    assert f"| entropy | 2 | {entropy['base_passes']:.2f} | {entropy['ms']:.1f} |" in printed.out

@@ -13,7 +13,7 @@ from segunc.core.errors import InputError
 from segunc.evaluation.compare import format_number
 from segunc.evaluation.resampling import Replicates, Resampling, paired_difference
 from segunc.evaluation.results import EvaluationResult
-from tests.evaluation.evaluations import COUNTS
+from tests.evaluation.runs import COUNTS
 from tools.study.endpoints import endpoint_table, holm
 from tools.study.means import mean_over_seeds, mean_replicates, spread_over_seeds
 from tools.study.plan import Endpoint, Plan, Protocol, Row
@@ -45,13 +45,9 @@ def test_a_mean_over_seeds_is_the_mean_of_numbers_and_of_replicates() -> None:
     lacking = mean_over_seeds([results[0], result("x", 1.0, rows[0], ece=None)], "mean")
     assert lacking.numbers["calibration", "ece"] is None
     assert lacking.cell(("calibration", "ece")).reason == "no bins"
-
-
-def test_results_of_other_data_have_no_mean() -> None:
-    row = np.ones(60)
-    other = replace(result("1", 1.0, row), content={"counts": COUNTS | {"labelled_pixels": 10}})
+    other = replace(results[1], content={"counts": COUNTS | {"labelled_pixels": 10}})
     with pytest.raises(InputError, match="labelled_pixels"):
-        mean_over_seeds([result("0", 1.0, row), other], "mean")
+        mean_over_seeds([results[0], other], "mean")
 
 
 def test_a_difference_is_paired_with_the_seeds_it_names() -> None:

@@ -181,7 +181,7 @@ def test_a_frame_that_memory_does_not_suffice_for_is_left_out(
             raise error
         return sample_frames(*given, **settings)
 
-    monkeypatch.setattr("segunc.evaluation.models.sample_frames", limited)
+    monkeypatch.setattr("segunc.sampling.sampler.sample_frames", limited)
     out = tmp_path / "metrics.json"
     words = ("evaluate", "--model", trained.base, "--dataset", "toy", "--split", "test", "--root", trained.data)
     assert main([str(word) for word in (*words, *FAST, "--out", out)]) == 1

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, StrMethodFormatter
 
-from segunc.plots.charts import COLOURS, LEGEND_ROW, PANEL, WIDTH, styled
+from segunc.plots import COLOURS, LEGEND_ROW, PANEL, WIDTH, styled
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p")
 LEAST_STEP = 0.08  # of a panel's span: what is nearer to a cheaper point is no better for a reader of a figure

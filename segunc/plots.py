@@ -1,0 +1,238 @@
+"""Figures for reports and print: one look, fixed ranges, legible at a column width of 8 cm.
+
+They are drawn from counts and arrays, and use no state of pyplot.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib import style
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from segunc.core.errors import InputError
+from segunc.core.files import write_atomically, write_json
+from segunc.evaluation.evaluator import Gatherer, Result
+from segunc.evaluation.parts import CONFIDENCE, ConfidenceCalibration, Pooled, Selective, confidence_of
+from segunc.metrics import counting
+from segunc.metrics.counting import DetectionCurve, Floats, detection_curve
+from segunc.metrics.prediction import RiskCoverage, aurc, bin_counts, risk_coverage
+
+WIDTH = 3.15  # of a figure in inches: 8 cm, one column of a two-column page
+PANEL = 2.35  # height of a panel in inches, without the legend
+LEGEND_ROW = 0.155  # height of a row of the legend in inches
+INK, FAINT, GRID = "#1c1d21", "#6b6e78", "#dcdde2"
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+"""Okabe & Ito's palette, told apart by colour-blind readers, without its yellow, which vanishes on white."""
+# On-off lengths in line widths, None solid: lines are told apart in grey print too.
+DASHES: tuple[tuple[float, ...] | None, ...] = (None, (4, 1.4), (1, 1.2), (5, 1.2, 1, 1.2), (8, 2))
+MAX_POINTS = 2000  # of a drawn line; more only make the files large
+# Dotted lines of reference: chance, base rate, the best possible.
+REFERENCE: dict[str, Any] = {"color": FAINT, "linewidth": 0.8, "linestyle": (0, (2, 2)), "zorder": 1}
+LOOK: dict[str, Any] = {
+    "font.size": 7.5,
+    "font.family": "DejaVu Sans",  # comes with matplotlib, so that a figure is the same on every machine
+    **dict.fromkeys(("axes.labelsize", "axes.titlesize"), 7.5),
+    **dict.fromkeys(("xtick.labelsize", "ytick.labelsize", "legend.fontsize", "legend.title_fontsize"), 7),
+    **dict.fromkeys(("text.color", "axes.labelcolor", "xtick.color", "ytick.color"), INK),
+    "axes.edgecolor": FAINT,
+    **dict.fromkeys(("axes.linewidth", "xtick.major.width", "ytick.major.width"), 0.6),
+    **dict.fromkeys(("axes.spines.top", "axes.spines.right", "legend.frameon"), False),
+    **dict.fromkeys(("axes.grid", "axes.axisbelow"), True),
+    "grid.color": GRID,
+    "grid.linewidth": 0.5,
+    "lines.linewidth": 1.3,
+    "pdf.fonttype": 42,  # text stays text that can be searched and edited
+    "svg.fonttype": "none",
+    "svg.hashsalt": "segunc",  # the same figure gives the same bytes
+}
+styled = style.context(["default", LOOK])
+"""Decorates a function to run in the common look, whatever the settings of the process or of its user are."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One curve ``x[P], y[P]`` of a figure; ``place`` among what is compared decides colour and dashes."""
+
+    name: str  # what it belongs to, a score or a model
+    x: Floats
+    y: Floats
+    value: float | None = None  # the number of the curve, shown beside the name; None shows none
+    place: int = 0
+
+
+def write_plots(gatherer: Gatherer, result: Result, folder: Path, name: str) -> list[Path]:
+    """Write the figures that the counts of an evaluation allow, and return their files: PR, ROC, reliability and risk-coverage;
+    ``curves.json`` holds the points of the curves as drawn.
+
+    Args:
+        gatherer, result: of the evaluation.
+        folder: of the files, made if missing.
+        name: of the model in figures that show one.
+    """
+    points: dict[str, dict[str, dict[str, list[float]]]] = {}  # figure -> line -> x and y
+    figures: dict[str, Figure] = {}
+
+    def draw(stem: str, figure: Callable[[Sequence[Line]], Figure], lines: Sequence[Line]) -> None:
+        figures[stem] = figure(lines)
+        points[stem] = {line.name: {"x": line.x.tolist(), "y": line.y.tolist()} for line in lines}
+
+    pooled = {score: detection_curve(n) for score, n in gatherer.counts(Pooled).items() if n is not None}
+    if pooled and not any(curve.undefined for curve in pooled.values()):
+        curves = [(score, curve, place) for place, (score, curve) in enumerate(pooled.items())]
+        first = curves[0][1]
+        base_rate = first.positives / (first.positives + first.negatives)
+        precision = [precision_recall_line(*curve) for curve in curves]
+        draw("precision-recall-pooled", lambda lines: precision_recall_figure(lines, base_rate), precision)
+        draw("roc-pooled", roc_figure, [roc_line(*curve) for curve in curves])
+    (counts,) = gatherer.counts(ConfidenceCalibration).values()
+    if counts is not None and counts.any():
+        bins = bin_counts(counts, confidence_of(gatherer.forms[CONFIDENCE], counts.shape[1]))
+        figures["reliability"] = reliability_figure(name, bins, result["calibration"]["ece"])
+        pixels, correct, confidence = bins[:, bins[0] > 0]
+        columns = {"x": confidence / pixels, "y": correct / pixels, "pixels": np.rint(pixels).astype(np.int64)}
+        points["reliability"] = {name: {key: values.tolist() for key, values in columns.items()}}
+    kept = {score: (n, place) for place, (score, n) in enumerate(gatherer.counts(Selective).items()) if n is not None}
+    lines = [risk_coverage_line(s, risk_coverage(n), place) for s, (n, place) in kept.items() if n[1].any()]
+    if lines:
+        draw("risk-coverage", risk_coverage_figure, lines)
+    if not figures:
+        raise InputError("there is nothing to draw: --plots needs class labels, or labels with both kinds of pixels")
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"--plots {folder} is a file, and not a folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / "curves.json", points)
+    return [path for stem, figure in figures.items() for path in save_figure(figure, folder / stem)]
+
+
+@styled
+def save_figure(figure: Figure, path_without_suffix: Path) -> list[Path]:
+    """Write a figure as ``.pdf``, ``.svg`` and ``.png`` of 300 dots an inch; the same figure gives the same bytes."""
+    written = []
+    metadata: dict[str, dict[str, Any]] = {"pdf": {"CreationDate": None}, "svg": {"Date": None}, "png": {}}
+    for suffix, fields in metadata.items():
+        stream = io.BytesIO()
+        figure.savefig(stream, format=suffix, dpi=300, metadata=fields)
+        written.append(path_without_suffix.with_name(f"{path_without_suffix.name}.{suffix}"))
+        write_atomically(written[-1], stream.getvalue())
+    return written
+
+
+def precision_recall_line(name: str, curve: DetectionCurve, place: int) -> Line:
+    recall, precision = thin(np.append(0.0, curve.recall), np.append(curve.precision[0], curve.precision))
+    return Line(name, recall, precision, counting.average_precision(curve), place)
+
+
+@styled
+def precision_recall_figure(lines: Sequence[Line], base_rate: float) -> Figure:
+    """Draw precision over recall in steps, so that the area is the average precision, and the share of positive pixels in 0..1."""
+    figure, axes = _new_figure()
+    _draw_lines(axes, lines, drawstyle="steps-pre")
+    axes.axhline(base_rate, label=f"base rate {base_rate:.2g}", **REFERENCE)
+    _unit_axis(axes, "xy")
+    axes.set(xlabel="recall (anomaly, pooled)", ylabel="precision (pooled)")
+    _add_legend(figure, "AUPR")
+    return figure
+
+
+def roc_line(name: str, curve: DetectionCurve, place: int) -> Line:
+    x, y = thin(np.append(0.0, curve.false_positive_rate), np.append(0.0, curve.recall))
+    return Line(name, x, y, counting.auroc(curve), place)
+
+
+@styled
+def roc_figure(lines: Sequence[Line]) -> Figure:
+    """Draw true over false positive rate, with the diagonal of a score that says nothing and the recall of FPR95."""
+    figure, axes = _new_figure()
+    axes.plot([0, 1], [0, 1], **REFERENCE)
+    _draw_lines(axes, lines)
+    axes.axhline(0.95, color=FAINT, linewidth=0.6, zorder=1, label="recall of FPR95")
+    _unit_axis(axes, "xy")
+    axes.set(xlabel="false positive rate (pooled)", ylabel="true positive rate (anomaly, pooled)")
+    _add_legend(figure, "AUROC")
+    return figure
+
+
+@styled
+def reliability_figure(name: str, bins: Floats, error: float | None) -> Figure:
+    """Draw accuracy over mean confidence of each of the ``bins`` of :func:`bin_counts` of a model, with the diagonal of perfect
+    calibration and the ECE."""
+    pixels, correct, confidence = bins
+    with np.errstate(invalid="ignore"):  # 0 / 0 of an empty bin is NaN, which is not drawn
+        line = Line(name, confidence / pixels, correct / pixels, error)
+    figure, axes = _new_figure()
+    axes.plot([0, 1], [0, 1], **REFERENCE)
+    _draw_lines(axes, [line], marker="o", markersize=3)
+    _unit_axis(axes, "xy")
+    axes.set(xlabel=f"confidence of the predicted class ({len(pixels)} bins)", ylabel="accuracy (pooled)")
+    _add_legend(figure, "ECE")
+    return figure
+
+
+def risk_coverage_line(name: str, curve: RiskCoverage, place: int) -> Line:
+    coverage = np.arange(1, 1001) / 1000
+    return Line(name, coverage, curve.risk_at(coverage), aurc(curve), place)
+
+
+@styled
+def risk_coverage_figure(lines: Sequence[Line]) -> Figure:
+    """Draw the share of wrong pixels among the accepted ones over the share of accepted pixels."""
+    # Networks err on few pixels, so an axis up to 1 would leave most of the figure empty.
+    highest = max(float(line.y.max()) for line in lines)
+    top = next((top for top in (0.05, 0.1, 0.2, 0.5) if highest <= top), 1.0)
+    figure, axes = _new_figure()
+    _draw_lines(axes, lines)
+    _unit_axis(axes, "x")
+    axes.set_ylim(0.0, top * 1.01)
+    axes.set(xlabel="coverage: share of pixels accepted (pooled)", ylabel="risk: share of them wrong")
+    _add_legend(figure, "AURC (lower is better)")
+    return figure
+
+
+def thin(x: Floats, y: Floats, most: int = MAX_POINTS) -> tuple[Floats, Floats]:
+    """At most ``most`` (2 or more) of the points, evenly along the curve, so that steep and flat parts stay; ends stay."""
+    if len(x) <= most:
+        return x, y
+    # Each axis in units of its own span, so that neither decides alone.
+    steps = [np.abs(np.diff(axis)) / max(float(np.ptp(axis)), np.finfo(float).tiny) for axis in (x, y)]
+    length = np.append(0.0, np.cumsum(steps[0] + steps[1]))
+    kept = np.unique(np.searchsorted(length, np.linspace(0.0, length[-1], most)))
+    return x[kept], y[kept]
+
+
+def _new_figure() -> tuple[Figure, Axes]:
+    figure = Figure(figsize=(WIDTH, PANEL), layout="constrained")
+    return figure, figure.subplots()
+
+
+def _line_style(place: int) -> dict[str, Any]:
+    dashes = DASHES[place % len(DASHES)]
+    return {"color": COLOURS[place % len(COLOURS)], "linestyle": "-" if dashes is None else (0, dashes)}
+
+
+def _draw_lines(axes: Axes, lines: Sequence[Line], **look: Any) -> None:
+    for line in lines:
+        label = line.name if line.value is None else f"{line.name}  {line.value:.3f}"
+        axes.plot(line.x, line.y, label=label, **look, **_line_style(line.place))
+
+
+def _unit_axis(axes: Axes, which: str) -> None:
+    """Fix an axis (``x``, ``y``, or both: ``xy``) to 0..1, whatever the data."""
+    for axis in which:
+        axes.set(**{f"{axis}lim": (-0.01, 1.01), f"{axis}ticks": [0.0, 0.25, 0.5, 0.75, 1.0]})
+
+
+def _add_legend(figure: Figure, title: str) -> None:
+    """Put a legend of what is labelled below the panel, where it covers no data, and make the figure as much higher."""
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    columns = 2 if len(labels) > 1 and max(map(len, labels)) <= 22 else 1
+    rows = -(-len(labels) // columns) + 1
+    figure.set_size_inches(WIDTH, figure.get_figheight() + LEGEND_ROW * rows)
+    look = {"handlelength": 2.6, "columnspacing": 1.2, "labelspacing": 0.3, "ncols": columns, "title": title}
+    figure.legend(handles, labels, loc="outside lower center", **look)
