@@ -1,10 +1,12 @@
-"""The colours of scores, over fixed ranges: a map coloured by its own extremes makes a calm frame look dangerous."""
+"""The colours of scores, over fixed ranges: a map coloured by its own extremes makes a calm frame look dangerous; and those of classes."""
 
 from __future__ import annotations
 
+import colorsys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import cv2
 import numpy as np
@@ -12,10 +14,13 @@ import numpy.typing as npt
 
 from segunc.core.errors import InputError
 from segunc.data.images import Image
+from segunc.data.labels import LabelMap
+from segunc.maps.labelled import choose_scores
 from segunc.maps.reader import MapsReader
-from segunc.scores import SCORES, Score
+from segunc.scores import SCORES, first_shown
 
 _SAMPLED_FRAMES = 32  # frames that the range of an unbounded score is taken from, evenly spaced over the set
+_TURN = 0.618034  # the golden section of the colour circle: neighbouring class ids get distant hues
 
 
 @dataclass(frozen=True)
@@ -33,7 +38,7 @@ class DisplayRange:
 
     @property
     def ticks(self) -> tuple[str, str, str]:
-        """Return labels of the low end, the middle and the high end; ``<=`` and ``>=`` mark open ends."""
+        """Labels of the low end, the middle and the high end; ``<=`` and ``>=`` mark open ends."""
         below, above = "<= " if self.open_below else "", ">= " if self.open_above else ""
         return f"{below}{self.low:g}", f"{(self.low + self.high) / 2:g}", f"{above}{self.high:g}"
 
@@ -44,12 +49,12 @@ def display_range(score: str, given: tuple[float, float] | None = None) -> Displ
     Raises:
         InputError: no range is given and the score has no fixed one.
     """
-    known: Score | None = SCORES.get(score)
-    shown = given or (known.colours if known else None)
+    entry = SCORES.get(score)
+    shown = given or (entry.colours if entry else None)
     if shown is None:
         raise InputError(f"the score '{score}' has no fixed display range", hint=f"give one, e.g. --range {score}=0:1")
     low, high = shown
-    lower, upper = (known.lower, known.upper) if known else (None, None)
+    lower, upper = (entry.lower, entry.upper) if entry else (None, None)
     return DisplayRange(low, high, lower is None or low > lower, upper is None or high < upper)
 
 
@@ -77,10 +82,16 @@ def colourise(values: npt.NDArray[np.floating], shown: DisplayRange) -> Image:
     return np.asarray(colour_table()[levels(values, shown)], np.uint8)
 
 
+def usual_scores(reader: MapsReader) -> list[str]:
+    """Return the scores that a page or panel shows where nobody names any: the first to show, entropy and epistemic."""
+    scores = choose_scores(reader, None)
+    return [score for score in dict.fromkeys((first_shown(scores), "entropy", "epistemic")) if score in scores]
+
+
 def page_ranges(
-    reader: MapsReader, given: Mapping[str, tuple[float, float]] | None = None, scores: Sequence[str] | None = None
+    reader: MapsReader, scores: Sequence[str], given: Mapping[str, tuple[float, float]] | None = None
 ) -> dict[str, DisplayRange]:
-    """Return the range of each score of a maps folder, or of those in ``scores``; it is the same for all frames.
+    """Return the range of each of some scores of a maps folder; it is the same for all frames.
 
     A range that is given comes first, then the fixed range of the score. Whole numbers of other tools lie in 0..1. An
     unbounded score gets the 1st to the 99th percentile of evenly spaced frames of the whole set, rounded outwards.
@@ -89,15 +100,14 @@ def page_ranges(
         InputError: a range is given for a score without maps.
     """
     given = given or {}
-    unknown = sorted(set(given) - set(reader.scores))
-    if unknown:
-        known = ", ".join(reader.scores)
-        raise InputError(f"the maps have no score '{unknown[0]}' to give a range for; they have {known}")
+    if unknown := sorted(set(given) - set(reader.scores)):
+        scores_there = ", ".join(reader.scores)
+        raise InputError(f"the maps have no score '{unknown[0]}' to give a range for; they have {scores_there}")
     return {
         score: display_range(score, given.get(score))
         if score in given or (score in SCORES and SCORES[score].colours)
         else _range_of_set(reader, score)
-        for score in (reader.scores if scores is None else scores)
+        for score in scores
     }
 
 
@@ -120,3 +130,17 @@ def _range_of_set(reader: MapsReader, score: str) -> DisplayRange:
     step = 10.0 ** (np.floor(np.log10(high - low)) - 1)
     low, high = (float(f"{end:.9g}") for end in (np.floor(low / step) * step, np.ceil(high / step) * step))
     return DisplayRange(low, high, open_below=True, open_above=True)
+
+
+def class_colours(reader: MapsReader, label_map: LabelMap | None = None) -> list[dict[str, Any]]:
+    """Return name and colour of each class id: of the manifest, else of the label map, else numbers in distant hues."""
+    recorded = (reader.manifest or {}).get("classes", {})
+    names: Sequence[str] = recorded.get("names", [])
+    palette: list[Sequence[int]] = list(recorded.get("palette", []))
+    if label_map is not None and not names:
+        names, palette = label_map.classes, list(label_map.palette)
+    names = names or [f"class {index}" for index in range(255)]
+    for index in range(len(palette), len(names)):
+        rgb = colorsys.hls_to_rgb(index * _TURN % 1, 0.45 + 0.2 * (index % 2), 0.6)
+        palette.append([round(255 * channel) for channel in rgb])
+    return [{"name": str(name), "colour": list(colour)} for name, colour in zip(names, palette, strict=False)]

@@ -6,7 +6,7 @@ import math
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import cv2
 import numpy as np
@@ -18,9 +18,9 @@ from segunc.frames.source import format_time
 from segunc.gallery.colormap import DisplayRange, colour_table, colourise, levels
 
 Colour = tuple[int, int, int]
+Mask = npt.NDArray[np.bool_]
 MINIMUM_TEXT = 12  # height of capital letters in pixels: smaller text is not legible in a JPEG
 LABELLED, FLAGGED = (255, 255, 255), (0, 229, 255)  # RGB of outlines
-OUTLINE_NOTE = "outlined: labelled anomaly"
 MINIMUM_WIDTH = 640  # smaller pictures are enlarged by a whole factor, so that their legend can be read
 TILE_WIDTH = 640  # width of a panel's tiles in pixels
 PHOTO_BRIGHTNESS = 0.8  # share of its brightness that the grey image keeps under the colours
@@ -29,92 +29,87 @@ _FONT = cv2.FONT_HERSHEY_SIMPLEX
 _GAP, _COLUMNS = 6, 3
 
 
-class Theme(NamedTuple):
-    """Colours of strips and of the text on them."""
-
-    paper: Colour
-    ink: Colour
-    faint: Colour  # of minor text and edges
-
-
-THEMES = {
-    "dark": Theme((22, 22, 26), (236, 236, 240), (168, 168, 178)),
-    "light": Theme((255, 255, 255), (28, 29, 33), (96, 99, 108)),
-}
-"""Dark for screens, light for print."""
-DARK = THEMES["dark"]
-
-
-def blank(height: int, width: int, colour: Colour = DARK.paper) -> Image:
-    """Return a picture of one colour, RGB uint8 ``[height, width, 3]``."""
-    return np.full((height, width, 3), colour, np.uint8)
-
-
-def printable(text: str) -> str:
-    """Return text in the characters that OpenCV's font has: without accents, and ``?`` for all others."""
-    plain = unicodedata.normalize("NFKD", text)
-    return "".join(c if " " <= c <= "~" else "?" for c in plain if not unicodedata.combining(c))
+PAPER, INK, FAINT = (22, 22, 26), (236, 236, 240), (168, 168, 178)
+"""Colours of strips, of the text on them, and of minor text and edges."""
 
 
 def text_width(text: str, size: int) -> int:
     """Return the width in pixels of text with capitals ``size`` pixels high."""
-    return int(cv2.getTextSize(printable(text), _FONT, cv2.getFontScaleFromHeight(_FONT, size, 1), 1)[0][0])
-
-
-def shorten(text: str, size: int, width: int) -> str:
-    """Cut text with ``...`` so that it fits into ``width`` pixels."""
-    if text_width(text, size) <= width:
-        return text
-    while text and text_width(text + "...", size) > width:
-        text = text[:-1]
-    return text.rstrip() + "..."
+    return int(cv2.getTextSize(text, _FONT, cv2.getFontScaleFromHeight(_FONT, size, 1), 1)[0][0])
 
 
 class Sheet:
-    """A picture, RGB uint8 ``[H, W, 3]`` in ``pixels``, that text and legends are drawn on in the colours of a theme."""
+    """An empty picture, RGB uint8 ``[H, W, 3]`` in ``pixels``, for pictures, text and legends."""
 
-    def __init__(self, pixels: Image, theme: Theme) -> None:
-        self.pixels, self.theme = pixels, theme
+    def __init__(self, height: int, width: int) -> None:
+        self.pixels: Image = np.full((height, width, 3), PAPER, np.uint8)
 
-    def write(self, words: str, left: int, baseline: int, size: int, width: int, colour: Colour | None = None) -> None:
-        """Write text (in ink where no colour is given), cut to ``width`` pixels."""
+    def lay(self, picture: Image, left: int = 0, top: int = 0) -> None:
+        """Lay a picture on the sheet."""
+        self.pixels[top : top + picture.shape[0], left : left + picture.shape[1]] = picture
+
+    def write(self, words: str, left: int, baseline: int, size: int, width: int, colour: Colour = INK) -> None:
+        """Write text, cut to ``width`` pixels.
+
+        OpenCV's font has no accents, and ``?`` stands for all other characters.
+        """
         if not words:
             return
-        words = shorten(printable(words), size, width)
+        plain = (c for c in unicodedata.normalize("NFKD", words) if not unicodedata.combining(c))
+        words = "".join(c if " " <= c <= "~" else "?" for c in plain)
+        if text_width(words, size) > width:
+            while words and text_width(words + "...", size) > width:
+                words = words[:-1]
+            words = words.rstrip() + "..."
         scale = cv2.getFontScaleFromHeight(_FONT, size, 1)
-        cv2.putText(self.pixels, words, (left, baseline), _FONT, scale, colour or self.theme.ink, 1, cv2.LINE_AA)
+        cv2.putText(self.pixels, words, (left, baseline), _FONT, scale, colour, 1, cv2.LINE_AA)
 
     def bar(self, colours: Image, left: int, top: int, width: int, height: int) -> None:
         """Draw a horizontal bar of colours ``[K, 3]`` with a thin edge."""
         columns = np.rint(np.linspace(0, len(colours) - 1, width)).astype(np.intp)
         self.pixels[top : top + height, left : left + width] = colours[columns]
-        cv2.rectangle(self.pixels, (left - 1, top - 1), (left + width, top + height), self.theme.faint, 1)
+        cv2.rectangle(self.pixels, (left - 1, top - 1), (left + width, top + height), FAINT, 1)
 
     def swatch(self, words: str, colour: Colour, left: int, baseline: int, size: int, width: int) -> None:
         """Draw a swatch and its meaning, from ``left`` on in ``width`` pixels."""
         self.bar(np.array([colour], np.uint8), left, baseline - size - 1, 2 * size, size + 2)
         self.write(words, left + round(2.6 * size), baseline, size, width - round(2.6 * size))
 
-    def scale(self, colours: Image, legend: Legend, left: int, top: int, width: int, height: int, size: int) -> None:
+    def scale(self, colours: Image, legend: Legend, left: int, top: int, width: int, size: int) -> None:
         """Draw a colour bar of ``colours`` ``[K, 3]`` with evenly spaced labels below, and a mark at the threshold."""
+        height, shown, ticks = round(size * 1.1), legend.shown, legend.shown.ticks
         self.bar(colours, left, top, width, height)
-        shown, ticks = legend.shown, legend.shown.ticks
         for index, tick in enumerate(ticks):
             share = index / (len(ticks) - 1)
             x = left + round(share * width) - round(share * text_width(tick, size))
-            self.write(tick, x, top + height + round(size * 1.7), size, width, self.theme.faint)
+            self.write(tick, x, top + height + round(size * 1.7), size, width, FAINT)
         if legend.threshold is not None and shown.low <= legend.threshold <= shown.high:
             x = left + round((legend.threshold - shown.low) / (shown.high - shown.low) * width)
             thick = max(4, size // 4)
             self.bar(np.array([FLAGGED], np.uint8), x - thick // 2, top - size // 3, thick, height + 2 * (size // 3))
 
 
-def draw_outline(picture: Image, mask: npt.NDArray[np.bool_], colour: Colour = LABELLED) -> None:
-    """Outline the regions of a mask ``[H, W]`` in a light colour with a dark edge, visible on any colour."""
-    regions, _ = cv2.findContours(mask.astype(np.uint8), cv2.RETR_LIST, cv2.CHAIN_APPROX_NONE)
+def draw_outline(picture: Image, mask: Mask, colour: Colour = LABELLED) -> None:
+    """Outline the regions of a mask ``[h, w]`` of the same view in a light colour with a dark edge, visible on any colour."""
+    drawn = resize_nearest(mask, *picture.shape[1::-1]).astype(np.uint8)
+    regions, _ = cv2.findContours(drawn, cv2.RETR_LIST, cv2.CHAIN_APPROX_NONE)
     thickness = max(1, round(picture.shape[1] / 640))
     cv2.drawContours(picture, regions, -1, (0, 0, 0), 3 * thickness, cv2.LINE_AA)
     cv2.drawContours(picture, regions, -1, colour, thickness, cv2.LINE_AA)
+
+
+def _outline(
+    picture: Image, anomaly: Mask | None, legend: Legend | None = None, values: npt.NDArray[np.floating] | None = None
+) -> list[tuple[str, Colour]]:
+    """Outline in a picture what a legend flags of a map of the same view, and a labelled anomaly; say of each what it is."""
+    outlines = []
+    if legend is not None and values is not None and legend.threshold is not None:
+        draw_outline(picture, values >= legend.threshold, FLAGGED)
+        outlines.append((f"flagged: {legend.score} >= {legend.threshold:g}", FLAGGED))
+    if anomaly is not None:
+        draw_outline(picture, anomaly)
+        outlines.append(("outlined: labelled anomaly", LABELLED))
+    return outlines
 
 
 def resize(picture: Image, width: int, height: int) -> Image:
@@ -142,20 +137,6 @@ class Legend:
     ) -> Self:
         """Return the legend of a score with what a manifest records of it."""
         return cls(score, score_unit(manifest, score), shown, model_line(manifest), threshold)
-
-    @property
-    def title(self) -> str:
-        return f"{self.score} ({self.unit})" if self.unit else self.score
-
-    @property
-    def flags(self) -> str:
-        """Say what is flagged; empty where nothing is."""
-        return "" if self.threshold is None else f"flagged: {self.score} >= {self.threshold:g}"
-
-    def outline(self, picture: Image, values: npt.NDArray[np.floating]) -> None:
-        """Outline in a picture what is flagged of a map of the same view."""
-        if self.threshold is not None:
-            draw_outline(picture, resize_nearest(values >= self.threshold, *picture.shape[1::-1]), FLAGGED)
 
 
 def frame_caption(name: str, time: float | None) -> str:
@@ -186,9 +167,8 @@ def draw_overlay(
     values: npt.NDArray[np.floating],
     legend: Legend,
     *,
-    anomaly: npt.NDArray[np.bool_] | None = None,
+    anomaly: Mask | None = None,
     caption: str = "",
-    theme: Theme = DARK,
 ) -> Image:
     """Draw a score map over its image with a legend strip below, at least 640 pixels wide.
 
@@ -201,32 +181,51 @@ def draw_overlay(
         legend: of the score; what it flags is outlined.
         anomaly: labelled pixels ``[H, W]`` to outline.
         caption: written in the strip.
-        theme: of the strip.
     """
-    _check_label_size(image, anomaly)
     factor = math.ceil(MINIMUM_WIDTH / image.shape[1])
     height, width = image.shape[0] * factor, image.shape[1] * factor
     size = max(MINIMUM_TEXT, width // 72)
-    _check_picture_size(height + 9 * size, width)
+    _check_sizes(image, anomaly, height + 9 * size, width)
     # Darkened, so that a white lane marking cannot be taken for a high score.
     grey = resize(image, width, height).astype(np.float32) @ (_LUMINANCE * np.float32(PHOTO_BRIGHTNESS))
     picture = blend(grey, resize_nearest(levels(values, legend.shown), width, height))
-    legend.outline(picture, values)
-    outlines = [(legend.flags, FLAGGED)] if legend.flags else []
-    if anomaly is not None:
-        draw_outline(picture, resize_nearest(anomaly, width, height))
-        outlines.append((OUTLINE_NOTE, LABELLED))
-    middle, first, second, third = round(width * 0.55), *(height + round(size * rows) for rows in (1.9, 3.8, 5.7))
-    strip = blank(round(size * (4.6 + 1.9 * max(len(outlines), bool(caption)))), width, theme.paper)
-    sheet = Sheet(np.vstack([picture, strip]), theme)
-    sheet.write(legend.title, size, first, size, middle - 2 * size)
-    sheet.write(legend.note, size, second, size, middle - 2 * size, theme.faint)
+    outlines = _outline(picture, anomaly, legend, values)
+    title = f"{legend.score} ({legend.unit})" if legend.unit else legend.score
+    colours = blend(np.full(256, 128 * PHOTO_BRIGHTNESS, np.float32), np.arange(256))
+    rows = max(len(outlines), bool(caption))
+    words = (title, legend.note, caption)
+    return _with_strip(picture, words, rows, size, legend, outlines=outlines, colours=colours)
+
+
+def _with_strip(
+    picture: Image,
+    words: tuple[str, str, str],
+    rows: int,
+    size: int,
+    legend: Legend | None = None,
+    *,
+    outlines: Sequence[tuple[str, Colour]] = (),
+    colours: Image | None = None,
+) -> Image:
+    """Return a picture with a strip below: title, note and caption to the left; to the right the scale of a legend and, in
+    ``rows`` rows below it, what is outlined."""
+    height, width = picture.shape[:2]
+    sheet = Sheet(height + round(size * (4.6 + 1.9 * rows)), width)
+    sheet.lay(picture)
+    middle, first, second, third = round(width * 0.55), *(height + round(size * row) for row in (1.9, 3.8, 5.7))
+    title, note, caption = words
+    beside = middle if legend or outlines else width
+    sheet.write(title, size, first, size, beside - 2 * size)
+    sheet.write(note, size, second, size, beside - 2 * size, FAINT)
     sheet.write(caption, size, third, size, (middle if outlines else width) - 2 * size)
     room = width - size - middle
-    for row, (words, colour) in enumerate(outlines):
-        sheet.swatch(words, colour, middle, third + round(1.9 * size * row), size, room)
-    colours = blend(np.full(256, 128 * PHOTO_BRIGHTNESS, np.float32), np.arange(256))
-    sheet.scale(colours, legend, middle, height + round(size * 0.8), room, round(size * 1.1), size)
+    for row, (meaning, colour) in enumerate(outlines):
+        baseline = (third if legend else first) + round(1.9 * size * row)
+        sheet.swatch(meaning, colour, middle, baseline, size, room)
+    if legend is not None:
+        sheet.scale(
+            colour_table() if colours is None else colours, legend, middle, height + round(size * 0.8), room, size
+        )
     return sheet.pixels
 
 
@@ -237,16 +236,14 @@ def blend(grey: npt.NDArray[np.float32], level: npt.NDArray[np.integer]) -> Imag
     return np.asarray(np.rint(mixed), np.uint8)
 
 
-def _check_picture_size(height: int, width: int) -> None:
-    """Refuse a picture with more pixels than an image may have: that of a frame of few columns becomes very tall."""
-    if height * width > MOST_PIXELS:
-        raise InputError(f"a picture of {width} x {height} pixels is too large: at most {MOST_PIXELS:,} are drawn")
-
-
-def _check_label_size(image: Image, anomaly: npt.NDArray[np.bool_] | None) -> None:
-    if anomaly is not None and anomaly.shape != image.shape[:2]:
+def _check_sizes(image: Image | None, anomaly: Mask | None, height: int, width: int) -> None:
+    """Refuse a label that is not its image's, and a picture with more pixels than an image may have: that of a frame of few
+    columns becomes very tall."""
+    if image is not None and anomaly is not None and anomaly.shape != image.shape[:2]:
         label, picture = (f"{shape[1]}x{shape[0]}" for shape in (anomaly.shape, image.shape))
         raise InputError(f"the anomaly label has {label} pixels for an image of {picture}")
+    if height * width > MOST_PIXELS:
+        raise InputError(f"a picture of {width} x {height} pixels is too large: at most {MOST_PIXELS:,} are drawn")
 
 
 def draw_panel(
@@ -255,9 +252,8 @@ def draw_panel(
     scores: Sequence[tuple[Legend, npt.NDArray[np.floating]]],
     *,
     classes: Sequence[tuple[str, Colour]] = (),
-    anomaly: npt.NDArray[np.bool_] | None = None,
+    anomaly: Mask | None = None,
     caption: str = "",
-    theme: Theme = DARK,
 ) -> Image:
     """Draw tiles in rows of three: image, prediction, class legend, then one tile a score.
 
@@ -270,82 +266,51 @@ def draw_panel(
         classes: name and colour of each class id.
         anomaly: labelled pixels ``[H, W]``, outlined in every tile.
         caption: written above the tiles.
-        theme: of all text.
     """
-    if image is not None:
-        _check_label_size(image, anomaly)
     shape = image.shape if image is not None else scores[0][1].shape if prediction is None else prediction.shape
     height, width = max(1, round(TILE_WIDTH * shape[0] / shape[1])), TILE_WIDTH
-    _check_picture_size(height, width)
+    _check_sizes(image, anomaly, height, width)
     size = max(MINIMUM_TEXT, width // 48)
-    first, second, third = (height + round(size * rows) for rows in (1.6, 3.3, 5.0))
-    below = round(size * (5.7 if any(legend.flags for legend, _ in scores) else 4.0))
+    rows = (anomaly is not None) + any(legend.threshold is not None for legend, _ in scores)
 
-    def tile(picture: Image, title: str, note: str, room: int) -> Sheet:
-        """Return a tile of a picture with its title and a note in a strip below."""
-        sheet = Sheet(np.vstack([picture, blank(below, width, theme.paper)]), theme)
-        if anomaly is not None:
-            draw_outline(sheet.pixels[:height], resize_nearest(anomaly, width, height))
-        sheet.write(title, size, first, size, room)
-        sheet.write(note, size, second, size, room, theme.faint)
-        return sheet
+    def tile(picture: Image, title: str, note: str, *of_score: Any) -> Image:
+        drawn = resize(picture, width, height).copy()
+        outlines = _outline(drawn, anomaly, *of_score)
+        return _with_strip(drawn, (title, note, ""), rows, size, *of_score[:1], outlines=outlines)
 
-    tiles: list[Sheet] = []
+    tiles = []
     if image is not None:
-        note = scores[0][0].note if scores else ""
-        tiles.append(tile(resize(image, width, height), "image", note, width - 2 * size))
+        tiles.append(tile(image, "image", scores[0][0].note if scores else ""))
     if prediction is not None and classes:
-        note = OUTLINE_NOTE if anomaly is not None else ""
-        painted = _paint(resize_nearest(prediction, width, height), classes)
-        tiles.append(tile(painted, "prediction", note, width - 2 * size))
-        tiles.append(_class_legend(prediction, classes, height + below, size, theme))
-    middle = round(width * 0.52)
+        colours = np.full((256, 3), 255, np.uint8)  # ids beyond the classes are white
+        colours[: len(classes)] = [colour for _, colour in classes]
+        tiles.append(tile(colours[resize_nearest(prediction, width, height)], "prediction", ""))
+        tiles.append(_class_legend(prediction, classes, tiles[0].shape[0], size))
     for legend, values in scores:
-        sheet = tile(
-            resize(colourise(values, legend.shown), width, height), legend.score, legend.unit, middle - 2 * size
-        )
-        legend.outline(sheet.pixels[:height], values)
-        sheet.scale(colour_table(), legend, middle, height + round(size * 0.6), width - size - middle, size, size)
-        if legend.flags:
-            sheet.swatch(legend.flags, FLAGGED, size, third, size, width - 2 * size)
-        tiles.append(sheet)
-    return _arranged(tiles, caption, size, theme)
+        tiles.append(tile(colourise(values, legend.shown), legend.score, legend.unit, legend, values))
+    return _arranged(tiles, caption, size)
 
 
-def _paint(prediction: npt.NDArray[np.uint8], classes: Sequence[tuple[str, Colour]]) -> Image:
-    """Paint class ids in the colours of their classes; ids beyond the classes are white."""
-    colours = np.full((256, 3), 255, np.uint8)
-    colours[: len(classes)] = [colour for _, colour in classes]
-    return np.asarray(colours[prediction], np.uint8)
-
-
-def _arranged(tiles: Sequence[Sheet], caption: str, size: int, theme: Theme) -> Image:
+def _arranged(tiles: Sequence[Image], caption: str, size: int) -> Image:
     """Lay tiles of one size in rows below their caption."""
-    height, width = tiles[0].pixels.shape[:2]
+    height, width = (side + _GAP for side in tiles[0].shape[:2])
     above, columns = round(size * 2.4) if caption else 0, min(_COLUMNS, len(tiles))
-    rows = -(-len(tiles) // columns)
-    sheet = Sheet(blank(above + rows * (height + _GAP) - _GAP, columns * (width + _GAP) - _GAP, theme.paper), theme)
+    sheet = Sheet(above + -(-len(tiles) // columns) * height - _GAP, columns * width - _GAP)
     sheet.write(caption, size, round(size * 1.7), size, sheet.pixels.shape[1] - 2 * size)
     for index, tile in enumerate(tiles):
-        top, left = above + (index // columns) * (height + _GAP), (index % columns) * (width + _GAP)
-        sheet.pixels[top : top + height, left : left + width] = tile.pixels
+        sheet.lay(tile, (index % columns) * width, above + (index // columns) * height)
     return sheet.pixels
 
 
 def _class_legend(
-    prediction: npt.NDArray[np.uint8], classes: Sequence[tuple[str, Colour]], height: int, size: int, theme: Theme
-) -> Sheet:
-    """Draw swatches and names of all classes where they fit, else of those that cover most of the frame."""
-    sheet = Sheet(blank(height, TILE_WIDTH, theme.paper), theme)
-    step, columns = round(size * 1.9), 2
-    column_width = (TILE_WIDTH - size) // columns
-    rows = max(1, (height - size) // step - 1)
-    shown = list(range(len(classes)))
-    if len(shown) > columns * rows:
-        counts = np.bincount(prediction.ravel(), minlength=len(classes))[: len(classes)]
-        shown = sorted(np.argsort(-counts, kind="stable")[: columns * rows].tolist())
-        sheet.write(f"and {len(classes) - len(shown)} more classes", size, height - size, size, TILE_WIDTH, theme.faint)
-    for index, class_id in enumerate(shown):
+    prediction: npt.NDArray[np.uint8], classes: Sequence[tuple[str, Colour]], height: int, size: int
+) -> Image:
+    """Draw swatches and names of the classes that a frame has, of those that cover most of it where not all fit."""
+    sheet, step, columns = Sheet(height, TILE_WIDTH), round(size * 1.9), 2
+    column_width, rows = (TILE_WIDTH - size) // columns, max(1, (height - size) // step)
+    counts = np.bincount(prediction.ravel(), minlength=len(classes))[: len(classes)]
+    shown = np.argsort(-counts, kind="stable")[: min(columns * rows, np.count_nonzero(counts))]
+    for index, class_id in enumerate(sorted(shown.tolist())):
         left, top = size + (index // rows) * column_width, size + (index % rows) * step
         sheet.swatch(*classes[class_id], left, top + size + 1, size, column_width - round(1.4 * size))
-    return sheet
+    return sheet.pixels

@@ -20,7 +20,7 @@ from segunc.evaluation.judged import evaluate_verdicts
 from segunc.evaluation.labelled_frame import CONFIDENCE
 from segunc.evaluation.maps import NO_LABEL, evaluate_maps
 from segunc.evaluation.resampling import Resampling, save_replicates, sidecar_path
-from segunc.gallery.description import run_id
+from segunc.gallery.page import run_id
 from segunc.maps.labelled import open_maps
 from segunc.maps.verdicts import merge_verdicts, read_verdicts
 from segunc.metrics.objects import ObjectBins

@@ -362,7 +362,7 @@ def overlay_drawer(score: str, manifest: dict[str, Any]) -> DrawOverlay:
 
 def overlay_video(job: Job, place: int) -> Path | None:
     """Write ``overlay.webm`` of the overlays of a finished video, each at its time."""
-    from segunc.gallery.video import write_video
+    from segunc.gallery.pictures import write_video
 
     out, source = job.inputs[place].out, job.sources[place]
     manifest = read_manifest(out) or {}

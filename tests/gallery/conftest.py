@@ -27,7 +27,6 @@ def full_page(scene: Scene, tmp_path_factory: pytest.TempPathFactory) -> Path:
         "anomaly_labels": scene.anomaly,
         "compare": scene.other,
         "scores": ["all"],
-        "exact": True,
     }
     return write_page(scene.maps, tmp_path_factory.mktemp("full") / "review", **given)
 

@@ -12,8 +12,8 @@ import numpy as np
 
 from segunc.data.labels import LabelMap
 from segunc.frames.sources import open_source
-from segunc.gallery.page import PageSettings, write_review
-from segunc.gallery.pictures import PictureSettings, WrittenPictures, write_pictures
+from segunc.gallery.page import condense, write_review
+from segunc.gallery.pictures import WrittenPictures, write_pictures
 from segunc.maps.labelled import LabelSources
 from segunc.maps.manifest import build_manifest
 from segunc.maps.store import MapsWriter
@@ -50,20 +50,25 @@ def score_maps(grey: Any, seed: int, *, shift: float = 0.0) -> dict[str, Any]:
     }
 
 
-def split(settings: type, given: dict[str, Any]) -> Any:
-    """Take the fields of a class out of what is given."""
-    names = [field.name for field in fields(settings) if field.name in given]
-    return settings(**{name: given.pop(name) for name in names})
+def carried(values: Any) -> Any:
+    """A map as a page carries it: in 254 steps of its range, float32."""
+    codes, ends = condense(values, 960)
+    return (ends["low"] + codes / 254 * (ends["high"] - ends["low"])).astype(np.float32)
+
+
+def labels_of(given: dict[str, Any]) -> LabelSources:
+    """Take where labels are out of what is given."""
+    return LabelSources(**{f.name: given.pop(f.name) for f in fields(LabelSources) if f.name in given})
 
 
 def write_page(maps: Path, out: Path, **given: Any) -> Path:
     """Write a page of these settings and labels."""
-    return write_review(maps, out, split(PageSettings, given), split(LabelSources, given), **given)
+    return write_review(maps, out, labels_of(given), **given)
 
 
 def draw(maps: Path, out: Path, **given: Any) -> WrittenPictures:
     """Draw pictures by these settings and labels."""
-    return write_pictures(maps, out, split(PictureSettings, given), split(LabelSources, given), **given)
+    return write_pictures(maps, out, labels_of(given), **given)
 
 
 def write_maps(

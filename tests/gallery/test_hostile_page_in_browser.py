@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from segunc.gallery.description import run_id
-from segunc.gallery.page import write_verdicts
+from segunc.gallery.page import run_id, write_verdicts
 from segunc.maps.manifest import build_manifest
 from segunc.maps.reader import MapsReader
 from segunc.maps.store import MapsWriter

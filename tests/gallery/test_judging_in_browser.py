@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from segunc import ReviewOptions, review
-from segunc.gallery.description import run_id
+from segunc.gallery.page import run_id
 from segunc.maps.reader import MapsReader
 from segunc.maps.verdicts import read_verdicts
 from tests.gallery.browser import Visit
@@ -161,13 +161,13 @@ def test_a_region_is_judged_and_the_frame_follows(
 def test_a_missed_object_is_boxed_by_hand(flagged: tuple[Visit, Any, Path], scene: Scene, tmp_path: Path) -> None:
     visit, _, _ = flagged
     page = visit.page
-    box = page.locator("#world").bounding_box()
+    box = page.locator("#stage .world").bounding_box()
     scale = box["width"] / SIZE[1]
     page.keyboard.press("l")
     page.mouse.move(box["x"] + 20 * scale, box["y"] + 3 * scale)
     page.mouse.down()
     page.mouse.move(box["x"] + 32 * scale, box["y"] + 11 * scale, steps=4)
-    assert page.locator("#boxes .drawn").count() == 1
+    assert page.locator("#stage .boxes .drawn").count() == 1
     page.mouse.up()
     visit.shown("#regions", "drawn · part of a missed object")
     assert page.locator("button.derived").inner_text().startswith("missed")

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from segunc.gallery.description import run_id
-from segunc.gallery.page import write_verdicts
+from segunc.gallery.page import run_id, write_verdicts
 from segunc.maps.reader import MapsReader
 from segunc.maps.verdicts import read_verdicts
 from tests.gallery.browser import Visit
-from tests.gallery.scenes import NAMES, SIZE, Scene, write_page, write_video_scene
+from tests.gallery.scenes import NAMES, OBJECT, SIZE, Scene, write_page, write_video_scene
 
 WORST_FIRST = list(reversed(NAMES))
 
@@ -38,7 +38,7 @@ def test_gallery_is_sorted_worst_first_by_any_statistic(full_page: Path, scene: 
     assert "model=difference" in page.evaluate("segunc.state.link()")
 
 
-def test_gallery_is_searched_and_filtered(full_page: Path, visit: Visit) -> None:
+def test_gallery_is_searched_and_filtered(full_page: Path, scene: Scene, visit: Visit) -> None:
     page = visit.open(full_page)
     page.fill("#search", "SUB bright")
     assert visit.names() == ["sub/f bright"]
@@ -53,14 +53,12 @@ def test_gallery_is_searched_and_filtered(full_page: Path, visit: Visit) -> None
     for kind, shown in {"found": NAMES[:1], **others}.items():
         page.select_option(show, kind)
         assert visit.names() == list(reversed(shown)), kind
-
-
-def test_an_object_is_found_where_half_of_it_reaches_the_threshold(full_page: Path, scene: Scene, visit: Visit) -> None:
-    values = MapsReader(scene.maps).read(NAMES[0], "entropy")[8:18, 5:17]
-    half = float(np.sort(values.ravel())[::-1][59])  # sixty of its 120 pixels reach it
-    page = visit.open(full_page, f"show=found&threshold={half!r}")
+    values = MapsReader(scene.maps).read(NAMES[0], "entropy")[OBJECT]
+    half = np.sort(values.ravel())[::-1][59]  # sixty of its 120 pixels reach it
+    page.select_option(show, "found")
+    page.fill("#gallery-threshold", repr(float(half)))
     assert visit.names() == [NAMES[0]]
-    page.fill("#gallery-threshold", repr(float(np.nextafter(np.float32(half), np.float32(1)))))
+    page.fill("#gallery-threshold", repr(float(np.nextafter(half, np.float32(1)))))
     assert visit.names() == []
 
 
@@ -81,10 +79,10 @@ def test_every_step_has_a_key(full_page: Path, visit: Visit) -> None:
     visit.shown("#frame-name", WORST_FIRST[0])
     page.keyboard.press("1")
     assert page.is_checked("input[value=prediction]")
-    page.keyboard.press("Shift+Digit3")  # entropy, of both models one after the other
-    assert page.evaluate("segunc.state.get().right") == "entropy"
-    assert page.is_checked("#wipe")
-    for key, field in (("o", "outline"), ("t", "flags"), ("w", "wipe")):
+    for layer in ("entropy", "other/entropy"):  # of both models one after the other
+        page.keyboard.press("3")
+        assert page.is_checked(f"input[value='{layer}']")
+    for key, field in (("o", "outline"), ("t", "flags")):
         before = page.evaluate(f"segunc.state.get().{field}")
         page.keyboard.press(key)
         assert page.evaluate(f"segunc.state.get().{field}") is not before
@@ -171,8 +169,8 @@ def test_timeline_plays_scrubs_and_jumps_to_peaks(tmp_path: Path, visit: Visit) 
     visit.shown("#frame-name", "000030")
     page.keyboard.press("[")
     visit.shown("#frame-name", "000010")
-    chart = page.locator("#chart").bounding_box()
-    page.mouse.click(chart["x"] + 58 + (chart["width"] - 66) * 20 / 39, chart["y"] + 20)
+    plot = page.locator(".plot").bounding_box()
+    page.mouse.click(plot["x"] + plot["width"] * 20 / 39, plot["y"] + 20)
     visit.shown("#frame-name", "000020")
     page.locator("#chart").focus()
     page.keyboard.press("ArrowRight")
@@ -187,8 +185,11 @@ def test_timeline_plays_scrubs_and_jumps_to_peaks(tmp_path: Path, visit: Visit) 
     assert page.evaluate("segunc.state.get().frame") == stopped
     page.keyboard.press("End")  # belongs to nobody here
     assert page.evaluate("segunc.state.get().frame") == stopped
-    assert page.get_attribute("#play", "title") is not None
     assert "mean" in page.inner_text("#timeline-legend")
+    assert page.locator(".axis span").all_inner_texts() == ["0:00", "0:01"]
+    points = re.findall(r"[ML](\d+) ([\d.]+)", page.locator(".plot .first").get_attribute("d") or "")
+    assert [int(x) for x, _ in points] == list(range(40))
+    assert min(range(40), key=lambda i: float(points[i][1])) == 30
 
 
 def test_the_gallery_shows_one_frame_of_each_moment(tmp_path: Path, visit: Visit) -> None:

@@ -13,7 +13,7 @@ import segunc
 from segunc.cli.main import main
 from segunc.core.errors import InputError
 from segunc.evaluation.results import load_results
-from segunc.gallery.description import run_id
+from segunc.gallery.page import run_id
 from segunc.maps.labelled import open_maps
 from segunc.maps.verdicts import Region, Verdict, agreement_table, merge_verdicts, read_verdicts, summary_table
 from tests.gallery.scenes import NAMES, Scene

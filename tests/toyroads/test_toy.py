@@ -20,12 +20,9 @@ from segunc.data.images import read_image, read_label_image
 from segunc.data.labels import label_map
 from segunc.data.layout import find_labels, frame_stem, list_images
 from segunc.toyroads import Scene, ToyConfig, generate_toy, render_scene
-from segunc.toyroads.anomalies import KINDS, sample_anomaly
-from segunc.toyroads.camera import Camera
-from segunc.toyroads.canvas import ANOMALY, CAR, ROAD, SIGN, SKY, Canvas, Stage
-from segunc.toyroads.generate import FRAMES_PER_SECOND, SPLITS, VIDEO_SPLIT, frame_name, video_frames
-from segunc.toyroads.light import sample_light
-from segunc.toyroads.scene import vote
+from segunc.toyroads.canvas import Camera, Canvas, Id, Stage, sample_light
+from segunc.toyroads.scene import FRAMES_PER_SECOND, SPLITS, VIDEO_SPLIT, frame_name, video_frames, vote
+from segunc.toyroads.things import KINDS, sample_anomaly
 
 SIZE = (128, 256)
 SMALL = ToyConfig(seed=3, train=3, val=1, test=1, anomaly=2, video_frames=5, size=(64, 128))
@@ -121,7 +118,7 @@ def test_anomalies_cover_a_small_part_and_are_ignored_in_training(anomaly_scenes
     assert min(shares) > 0.0005, "a cone 18 m away has about 20 pixels"
     for scene in anomaly_scenes:
         assert set(np.unique(scene.anomaly)) <= {0, 1, 255}
-        np.testing.assert_array_equal(scene.anomaly == 1, scene.labels == ANOMALY)
+        np.testing.assert_array_equal(scene.anomaly == 1, scene.labels == Id.ANOMALY)
         rim = scene.anomaly == 255
         assert rim.any()
         assert not (cv2.erode(rim.astype(np.uint8), np.ones((5, 5), np.uint8)) > 0).any()  # thin
@@ -181,9 +178,9 @@ def test_every_kind_of_anomaly_is_drawn_as_one(kind: str) -> None:
     canvas = Canvas(np.zeros((128, 256, 3), np.float32))
     camera = Camera(128, 256, 1.0, 0.45, 1.5)
     sample_anomaly(rng, 0.0, 8.0, kind).draw(Stage(canvas, camera, sample_light(rng)))
-    rows, columns = np.nonzero(canvas.labels == ANOMALY)
+    rows, columns = np.nonzero(canvas.labels == Id.ANOMALY)
     assert 60 < len(rows) < 4000
-    assert set(np.unique(canvas.labels)) == {SKY, ANOMALY}
+    assert set(np.unique(canvas.labels)) == {Id.SKY, Id.ANOMALY}
     # It stands on the ground 8 m ahead, row = horizon + focal * height / distance; its front is up to 0.8 m nearer.
     foot = [0.45 * 128 + camera.focal * 1.5 / distance for distance in (8.3, 7.2)]
     assert foot[0] - 1 < rows.max() < foot[1] + 1
@@ -209,9 +206,16 @@ def test_ground_grid_inverts_the_projection() -> None:
 
 
 def test_vote_takes_the_majority_and_thin_things_win_ties() -> None:
-    labels = np.array([[CAR, CAR, ROAD, SIGN], [CAR, ROAD, ROAD, SIGN], [ANOMALY, ROAD, ROAD, ROAD], [ROAD] * 4])
+    labels = np.array(
+        [
+            [Id.CAR, Id.CAR, Id.ROAD, Id.SIGN],
+            [Id.CAR, Id.ROAD, Id.ROAD, Id.SIGN],
+            [Id.ANOMALY, Id.ROAD, Id.ROAD, Id.ROAD],
+            [Id.ROAD] * 4,
+        ]
+    )
     winner, anomaly = vote(labels.astype(np.uint8))
-    np.testing.assert_array_equal(winner, [[CAR, SIGN], [ROAD, ROAD]])
+    np.testing.assert_array_equal(winner, [[Id.CAR, Id.SIGN], [Id.ROAD, Id.ROAD]])
     np.testing.assert_array_equal(anomaly, [[0, 0], [255, 0]])
 
 

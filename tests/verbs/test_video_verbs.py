@@ -11,8 +11,8 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
-
 from segunc.gallery.video import video_suffix
+
 from segunc.maps.reader import MapsReader
 from tests.conftest import Job
 from tests.gallery.test_video import decoded
