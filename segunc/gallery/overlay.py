@@ -1,11 +1,16 @@
-"""Pictures of one frame: a score over its image with a legend, or a panel of image, prediction and scores."""
+"""Colours of scores over fixed ranges, and pictures of one frame: a score over its image with a legend, or a panel of everything.
+
+A map coloured by its own extremes makes a calm frame look dangerous, so the range of a score is one for all frames.
+"""
 
 from __future__ import annotations
 
+import colorsys
 import math
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Self
 
 import cv2
@@ -14,11 +19,15 @@ import numpy.typing as npt
 
 from segunc.core.errors import InputError
 from segunc.data.images import MOST_PIXELS, Image, resize_nearest
+from segunc.data.labels import LabelMap
 from segunc.frames.source import format_time
-from segunc.gallery.colormap import DisplayRange, colour_table, colourise, levels
+from segunc.maps.labelled import choose_scores
+from segunc.maps.reader import MapsReader
+from segunc.scores import SCORES, first_shown
 
 Colour = tuple[int, int, int]
 Mask = npt.NDArray[np.bool_]
+Outlines = list[tuple[str, Colour]]
 MINIMUM_TEXT = 12  # height of capital letters in pixels: smaller text is not legible in a JPEG
 LABELLED, FLAGGED = (255, 255, 255), (0, 229, 255)  # RGB of outlines
 MINIMUM_WIDTH = 640  # smaller pictures are enlarged by a whole factor, so that their legend can be read
@@ -31,6 +40,122 @@ _GAP, _COLUMNS = 6, 3
 
 PAPER, INK, FAINT = (22, 22, 26), (236, 236, 240), (168, 168, 178)
 """Colours of strips, of the text on them, and of minor text and edges."""
+_SAMPLED_FRAMES = 32  # frames that the range of an unbounded score is taken from, evenly spaced over the set
+_TURN = 0.618034  # the golden section of the colour circle: neighbouring class ids get distant hues
+
+
+@dataclass(frozen=True)
+class DisplayRange:
+    """The values at the two ends of a colour bar; an end is open where values beyond it occur and share its colour."""
+
+    low: float
+    high: float
+    open_below: bool = False
+    open_above: bool = False
+
+    def __post_init__(self) -> None:
+        if not (np.isfinite(self.low) and np.isfinite(self.high) and self.low < self.high):
+            raise InputError(f"the display range {self.low:g}..{self.high:g} does not rise from low to high")
+
+    @property
+    def ticks(self) -> tuple[str, str, str]:
+        """Labels of the low end, the middle and the high end; ``<=`` and ``>=`` mark open ends."""
+        below, above = "<= " if self.open_below else "", ">= " if self.open_above else ""
+        return f"{below}{self.low:g}", f"{(self.low + self.high) / 2:g}", f"{above}{self.high:g}"
+
+
+def display_range(score: str, given: tuple[float, float] | None = None) -> DisplayRange:
+    """Return the range of a score, the one given or else its fixed one; InputError where there is neither. An end is open where values
+    can lie beyond it."""
+    entry = SCORES.get(score)
+    shown = given or (entry.colours if entry else None)
+    if shown is None:
+        raise InputError(f"the score '{score}' has no fixed display range", hint=f"give one, e.g. --range {score}=0:1")
+    low, high = shown
+    lower, upper = (entry.lower, entry.upper) if entry else (None, None)
+    return DisplayRange(low, high, lower is None or low > lower, upper is None or high < upper)
+
+
+@cache
+def colour_table() -> Image:
+    """Return the colours of all scores from the lowest value to the highest, RGB uint8 ``[256, 3]``; read-only.
+
+    Plasma is a table of matplotlib (CC0): its lightness rises evenly, so it is read in order by colour-blind eyes and in grey print too.
+    Its upper end is a saturated yellow; that of magma and inferno is near the white of lane markings.
+    """
+    ramp = np.arange(256, dtype=np.uint8)[:, None]
+    table = np.ascontiguousarray(cv2.applyColorMap(ramp, cv2.COLORMAP_PLASMA)[:, 0, ::-1], np.uint8)
+    table.flags.writeable = False
+    return table
+
+
+def levels(values: npt.NDArray[np.floating], shown: DisplayRange) -> npt.NDArray[np.uint8]:
+    """Return the rows 0..255 of the colour table for values ``[H, W]``, clipped at the ends of the range."""
+    share = (values.astype(np.float32) - np.float32(shown.low)) / np.float32(shown.high - shown.low)
+    return np.asarray(np.rint(np.clip(share, 0, 1) * 255), np.uint8)
+
+
+def colourise(values: npt.NDArray[np.floating], shown: DisplayRange) -> Image:
+    """Paint a score map ``[H, W]`` in real units as RGB uint8 ``[H, W, 3]``."""
+    return np.asarray(colour_table()[levels(values, shown)], np.uint8)
+
+
+def usual_scores(reader: MapsReader) -> list[str]:
+    """Return the scores that a page or panel shows where nobody names any: the first to show, entropy and epistemic."""
+    scores = choose_scores(reader, None)
+    return [score for score in dict.fromkeys((first_shown(scores), "entropy", "epistemic")) if score in scores]
+
+
+def page_ranges(
+    reader: MapsReader, scores: Sequence[str], given: Mapping[str, tuple[float, float]] | None = None
+) -> dict[str, DisplayRange]:
+    """Return the range of each of some scores of a maps folder; it is the same for all frames.
+
+    A range that is given comes first, then the fixed range of the score. Whole numbers of other tools lie in 0..1. An unbounded score
+    gets the 1st to the 99th percentile of evenly spaced frames of the whole set, rounded outwards.
+    """
+    given = given or {}
+    choose_scores(reader, list(given))  # each has maps
+    return {
+        score: display_range(score, given.get(score))
+        if score in given or (score in SCORES and SCORES[score].colours)
+        else _range_of_set(reader, score)
+        for score in scores
+    }
+
+
+def _range_of_set(reader: MapsReader, score: str) -> DisplayRange:
+    names = [name for name in reader.frames if reader.has(name, score)]
+    ends: list[float] = []
+    for name in names[:: max(1, -(-len(names) // _SAMPLED_FRAMES))]:
+        try:
+            stored = reader.read_stored(name, score)
+        except InputError:
+            continue  # said where the frame is written
+        if stored.dtype.kind == "u":
+            return DisplayRange(0, 1)
+        finite = stored[np.isfinite(stored)].astype(np.float32)
+        if finite.size:
+            ends += np.percentile(finite, (1, 99)).tolist()
+    if not ends or not min(ends) < max(ends):
+        return DisplayRange(0, 1, open_below=True, open_above=True)
+    low, high = min(ends), max(ends)
+    step = 10.0 ** (np.floor(np.log10(high - low)) - 1)
+    low, high = (float(f"{end:.9g}") for end in (np.floor(low / step) * step, np.ceil(high / step) * step))
+    return DisplayRange(low, high, open_below=True, open_above=True)
+
+
+def class_colours(reader: MapsReader, label_map: LabelMap | None = None) -> list[dict[str, Any]]:
+    """Return name and colour of each class id: of the manifest, else of the label map, else numbers in distant hues."""
+    recorded = (reader.manifest or {}).get("classes", {})
+    names: Sequence[str] = recorded.get("names", [])
+    palette: Sequence[Sequence[int]] = recorded.get("palette", [])
+    if label_map is not None and not names:
+        names, palette = label_map.classes, label_map.palette
+    names = names or [f"class {index}" for index in range(255)]
+    hues = [colorsys.hls_to_rgb(i * _TURN % 1, 0.45 + 0.2 * (i % 2), 0.6) for i in range(len(palette), len(names))]
+    palette = [*palette, *([round(255 * channel) for channel in rgb] for rgb in hues)]
+    return [{"name": str(name), "colour": list(colour)} for name, colour in zip(names, palette, strict=False)]
 
 
 def text_width(text: str, size: int) -> int:
@@ -89,27 +214,24 @@ class Sheet:
             self.bar(np.array([FLAGGED], np.uint8), x - thick // 2, top - size // 3, thick, height + 2 * (size // 3))
 
 
-def draw_outline(picture: Image, mask: Mask, colour: Colour = LABELLED) -> None:
-    """Outline the regions of a mask ``[h, w]`` of the same view in a light colour with a dark edge, visible on any colour."""
-    drawn = resize_nearest(mask, *picture.shape[1::-1]).astype(np.uint8)
-    regions, _ = cv2.findContours(drawn, cv2.RETR_LIST, cv2.CHAIN_APPROX_NONE)
-    thickness = max(1, round(picture.shape[1] / 640))
-    cv2.drawContours(picture, regions, -1, (0, 0, 0), 3 * thickness, cv2.LINE_AA)
-    cv2.drawContours(picture, regions, -1, colour, thickness, cv2.LINE_AA)
-
-
 def _outline(
     picture: Image, anomaly: Mask | None, legend: Legend | None = None, values: npt.NDArray[np.floating] | None = None
-) -> list[tuple[str, Colour]]:
-    """Outline in a picture what a legend flags of a map of the same view, and a labelled anomaly; say of each what it is."""
-    outlines = []
+) -> Outlines:
+    """Outline in a picture what a legend flags of a map of the same view, and a labelled anomaly, in a light colour with a dark edge,
+    visible on any colour; say of each what it is."""
+    outlined = []
     if legend is not None and values is not None and legend.threshold is not None:
-        draw_outline(picture, values >= legend.threshold, FLAGGED)
-        outlines.append((f"flagged: {legend.score} >= {legend.threshold:g}", FLAGGED))
+        words = f"flagged: {legend.score} >= {legend.threshold:g}"
+        outlined.append((np.asarray(values >= legend.threshold), words, FLAGGED))
     if anomaly is not None:
-        draw_outline(picture, anomaly)
-        outlines.append(("outlined: labelled anomaly", LABELLED))
-    return outlines
+        outlined.append((anomaly, "outlined: labelled anomaly", LABELLED))
+    thickness = max(1, round(picture.shape[1] / 640))
+    for mask, _, colour in outlined:
+        drawn = resize_nearest(mask, *picture.shape[1::-1]).astype(np.uint8)
+        regions, _ = cv2.findContours(drawn, cv2.RETR_LIST, cv2.CHAIN_APPROX_NONE)
+        cv2.drawContours(picture, regions, -1, (0, 0, 0), 3 * thickness, cv2.LINE_AA)
+        cv2.drawContours(picture, regions, -1, colour, thickness, cv2.LINE_AA)
+    return [(words, colour) for _, words, colour in outlined]
 
 
 def resize(picture: Image, width: int, height: int) -> Image:
@@ -136,7 +258,8 @@ class Legend:
         cls, manifest: Mapping[str, Any] | None, score: str, shown: DisplayRange, threshold: float | None = None
     ) -> Self:
         """Return the legend of a score with what a manifest records of it."""
-        return cls(score, score_unit(manifest, score), shown, model_line(manifest), threshold)
+        unit = (manifest or {}).get("maps", {}).get(score, {}).get("unit", "")
+        return cls(score, unit, shown, model_line(manifest), threshold)
 
 
 def frame_caption(name: str, time: float | None) -> str:
@@ -157,11 +280,6 @@ def model_line(manifest: Mapping[str, Any] | None) -> str:
     return ", ".join(parts)
 
 
-def score_unit(manifest: Mapping[str, Any] | None, score: str) -> str:
-    """Return the unit of a score as a manifest records it, empty where there is none."""
-    return str(((manifest or {}).get("maps", {}).get(score) or {}).get("unit", ""))
-
-
 def draw_overlay(
     image: Image,
     values: npt.NDArray[np.floating],
@@ -170,17 +288,15 @@ def draw_overlay(
     anomaly: Mask | None = None,
     caption: str = "",
 ) -> Image:
-    """Draw a score map over its image with a legend strip below, at least 640 pixels wide.
+    """Draw a score map over its image with a legend strip below, at least 640 pixels wide; returns RGB uint8.
 
     The image is shown in grey at 80 % of its brightness. The colour of a pixel covers 10 % of it at the low end of the
     score's range and 85 % at the high end; the legend's bar is painted by the same rule over mid-grey.
 
     Args:
         image: RGB uint8 ``[H, W, 3]``.
-        values: in real units ``[h, w]``, resized to the image by the nearest value.
-        legend: of the score; what it flags is outlined.
+        values: in real units ``[h, w]``, resized to the image by the nearest value; what the legend flags is outlined.
         anomaly: labelled pixels ``[H, W]`` to outline.
-        caption: written in the strip.
     """
     factor = math.ceil(MINIMUM_WIDTH / image.shape[1])
     height, width = image.shape[0] * factor, image.shape[1] * factor
@@ -194,7 +310,7 @@ def draw_overlay(
     colours = blend(np.full(256, 128 * PHOTO_BRIGHTNESS, np.float32), np.arange(256))
     rows = max(len(outlines), bool(caption))
     words = (title, legend.note, caption)
-    return _with_strip(picture, words, rows, size, legend, outlines=outlines, colours=colours)
+    return _with_strip(picture, words, rows, size, outlines, legend, colours)
 
 
 def _with_strip(
@@ -202,30 +318,26 @@ def _with_strip(
     words: tuple[str, str, str],
     rows: int,
     size: int,
-    legend: Legend | None = None,
-    *,
-    outlines: Sequence[tuple[str, Colour]] = (),
-    colours: Image | None = None,
+    outlines: Outlines,
+    legend: Legend | None,
+    colours: Image,
 ) -> Image:
     """Return a picture with a strip below: title, note and caption to the left; to the right the scale of a legend and, in
     ``rows`` rows below it, what is outlined."""
     height, width = picture.shape[:2]
     sheet = Sheet(height + round(size * (4.6 + 1.9 * rows)), width)
     sheet.lay(picture)
-    middle, first, second, third = round(width * 0.55), *(height + round(size * row) for row in (1.9, 3.8, 5.7))
-    title, note, caption = words
-    beside = middle if legend or outlines else width
+    first, second, third = (height + round(size * row) for row in (1.9, 3.8, 5.7))
+    middle = round(width * 0.55) if legend is not None else size  # nothing stands beside the words of an image
+    room, (title, note, caption) = width - size - middle, words
+    beside = width if legend is None else middle
     sheet.write(title, size, first, size, beside - 2 * size)
     sheet.write(note, size, second, size, beside - 2 * size, FAINT)
-    sheet.write(caption, size, third, size, (middle if outlines else width) - 2 * size)
-    room = width - size - middle
+    sheet.write(caption, size, third, size, (beside if outlines else width) - 2 * size)
     for row, (meaning, colour) in enumerate(outlines):
-        baseline = (third if legend else first) + round(1.9 * size * row)
-        sheet.swatch(meaning, colour, middle, baseline, size, room)
+        sheet.swatch(meaning, colour, middle, third + round(1.9 * size * row), size, room)
     if legend is not None:
-        sheet.scale(
-            colour_table() if colours is None else colours, legend, middle, height + round(size * 0.8), room, size
-        )
+        sheet.scale(colours, legend, middle, height + round(size * 0.8), room, size)
     return sheet.pixels
 
 
@@ -255,17 +367,10 @@ def draw_panel(
     anomaly: Mask | None = None,
     caption: str = "",
 ) -> Image:
-    """Draw tiles in rows of three: image, prediction, class legend, then one tile a score.
+    """Draw tiles in rows of three: image, prediction (class ids ``[h, w]``), class legend, then one tile a score.
 
-    Where tiles are smaller than the maps, a tile pixel is the mean colour of those it stands for.
-
-    Args:
-        image: RGB uint8 ``[H, W, 3]``; None leaves it out.
-        prediction: class ids ``[h, w]``; left out where it is None or there are no classes.
-        scores: the legend and the map in real units ``[h, w]`` of each score; what a legend flags is outlined in its tile.
-        classes: name and colour of each class id.
-        anomaly: labelled pixels ``[H, W]``, outlined in every tile.
-        caption: written above the tiles.
+    An image or prediction that is None is left out. What a legend flags of its map is outlined in its tile, a labelled
+    anomaly in every tile. Where tiles are smaller than the maps, a pixel is the mean colour of those it stands for.
     """
     shape = image.shape if image is not None else scores[0][1].shape if prediction is None else prediction.shape
     height, width = max(1, round(TILE_WIDTH * shape[0] / shape[1])), TILE_WIDTH
@@ -273,10 +378,10 @@ def draw_panel(
     size = max(MINIMUM_TEXT, width // 48)
     rows = (anomaly is not None) + any(legend.threshold is not None for legend, _ in scores)
 
-    def tile(picture: Image, title: str, note: str, *of_score: Any) -> Image:
+    def tile(picture: Image, title: str, note: str, legend: Legend | None = None, values: Any = None) -> Image:
         drawn = resize(picture, width, height).copy()
-        outlines = _outline(drawn, anomaly, *of_score)
-        return _with_strip(drawn, (title, note, ""), rows, size, *of_score[:1], outlines=outlines)
+        outlines = _outline(drawn, anomaly, legend, values)
+        return _with_strip(drawn, (title, note, ""), rows, size, outlines, legend, colour_table())
 
     tiles = []
     if image is not None:
@@ -288,17 +393,12 @@ def draw_panel(
         tiles.append(_class_legend(prediction, classes, tiles[0].shape[0], size))
     for legend, values in scores:
         tiles.append(tile(colourise(values, legend.shown), legend.score, legend.unit, legend, values))
-    return _arranged(tiles, caption, size)
-
-
-def _arranged(tiles: Sequence[Image], caption: str, size: int) -> Image:
-    """Lay tiles of one size in rows below their caption."""
     height, width = (side + _GAP for side in tiles[0].shape[:2])
     above, columns = round(size * 2.4) if caption else 0, min(_COLUMNS, len(tiles))
     sheet = Sheet(above + -(-len(tiles) // columns) * height - _GAP, columns * width - _GAP)
     sheet.write(caption, size, round(size * 1.7), size, sheet.pixels.shape[1] - 2 * size)
-    for index, tile in enumerate(tiles):
-        sheet.lay(tile, (index % columns) * width, above + (index // columns) * height)
+    for index, picture in enumerate(tiles):
+        sheet.lay(picture, (index % columns) * width, above + (index // columns) * height)
     return sheet.pixels
 
 

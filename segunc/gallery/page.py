@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib import resources
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import cv2
 import numpy as np
@@ -27,8 +27,7 @@ import numpy.typing as npt
 from segunc.core.errors import InputError
 from segunc.core.files import flat, parse_json, read_bytes, write_file, write_json
 from segunc.data.images import Image, resize_nearest
-from segunc.gallery.colormap import DisplayRange, class_colours, colour_table, colourise, page_ranges, usual_scores
-from segunc.gallery.overlay import model_line, score_unit
+from segunc.gallery import overlay
 from segunc.maps import labelled
 from segunc.maps.encoding import encode_jpeg
 from segunc.maps.folder import PREDICTION
@@ -39,7 +38,6 @@ from segunc.maps.shards import STATISTICS
 from segunc.maps.verdicts import FORMAT, FORMAT_VERSION, Verdict
 from segunc.scores import first_shown
 
-ASSETS = "assets"
 PAGE_NAME = "review.json"
 PAGE_FORMAT = "segunc-review"
 NO_LABELS = labelled.LabelSources()
@@ -54,11 +52,9 @@ LONGEST_SIDE = 960  # pixels of the longer side of a map on the page, at most
 STEPS, NO_NUMBER = 254, 255  # of a map's own range; the code of NaN and infinities
 FOUND_SHARE = 0.5  # of an object's pixels that must reach the threshold for it to be found
 SMALLEST_OBJECT = 10  # pixels; a smaller labelled region is a speck of the labelling, unless a frame has no larger
-_LEVEL = 1  # of zlib: level 6 takes three times as long for 5 % less
 
 Values = npt.NDArray[np.float32]
 Pixels = npt.NDArray[np.intp]
-Read = TypeVar("Read")
 
 
 def write_review(
@@ -90,7 +86,7 @@ def write_review(
     """
     reader = labelled.open_maps(maps)
     other = labelled.open_maps(Path(compare)) if compare else None
-    shown = labelled.choose_scores(reader, None if scores == ["all"] else scores or usual_scores(reader))
+    shown = labelled.choose_scores(reader, None if scores == ["all"] else scores or overlay.usual_scores(reader))
     rows = _choose_frames(reader, limit, fps)
     names = [row.name for row in rows]
     frame_labels = labels.find(reader, names)
@@ -99,10 +95,10 @@ def write_review(
             check_classes(model, labels.label_map)
     notices = list(_notices(reader, other, frame_labels, names))
     source, missing = labelled.open_images(reader, images, names)
-    record = _begin(reader, out, labels, compare) | {"scores": shown, "frames": len(rows)}
+    record = _begin(reader, out) | {"scores": shown, "frames": len(rows)}
     size = (reader.manifest or {}).get("run", {}).get("size")
     longest = min(LONGEST_SIDE, max(size or [LONGEST_SIDE]))  # no more than the network has seen
-    ranges = page_ranges(reader, shown)
+    ranges = overlay.page_ranges(reader, shown)
     writer = FrameFiles(out, reader, shown, ranges, frame_labels, other, longest)
     by_name = {row.name: row for row in rows}
     for done, (name, image, error) in enumerate(labelled.with_images(names, source), start=1):
@@ -116,7 +112,7 @@ def write_review(
     page = _about(reader, other, ranges, longest) | {
         "run": record["run"],
         "written": record["tool"],
-        "classes": class_colours(reader, labels.label_map),
+        "classes": overlay.class_colours(reader, labels.label_map),
         "fps": fps or (reader.manifest or {}).get("source", {}).get("fps"),
         "apart": apart,
         "notices": notices,
@@ -146,11 +142,11 @@ def _describe_model(reader: MapsReader) -> dict[str, Any]:
     recorded = flat({key: manifest[key] for key in ("model", "run", "tool", "device", "status") if key in manifest})
     facts = [(key, str(value)[:_LONGEST_FACT]) for key, value in recorded.items() if value is not None]
     foreign = "maps of another tool; nothing is recorded of their model" if reader.manifest is None else ""
-    return {"title": title, "line": model_line(manifest) or foreign, "facts": [("maps", title), *facts]}
+    return {"title": title, "line": overlay.model_line(manifest) or foreign, "facts": [("maps", title), *facts]}
 
 
 def _about(
-    reader: MapsReader, other: MapsReader | None, ranges: Mapping[str, DisplayRange], longest: int
+    reader: MapsReader, other: MapsReader | None, ranges: Mapping[str, overlay.DisplayRange], longest: int
 ) -> dict[str, Any]:
     """Describe the models, the run, the scores and what the page carries of the maps."""
     about = _describe_model(reader)
@@ -158,22 +154,15 @@ def _about(
     about["facts"].append(("Maps on this page", means))
     if left_out := [score for score in reader.scores if score not in ranges]:
         about["facts"].append(("Scores left out (review --scores all)", ", ".join(left_out)))
-    recorded = (reader.manifest or {}).get("maps", {})
-    scores = {
-        score: {
-            "unit": score_unit(reader.manifest, score),
-            "low": shown.low,
-            "high": shown.high,
-            "ticks": shown.ticks,
-            "region_from": recorded.get(score, {}).get("component_threshold"),
-        }
-        for score, shown in ranges.items()
-    }
+    scores: dict[str, Any] = {score: asdict(shown) | {"ticks": shown.ticks} for score, shown in ranges.items()}
+    for score, entry in scores.items():
+        recorded = (reader.manifest or {}).get("maps", {}).get(score, {})
+        entry |= {"unit": recorded.get("unit", ""), "region_from": recorded.get("component_threshold")}
     return about | {
         "compared": _describe_model(other) if other is not None else None,
         "scores": scores,
         "ranking": first_shown(ranges) or None,
-        "colours": [int(red) << 16 | int(green) << 8 | int(blue) for red, green, blue in colour_table()],
+        "colours": [int(red) << 16 | int(green) << 8 | int(blue) for red, green, blue in overlay.colour_table()],
         "objects": {"share": FOUND_SHARE, "smallest": SMALLEST_OBJECT},
         "total": len(reader.frames),
         "failed": list((reader.manifest or {}).get("failed", [])),
@@ -216,13 +205,10 @@ def _choose_frames(reader: MapsReader, limit: int | None, fps: float | None) -> 
     return sorted(worst, key=lambda row: row.place)
 
 
-def _begin(reader: MapsReader, out: Path, labels: labelled.LabelSources, compare: str | Path | None) -> dict[str, Any]:
-    """Make the folder without what an earlier page left, and return the record of the page, written there.
-
-    InputError where the folder is, or lies in, the maps folder, or holds anything but an earlier page.
-    """
-    foreign = reader.manifest is None
-    if out.resolve() == reader.folder.resolve() or (foreign and out.resolve().is_relative_to(reader.folder.resolve())):
+def _begin(reader: MapsReader, out: Path) -> dict[str, Any]:
+    """Make the folder without what an earlier page left, and return the record of the page, written there."""
+    foreign, place, maps = reader.manifest is None, out.resolve(), reader.folder.resolve()
+    if place == maps or (foreign and place.is_relative_to(maps)):
         # Pictures of a page inside of another tool's maps would be taken for maps the next time.
         raise InputError(f"output {out} is or lies inside the maps folder {reader.folder}", hint="give another --out")
     ours = page_of(out) is not None
@@ -233,20 +219,22 @@ def _begin(reader: MapsReader, out: Path, labels: labelled.LabelSources, compare
     for folder in (FRAMES, THUMBNAILS) if ours else ():
         shutil.rmtree(out / folder, ignore_errors=True)
     tool = " ".join(filter(None, ("segunc", tool_version(), (tool_commit() or "")[:12])))
-    record = {"format": PAGE_FORMAT, "format_version": 1, "run": run_id(reader), "tool": tool}
-    record["maps"] = str(reader.folder)
-    for name, labels_of in (("labels", labels.labels), ("anomaly_labels", labels.anomaly_labels)):
-        record[name] = None if labels_of is None or isinstance(labels_of, Mapping) else str(labels_of)
-    record["compare"] = str(compare) if compare else None
+    record = {
+        "format": PAGE_FORMAT,
+        "format_version": 1,
+        "run": run_id(reader),
+        "tool": tool,
+        "maps": str(reader.folder),
+    }
     write_json(out / PAGE_NAME, record | {"status": "being written"})
     return record
 
 
 def _write_assets(out: Path, title: str) -> Path:
-    assets = resources.files("segunc.gallery") / ASSETS
+    assets = resources.files("segunc.gallery") / "assets"
     for asset in assets.iterdir():
         if asset.name.endswith((".js", ".css")):
-            write_file(out / ASSETS / asset.name, asset.read_bytes())
+            write_file(out / "assets" / asset.name, asset.read_bytes())
     template = (assets / "index.html").read_text(encoding="utf-8")
     write_file(out / "index.html", template.replace("{{title}}", html.escape(title)).encode())
     return out / "index.html"
@@ -270,9 +258,12 @@ def page_of(out: Path) -> dict[str, Any] | None:
     return content if isinstance(content, dict) and content.get("format") == PAGE_FORMAT else None
 
 
-def condense(values: Values, longest: int) -> tuple[npt.NDArray[np.uint8], dict[str, float]]:
+def condense(values: Values | Label, longest: int) -> tuple[npt.NDArray[np.uint8], dict[str, float]]:
     """Return a map ``[H, W]`` as codes of at most ``longest`` pixels on a side, each the mean of those it stands for, and the ends
-    of their range: a value is ``low + code / 254 * (high - low)``; 255 is no finite number."""
+    of their range: a value is ``low + code / 254 * (high - low)``; 255 is no finite number. The codes of a label, uint8, are its ids."""
+    if values.dtype == np.uint8:
+        height, width = _fitting(values.shape, longest)
+        return resize_nearest(values.astype(np.uint8), width, height), {}
     small = _shrink(values, longest)
     finite = np.isfinite(small)
     low, high = (float(small[finite].min()), float(small[finite].max())) if finite.any() else (0.0, 0.0)
@@ -281,19 +272,15 @@ def condense(values: Values, longest: int) -> tuple[npt.NDArray[np.uint8], dict[
 
 
 def write_data(path: Path, key: str, content: Any) -> None:
-    """Write a table as a script that hands it to the page under ``key``; NaN is refused.
-
-    The browser parses JSON in a string several times faster than the same text as an expression.
-    """
+    """Write a table as a script that hands it to the page under ``key``: a browser parses JSON in a string several times faster than
+    the same text as an expression."""
     text = json.dumps(content, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     write_file(path, f"segunc.receive({json.dumps(key)}, JSON.parse({json.dumps(text)}));\n".encode())
 
 
 def frame_statistics(values: Values) -> dict[str, float]:
-    """Compute statistics of a map ``[H, W]`` in its own unit; empty where a value is not finite.
-
-    p99 is the smallest value that at least 99 % of the pixels do not exceed.
-    """
+    """Compute statistics of a map ``[H, W]`` in its own unit; empty where a value is not finite. p99 is the smallest value that at
+    least 99 % of the pixels do not exceed."""
     if not np.isfinite(values).all():
         return {}
     numbers = {"mean": values.mean(dtype=np.float64), "max": values.max()}
@@ -310,10 +297,8 @@ def labelled_objects(anomaly: Label) -> list[Pixels]:
 
 
 def found_up_to(values: Values, objects: Sequence[Pixels]) -> float:
-    """Return the highest threshold at which each of at least one object of a map ``[H, W]`` is found.
-
-    An object is found at threshold t where at least :data:`FOUND_SHARE` of its pixels have a value >= t.
-    """
+    """Return the highest threshold at which each of at least one object of a map ``[H, W]`` is found: at least :data:`FOUND_SHARE` of
+    its pixels have a value at or above it."""
     descending = (np.sort(values.ravel()[pixels])[::-1] for pixels in objects)
     return float(min(pixels[math.ceil(FOUND_SHARE * len(pixels)) - 1] for pixels in descending))
 
@@ -325,7 +310,7 @@ class FrameRow:
     name: str
     place: int  # in the order of the source, names the frame's folder
     time: float | None = None  # seconds from the start of a video
-    size: tuple[int, int] | None = None  # height and width of its maps in pixels
+    size: tuple[int, ...] | None = None  # height and width of its maps in pixels
     contents: list[str] = field(default_factory=list)  # image, prediction, scores, anomaly, truth, other/...
     statistics: dict[str, dict[str, float]] = field(default_factory=dict)  # score -> statistic -> value
     other: dict[str, dict[str, float]] = field(default_factory=dict)  # the same of the second model
@@ -333,18 +318,13 @@ class FrameRow:
     found: dict[str, float] = field(default_factory=dict)  # score -> found_up_to
     problems: list[str] = field(default_factory=list)  # a line on each thing that could not be shown
 
-    def attempt(self, read: Callable[..., Read], *which: Any) -> Read | None:
+    def attempt(self, read: Callable[..., Any], *which: Any) -> Any:
         """Return what ``read`` gives, or None with a note of the problem where it raises InputError."""
         try:
             return read(*which)
         except InputError as error:
             self.problems.append(str(error))
             return None
-
-    def add(self, content: str, shape: tuple[int, ...]) -> None:
-        """Note content that was written; the first gives the frame its size."""
-        self.contents.append(content)
-        self.size = self.size or (int(shape[0]), int(shape[1]))
 
 
 @dataclass(frozen=True)
@@ -354,7 +334,7 @@ class FrameFiles:
     out: Path
     reader: MapsReader
     scores: list[str]
-    ranges: dict[str, DisplayRange]  # of the thumbnails
+    ranges: dict[str, overlay.DisplayRange]  # of the thumbnails
     labels: labelled.ReviewLabels
     other: MapsReader | None
     longest: int  # pixels of a map's longer side
@@ -366,7 +346,7 @@ class FrameFiles:
         objects = labelled_objects(anomaly) if anomaly is not None else []
         for score, values in self._write_maps(row, self.reader, "", row.statistics):
             small = np.nan_to_num(_shrink(values, THUMBNAIL_WIDTH), nan=self.ranges[score].low)
-            self._write_thumbnail(row, score, colourise(small, self.ranges[score]))
+            self._write_thumbnail(row, score, overlay.colourise(small, self.ranges[score]))
             if anomaly is not None and objects and anomaly.shape == values.shape and row.statistics[score]:
                 row.found[score] = found_up_to(values, objects)
         if self.other is not None:
@@ -374,7 +354,7 @@ class FrameFiles:
                 pass
         for content, kind, label in ((ANOMALY, "anomaly", anomaly), (TRUTH, "class", truth)):
             if label is not None and label.shape == (row.size or label.shape):
-                self._write_classes(row, content, label)
+                self._write_map(row, content, label)
             elif label is not None and row.size is not None:
                 size = f"{label.shape[1]} x {label.shape[0]} and the maps are {row.size[1]} x {row.size[0]}"
                 row.problems.append(f"the {kind} label is {size}, so it is not shown")
@@ -383,7 +363,8 @@ class FrameFiles:
         if image is not None and picture is not None:
             write_file(self.out / FRAMES / f"{row.place:06d}" / f"{IMAGE}.jpg", picture)
             self._write_thumbnail(row, IMAGE, _shrink(image, THUMBNAIL_WIDTH))
-            row.add(IMAGE, image.shape)
+            row.contents.append(IMAGE)
+            row.size = row.size or image.shape[:2]
 
     def _write_maps(
         self, row: FrameRow, reader: MapsReader, prefix: str, statistics: dict[str, dict[str, float]]
@@ -392,40 +373,30 @@ class FrameFiles:
         if reader.has(row.name, PREDICTION):
             prediction = row.attempt(reader.prediction, row.name)
             if prediction is not None:
-                self._write_classes(row, f"{prefix}{PREDICTION}", prediction)
+                self._write_map(row, f"{prefix}{PREDICTION}", prediction)
         record = reader.records.get(row.name, {})
         for score in self.scores:
             values = row.attempt(reader.read, row.name, score) if reader.has(row.name, score) else None
             if values is None:
                 continue
-            codes, ends = condense(values, self.longest)
-            self._write_chunk(row, f"{prefix}{score}", codes, values.shape, ends)
+            self._write_map(row, f"{prefix}{score}", values)
             recorded = {name: record[name][score] for name in STATISTICS if score in record.get(name, {})}
             statistics[score] = recorded or frame_statistics(values)
             if not statistics[score]:
                 row.problems.append(f"{score} holds NaN or infinite values, so it has no statistics")
             yield score, values
 
-    def _write_classes(self, row: FrameRow, content: str, label: Label) -> None:
-        height, width = _fitting(label.shape, self.longest)
-        self._write_chunk(row, content, resize_nearest(label, width, height), label.shape)
-
-    def _write_chunk(
-        self,
-        row: FrameRow,
-        content: str,
-        codes: npt.NDArray[np.uint8],
-        shape: tuple[int, ...],
-        ends: Mapping[str, float] | None = None,
-    ) -> None:
-        """Write the codes ``[h, w]`` of a map or label of ``shape`` as a script, of a score with the ends of its range."""
-        key = f"{FRAMES}/{row.place:06d}/{content}"
+    def _write_map(self, row: FrameRow, content: str, values: Values | Label) -> None:
+        """Write a map or label as a script, of a score with the ends of its range."""
+        key, (codes, ends) = f"{FRAMES}/{row.place:06d}/{content}", condense(values, self.longest)
         differences = codes.copy()
         differences[1:] -= codes[:-1]
-        text = base64.b64encode(zlib.compress(differences.tobytes(), _LEVEL)).decode()
-        head = json.dumps({"height": codes.shape[0], "width": codes.shape[1], **(ends or {})})
+        # Level 6 of zlib takes three times as long for 5 % less.
+        text = base64.b64encode(zlib.compress(differences.tobytes(), 1)).decode()
+        head = json.dumps({"height": codes.shape[0], "width": codes.shape[1], **ends})
         write_file(self.out / f"{key}.js", f'segunc.receive({json.dumps(key)}, {head}, "{text}");\n'.encode())
-        row.add(content, shape)
+        row.contents.append(content)
+        row.size = row.size or values.shape
 
     def _write_thumbnail(self, row: FrameRow, content: str, picture: Image) -> None:
         write_file(self.out / THUMBNAILS / f"{row.place:06d}" / f"{content}.jpg", encode_jpeg(picture))

@@ -13,8 +13,8 @@ from segunc.core.errors import InputError, PartialFailure, one_line
 from segunc.core.files import PARTIAL_SUFFIX, write_file
 from segunc.data.images import Image, read_image
 from segunc.frames.video_writing import encode_video
-from segunc.gallery.colormap import class_colours, page_ranges, usual_scores
-from segunc.gallery.overlay import Legend, Sheet, draw_overlay, draw_panel, frame_caption, resize
+from segunc.gallery import overlay
+from segunc.gallery.overlay import Legend, draw_overlay, draw_panel, frame_caption
 from segunc.maps import labelled
 from segunc.maps.encoding import encode_jpeg, encode_png
 from segunc.maps.folder import PREDICTION
@@ -40,10 +40,9 @@ class WrittenPictures:
     @property
     def failure(self) -> str:
         """Say which frames failed, in one line; empty where none did."""
-        if not self.failed:
-            return ""
-        first = "{} ({})".format(*next(iter(self.failed.items())))
-        return f"{len(self.failed)} frames could not be drawn, first {first}; the pictures of the others are kept"
+        first = "{} ({})".format(*next(iter(self.failed.items()), ("", "")))
+        kept = "; the pictures of the others are kept"
+        return f"{len(self.failed)} frames could not be drawn, first {first}{kept}" if self.failed else ""
 
 
 def write_pictures(
@@ -74,11 +73,11 @@ def write_pictures(
     reader = labelled.open_maps(maps)
     if is_ours(out) or out.resolve().is_relative_to(maps.resolve()):
         raise InputError(f"output {out} is or lies inside a maps folder", hint="give another --out")
-    usual = usual_scores(reader) if panel else [first_shown(reader.scores)]
+    usual = overlay.usual_scores(reader) if panel else [first_shown(reader.scores)]
     scores, names = labelled.choose_scores(reader, score or usual), _choose_frames(reader, frames)
     if strange := sorted(set(flag or {}) - set(scores)):
         raise InputError(f"'{strange[0]}' is flagged but not drawn", hint=f"--score {','.join((*scores, strange[0]))}")
-    shown = page_ranges(reader, scores, ranges)
+    shown = overlay.page_ranges(reader, scores, ranges)
     legends = {s: Legend.of(reader.manifest, s, shown[s], (flag or {}).get(s)) for s in scores}
     times = dict(zip(names, labelled.frame_times(reader, names), strict=True))
     found_labels = labels.find(reader, names)
@@ -134,18 +133,15 @@ def _draw(
     scores = [(legend, reader.read(name, score)) for score, legend in legends.items()]
     if panel:
         prediction = reader.prediction(name) if reader.has(name, PREDICTION) else None
-        classes = [(entry["name"], tuple(entry["colour"])) for entry in class_colours(reader)]
+        classes = [(entry["name"], tuple(entry["colour"])) for entry in overlay.class_colours(reader)]
         return {PANEL: draw_panel(image, prediction, scores, classes=classes, **style)}
     assert image is not None
     return {f"overlay-{legend.score}": draw_overlay(image, values, legend, **style) for legend, values in scores}
 
 
 def frame_rate(maps: Path) -> float:
-    """Return the frames a second that a video of a maps folder has: that of its source, of the frames that were taken.
-
-    Raises:
-        InputError: the source has no rate, as images have none.
-    """
+    """Return the frames a second that a video of a maps folder has: that of its source, of the frames that were taken; InputError where
+    the source has none, as images."""
     manifest = (read_manifest(maps) if is_ours(maps) else None) or {}
     fps = manifest.get("source", {}).get("fps")
     if not fps:
@@ -154,16 +150,12 @@ def frame_rate(maps: Path) -> float:
 
 
 def write_video(pictures: Sequence[Path], out: Path, fps: float, times: Sequence[float | None] = ()) -> Path:
-    """Write pictures on disk as a video, so that a run that was continued gives the whole video; it appears when complete.
+    """Write pictures of one shape as a WebM video, so that a run that was continued gives the whole one; it appears when complete.
 
-    Args:
-        pictures: files; the first decides the size (even, as the codec wants it), others are fitted into it with dark margins.
-        out: ends in ``.webm``.
-        fps: frames a second, which all pictures follow where the time of one is unknown.
-        times: seconds of each picture, so that a variable frame rate is kept.
+    Frames follow each other at ``fps`` a second or, where the ``times`` of all are known (seconds), keep a variable rate.
 
     Raises:
-        PartialFailure: the encoder failed, or a picture cannot be read; no file is left.
+        PartialFailure: the encoder failed, or a picture cannot be read or has another shape; no file is left.
     """
     recorded = [time for time in times if time is not None]
     timed = len(recorded) == len(pictures)
@@ -175,7 +167,10 @@ def write_video(pictures: Sequence[Path], out: Path, fps: float, times: Sequence
         first = _read(pictures[0])
         scale = min(1.0, MAXIMUM_WIDTH / first.shape[1])
         width, height = (max(2, round(side * scale) // 2 * 2) for side in first.shape[1::-1])
-        frames = ((time, _fit(_read(path), width, height)) for time, path in zip(moments, pictures, strict=True))
+        frames = (
+            (time, overlay.resize(_read(path, first.shape), width, height))
+            for time, path in zip(moments, pictures, strict=True)
+        )
         encode_video(partial, frames, fps, (height, width))
         os.replace(partial, out)
     except OSError as error:
@@ -186,19 +181,11 @@ def write_video(pictures: Sequence[Path], out: Path, fps: float, times: Sequence
     return out
 
 
-def _read(path: Path) -> Image:
+def _read(path: Path, shape: tuple[int, ...] | None = None) -> Image:
     try:
-        return read_image(path)
+        picture = read_image(path)
     except (OSError, ValueError) as error:
         raise PartialFailure(f"overlay {path} cannot be read ({error}); no video was written") from error
-
-
-def _fit(picture: Image, width: int, height: int) -> Image:
-    """Scale a picture into a size, with dark margins where its shape is another by more than a pixel of rounding."""
-    scale = min(width / picture.shape[1], height / picture.shape[0])
-    across, down = (max(1, round(side * scale)) for side in picture.shape[1::-1])
-    if max(width - across, height - down) <= 2:
-        return resize(picture, width, height)
-    sheet = Sheet(height, width)
-    sheet.lay(resize(picture, across, down), (width - across) // 2, (height - down) // 2)
-    return sheet.pixels
+    if picture.shape != (shape or picture.shape):
+        raise PartialFailure(f"overlay {path} has another size than the first; no video was written")
+    return picture

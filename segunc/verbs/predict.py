@@ -342,8 +342,7 @@ def run_manifest(job: Job, place: int, execution: Execution) -> dict[str, Any]:
 
 def overlay_drawer(score: str, manifest: dict[str, Any]) -> DrawOverlay:
     """Return what draws the overlay of a frame, of a score that is written and has a fixed range."""
-    from segunc.gallery.colormap import display_range
-    from segunc.gallery.overlay import Legend, draw_overlay, frame_caption
+    from segunc.gallery.overlay import Legend, display_range, draw_overlay, frame_caption
 
     if score not in manifest["maps"]:
         raise InputError(f"--overlay-score {score} is not among the maps that are written", hint="add it to --scores")

@@ -35,9 +35,6 @@ def some_place(data: bytes, random: Random) -> int:
     return int(random.integers(0, max(1, min(len(data), 64 if random.random() < 0.5 else len(data)))))
 
 
-# -- any bytes ----------------------------------------------------------------------------------------------------------------------
-
-
 def flip_bits(data: bytes, random: Random) -> bytes:
     changed = bytearray(data)
     for _ in range(pick([1, 1, 1, 2, 8], random) if data else 0):
@@ -66,7 +63,7 @@ def rearrange(data: bytes, random: Random) -> bytes:
 ANY = (flip_bits, overwrite, rearrange)
 
 
-# -- pictures: damage below a checksum that fits, so that it reaches the decoder --------------------------------------------------
+# Of pictures the damage lies below a checksum that fits, so that it reaches the decoder.
 
 
 def png_chunks(data: bytes) -> list[tuple[bytes, bytes]]:
@@ -107,33 +104,15 @@ def png_body(data: bytes, random: Random) -> bytes:
     return png_of(chunks)
 
 
-def moved(parts: list[Any], random: Random) -> list[Any]:
-    """Parts of which one is left out, stands twice, or stands elsewhere."""
-    what, place = int(random.integers(3)), int(random.integers(len(parts)))
-    part = parts[place]
-    if what != 1:
-        del parts[place]
-    if what != 0:
-        parts.insert(int(random.integers(len(parts) + 1)), part)
-    return parts
-
-
-# -- arrays ---------------------------------------------------------------------------------------------------------------------------
-
-
-def npy_with(kind: str, order: str, shape: str) -> bytes:
-    text = f"{{'descr': {kind}, 'fortran_order': {order}, 'shape': {shape}, }}".encode("latin-1")
-    text += b" " * (63 - (10 + len(text)) % 64) + b"\n"
-    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text
-
-
 def npy_header(data: bytes, random: Random) -> bytes:
     """Another shape, type or order in the header of an ``.npy``."""
     sides = (0, -1, 4, 100_000, 1 << 62, "1e9", "'x'", "(" * 50 + ")" * 50)
     shape = f"({','.join(str(pick(sides, random)) for _ in range(int(random.integers(4))))},)"
     kind = f"{pick('<>|', random)}{pick('fOUcVMib', random)}{pick([1, 2, 4, 8, 1_000_000], random)}"
-    kind = pick(["None", "[('a','<f4')]", f"'{kind}'", "'<f2'", "'<f2'"], random)
-    return npy_with(kind, pick(["True", "False", "2"], random), shape) + data[128:]
+    kind, order = pick(["None", "[('a','<f4')]", f"'{kind}'", "'<f2'"], random), pick(["True", "False", "2"], random)
+    text = f"{{'descr': {kind}, 'fortran_order': {order}, 'shape': {shape}, }}".encode("latin-1")
+    text += b" " * (63 - (10 + len(text)) % 64) + b"\n"
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text + data[128:]
 
 
 def safetensors_header(data: bytes, random: Random) -> bytes:
@@ -143,9 +122,6 @@ def safetensors_header(data: bytes, random: Random) -> bytes:
         return struct.pack("<Q", pick([0, 1, 2**20, 2**40, 2**60, 2**63], random)) + data[8:]
     text = json_value(data[8 : 8 + length], random)
     return struct.pack("<Q", len(text)) + text + data[8 + length :]
-
-
-# -- text: JSON, JSON lines, YAML, CSV ---------------------------------------------------------------------------------------------
 
 
 def change_value(value: Any, random: Random) -> Any:
@@ -168,19 +144,17 @@ def change_value(value: Any, random: Random) -> Any:
     return dict(pairs) if isinstance(value, dict) else [one for _, one in pairs]
 
 
-def changed_json(data: bytes, random: Random) -> bytes:
-    text = json.dumps(change_value(json.loads(data), random), ensure_ascii=False)
-    return text.encode("utf-8", "surrogateescape") + b"\n"
-
-
 def json_value(data: bytes, random: Random) -> bytes:
     """One value of a JSON object changed; in JSON lines, of one line."""
-    with contextlib.suppress(ValueError):
-        return changed_json(data, random)
-    lines = data.splitlines(keepends=True)
-    place = int(random.integers(len(lines)))
-    lines[place] = changed_json(lines[place], random)
-    return b"".join(lines)
+    try:
+        text = json.dumps(change_value(json.loads(data), random), ensure_ascii=False)
+        return text.encode("utf-8", "surrogateescape") + b"\n"
+    except ValueError:
+        lines = data.splitlines(keepends=True)
+        if len(lines) < 2:
+            raise
+        place = int(random.integers(len(lines)))
+        return b"".join([*lines[:place], json_value(lines[place], random), *lines[place + 1 :]])
 
 
 def text_bytes(data: bytes, random: Random) -> bytes:
@@ -194,7 +168,10 @@ def text_bytes(data: bytes, random: Random) -> bytes:
 def lines_moved(data: bytes, random: Random) -> bytes:
     """A line left out, twice, elsewhere, or without its end."""
     lines = data.splitlines(keepends=True)
-    return b"".join(moved(lines, random)) if random.random() < 0.75 else data.replace(pick(lines, random)[-1:], b"", 1)
+    place, other = random.integers(len(lines), size=2).tolist()
+    line, rest = lines[place], [*lines[:place], *lines[place + 1 :]]
+    twice, elsewhere = ([*of[:other], line, *of[other:]] for of in (lines, rest))
+    return b"".join(pick([rest, twice, elsewhere, [*lines[:place], line[:-1], *lines[place + 1 :]]], random))
 
 
 def cell(data: bytes, random: Random) -> bytes:

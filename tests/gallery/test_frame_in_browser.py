@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
-from segunc.gallery.colormap import colourise, display_range
+from segunc.gallery.overlay import colourise, display_range
 from segunc.maps.reader import MapsReader
 from tests.gallery.browser import Visit
 from tests.gallery.scenes import NAMES, OBJECT, SCORES, SIZE, Scene, carried, write_page

@@ -13,9 +13,21 @@ import pytest
 from segunc.core.errors import InputError, PartialFailure
 from segunc.data.images import read_image
 from segunc.gallery import overlay as drawing
-from segunc.gallery import pictures as module
-from segunc.gallery.colormap import DisplayRange, colour_table, colourise, display_range, levels, page_ranges
-from segunc.gallery.overlay import FLAGGED, LABELLED, MINIMUM_TEXT, Legend, blend, draw_overlay, draw_panel
+from segunc.gallery.overlay import (
+    FLAGGED,
+    LABELLED,
+    MINIMUM_TEXT,
+    DisplayRange,
+    Legend,
+    blend,
+    colour_table,
+    colourise,
+    display_range,
+    draw_overlay,
+    draw_panel,
+    levels,
+    page_ranges,
+)
 from segunc.gallery.pictures import frame_rate, write_video
 from segunc.maps.encoding import encode_jpeg
 from segunc.maps.reader import MapsReader
@@ -249,7 +261,7 @@ def test_what_is_missing_does_not_stop_the_others(scene: Scene, copy: Path, tmp_
     [
         ({"score": ["entropie"]}, "'entropie' has no maps"),
         ({"frames": ["nothing*"]}, r"no frame of .* is named 'nothing\*'"),
-        ({"ranges": {"deterministic-energy": (0, 1)}}, "no score 'deterministic-energy'"),
+        ({"ranges": {"deterministic-energy": (0, 1)}}, "'deterministic-energy' has no maps"),
         ({"flag": {"epistemic": 0.1}}, "'epistemic' is flagged but not drawn"),
     ],
 )
@@ -302,26 +314,20 @@ def test_a_video_has_all_frames_times_and_colours(tmp_path: Path) -> None:
     seconds = [3.0, 3.04, 3.5, 3.5, 4.2]  # of a range of a video; two frames of one moment
     write_video(paths, out, 4.0, seconds)
     assert decoded(out)[0] == pytest.approx([0.0, 0.04, 0.5, 0.5, 1.2], abs=0.0011)
+    wide = jpegs(tmp_path / "wide", flat(10, 700, 1400))
+    assert decoded(write_video(wide, tmp_path / "wide.webm", 10))[1][0].shape == (640, 1280, 3)
     write_video(paths, out, 4.0, [*seconds[:4], None])
     assert decoded(out)[0] == pytest.approx([0.0, 0.25, 0.5, 0.75, 1.0], abs=0.0011)
-
-
-def test_wide_pictures_are_scaled_and_other_shapes_fitted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAXIMUM_WIDTH", 200)
-    paths = jpegs(tmp_path / "overlay", flat(10, 100, 400), flat(18, 100, 400), flat(250, 400, 100))
-    _, frames = decoded(write_video(paths, tmp_path / "overlay.webm", 10))
-    assert frames[0].shape == (50, 200, 3)
-    assert frames[2][25, 100].min() > 200  # the tall picture in the middle
-    assert frames[2][25, 5].max() < 60  # a dark margin beside it
 
 
 def test_unfinished_video_leaves_no_file_and_keeps_the_old_one(tmp_path: Path) -> None:
     out = tmp_path / "overlay.webm"
     out.write_bytes(b"old")
     paths = jpegs(tmp_path / "overlay", *map(flat, (10, 18, 26)))
-    paths[2].write_bytes(paths[2].read_bytes()[:-30])
-    with pytest.raises(PartialFailure, match=r"000002\.jpg cannot be read"):
-        write_video(paths, out, 25)
+    for damage, message in ((paths[2].read_bytes()[:-30], "cannot be read"), (encode_jpeg(flat(9, 9)), "another size")):
+        paths[2].write_bytes(damage)
+        with pytest.raises(PartialFailure, match=rf"000002\.jpg .*{message}"):
+            write_video(paths, out, 25)
     assert out.read_bytes() == b"old"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["overlay", "overlay.webm"]
 
