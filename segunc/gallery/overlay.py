@@ -36,8 +36,6 @@ PHOTO_BRIGHTNESS = 0.8  # share of its brightness that the grey image keeps unde
 _LUMINANCE = np.array([0.299, 0.587, 0.114], np.float32)  # ITU-R BT.601 weights of red, green and blue
 _FONT = cv2.FONT_HERSHEY_SIMPLEX
 _GAP, _COLUMNS = 6, 3
-
-
 PAPER, INK, FAINT = (22, 22, 26), (236, 236, 240), (168, 168, 178)
 """Colours of strips, of the text on them, and of minor text and edges."""
 _SAMPLED_FRAMES = 32  # frames that the range of an unbounded score is taken from, evenly spaced over the set
@@ -78,11 +76,9 @@ def display_range(score: str, given: tuple[float, float] | None = None) -> Displ
 
 @cache
 def colour_table() -> Image:
-    """Return the colours of all scores from the lowest value to the highest, RGB uint8 ``[256, 3]``; read-only.
-
-    Plasma is a table of matplotlib (CC0): its lightness rises evenly, so it is read in order by colour-blind eyes and in grey print too.
-    Its upper end is a saturated yellow; that of magma and inferno is near the white of lane markings.
-    """
+    """Return the colours of all scores from the lowest value to the highest, RGB uint8 ``[256, 3]``; read-only."""
+    # Plasma is a table of matplotlib (CC0): its lightness rises evenly, so it is read in order by colour-blind eyes and in grey print
+    # too. Its upper end is a saturated yellow; that of magma and inferno is near the white of lane markings.
     ramp = np.arange(256, dtype=np.uint8)[:, None]
     table = np.ascontiguousarray(cv2.applyColorMap(ramp, cv2.COLORMAP_PLASMA)[:, 0, ::-1], np.uint8)
     table.flags.writeable = False
@@ -114,14 +110,13 @@ def page_ranges(
     A range that is given comes first, then the fixed range of the score. Whole numbers of other tools lie in 0..1. An unbounded score
     gets the 1st to the 99th percentile of evenly spaced frames of the whole set, rounded outwards.
     """
-    given = given or {}
-    choose_scores(reader, list(given))  # each has maps
-    return {
-        score: display_range(score, given.get(score))
-        if score in given or (score in SCORES and SCORES[score].colours)
-        else _range_of_set(reader, score)
-        for score in scores
-    }
+    own = (
+        dict.fromkeys(scores)
+        | {score: SCORES[score].colours for score in scores if score in SCORES}
+        | dict(given or {})
+    )
+    choose_scores(reader, list(given or {}))  # each has maps
+    return {s: display_range(s, own[s]) if own[s] else _range_of_set(reader, s) for s in scores}
 
 
 def _range_of_set(reader: MapsReader, score: str) -> DisplayRange:

@@ -39,7 +39,6 @@ NEAR = 1.0  # metres in front of the camera; what is nearer is not drawn
 LEFT, RIGHT = -2, -1  # numbers of a solid's sides
 _SHIFT, _REPEAT = 3, cv2.BORDER_REPLICATE  # polygons are drawn with 1/8 pixel
 _ANGLES = np.linspace(0, 2 * np.pi, 16, endpoint=False)
-
 # Of each thing: hue, saturation, value, and the spread of each, of equally frequent tones.
 _TONES = {
     "car": ((0.6, 0.05, 0.55, 0.1, 0.05, 0.15), (0.6, 0.1, 0.12, 0.1, 0.1, 0.07), (0.12, 0.04, 0.85, 0.1, 0.04, 0.1),
@@ -58,7 +57,6 @@ _TONES = {
 }  # fmt: skip
 # What anomalies take their colours from.
 _ANY = ("facade", "facade", "facade", "foliage", "foliage", "clothing", "clothing", "car", "paving", "bark", "sign")
-_ROAD_GREY = 0.37
 
 
 def colour(rng: Random, thing: str) -> Points:
@@ -72,7 +70,7 @@ def colour(rng: Random, thing: str) -> Points:
 def odd_colour(rng: Random) -> Points:
     """Return the RGB of an anomaly: one of the known things' distributions, but none that hides it on a grey road."""
     # A grey lump on grey asphalt is road to every network, without a doubt; nothing could be learned from it.
-    while np.abs((rgb := colour(rng, _ANY[rng.integers(len(_ANY))])) - _ROAD_GREY).max() <= 0.27:
+    while np.abs((rgb := colour(rng, _ANY[rng.integers(len(_ANY))])) - 0.37).max() <= 0.27:
         pass
     return rgb
 
@@ -87,8 +85,8 @@ def noise_tile(grain: str) -> Floats:
     rng = np.random.default_rng([20240617, [*_GRAINS].index(grain)])
     spectrum = np.fft.rfft2(rng.standard_normal((TILE, TILE)))
     frequency = np.hypot(np.fft.fftfreq(TILE)[:, None], np.fft.rfftfreq(TILE)[None])
-    cloud = grain == "cloud"
-    spectrum *= 1 / np.maximum(frequency, 1 / TILE) ** 1.5 if cloud else np.exp(-((frequency * _GRAINS[grain]) ** 2))
+    blobs = np.exp(-((frequency * _GRAINS[grain]) ** 2))
+    spectrum *= blobs if _GRAINS[grain] else 1 / np.maximum(frequency, 1 / TILE) ** 1.5
     spectrum[0, 0] = 0
     tile = np.fft.irfft2(spectrum, s=(TILE, TILE))
     return np.ascontiguousarray(tile / tile.std(), dtype=np.float32)
@@ -166,7 +164,6 @@ def sample_light(rng: np.random.Generator) -> Light:
     overcast, dusk = weather == "overcast", weather == "dusk"
     azimuth = rng.uniform(-np.pi, np.pi)
     elevation = np.deg2rad(rng.uniform(8, 18) if dusk else rng.uniform(22, 62))
-    tint = np.array([1.0, 1.0, 1.0] if overcast else [0.94, 0.99, 1.08])
     # Of the direct light, the sky's light, the zenith and the skyline.
     strength, level, zenith, skyline = {
         "clear": (0.95, 0.6, [0.28, 0.47, 0.78], [0.72, 0.82, 0.93]),
@@ -178,7 +175,7 @@ def sample_light(rng: np.random.Generator) -> Light:
         weather=weather,
         sun=np.array([np.cos(elevation) * np.sin(azimuth), np.sin(elevation), np.cos(elevation) * np.cos(azimuth)]),
         sun_colour=strength * rng.uniform(0.75, 1.2) * np.array([1.0, 0.62, 0.38] if dusk else [1.0, 0.96, 0.88]),
-        ambient=level * rng.uniform(0.88, 1.12) * tint,
+        ambient=level * rng.uniform(0.88, 1.12) * np.array([1.0, 1.0, 1.0] if overcast else [0.94, 0.99, 1.08]),
         zenith=bright * np.array(zenith),
         skyline=min(1.0, bright) * np.array(skyline),
         clouds=np.clip(0.55 * crop(rng, "cloud", 24, 48) + rng.uniform(-0.7, 0.7), 0, 1),
@@ -187,17 +184,6 @@ def sample_light(rng: np.random.Generator) -> Light:
         noise=rng.uniform(0.005, 0.016),
         wet=rng.uniform(0, 0.6) if overcast else 0.0,
     )
-
-
-def expose(picture: Floats, light: Light, rng: np.random.Generator) -> npt.NDArray[np.uint8]:
-    """Return what the sensor makes of a picture (exposure, a soft shoulder, signal-dependent noise), uint8 ``[H, W, 3]``."""
-    picture = picture * np.float32(light.exposure)
-    # Highlights roll off instead of clipping: identity below 0.7, then towards 1.
-    over = np.maximum(picture - np.float32(0.7), 0)
-    picture = np.minimum(picture, np.float32(0.7)) + np.float32(0.3) * over / (over + np.float32(0.3))
-    grain = rng.standard_normal(picture.shape, dtype=np.float32)
-    picture = picture + np.float32(light.noise) * np.sqrt(0.3 + 1.4 * np.maximum(picture, 0)) * grain
-    return np.rint(np.clip(picture, 0, 1) * 255).astype(np.uint8)
 
 
 @dataclass(frozen=True)
@@ -410,9 +396,6 @@ class Place:
         points = np.column_stack([np.add(outline, (self.lateral, 0.0)), np.full(len(outline), self.station)])
         self.stage.flat(points, colour, label, patch)
 
-    def street(self, local: Points) -> Points:
-        return turned(local, self.yaw, self.lateral, self.station)
-
     def faces(self, profile: Points, width: float) -> list[tuple[int, Points, Points]]:
         """Return the faces of a solid here that look at the camera, farthest first: (number, street corners, street normal).
 
@@ -428,7 +411,7 @@ class Place:
             faces.append((i, np.stack([left[i], left[j], right[j], right[i]]), outward))
         shown, camera = [], self.stage.camera
         for number, local, outward in faces:
-            corners, normal = self.street(local), turned(outward[None], self.yaw)[0]
+            corners, normal = turned(local, self.yaw, self.lateral, self.station), turned(outward[None], self.yaw)[0]
             x, y, z = (sum(axis) / len(corners) for axis in corners.T.tolist())
             y, z = y - camera.height, z - camera.station
             x += camera.curvature / 2 * max(1.0, z) ** 2

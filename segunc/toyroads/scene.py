@@ -28,7 +28,7 @@ class Ground:
     """The cross-section of a street; laterals in metres from the camera's path."""
 
     road: Corner  # left and right kerb
-    sidewalk: Corner  # the outer edges of the sidewalks to the left and right
+    sidewalks: list[Corner]  # kerb and outer edge of both
     lines: list[float]  # of the lanes, the middle first
     draw: Callable[[Stage, Floats], None]  # all of it, darkened by shadows (factors, [rows, columns])
 
@@ -76,7 +76,7 @@ def sample_ground(rng: Random) -> Ground:
         for layer, drawn in ((canvas.colours, colour), (canvas.labels, label), (canvas.depth, near)):
             layer[first:][ground] = drawn[ground]
 
-    return Ground(road, sidewalk, lines, draw)
+    return Ground(road, list(zip(road, sidewalk, strict=True)), lines, draw)
 
 
 def draw_shadows(camera: Camera, light: Light, footprints: list[Points]) -> Floats:
@@ -125,11 +125,6 @@ class Layout:
             self.taken.append((lateral, station, half_width, half_length))
         return free
 
-    @property
-    def sidewalks(self) -> list[Corner]:
-        """Kerb and outer edge of both."""
-        return list(zip(self.ground.road, self.ground.sidewalk, strict=True))
-
 
 def sample_layout(rng: Random, anomalies: bool = False) -> Layout:
     """Return a random street scene, if asked for with one to three anomalies on the road or sidewalk."""
@@ -140,7 +135,7 @@ def sample_layout(rng: Random, anomalies: bool = False) -> Layout:
     layout = Layout(paint.sample_light(rng), sample_ground(rng), skyline, camera)
     if anomalies:
         _place_anomalies(rng, layout)
-    for kerb, outer in layout.sidewalks:
+    for kerb, outer in layout.ground.sidewalks:
         _line_side(rng, layout, kerb, outer, woods)
     _traffic(rng, layout)
     return layout
@@ -187,7 +182,7 @@ def _traffic(rng: Random, layout: Layout) -> None:
         add(rng.uniform(min(lanes), max(lanes)), place, (1.2, 4.0), away)
     places = []
     for _ in range(int(rng.poisson(7.0))):
-        kerb, outer = layout.sidewalks[rng.integers(2)]
+        kerb, outer = layout.ground.sidewalks[rng.integers(2)]
         places.append((kerb + rng.uniform(0.1, 0.9) * (outer - kerb), 4.5 + 18 * rng.beta(1, 1.6)))
     # Enough who cross that a network cannot take whatever stands on the road for a car.
     places += [(rng.uniform(*layout.ground.road), rng.uniform(6, 20)) for _ in range(int(rng.integers(0, 4)))]
@@ -202,7 +197,8 @@ def _place_anomalies(rng: Random, layout: Layout) -> None:
         station = 10.5 * float(np.exp(rng.uniform(0, 0.55)))
         reach = 0.8 * station * float(np.tan(layout.camera.field_of_view / 2))
         # Half of them beside a kerb, where no car stands.
-        low, high = layout.ground.sidewalk if rng.random() < 0.5 else sorted(layout.sidewalks[rng.integers(2)])
+        (_, left), (_, right) = layout.ground.sidewalks
+        low, high = (left, right) if rng.random() < 0.5 else sorted(layout.ground.sidewalks[rng.integers(2)])
         lateral = float(np.clip(rng.uniform(low, high), -reach, reach))
         one = things.sample_anomaly(rng, lateral, station)
         if layout.take(lateral, station, one.half_width + 0.2, 0.8):
@@ -245,15 +241,21 @@ def render_layout(layout: Layout, size: tuple[int, int], rng: Random, station: f
     hazy = skyline + (canvas.colours - skyline) * clear[..., None]
     blurred = cv2.GaussianBlur(hazy, (0, 0), 0.4 * SUPERSAMPLING)  # the lens
     picture = np.asarray(cv2.resize(blurred, (width, height), interpolation=cv2.INTER_AREA), np.float32)
-    return Scene(paint.expose(picture, light, rng), *vote(canvas.labels))
+    # The sensor: highlights roll off instead of clipping (identity below 0.7, then towards 1), and noise grows with the signal.
+    picture = picture * np.float32(light.exposure)
+    over = np.maximum(picture - np.float32(0.7), 0)
+    picture = np.minimum(picture, np.float32(0.7)) + np.float32(0.3) * over / (over + np.float32(0.3))
+    grain = rng.standard_normal(picture.shape, dtype=np.float32)
+    picture = picture + np.float32(light.noise) * np.sqrt(0.3 + 1.4 * np.maximum(picture, 0)) * grain
+    return Scene(np.rint(np.clip(picture, 0, 1) * 255).astype(np.uint8), *vote(canvas.labels))
 
 
 def vote(labels: Bytes) -> tuple[Bytes, Bytes]:
     """Return labels of the final pixels by majority over their canvas pixels, and the anomaly mask: pixels that an anomaly touches
     without the majority, and the ring of one pixel around it, where the lens mixes both, are 255."""
-    step = SUPERSAMPLING
     # The same corner of every block, as strided views: reducing over axes of two is an order slower.
-    corners = [labels[i::step, j::step] for i in range(step) for j in range(step)]
+    steps = range(SUPERSAMPLING)
+    corners = [labels[i::SUPERSAMPLING, j::SUPERSAMPLING] for i in steps for j in steps]
     votes = [np.sum([corner == label for corner in corners], axis=0, dtype=np.uint8) for label in Id.VOTE_ORDER]
     winner = np.array(Id.VOTE_ORDER, np.uint8)[np.argmax(votes, axis=0)]  # the first of several
     touched = np.any([corner == Id.ANOMALY for corner in corners], axis=0)

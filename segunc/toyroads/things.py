@@ -1,7 +1,6 @@
 """What stands and moves on and beside a street, and the anomalies: things that no training scene holds.
 
-Anomalies stand on the ground in true perspective, go through the same light, air and sensor, and take their colours from the very
-distributions of the known things, so that colour alone gives nothing away.
+Anomalies take their colours from the very distributions of the known things, so that colour alone gives nothing away.
 """
 
 from __future__ import annotations
@@ -126,7 +125,8 @@ def sample_car(rng: Random, lateral: float, station: float, yaw: float) -> Thing
 
     def side(at: Place, beside: float, outline: Points, colour: Points) -> None:
         forward, up = outline.T
-        at.stage.flat(at.street(np.column_stack([np.full(len(up), beside), up, forward])), colour, Id.CAR)
+        local = np.column_stack([np.full(len(up), beside), up, forward])
+        at.stage.flat(canvas.turned(local, at.yaw, at.lateral, at.station), colour, Id.CAR)
 
     (back, _), (front, roof) = profile.min(axis=0), profile.max(axis=0)
     foot = [(x, 0.0, z) for x in (-half, half) for z in (back, front)]

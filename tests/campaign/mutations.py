@@ -55,19 +55,15 @@ def rearrange(data: bytes, random: Random) -> bytes:
     a, b, c = sorted(random.integers(0, len(data) + 1, 3).tolist())
     more = random.bytes(int(random.integers(1, 4096))) * pick([1, 100], random)
     repeated = data[:b] + data[a:b] * pick([1, 2, 50], random) + data[b:]
-    return pick(
-        [data[:a], data[:a] + data[b:], data + more, repeated, data[:a] + data[b:c] + data[a:b] + data[c:]], random
-    )
+    swapped = data[:a] + data[b:c] + data[a:b] + data[c:]
+    return pick([data[:a], data[:a] + data[b:], data + more, repeated, swapped], random)
 
 
 ANY = (flip_bits, overwrite, rearrange)
 
 
-# Of pictures the damage lies below a checksum that fits, so that it reaches the decoder.
-
-
 def png_chunks(data: bytes) -> list[tuple[bytes, bytes]]:
-    """Kind and content of the chunks of a whole PNG."""
+    """Kind and content of the chunks of a whole PNG, whose damage gets a checksum that fits, so that it reaches the decoder."""
     chunks, place = [], len(PNG)
     while place + 12 <= len(data):
         length = struct.unpack_from(">I", data, place)[0]

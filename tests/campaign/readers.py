@@ -100,10 +100,6 @@ def write_image(name: str, path: Path) -> None:
     kinds.get(path.stem, lambda: picture)().save(path, **({"exif": exif} if path.stem == "turned" else {}))
 
 
-def images(ending: str, *kinds: str) -> Seeds:
-    return in_folders([f"{kind}.{ending}" for kind in ("plain", *kinds)], write_image)
-
-
 def read_frames(root: Path, file: Path) -> Any:
     """As ``predict`` reads them: a frame that cannot be read is an error of that frame."""
     (frame,) = open_source(file).frames()
@@ -260,11 +256,12 @@ def read_results(root: Path, file: Path) -> Any:
 
 LOG_AND_MANIFEST = ("frames.jsonl", "manifest.json")
 EVERYTHING = ("*/*/*.*", *LOG_AND_MANIFEST)
+PNGS = ("plain.png", "sixteen.png", "palette.png", "alpha.png", "wide.png", "grey.png")
 RESULT = copied({"first.json": lambda world: world.metrics})
 LABEL_FILES = in_folders(("plain.png", "palette.png", "bit.png", "sixteen.png", "plain.tif"), write_label)
 READERS: dict[str, Reader] = {
-    "images": Reader(images("png", "sixteen", "palette", "alpha", "wide", "grey"), read_frames),
-    "images, JPEG": Reader(images("jpg", "cmyk", "turned"), read_frames),
+    "images": Reader(in_folders(PNGS, write_image), read_frames),
+    "images, JPEG": Reader(in_folders(("plain.jpg", "cmyk.jpg", "turned.jpg"), write_image), read_frames),
     "labels": Reader(LABEL_FILES, read_label),
     "videos": Reader(
         in_folders(

@@ -85,7 +85,6 @@ def write_maps(
     run = {"input": str(source.path), "draws": 24, "seed": seed, "scope": "decoder"}
     model: dict[str, Any] = {"architecture": "FPN mobilenet_v2", "method": "ABNN", "members": 4}
     model["parameters"] = {"alpha": 0.05, "noise": "channel"}
-    model["provenance"] = {"settings": {"epochs": 2, "lr": 0.005, "noise": "channel"}, "seconds": 9.0}
     manifest = build_manifest(run, scores, device="cpu", classes=CLASSES, palette=PALETTE, model=model)
     with MapsWriter(out, manifest) as writer:
         for frame in source.frames(lambda _, name: name in skip):

@@ -58,10 +58,6 @@ def test_sixty_frames_by_keyboard_alone(tmp_path: Path, visit: Visit) -> None:
     mine = export(visit, "json", tmp_path / "ana.json")
     given = {one.frame: one.verdict for one in read_verdicts(mine, run, frames)}
     assert [given[name] for name in frames[:5]] == ["nothing-wrong", "true-alarm", "missed", "false-alarm", "unsure"]
-    page.keyboard.press("g")
-    page.select_option("#filter-verdict", "none")
-    visit.shown("#count", "0 of 60 frames")
-
     # A second reviewer, who says of every fifth frame what the first did not.
     second = Visit(visit.page.context.browser)  # type: ignore[arg-type]
     second.open(index, "order=source")
@@ -79,23 +75,10 @@ def test_sixty_frames_by_keyboard_alone(tmp_path: Path, visit: Visit) -> None:
     second.shown("#count", "12 of 60 frames")
     assert second.page.locator("#cards .badge").first.inner_text() in ("Ana: nothing wrong", "=Ben: true alarm")
     second.close()
-    visit.page.set_input_files("#import-file", theirs)
-    visit.shown("#notices", "60 verdicts taken")
     merged = review(ReviewOptions(maps=maps, verdicts=[mine, theirs], out=index.parent))
     assert "60 frames judged by both: 80.0% agree, Cohen's kappa 0.75" in merged.verdicts
     assert "| =Ben | frames |" in merged.verdicts
     assert "- 000005: nothing wrong, true alarm" in merged.verdicts
-    third = Visit(visit.page.context.browser)  # type: ignore[arg-type]
-    third.open(index)
-    third.page.select_option("#filter-verdict", "disagree")
-    third.shown("#count", "12 of 60 frames")
-    third.close()
-
-
-def test_a_link_to_an_unknown_frame_says_so(full_page: Path, visit: Visit) -> None:
-    visit.open(full_page, "view=frame&frame=gone&score=entropy")
-    visit.shown("#notices", "leads to the frame gone, which this page does not hold")
-    assert visit.page.is_visible("#gallery-view")
 
 
 def test_in_a_small_window_the_picture_wins(full_page: Path, visit: Visit) -> None:
@@ -104,9 +87,6 @@ def test_in_a_small_window_the_picture_wins(full_page: Path, visit: Visit) -> No
     visit.open_frame(full_page, NAMES[0])
     seen = page.locator("#stage").bounding_box()
     assert seen["width"] * seen["height"] >= 0.45 * width * height
-    # A picture of 16 to 9 on that stage.
-    across = min(seen["width"], seen["height"] * 16 / 9)
-    assert across * across * 9 / 16 >= 0.45 * width * height
     for verdict in ("nothing-wrong", "true-alarm", "false-alarm", "missed", "unsure"):
         box = page.locator(f".buttons [data-verdict={verdict}]").bounding_box()
         assert min(box["x"], box["y"]) >= 0, "in sight without scrolling"
@@ -190,3 +170,6 @@ def test_a_missed_object_is_boxed_by_hand(flagged: tuple[Visit, Any, Path], scen
     (tmp_path / "v.json").write_text(json.dumps(damaged))
     page.set_input_files("#import-file", tmp_path / "v.json")
     visit.shown("#notices", "1 are damaged or of frames that are not here")
+    (tmp_path / "v.json").write_text(json.dumps(damaged | {"run": "0123456789abcdef"}))
+    page.set_input_files("#import-file", tmp_path / "v.json")
+    visit.shown("#notices", "verdicts on another run")

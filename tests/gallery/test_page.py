@@ -145,17 +145,14 @@ def test_scores_are_chosen_and_a_limit_keeps_the_worst(scene: Scene, copy: Path,
     assert "the worst 2 of 6 frames" in notices(index)
     with pytest.raises(InputError):
         write_page(scene.maps, tmp_path / "none", scores=["entropie"])
+    strange = write_maps(scene.images, tmp_path / "maps", scores=(*SCORES, "anomaly"))
+    ranked = write_page(
+        strange, tmp_path / "ranked", limit=1
+    )  # the darkest frame is the strangest and the most certain
+    assert (column(ranked, "name"), table(ranked, "page")["ranking"]) == ([NAMES[0]], "anomaly")
     edit_manifest(copy, lambda content: content["run"].update(draws=1))  # nothing says how draws differ
     assert list(table(write_page(copy, tmp_path / "single"), "page")["scores"]) == ["entropy"]
     assert list(table(write_page(copy, tmp_path / "asked", scores=["epistemic"]), "page")["scores"]) == ["epistemic"]
-
-
-def test_recorded_times_are_carried(copy: Path, tmp_path: Path) -> None:
-    assert column(write_page(copy, tmp_path / "without"), "time") == [None] * 6
-    edit_log(copy, lambda record: record.update(time=0.5 * record["index"] ** 2), slice(None))
-    index = write_page(copy, tmp_path / "with", scores=["entropy"])
-    assert column(index, "time") == [0, 0.5, 2, 4.5, 8, 12.5]
-    assert {*column(index, "statistics")[0]["entropy"]} == {"mean", "max", "p99", "component"}
 
 
 def test_the_verb_writes_a_page_and_imports_verdicts(
@@ -187,8 +184,11 @@ def test_a_run_under_way_shows_what_is_finished(copy: Path, tmp_path: Path) -> N
     (copy / "frames.jsonl").write_bytes(b"".join(lines[:3]) + lines[3][:40])
     failed = [{"name": "x<y", "reason": "the JPEG is truncated"}]
     edit_manifest(copy, lambda content: content.update(status="running", failed=failed))
+    edit_log(copy, lambda record: record.update(time=0.5 * record["index"] ** 2), slice(0, 3))
     index = write_page(copy, tmp_path / "review")
     assert column(index, "name") == list(NAMES[:3])
+    assert column(index, "time") == [0, 0.5, 2]
+    assert {*column(index, "statistics")[0]["entropy"]} == {"mean", "max", "p99", "component"}
     assert "has not finished (status running, 3 frames so far)" in notices(index)
     assert table(index, "page")["failed"] == failed
 

@@ -20,15 +20,8 @@ from tests.gallery.scenes import NAMES, Scene
 
 RUN = "0123456789abcdef"
 FRAMES = ("a", "b,c", "d")
-REGION = {
-    "box": [1, 0, 2, 2],
-    "area": 4,
-    "size": [3, 4],
-    "mask": [1, 2, 5, 2],
-    "score": "entropy",
-    "threshold": 0.5,
-    "value": 0.7,
-}
+REGION = {"box": [1, 0, 2, 2], "area": 4, "size": [3, 4], "mask": [1, 2, 5, 2]}
+REGION |= {"score": "entropy", "threshold": 0.5, "value": 0.7}
 ENTRY = {"frame": "a", "verdict": "missed", "note": "", "time": "2026-01-01T00:00:00.000Z"}
 
 
@@ -45,31 +38,19 @@ def write(folder: Path, **changes: Any) -> Path:
         ({"format": "other"}, "format"),
         ({"version": 3}, "version"),
         ({"verdicts": [ENTRY | {"region": {"box": [0, 0, 2, 2]}}]}, "verdicts, 0, region"),
-        *(
-            ({"verdicts": [ENTRY | {"region": REGION | change}]}, "verdicts, 0, region")
-            for change in (
-                {"value": [1]},
-                {"threshold": "high"},
-                {"score": ["entropy"]},
-                {"mask": [1.5, 2]},
-                {"box": ["1", 0, 2, 2]},
-                {"area": -1},
-            )
-        ),
+        ({"verdicts": [ENTRY | {"region": REGION | {"mask": [1.5, 2]}}]}, "verdicts, 0, region"),
+        ({"verdicts": [ENTRY | {"region": REGION | {"area": -1}}]}, "verdicts, 0, region"),
         ({"verdicts": [ENTRY | {"region": REGION | {"box": [3, 0, 2, 2]}}]}, "outside of the frame of 4 x 3"),
-        ({"verdicts": [ENTRY | {"region": REGION | {"mask": [0, 2, 1, 2]}}]}, "outside"),
         ({"verdicts": [ENTRY | {"region": REGION | {"mask": [0, 2, 11, 2]}}]}, "outside"),
         ({"verdicts": [ENTRY | {"region": REGION, "verdict": "nothing-wrong"}]}, "'nothing-wrong' is none of"),
         ({"verdicts": [ENTRY | {"region": REGION}] * 2}, "two verdicts on a region of frame 'a'"),
         ({"run": "fedc"}, "verdicts on the run fedc"),
         ({"verdicts": {}}, "verdicts: "),
-        ({"verdicts": ["a"]}, "verdicts, 0"),
         ({"verdicts": [ENTRY | {"note": None}]}, "verdicts, 0, note"),
         ({"verdicts": [ENTRY | {"frame": "z"}]}, "frame 'z', which the maps do not hold"),
         ({"verdicts": [ENTRY, ENTRY]}, "two verdicts on frame 'a'"),
         ({"verdicts": [ENTRY | {"verdict": "fine"}]}, "'fine' is none of"),
         ({"verdicts": [ENTRY | {"verdict": ""}]}, "'' is none of"),
-        (b"{", "Invalid JSON"),
         (b"run,frame", "Invalid JSON"),
     ],
 )
