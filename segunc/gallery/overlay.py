@@ -21,17 +21,19 @@ from segunc.core.errors import InputError
 from segunc.data.images import MOST_PIXELS, Image, resize_nearest
 from segunc.data.labels import LabelMap
 from segunc.frames.source import format_time
-from segunc.maps.labelled import choose_scores
+from segunc.maps.labelled import LabelSources, choose_scores
 from segunc.maps.reader import MapsReader
 from segunc.scores import SCORES, first_shown
 
 Colour = tuple[int, int, int]
 Mask = npt.NDArray[np.bool_]
 Outlines = list[tuple[str, Colour]]
+NO_LABELS = LabelSources()
 MINIMUM_TEXT = 12  # height of capital letters in pixels: smaller text is not legible in a JPEG
 LABELLED, FLAGGED = (255, 255, 255), (0, 229, 255)  # RGB of outlines
-MINIMUM_WIDTH = 640  # smaller pictures are enlarged by a whole factor, so that their legend can be read
-TILE_WIDTH = 640  # width of a panel's tiles in pixels
+TILE_WIDTH = (
+    640  # of a panel in pixels; smaller pictures are enlarged by a whole factor, so that their legend can be read
+)
 PHOTO_BRIGHTNESS = 0.8  # share of its brightness that the grey image keeps under the colours
 _LUMINANCE = np.array([0.299, 0.587, 0.114], np.float32)  # ITU-R BT.601 weights of red, green and blue
 _FONT = cv2.FONT_HERSHEY_SIMPLEX
@@ -293,7 +295,7 @@ def draw_overlay(
         values: in real units ``[h, w]``, resized to the image by the nearest value; what the legend flags is outlined.
         anomaly: labelled pixels ``[H, W]`` to outline.
     """
-    factor = math.ceil(MINIMUM_WIDTH / image.shape[1])
+    factor = math.ceil(TILE_WIDTH / image.shape[1])
     height, width = image.shape[0] * factor, image.shape[1] * factor
     size = max(MINIMUM_TEXT, width // 72)
     _check_sizes(image, anomaly, height + 9 * size, width)

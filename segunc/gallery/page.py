@@ -40,7 +40,6 @@ from segunc.scores import first_shown
 
 PAGE_NAME = "review.json"
 PAGE_FORMAT = "segunc-review"
-NO_LABELS = labelled.LabelSources()
 _LONGEST_FACT = 300  # characters of a value
 FRAMES, THUMBNAILS = "frames", "thumbnails"
 # Names of what stands beside the scores and `prediction`: source image, anomaly label, class label. A score may be called anomaly,
@@ -60,7 +59,7 @@ Pixels = npt.NDArray[np.intp]
 def write_review(
     maps: Path,
     out: Path,
-    labels: labelled.LabelSources = NO_LABELS,
+    labels: labelled.LabelSources = overlay.NO_LABELS,
     on_frame: Callable[[int, int], None] = lambda done, total: None,
     *,
     compare: str | Path | None = None,
@@ -242,8 +241,7 @@ def _write_assets(out: Path, title: str) -> Path:
 
 def write_verdicts(out: Path, run: str, verdicts: Sequence[Verdict]) -> Path:
     """Write the script through which a page shows imported verdicts, and return its path."""
-    entries = [asdict(verdict) for verdict in verdicts]
-    content = {"format": FORMAT, "version": FORMAT_VERSION, "run": run, "verdicts": entries}
+    content = {"format": FORMAT, "version": FORMAT_VERSION, "run": run, "verdicts": [asdict(one) for one in verdicts]}
     path = out / "data" / "verdicts.js"
     write_data(path, "verdicts", content)
     return path

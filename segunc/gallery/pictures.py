@@ -23,7 +23,6 @@ from segunc.maps.reader import MapsReader
 from segunc.scores import first_shown
 
 PANEL = "panel"
-NO_LABELS = labelled.LabelSources()
 VIDEO_SUFFIX = ".webm"  # VP8, which every browser plays
 MAXIMUM_WIDTH = 1280  # wider pictures are scaled down: VP8 is encoded on one core, and a review needs no more
 
@@ -48,7 +47,7 @@ class WrittenPictures:
 def write_pictures(
     maps: Path,
     out: Path,
-    labels: labelled.LabelSources = NO_LABELS,
+    labels: labelled.LabelSources = overlay.NO_LABELS,
     on_frame: Callable[[int, int], None] = lambda done, total: None,
     *,
     score: Sequence[str] | None = None,
@@ -85,9 +84,7 @@ def write_pictures(
     if source is None and not panel:
         raise InputError(f"overlays of {maps} need images ({missing})", hint="give --images PATH, or --panel")
     written = WrittenPictures({}, [text for text in (missing, reader.unfinished) if text])
-    without = 0
     for done, (name, image, error) in enumerate(labelled.with_images(names, source), start=1):
-        without += image is None
         try:
             if image is None and not panel:
                 raise InputError(f"frame {name} has no image ({error or 'the source does not hold it'})")
@@ -102,8 +99,6 @@ def write_pictures(
         else:
             written.times.append(times[name])
         on_frame(done, len(names))
-    if source is not None and without:
-        written.notes.append(f"{without} of {len(names)} frames have no image")
     return written
 
 

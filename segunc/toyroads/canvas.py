@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, cached_property
 from math import cos, sin, tan
+from typing import Any
 
 import cv2
 import numpy as np
@@ -317,7 +318,7 @@ class Canvas:
         colours = np.asarray(shown[inside] * factor.astype(np.float32), np.float32)
         self._put(where, inside, colours, label, _depths(corners, depth, where))
 
-    def _bounded(self, points: Points | Floats) -> Points | Floats:
+    def _bounded(self, points: Any) -> Any:
         """Hold points near the canvas: far outside OpenCV's fixed-point numbers would overflow."""
         columns = self.labels.shape[1]
         return np.clip(points, -8 * columns, 9 * columns)
@@ -340,7 +341,7 @@ def _inside(where: Window, points: Points | Floats) -> Mask:
     return mask > 0
 
 
-def _depths(outline: Points | Floats, depth: Points, where: Window) -> Floats | float:
+def _depths(outline: Points, depth: Points, where: Window) -> Floats | float:
     """Return depth over a window, from the plane through the corners; their mean where they are about as far."""
     if depth.max() < 1.05 * depth.min():
         return float(depth.mean())

@@ -15,7 +15,6 @@ Random = np.random.Generator
 Mutation = Callable[[bytes, Random], bytes]
 PNG = b"\x89PNG\r\n\x1a\n"
 WORDS = (0, 1, 0x7F, 0x80, 0xFF, 0x7FFF, 0x8000, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 30_000, 100_000, 1 << 60)
-"""Numbers at the ends of their fields."""
 HARD_VALUES: list[Any] = json.loads(r"""[
     0, -1, 1, 2, 255, 256, 65535, 65536, 2147483647, 2147483648, 4294967295, 1152921504606846976, 1e30, 0.5, 1e308, 5e-324,
     1000000000000000000000000000000, -1000000000000000000000000000000, NaN, Infinity, -Infinity, 1e999,
@@ -23,7 +22,6 @@ HARD_VALUES: list[Any] = json.loads(r"""[
     "<script>alert(1)</script>", "%s%n", "__class__", "nan", "\u202e", "\u001b[31m",
     null, true, false, [], {}, [[]], {"": {}}, [1, "a", null], {"a": 1}, [1e400], {"..": {}}]""")
 HARD_VALUES += ["x" * 300, "x" * 100_000]
-"""Values that nobody expects."""
 
 
 def pick(values: Any, random: Random) -> Any:
@@ -182,7 +180,6 @@ def cell(data: bytes, random: Random) -> bytes:
 
 
 CANARY = "{class_path: tests.campaign.canary.Canary, init_args: {}}"
-"""A class that nothing may import."""
 ALIASES = "\n".join(f"a{n}: &a{n} [{','.join([f'*a{n - 1}'] * 9) if n else 1}]" for n in range(9))
 YAML_TRAPS = [
     "[" * 3_000,
@@ -211,7 +208,6 @@ OF_KIND: dict[str, tuple[Mutation, ...]] = {
     "yaml": (*[cell] * 8, yaml_trap, yaml_trap, text_bytes, lines_moved, lines_moved),
     "csv": (*[cell] * 8, text_bytes, lines_moved, lines_moved),
 }
-"""Mutations of a format, beside those of any bytes."""
 NO_FORM = (ValueError, LookupError, OverflowError, RecursionError, zlib.error, struct.error)
 
 

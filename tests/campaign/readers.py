@@ -110,14 +110,9 @@ def read_frames(root: Path, file: Path) -> Any:
 
 def write_label(name: str, path: Path) -> None:
     values = (np.arange(SIZE[0] * SIZE[1]).reshape(SIZE) // 90 % 2).astype(np.uint8)
-    if path.stem == "palette":
-        image = Image.fromarray(values, "P")
-        image.putpalette([0, 0, 0, 255, 255, 255, 9, 9, 9])
-        image.save(path)
-    elif path.stem == "bit":
-        Image.fromarray(values.astype(bool)).save(path)
-    else:
-        cv2.imwrite(str(path), values.astype(np.uint16 if path.stem == "sixteen" else np.uint8))
+    of_kind = values.astype({"bit": bool, "sixteen": np.uint16}.get(path.stem, np.uint8))
+    image = Image.fromarray(of_kind)
+    (image.convert("P") if path.stem == "palette" else image).save(path)
 
 
 def read_label(root: Path, file: Path) -> Any:
@@ -188,7 +183,7 @@ def write_foreign(name: str, path: Path) -> None:
         with h5py.File(path, "w") as file:
             file.create_dataset("value", data=values.astype(np.float16), **more)
     else:
-        scale, kind = {"sixteen": (65535, np.uint16), "float": (1, np.float32)}.get(path.stem, (255, np.uint8))
+        scale, kind = (65535, np.uint16) if path.stem == "sixteen" else (255, np.uint8)
         cv2.imwrite(str(path), (values * scale).astype(kind))
 
 
@@ -220,8 +215,7 @@ def read_checkpoint(root: Path, file: Path) -> Any:
 
 def configurations(world: World, folder: Path) -> list[Path]:
     """Those of a job, with a callback and a logger."""
-    named = "callbacks: [{class_path: Timer, init_args: {duration: '00:01:00:00'}}], "
-    named += "logger: tensorboard"
+    named = "callbacks: [{class_path: Timer, init_args: {duration: '00:01:00:00'}}], logger: tensorboard"
     sources = {"train.yaml": world.job.train_config, "tune.yaml": world.job.finetune_config}
     texts = {name: path.read_text().replace("trainer: {", f"trainer: {{{named}, ") for name, path in sources.items()}
     return in_folders(texts, lambda name, path: path.write_text(texts[name]))(world, folder)
@@ -229,11 +223,11 @@ def configurations(world: World, folder: Path) -> list[Path]:
 
 def read_configuration(root: Path, file: Path) -> Any:
     """Read, its data opened, and its trainer made with all callbacks and loggers; nothing is trained."""
-    train = file.name == "train.yaml"
+    kind: tuple[Any, ...] = (
+        (TrainConfig, file, []) if file.name == "train.yaml" else (FinetuneConfig, file, [], ABNN.config)
+    )
     try:
-        config: Any = (
-            parse_config(TrainConfig, file, []) if train else parse_config(FinetuneConfig, file, [], ABNN.config)
-        )
+        config: Any = parse_config(*kind)
         open_data(config.data, 9)
         with tempfile.TemporaryDirectory() as out:
             settings = trainer_settings(dict(config.trainer), Path(out), "cpu", nn.Identity())
@@ -256,6 +250,7 @@ def read_results(root: Path, file: Path) -> Any:
 
 LOG_AND_MANIFEST = ("frames.jsonl", "manifest.json")
 EVERYTHING = ("*/*/*.*", *LOG_AND_MANIFEST)
+VIDEOS = in_folders(("a.webm", "b.mp4", "c.mkv"), lambda name, path: write_timed_video(path, [0.0, 0.04, 0.2], SIZE))
 PNGS = ("plain.png", "sixteen.png", "palette.png", "alpha.png", "wide.png", "grey.png")
 RESULT = copied({"first.json": lambda world: world.metrics})
 LABEL_FILES = in_folders(("plain.png", "palette.png", "bit.png", "sixteen.png", "plain.tif"), write_label)
@@ -263,12 +258,7 @@ READERS: dict[str, Reader] = {
     "images": Reader(in_folders(PNGS, write_image), read_frames),
     "images, JPEG": Reader(in_folders(("plain.jpg", "cmyk.jpg", "turned.jpg"), write_image), read_frames),
     "labels": Reader(LABEL_FILES, read_label),
-    "videos": Reader(
-        in_folders(
-            ("a.webm", "c.mp4", "timed.mkv"), lambda name, path: write_timed_video(path, [0.0, 0.04, 0.2, 0.24], SIZE)
-        ),
-        read_video,
-    ),
+    "videos": Reader(VIDEOS, read_video),
     "maps of others": Reader(in_folders([f"score/{name}" for name in FOREIGN], write_foreign), read_maps),
     "maps": Reader(our_maps("*/*/*.png", "*/*/*.npy"), read_maps, exact=True),
     "maps, log and manifest": Reader(our_maps(*LOG_AND_MANIFEST), read_maps, exact=True),

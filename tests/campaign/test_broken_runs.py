@@ -42,13 +42,9 @@ def verdict(out: Path, whole: dict[str, str], again: Finished) -> str:
     refused = again.code == 2 and now == whole  # it had ended before it was killed, and does not begin anew
     if not (again.code == 0 or refused) or "Traceback" in again.stderr:
         return f"the same command again ends with {again.code}: {again.stderr[-400:]}"
-    names = [path.name for path in out.rglob("*")]
-    if left := [name for name in names if PARTIAL_SUFFIX in name or name.startswith(LOCK_STEM)]:
-        return f"temporary files or locks stay: {left}"
-    if other := sorted(whole.keys() ^ now.keys()):
-        return f"files are missing or left over: {other[:5]}"
-    differing = [name for name, digest in whole.items() if now[name] != digest]
-    return f"other bytes: {differing[:5]}" if differing else ""
+    left = [path.name for path in out.rglob("*") if PARTIAL_SUFFIX in path.name or path.name.startswith(LOCK_STEM)]
+    changed = sorted({name for name, _ in whole.items() ^ now.items()})
+    return f"temporary files or locks {left}, other files or bytes {changed[:5]}" if left or changed else ""
 
 
 def objection(done: Finished, codes: tuple[int, ...]) -> str:

@@ -23,7 +23,9 @@ class Visit:
         self.page.set_default_timeout(30_000)
         self.complaints: list[str] = []
         self.requests: list[str] = []
-        self.page.on("console", self._on_console)
+        self.page.on(
+            "console", lambda message: message.type in ("error", "warning") and self.complaints.append(message.text)
+        )
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
         self.page.on("request", lambda request: self.requests.append(request.url))
         self.page.on("requestfailed", self._on_failed)
@@ -32,10 +34,6 @@ class Visit:
         # A picture that is still on its way when the visitor leaves or reloads the page is given up, not missing.
         if request.failure != "net::ERR_ABORTED":
             self.complaints.append(f"{request.url}: {request.failure}")
-
-    def _on_console(self, message: Any) -> None:
-        if message.type in ("error", "warning"):
-            self.complaints.append(message.text)
 
     def open(self, index: Path, fragment: str = "") -> Page:
         """Open a page from disk and wait until it stands."""

@@ -62,8 +62,7 @@ def test_layers_are_painted_in_their_fixed_colours(full_page: Path, scene: Scene
     visit.open_frame(full_page, name, "&layer=error")
     wrong = reader.prediction(name) != np.where(np.arange(SIZE[1]) < 20, 0, 2)
     wrong[0] = False
-    vermillion = (visit.pixels("#stage canvas") == (213, 94, 0, 255)).all(axis=1)
-    assert (vermillion == wrong.ravel()).all()
+    assert ((visit.pixels("#stage canvas") == (213, 94, 0, 255)).all(axis=1) == wrong.ravel()).all()  # vermillion
     visit.page.evaluate("segunc.state.set({opacity: 0.3})")
     assert visit.page.eval_on_selector("#stage canvas", "c => c.style.opacity") == "0.3"
     visit.open_frame(full_page, NAMES[5])
@@ -92,15 +91,14 @@ def test_threshold_shows_what_would_be_flagged(full_page: Path, scene: Scene, vi
     assert inside_of(path) == {(x, y) for y, x in np.argwhere(over)}
     label = np.zeros(SIZE, bool)
     label[OBJECT] = True
-    normal = ~label
-    normal[0] = False
+    normal = ~label & (np.arange(SIZE[0])[:, None] > 0)
     visit.shown("#flagged", "of the normal pixels")
     assert page.inner_text("#flagged") == (
         f"entropy ≥ {threshold:.6g}: {100 * over.mean():.2f} % of the frame, {100 * over[label].mean():.2f} % of the "
         f"labelled anomaly, {100 * over[normal].mean():.2f} % of the normal pixels"
     )
     path = page.locator("#stage .outline path").first.get_attribute("d")
-    assert sorted(path.replace("M", " M").split(" M")) == sorted(["", "5 8H17", "5 18H17", "5 8V18", "17 8V18"])
+    assert inside_of(path) == {(x, y) for y, x in np.argwhere(label)}
 
 
 def test_zoom_and_pan_keep_the_point_under_the_pointer(full_page: Path, visit: Visit) -> None:
@@ -126,15 +124,8 @@ def test_a_link_leads_to_the_same_view(full_page: Path, visit: Visit) -> None:
     state = "&layer=epistemic&score=epistemic&panes=2&second=label%2Ftruth&opacity=0.5&zoom=3&x=0.4&y=0.6&flags=1"
     visit.open_frame(full_page, NAMES[1], f"{state}&threshold=0.03&probe=12%2C7&nonsense=1&statistic=mode")
     found = visit.page.evaluate("segunc.state.get()")
-    expected = {
-        "layer": "epistemic",
-        "score": "epistemic",
-        "panes": "2",
-        "second": "label/truth",
-        "opacity": 0.5,
-        "zoom": 3,
-    }
-    assert found.items() >= (expected | {"x": 0.4, "y": 0.6, "threshold": 0.03}).items()
+    keys = ("layer", "score", "panes", "second", "opacity", "zoom", "x", "y", "threshold")
+    assert [found[k] for k in keys] == ["epistemic", "epistemic", "2", "label/truth", 0.5, 3, 0.4, 0.6, 0.03]
     assert found["statistic"] == "mean"  # there is no other of that name
     assert visit.page.inner_text("[data-content=pixel]") == "12, 7"
     link = visit.page.evaluate("segunc.state.link()")
@@ -234,16 +225,11 @@ def test_panes_of_two_models_show_a_layer_of_both_and_say_what_is_not_there(full
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_axe_finds_nothing_in_any_view(full_page: Path, visit: Visit, theme: str) -> None:
-    fragments = (
-        "",
-        "view=run",
-        "view=frame&frame=a%20dark&flags=1&threshold=0.4&region=0",
-        "view=frame&frame=a%20dark&panes=4",
-    )
+    frame = "view=frame&frame=a%20dark"
     visit.page.emulate_media(color_scheme=theme)
     for width, height in ((1400, 900), (800, 600)):
         visit.page.set_viewport_size({"width": width, "height": height})
-        for fragment in fragments:
+        for fragment in ("", "view=run", f"{frame}&flags=1&threshold=0.4&region=0", f"{frame}&panes=4"):
             page = visit.open(full_page, fragment)
             page.wait_for_timeout(150)
             found = Axe().run(page, options=AXE)

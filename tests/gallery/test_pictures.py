@@ -33,7 +33,7 @@ from segunc.maps.encoding import encode_jpeg
 from segunc.maps.reader import MapsReader
 from segunc.maps.store import MapsWriter
 from tests.gallery.scenes import NAMES, SCORES, Scene, draw, write_maps, write_video_scene
-from tests.maps.fakes import CLASSES, PALETTE, manifest
+from tests.maps.fakes import CLASSES, manifest
 
 NOTE = "ABNN, 4 members, 24 draws, seed 0, scope all"
 
@@ -65,9 +65,6 @@ def texts(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     return texts
 
 
-# -- colours ---------------------------------------------------------------------------------------------------------------------
-
-
 def test_lightness_rises_evenly_to_a_saturated_colour() -> None:
     """What makes a map readable in grey and to colour-blind eyes: CIE L* rises with the value, without jumps."""
     lab = cv2.cvtColor(colour_table()[None].astype(np.float32) / 255, cv2.COLOR_RGB2LAB)[0]
@@ -89,9 +86,6 @@ def test_ranges_are_fixed_and_mark_their_open_ends() -> None:
     for own in (None, (1, 0), (0, 0), (0, float("nan"))):
         with pytest.raises(InputError, match="range"):
             display_range("deterministic-max-logit", own)
-
-
-# -- one picture -----------------------------------------------------------------------------------------------------------------
 
 
 def test_one_value_has_one_colour_in_a_calm_and_a_wild_frame() -> None:
@@ -117,16 +111,6 @@ def test_legend_names_score_unit_range_and_model_at_every_size(texts: dict[str, 
     assert min(texts.values()) >= MINIMUM_TEXT - 1
     assert picture.shape[1] >= 640
     assert picture.shape[1] % width == 0
-
-
-def test_legend_bar_shows_the_colours_of_the_map() -> None:
-    """The colours that the bar paints are those that values get over mid-grey."""
-    ramp = np.tile(np.linspace(0, 1, 640, dtype=np.float32), (360, 1))
-    picture = draw_overlay(np.full((360, 640, 3), 128, np.uint8), ramp, legend())
-    bar = picture[360:].reshape(-1, 3)
-    for share in (0.0, 0.5, 1.0):
-        colour = picture[10, round(share * 639)].astype(int)
-        assert np.abs(bar.astype(int) - colour).max(axis=1).min() <= 2
 
 
 def test_sizes_of_labels_and_maps() -> None:
@@ -170,16 +154,10 @@ def test_what_is_flagged_or_labelled_is_outlined_and_named(texts: dict[str, int]
     anomaly[20:60, 20:60] = True
     plain, outlined = draw_overlay(flat, values, legend()), draw_overlay(flat, values, flagged, anomaly=anomaly)
     assert {"entropy (share of ln C)", "flagged: entropy >= 0.4", "outlined: labelled anomaly"} <= texts.keys()
-    changed = (plain[:360] != outlined[:360]).any(axis=2)
-    assert changed[150, 298:303].any()
-    assert not changed[120:180, 310:390].any()
-    for colour, (rows, columns) in (
-        (FLAGGED, (slice(95, 205), slice(295, 405))),
-        (LABELLED, (slice(15, 65), slice(15, 65))),
-    ):
+    assert (plain[120:180, 310:390] == outlined[120:180, 310:390]).all()
+    for colour, place in ((FLAGGED, np.s_[95:205, 295:405]), (LABELLED, np.s_[15:65, 15:65])):
         found = (np.abs(outlined[:360].astype(int) - colour) < 60).all(axis=2)  # lines are smoothed
-        assert found[rows, columns].any()
-        assert found[rows, columns].sum() == found.sum()
+        assert found[place].sum() == found.sum() > 0
         assert (outlined[360:] == colour).all(axis=2).sum() > 100  # the legend's swatch
     # The mark lies at 0.4 of the bar.
     left, right = round(640 * 0.55), 640 - 12
@@ -188,9 +166,6 @@ def test_what_is_flagged_or_labelled_is_outlined_and_named(texts: dict[str, int]
     texts.clear()
     draw_panel(flat, None, [(flagged, values), (legend("epistemic"), values)], caption="frame 1", anomaly=anomaly)
     assert {"flagged: entropy >= 0.4", "epistemic", "outlined: labelled anomaly", "frame 1"} <= texts.keys()
-
-
-# -- pictures of a folder -----------------------------------------------------------------------------------------------------------
 
 
 def names(folder: Path) -> list[str]:
@@ -214,19 +189,14 @@ def test_overlays_are_those_of_the_one_drawing_code(scene: Scene, tmp_path: Path
         np.testing.assert_array_equal(read_image(tmp_path / "out" / f"overlay-{score}" / f"{NAMES[1]}.png"), picture)
 
 
-def test_anomaly_comes_first_where_it_is(scene: Scene, tmp_path: Path) -> None:
+def test_anomaly_comes_first_where_it_is(scene: Scene, tmp_path: Path, texts: dict[str, int]) -> None:
     maps = write_maps(scene.images, tmp_path / "maps", scores=(*SCORES, "anomaly"))
     assert list(draw(maps, tmp_path / "out", frames=[NAMES[0]]).pictures) == ["overlay-anomaly"]
     assert list(draw(scene.maps, tmp_path / "out", frames=[NAMES[0]]).pictures) == ["overlay-entropy"]
-    (drawn,) = draw(maps, tmp_path / "out", frames=[NAMES[0]], panel=True).pictures["panel"]
-    reader, source = MapsReader(maps), read_image(scene.images / f"{NAMES[0]}.png")
-    scores = [
-        (Legend.of(reader.manifest, name, display_range(name)), reader.read(NAMES[0], name))
-        for name in ("anomaly", "entropy", "epistemic")
-    ]
-    style = {"classes": list(zip(CLASSES, PALETTE, strict=True)), "caption": f"frame {NAMES[0]}"}
-    panel = draw_panel(source, reader.prediction(NAMES[0]), scores, **style)
-    np.testing.assert_array_equal(read_image(drawn), panel)
+    texts.clear()
+    draw(maps, tmp_path / "out", frames=[NAMES[0]], panel=True)
+    order = ["image", "prediction", *CLASSES[:2], "anomaly", "entropy", "epistemic", f"frame {NAMES[0]}"]
+    assert [text for text in texts if text in order] == order
 
 
 def test_frames_formats_and_ranges_are_chosen(scene: Scene, tmp_path: Path) -> None:
@@ -252,31 +222,25 @@ def test_what_is_missing_does_not_stop_the_others(scene: Scene, copy: Path, tmp_
     assert "only maps are shown" in written.notes[0]
     # Images of other frames: every frame fails, and says why.
     written = draw(maps, tmp_path / "out", images=scene.images)
-    assert "3 of 3 frames have no image" in written.notes[0]
     assert written.failure.startswith("3 frames could not be drawn, first 000000 (frame 000000 has no image")
 
 
-@pytest.mark.parametrize(
-    ("asked", "message"),
-    [
-        ({"score": ["entropie"]}, "'entropie' has no maps"),
-        ({"frames": ["nothing*"]}, r"no frame of .* is named 'nothing\*'"),
-        ({"ranges": {"deterministic-energy": (0, 1)}}, "'deterministic-energy' has no maps"),
-        ({"flag": {"epistemic": 0.1}}, "'epistemic' is flagged but not drawn"),
-    ],
-)
-def test_bad_requests(scene: Scene, copy: Path, tmp_path: Path, asked: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        draw(scene.maps, tmp_path / "out", **asked)
+def test_bad_requests(scene: Scene, copy: Path, tmp_path: Path) -> None:
+    bad: dict[str, dict[str, Any]] = {
+        "'entropie' has no maps": {"score": ["entropie"]},
+        r"no frame of .* is named 'nothing\*'": {"frames": ["nothing*"]},
+        "'deterministic-energy' has no maps": {"ranges": {"deterministic-energy": (0, 1)}},
+        "'epistemic' is flagged but not drawn": {"flag": {"epistemic": 0.1}},
+    }
+    for message, asked in bad.items():
+        with pytest.raises(InputError, match=message):
+            draw(scene.maps, tmp_path / "out", **asked)
     assert not (tmp_path / "out").exists()
     before = names(copy)
     for maps, out in ((copy, copy), (copy, copy / "pictures"), (scene.maps, copy)):
         with pytest.raises(InputError, match="is or lies inside a maps folder"):
             draw(maps, out)
     assert names(copy) == before
-
-
-# -- videos ----------------------------------------------------------------------------------------------------------------------
 
 
 def jpegs(folder: Path, *pictures: np.ndarray) -> list[Path]:

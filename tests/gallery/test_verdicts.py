@@ -86,10 +86,13 @@ def test_files_are_merged_and_two_reviewers_compared() -> None:
     text = agreement_table(merged)
     assert text.startswith(f"4 frames judged by both: 50.0% agree, Cohen's kappa {(0.5 - 6 / 16) / (1 - 6 / 16):.2f}")
     assert "| Ana \\ Ben | true alarm | false alarm | missed |" in text
-    assert "| true alarm | 1 | 1 | 0 |" in text
-    assert "| missed | 1 | 0 | 1 |" in text
-    assert "- b: missed, true alarm" in text
-    assert "- d: true alarm, false alarm" in text
+    for line in (
+        "| true alarm | 1 | 1 | 0 |",
+        "| missed | 1 | 0 | 1 |",
+        "- b: missed, true alarm",
+        "- d: true alarm, false alarm",
+    ):
+        assert line in text
     assert agreement_table(ana) == ""
 
 
@@ -103,13 +106,9 @@ def test_summary_counts_every_frame_once() -> None:
 
 
 def test_the_verb_evaluates_verdicts_on_maps(scene: Scene, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    rows = [
-        {"frame": NAMES[place], "verdict": kind, "note": "", "time": "t"}
-        for place, kind in enumerate(["true-alarm", "false-alarm", "false-alarm"])
-    ]
-    content = {"format": "segunc-verdicts", "version": 2, "run": run_id(open_maps(scene.maps)), "verdicts": rows}
-    path, out = tmp_path / "anna.json", tmp_path / "judged.json"
-    path.write_text(json.dumps(content))
+    kinds = dict(zip(NAMES, ["true-alarm", "false-alarm", "false-alarm"], strict=False))
+    rows = [ENTRY | {"frame": frame, "verdict": kind} for frame, kind in kinds.items()]
+    path, out = write(tmp_path, run=run_id(open_maps(scene.maps)), verdicts=rows), tmp_path / "judged.json"
     words = ["evaluate", "--maps", str(scene.maps), "--verdicts", str(path), "--out", str(out)]
     assert main(words) == 0
     said = capsys.readouterr().out
@@ -118,11 +117,7 @@ def test_the_verb_evaluates_verdicts_on_maps(scene: Scene, tmp_path: Path, capsy
     assert "too few resampled units: 3" in said
     (result,) = load_results([out])
     assert result.numbers["verdicts", "together", "precision"] == 1 / 3
-    for more, message in (
-        (["--labels", "x", "--dataset", "toy"], "--verdicts and --labels"),
-        (["--plots", "x"], "--verdicts and --plots"),
-    ):
-        assert main([*words, *more]) == 2
-        assert message in capsys.readouterr().err
+    assert main([*words, "--plots", "x"]) == 2
+    assert "--verdicts and --plots" in capsys.readouterr().err
     with pytest.raises(InputError, match="`verdicts` needs the maps"):
         segunc.evaluate(segunc.EvaluateOptions(verdicts=[path], out=out))

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from segunc.baselines.max_logit import MaxLogitStatistics
 from segunc.core.errors import InputError
-from segunc.gallery.colormap import display_range
+from segunc.gallery.overlay import display_range
 from segunc.maps.encoding import decode_unit, encode_score
 from segunc.maps.manifest import build_manifest
 from segunc.sampling.ending import Upsampling

@@ -127,13 +127,11 @@ def test_no_simple_cue_tells_anomalies(anomaly_scenes: list[Scene], normal_scene
     anomaly = np.stack([scene.anomaly for scene in anomaly_scenes])
     training = np.stack([scene.image for scene in normal_scenes]).reshape(-1, 3).astype(np.float32) / 255
     grey = images.mean(axis=-1)
-    saturation = (images.max(-1) - images.min(-1)) / np.maximum(images.max(-1), 1e-3)
     precision = np.linalg.inv(np.cov(training.T))
     offset = images - training.mean(axis=0)
     cues = {
         "brightness": grey,
         "distance from middle grey": np.abs(grey - np.median(grey)),
-        "saturation": saturation,
         "Mahalanobis distance of the colour": np.einsum("nhwi,ij,nhwj->nhw", offset, precision, offset),
         "local deviation": np.stack([cv2.blur(g * g, (5, 5)) - cv2.blur(g, (5, 5)) ** 2 for g in grey]),
         "noise": np.stack([np.abs(g - cv2.GaussianBlur(g, (0, 0), 1.0)) for g in grey]),
@@ -198,10 +196,8 @@ def test_vote_takes_the_majority_and_thin_things_win_ties() -> None:
 def test_video_opens_and_every_frame_has_its_label(written: Path) -> None:
     capture = cv2.VideoCapture(str(written / "video/crossing.webm"))
     assert capture.get(cv2.CAP_PROP_FPS) == pytest.approx(FRAMES_PER_SECOND)
-    shapes = []
-    while (read := capture.read())[0]:
-        shapes.append(read[1].shape)
-    assert shapes == [(64, 128, 3)] * 5
+    frames = [capture.read()[1] for _ in range(6)]
+    assert [None if frame is None else frame.shape for frame in frames] == [(64, 128, 3)] * 5 + [None]
     labels = sorted((written / "video/crossing_anomaly").iterdir())
     assert [p.name for p in labels] == [f"{i:06d}.png" for i in range(5)]
     masks = [read_label_image(path) == 1 for path in labels]
@@ -229,13 +225,9 @@ def test_a_finished_set_is_kept_and_anything_else_refused(written: Path, tmp_pat
     for root, config in ((written, replace(SMALL, train=4)), (tmp_path, SMALL)):
         with pytest.raises(InputError, match="something else"):
             generate_toy(root, config)
-    assert [p.name for p in tmp_path.iterdir()] == ["mine.txt"]
-
-
-def test_a_failure_leaves_nothing_behind(tmp_path: Path) -> None:
     with pytest.raises(KeyError):
         generate_toy(tmp_path / "set", SMALL, progress=lambda line: {}[line])
-    assert not list(tmp_path.iterdir())
+    assert [p.name for p in tmp_path.iterdir()] == ["mine.txt"]  # a failure leaves nothing behind
 
 
 @pytest.mark.parametrize("settings", [{"size": (16, 256)}, {"size": (65, 128)}, {"train": -1}])
