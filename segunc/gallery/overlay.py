@@ -5,7 +5,6 @@ A map coloured by its own extremes makes a calm frame look dangerous, so the ran
 
 from __future__ import annotations
 
-import colorsys
 import math
 import unicodedata
 from collections.abc import Mapping, Sequence
@@ -41,7 +40,6 @@ _GAP, _COLUMNS = 6, 3
 PAPER, INK, FAINT = (22, 22, 26), (236, 236, 240), (168, 168, 178)
 """Colours of strips, of the text on them, and of minor text and edges."""
 _SAMPLED_FRAMES = 32  # frames that the range of an unbounded score is taken from, evenly spaced over the set
-_TURN = 0.618034  # the golden section of the colour circle: neighbouring class ids get distant hues
 
 
 @dataclass(frozen=True)
@@ -143,15 +141,14 @@ def _range_of_set(reader: MapsReader, score: str) -> DisplayRange:
 
 
 def class_colours(reader: MapsReader, label_map: LabelMap | None = None) -> list[dict[str, Any]]:
-    """Return name and colour of each class id: of the manifest, else of the label map, else numbers in distant hues."""
+    """Return name and colour of each class id: of the manifest, else of the label map, else numbers in distant colours."""
     recorded = (reader.manifest or {}).get("classes", {})
     names: Sequence[str] = recorded.get("names", [])
     palette: Sequence[Sequence[int]] = recorded.get("palette", [])
     if label_map is not None and not names:
         names, palette = label_map.classes, label_map.palette
     names = names or [f"class {index}" for index in range(255)]
-    hues = [colorsys.hls_to_rgb(i * _TURN % 1, 0.45 + 0.2 * (i % 2), 0.6) for i in range(len(palette), len(names))]
-    palette = [*palette, *([round(255 * channel) for channel in rgb] for rgb in hues)]
+    palette = [*palette, *(colour_table()[97 * i % 256].tolist() for i in range(len(palette), len(names)))]
     return [{"name": str(name), "colour": list(colour)} for name, colour in zip(names, palette, strict=False)]
 
 
@@ -233,8 +230,6 @@ def _outline(
 
 def resize(picture: Image, width: int, height: int) -> Image:
     """Resize a picture: means of pixels when it shrinks, linear interpolation when it grows."""
-    if picture.shape[:2] == (height, width):
-        return picture
     interpolation = cv2.INTER_AREA if width < picture.shape[1] else cv2.INTER_LINEAR
     return np.asarray(cv2.resize(picture, (width, height), interpolation=interpolation), np.uint8)
 
@@ -278,12 +273,7 @@ def model_line(manifest: Mapping[str, Any] | None) -> str:
 
 
 def draw_overlay(
-    image: Image,
-    values: npt.NDArray[np.floating],
-    legend: Legend,
-    *,
-    anomaly: Mask | None = None,
-    caption: str = "",
+    image: Image, values: npt.NDArray[np.floating], legend: Legend, *, anomaly: Mask | None = None, caption: str = ""
 ) -> Image:
     """Draw a score map over its image with a legend strip below, at least 640 pixels wide; returns RGB uint8.
 
@@ -376,7 +366,7 @@ def draw_panel(
     rows = (anomaly is not None) + any(legend.threshold is not None for legend, _ in scores)
 
     def tile(picture: Image, title: str, note: str, legend: Legend | None = None, values: Any = None) -> Image:
-        drawn = resize(picture, width, height).copy()
+        drawn = resize(picture, width, height)
         outlines = _outline(drawn, anomaly, legend, values)
         return _with_strip(drawn, (title, note, ""), rows, size, outlines, legend, colour_table())
 

@@ -71,12 +71,8 @@ def write_review(
 ) -> Path:
     """Write the review page of a maps folder and return the path of its ``index.html``; an earlier page is replaced.
 
-    Args:
-        maps: a maps folder.
-        out: folder of the page; ``review.json`` in it lists notices and the problems of frames.
-        labels: anomaly masks and class labels.
-        on_frame: called after each frame with the number of frames done and their total.
-        compare, images, scores, apart, fps, limit: as in :class:`segunc.options.ReviewOptions`.
+    ``review.json`` beside it lists notices and the problems of frames. ``on_frame`` is called after each frame with the number of
+    frames done and their total; the settings are those of :class:`segunc.options.ReviewOptions`.
 
     Raises:
         InputError: there are no maps, an unknown score, compared maps without a frame in common, no images at the place

@@ -69,10 +69,9 @@ def sample_ground(rng: Random) -> Ground:
             line = np.clip(share, 0, np.minimum(1, 2 * half / pixel)).astype(np.float32)
             line = line if place in edges else line * (station % 9 < 4.5)
             colour += line[..., None] * (white - colour)
-        light = stage.light
+        canvas, light = stage.canvas, stage.light
         lit = light.shade((0.0, 1.0, 0.0)).astype(np.float32) * np.float32(1 - 0.35 * light.wet)
         colour = colour * lit * shadows[first:, :, None]
-        canvas = stage.canvas
         for layer, drawn in ((canvas.colours, colour), (canvas.labels, label), (canvas.depth, near)):
             layer[first:][ground] = drawn[ground]
 
@@ -94,7 +93,7 @@ def draw_shadows(camera: Camera, light: Light, footprints: list[Points]) -> Floa
 
 
 REACH = 110.0  # metres of street that are furnished
-SUPERSAMPLING = 2  # canvas pixels along each side of a final pixel
+SAMPLES = 2  # canvas pixels along each side of a final pixel
 Bytes = npt.NDArray[np.uint8]
 
 
@@ -218,7 +217,7 @@ def render_scene(seed: int | Sequence[int] | np.random.SeedSequence, size: tuple
 def render_layout(layout: Layout, size: tuple[int, int], rng: Random, station: float = 0.0, time: float = 0.0) -> Scene:
     """Draw a layout as a camera at ``station`` m along it sees it, ``time`` s into a video; ``rng`` makes the noise."""
     height, width = size
-    camera = replace(layout.camera, rows=SUPERSAMPLING * height, columns=SUPERSAMPLING * width, station=station)
+    camera = replace(layout.camera, rows=SAMPLES * height, columns=SAMPLES * width, station=station)
     light = layout.light
     # The sky behind everything: a gradient with clouds that fade to the horizon.
     row = np.arange(camera.rows, dtype=np.float32) + 0.5
@@ -239,7 +238,7 @@ def render_layout(layout: Layout, size: tuple[int, int], rng: Random, station: f
     skyline = light.skyline.astype(np.float32)
     clear = np.asarray(cv2.exp(-np.float32(light.extinction) * canvas.depth), np.float32)
     hazy = skyline + (canvas.colours - skyline) * clear[..., None]
-    blurred = cv2.GaussianBlur(hazy, (0, 0), 0.4 * SUPERSAMPLING)  # the lens
+    blurred = cv2.GaussianBlur(hazy, (0, 0), 0.4 * SAMPLES)  # the lens
     picture = np.asarray(cv2.resize(blurred, (width, height), interpolation=cv2.INTER_AREA), np.float32)
     # The sensor: highlights roll off instead of clipping (identity below 0.7, then towards 1), and noise grows with the signal.
     picture = picture * np.float32(light.exposure)
@@ -254,8 +253,7 @@ def vote(labels: Bytes) -> tuple[Bytes, Bytes]:
     """Return labels of the final pixels by majority over their canvas pixels, and the anomaly mask: pixels that an anomaly touches
     without the majority, and the ring of one pixel around it, where the lens mixes both, are 255."""
     # The same corner of every block, as strided views: reducing over axes of two is an order slower.
-    steps = range(SUPERSAMPLING)
-    corners = [labels[i::SUPERSAMPLING, j::SUPERSAMPLING] for i in steps for j in steps]
+    corners = [labels[i::SAMPLES, j::SAMPLES] for i in range(SAMPLES) for j in range(SAMPLES)]
     votes = [np.sum([corner == label for corner in corners], axis=0, dtype=np.uint8) for label in Id.VOTE_ORDER]
     winner = np.array(Id.VOTE_ORDER, np.uint8)[np.argmax(votes, axis=0)]  # the first of several
     touched = np.any([corner == Id.ANOMALY for corner in corners], axis=0)

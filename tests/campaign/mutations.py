@@ -181,16 +181,9 @@ def cell(data: bytes, random: Random) -> bytes:
 
 CANARY = "{class_path: tests.campaign.canary.Canary, init_args: {}}"
 ALIASES = "\n".join(f"a{n}: &a{n} [{','.join([f'*a{n - 1}'] * 9) if n else 1}]" for n in range(9))
-YAML_TRAPS = [
-    "[" * 3_000,
-    ALIASES,
-    f"seed: {'9' * 5_000}",
-    f"trainer: {{callbacks: [{CANARY}], logger: {CANARY}}}",
-    f"network: {CANARY}",
-    "!!python/object/apply:os.system ['true']",
-    "a: &a [*a]",
-    "data: &d\n  data: *d\n",
-]
+YAML_TRAPS = ["[" * 3_000, ALIASES, f"seed: {'9' * 5_000}", "a: &a [*a]", "data: &d\n  data: *d\n"]
+YAML_TRAPS += [f"trainer: {{callbacks: [{CANARY}], logger: {CANARY}}}", f"network: {CANARY}"]
+YAML_TRAPS += ["!!python/object/apply:os.system ['true']"]
 """Deep nesting, aliases that multiply, tags of Python, classes to import."""
 
 

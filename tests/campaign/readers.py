@@ -61,7 +61,6 @@ class Reader:
 
 
 def noise(*shape: int) -> Any:
-    """Pictures that no decoder finds easy."""
     return np.random.default_rng(3).integers(0, 256, shape, np.uint8)
 
 
@@ -249,7 +248,6 @@ def read_results(root: Path, file: Path) -> Any:
 
 
 LOG_AND_MANIFEST = ("frames.jsonl", "manifest.json")
-EVERYTHING = ("*/*/*.*", *LOG_AND_MANIFEST)
 VIDEOS = in_folders(("a.webm", "b.mp4", "c.mkv"), lambda name, path: write_timed_video(path, [0.0, 0.04, 0.2], SIZE))
 PNGS = ("plain.png", "sixteen.png", "palette.png", "alpha.png", "wide.png", "grey.png")
 RESULT = copied({"first.json": lambda world: world.metrics})
@@ -262,8 +260,8 @@ READERS: dict[str, Reader] = {
     "maps of others": Reader(in_folders([f"score/{name}" for name in FOREIGN], write_foreign), read_maps),
     "maps": Reader(our_maps("*/*/*.png", "*/*/*.npy"), read_maps, exact=True),
     "maps, log and manifest": Reader(our_maps(*LOG_AND_MANIFEST), read_maps, exact=True),
-    "doctor --maps": Reader(our_maps(*EVERYTHING), read_health, exact=True),
-    "predict --verify": Reader(our_maps(*EVERYTHING, compact=False), resume, exact=True, writes=True),
+    "doctor --maps": Reader(our_maps("*/*/*.*", *LOG_AND_MANIFEST), read_health, exact=True),
+    "predict --verify": Reader(our_maps("*/*/*.*", *LOG_AND_MANIFEST, compact=False), resume, exact=True, writes=True),
     "model, network": Reader(models("network.*"), read_model, exact=True),
     "model, posterior": Reader(models("posterior.*"), read_model, exact=True),
     "checkpoints": Reader(copied({"weights.pth": lambda world: world.checkpoint}), read_checkpoint),

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.gallery.browser import Visit
-from tests.gallery.scenes import LABEL_MAP, Scene, write_page, write_scene
+from tests.gallery.scenes import LABEL_MAP, Scene, Visit, write_page, write_scene
 
 
 @pytest.fixture(scope="session")

@@ -12,8 +12,7 @@ from segunc.maps.manifest import build_manifest
 from segunc.maps.reader import MapsReader
 from segunc.maps.store import MapsWriter
 from segunc.maps.verdicts import read_verdicts
-from tests.gallery.browser import Visit
-from tests.gallery.scenes import SIZE, write_page
+from tests.gallery.scenes import SIZE, Visit, write_page
 from tests.maps.fakes import PALETTE
 
 OWN = "window.owned=1"

@@ -13,8 +13,7 @@ from segunc import ReviewOptions, review
 from segunc.gallery.page import run_id
 from segunc.maps.reader import MapsReader
 from segunc.maps.verdicts import read_verdicts
-from tests.gallery.browser import Visit
-from tests.gallery.scenes import NAMES, SIZE, Scene, write_page, write_video_scene
+from tests.gallery.scenes import NAMES, SIZE, Scene, Visit, write_page, write_video_scene
 
 COUNT = 60
 
@@ -56,8 +55,8 @@ def test_sixty_frames_by_keyboard_alone(tmp_path: Path, visit: Visit) -> None:
     page.reload()
     visit.shown("#progress", "60 of 60 judged")
     mine = export(visit, "json", tmp_path / "ana.json")
-    given = {one.frame: one.verdict for one in read_verdicts(mine, run, frames)}
-    assert [given[name] for name in frames[:5]] == ["nothing-wrong", "true-alarm", "missed", "false-alarm", "unsure"]
+    given = [one.verdict for one in read_verdicts(mine, run, frames)]
+    assert given[:5] == ["nothing-wrong", "true-alarm", "missed", "false-alarm", "unsure"]
     # A second reviewer, who says of every fifth frame what the first did not.
     second = Visit(visit.page.context.browser)  # type: ignore[arg-type]
     second.open(index, "order=source")
@@ -82,7 +81,7 @@ def test_sixty_frames_by_keyboard_alone(tmp_path: Path, visit: Visit) -> None:
 
 
 def test_in_a_small_window_the_picture_wins(full_page: Path, visit: Visit) -> None:
-    page, width, height = visit.page, 800, 600
+    page, (width, height) = visit.page, (800, 600)
     page.set_viewport_size({"width": width, "height": height})
     visit.open_frame(full_page, NAMES[0])
     seen = page.locator("#stage").bounding_box()
@@ -148,8 +147,6 @@ def test_a_missed_object_is_boxed_by_hand(flagged: Visit, tmp_path: Path) -> Non
     page.keyboard.press("Control+z")
     visit.shown("#progress", "0 of 6 judged")
     page.keyboard.press("Control+Shift+Z")
-    page.reload()
-    visit.shown("#progress", "1 of 6 judged")
     coco = json.loads(export(visit, "coco", tmp_path / "coco.json").read_text())
     (annotation,) = coco["annotations"]
     assert annotation["bbox"] == [20, 3, 12, 8]

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from segunc.maps.reader import MapsReader
-from tests.gallery.browser import Visit
-from tests.gallery.scenes import NAMES, SIZE, Scene, write_page, write_video_scene
+from tests.gallery.scenes import NAMES, SIZE, Scene, Visit, write_page, write_video_scene
 
 WORST_FIRST = list(reversed(NAMES))
 

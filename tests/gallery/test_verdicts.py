@@ -45,12 +45,10 @@ def write(folder: Path, **changes: Any) -> Path:
         ({"verdicts": [ENTRY | {"region": REGION, "verdict": "nothing-wrong"}]}, "'nothing-wrong' is none of"),
         ({"verdicts": [ENTRY | {"region": REGION}] * 2}, "two verdicts on a region of frame 'a'"),
         ({"run": "fedc"}, "verdicts on the run fedc"),
-        ({"verdicts": {}}, "verdicts: "),
         ({"verdicts": [ENTRY | {"note": None}]}, "verdicts, 0, note"),
         ({"verdicts": [ENTRY | {"frame": "z"}]}, "frame 'z', which the maps do not hold"),
         ({"verdicts": [ENTRY, ENTRY]}, "two verdicts on frame 'a'"),
         ({"verdicts": [ENTRY | {"verdict": "fine"}]}, "'fine' is none of"),
-        ({"verdicts": [ENTRY | {"verdict": ""}]}, "'' is none of"),
         (b"run,frame", "Invalid JSON"),
     ],
 )

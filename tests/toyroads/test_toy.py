@@ -107,11 +107,10 @@ def test_anomalies_cover_a_small_part_and_are_ignored_in_training(anomaly_scenes
     assert 0.01 < np.mean(shares) < 0.04
     assert min(shares) > 0.0005, "a cone 18 m away has about 20 pixels"
     for scene in anomaly_scenes:
-        assert set(np.unique(scene.anomaly)) <= {0, 1, 255}
+        assert set(np.unique(scene.anomaly)) == {0, 1, 255}
         np.testing.assert_array_equal(scene.anomaly == 1, scene.labels == Id.ANOMALY)
-        rim = scene.anomaly == 255
-        assert rim.any()
-        assert not (cv2.erode(rim.astype(np.uint8), np.ones((5, 5), np.uint8)) > 0).any()  # thin
+        rim = (scene.anomaly == 255).astype(np.uint8)
+        assert not cv2.erode(rim, np.ones((5, 5), np.uint8)).any()  # thin
         assert (label_map("toy").encode(scene.labels)[scene.anomaly == 1] == 255).all()
 
 
