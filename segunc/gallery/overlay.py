@@ -168,10 +168,7 @@ class Sheet:
         self.pixels[top : top + picture.shape[0], left : left + picture.shape[1]] = picture
 
     def write(self, words: str, left: int, baseline: int, size: int, width: int, colour: Colour = INK) -> None:
-        """Write text, cut to ``width`` pixels.
-
-        OpenCV's font has no accents, and ``?`` stands for all other characters.
-        """
+        """Write text, cut to ``width`` pixels. OpenCV's font has no accents, and ``?`` stands for all other characters."""
         if not words:
             return
         plain = (c for c in unicodedata.normalize("NFKD", words) if not unicodedata.combining(c))
@@ -336,8 +333,7 @@ def blend(grey: npt.NDArray[np.float32], level: npt.NDArray[np.integer]) -> Imag
 
 
 def _check_sizes(image: Image | None, anomaly: Mask | None, height: int, width: int) -> None:
-    """Refuse a label that is not its image's, and a picture with more pixels than an image may have: that of a frame of few
-    columns becomes very tall."""
+    """Refuse a label that is not its image's, and a picture of too many pixels: that of a frame of few columns becomes very tall."""
     if image is not None and anomaly is not None and anomaly.shape != image.shape[:2]:
         label, picture = (f"{shape[1]}x{shape[0]}" for shape in (anomaly.shape, image.shape))
         raise InputError(f"the anomaly label has {label} pixels for an image of {picture}")
@@ -397,7 +393,7 @@ def _class_legend(
     column_width, rows = (TILE_WIDTH - size) // columns, max(1, (height - size) // step)
     counts = np.bincount(prediction.ravel(), minlength=len(classes))[: len(classes)]
     shown = np.argsort(-counts, kind="stable")[: min(columns * rows, np.count_nonzero(counts))]
-    for index, class_id in enumerate(sorted(shown.tolist())):
+    for index, class_id in enumerate(sorted(map(int, shown))):
         left, top = size + (index // rows) * column_width, size + (index % rows) * step
         sheet.swatch(*classes[class_id], left, top + size + 1, size, column_width - round(1.4 * size))
     return sheet.pixels

@@ -42,8 +42,7 @@ PAGE_NAME = "review.json"
 PAGE_FORMAT = "segunc-review"
 _LONGEST_FACT = 300  # characters of a value
 FRAMES, THUMBNAILS = "frames", "thumbnails"
-# Names of what stands beside the scores and `prediction`: source image, anomaly label, class label. A score may be called anomaly,
-# and none has a slash in its name.
+# What stands beside the scores and `prediction`. A score may be called anomaly, and none has a slash in its name.
 IMAGE, ANOMALY, TRUTH = "image", "label/anomaly", "label/truth"
 OTHER = "other"  # folder of the maps of the second model, within those of the frame
 THUMBNAIL_WIDTH = 320

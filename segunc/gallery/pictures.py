@@ -60,9 +60,8 @@ def write_pictures(
 ) -> WrittenPictures:
     """Draw frames of a maps folder into ``OUT/panel/F.ext`` or ``OUT/overlay-SCORE/F.ext``.
 
-    One value has one colour in all pictures. A frame that cannot be drawn does not stop the others; a panel goes without an
-    image that is gone. ``on_frame`` is called after each frame with the number of frames done and their total; the settings
-    are those of :class:`segunc.options.OverlayOptions`.
+    A frame that cannot be drawn does not stop the others; a panel goes without an image that is gone. ``on_frame`` is called after each
+    frame with the number of frames done and their total; the settings are those of :class:`segunc.options.OverlayOptions`.
 
     Raises:
         InputError: there are no maps, an unknown score, a flag of a score that is not drawn, no frame of the names given, no
@@ -135,8 +134,7 @@ def _draw(
 
 
 def frame_rate(maps: Path) -> float:
-    """Return the frames a second that a video of a maps folder has: that of its source, of the frames that were taken; InputError where
-    the source has none, as images."""
+    """Return the frames a second of the frames that were taken from the source of maps; InputError where it has none, as images."""
     manifest = (read_manifest(maps) if is_ours(maps) else None) or {}
     fps = manifest.get("source", {}).get("fps")
     if not fps:

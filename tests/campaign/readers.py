@@ -44,8 +44,7 @@ from segunc.training.data import open_data
 from tests.campaign.world import World
 from tests.maps.fakes import folder_bytes, manifest, process, write_pictures, write_timed_video
 
-REFUSED = (InputError, PartialFailure, ArgumentTypeError)
-"""Errors that a user sees as one line of what is wrong with the input."""
+REFUSED = (InputError, PartialFailure, ArgumentTypeError)  # which a user sees as one line
 SIZE = (24, 32)
 Seeds = Callable[[World, Path], list[Path]]
 
@@ -272,4 +271,3 @@ READERS: dict[str, Reader] = {
     "results": Reader(RESULT, read_results),
     "results as thresholds": Reader(RESULT, lambda root, file: read_thresholds([str(file)])),
 }
-"""Whatever a stranger can send."""

@@ -26,8 +26,7 @@ from segunc.maps.shards import LOCK_STEM
 from tests.campaign.world import COMMANDS, SMALL, World
 from tests.verbs.processes import Command, Finished, segunc
 
-LIBRARIES = re.compile(r"^\[ *(ERROR|WARN)[:@]")
-"""Lines of OpenCV's, from below Python."""
+LIBRARIES = re.compile(r"^\[ *(ERROR|WARN)[:@]")  # of OpenCV, from below Python
 
 
 def written(out: Path) -> dict[str, str]:
@@ -134,8 +133,7 @@ def test_of_two_runs_in_one_folder_one_ends_well(world: World) -> None:
 
 
 NAMES = "a b  c|a#b|a?b*c:h<f>|100%25|it's|<img src=x onerror=alert(1)>|=1+1|..a...|CON|straße-日本|a\nb|a\tb|a\\b|C:x|a[0]b|-rf"
-HOSTILE = [*map(str.encode, NAMES.split("|")), b"a|b", b"a\xff\xfeb", b"n" * 251]
-"""Names of frames, without ``.png``."""
+HOSTILE = [*map(str.encode, NAMES.split("|")), b"a|b", b"a\xff\xfeb", b"n" * 251]  # frames, without ``.png``
 
 
 def test_frames_of_hostile_names_leave_the_others_alone(world: World, tmp_path: Path) -> None:

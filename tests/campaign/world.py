@@ -22,7 +22,6 @@ COMMANDS = {
     "predict": f"predict --model {{abnn}} {SMALL} --input {{frames}} --overlay --frames-at-once 2",
     "export": "export --to smiyc --method M --dataset D --score entropy --maps {maps}",
 }
-"""What writes many files, small enough for seconds."""
 
 
 @dataclass(frozen=True)

@@ -68,12 +68,10 @@ def labels_of(given: dict[str, Any]) -> LabelSources:
 
 
 def write_page(maps: Path, out: Path, **given: Any) -> Path:
-    """Write a page of these settings and labels."""
     return write_review(maps, out, labels_of(given), **given)
 
 
 def draw(maps: Path, out: Path, **given: Any) -> WrittenPictures:
-    """Draw pictures by these settings and labels."""
     return write_pictures(maps, out, labels_of(given), **given)
 
 

@@ -62,8 +62,6 @@ def test_layers_are_painted_in_their_fixed_colours(full_page: Path, scene: Scene
     wrong = reader.prediction(name) != np.where(np.arange(SIZE[1]) < 20, 0, 2)
     wrong[0] = False
     assert ((visit.pixels("#stage canvas") == (213, 94, 0, 255)).all(axis=1) == wrong.ravel()).all()  # vermillion
-    visit.page.evaluate("segunc.state.set({opacity: 0.3})")
-    assert visit.page.eval_on_selector("#stage canvas", "c => c.style.opacity") == "0.3"
     visit.open_frame(full_page, NAMES[5])
     assert visit.page.is_disabled("input[value=error]")  # it has no label
     assert not visit.page.is_disabled("input[value=entropy]")

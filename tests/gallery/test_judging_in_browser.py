@@ -15,8 +15,6 @@ from segunc.maps.reader import MapsReader
 from segunc.maps.verdicts import read_verdicts
 from tests.gallery.scenes import NAMES, SIZE, Scene, Visit, write_page, write_video_scene
 
-COUNT = 60
-
 
 def name_reviewer(visit: Visit, name: str) -> None:
     visit.page.click("#reviewer-button")
@@ -33,7 +31,7 @@ def export(visit: Visit, ending: str, path: Path) -> Path:
 
 
 def test_sixty_frames_by_keyboard_alone(tmp_path: Path, visit: Visit) -> None:
-    maps = write_video_scene(tmp_path, COUNT)
+    maps = write_video_scene(tmp_path, 60)
     index = write_page(maps, tmp_path / "review")
     run, frames = run_id(MapsReader(maps)), MapsReader(maps).frames
     page = visit.open(index, "view=frame&frame=000000&order=source")
@@ -76,7 +74,6 @@ def test_sixty_frames_by_keyboard_alone(tmp_path: Path, visit: Visit) -> None:
     second.close()
     merged = review(ReviewOptions(maps=maps, verdicts=[mine, theirs], out=index.parent))
     assert "60 frames judged by both: 80.0% agree, Cohen's kappa 0.75" in merged.verdicts
-    assert "| =Ben | frames |" in merged.verdicts
     assert "- 000005: nothing wrong, true alarm" in merged.verdicts
 
 
