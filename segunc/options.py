@@ -432,7 +432,6 @@ class ReviewOptions(DeviceOptions, ClassTruthOptions):
         compare (DIR): maps of a second model on the same frames
         images (PATH): the source images, where they are no longer at their place
         scores (A,B): scores that the page carries, or all (default: the first of anomaly and entropy, entropy and epistemic)
-        exact: carry the maps whole, with the exact value of each pixel (default: at most 960 pixels wide, in 255 steps)
         apart (SECONDS): between two moments, of which the gallery shows one each (default 5)
         fps: frames a second of images that are a video, in their order
         limit (N): carry only the N frames of the highest mean anomaly, else entropy
@@ -444,7 +443,6 @@ class ReviewOptions(DeviceOptions, ClassTruthOptions):
     compare: Folder | None = None
     images: str | None = None
     scores: Names | None = None
-    exact: bool = False
     apart: NonNegativeFloat = 5.0
     fps: PositiveFloat | None = None
     limit: PositiveInt | None = None
@@ -484,13 +482,12 @@ class OverlayOptions(DeviceOptions, TruthOptions):
     Args:
         maps (DIR): a maps folder, of segunc or any other tool
         out (DIR): folder of the pictures, outside of the maps
-        score (A,B): scores to draw (default anomaly, or else entropy; with --panel with epistemic, and without anomaly also aleatoric)
+        score (A,B): scores to draw (default anomaly, or else entropy; with --panel with entropy and epistemic)
         panel: one picture a frame: image, prediction, class legend and every score side by side (default: each score over the image)
         frames (A,B): names or patterns of frames, e.g. 000120,night/* (default: all)
         images (PATH): the source images, where they are no longer at their place
         ranges (A=LOW:HIGH,B=LOW:HIGH): ranges of the colours (default: fixed for scores in 0..1, of the whole set for unbounded ones)
         flag (A=X,B=Y): values from which on pixels of a score are outlined, and named as flagged
-        theme: of captions and legends: dark for screens (default), light for print
         format: png is lossless (default), jpg is smaller
         video: also a video of the pictures: WebM (VP8)
         fps (N): frames a second of the video (default: as recorded)
@@ -504,7 +501,6 @@ class OverlayOptions(DeviceOptions, TruthOptions):
     images: str | None = None
     ranges: ScoreRanges = option({}, flags=("--range",))
     flag: Thresholds = option({})
-    theme: Literal["dark", "light"] = "dark"
     format: Literal["png", "jpg"] = "png"
     video: bool = False
     fps: PositiveFloat | None = None

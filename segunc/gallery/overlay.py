@@ -1,4 +1,7 @@
-"""Pictures of one frame: a score over its image with a legend, or a panel of image, prediction and scores."""
+"""Colours of scores over fixed ranges, and pictures of one frame: a score over its image with a legend, or a panel of everything.
+
+A map coloured by its own extremes makes a calm frame look dangerous, so the range of a score is one for all frames.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,8 @@ import math
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from functools import cache
+from typing import Any, Self
 
 import cv2
 import numpy as np
@@ -14,113 +18,215 @@ import numpy.typing as npt
 
 from segunc.core.errors import InputError
 from segunc.data.images import MOST_PIXELS, Image, resize_nearest
+from segunc.data.labels import LabelMap
 from segunc.frames.source import format_time
-from segunc.gallery.colormap import DisplayRange, colour_table, colourise, levels
+from segunc.maps.labelled import LabelSources, choose_scores
+from segunc.maps.reader import MapsReader
+from segunc.scores import SCORES, first_shown
 
 Colour = tuple[int, int, int]
+Mask = npt.NDArray[np.bool_]
+Outlines = list[tuple[str, Colour]]
+NO_LABELS = LabelSources()
 MINIMUM_TEXT = 12  # height of capital letters in pixels: smaller text is not legible in a JPEG
 LABELLED, FLAGGED = (255, 255, 255), (0, 229, 255)  # RGB of outlines
-OUTLINE_NOTE = "outlined: labelled anomaly"
-MINIMUM_WIDTH = 640  # smaller pictures are enlarged by a whole factor, so that their legend can be read
-TILE_WIDTH = 640  # width of a panel's tiles in pixels
+TILE_WIDTH = (
+    640  # of a panel in pixels; smaller pictures are enlarged by a whole factor, so that their legend can be read
+)
 PHOTO_BRIGHTNESS = 0.8  # share of its brightness that the grey image keeps under the colours
 _LUMINANCE = np.array([0.299, 0.587, 0.114], np.float32)  # ITU-R BT.601 weights of red, green and blue
 _FONT = cv2.FONT_HERSHEY_SIMPLEX
 _GAP, _COLUMNS = 6, 3
+PAPER, INK, FAINT = (22, 22, 26), (236, 236, 240), (168, 168, 178)
+"""Colours of strips, of the text on them, and of minor text and edges."""
+_SAMPLED_FRAMES = 32  # frames that the range of an unbounded score is taken from, evenly spaced over the set
 
 
-class Theme(NamedTuple):
-    """Colours of strips and of the text on them."""
+@dataclass(frozen=True)
+class DisplayRange:
+    """The values at the two ends of a colour bar; an end is open where values beyond it occur and share its colour."""
 
-    paper: Colour
-    ink: Colour
-    faint: Colour  # of minor text and edges
+    low: float
+    high: float
+    open_below: bool = False
+    open_above: bool = False
+
+    def __post_init__(self) -> None:
+        if not (np.isfinite(self.low) and np.isfinite(self.high) and self.low < self.high):
+            raise InputError(f"the display range {self.low:g}..{self.high:g} does not rise from low to high")
+
+    @property
+    def ticks(self) -> tuple[str, str, str]:
+        """Labels of the low end, the middle and the high end; ``<=`` and ``>=`` mark open ends."""
+        below, above = "<= " if self.open_below else "", ">= " if self.open_above else ""
+        return f"{below}{self.low:g}", f"{(self.low + self.high) / 2:g}", f"{above}{self.high:g}"
 
 
-THEMES = {
-    "dark": Theme((22, 22, 26), (236, 236, 240), (168, 168, 178)),
-    "light": Theme((255, 255, 255), (28, 29, 33), (96, 99, 108)),
-}
-"""Dark for screens, light for print."""
-DARK = THEMES["dark"]
+def display_range(score: str, given: tuple[float, float] | None = None) -> DisplayRange:
+    """Return the range of a score, the one given or else its fixed one; InputError where there is neither. An end is open where values
+    can lie beyond it."""
+    entry = SCORES.get(score)
+    shown = given or (entry.colours if entry else None)
+    if shown is None:
+        raise InputError(f"the score '{score}' has no fixed display range", hint=f"give one, e.g. --range {score}=0:1")
+    low, high = shown
+    lower, upper = (entry.lower, entry.upper) if entry else (None, None)
+    return DisplayRange(low, high, lower is None or low > lower, upper is None or high < upper)
 
 
-def blank(height: int, width: int, colour: Colour = DARK.paper) -> Image:
-    """Return a picture of one colour, RGB uint8 ``[height, width, 3]``."""
-    return np.full((height, width, 3), colour, np.uint8)
+@cache
+def colour_table() -> Image:
+    """Return the colours of all scores from the lowest value to the highest, RGB uint8 ``[256, 3]``; read-only."""
+    # Plasma is a table of matplotlib (CC0): its lightness rises evenly, so it is read in order by colour-blind eyes and in grey print
+    # too. Its upper end is a saturated yellow; that of magma and inferno is near the white of lane markings.
+    ramp = np.arange(256, dtype=np.uint8)[:, None]
+    table = np.ascontiguousarray(cv2.applyColorMap(ramp, cv2.COLORMAP_PLASMA)[:, 0, ::-1], np.uint8)
+    table.flags.writeable = False
+    return table
 
 
-def printable(text: str) -> str:
-    """Return text in the characters that OpenCV's font has: without accents, and ``?`` for all others."""
-    plain = unicodedata.normalize("NFKD", text)
-    return "".join(c if " " <= c <= "~" else "?" for c in plain if not unicodedata.combining(c))
+def levels(values: npt.NDArray[np.floating], shown: DisplayRange) -> npt.NDArray[np.uint8]:
+    """Return the rows 0..255 of the colour table for values ``[H, W]``, clipped at the ends of the range."""
+    share = (values.astype(np.float32) - np.float32(shown.low)) / np.float32(shown.high - shown.low)
+    return np.asarray(np.rint(np.clip(share, 0, 1) * 255), np.uint8)
+
+
+def colourise(values: npt.NDArray[np.floating], shown: DisplayRange) -> Image:
+    """Paint a score map ``[H, W]`` in real units as RGB uint8 ``[H, W, 3]``."""
+    return np.asarray(colour_table()[levels(values, shown)], np.uint8)
+
+
+def usual_scores(reader: MapsReader) -> list[str]:
+    """Return the scores that a page or panel shows where nobody names any: the first to show, entropy and epistemic."""
+    scores = choose_scores(reader, None)
+    return [score for score in dict.fromkeys((first_shown(scores), "entropy", "epistemic")) if score in scores]
+
+
+def page_ranges(
+    reader: MapsReader, scores: Sequence[str], given: Mapping[str, tuple[float, float]] | None = None
+) -> dict[str, DisplayRange]:
+    """Return the range of each of some scores of a maps folder; it is the same for all frames.
+
+    A range that is given comes first, then the fixed range of the score. Whole numbers of other tools lie in 0..1. An unbounded score
+    gets the 1st to the 99th percentile of evenly spaced frames of the whole set, rounded outwards.
+    """
+    own = (
+        dict.fromkeys(scores)
+        | {score: SCORES[score].colours for score in scores if score in SCORES}
+        | dict(given or {})
+    )
+    choose_scores(reader, list(given or {}))  # each has maps
+    return {s: display_range(s, own[s]) if own[s] else _range_of_set(reader, s) for s in scores}
+
+
+def _range_of_set(reader: MapsReader, score: str) -> DisplayRange:
+    names = [name for name in reader.frames if reader.has(name, score)]
+    ends: list[float] = []
+    for name in names[:: max(1, -(-len(names) // _SAMPLED_FRAMES))]:
+        try:
+            stored = reader.read_stored(name, score)
+        except InputError:
+            continue  # said where the frame is written
+        if stored.dtype.kind == "u":
+            return DisplayRange(0, 1)
+        finite = stored[np.isfinite(stored)].astype(np.float32)
+        if finite.size:
+            ends += np.percentile(finite, (1, 99)).tolist()
+    if not ends or not min(ends) < max(ends):
+        return DisplayRange(0, 1, open_below=True, open_above=True)
+    low, high = min(ends), max(ends)
+    step = 10.0 ** (np.floor(np.log10(high - low)) - 1)
+    low, high = (float(f"{end:.9g}") for end in (np.floor(low / step) * step, np.ceil(high / step) * step))
+    return DisplayRange(low, high, open_below=True, open_above=True)
+
+
+def class_colours(reader: MapsReader, label_map: LabelMap | None = None) -> list[dict[str, Any]]:
+    """Return name and colour of each class id: of the manifest, else of the label map, else numbers in distant colours."""
+    recorded = (reader.manifest or {}).get("classes", {})
+    names: Sequence[str] = recorded.get("names", [])
+    palette: Sequence[Sequence[int]] = recorded.get("palette", [])
+    if label_map is not None and not names:
+        names, palette = label_map.classes, label_map.palette
+    names = names or [f"class {index}" for index in range(255)]
+    palette = [*palette, *(colour_table()[97 * i % 256].tolist() for i in range(len(palette), len(names)))]
+    return [{"name": str(name), "colour": list(colour)} for name, colour in zip(names, palette, strict=False)]
 
 
 def text_width(text: str, size: int) -> int:
     """Return the width in pixels of text with capitals ``size`` pixels high."""
-    return int(cv2.getTextSize(printable(text), _FONT, cv2.getFontScaleFromHeight(_FONT, size, 1), 1)[0][0])
-
-
-def shorten(text: str, size: int, width: int) -> str:
-    """Cut text with ``...`` so that it fits into ``width`` pixels."""
-    if text_width(text, size) <= width:
-        return text
-    while text and text_width(text + "...", size) > width:
-        text = text[:-1]
-    return text.rstrip() + "..."
+    return int(cv2.getTextSize(text, _FONT, cv2.getFontScaleFromHeight(_FONT, size, 1), 1)[0][0])
 
 
 class Sheet:
-    """A picture, RGB uint8 ``[H, W, 3]`` in ``pixels``, that text and legends are drawn on in the colours of a theme."""
+    """An empty picture, RGB uint8 ``[H, W, 3]`` in ``pixels``, for pictures, text and legends."""
 
-    def __init__(self, pixels: Image, theme: Theme) -> None:
-        self.pixels, self.theme = pixels, theme
+    def __init__(self, height: int, width: int) -> None:
+        self.pixels: Image = np.full((height, width, 3), PAPER, np.uint8)
 
-    def write(self, words: str, left: int, baseline: int, size: int, width: int, colour: Colour | None = None) -> None:
-        """Write text (in ink where no colour is given), cut to ``width`` pixels."""
+    def lay(self, picture: Image, left: int = 0, top: int = 0) -> None:
+        """Lay a picture on the sheet."""
+        self.pixels[top : top + picture.shape[0], left : left + picture.shape[1]] = picture
+
+    def write(self, words: str, left: int, baseline: int, size: int, width: int, colour: Colour = INK) -> None:
+        """Write text, cut to ``width`` pixels. OpenCV's font has no accents, and ``?`` stands for all other characters."""
         if not words:
             return
-        words = shorten(printable(words), size, width)
+        plain = (c for c in unicodedata.normalize("NFKD", words) if not unicodedata.combining(c))
+        words = "".join(c if " " <= c <= "~" else "?" for c in plain)
+        if text_width(words, size) > width:
+            while words and text_width(words + "...", size) > width:
+                words = words[:-1]
+            words = words.rstrip() + "..."
         scale = cv2.getFontScaleFromHeight(_FONT, size, 1)
-        cv2.putText(self.pixels, words, (left, baseline), _FONT, scale, colour or self.theme.ink, 1, cv2.LINE_AA)
+        cv2.putText(self.pixels, words, (left, baseline), _FONT, scale, colour, 1, cv2.LINE_AA)
 
     def bar(self, colours: Image, left: int, top: int, width: int, height: int) -> None:
         """Draw a horizontal bar of colours ``[K, 3]`` with a thin edge."""
         columns = np.rint(np.linspace(0, len(colours) - 1, width)).astype(np.intp)
         self.pixels[top : top + height, left : left + width] = colours[columns]
-        cv2.rectangle(self.pixels, (left - 1, top - 1), (left + width, top + height), self.theme.faint, 1)
+        cv2.rectangle(self.pixels, (left - 1, top - 1), (left + width, top + height), FAINT, 1)
 
     def swatch(self, words: str, colour: Colour, left: int, baseline: int, size: int, width: int) -> None:
         """Draw a swatch and its meaning, from ``left`` on in ``width`` pixels."""
         self.bar(np.array([colour], np.uint8), left, baseline - size - 1, 2 * size, size + 2)
         self.write(words, left + round(2.6 * size), baseline, size, width - round(2.6 * size))
 
-    def scale(self, colours: Image, legend: Legend, left: int, top: int, width: int, height: int, size: int) -> None:
+    def scale(self, colours: Image, legend: Legend, left: int, top: int, width: int, size: int) -> None:
         """Draw a colour bar of ``colours`` ``[K, 3]`` with evenly spaced labels below, and a mark at the threshold."""
+        height, shown, ticks = round(size * 1.1), legend.shown, legend.shown.ticks
         self.bar(colours, left, top, width, height)
-        shown, ticks = legend.shown, legend.shown.ticks
         for index, tick in enumerate(ticks):
             share = index / (len(ticks) - 1)
             x = left + round(share * width) - round(share * text_width(tick, size))
-            self.write(tick, x, top + height + round(size * 1.7), size, width, self.theme.faint)
+            self.write(tick, x, top + height + round(size * 1.7), size, width, FAINT)
         if legend.threshold is not None and shown.low <= legend.threshold <= shown.high:
             x = left + round((legend.threshold - shown.low) / (shown.high - shown.low) * width)
             thick = max(4, size // 4)
             self.bar(np.array([FLAGGED], np.uint8), x - thick // 2, top - size // 3, thick, height + 2 * (size // 3))
 
 
-def draw_outline(picture: Image, mask: npt.NDArray[np.bool_], colour: Colour = LABELLED) -> None:
-    """Outline the regions of a mask ``[H, W]`` in a light colour with a dark edge, visible on any colour."""
-    regions, _ = cv2.findContours(mask.astype(np.uint8), cv2.RETR_LIST, cv2.CHAIN_APPROX_NONE)
+def _outline(
+    picture: Image, anomaly: Mask | None, legend: Legend | None = None, values: npt.NDArray[np.floating] | None = None
+) -> Outlines:
+    """Outline in a picture what a legend flags of a map of the same view, and a labelled anomaly, in a light colour with a dark edge,
+    visible on any colour; say of each what it is."""
+    outlined = []
+    if legend is not None and values is not None and legend.threshold is not None:
+        words = f"flagged: {legend.score} >= {legend.threshold:g}"
+        outlined.append((np.asarray(values >= legend.threshold), words, FLAGGED))
+    if anomaly is not None:
+        outlined.append((anomaly, "outlined: labelled anomaly", LABELLED))
     thickness = max(1, round(picture.shape[1] / 640))
-    cv2.drawContours(picture, regions, -1, (0, 0, 0), 3 * thickness, cv2.LINE_AA)
-    cv2.drawContours(picture, regions, -1, colour, thickness, cv2.LINE_AA)
+    for mask, _, colour in outlined:
+        drawn = resize_nearest(mask, *picture.shape[1::-1]).astype(np.uint8)
+        regions, _ = cv2.findContours(drawn, cv2.RETR_LIST, cv2.CHAIN_APPROX_NONE)
+        cv2.drawContours(picture, regions, -1, (0, 0, 0), 3 * thickness, cv2.LINE_AA)
+        cv2.drawContours(picture, regions, -1, colour, thickness, cv2.LINE_AA)
+    return [(words, colour) for _, words, colour in outlined]
 
 
 def resize(picture: Image, width: int, height: int) -> Image:
     """Resize a picture: means of pixels when it shrinks, linear interpolation when it grows."""
-    if picture.shape[:2] == (height, width):
-        return picture
     interpolation = cv2.INTER_AREA if width < picture.shape[1] else cv2.INTER_LINEAR
     return np.asarray(cv2.resize(picture, (width, height), interpolation=interpolation), np.uint8)
 
@@ -141,21 +247,8 @@ class Legend:
         cls, manifest: Mapping[str, Any] | None, score: str, shown: DisplayRange, threshold: float | None = None
     ) -> Self:
         """Return the legend of a score with what a manifest records of it."""
-        return cls(score, score_unit(manifest, score), shown, model_line(manifest), threshold)
-
-    @property
-    def title(self) -> str:
-        return f"{self.score} ({self.unit})" if self.unit else self.score
-
-    @property
-    def flags(self) -> str:
-        """Say what is flagged; empty where nothing is."""
-        return "" if self.threshold is None else f"flagged: {self.score} >= {self.threshold:g}"
-
-    def outline(self, picture: Image, values: npt.NDArray[np.floating]) -> None:
-        """Outline in a picture what is flagged of a map of the same view."""
-        if self.threshold is not None:
-            draw_outline(picture, resize_nearest(values >= self.threshold, *picture.shape[1::-1]), FLAGGED)
+        unit = (manifest or {}).get("maps", {}).get(score, {}).get("unit", "")
+        return cls(score, unit, shown, model_line(manifest), threshold)
 
 
 def frame_caption(name: str, time: float | None) -> str:
@@ -176,57 +269,59 @@ def model_line(manifest: Mapping[str, Any] | None) -> str:
     return ", ".join(parts)
 
 
-def score_unit(manifest: Mapping[str, Any] | None, score: str) -> str:
-    """Return the unit of a score as a manifest records it, empty where there is none."""
-    return str(((manifest or {}).get("maps", {}).get(score) or {}).get("unit", ""))
-
-
 def draw_overlay(
-    image: Image,
-    values: npt.NDArray[np.floating],
-    legend: Legend,
-    *,
-    anomaly: npt.NDArray[np.bool_] | None = None,
-    caption: str = "",
-    theme: Theme = DARK,
+    image: Image, values: npt.NDArray[np.floating], legend: Legend, *, anomaly: Mask | None = None, caption: str = ""
 ) -> Image:
-    """Draw a score map over its image with a legend strip below, at least 640 pixels wide.
+    """Draw a score map over its image with a legend strip below, at least 640 pixels wide; returns RGB uint8.
 
     The image is shown in grey at 80 % of its brightness. The colour of a pixel covers 10 % of it at the low end of the
     score's range and 85 % at the high end; the legend's bar is painted by the same rule over mid-grey.
 
     Args:
         image: RGB uint8 ``[H, W, 3]``.
-        values: in real units ``[h, w]``, resized to the image by the nearest value.
-        legend: of the score; what it flags is outlined.
+        values: in real units ``[h, w]``, resized to the image by the nearest value; what the legend flags is outlined.
         anomaly: labelled pixels ``[H, W]`` to outline.
-        caption: written in the strip.
-        theme: of the strip.
     """
-    _check_label_size(image, anomaly)
-    factor = math.ceil(MINIMUM_WIDTH / image.shape[1])
+    factor = math.ceil(TILE_WIDTH / image.shape[1])
     height, width = image.shape[0] * factor, image.shape[1] * factor
     size = max(MINIMUM_TEXT, width // 72)
-    _check_picture_size(height + 9 * size, width)
+    _check_sizes(image, anomaly, height + 9 * size, width)
     # Darkened, so that a white lane marking cannot be taken for a high score.
     grey = resize(image, width, height).astype(np.float32) @ (_LUMINANCE * np.float32(PHOTO_BRIGHTNESS))
     picture = blend(grey, resize_nearest(levels(values, legend.shown), width, height))
-    legend.outline(picture, values)
-    outlines = [(legend.flags, FLAGGED)] if legend.flags else []
-    if anomaly is not None:
-        draw_outline(picture, resize_nearest(anomaly, width, height))
-        outlines.append((OUTLINE_NOTE, LABELLED))
-    middle, first, second, third = round(width * 0.55), *(height + round(size * rows) for rows in (1.9, 3.8, 5.7))
-    strip = blank(round(size * (4.6 + 1.9 * max(len(outlines), bool(caption)))), width, theme.paper)
-    sheet = Sheet(np.vstack([picture, strip]), theme)
-    sheet.write(legend.title, size, first, size, middle - 2 * size)
-    sheet.write(legend.note, size, second, size, middle - 2 * size, theme.faint)
-    sheet.write(caption, size, third, size, (middle if outlines else width) - 2 * size)
-    room = width - size - middle
-    for row, (words, colour) in enumerate(outlines):
-        sheet.swatch(words, colour, middle, third + round(1.9 * size * row), size, room)
+    outlines = _outline(picture, anomaly, legend, values)
+    title = f"{legend.score} ({legend.unit})" if legend.unit else legend.score
     colours = blend(np.full(256, 128 * PHOTO_BRIGHTNESS, np.float32), np.arange(256))
-    sheet.scale(colours, legend, middle, height + round(size * 0.8), room, round(size * 1.1), size)
+    rows = max(len(outlines), bool(caption))
+    words = (title, legend.note, caption)
+    return _with_strip(picture, words, rows, size, outlines, legend, colours)
+
+
+def _with_strip(
+    picture: Image,
+    words: tuple[str, str, str],
+    rows: int,
+    size: int,
+    outlines: Outlines,
+    legend: Legend | None,
+    colours: Image,
+) -> Image:
+    """Return a picture with a strip below: title, note and caption to the left; to the right the scale of a legend and, in
+    ``rows`` rows below it, what is outlined."""
+    height, width = picture.shape[:2]
+    sheet = Sheet(height + round(size * (4.6 + 1.9 * rows)), width)
+    sheet.lay(picture)
+    first, second, third = (height + round(size * row) for row in (1.9, 3.8, 5.7))
+    middle = round(width * 0.55) if legend is not None else size  # nothing stands beside the words of an image
+    room, (title, note, caption) = width - size - middle, words
+    beside = width if legend is None else middle
+    sheet.write(title, size, first, size, beside - 2 * size)
+    sheet.write(note, size, second, size, beside - 2 * size, FAINT)
+    sheet.write(caption, size, third, size, (beside if outlines else width) - 2 * size)
+    for row, (meaning, colour) in enumerate(outlines):
+        sheet.swatch(meaning, colour, middle, third + round(1.9 * size * row), size, room)
+    if legend is not None:
+        sheet.scale(colours, legend, middle, height + round(size * 0.8), room, size)
     return sheet.pixels
 
 
@@ -237,16 +332,13 @@ def blend(grey: npt.NDArray[np.float32], level: npt.NDArray[np.integer]) -> Imag
     return np.asarray(np.rint(mixed), np.uint8)
 
 
-def _check_picture_size(height: int, width: int) -> None:
-    """Refuse a picture with more pixels than an image may have: that of a frame of few columns becomes very tall."""
-    if height * width > MOST_PIXELS:
-        raise InputError(f"a picture of {width} x {height} pixels is too large: at most {MOST_PIXELS:,} are drawn")
-
-
-def _check_label_size(image: Image, anomaly: npt.NDArray[np.bool_] | None) -> None:
-    if anomaly is not None and anomaly.shape != image.shape[:2]:
+def _check_sizes(image: Image | None, anomaly: Mask | None, height: int, width: int) -> None:
+    """Refuse a label that is not its image's, and a picture of too many pixels: that of a frame of few columns becomes very tall."""
+    if image is not None and anomaly is not None and anomaly.shape != image.shape[:2]:
         label, picture = (f"{shape[1]}x{shape[0]}" for shape in (anomaly.shape, image.shape))
         raise InputError(f"the anomaly label has {label} pixels for an image of {picture}")
+    if height * width > MOST_PIXELS:
+        raise InputError(f"a picture of {width} x {height} pixels is too large: at most {MOST_PIXELS:,} are drawn")
 
 
 def draw_panel(
@@ -255,97 +347,53 @@ def draw_panel(
     scores: Sequence[tuple[Legend, npt.NDArray[np.floating]]],
     *,
     classes: Sequence[tuple[str, Colour]] = (),
-    anomaly: npt.NDArray[np.bool_] | None = None,
+    anomaly: Mask | None = None,
     caption: str = "",
-    theme: Theme = DARK,
 ) -> Image:
-    """Draw tiles in rows of three: image, prediction, class legend, then one tile a score.
+    """Draw tiles in rows of three: image, prediction (class ids ``[h, w]``), class legend, then one tile a score.
 
-    Where tiles are smaller than the maps, a tile pixel is the mean colour of those it stands for.
-
-    Args:
-        image: RGB uint8 ``[H, W, 3]``; None leaves it out.
-        prediction: class ids ``[h, w]``; left out where it is None or there are no classes.
-        scores: the legend and the map in real units ``[h, w]`` of each score; what a legend flags is outlined in its tile.
-        classes: name and colour of each class id.
-        anomaly: labelled pixels ``[H, W]``, outlined in every tile.
-        caption: written above the tiles.
-        theme: of all text.
+    An image or prediction that is None is left out. What a legend flags of its map is outlined in its tile, a labelled
+    anomaly in every tile. Where tiles are smaller than the maps, a pixel is the mean colour of those it stands for.
     """
-    if image is not None:
-        _check_label_size(image, anomaly)
     shape = image.shape if image is not None else scores[0][1].shape if prediction is None else prediction.shape
     height, width = max(1, round(TILE_WIDTH * shape[0] / shape[1])), TILE_WIDTH
-    _check_picture_size(height, width)
+    _check_sizes(image, anomaly, height, width)
     size = max(MINIMUM_TEXT, width // 48)
-    first, second, third = (height + round(size * rows) for rows in (1.6, 3.3, 5.0))
-    below = round(size * (5.7 if any(legend.flags for legend, _ in scores) else 4.0))
+    rows = (anomaly is not None) + any(legend.threshold is not None for legend, _ in scores)
 
-    def tile(picture: Image, title: str, note: str, room: int) -> Sheet:
-        """Return a tile of a picture with its title and a note in a strip below."""
-        sheet = Sheet(np.vstack([picture, blank(below, width, theme.paper)]), theme)
-        if anomaly is not None:
-            draw_outline(sheet.pixels[:height], resize_nearest(anomaly, width, height))
-        sheet.write(title, size, first, size, room)
-        sheet.write(note, size, second, size, room, theme.faint)
-        return sheet
+    def tile(picture: Image, title: str, note: str, legend: Legend | None = None, values: Any = None) -> Image:
+        drawn = resize(picture, width, height)
+        outlines = _outline(drawn, anomaly, legend, values)
+        return _with_strip(drawn, (title, note, ""), rows, size, outlines, legend, colour_table())
 
-    tiles: list[Sheet] = []
+    tiles = []
     if image is not None:
-        note = scores[0][0].note if scores else ""
-        tiles.append(tile(resize(image, width, height), "image", note, width - 2 * size))
+        tiles.append(tile(image, "image", scores[0][0].note if scores else ""))
     if prediction is not None and classes:
-        note = OUTLINE_NOTE if anomaly is not None else ""
-        painted = _paint(resize_nearest(prediction, width, height), classes)
-        tiles.append(tile(painted, "prediction", note, width - 2 * size))
-        tiles.append(_class_legend(prediction, classes, height + below, size, theme))
-    middle = round(width * 0.52)
+        colours = np.full((256, 3), 255, np.uint8)  # ids beyond the classes are white
+        colours[: len(classes)] = [colour for _, colour in classes]
+        tiles.append(tile(colours[resize_nearest(prediction, width, height)], "prediction", ""))
+        tiles.append(_class_legend(prediction, classes, tiles[0].shape[0], size))
     for legend, values in scores:
-        sheet = tile(
-            resize(colourise(values, legend.shown), width, height), legend.score, legend.unit, middle - 2 * size
-        )
-        legend.outline(sheet.pixels[:height], values)
-        sheet.scale(colour_table(), legend, middle, height + round(size * 0.6), width - size - middle, size, size)
-        if legend.flags:
-            sheet.swatch(legend.flags, FLAGGED, size, third, size, width - 2 * size)
-        tiles.append(sheet)
-    return _arranged(tiles, caption, size, theme)
-
-
-def _paint(prediction: npt.NDArray[np.uint8], classes: Sequence[tuple[str, Colour]]) -> Image:
-    """Paint class ids in the colours of their classes; ids beyond the classes are white."""
-    colours = np.full((256, 3), 255, np.uint8)
-    colours[: len(classes)] = [colour for _, colour in classes]
-    return np.asarray(colours[prediction], np.uint8)
-
-
-def _arranged(tiles: Sequence[Sheet], caption: str, size: int, theme: Theme) -> Image:
-    """Lay tiles of one size in rows below their caption."""
-    height, width = tiles[0].pixels.shape[:2]
+        tiles.append(tile(colourise(values, legend.shown), legend.score, legend.unit, legend, values))
+    height, width = (side + _GAP for side in tiles[0].shape[:2])
     above, columns = round(size * 2.4) if caption else 0, min(_COLUMNS, len(tiles))
-    rows = -(-len(tiles) // columns)
-    sheet = Sheet(blank(above + rows * (height + _GAP) - _GAP, columns * (width + _GAP) - _GAP, theme.paper), theme)
+    sheet = Sheet(above + -(-len(tiles) // columns) * height - _GAP, columns * width - _GAP)
     sheet.write(caption, size, round(size * 1.7), size, sheet.pixels.shape[1] - 2 * size)
-    for index, tile in enumerate(tiles):
-        top, left = above + (index // columns) * (height + _GAP), (index % columns) * (width + _GAP)
-        sheet.pixels[top : top + height, left : left + width] = tile.pixels
+    for index, picture in enumerate(tiles):
+        sheet.lay(picture, (index % columns) * width, above + (index // columns) * height)
     return sheet.pixels
 
 
 def _class_legend(
-    prediction: npt.NDArray[np.uint8], classes: Sequence[tuple[str, Colour]], height: int, size: int, theme: Theme
-) -> Sheet:
-    """Draw swatches and names of all classes where they fit, else of those that cover most of the frame."""
-    sheet = Sheet(blank(height, TILE_WIDTH, theme.paper), theme)
-    step, columns = round(size * 1.9), 2
-    column_width = (TILE_WIDTH - size) // columns
-    rows = max(1, (height - size) // step - 1)
-    shown = list(range(len(classes)))
-    if len(shown) > columns * rows:
-        counts = np.bincount(prediction.ravel(), minlength=len(classes))[: len(classes)]
-        shown = sorted(np.argsort(-counts, kind="stable")[: columns * rows].tolist())
-        sheet.write(f"and {len(classes) - len(shown)} more classes", size, height - size, size, TILE_WIDTH, theme.faint)
-    for index, class_id in enumerate(shown):
+    prediction: npt.NDArray[np.uint8], classes: Sequence[tuple[str, Colour]], height: int, size: int
+) -> Image:
+    """Draw swatches and names of the classes that a frame has, of those that cover most of it where not all fit."""
+    sheet, step, columns = Sheet(height, TILE_WIDTH), round(size * 1.9), 2
+    column_width, rows = (TILE_WIDTH - size) // columns, max(1, (height - size) // step)
+    counts = np.bincount(prediction.ravel(), minlength=len(classes))[: len(classes)]
+    shown = np.argsort(-counts, kind="stable")[: min(columns * rows, np.count_nonzero(counts))]
+    for index, class_id in enumerate(sorted(map(int, shown))):
         left, top = size + (index // rows) * column_width, size + (index % rows) * step
         sheet.swatch(*classes[class_id], left, top + size + 1, size, column_width - round(1.4 * size))
-    return sheet
+    return sheet.pixels

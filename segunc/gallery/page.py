@@ -1,162 +1,166 @@
-"""The static review page of a maps folder."""
+"""The static review page of a maps folder: the files of each frame, and the tables of what is known of them.
+
+A page from ``file://`` may not fetch its neighbours, and a canvas that such an image was drawn on cannot be read back. A ``<script>``
+may be loaded, so a map becomes one call with its content: bytes, as differences to the row above modulo 256, in a zlib stream, in
+base64. Those of a label are its ids, those of a score what :func:`condense` gives.
+"""
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import html
+import json
+import math
 import shutil
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
+import cv2
+import numpy as np
+import numpy.typing as npt
+
 from segunc.core.errors import InputError
-from segunc.core.files import parse_json, read_bytes, write_file, write_json
-from segunc.frames.source import FrameSource
-from segunc.gallery import frame_files as files
-from segunc.gallery.colormap import DisplayRange, colour_table, page_ranges
-from segunc.gallery.description import describe_classes, describe_model, run_id
-from segunc.gallery.overlay import score_unit
+from segunc.core.files import flat, parse_json, read_bytes, write_file, write_json
+from segunc.data.images import Image, resize_nearest
+from segunc.gallery import overlay
 from segunc.maps import labelled
+from segunc.maps.encoding import encode_jpeg
+from segunc.maps.folder import PREDICTION
+from segunc.maps.labelled import Label
 from segunc.maps.manifest import tool_commit, tool_version
 from segunc.maps.reader import MapsReader, check_classes
+from segunc.maps.shards import STATISTICS
 from segunc.maps.verdicts import FORMAT, FORMAT_VERSION, Verdict
 from segunc.scores import first_shown
 
-ASSETS = "assets"
 PAGE_NAME = "review.json"
 PAGE_FORMAT = "segunc-review"
+_LONGEST_FACT = 300  # characters of a value
+FRAMES, THUMBNAILS = "frames", "thumbnails"
+# What stands beside the scores and `prediction`. A score may be called anomaly, and none has a slash in its name.
+IMAGE, ANOMALY, TRUTH = "image", "label/anomaly", "label/truth"
+OTHER = "other"  # folder of the maps of the second model, within those of the frame
+THUMBNAIL_WIDTH = 320
+LONGEST_SIDE = 960  # pixels of the longer side of a map on the page, at most
+STEPS, NO_NUMBER = 254, 255  # of a map's own range; the code of NaN and infinities
+FOUND_SHARE = 0.5  # of an object's pixels that must reach the threshold for it to be found
+SMALLEST_OBJECT = 10  # pixels; a smaller labelled region is a speck of the labelling, unless a frame has no larger
 
-
-@dataclass(frozen=True)
-class PageSettings:
-    """What a page carries; the fields are those of :class:`segunc.options.ReviewOptions`."""
-
-    compare: str | Path | None = None
-    images: str | None = None
-    scores: Sequence[str] | None = None  # None: those of shown_first; ("all",): all
-    exact: bool = False
-    apart: float = 5.0
-    fps: float | None = None
-    limit: int | None = None
-
-
-EVERYTHING = PageSettings()
-NO_LABELS = labelled.LabelSources()
+Values = npt.NDArray[np.float32]
+Pixels = npt.NDArray[np.intp]
 
 
 def write_review(
     maps: Path,
     out: Path,
-    settings: PageSettings = EVERYTHING,
-    labels: labelled.LabelSources = NO_LABELS,
-    on_frame: Callable[[int, int], None] | None = None,
+    labels: labelled.LabelSources = overlay.NO_LABELS,
+    on_frame: Callable[[int, int], None] = lambda done, total: None,
+    *,
+    compare: str | Path | None = None,
+    images: str | None = None,
+    scores: Sequence[str] | None = None,
+    apart: float = 5.0,
+    fps: float | None = None,
+    limit: int | None = None,
 ) -> Path:
     """Write the review page of a maps folder and return the path of its ``index.html``; an earlier page is replaced.
 
-    Args:
-        maps: a maps folder.
-        out: folder of the page; ``review.json`` in it lists notices and the problems of frames.
-        settings: what the page carries.
-        labels: anomaly masks and class labels.
-        on_frame: called after each frame with the number of frames done and their total.
+    ``review.json`` beside it lists notices and the problems of frames. ``on_frame`` is called after each frame with the number of
+    frames done and their total; the settings are those of :class:`segunc.options.ReviewOptions`.
 
     Raises:
-        InputError: there are no maps, an unknown score, compared maps without a frame
-            in common, no images at the place given, or an output folder that holds something else.
+        InputError: there are no maps, an unknown score, compared maps without a frame in common, no images at the place
+            given, or an output folder that holds something else.
         PartialFailure: no label belongs to a frame.
     """
     reader = labelled.open_maps(maps)
-    other = labelled.open_maps(Path(settings.compare)) if settings.compare else None
-    scores = _choose_scores(reader, settings.scores)
-    rows = _choose_frames(reader, settings.limit)
+    other = labelled.open_maps(Path(compare)) if compare else None
+    shown = labelled.choose_scores(reader, None if scores == ["all"] else scores or overlay.usual_scores(reader))
+    rows = _choose_frames(reader, limit, fps)
     names = [row.name for row in rows]
     frame_labels = labels.find(reader, names)
     if labels.label_map is not None:
         for model in filter(None, (reader, other)):
             check_classes(model, labels.label_map)
     notices = list(_notices(reader, other, frame_labels, names))
-    source, missing = labelled.open_images(reader, settings.images, names)
-    record = _begin(reader, out, settings, labels) | {"scores": scores, "frames": len(rows)}
-    longest = None if settings.exact else _longest_side(reader)
-    ranges = page_ranges(reader)
-    writer = files.FrameFiles(out, reader, scores, ranges, frame_labels, other, longest)
-    _write_frames(writer, rows, source, on_frame)
-    without = sum(files.IMAGE not in row.contents for row in rows)
+    source, missing = labelled.open_images(reader, images, names)
+    record = _begin(reader, out) | {"scores": shown, "frames": len(rows)}
+    size = (reader.manifest or {}).get("run", {}).get("size")
+    longest = min(LONGEST_SIDE, max(size or [LONGEST_SIDE]))  # no more than the network has seen
+    ranges = overlay.page_ranges(reader, shown)
+    writer = FrameFiles(out, reader, shown, ranges, frame_labels, other, longest)
+    by_name = {row.name: row for row in rows}
+    for done, (name, image, error) in enumerate(labelled.with_images(names, source), start=1):
+        if error is not None:
+            by_name[name].problems.append(error)
+        writer.write(by_name[name], image)
+        on_frame(done, len(rows))
+    without = sum(IMAGE not in row.contents for row in rows)
     if missing or without:
         notices.append(missing or f"{without} of {len(rows)} frames have no image; their maps are shown alone.")
-    page = {
+    page = _about(reader, other, ranges, longest) | {
         "run": record["run"],
         "written": record["tool"],
-        **_about(reader, scores, longest),
-        "compared": describe_model(other) if other is not None else None,
-        "scores": {score: _about_score(reader, score, ranges[score]) for score in scores},
-        "classes": describe_classes(reader, labels.label_map),
-        "fps": settings.fps or (reader.manifest or {}).get("source", {}).get("fps"),
-        "apart": settings.apart,
+        "classes": overlay.class_colours(reader, labels.label_map),
+        "fps": fps or (reader.manifest or {}).get("source", {}).get("fps"),
+        "apart": apart,
         "notices": notices,
     }
-    files.write_data(out / "data" / "page.js", "page", page)
-    table = frame_table(rows, scores, labelled.frame_times(reader, names, settings.fps))
-    files.write_data(out / "data" / "frames.js", "frames", table)
+    write_data(out / "data" / "page.js", "page", page)
+    write_data(out / "data" / "frames.js", "frames", [asdict(row) for row in rows])
     write_verdicts(out, record["run"], [])
     problems = {row.name: row.problems for row in rows if row.problems}
     write_json(out / PAGE_NAME, record | {"status": "finished", "notices": notices, "problems": problems})
     return _write_assets(out, str(page["title"]))  # last, so that a page that opens is whole
 
 
-def _choose_scores(reader: MapsReader, scores: Sequence[str] | None) -> list[str]:
-    """Return the scores of a page: all, those that are given, or the first to show, entropy and epistemic."""
-    if scores is None:
-        meaningful = labelled.choose_scores(reader, None)
-        usual = {first_shown(meaningful), "entropy", "epistemic"}
-        return [score for score in meaningful if score in usual]
-    return labelled.choose_scores(reader, None if list(scores) == ["all"] else scores)
+def run_id(reader: MapsReader) -> str:
+    """Return sixteen hexadecimal digits that name the run under review, also when it goes on: of its settings and model, or
+    of folder, scores and frames of another tool's maps."""
+    if reader.manifest is not None:
+        content: Any = [reader.manifest.get("run"), reader.manifest.get("model"), reader.manifest.get("source")]
+    else:
+        content = [reader.folder.resolve().name, reader.scores, reader.frames]
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _write_frames(
-    writer: files.FrameFiles,
-    rows: Sequence[files.FrameRow],
-    source: FrameSource | None,
-    on_frame: Callable[[int, int], None] | None,
-) -> None:
-    """Write the files of all frames and fill in their rows."""
-    by_name = {row.name: row for row in rows}
-    for done, (name, image, error) in enumerate(labelled.with_images(list(by_name), source), start=1):
-        row = by_name[name]
-        if error is not None:
-            row.problems.append(error)
-        writer.write(row, image)
-        if on_frame is not None:
-            on_frame(done, len(rows))
+def _describe_model(reader: MapsReader) -> dict[str, Any]:
+    """Return a title, one line on the model, and the facts of a maps folder as pairs of dotted key and text."""
+    manifest, title = reader.manifest or {}, reader.folder.resolve().name
+    recorded = flat({key: manifest[key] for key in ("model", "run", "tool", "device", "status") if key in manifest})
+    facts = [(key, str(value)[:_LONGEST_FACT]) for key, value in recorded.items() if value is not None]
+    foreign = "maps of another tool; nothing is recorded of their model" if reader.manifest is None else ""
+    return {"title": title, "line": overlay.model_line(manifest) or foreign, "facts": [("maps", title), *facts]}
 
 
-def _about(reader: MapsReader, scores: Sequence[str], longest: int | None) -> dict[str, Any]:
-    """Describe the model, the run, and what the page carries of the maps."""
-    about = describe_model(reader)
-    means = f"means of pixels, at most {longest} on a side, in 255 steps of each map's range (review --exact: whole)"
-    about["facts"].append(("Maps on this page", "whole" if longest is None else means))
-    if left_out := [score for score in reader.scores if score not in scores]:
+def _about(
+    reader: MapsReader, other: MapsReader | None, ranges: Mapping[str, overlay.DisplayRange], longest: int
+) -> dict[str, Any]:
+    """Describe the models, the run, the scores and what the page carries of the maps."""
+    about = _describe_model(reader)
+    means = f"means of pixels, at most {longest} on a side, in {STEPS} steps of each map's range"
+    about["facts"].append(("Maps on this page", means))
+    if left_out := [score for score in reader.scores if score not in ranges]:
         about["facts"].append(("Scores left out (review --scores all)", ", ".join(left_out)))
+    scores: dict[str, Any] = {score: asdict(shown) | {"ticks": shown.ticks} for score, shown in ranges.items()}
+    for score, entry in scores.items():
+        recorded = (reader.manifest or {}).get("maps", {}).get(score, {})
+        entry |= {"unit": recorded.get("unit", ""), "region_from": recorded.get("component_threshold")}
     return about | {
-        "ranking": first_shown(scores) or None,
-        "colours": [int(red) << 16 | int(green) << 8 | int(blue) for red, green, blue in colour_table()],
-        "objects": {"share": files.FOUND_SHARE, "smallest": files.SMALLEST_OBJECT},
+        "compared": _describe_model(other) if other is not None else None,
+        "scores": scores,
+        "ranking": first_shown(ranges) or None,
+        "colours": [int(red) << 16 | int(green) << 8 | int(blue) for red, green, blue in overlay.colour_table()],
+        "objects": {"share": FOUND_SHARE, "smallest": SMALLEST_OBJECT},
         "total": len(reader.frames),
         "failed": list((reader.manifest or {}).get("failed", [])),
     }
-
-
-def _about_score(reader: MapsReader, score: str, shown: DisplayRange) -> dict[str, Any]:
-    threshold = (reader.manifest or {}).get("maps", {}).get(score, {}).get("component_threshold")
-    ends = {"low": shown.low, "high": shown.high, "ticks": shown.ticks}
-    return {"unit": score_unit(reader.manifest, score), **ends, "region_from": threshold}
-
-
-def _longest_side(reader: MapsReader) -> int:
-    """Return the pixels of a condensed map's longer side: no more than the network has seen."""
-    size = (reader.manifest or {}).get("run", {}).get("size")
-    return min(files.LONGEST_SIDE, max(size)) if size else files.LONGEST_SIDE
 
 
 def _notices(
@@ -179,69 +183,26 @@ def _notices(
         yield f"The compared maps hold {len(both)} of {len(names)} frames; the others show one model only."
 
 
-def _choose_frames(reader: MapsReader, limit: int | None) -> list[files.FrameRow]:
+def _choose_frames(reader: MapsReader, limit: int | None, fps: float | None) -> list[FrameRow]:
     """Return rows for all frames, or for the ``limit`` frames of the highest mean, in source order."""
-    rows = [files.FrameRow(name, place) for place, name in enumerate(reader.frames)]
-    if limit is None:
-        return rows
+    times = labelled.frame_times(reader, reader.frames, fps)
+    rows = [FrameRow(name, place, times[place]) for place, name in enumerate(reader.frames)]
     score = first_shown(reader.scores)
 
-    def mean(row: files.FrameRow) -> float:
+    def mean(row: FrameRow) -> float:
         recorded = reader.records.get(row.name, {}).get("mean", {}).get(score)
         if recorded is None and reader.has(row.name, score):
             recorded = reader.read(row.name, score).mean(dtype="float64")
         return float("-inf") if recorded is None else float(recorded)
 
-    worst = sorted(rows, key=mean, reverse=True)[:limit]
+    worst = rows if limit is None else sorted(rows, key=mean, reverse=True)[:limit]
     return sorted(worst, key=lambda row: row.place)
 
 
-def frame_table(rows: Sequence[files.FrameRow], scores: Sequence[str], times: Sequence[float | None]) -> dict[str, Any]:
-    """Return the columns of the page's table, each with one entry a frame in source order, None where there is none.
-
-    ``times`` are seconds from the start of a video.
-    """
-    kinds = sorted({tuple(row.contents) for row in rows})
-    kind_of = {kind: index for index, kind in enumerate(kinds)}
-    return {
-        "names": [row.name for row in rows],
-        "places": [row.place for row in rows],
-        "times": list(times) if any(time is not None for time in times) else None,
-        "sizes": [list(row.size) if row.size else None for row in rows],
-        "kinds": [list(kind) for kind in kinds],
-        "kind": [kind_of[tuple(row.contents)] for row in rows],
-        "objects": [row.objects for row in rows],
-        "statistics": _columns([row.statistics for row in rows], scores),
-        "other": _columns([row.other for row in rows], scores),
-        "found": {
-            score: [row.found.get(score) for row in rows] for score in scores if any(score in row.found for row in rows)
-        },
-        "problems": {str(index): row.problems for index, row in enumerate(rows) if row.problems},
-    }
-
-
-def _columns(
-    statistics: Sequence[Mapping[str, Mapping[str, float]]], scores: Sequence[str]
-) -> dict[str, dict[str, list[float | None]]]:
-    """Return the columns of each statistic of each score, from the statistics of each frame."""
-    columns = {}
-    for score in scores:
-        entries = [of_frame.get(score, {}) for of_frame in statistics]
-        # The order in which they first occur: mean, p99, max, then what the record of a frame adds.
-        names = dict.fromkeys(name for entry in entries for name in entry)
-        if names:
-            columns[score] = {name: [entry.get(name) for entry in entries] for name in names}
-    return columns
-
-
-def _begin(reader: MapsReader, out: Path, settings: PageSettings, labels: labelled.LabelSources) -> dict[str, Any]:
-    """Make the folder without what an earlier page left, and return the record of the page, written there.
-
-    Raises:
-        InputError: the folder is, or lies in, the maps folder, or holds anything but an earlier page.
-    """
-    foreign = reader.manifest is None
-    if out.resolve() == reader.folder.resolve() or (foreign and out.resolve().is_relative_to(reader.folder.resolve())):
+def _begin(reader: MapsReader, out: Path) -> dict[str, Any]:
+    """Make the folder without what an earlier page left, and return the record of the page, written there."""
+    foreign, place, maps = reader.manifest is None, out.resolve(), reader.folder.resolve()
+    if place == maps or (foreign and place.is_relative_to(maps)):
         # Pictures of a page inside of another tool's maps would be taken for maps the next time.
         raise InputError(f"output {out} is or lies inside the maps folder {reader.folder}", hint="give another --out")
     ours = page_of(out) is not None
@@ -249,7 +210,7 @@ def _begin(reader: MapsReader, out: Path, settings: PageSettings, labels: labell
         raise InputError(f"output {out} holds other files", hint="give an empty or new folder as --out")
     out.mkdir(parents=True, exist_ok=True)
     (out / "index.html").unlink(missing_ok=True)
-    for folder in (files.FRAMES, files.THUMBNAILS) if ours else ():
+    for folder in (FRAMES, THUMBNAILS) if ours else ():
         shutil.rmtree(out / folder, ignore_errors=True)
     tool = " ".join(filter(None, ("segunc", tool_version(), (tool_commit() or "")[:12])))
     record = {
@@ -259,30 +220,25 @@ def _begin(reader: MapsReader, out: Path, settings: PageSettings, labels: labell
         "tool": tool,
         "maps": str(reader.folder),
     }
-    for name, labels_of in (("labels", labels.labels), ("anomaly_labels", labels.anomaly_labels)):
-        record[name] = None if labels_of is None or isinstance(labels_of, Mapping) else str(labels_of)
-    record["compare"] = str(settings.compare) if settings.compare else None
     write_json(out / PAGE_NAME, record | {"status": "being written"})
     return record
 
 
 def _write_assets(out: Path, title: str) -> Path:
-    assets = resources.files("segunc.gallery") / ASSETS
+    assets = resources.files("segunc.gallery") / "assets"
     for asset in assets.iterdir():
         if asset.name.endswith((".js", ".css")):
-            write_file(out / ASSETS / asset.name, asset.read_bytes())
-    index = out / "index.html"
+            write_file(out / "assets" / asset.name, asset.read_bytes())
     template = (assets / "index.html").read_text(encoding="utf-8")
-    write_file(index, template.replace("{{title}}", html.escape(title)).encode())
-    return index
+    write_file(out / "index.html", template.replace("{{title}}", html.escape(title)).encode())
+    return out / "index.html"
 
 
 def write_verdicts(out: Path, run: str, verdicts: Sequence[Verdict]) -> Path:
     """Write the script through which a page shows imported verdicts, and return its path."""
-    entries = [asdict(verdict) for verdict in verdicts]
-    content = {"format": FORMAT, "version": FORMAT_VERSION, "run": run, "verdicts": entries}
+    content = {"format": FORMAT, "version": FORMAT_VERSION, "run": run, "verdicts": [asdict(one) for one in verdicts]}
     path = out / "data" / "verdicts.js"
-    files.write_data(path, "verdicts", content)
+    write_data(path, "verdicts", content)
     return path
 
 
@@ -293,3 +249,162 @@ def page_of(out: Path) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     return content if isinstance(content, dict) and content.get("format") == PAGE_FORMAT else None
+
+
+def condense(values: Values | Label, longest: int) -> tuple[npt.NDArray[np.uint8], dict[str, float]]:
+    """Return a map ``[H, W]`` as codes of at most ``longest`` pixels on a side, each the mean of those it stands for, and the ends
+    of their range: a value is ``low + code / 254 * (high - low)``; 255 is no finite number. The codes of a label, uint8, are its ids."""
+    if values.dtype == np.uint8:
+        height, width = _fitting(values.shape, longest)
+        return resize_nearest(values.astype(np.uint8), width, height), {}
+    small = _shrink(values, longest)
+    finite = np.isfinite(small)
+    low, high = (float(small[finite].min()), float(small[finite].max())) if finite.any() else (0.0, 0.0)
+    steps = (np.where(finite, small, low) - low) * (STEPS / (high - low) if high > low else 0)
+    return np.where(finite, np.rint(steps), NO_NUMBER).astype(np.uint8), {"low": low, "high": high}
+
+
+def write_data(path: Path, key: str, content: Any) -> None:
+    """Write a table as a script that hands it to the page under ``key``: a browser parses JSON in a string several times faster than
+    the same text as an expression."""
+    text = json.dumps(content, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    write_file(path, f"segunc.receive({json.dumps(key)}, JSON.parse({json.dumps(text)}));\n".encode())
+
+
+def frame_statistics(values: Values) -> dict[str, float]:
+    """Compute statistics of a map ``[H, W]`` in its own unit; empty where a value is not finite. p99 is the smallest value that at
+    least 99 % of the pixels do not exceed."""
+    if not np.isfinite(values).all():
+        return {}
+    numbers = {"mean": values.mean(dtype=np.float64), "max": values.max()}
+    numbers["p99"] = np.percentile(values, 99, method="inverted_cdf")
+    return {name: float(f"{float(number):.9g}") for name, number in numbers.items()}  # nine digits hold a float32
+
+
+def labelled_objects(anomaly: Label) -> list[Pixels]:
+    """Return the flat pixel indices of each labelled object: 8-connected regions of label 1 in ``[H, W]``."""
+    count, regions = cv2.connectedComponents((anomaly == 1).astype(np.uint8), connectivity=8)
+    order = np.argsort(regions, axis=None, kind="stable")
+    objects = np.split(order, np.cumsum(np.bincount(regions.ravel(), minlength=count))[:-1])[1:]
+    return [pixels for pixels in objects if len(pixels) >= SMALLEST_OBJECT] or objects
+
+
+def found_up_to(values: Values, objects: Sequence[Pixels]) -> float:
+    """Return the highest threshold at which each of at least one object of a map ``[H, W]`` is found: at least :data:`FOUND_SHARE` of
+    its pixels have a value at or above it."""
+    descending = (np.sort(values.ravel()[pixels])[::-1] for pixels in objects)
+    return float(min(pixels[math.ceil(FOUND_SHARE * len(pixels)) - 1] for pixels in descending))
+
+
+@dataclass
+class FrameRow:
+    """What the page's table holds of a frame."""
+
+    name: str
+    place: int  # in the order of the source, names the frame's folder
+    time: float | None = None  # seconds from the start of a video
+    size: tuple[int, ...] | None = None  # height and width of its maps in pixels
+    contents: list[str] = field(default_factory=list)  # image, prediction, scores, anomaly, truth, other/...
+    statistics: dict[str, dict[str, float]] = field(default_factory=dict)  # score -> statistic -> value
+    other: dict[str, dict[str, float]] = field(default_factory=dict)  # the same of the second model
+    objects: int | None = None  # labelled ones; None without an anomaly label
+    found: dict[str, float] = field(default_factory=dict)  # score -> found_up_to
+    problems: list[str] = field(default_factory=list)  # a line on each thing that could not be shown
+
+    def attempt(self, read: Callable[..., Any], *which: Any) -> Any:
+        """Return what ``read`` gives, or None with a note of the problem where it raises InputError."""
+        try:
+            return read(*which)
+        except InputError as error:
+            self.problems.append(str(error))
+            return None
+
+
+@dataclass(frozen=True)
+class FrameFiles:
+    """Writes frames, one at a time: the maps of one model or two, their labels, pictures and thumbnails."""
+
+    out: Path
+    reader: MapsReader
+    scores: list[str]
+    ranges: dict[str, overlay.DisplayRange]  # of the thumbnails
+    labels: labelled.ReviewLabels
+    other: MapsReader | None
+    longest: int  # pixels of a map's longer side
+
+    def write(self, row: FrameRow, image: Image | None) -> None:
+        """Write all files of a frame and fill in its row; a file that cannot be read is noted there and left out."""
+        anomaly = row.attempt(self.labels.anomaly, row.name)
+        truth = row.attempt(self.labels.classes, row.name)
+        objects = labelled_objects(anomaly) if anomaly is not None else []
+        for score, values in self._write_maps(row, self.reader, "", row.statistics):
+            small = np.nan_to_num(_shrink(values, THUMBNAIL_WIDTH), nan=self.ranges[score].low)
+            self._write_thumbnail(row, score, overlay.colourise(small, self.ranges[score]))
+            if anomaly is not None and objects and anomaly.shape == values.shape and row.statistics[score]:
+                row.found[score] = found_up_to(values, objects)
+        if self.other is not None:
+            for _ in self._write_maps(row, self.other, f"{OTHER}/", row.other):
+                pass
+        for content, kind, label in ((ANOMALY, "anomaly", anomaly), (TRUTH, "class", truth)):
+            if label is not None and label.shape == (row.size or label.shape):
+                self._write_map(row, content, label)
+            elif label is not None and row.size is not None:
+                size = f"{label.shape[1]} x {label.shape[0]} and the maps are {row.size[1]} x {row.size[0]}"
+                row.problems.append(f"the {kind} label is {size}, so it is not shown")
+        row.objects = len(objects) if ANOMALY in row.contents else None
+        picture = None if image is None else row.attempt(encode_jpeg, image, 80)
+        if image is not None and picture is not None:
+            write_file(self.out / FRAMES / f"{row.place:06d}" / f"{IMAGE}.jpg", picture)
+            self._write_thumbnail(row, IMAGE, _shrink(image, THUMBNAIL_WIDTH))
+            row.contents.append(IMAGE)
+            row.size = row.size or image.shape[:2]
+
+    def _write_maps(
+        self, row: FrameRow, reader: MapsReader, prefix: str, statistics: dict[str, dict[str, float]]
+    ) -> Iterator[tuple[str, Values]]:
+        """Write the prediction and the scores of a frame; yields each score in its own unit."""
+        if reader.has(row.name, PREDICTION):
+            prediction = row.attempt(reader.prediction, row.name)
+            if prediction is not None:
+                self._write_map(row, f"{prefix}{PREDICTION}", prediction)
+        record = reader.records.get(row.name, {})
+        for score in self.scores:
+            values = row.attempt(reader.read, row.name, score) if reader.has(row.name, score) else None
+            if values is None:
+                continue
+            self._write_map(row, f"{prefix}{score}", values)
+            recorded = {name: record[name][score] for name in STATISTICS if score in record.get(name, {})}
+            statistics[score] = recorded or frame_statistics(values)
+            if not statistics[score]:
+                row.problems.append(f"{score} holds NaN or infinite values, so it has no statistics")
+            yield score, values
+
+    def _write_map(self, row: FrameRow, content: str, values: Values | Label) -> None:
+        """Write a map or label as a script, of a score with the ends of its range."""
+        key, (codes, ends) = f"{FRAMES}/{row.place:06d}/{content}", condense(values, self.longest)
+        differences = codes.copy()
+        differences[1:] -= codes[:-1]
+        # Level 6 of zlib takes three times as long for 5 % less.
+        text = base64.b64encode(zlib.compress(differences.tobytes(), 1)).decode()
+        head = json.dumps({"height": codes.shape[0], "width": codes.shape[1], **ends})
+        write_file(self.out / f"{key}.js", f'segunc.receive({json.dumps(key)}, {head}, "{text}");\n'.encode())
+        row.contents.append(content)
+        row.size = row.size or values.shape
+
+    def _write_thumbnail(self, row: FrameRow, content: str, picture: Image) -> None:
+        write_file(self.out / THUMBNAILS / f"{row.place:06d}" / f"{content}.jpg", encode_jpeg(picture))
+
+
+def _fitting(shape: tuple[int, ...], longest: int) -> tuple[int, int]:
+    """Return height and width scaled down to at most ``longest`` pixels on the longer side."""
+    height, width = shape[:2]
+    scale = min(1.0, longest / max(height, width))
+    return max(1, round(height * scale)), max(1, round(width * scale))
+
+
+def _shrink(picture: Any, longest: int) -> Any:
+    """Scale a picture or map down to at most ``longest`` pixels on a side, each the mean of those it stands for."""
+    height, width = _fitting(picture.shape, longest)
+    if (height, width) == picture.shape[:2]:
+        return picture
+    return cv2.resize(picture, (width, height), interpolation=cv2.INTER_AREA)

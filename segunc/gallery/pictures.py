@@ -1,52 +1,30 @@
-"""Pictures of maps on disk for print: each score over its image, or everything of a frame side by side."""
+"""Pictures of maps on disk for print: each score over its image, or everything of a frame side by side; and videos of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from segunc.core.errors import InputError
-from segunc.core.files import write_file
-from segunc.data.images import Image
-from segunc.gallery.colormap import page_ranges
-from segunc.gallery.description import describe_classes
-from segunc.gallery.overlay import THEMES, Legend, draw_overlay, draw_panel, frame_caption
+from segunc.core.errors import InputError, PartialFailure, one_line
+from segunc.core.files import PARTIAL_SUFFIX, write_file
+from segunc.data.images import Image, read_image
+from segunc.frames.video import encode_video
+from segunc.gallery import overlay
+from segunc.gallery.overlay import Legend, draw_overlay, draw_panel, frame_caption
+from segunc.maps import labelled
 from segunc.maps.encoding import encode_jpeg, encode_png
 from segunc.maps.folder import PREDICTION
-from segunc.maps.labelled import (
-    LabelSources,
-    ReviewLabels,
-    choose_scores,
-    frame_times,
-    open_images,
-    open_maps,
-    with_images,
-)
-from segunc.maps.manifest import is_ours
+from segunc.maps.manifest import is_ours, read_manifest
 from segunc.maps.reader import MapsReader
 from segunc.scores import first_shown
 
 PANEL = "panel"
-PANEL_SCORES = ("entropy", "aleatoric", "epistemic")
-ANOMALY_PANEL_SCORES = ("anomaly", "entropy", "epistemic")
-NO_LABELS = LabelSources()
-
-
-@dataclass(frozen=True)
-class PictureSettings:
-    """What is drawn of a maps folder; the fields are those of :class:`segunc.options.OverlayOptions`."""
-
-    score: Sequence[str] | None = None
-    panel: bool = False
-    frames: Sequence[str] | None = None
-    images: str | None = None
-    ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    flag: Mapping[str, float] = field(default_factory=dict)
-    theme: str = "dark"
-    format: Literal["png", "jpg"] = "png"
+VIDEO_SUFFIX = ".webm"  # VP8, which every browser plays
+MAXIMUM_WIDTH = 1280  # wider pictures are scaled down: VP8 is encoded on one core, and a review needs no more
 
 
 @dataclass
@@ -61,73 +39,66 @@ class WrittenPictures:
     @property
     def failure(self) -> str:
         """Say which frames failed, in one line; empty where none did."""
-        if not self.failed:
-            return ""
-        first = "{} ({})".format(*next(iter(self.failed.items())))
-        return f"{len(self.failed)} frames could not be drawn, first {first}; the pictures of the others are kept"
+        first = "{} ({})".format(*next(iter(self.failed.items()), ("", "")))
+        kept = "; the pictures of the others are kept"
+        return f"{len(self.failed)} frames could not be drawn, first {first}{kept}" if self.failed else ""
 
 
 def write_pictures(
     maps: Path,
     out: Path,
-    settings: PictureSettings,
-    labels: LabelSources = NO_LABELS,
-    on_frame: Callable[[int, int], None] | None = None,
+    labels: labelled.LabelSources = overlay.NO_LABELS,
+    on_frame: Callable[[int, int], None] = lambda done, total: None,
+    *,
+    score: Sequence[str] | None = None,
+    panel: bool = False,
+    frames: Sequence[str] | None = None,
+    images: str | None = None,
+    ranges: Mapping[str, tuple[float, float]] | None = None,
+    flag: Mapping[str, float] | None = None,
+    format: Literal["png", "jpg"] = "png",
 ) -> WrittenPictures:
     """Draw frames of a maps folder into ``OUT/panel/F.ext`` or ``OUT/overlay-SCORE/F.ext``.
 
-    One value has one colour in all pictures. A frame that cannot be drawn does not stop the others; a panel goes without an
-    image that is gone. ``on_frame`` is called after each frame with the number of frames done and their total.
+    A frame that cannot be drawn does not stop the others; a panel goes without an image that is gone. ``on_frame`` is called after each
+    frame with the number of frames done and their total; the settings are those of :class:`segunc.options.OverlayOptions`.
 
     Raises:
         InputError: there are no maps, an unknown score, a flag of a score that is not drawn, no frame of the names given, no
             image for overlays, or an output that is a maps folder or lies in one.
         PartialFailure: no label belongs to a frame.
     """
-    reader = open_maps(maps)
+    reader = labelled.open_maps(maps)
     if is_ours(out) or out.resolve().is_relative_to(maps.resolve()):
         raise InputError(f"output {out} is or lies inside a maps folder", hint="give another --out")
-    scores = _choose_scores(reader, settings)
-    names = _choose_frames(reader, settings.frames)
-    if strange := sorted(set(settings.flag) - set(scores)):
+    usual = overlay.usual_scores(reader) if panel else [first_shown(reader.scores)]
+    scores, names = labelled.choose_scores(reader, score or usual), _choose_frames(reader, frames)
+    if strange := sorted(set(flag or {}) - set(scores)):
         raise InputError(f"'{strange[0]}' is flagged but not drawn", hint=f"--score {','.join((*scores, strange[0]))}")
-    ranges = page_ranges(reader, settings.ranges, scores)
-    legends = {s: Legend.of(reader.manifest, s, ranges[s], settings.flag.get(s)) for s in scores}
-    times = dict(zip(names, frame_times(reader, names), strict=True))
-    drawn_labels = labels.find(reader, names)
-    source, missing = open_images(reader, settings.images, names)
-    if source is None and not settings.panel:
+    shown = overlay.page_ranges(reader, scores, ranges)
+    legends = {s: Legend.of(reader.manifest, s, shown[s], (flag or {}).get(s)) for s in scores}
+    times = dict(zip(names, labelled.frame_times(reader, names), strict=True))
+    found_labels = labels.find(reader, names)
+    source, missing = labelled.open_images(reader, images, names)
+    if source is None and not panel:
         raise InputError(f"overlays of {maps} need images ({missing})", hint="give --images PATH, or --panel")
-    encode = encode_png if settings.format == "png" else encode_jpeg
     written = WrittenPictures({}, [text for text in (missing, reader.unfinished) if text])
-    without = 0
-    for done, (name, image, error) in enumerate(with_images(names, source), start=1):
-        without += image is None
-        caption = frame_caption(name, times[name])
+    for done, (name, image, error) in enumerate(labelled.with_images(names, source), start=1):
         try:
-            if image is None and not settings.panel:
+            if image is None and not panel:
                 raise InputError(f"frame {name} has no image ({error or 'the source does not hold it'})")
-            for folder, picture in _draw(reader, name, image, legends, drawn_labels, settings, caption):
-                path = out / folder / f"{name}.{settings.format}"
-                write_file(path, encode(picture))
+            label = found_labels.anomaly(name)
+            style = {"anomaly": None if label is None else label == 1, "caption": frame_caption(name, times[name])}
+            for folder, picture in _draw(reader, name, image, legends, panel, style).items():
+                path = out / folder / f"{name}.{format}"
+                write_file(path, (encode_png if format == "png" else encode_jpeg)(picture))
                 written.pictures.setdefault(folder, []).append(path)
         except InputError as problem:
             written.failed[name] = str(problem)
         else:
             written.times.append(times[name])
-        if on_frame is not None:
-            on_frame(done, len(names))
-    if source is not None and without:
-        written.notes.append(f"{without} of {len(names)} frames have no image")
+        on_frame(done, len(names))
     return written
-
-
-def _choose_scores(reader: MapsReader, settings: PictureSettings) -> list[str]:
-    if settings.score:
-        return choose_scores(reader, settings.score)
-    wanted = ANOMALY_PANEL_SCORES if "anomaly" in reader.scores else PANEL_SCORES
-    usual = [score for score in wanted if score in reader.scores] if settings.panel else []
-    return usual or choose_scores(reader, [first_shown(reader.scores)])
 
 
 def _choose_frames(reader: MapsReader, patterns: Sequence[str] | None) -> list[str]:
@@ -138,9 +109,8 @@ def _choose_frames(reader: MapsReader, patterns: Sequence[str] | None) -> list[s
     for pattern in patterns:
         matched = {name for name in reader.frames if name == pattern or fnmatchcase(name, pattern)}
         if not matched:
-            raise InputError(
-                f"no frame of {reader.folder} is named '{pattern}'; they have names like {reader.frames[0]}"
-            )
+            like = reader.frames[0]
+            raise InputError(f"no frame of {reader.folder} is named '{pattern}'; they have names like {like}")
         wanted |= matched
     return [name for name in reader.frames if name in wanted]
 
@@ -150,23 +120,65 @@ def _draw(
     name: str,
     image: Image | None,
     legends: Mapping[str, Legend],
-    labels: ReviewLabels,
-    settings: PictureSettings,
-    caption: str,
-) -> Iterator[tuple[str, Image]]:
-    """Yield the folder and the pixels of each picture of a frame."""
-    label, theme = labels.anomaly(name), THEMES[settings.theme]
-    anomaly = None if label is None else label == 1
+    panel: bool,
+    style: dict[str, Any],
+) -> dict[str, Image]:
+    """Return the pictures of a frame by their folders."""
     scores = [(legend, reader.read(name, score)) for score, legend in legends.items()]
-    if settings.panel:
+    if panel:
         prediction = reader.prediction(name) if reader.has(name, PREDICTION) else None
-        classes = [(entry["name"], tuple(entry["colour"])) for entry in describe_classes(reader, None)]
-        yield (
-            PANEL,
-            draw_panel(image, prediction, scores, classes=classes, anomaly=anomaly, caption=caption, theme=theme),
-        )
-        return
+        classes = [(entry["name"], tuple(entry["colour"])) for entry in overlay.class_colours(reader)]
+        return {PANEL: draw_panel(image, prediction, scores, classes=classes, **style)}
     assert image is not None
-    for legend, values in scores:
-        overlay = draw_overlay(image, values, legend, anomaly=anomaly, caption=caption, theme=theme)
-        yield f"overlay-{legend.score}", overlay
+    return {f"overlay-{legend.score}": draw_overlay(image, values, legend, **style) for legend, values in scores}
+
+
+def frame_rate(maps: Path) -> float:
+    """Return the frames a second of the frames that were taken from the source of maps; InputError where it has none, as images."""
+    manifest = (read_manifest(maps) if is_ours(maps) else None) or {}
+    fps = manifest.get("source", {}).get("fps")
+    if not fps:
+        raise InputError(f"the maps in {maps} record no frame rate", hint="give --fps")
+    return float(fps) / int(manifest.get("run", {}).get("every") or 1)
+
+
+def write_video(pictures: Sequence[Path], out: Path, fps: float, times: Sequence[float | None] = ()) -> Path:
+    """Write pictures of one shape as a WebM video, so that a run that was continued gives the whole one; it appears when complete.
+
+    Frames follow each other at ``fps`` a second or, where the ``times`` of all are known (seconds), keep a variable rate.
+
+    Raises:
+        PartialFailure: the encoder failed, or a picture cannot be read or has another shape; no file is left.
+    """
+    recorded = [time for time in times if time is not None]
+    timed = len(recorded) == len(pictures)
+    moments = [time - recorded[0] for time in recorded] if timed else [i / fps for i in range(len(pictures))]
+    partial = out.with_name(f".{out.stem}{PARTIAL_SUFFIX}{out.suffix}")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    partial.unlink(missing_ok=True)  # the encoder would write through a link
+    try:
+        first = _read(pictures[0])
+        scale = min(1.0, MAXIMUM_WIDTH / first.shape[1])
+        width, height = (max(2, round(side * scale) // 2 * 2) for side in first.shape[1::-1])
+        frames = (
+            (time, overlay.resize(_read(path, first.shape), width, height))
+            for time, path in zip(moments, pictures, strict=True)
+        )
+        encode_video(partial, frames, fps, (height, width))
+        os.replace(partial, out)
+    except OSError as error:
+        why = f"video {out} cannot be written ({error.strerror or one_line(error)}); the pictures are kept"
+        raise PartialFailure(why) from error
+    finally:
+        partial.unlink(missing_ok=True)
+    return out
+
+
+def _read(path: Path, shape: tuple[int, ...] | None = None) -> Image:
+    try:
+        picture = read_image(path)
+    except (OSError, ValueError) as error:
+        raise PartialFailure(f"overlay {path} cannot be read ({error}); no video was written") from error
+    if picture.shape != (shape or picture.shape):
+        raise PartialFailure(f"overlay {path} has another size than the first; no video was written")
+    return picture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from segunc.toyroads.generate import ToyConfig, generate_toy
-from segunc.toyroads.scene import Scene, render_scene
+from segunc.toyroads.scene import Scene, ToyConfig, generate_toy, render_scene
 
 __all__ = ["Scene", "ToyConfig", "generate_toy", "render_scene"]

@@ -1,53 +1,297 @@
-"""The canvas that faces are painted on, and the things that paint themselves on it."""
+"""The canvas of the toy scenes: the pinhole camera that looks at it, over a gently bending street, colours, textures and light.
+
+Street coordinates in metres: lateral (right of the camera's path), up (above the ground), station (along the
+street). The street bends with a constant curvature seen from the camera, so a point ``station`` ahead is moved
+sideways by ``curvature / 2 * distance^2``; everything that is projected bends with it.
+A texture is a float32 patch ``[h, w]`` or ``[h, w, 3]`` of factors around 1 that multiplies a colour.
+"""
 
 from __future__ import annotations
 
+import colorsys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache, cached_property
+from math import cos, sin, tan
+from typing import Any
 
 import cv2
 import numpy as np
 import numpy.typing as npt
 
-from segunc.toyroads.camera import LEFT, RIGHT, Camera, Floats, Outline, Points, turned
-from segunc.toyroads.light import Light
-
-ROAD, SIDEWALK, BUILDING, POLE, SIGN, VEGETATION, SKY, PERSON, CAR = 7, 8, 11, 17, 20, 21, 23, 24, 26
-"""Raw label ids of the label map ``toy``, as in Cityscapes."""
-ANOMALY = 5  # raw id 'dynamic' (ignored in training) of anomaly pixels
-# Ties of the majority vote go to the first: thin things first, or they would fade with distance.
-VOTE_ORDER = (ANOMALY, SIGN, POLE, PERSON, CAR, SIDEWALK, VEGETATION, BUILDING, ROAD, SKY)
+Points = npt.NDArray[np.float64]
+Floats = npt.NDArray[np.float32]
+Random = np.random.Generator
+Corner = tuple[float, float]
+Outline = list[Corner] | Points
 Window = tuple[slice, slice]
 Mask = npt.NDArray[np.bool_]
+
+
+class Id:
+    """Raw label ids of the label map ``toy``, as in Cityscapes; anomalies are 'dynamic', which training ignores."""
+
+    ROAD, SIDEWALK, BUILDING, POLE, SIGN, VEGETATION, SKY, PERSON, CAR, ANOMALY = 7, 8, 11, 17, 20, 21, 23, 24, 26, 5
+    # Ties of the majority vote go to the first: thin things first, or they would fade with distance.
+    VOTE_ORDER = (ANOMALY, SIGN, POLE, PERSON, CAR, SIDEWALK, VEGETATION, BUILDING, ROAD, SKY)
+
+
+NEAR = 1.0  # metres in front of the camera; what is nearer is not drawn
+LEFT, RIGHT = -2, -1  # numbers of a solid's sides
 _SHIFT, _REPEAT = 3, cv2.BORDER_REPLICATE  # polygons are drawn with 1/8 pixel
+_ANGLES = np.linspace(0, 2 * np.pi, 16, endpoint=False)
+# Of each thing: hue, saturation, value, and the spread of each, of equally frequent tones.
+_TONES = {
+    "car": ((0.6, 0.05, 0.55, 0.1, 0.05, 0.15), (0.6, 0.1, 0.12, 0.1, 0.1, 0.07), (0.12, 0.04, 0.85, 0.1, 0.04, 0.1),
+        (0.3, 0.55, 0.5, 0.4, 0.3, 0.2)),  # mostly grey, black and white
+    "clothing": ((0.62, 0.3, 0.22, 0.1, 0.25, 0.14), (0.08, 0.25, 0.4, 0.06, 0.2, 0.25), (0.5, 0.5, 0.5, 0.5, 0.4, 0.3)),
+    "facade": ((0.1, 0.18, 0.68, 0.04, 0.12, 0.18), (0.03, 0.4, 0.46, 0.03, 0.18, 0.16),
+        (0.55, 0.08, 0.52, 0.15, 0.06, 0.2)),  # plaster, brick, concrete
+    "foliage": ((0.26, 0.5, 0.35, 0.08, 0.2, 0.12),),
+    "bark": ((0.08, 0.3, 0.26, 0.03, 0.15, 0.1),),
+    "asphalt": ((0.6, 0.05, 0.37, 0.2, 0.05, 0.1),),
+    "paving": ((0.1, 0.08, 0.56, 0.06, 0.06, 0.12), (0.03, 0.25, 0.5, 0.02, 0.12, 0.1)),  # concrete slabs, bricks
+    "metal": ((0.58, 0.04, 0.48, 0.1, 0.04, 0.14), (0.5, 0.2, 0.18, 0.16, 0.15, 0.1)),  # galvanised, painted dark
+    "skin": ((0.06, 0.42, 0.6, 0.02, 0.15, 0.25),),
+    "sign": ((0.99, 0.8, 0.65, 0.02, 0.12, 0.14), (0.6, 0.75, 0.55, 0.03, 0.15, 0.15), (0.12, 0.05, 0.85, 0.1, 0.05, 0.1),
+        (0.13, 0.75, 0.78, 0.02, 0.15, 0.12)),  # red, blue, white, yellow
+}  # fmt: skip
+# What anomalies take their colours from.
+_ANY = ("facade", "facade", "facade", "foliage", "foliage", "clothing", "clothing", "car", "paving", "bark", "sign")
+
+
+def colour(rng: Random, thing: str) -> Points:
+    """Return the RGB of a known thing, by its name in the table of tones."""
+    tones = np.array(_TONES[thing])
+    tone = tones[rng.integers(len(tones))]
+    hue, saturation, value = tone[:3] + rng.uniform(-1, 1, 3) * tone[3:]
+    return np.array(colorsys.hsv_to_rgb(hue % 1.0, np.clip(saturation, 0, 1), np.clip(value, 0.03, 0.97)))
+
+
+def odd_colour(rng: Random) -> Points:
+    """Return the RGB of an anomaly: one of the known things' distributions, but none that hides it on a grey road."""
+    # A grey lump on grey asphalt is road to every network, without a doubt; nothing could be learned from it.
+    while np.abs((rgb := colour(rng, _ANY[rng.integers(len(_ANY))])) - 0.37).max() <= 0.27:
+        pass
+    return rgb
+
+
+TILE = 256
+_GRAINS = {"medium": 5.0, "coarse": 14.0, "cloud": 0.0}
+
+
+@cache
+def noise_tile(grain: str) -> Floats:
+    """Return a tileable noise ``[256, 256]`` with mean 0 and deviation 1: blobs of 2 and 6 pixels, or clouds (1/f)."""
+    rng = np.random.default_rng([20240617, [*_GRAINS].index(grain)])
+    spectrum = np.fft.rfft2(rng.standard_normal((TILE, TILE)))
+    frequency = np.hypot(np.fft.fftfreq(TILE)[:, None], np.fft.rfftfreq(TILE)[None])
+    blobs = np.exp(-((frequency * _GRAINS[grain]) ** 2))
+    spectrum *= blobs if _GRAINS[grain] else 1 / np.maximum(frequency, 1 / TILE) ** 1.5
+    spectrum[0, 0] = 0
+    tile = np.fft.irfft2(spectrum, s=(TILE, TILE))
+    return np.ascontiguousarray(tile / tile.std(), dtype=np.float32)
+
+
+def crop(rng: Random, grain: str, height: int = 48, width: int = 48) -> Floats:
+    """Return a random piece of a noise tile, at most 256 pixels high and wide."""
+    top, left = (int(v) for v in rng.integers(0, (TILE - height + 1, TILE - width + 1)))
+    return noise_tile(grain)[top : top + height, left : left + width]
+
+
+def speckle(rng: Random, strength: float, grain: str = "medium") -> Floats:
+    """Return noise factors ``[48, 48]`` around 1 with standard deviation ``strength``, held within 0.2..1.8."""
+    return np.asarray(np.clip(1 + np.float32(strength) * crop(rng, grain), 0.2, 1.8), np.float32)
+
+
+def leaves(rng: Random) -> Floats:
+    """Return clumps of leaves ``[64, 64]``: dark gaps between lit clumps, lighter towards the top."""
+    patch = 1 + 0.22 * crop(rng, "medium", 64, 64) + 0.24 * crop(rng, "coarse", 64, 64)
+    patch = patch * np.linspace(1.2, 0.75, 64, dtype=np.float32)[:, None]
+    return np.asarray(np.clip(patch, 0.25, 1.9), np.float32)
+
+
+def fabric(rng: Random) -> Floats:
+    """Return any surface of made things ``[48, 48]``: speckled, striped or patched."""
+    kind, strength = int(rng.integers(3)), rng.uniform(0.03, 0.2)
+    patch = speckle(rng, 0.5 * strength)
+    if kind == 1:
+        patch += strength * np.sign(np.sin(np.linspace(0, 2 * np.pi * rng.uniform(2, 7), 48)))[:, None]
+    elif kind == 2:
+        patch += 1.5 * strength * np.sign(crop(rng, "coarse") - np.float32(rng.uniform(-0.5, 0.8)))
+    return patch.clip(0.25, 1.75)
+
+
+def rounded(patch: Floats, side: float, strength: float = 0.35) -> Floats:
+    """Return a patch shaded as a round body: lit from ``side`` (-1 left .. 1 right), darker at its foot."""
+    across = np.linspace(-1, 1, patch.shape[1], dtype=np.float32)[None]
+    down = np.linspace(0.12, -0.18, patch.shape[0], dtype=np.float32)[:, None]
+    shade: Floats = 1 + np.float32(strength * side) * across - np.float32(0.15) * across**2 + down
+    return patch * shade
+
+
+@dataclass(frozen=True)
+class Light:
+    """What lights a scene and what lies between it and the sensor."""
+
+    weather: str
+    sun: Points  # unit vector towards the sun (right, up, ahead)
+    sun_colour: Points  # RGB factors of direct light
+    ambient: Points  # and of sky light
+    zenith: Points  # RGB of the sky above
+    skyline: Points  # and at the horizon; the haze's colour too
+    clouds: Floats  # cover of the sky, 0..1, stretched over it
+    extinction: float  # of the air, 1/m
+    exposure: float  # of the sensor, a factor
+    noise: float  # standard deviation of the sensor noise at middle grey (0..1)
+    wet: float  # how much rain has darkened the ground, 0..1
+
+    def shade(self, normal: tuple[float, float, float] | Points) -> Points:
+        """Return RGB factors of a surface with this unit normal (right, up, ahead)."""
+        direct = max(0.0, float(np.dot(np.asarray(normal), self.sun)))
+        # Surfaces that face the ground see less sky.
+        return self.ambient * (0.8 + 0.2 * float(normal[1])) + self.sun_colour * direct
+
+    @property
+    def side(self) -> float:
+        """From which side round bodies are lit, -1 left .. 1 right, weak without direct sun."""
+        strength = self.sun_colour.mean() / (self.sun_colour.mean() + self.ambient.mean())
+        return float(self.sun[0] * min(1.0, 1.8 * strength))
+
+
+def sample_light(rng: np.random.Generator) -> Light:
+    """Return a random time of day and weather."""
+    weather = str(rng.choice(["clear", "overcast", "dusk"], p=[0.5, 0.38, 0.12]))
+    overcast, dusk = weather == "overcast", weather == "dusk"
+    azimuth = rng.uniform(-np.pi, np.pi)
+    elevation = np.deg2rad(rng.uniform(8, 18) if dusk else rng.uniform(22, 62))
+    # Of the direct light, the sky's light, the zenith and the skyline.
+    strength, level, zenith, skyline = {
+        "clear": (0.95, 0.6, [0.28, 0.47, 0.78], [0.72, 0.82, 0.93]),
+        "overcast": (0.06, 0.8, [0.72, 0.75, 0.78], [0.84, 0.84, 0.84]),
+        "dusk": (0.4, 0.42, [0.2, 0.26, 0.45], [0.78, 0.55, 0.41]),
+    }[weather]
+    bright = rng.uniform(0.8, 1.15)
+    return Light(
+        weather=weather,
+        sun=np.array([np.cos(elevation) * np.sin(azimuth), np.sin(elevation), np.cos(elevation) * np.cos(azimuth)]),
+        sun_colour=strength * rng.uniform(0.75, 1.2) * np.array([1.0, 0.62, 0.38] if dusk else [1.0, 0.96, 0.88]),
+        ambient=level * rng.uniform(0.88, 1.12) * np.array([1.0, 1.0, 1.0] if overcast else [0.94, 0.99, 1.08]),
+        zenith=bright * np.array(zenith),
+        skyline=min(1.0, bright) * np.array(skyline),
+        clouds=np.clip(0.55 * crop(rng, "cloud", 24, 48) + rng.uniform(-0.7, 0.7), 0, 1),
+        extinction=rng.uniform(0.003, 0.012) if overcast else rng.uniform(0.001, 0.005),
+        exposure=rng.uniform(0.9, 1.3),
+        noise=rng.uniform(0.005, 0.016),
+        wet=rng.uniform(0, 0.6) if overcast else 0.0,
+    )
+
+
+@dataclass(frozen=True)
+class Camera:
+    """A camera ``height`` m above the ground at a station of the street, looking along it, for a canvas of some pixels."""
+
+    rows: int
+    columns: int
+    field_of_view: float  # horizontal, radians
+    horizon: float  # row of the horizon as a fraction of the rows, at the middle column
+    height: float
+    curvature: float = 0.0  # of the street, 1/m, positive to the right
+    roll: float = 0.0  # radians, positive turns the picture clockwise
+    station: float = 0.0
+
+    @cached_property
+    def focal(self) -> float:
+        """Focal length in canvas pixels."""
+        return self.columns / 2 / tan(self.field_of_view / 2)
+
+    def project(self, points: Points) -> Points:
+        """Return canvas positions (column, row) ``[N, 2]`` of street points ``[N, 3]``; distances are held at NEAR or more."""
+        distance = np.maximum(points[:, 2] - self.station, NEAR)
+        scale = self.focal / distance
+        x = (points[:, 0] + self.curvature / 2 * distance * distance) * scale
+        y = (self.height - points[:, 1]) * scale
+        cosine, sine = cos(self.roll), sin(self.roll)
+        columns, rows = self.columns / 2 + cosine * x - sine * y, self.horizon * self.rows + sine * x + cosine * y
+        return np.column_stack([columns, rows])
+
+    def clip(self, points: Points) -> Points:
+        """Return the part of a polygon ``[N, 3]`` that lies beyond NEAR (Sutherland & Hodgman 1974); may be empty."""
+        ahead = points[:, 2] - self.station - NEAR
+        kept: list[Points] = []
+        for i in range(len(points)):
+            j = (i + 1) % len(points)
+            if ahead[i] >= 0:
+                kept.append(points[i])
+            if (ahead[i] >= 0) != (ahead[j] >= 0):
+                kept.append(points[i] + ahead[i] / (ahead[i] - ahead[j]) * (points[j] - points[i]))
+        return np.array(kept).reshape(-1, 3)
+
+    def ground_grid(self) -> tuple[int, Floats, Floats, Floats]:
+        """Return the first row that may show ground and, of the ground under each pixel from there, float32
+        ``[rows - first, columns]``: lateral, distance (infinite above the horizon), metres of lateral that a pixel spans."""
+        # The roll lifts the horizon at one side.
+        lift = abs(np.sin(self.roll)) * self.columns / 2
+        first = int(np.clip(np.floor(self.horizon * self.rows - lift), 0, self.rows - 1))
+        row = np.arange(first, self.rows, dtype=np.float32)[:, None] + np.float32(0.5 - self.horizon * self.rows)
+        column = np.arange(self.columns, dtype=np.float32)[None] + np.float32(0.5 - self.columns / 2)
+        cosine, sine = np.float32(np.cos(self.roll)), np.float32(np.sin(self.roll))
+        below, across = cosine * row - sine * column, cosine * column + sine * row
+        with np.errstate(divide="ignore"):
+            distance = np.where(below > 0.02, np.float32(self.focal * self.height) / below, np.float32(np.inf))
+        slope = distance / np.float32(self.focal)
+        near = np.minimum(distance, np.float32(1e4))
+        lateral = across * near / np.float32(self.focal) - np.float32(self.curvature / 2) * near**2
+        return first, lateral.astype(np.float32), distance.astype(np.float32), slope.astype(np.float32)
+
+
+def turned(local: Points, yaw: float, lateral: float = 0.0, station: float = 0.0) -> Points:
+    """Return street points or directions ``[N, 3]`` of local ones (right, up, forward) at a turned place."""
+    cosine, sine = cos(yaw), sin(yaw)
+    right, up, forward = local.T
+    return np.column_stack([lateral + cosine * right + sine * forward, up, station - sine * right + cosine * forward])
+
+
+def upright(half: float, depths: Corner, height: float, top: float) -> Points:
+    """Return the reach of four points at the foot, ``half`` m to both sides, and two ``height`` m above it."""
+    foot = [(x, 0.0, z) for x in (-half, half) for z in depths]
+    return np.array([*foot, *((x, height, 0.0) for x in (-top, top))])
+
+
+def ellipse(centre: Corner, radii: Corner, tilt: float = 0.0) -> Points:
+    """Return the outline ``[16, 2]`` (right, up) of an ellipse turned by ``tilt`` radians."""
+    x, y = radii[0] * np.cos(_ANGLES), radii[1] * np.sin(_ANGLES)
+    cosine, sine = np.cos(tilt), np.sin(tilt)
+    return np.column_stack([centre[0] + cosine * x - sine * y, centre[1] + sine * x + cosine * y])
+
+
+def limb(start: Corner, end: Corner, thick: float, thin: float) -> list[Corner]:
+    """Return a tapering limb from start to end as a polygon (right, up); ``thick`` and ``thin`` are its widths in metres."""
+    dx, dy = end[0] - start[0], end[1] - start[1]
+    length = max(1e-6, float(np.hypot(dx, dy)))
+    nx, ny = -dy / length / 2, dx / length / 2
+    ends = ((start, thick), (end, thin), (end, -thin), (start, -thick))
+    return [(x + nx * width, y + ny * width) for (x, y), width in ends]
 
 
 class Canvas:
-    """Colours float32 ``[rows, columns, 3]`` (a sky, at first), raw labels uint8 and depth float32 metres (sky: 0).
-
-    Whatever is drawn writes all three from the same polygon, so labels follow the drawn shapes exactly.
-    """
+    """Colours float32 ``[rows, columns, 3]`` (a sky, at first), raw labels uint8 and depth float32 metres (sky: 0); whatever is drawn
+    writes all three from the same polygon, so labels follow the drawn shapes exactly."""
 
     def __init__(self, sky: Floats) -> None:
         self.colours = sky
-        self.labels: npt.NDArray[np.uint8] = np.full(sky.shape[:2], SKY, np.uint8)
+        self.labels: npt.NDArray[np.uint8] = np.full(sky.shape[:2], Id.SKY, np.uint8)
         self.depth: Floats = np.zeros(sky.shape[:2], np.float32)
 
     def fill(self, outline: Points, depth: Points, colour: Points, label: int, patch: Floats | None = None) -> None:
-        """Fill a polygon ``[N, 2]`` (column, row; continuous pixel coordinates).
-
-        Args:
-            depth: metres, one for all or one for each corner (then 1/depth is interpolated as on a plane).
-            patch: factors ``[h, w]`` that multiply the colour, stretched over the polygon's bounding box.
-        """
-        columns = self.labels.shape[1]
+        """Fill a polygon ``[N, 2]`` (column, row; continuous pixel coordinates) whose corners have a depth in metres; the factors
+        of ``patch`` are stretched over its bounding box."""
         low, high = outline.min(axis=0), outline.max(axis=0)
         where = self._window(low, high)
         if where is None:
             return
-        # Far outside the canvas OpenCV's fixed-point numbers would overflow.
-        outline = outline.clip(-8 * columns, 9 * columns)
-        inside = _inside(where, _fixed(outline - (where[1].start + 0.5, where[0].start + 0.5)))
+        outline = self._bounded(outline)
+        inside = _inside(where, outline - (where[1].start + 0.5, where[0].start + 0.5))
         painted: Points | Floats = colour
         if patch is not None:
             # One row of factors for each pixel inside: cheaper than the whole window.
@@ -55,11 +299,7 @@ class Canvas:
         self._put(where, inside, painted, label, _depths(outline, depth, where))
 
     def warp(self, corners: Points, depth: Points, texture: Floats, factor: Points, label: int) -> None:
-        """Draw a texture ``[h, w, 3]``, multiplied by an RGB light, over a quadrilateral.
-
-        ``corners`` ``[4, 2]`` are those of the texture's top left, top right, bottom right and bottom left.
-        """
-        columns = self.labels.shape[1]
+        """Draw a texture ``[h, w, 3]``, multiplied by an RGB light, over a quadrilateral ``[4, 2]``, top left corner first."""
         where = self._window(corners.min(axis=0), corners.max(axis=0))
         if where is None:
             return
@@ -73,39 +313,37 @@ class Canvas:
         # OpenCV samples at pixel corners, our coordinates are of areas: half a pixel on both sides.
         half = np.float32(0.5)
         matrix = cv2.getPerspectiveTransform(source - half, target - half)
-        inside = _inside(where, _fixed(np.clip(target, -8 * columns, 9 * columns) - half))
+        inside = _inside(where, self._bounded(target) - half)
         shown = cv2.warpPerspective(small, matrix, inside.shape[::-1], flags=cv2.INTER_LINEAR, borderMode=_REPEAT)
         colours = np.asarray(shown[inside] * factor.astype(np.float32), np.float32)
         self._put(where, inside, colours, label, _depths(corners, depth, where))
 
+    def _bounded(self, points: Any) -> Any:
+        """Hold points near the canvas: far outside OpenCV's fixed-point numbers would overflow."""
+        columns = self.labels.shape[1]
+        return np.clip(points, -8 * columns, 9 * columns)
+
     def _window(self, low: Points, high: Points) -> Window | None:
-        """Return the part of the canvas around a box of pixel coordinates; None where they do not meet."""
         rows, columns = self.labels.shape
         left, top = max(0, int(low[0]) - 1), max(0, int(low[1]) - 1)
         right, bottom = min(columns, int(high[0]) + 2), min(rows, int(high[1]) + 2)
         return None if right <= left or bottom <= top else (slice(top, bottom), slice(left, right))
 
     def _put(self, where: Window, inside: Mask, colours: Points | Floats, label: int, depths: Floats | float) -> None:
-        """Set the pixels inside; the depths are of each pixel of the window, or of all."""
         self.colours[where][inside] = colours
         self.labels[where][inside] = label
         self.depth[where][inside] = depths if isinstance(depths, float) else depths[inside]
 
 
-def _fixed(points: Points | Floats) -> list[npt.NDArray[np.int32]]:
-    return [np.rint(points * (1 << _SHIFT)).astype(np.int32)]
-
-
-def _inside(where: Window, fixed: list[npt.NDArray[np.int32]]) -> Mask:
+def _inside(where: Window, points: Points | Floats) -> Mask:
     mask = np.zeros([axis.stop - axis.start for axis in where], np.uint8)
-    cv2.fillPoly(mask, fixed, (255,), shift=_SHIFT)
+    cv2.fillPoly(mask, [np.rint(points * (1 << _SHIFT)).astype(np.int32)], (255,), shift=_SHIFT)
     return mask > 0
 
 
 def _depths(outline: Points, depth: Points, where: Window) -> Floats | float:
     """Return depth over a window, from the plane through the corners; their mean where they are about as far."""
-    distances = depth.tolist()
-    if max(distances) < 1.05 * min(distances):
+    if depth.max() < 1.05 * depth.min():
         return float(depth.mean())
     system = np.column_stack([outline, np.ones(len(outline))])
     slope = np.linalg.lstsq(system, 1 / depth, rcond=None)[0]
@@ -140,7 +378,6 @@ class Stage:
     time: float = 0.0
 
     def flat(self, corners: Points, colour: Points, label: int, patch: Floats | None = None) -> None:
-        """Fill a polygon of street points ``[N, 3]`` with an already lit colour."""
         shown = self.camera.clip(corners)
         if len(shown) >= 3:
             self.canvas.fill(self.camera.project(shown), shown[:, 2] - self.camera.station, colour, label, patch)
@@ -160,16 +397,11 @@ class Place:
         points = np.column_stack([np.add(outline, (self.lateral, 0.0)), np.full(len(outline), self.station)])
         self.stage.flat(points, colour, label, patch)
 
-    def street(self, local: Points) -> Points:
-        """Return street points ``[N, 3]`` of local ones (right, up, forward)."""
-        return turned(local, self.yaw, self.lateral, self.station)
-
     def faces(self, profile: Points, width: float) -> list[tuple[int, Points, Points]]:
         """Return the faces of a solid here that look at the camera, farthest first: (number, street corners, street normal).
 
-        It is ``width`` m wide; its side profile ``[N, 2]`` (forward, up) runs counter-clockwise seen from the right.
-        Face i runs from profile corner i to i + 1, its first two corners on the left; the sides are LEFT and RIGHT.
-        """
+        Its side profile ``[N, 2]`` (forward, up) runs counter-clockwise seen from the right. Face i runs from profile
+        corner i to i + 1, its first two corners on the left; the sides are LEFT and RIGHT."""
         count, half = len(profile), width / 2
         left, right = (np.column_stack([np.full(count, x), profile[:, 1], profile[:, 0]]) for x in (-half, half))
         faces = [(LEFT, left, np.array([-1.0, 0, 0])), (RIGHT, right, np.array([1.0, 0, 0]))]
@@ -180,7 +412,7 @@ class Place:
             faces.append((i, np.stack([left[i], left[j], right[j], right[i]]), outward))
         shown, camera = [], self.stage.camera
         for number, local, outward in faces:
-            corners, normal = self.street(local), turned(outward[None], self.yaw)[0]
+            corners, normal = turned(local, self.yaw, self.lateral, self.station), turned(outward[None], self.yaw)[0]
             x, y, z = (sum(axis) / len(corners) for axis in corners.T.tolist())
             y, z = y - camera.height, z - camera.station
             x += camera.curvature / 2 * max(1.0, z) ** 2
@@ -189,9 +421,12 @@ class Place:
         return [face[1:] for face in sorted(shown, key=lambda face: -face[0])]
 
     def solid(self, profile: Points, width: float, colour: Points, label: int, patch: Floats) -> None:
-        """Draw a solid, each face in the colour lit by its own direction."""
         for _, corners, normal in self.faces(profile, width):
             self.stage.flat(corners, colour * self.stage.light.shade(normal), label, patch)
+
+    def box(self, length: float, height: float, width: float, colour: Points, label: int, patch: Floats) -> None:
+        half = length / 2
+        self.solid(np.array([[half, 0], [half, height], [-half, height], [-half, 0]]), width, colour, label, patch)
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from segunc.evaluation.flagged import read_thresholds
 from segunc.evaluation.maps import NO_LABEL, evaluate_maps, evaluate_model, evaluate_verdicts
 from segunc.evaluation.parts import CONFIDENCE
 from segunc.evaluation.resampling import Resampling, resampled_units, save_replicates, sidecar_path
-from segunc.gallery.description import run_id
+from segunc.gallery.page import run_id
 from segunc.maps.labelled import LabelSources, open_maps
 from segunc.maps.verdicts import merge_verdicts, read_verdicts
 from segunc.metrics.objects import ObjectBins

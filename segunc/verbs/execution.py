@@ -295,8 +295,7 @@ def run_manifest(job: Job, place: int, execution: Execution) -> dict[str, Any]:
 
 def overlay_drawer(score: str, manifest: dict[str, Any]) -> DrawOverlay:
     """Return what draws the overlay of a frame, of a score that has a fixed range."""
-    from segunc.gallery.colormap import display_range
-    from segunc.gallery.overlay import Legend, draw_overlay, frame_caption
+    from segunc.gallery.overlay import Legend, display_range, draw_overlay, frame_caption
 
     if SCORES[score].colours is None:
         raise InputError(f"--overlay of {score}, which has no fixed range of colours", hint="add entropy to --scores")
@@ -311,7 +310,7 @@ def overlay_drawer(score: str, manifest: dict[str, Any]) -> DrawOverlay:
 
 def overlay_video(job: Job, place: int) -> Path | None:
     """Write ``overlay.webm`` of the overlays of a finished video, each at its time."""
-    from segunc.gallery.video import write_video
+    from segunc.gallery.pictures import write_video
 
     out, source = job.inputs[place].out, job.sources[place]
     manifest = read_manifest(out) or {}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,10 +14,8 @@ from segunc.evaluation.compare import Comparison, format_comparison
 from segunc.evaluation.compare import compare as compare_results
 from segunc.evaluation.results import load_results
 from segunc.exchange.export import ExportResult, export_maps
-from segunc.gallery.description import run_id
-from segunc.gallery.page import PageSettings, page_of, write_review, write_verdicts
-from segunc.gallery.pictures import PictureSettings, write_pictures
-from segunc.gallery.video import frame_rate, write_video
+from segunc.gallery.page import page_of, run_id, write_review, write_verdicts
+from segunc.gallery.pictures import VIDEO_SUFFIX, frame_rate, write_pictures, write_video
 from segunc.maps.folder import PREDICTION
 from segunc.maps.labelled import LabelSources, open_maps
 from segunc.maps.manifest import read_manifest
@@ -102,22 +99,19 @@ def overlay(options: OverlayOptions) -> OverlayResult:
     entry = entry_of_labels(options.dataset, None, options.anomaly_class)
     maps, out = Path(options.maps), Path(options.out)
     rate = (options.fps or frame_rate(maps)) if options.video else None
-    settings = PictureSettings(**_shared_fields(PictureSettings, options))
+    asked = ("score", "panel", "frames", "images", "ranges", "flag", "format")
+    settings: dict[str, Any] = {name: getattr(options, name) for name in asked}
     with ConsoleProgress() as show:
         labels = LabelSources(**label_arguments(options, entry))
-        written = write_pictures(maps, out, settings, labels, on_frame=show.count)
+        written = write_pictures(maps, out, labels, show.count, **settings)
     pictures = {out / name: paths for name, paths in written.pictures.items()}
-    videos = {}
-    for folder, paths in pictures.items():
-        if rate is not None:
-            times = written.times if options.fps is None else []
-            videos[folder] = write_video(paths, out / f"{folder.name}.webm", rate, times)
+    times = written.times if options.fps is None else []
+    videos = {
+        folder: write_video(paths, out / f"{folder.name}{VIDEO_SUFFIX}", rate, times)
+        for folder, paths in pictures.items()
+        if rate is not None
+    }
     return OverlayResult(pictures, videos, tuple(written.notes), written.failure)
-
-
-def _shared_fields(settings: type, options: Any) -> dict[str, Any]:
-    """Return the values of a verb's options for the fields of ``settings``, which have the same names."""
-    return {each.name: getattr(options, each.name) for each in fields(settings)}
 
 
 class ReviewResult(NamedTuple):
@@ -145,10 +139,11 @@ def review(options: ReviewOptions) -> ReviewResult:
     if not options.out:
         raise InputError("the page has no place", hint="--out review")
     entry = entry_of_labels(options.dataset, options.label_map, options.anomaly_class)
-    settings = PageSettings(**_shared_fields(PageSettings, options))
+    asked = ("compare", "images", "scores", "apart", "fps", "limit")
+    settings: dict[str, Any] = {name: getattr(options, name) for name in asked}
     with ConsoleProgress() as show:
         labels = LabelSources(**label_arguments(options, entry))
-        page = write_review(Path(options.maps), Path(options.out), settings, labels, show.count)
+        page = write_review(Path(options.maps), Path(options.out), labels, show.count, **settings)
     record, failure = page_of(Path(options.out)) or {}, ""
     if problems := record.get("problems"):
         frame, (first, *_) = next(iter(problems.items()))

@@ -15,7 +15,6 @@ Random = np.random.Generator
 Mutation = Callable[[bytes, Random], bytes]
 PNG = b"\x89PNG\r\n\x1a\n"
 WORDS = (0, 1, 0x7F, 0x80, 0xFF, 0x7FFF, 0x8000, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 30_000, 100_000, 1 << 60)
-"""Numbers at the ends of their fields."""
 HARD_VALUES: list[Any] = json.loads(r"""[
     0, -1, 1, 2, 255, 256, 65535, 65536, 2147483647, 2147483648, 4294967295, 1152921504606846976, 1e30, 0.5, 1e308, 5e-324,
     1000000000000000000000000000000, -1000000000000000000000000000000, NaN, Infinity, -Infinity, 1e999,
@@ -23,7 +22,6 @@ HARD_VALUES: list[Any] = json.loads(r"""[
     "<script>alert(1)</script>", "%s%n", "__class__", "nan", "\u202e", "\u001b[31m",
     null, true, false, [], {}, [[]], {"": {}}, [1, "a", null], {"a": 1}, [1e400], {"..": {}}]""")
 HARD_VALUES += ["x" * 300, "x" * 100_000]
-"""Values that nobody expects."""
 
 
 def pick(values: Any, random: Random) -> Any:
@@ -33,9 +31,6 @@ def pick(values: Any, random: Random) -> Any:
 def some_place(data: bytes, random: Random) -> int:
     """A place in the bytes; in every second case among the first 64, where headers are."""
     return int(random.integers(0, max(1, min(len(data), 64 if random.random() < 0.5 else len(data)))))
-
-
-# -- any bytes ----------------------------------------------------------------------------------------------------------------------
 
 
 def flip_bits(data: bytes, random: Random) -> bytes:
@@ -58,19 +53,15 @@ def rearrange(data: bytes, random: Random) -> bytes:
     a, b, c = sorted(random.integers(0, len(data) + 1, 3).tolist())
     more = random.bytes(int(random.integers(1, 4096))) * pick([1, 100], random)
     repeated = data[:b] + data[a:b] * pick([1, 2, 50], random) + data[b:]
-    return pick(
-        [data[:a], data[:a] + data[b:], data + more, repeated, data[:a] + data[b:c] + data[a:b] + data[c:]], random
-    )
+    swapped = data[:a] + data[b:c] + data[a:b] + data[c:]
+    return pick([data[:a], data[:a] + data[b:], data + more, repeated, swapped], random)
 
 
 ANY = (flip_bits, overwrite, rearrange)
 
 
-# -- pictures: damage below a checksum that fits, so that it reaches the decoder --------------------------------------------------
-
-
 def png_chunks(data: bytes) -> list[tuple[bytes, bytes]]:
-    """Kind and content of the chunks of a whole PNG."""
+    """Kind and content of the chunks of a whole PNG, whose damage gets a checksum that fits, so that it reaches the decoder."""
     chunks, place = [], len(PNG)
     while place + 12 <= len(data):
         length = struct.unpack_from(">I", data, place)[0]
@@ -107,33 +98,15 @@ def png_body(data: bytes, random: Random) -> bytes:
     return png_of(chunks)
 
 
-def moved(parts: list[Any], random: Random) -> list[Any]:
-    """Parts of which one is left out, stands twice, or stands elsewhere."""
-    what, place = int(random.integers(3)), int(random.integers(len(parts)))
-    part = parts[place]
-    if what != 1:
-        del parts[place]
-    if what != 0:
-        parts.insert(int(random.integers(len(parts) + 1)), part)
-    return parts
-
-
-# -- arrays ---------------------------------------------------------------------------------------------------------------------------
-
-
-def npy_with(kind: str, order: str, shape: str) -> bytes:
-    text = f"{{'descr': {kind}, 'fortran_order': {order}, 'shape': {shape}, }}".encode("latin-1")
-    text += b" " * (63 - (10 + len(text)) % 64) + b"\n"
-    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text
-
-
 def npy_header(data: bytes, random: Random) -> bytes:
     """Another shape, type or order in the header of an ``.npy``."""
     sides = (0, -1, 4, 100_000, 1 << 62, "1e9", "'x'", "(" * 50 + ")" * 50)
     shape = f"({','.join(str(pick(sides, random)) for _ in range(int(random.integers(4))))},)"
     kind = f"{pick('<>|', random)}{pick('fOUcVMib', random)}{pick([1, 2, 4, 8, 1_000_000], random)}"
-    kind = pick(["None", "[('a','<f4')]", f"'{kind}'", "'<f2'", "'<f2'"], random)
-    return npy_with(kind, pick(["True", "False", "2"], random), shape) + data[128:]
+    kind, order = pick(["None", "[('a','<f4')]", f"'{kind}'", "'<f2'"], random), pick(["True", "False", "2"], random)
+    text = f"{{'descr': {kind}, 'fortran_order': {order}, 'shape': {shape}, }}".encode("latin-1")
+    text += b" " * (63 - (10 + len(text)) % 64) + b"\n"
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text + data[128:]
 
 
 def safetensors_header(data: bytes, random: Random) -> bytes:
@@ -143,9 +116,6 @@ def safetensors_header(data: bytes, random: Random) -> bytes:
         return struct.pack("<Q", pick([0, 1, 2**20, 2**40, 2**60, 2**63], random)) + data[8:]
     text = json_value(data[8 : 8 + length], random)
     return struct.pack("<Q", len(text)) + text + data[8 + length :]
-
-
-# -- text: JSON, JSON lines, YAML, CSV ---------------------------------------------------------------------------------------------
 
 
 def change_value(value: Any, random: Random) -> Any:
@@ -168,19 +138,17 @@ def change_value(value: Any, random: Random) -> Any:
     return dict(pairs) if isinstance(value, dict) else [one for _, one in pairs]
 
 
-def changed_json(data: bytes, random: Random) -> bytes:
-    text = json.dumps(change_value(json.loads(data), random), ensure_ascii=False)
-    return text.encode("utf-8", "surrogateescape") + b"\n"
-
-
 def json_value(data: bytes, random: Random) -> bytes:
     """One value of a JSON object changed; in JSON lines, of one line."""
-    with contextlib.suppress(ValueError):
-        return changed_json(data, random)
-    lines = data.splitlines(keepends=True)
-    place = int(random.integers(len(lines)))
-    lines[place] = changed_json(lines[place], random)
-    return b"".join(lines)
+    try:
+        text = json.dumps(change_value(json.loads(data), random), ensure_ascii=False)
+        return text.encode("utf-8", "surrogateescape") + b"\n"
+    except ValueError:
+        lines = data.splitlines(keepends=True)
+        if len(lines) < 2:
+            raise
+        place = int(random.integers(len(lines)))
+        return b"".join([*lines[:place], json_value(lines[place], random), *lines[place + 1 :]])
 
 
 def text_bytes(data: bytes, random: Random) -> bytes:
@@ -194,7 +162,10 @@ def text_bytes(data: bytes, random: Random) -> bytes:
 def lines_moved(data: bytes, random: Random) -> bytes:
     """A line left out, twice, elsewhere, or without its end."""
     lines = data.splitlines(keepends=True)
-    return b"".join(moved(lines, random)) if random.random() < 0.75 else data.replace(pick(lines, random)[-1:], b"", 1)
+    place, other = random.integers(len(lines), size=2).tolist()
+    line, rest = lines[place], [*lines[:place], *lines[place + 1 :]]
+    twice, elsewhere = ([*of[:other], line, *of[other:]] for of in (lines, rest))
+    return b"".join(pick([rest, twice, elsewhere, [*lines[:place], line[:-1], *lines[place + 1 :]]], random))
 
 
 def cell(data: bytes, random: Random) -> bytes:
@@ -209,18 +180,10 @@ def cell(data: bytes, random: Random) -> bytes:
 
 
 CANARY = "{class_path: tests.campaign.canary.Canary, init_args: {}}"
-"""A class that nothing may import."""
 ALIASES = "\n".join(f"a{n}: &a{n} [{','.join([f'*a{n - 1}'] * 9) if n else 1}]" for n in range(9))
-YAML_TRAPS = [
-    "[" * 3_000,
-    ALIASES,
-    f"seed: {'9' * 5_000}",
-    f"trainer: {{callbacks: [{CANARY}], logger: {CANARY}}}",
-    f"network: {CANARY}",
-    "!!python/object/apply:os.system ['true']",
-    "a: &a [*a]",
-    "data: &d\n  data: *d\n",
-]
+YAML_TRAPS = ["[" * 3_000, ALIASES, f"seed: {'9' * 5_000}", "a: &a [*a]", "data: &d\n  data: *d\n"]
+YAML_TRAPS += [f"trainer: {{callbacks: [{CANARY}], logger: {CANARY}}}", f"network: {CANARY}"]
+YAML_TRAPS += ["!!python/object/apply:os.system ['true']"]
 """Deep nesting, aliases that multiply, tags of Python, classes to import."""
 
 
@@ -238,7 +201,6 @@ OF_KIND: dict[str, tuple[Mutation, ...]] = {
     "yaml": (*[cell] * 8, yaml_trap, yaml_trap, text_bytes, lines_moved, lines_moved),
     "csv": (*[cell] * 8, text_bytes, lines_moved, lines_moved),
 }
-"""Mutations of a format, beside those of any bytes."""
 NO_FORM = (ValueError, LookupError, OverflowError, RecursionError, zlib.error, struct.error)
 
 

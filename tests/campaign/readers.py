@@ -42,10 +42,9 @@ from segunc.training.base import make_trainer, trainer_settings
 from segunc.training.config import FinetuneConfig, TrainConfig, parse_config
 from segunc.training.data import open_data
 from tests.campaign.world import World
-from tests.maps.fakes import folder_bytes, manifest, process, write_pictures, write_timed_video, write_video
+from tests.maps.fakes import folder_bytes, manifest, process, write_pictures, write_timed_video
 
-REFUSED = (InputError, PartialFailure, ArgumentTypeError)
-"""Errors that a user sees as one line of what is wrong with the input."""
+REFUSED = (InputError, PartialFailure, ArgumentTypeError)  # which a user sees as one line
 SIZE = (24, 32)
 Seeds = Callable[[World, Path], list[Path]]
 
@@ -61,7 +60,6 @@ class Reader:
 
 
 def noise(*shape: int) -> Any:
-    """Pictures that no decoder finds easy."""
     return np.random.default_rng(3).integers(0, 256, shape, np.uint8)
 
 
@@ -78,32 +76,26 @@ def in_folders(names: Iterable[str], write: Callable[[str, Path], Any]) -> Seeds
     return make
 
 
-def of_text(texts: dict[str, str]) -> Seeds:
-    return in_folders(texts, lambda name, path: path.write_text(texts[name]))
-
-
-# -- images, labels, videos ------------------------------------------------------------------------------------------------------
+def copied(sources: dict[str, Callable[[World], Path]]) -> Seeds:
+    """Copies of files, each in a folder of its own."""
+    return lambda world, folder: in_folders(sources, lambda name, path: shutil.copy(sources[name](world), path))(
+        world, folder
+    )
 
 
 def write_image(name: str, path: Path) -> None:
     """An image of the kind that its name says."""
     picture, exif = Image.fromarray(noise(*SIZE, 3)), Image.Exif()
     exif[0x0112] = 6
-    alpha = Image.fromarray(np.pad(np.full((12, 16), 255, np.uint8), ((6, 6), (8, 8))))
     kinds: dict[str, Callable[[], Any]] = {
-        "sixteen": lambda: cv2.imwrite(str(path), noise(*SIZE).astype(np.uint16) * 257),
-        "cmyk": lambda: picture.convert("CMYK").save(path),
-        "turned": lambda: picture.save(path, exif=exif),
-        "palette": lambda: picture.quantize(16).save(path),
-        "alpha": lambda: (picture.putalpha(alpha), picture.save(path)),
-        "wide": lambda: Image.fromarray(noise(2, 20_000, 3)).save(path),
-        "grey": lambda: Image.fromarray(noise(*SIZE)).save(path),
+        "sixteen": lambda: Image.fromarray(noise(*SIZE).astype(np.uint16) * 257),
+        "cmyk": lambda: picture.convert("CMYK"),
+        "palette": lambda: picture.quantize(16),
+        "alpha": lambda: Image.fromarray(noise(*SIZE, 4)),
+        "wide": lambda: Image.fromarray(noise(2, 20_000, 3)),
+        "grey": lambda: Image.fromarray(noise(*SIZE)),
     }
-    kinds.get(path.stem, lambda: picture.save(path))()
-
-
-def images(ending: str, *kinds: str) -> Seeds:
-    return in_folders([f"{kind}.{ending}" for kind in ("plain", *kinds)], write_image)
+    kinds.get(path.stem, lambda: picture)().save(path, **({"exif": exif} if path.stem == "turned" else {}))
 
 
 def read_frames(root: Path, file: Path) -> Any:
@@ -116,14 +108,9 @@ def read_frames(root: Path, file: Path) -> Any:
 
 def write_label(name: str, path: Path) -> None:
     values = (np.arange(SIZE[0] * SIZE[1]).reshape(SIZE) // 90 % 2).astype(np.uint8)
-    if path.stem == "palette":
-        image = Image.fromarray(values, "P")
-        image.putpalette([0, 0, 0, 255, 255, 255, 9, 9, 9])
-        image.save(path)
-    elif path.stem == "bit":
-        Image.fromarray(values.astype(bool)).save(path)
-    else:
-        cv2.imwrite(str(path), values.astype(np.uint16 if path.stem == "sixteen" else np.uint8))
+    of_kind = values.astype({"bit": bool, "sixteen": np.uint16}.get(path.stem, np.uint8))
+    image = Image.fromarray(of_kind)
+    (image.convert("P") if path.stem == "palette" else image).save(path)
 
 
 def read_label(root: Path, file: Path) -> Any:
@@ -135,13 +122,6 @@ def read_label(root: Path, file: Path) -> Any:
     return raw, coded
 
 
-def write_clip(name: str, path: Path) -> None:
-    if path.stem == "timed":
-        write_timed_video(path, [0.0, 0.04, 0.2, 0.24], SIZE)
-    else:
-        write_video(path, 4, size=SIZE)
-
-
 def read_video(root: Path, file: Path) -> Any:
     frames = [(frame.name, frame.time, frame.error, frame.image) for frame in VideoSource(file)]
     if frames and frames[-1][2] is not None:
@@ -149,25 +129,16 @@ def read_video(root: Path, file: Path) -> Any:
     return frames
 
 
-# -- maps ------------------------------------------------------------------------------------------------------------------------------
-
-
-def write_maps(folder: Path, *, compact: bool = False) -> Path:
-    """A folder with pictures in ``in`` and maps of them in ``maps``."""
-    write_pictures(folder / "in", 2, SIZE)
-    writer = MapsWriter(folder / "maps", manifest(input="in", **({"compact": True} if compact else {})))
-    run_pipeline(open_source(folder / "in"), process, writer)
-    return folder / "maps"
-
-
 def our_maps(*patterns: str, compact: bool = True) -> Seeds:
-    """Files of a maps folder of ours, and, if ``compact``, of a compact one."""
+    """Files of a maps folder of ours in ``maps``, with pictures in ``in``, and, if ``compact``, of a compact one."""
 
     def make(world: World, folder: Path) -> list[Path]:
-        made = [write_maps(folder / "0")]
-        if compact:
-            made.append(write_maps(folder / "1", compact=True))
-        return sorted(path for maps in made for pattern in patterns for path in maps.glob(pattern))
+        made = [folder / "0", *([folder / "1"] if compact else [])]
+        for place, settings in zip(made, ({}, {"compact": True}), strict=False):
+            write_pictures(place / "in", 2, SIZE)
+            writer = MapsWriter(place / "maps", manifest(input="in", **settings))
+            run_pipeline(open_source(place / "in"), process, writer)
+        return sorted(path for place in made for pattern in patterns for path in (place / "maps").glob(pattern))
 
     return make
 
@@ -187,7 +158,7 @@ def read_maps(root: Path, file: Path) -> Any:
 def read_health(root: Path, file: Path) -> Any:
     """``doctor --maps``: damage of any file is found."""
     health = examine(root / "maps")
-    if health.amount:
+    if not health.whole:
         raise PartialFailure(health.examples)
     found = folder_bytes(root / "maps")
     return {name: sorted(data.splitlines()) if name.endswith(".jsonl") else data for name, data in found.items()}
@@ -210,14 +181,11 @@ def write_foreign(name: str, path: Path) -> None:
         with h5py.File(path, "w") as file:
             file.create_dataset("value", data=values.astype(np.float16), **more)
     else:
-        scale, kind = {"sixteen": (65535, np.uint16), "float": (1, np.float32)}.get(path.stem, (255, np.uint8))
+        scale, kind = (65535, np.uint16) if path.stem == "sixteen" else (255, np.uint8)
         cv2.imwrite(str(path), (values * scale).astype(kind))
 
 
 FOREIGN = ("plain.npy", "half.npy", "long.npy", "plain.h5", "deflated.h5", "plain.png", "sixteen.png", "plain.tif")
-
-
-# -- models ----------------------------------------------------------------------------------------------------------------------------
 
 
 def models(*patterns: str) -> Seeds:
@@ -239,32 +207,25 @@ def read_model(root: Path, file: Path) -> Any:
     return of_network, settings, draws, model.sha256, model.temperature, repr(model.attachments)
 
 
-def checkpoints(world: World, folder: Path) -> list[Path]:
-    return in_folders(["weights.pth"], lambda name, path: shutil.copy(world.checkpoint, path))(world, folder)
-
-
 def read_checkpoint(root: Path, file: Path) -> Any:
     return {name: tensor.float().numpy() for name, tensor in read_state(file).items()}
 
 
-# -- text ------------------------------------------------------------------------------------------------------------------------------
-
-
 def configurations(world: World, folder: Path) -> list[Path]:
-    """Those of a job, with a limit of time."""
-    named = "max_time: {hours: 1}"
+    """Those of a job, with a callback and a logger."""
+    named = "callbacks: [{class_path: Timer, init_args: {duration: '00:01:00:00'}}], logger: tensorboard"
     sources = {"train.yaml": world.job.train_config, "tune.yaml": world.job.finetune_config}
     texts = {name: path.read_text().replace("trainer: {", f"trainer: {{{named}, ") for name, path in sources.items()}
-    return of_text(texts)(world, folder)
+    return in_folders(texts, lambda name, path: path.write_text(texts[name]))(world, folder)
 
 
 def read_configuration(root: Path, file: Path) -> Any:
-    """Read, its data opened, and its trainer made with its loggers; nothing is trained."""
-    train = file.name == "train.yaml"
+    """Read, its data opened, and its trainer made with all callbacks and loggers; nothing is trained."""
+    kind: tuple[Any, ...] = (
+        (TrainConfig, file, []) if file.name == "train.yaml" else (FinetuneConfig, file, [], ABNN.config)
+    )
     try:
-        config: Any = (
-            parse_config(TrainConfig, file, []) if train else parse_config(FinetuneConfig, file, [], ABNN.config)
-        )
+        config: Any = parse_config(*kind)
         open_data(config.data, 9)
         with tempfile.TemporaryDirectory() as out:
             settings = trainer_settings(dict(config.trainer), Path(out), "cpu", nn.Identity())
@@ -280,43 +241,33 @@ def read_labels(root: Path, file: Path) -> Any:
     return read.classes, read.palette, read.raw_to_train
 
 
-LABELS = {"toy.csv": (Path(segunc.__file__).parent / "data" / "labels" / "toy.csv").read_text()}
-
-
-def results(world: World, folder: Path) -> list[Path]:
-    """Two results of evaluations."""
-    files = [folder / "0" / f"{name}.json" for name in ("first", "second")]
-    files[0].parent.mkdir(parents=True)
-    for path in files:
-        shutil.copy(world.metrics, path)
-    return files[:1]
-
-
 def read_results(root: Path, file: Path) -> Any:
-    """A comparison, with its files."""
-    found = [root / f"{name}.json" for name in ("first", "second")]
-    return segunc.compare(CompareOptions(results=found, out=root / "table.md")).text
+    """A comparison, with its file."""
+    return segunc.compare(CompareOptions(results=[file, file], names=["a", "b"], out=root / "table.md")).text
 
 
 LOG_AND_MANIFEST = ("frames.jsonl", "manifest.json")
-EVERYTHING = ("*/*/*.*", *LOG_AND_MANIFEST)
+VIDEOS = in_folders(("a.webm", "b.mp4", "c.mkv"), lambda name, path: write_timed_video(path, [0.0, 0.04, 0.2], SIZE))
+PNGS = ("plain.png", "sixteen.png", "palette.png", "alpha.png", "wide.png", "grey.png")
+RESULT = copied({"first.json": lambda world: world.metrics})
 LABEL_FILES = in_folders(("plain.png", "palette.png", "bit.png", "sixteen.png", "plain.tif"), write_label)
 READERS: dict[str, Reader] = {
-    "images": Reader(images("png", "sixteen", "palette", "alpha", "wide", "grey"), read_frames),
-    "images, JPEG": Reader(images("jpg", "cmyk", "turned"), read_frames),
+    "images": Reader(in_folders(PNGS, write_image), read_frames),
+    "images, JPEG": Reader(in_folders(("plain.jpg", "cmyk.jpg", "turned.jpg"), write_image), read_frames),
     "labels": Reader(LABEL_FILES, read_label),
-    "videos": Reader(in_folders(("a.webm", "c.mp4", "timed.mkv"), write_clip), read_video),
+    "videos": Reader(VIDEOS, read_video),
     "maps of others": Reader(in_folders([f"score/{name}" for name in FOREIGN], write_foreign), read_maps),
     "maps": Reader(our_maps("*/*/*.png", "*/*/*.npy"), read_maps, exact=True),
     "maps, log and manifest": Reader(our_maps(*LOG_AND_MANIFEST), read_maps, exact=True),
-    "doctor --maps": Reader(our_maps(*EVERYTHING), read_health, exact=True),
-    "predict --verify": Reader(our_maps(*EVERYTHING, compact=False), resume, exact=True, writes=True),
+    "doctor --maps": Reader(our_maps("*/*/*.*", *LOG_AND_MANIFEST), read_health, exact=True),
+    "predict --verify": Reader(our_maps("*/*/*.*", *LOG_AND_MANIFEST, compact=False), resume, exact=True, writes=True),
     "model, network": Reader(models("network.*"), read_model, exact=True),
     "model, posterior": Reader(models("posterior.*"), read_model, exact=True),
-    "checkpoints": Reader(checkpoints, read_checkpoint),
+    "checkpoints": Reader(copied({"weights.pth": lambda world: world.checkpoint}), read_checkpoint),
     "configurations": Reader(configurations, read_configuration),
-    "label maps": Reader(of_text(LABELS), read_labels),
-    "results": Reader(results, read_results),
-    "results as thresholds": Reader(results, lambda root, file: read_thresholds([str(file)])),
+    "label maps": Reader(
+        copied({"toy.csv": lambda world: Path(segunc.__file__).parent / "data/labels/toy.csv"}), read_labels
+    ),
+    "results": Reader(RESULT, read_results),
+    "results as thresholds": Reader(RESULT, lambda root, file: read_thresholds([str(file)])),
 }
-"""Whatever a stranger can send."""

@@ -1,9 +1,13 @@
-"""What faults happen to: the toy job of the tests, and what else is made of it when it is first asked for."""
+"""What faults happen to: the toy job of the tests, and what else is made of it when it is first asked for.
+
+The campaign is short in ``make test``; ``SEGUNC_CASES=START:STOP`` chooses the cases of each reader.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import torch
@@ -12,12 +16,12 @@ from safetensors.torch import load_file
 from tests.conftest import Job
 from tests.verbs.processes import FAST, succeed
 
+CASES = range(*map(int, os.environ.get("SEGUNC_CASES", "0:8").split(":")))
 SMALL = f"--draws 4 --threads 1 {FAST}"
 COMMANDS = {
     "predict": f"predict --model {{abnn}} {SMALL} --input {{frames}} --overlay --frames-at-once 2",
     "export": "export --to smiyc --method M --dataset D --score entropy --maps {maps}",
 }
-"""What writes many files, small enough for seconds."""
 
 
 @dataclass(frozen=True)
@@ -27,27 +31,20 @@ class World:
     job: Job
     folder: Path
 
-    def made(self, name: str, make: Callable[[Path], object]) -> Path:
-        """A file or folder of a name, made by the first who asks."""
-        path = self.folder / name
-        if not path.exists():
-            make(path)
-        return path
-
     def words(self, command: str, out: Path) -> list[str]:
         """The words of one of :data:`COMMANDS`."""
         places = {name: str(getattr(self.job, name)) for name in ("abnn", "frames", "maps")}
         return [*COMMANDS[command].format(**places).split(), "--out", str(out)]
 
-    @property
+    @cached_property
     def metrics(self) -> Path:
         """A result."""
         words = ("evaluate --scores entropy,epistemic --replicates 40 --protocols pooled,smiyc --maps", self.job.maps)
-        labels = ("--anomaly-labels", self.job.masks, "--out")
-        return self.made("metrics.json", lambda path: succeed(*words, *labels, path))
+        succeed(*words, "--anomaly-labels", self.job.masks, "--out", self.folder / "metrics.json")
+        return self.folder / "metrics.json"
 
-    @property
+    @cached_property
     def checkpoint(self) -> Path:
         """The base's weights as a PyTorch file."""
-        weights = self.job.base / "network.safetensors"
-        return self.made("weights.pth", lambda path: torch.save(load_file(weights), path))
+        torch.save(load_file(self.job.base / "network.safetensors"), self.folder / "weights.pth")
+        return self.folder / "weights.pth"

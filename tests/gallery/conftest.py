@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.gallery.browser import Visit
-from tests.gallery.scenes import LABEL_MAP, Scene, write_page, write_scene
+from tests.gallery.scenes import LABEL_MAP, Scene, Visit, write_page, write_scene
 
 
 @pytest.fixture(scope="session")
@@ -21,15 +20,9 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
 @pytest.fixture(scope="session")
 def full_page(scene: Scene, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page of the scene with labels and a second model."""
-    given = {
-        "labels": scene.labels,
-        "label_map": LABEL_MAP,
-        "anomaly_labels": scene.anomaly,
-        "compare": scene.other,
-        "scores": ["all"],
-        "exact": True,
-    }
-    return write_page(scene.maps, tmp_path_factory.mktemp("full") / "review", **given)
+    labels = {"labels": scene.labels, "label_map": LABEL_MAP, "anomaly_labels": scene.anomaly}
+    out = tmp_path_factory.mktemp("full") / "review"
+    return write_page(scene.maps, out, compare=scene.other, scores=["all"], **labels)
 
 
 @pytest.fixture(scope="module")

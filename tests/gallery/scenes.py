@@ -1,23 +1,29 @@
-"""A small maps folder with everything a review page can show: labels, a second model, a video, foreign names."""
+"""A small maps folder with everything a review page can show, and a visitor of its page in a headless Chromium."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import cv2
 import numpy as np
+import numpy.typing as npt
 
 from segunc.data.labels import LabelMap
 from segunc.frames.sources import open_source
-from segunc.gallery.page import PageSettings, write_review
-from segunc.gallery.pictures import PictureSettings, WrittenPictures, write_pictures
+from segunc.gallery.page import condense, write_review
+from segunc.gallery.pictures import WrittenPictures, write_pictures
 from segunc.maps.labelled import LabelSources
 from segunc.maps.manifest import build_manifest
 from segunc.maps.store import MapsWriter
 from tests.maps.fakes import CLASSES, PALETTE
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
 
 NAMES = ("a dark", "b&<mid>#1", "c%20 100%", "sub/d", "sub/e 'quoted'", "sub/f bright")
 SIZE = (30, 40)
@@ -50,20 +56,23 @@ def score_maps(grey: Any, seed: int, *, shift: float = 0.0) -> dict[str, Any]:
     }
 
 
-def split(settings: type, given: dict[str, Any]) -> Any:
-    """Take the fields of a class out of what is given."""
-    names = [field.name for field in fields(settings) if field.name in given]
-    return settings(**{name: given.pop(name) for name in names})
+def carried(values: Any) -> Any:
+    """A map as a page carries it: in 254 steps of its range, float32."""
+    codes, ends = condense(values, 960)
+    return (ends["low"] + codes / 254 * (ends["high"] - ends["low"])).astype(np.float32)
+
+
+def labels_of(given: dict[str, Any]) -> LabelSources:
+    """Take where labels are out of what is given."""
+    return LabelSources(**{f.name: given.pop(f.name) for f in fields(LabelSources) if f.name in given})
 
 
 def write_page(maps: Path, out: Path, **given: Any) -> Path:
-    """Write a page of these settings and labels."""
-    return write_review(maps, out, split(PageSettings, given), split(LabelSources, given), **given)
+    return write_review(maps, out, labels_of(given), **given)
 
 
 def draw(maps: Path, out: Path, **given: Any) -> WrittenPictures:
-    """Draw pictures by these settings and labels."""
-    return write_pictures(maps, out, split(PictureSettings, given), split(LabelSources, given), **given)
+    return write_pictures(maps, out, labels_of(given), **given)
 
 
 def write_maps(
@@ -80,7 +89,6 @@ def write_maps(
     run = {"input": str(source.path), "draws": 24, "seed": seed, "scope": "decoder"}
     model: dict[str, Any] = {"architecture": "FPN mobilenet_v2", "method": "ABNN", "members": 4}
     model["parameters"] = {"alpha": 0.05, "noise": "channel"}
-    model["provenance"] = {"settings": {"epochs": 2, "lr": 0.005, "noise": "channel"}, "seconds": 9.0}
     manifest = build_manifest(run, scores, device="cpu", classes=CLASSES, palette=PALETTE, model=model)
     with MapsWriter(out, manifest) as writer:
         for frame in source.frames(lambda _, name: name in skip):
@@ -130,3 +138,72 @@ def write_video_scene(root: Path, count: int = 40, fps: float = 20.0) -> Path:
             content = {"prediction": np.zeros(SIZE, np.uint8), "entropy": np.full(SIZE, level, np.float32)}
             writer.commit(writer.store(f"{index:06d}", content) | {"time": index / fps})
     return maps
+
+
+class Visit:
+    """One visitor of a page, with the addresses that it asked for and everything that it complained of."""
+
+    def __init__(self, browser: Browser) -> None:
+        self._context = browser.new_context(viewport={"width": 1400, "height": 900}, accept_downloads=True)
+        self.page: Page = self._context.new_page()
+        self.page.set_default_timeout(30_000)
+        self.complaints: list[str] = []
+        self.requests: list[str] = []
+        self.page.on(
+            "console", lambda message: message.type in ("error", "warning") and self.complaints.append(message.text)
+        )
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.on("requestfailed", self._on_failed)
+
+    def _on_failed(self, request: Any) -> None:
+        # A picture that is still on its way when the visitor leaves or reloads the page is given up, not missing.
+        if request.failure != "net::ERR_ABORTED":
+            self.complaints.append(f"{request.url}: {request.failure}")
+
+    def open(self, index: Path, fragment: str = "") -> Page:
+        """Open a page from disk and wait until it stands."""
+        self.page.goto("about:blank")  # a new fragment alone would not load it anew
+        self.page.goto(f"{index.as_uri()}#{fragment}")
+        self.page.wait_for_selector("html[data-ready]")
+        return self.page
+
+    def open_frame(self, index: Path, name: str, more: str = "") -> None:
+        """Open the view of a frame and wait for its picture and, where a pixel is asked for, the values of all of its maps."""
+        self.open(index, f"view=frame&frame={quote(name, safe='')}{more}")
+        self.shown("#frame-name", name)
+        self.valued()
+
+    def valued(self) -> None:
+        """Wait until no value of the pixel waits for its map."""
+        self.until("[...document.querySelectorAll('#values dd')].every((cell) => cell.textContent !== '…')")
+
+    def names(self) -> list[str]:
+        """Names of the cards in the gallery, in their order."""
+        return self.page.locator("#cards .name").all_inner_texts()
+
+    def pixels(self, canvas: str) -> npt.NDArray[np.int64]:
+        """Colours of a canvas, ``[pixels, 4]`` of red, green, blue and alpha, row by row."""
+        data = self.page.evaluate(
+            f"(() => {{ const c = document.querySelector('{canvas}');"
+            " return [...c.getContext('2d').getImageData(0, 0, c.width, c.height).data]; })()"
+        )
+        return np.array(data, np.int64).reshape(-1, 4)
+
+    def shown(self, selector: str, text: str) -> None:
+        """Wait until an element holds a text."""
+        self.page.locator(selector, has_text=text).first.wait_for()
+
+    def until(self, expression: str) -> None:
+        """Wait until an expression holds. Playwright's own waiting evaluates text in the page, which the page forbids."""
+        deadline = time.monotonic() + 30
+        while not self.page.evaluate(expression):
+            assert time.monotonic() < deadline, expression
+            self.page.wait_for_timeout(20)
+
+    def close(self) -> None:
+        """End the visit; the page must have been silent and must have asked for nothing but its own files."""
+        self._context.close()
+        assert not self.complaints, self.complaints
+        strangers = [url for url in self.requests if not url.startswith(("file://", "blob:", "about:blank"))]
+        assert not strangers, strangers

@@ -9,14 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from segunc import review
-from segunc.gallery.description import run_id
+from segunc import ReviewOptions, review
+from segunc.gallery.page import run_id
 from segunc.maps.reader import MapsReader
 from segunc.maps.verdicts import read_verdicts
-from tests.gallery.browser import Visit
-from tests.gallery.scenes import NAMES, SIZE, Scene, write_page, write_video_scene
-
-COUNT = 60
+from tests.gallery.scenes import NAMES, SIZE, Scene, Visit, write_page, write_video_scene
 
 
 def name_reviewer(visit: Visit, name: str) -> None:
@@ -34,7 +31,7 @@ def export(visit: Visit, ending: str, path: Path) -> Path:
 
 
 def test_sixty_frames_by_keyboard_alone(tmp_path: Path, visit: Visit) -> None:
-    maps = write_video_scene(tmp_path, COUNT)
+    maps = write_video_scene(tmp_path, 60)
     index = write_page(maps, tmp_path / "review")
     run, frames = run_id(MapsReader(maps)), MapsReader(maps).frames
     page = visit.open(index, "view=frame&frame=000000&order=source")
@@ -56,12 +53,8 @@ def test_sixty_frames_by_keyboard_alone(tmp_path: Path, visit: Visit) -> None:
     page.reload()
     visit.shown("#progress", "60 of 60 judged")
     mine = export(visit, "json", tmp_path / "ana.json")
-    given = {one.frame: one.verdict for one in read_verdicts(mine, run, frames)}
-    assert [given[name] for name in frames[:5]] == ["nothing-wrong", "true-alarm", "missed", "false-alarm", "unsure"]
-    page.keyboard.press("g")
-    page.select_option("#filter-verdict", "none")
-    visit.shown("#count", "0 of 60 frames")
-
+    given = [one.verdict for one in read_verdicts(mine, run, frames)]
+    assert given[:5] == ["nothing-wrong", "true-alarm", "missed", "false-alarm", "unsure"]
     # A second reviewer, who says of every fifth frame what the first did not.
     second = Visit(visit.page.context.browser)  # type: ignore[arg-type]
     second.open(index, "order=source")
@@ -79,57 +72,37 @@ def test_sixty_frames_by_keyboard_alone(tmp_path: Path, visit: Visit) -> None:
     second.shown("#count", "12 of 60 frames")
     assert second.page.locator("#cards .badge").first.inner_text() in ("Ana: nothing wrong", "=Ben: true alarm")
     second.close()
-    visit.page.set_input_files("#import-file", theirs)
-    visit.shown("#notices", "60 verdicts taken")
-    merged = review(maps=maps, verdicts=[mine, theirs], out=index.parent)
+    merged = review(ReviewOptions(maps=maps, verdicts=[mine, theirs], out=index.parent))
     assert "60 frames judged by both: 80.0% agree, Cohen's kappa 0.75" in merged.verdicts
-    assert "| =Ben | frames |" in merged.verdicts
-    third = Visit(visit.page.context.browser)  # type: ignore[arg-type]
-    third.open(index)
-    third.page.select_option("#filter-verdict", "disagree")
-    third.shown("#count", "12 of 60 frames")
-    third.close()
-
-
-def test_a_link_to_an_unknown_frame_says_so(full_page: Path, visit: Visit) -> None:
-    visit.open(full_page, "view=frame&frame=gone&score=entropy")
-    visit.shown("#notices", "leads to the frame gone, which this page does not hold")
-    assert visit.page.is_visible("#gallery-view")
+    assert "- 000005: nothing wrong, true alarm" in merged.verdicts
 
 
 def test_in_a_small_window_the_picture_wins(full_page: Path, visit: Visit) -> None:
-    page, width, height = visit.page, 800, 600
+    page, (width, height) = visit.page, (800, 600)
     page.set_viewport_size({"width": width, "height": height})
     visit.open_frame(full_page, NAMES[0])
     seen = page.locator("#stage").bounding_box()
     assert seen["width"] * seen["height"] >= 0.45 * width * height
-    # A picture of 16 to 9 on that stage.
-    across = min(seen["width"], seen["height"] * 16 / 9)
-    assert across * across * 9 / 16 >= 0.45 * width * height
     for verdict in ("nothing-wrong", "true-alarm", "false-alarm", "missed", "unsure"):
         box = page.locator(f".buttons [data-verdict={verdict}]").bounding_box()
-        assert min(box["x"], box["y"]) >= 0, "in sight without scrolling"
-        assert box["y"] + box["height"] <= height
-        assert box["x"] + box["width"] <= width
+        assert 0 <= box["x"] <= width - box["width"], "in sight without scrolling"
+        assert 0 <= box["y"] <= height - box["height"]
     assert not page.is_visible("#timeline")
     page.keyboard.press("c")
     assert page.is_visible("#timeline")
 
 
 @pytest.fixture
-def flagged(scene: Scene, tmp_path: Path, visit: Visit) -> tuple[Visit, Any, Path]:
-    """A frame with two objects above the threshold, its map, and the page."""
+def flagged(scene: Scene, tmp_path: Path, visit: Visit) -> Visit:
+    """A frame with an object above the threshold."""
     index = write_page(scene.maps, tmp_path / "review", anomaly_labels=scene.anomaly)
     visit.open_frame(index, NAMES[0], "&flags=1&threshold=0.6")
     name_reviewer(visit, "Ana")
-    return visit, MapsReader(scene.maps).read(NAMES[0], "entropy"), index
+    return visit
 
 
-def test_a_region_is_judged_and_the_frame_follows(
-    flagged: tuple[Visit, Any, Path], scene: Scene, tmp_path: Path
-) -> None:
-    visit, values, _ = flagged
-    page = visit.page
+def test_a_region_is_judged_and_the_frame_follows(flagged: Visit, scene: Scene, tmp_path: Path) -> None:
+    visit, page, values = flagged, flagged.page, MapsReader(scene.maps).read(NAMES[0], "entropy")
     over = np.argwhere(values >= 0.6)
     page.keyboard.press("r")
     visit.shown("#regions [aria-pressed=true]", f"1 · {len(over)} px, max {float(values.max()):.3g}"[:8])
@@ -144,8 +117,7 @@ def test_a_region_is_judged_and_the_frame_follows(
     run = run_id(MapsReader(scene.maps))
     of_frame, of_region = read_verdicts(export(visit, "json", tmp_path / "v.json"), run, NAMES)
     assert (of_frame.verdict, of_frame.region, of_region.verdict) == ("true-alarm", None, "false-alarm")
-    region = of_region.region
-    assert region is not None
+    region: Any = of_region.region
     runs = zip(region.mask[::2], region.mask[1::2], strict=True)
     pixels = {pixel for start, length in runs for pixel in range(start, start + length)}
     assert pixels <= {int(y * SIZE[1] + x) for y, x in over}
@@ -157,35 +129,33 @@ def test_a_region_is_judged_and_the_frame_follows(
     visit.shown("#regions", "false")
 
 
-def test_a_missed_object_is_boxed_by_hand(flagged: tuple[Visit, Any, Path], scene: Scene, tmp_path: Path) -> None:
-    visit, _, _ = flagged
-    page = visit.page
-    box = page.locator("#world").bounding_box()
+def test_a_missed_object_is_boxed_by_hand(flagged: Visit, tmp_path: Path) -> None:
+    visit, page = flagged, flagged.page
+    box = page.locator("#stage .world").bounding_box()
     scale = box["width"] / SIZE[1]
     page.keyboard.press("l")
     page.mouse.move(box["x"] + 20 * scale, box["y"] + 3 * scale)
     page.mouse.down()
     page.mouse.move(box["x"] + 32 * scale, box["y"] + 11 * scale, steps=4)
-    assert page.locator("#boxes .drawn").count() == 1
+    assert page.locator("#stage .boxes .drawn").count() == 1
     page.mouse.up()
     visit.shown("#regions", "drawn · part of a missed object")
     assert page.locator("button.derived").inner_text().startswith("missed")
     page.keyboard.press("Control+z")
     visit.shown("#progress", "0 of 6 judged")
     page.keyboard.press("Control+Shift+Z")
-    page.reload()
-    visit.shown("#progress", "1 of 6 judged")
     coco = json.loads(export(visit, "coco", tmp_path / "coco.json").read_text())
     (annotation,) = coco["annotations"]
     assert annotation["bbox"] == [20, 3, 12, 8]
     counts = annotation["segmentation"]["counts"]
     mask = np.repeat(np.arange(len(counts)) % 2, counts).reshape(SIZE[1], SIZE[0]).T
-    expected = np.zeros(SIZE, int)
-    expected[3:11, 20:32] = 1
-    assert (mask == expected).all()
+    assert mask.sum() == mask[3:11, 20:32].sum() == 96
     assert coco["categories"][annotation["category_id"]]["name"] == "missed"
     damaged = json.loads(export(visit, "json", tmp_path / "v.json").read_text())
     damaged["verdicts"][0]["region"]["box"][0] = 35
     (tmp_path / "v.json").write_text(json.dumps(damaged))
     page.set_input_files("#import-file", tmp_path / "v.json")
     visit.shown("#notices", "1 are damaged or of frames that are not here")
+    (tmp_path / "v.json").write_text(json.dumps(damaged | {"run": "0123456789abcdef"}))
+    page.set_input_files("#import-file", tmp_path / "v.json")
+    visit.shown("#notices", "verdicts on another run")

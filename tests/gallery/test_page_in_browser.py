@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from segunc.gallery.description import run_id
-from segunc.gallery.page import write_verdicts
 from segunc.maps.reader import MapsReader
-from segunc.maps.verdicts import read_verdicts
-from tests.gallery.browser import Visit
-from tests.gallery.scenes import NAMES, SIZE, Scene, write_page, write_video_scene
+from tests.gallery.scenes import NAMES, SIZE, Scene, Visit, write_page, write_video_scene
 
 WORST_FIRST = list(reversed(NAMES))
 
@@ -24,17 +18,16 @@ def test_gallery_is_sorted_worst_first_by_any_statistic(full_page: Path, scene: 
     assert visit.names() == WORST_FIRST
     page.select_option("#filter-order", "lowest")
     assert visit.names() == list(NAMES)
-    reader = MapsReader(scene.maps)
     page.select_option("#filter-score", "epistemic")
     page.select_option("#filter-statistic", "p99")
-    ranked = sorted(NAMES, key=lambda name: reader.records[name]["p99"]["epistemic"])
-    assert visit.names() == ranked
+    first, second = (
+        {name: record["p99"]["epistemic"] for name, record in MapsReader(maps).records.items()}
+        for maps in (scene.maps, scene.other)
+    )
+    assert visit.names() == sorted(NAMES, key=first.__getitem__)
     page.select_option("#filter-model", "difference")
-    assert visit.names()[-1] == NAMES[5]  # the second model lacks it, so it has no difference
-    other = MapsReader(scene.other)
-    both = NAMES[:5]
-    difference = {n: other.records[n]["p99"]["epistemic"] - reader.records[n]["p99"]["epistemic"] for n in both}
-    assert visit.names()[:5] == sorted(both, key=lambda name: difference[name])
+    # The second model lacks the last frame, so it has no difference.
+    assert visit.names() == [*sorted(NAMES[:5], key=lambda name: second[name] - first[name]), NAMES[5]]
     assert "model=difference" in page.evaluate("segunc.state.link()")
 
 
@@ -55,15 +48,6 @@ def test_gallery_is_searched_and_filtered(full_page: Path, visit: Visit) -> None
         assert visit.names() == list(reversed(shown)), kind
 
 
-def test_an_object_is_found_where_half_of_it_reaches_the_threshold(full_page: Path, scene: Scene, visit: Visit) -> None:
-    values = MapsReader(scene.maps).read(NAMES[0], "entropy")[8:18, 5:17]
-    half = float(np.sort(values.ravel())[::-1][59])  # sixty of its 120 pixels reach it
-    page = visit.open(full_page, f"show=found&threshold={half!r}")
-    assert visit.names() == [NAMES[0]]
-    page.fill("#gallery-threshold", repr(float(np.nextafter(np.float32(half), np.float32(1)))))
-    assert visit.names() == []
-
-
 def test_every_step_has_a_key(full_page: Path, visit: Visit) -> None:
     page = visit.open(full_page)
     page.keyboard.press("?")
@@ -72,19 +56,15 @@ def test_every_step_has_a_key(full_page: Path, visit: Visit) -> None:
     page.keyboard.press("Escape")
     page.wait_for_timeout(300)  # the browser gives the focus back a little after a dialog has closed
     page.keyboard.press("ArrowRight")  # on a fresh page, where nothing has the focus
-    page.keyboard.press("Enter")
-    visit.shown("#frame-name", WORST_FIRST[1])
-    page.keyboard.press("j")
-    visit.shown("#frame-name", WORST_FIRST[2])
-    page.keyboard.press("k")
-    page.keyboard.press(".")
-    visit.shown("#frame-name", WORST_FIRST[0])
+    for key, place in (("Enter", 1), ("j", 2), ("k", 1), (".", 0)):
+        page.keyboard.press(key)
+        visit.shown("#frame-name", WORST_FIRST[place])
     page.keyboard.press("1")
     assert page.is_checked("input[value=prediction]")
-    page.keyboard.press("Shift+Digit3")  # entropy, of both models one after the other
-    assert page.evaluate("segunc.state.get().right") == "entropy"
-    assert page.is_checked("#wipe")
-    for key, field in (("o", "outline"), ("t", "flags"), ("w", "wipe")):
+    for layer in ("entropy", "other/entropy"):  # of both models one after the other
+        page.keyboard.press("3")
+        assert page.is_checked(f"input[value='{layer}']")
+    for key, field in (("o", "outline"), ("t", "flags")):
         before = page.evaluate(f"segunc.state.get().{field}")
         page.keyboard.press(key)
         assert page.evaluate(f"segunc.state.get().{field}") is not before
@@ -105,58 +85,6 @@ def test_every_step_has_a_key(full_page: Path, visit: Visit) -> None:
     assert page.locator("#cards a:focus .name").inner_text() == WORST_FIRST[0]
     page.keyboard.press("/")
     assert page.evaluate("document.activeElement.id") == "search"
-    page.keyboard.press("Escape")
-
-
-def test_verdicts_are_kept_exported_and_read_back(scene: Scene, tmp_path: Path, visit: Visit) -> None:
-    index = write_page(scene.maps, tmp_path / "review", anomaly_labels=scene.anomaly)
-    visit.open_frame(index, NAMES[1])
-    page = visit.page
-    page.keyboard.press("m")
-    page.keyboard.type("Ana")  # asked for once
-    page.keyboard.press("Enter")
-    page.fill("#note", 'a dark "box",\nseen late')
-    page.keyboard.press("Escape")
-    page.keyboard.press("y")  # the next without a verdict, in the gallery's order
-    visit.shown("#frame-name", NAMES[0])
-    page.keyboard.press("a")
-    page.keyboard.press("u")
-    page.keyboard.press("u")  # said twice it stays
-    page.keyboard.press("Backspace")  # taken back
-    visit.shown("#progress", "1 of 6 judged")
-    page.keyboard.press("s")
-    visit.shown("#progress", "2 of 6 judged")
-    page.reload()
-    visit.shown("#progress", "2 of 6 judged")
-    page.keyboard.press("g")
-    page.select_option("#filter-verdict", "missed")
-    assert visit.names() == [NAMES[1]]
-    run = run_id(MapsReader(scene.maps))
-    with page.expect_download() as download:
-        page.click("#export-json")
-    exported = tmp_path / "verdicts.json"
-    download.value.save_as(exported)
-    read = {verdict.frame: verdict for verdict in read_verdicts(exported, run, NAMES)}
-    judged = {NAMES[0]: "false-alarm", NAMES[1]: "missed"}
-    assert {name: verdict.verdict for name, verdict in read.items()} == judged
-    assert read[NAMES[1]].note == 'a dark "box",\nseen late'
-    # Another reviewer's browser knows nothing, until the file is imported into the page or laid beside it.
-    second = Visit(visit.page.context.browser)  # type: ignore[arg-type]
-    second.open(index)
-    second.shown("#progress", "0 of 6 judged")
-    second.page.set_input_files("#import-file", exported)
-    second.shown("#notices", "2 verdicts taken")
-    second.shown("#progress", "2 of 6 judged")
-    strange = json.loads(exported.read_text()) | {"run": "0123456789abcdef"}
-    (tmp_path / "strange.json").write_text(json.dumps(strange))
-    second.page.set_input_files("#import-file", tmp_path / "strange.json")
-    second.shown("#notices", "another run")
-    second.close()
-    write_verdicts(index.parent, run, read_verdicts(exported, run, NAMES))
-    third = Visit(visit.page.context.browser)  # type: ignore[arg-type]
-    third.open(index)
-    third.shown("#progress", "2 of 6 judged")
-    third.close()
 
 
 def test_timeline_plays_scrubs_and_jumps_to_peaks(tmp_path: Path, visit: Visit) -> None:
@@ -164,15 +92,12 @@ def test_timeline_plays_scrubs_and_jumps_to_peaks(tmp_path: Path, visit: Visit) 
     visit.open_frame(index, "000000")
     page = visit.page
     assert page.evaluate("segunc.timeline.peaks()") == [10, 30]
-    page.keyboard.press("]")
-    visit.shown("#frame-name", "000010")
+    for key, name in (("]", "000010"), ("]", "000030"), ("[", "000010")):
+        page.keyboard.press(key)
+        visit.shown("#frame-name", name)
     visit.shown("#timeline-label", "0:00.50")
-    page.keyboard.press("]")
-    visit.shown("#frame-name", "000030")
-    page.keyboard.press("[")
-    visit.shown("#frame-name", "000010")
-    chart = page.locator("#chart").bounding_box()
-    page.mouse.click(chart["x"] + 58 + (chart["width"] - 66) * 20 / 39, chart["y"] + 20)
+    plot = page.locator(".plot").bounding_box()
+    page.mouse.click(plot["x"] + plot["width"] * 20 / 39, plot["y"] + 20)
     visit.shown("#frame-name", "000020")
     page.locator("#chart").focus()
     page.keyboard.press("ArrowRight")
@@ -182,13 +107,11 @@ def test_timeline_plays_scrubs_and_jumps_to_peaks(tmp_path: Path, visit: Visit) 
     page.keyboard.press("Space")
     visit.until("Number(segunc.state.get().frame) >= 26")
     page.keyboard.press("Space")
-    stopped = page.evaluate("segunc.state.get().frame")
-    page.wait_for_timeout(200)
-    assert page.evaluate("segunc.state.get().frame") == stopped
-    page.keyboard.press("End")  # belongs to nobody here
-    assert page.evaluate("segunc.state.get().frame") == stopped
-    assert page.get_attribute("#play", "title") is not None
-    assert "mean" in page.inner_text("#timeline-legend")
+    assert not page.evaluate("segunc.timeline.playing()")
+    assert page.locator(".axis span").all_inner_texts() == ["0:00", "0:01"]
+    points = re.findall(r"[ML](\d+) ([\d.]+)", page.locator(".plot .first").get_attribute("d") or "")
+    assert [int(x) for x, _ in points] == list(range(40))
+    assert min(range(40), key=lambda i: float(points[i][1])) == 30
 
 
 def test_the_gallery_shows_one_frame_of_each_moment(tmp_path: Path, visit: Visit) -> None:
@@ -214,12 +137,16 @@ def test_the_gallery_shows_one_frame_of_each_moment(tmp_path: Path, visit: Visit
     assert page.locator("#filter-moments").is_disabled()
 
 
-def test_a_page_without_its_folder_says_so(full_page: Path, tmp_path: Path, browser: Any) -> None:
+def test_a_page_without_its_folder_and_a_link_without_its_frame_say_so(
+    full_page: Path, tmp_path: Path, browser: Any
+) -> None:
     shutil.copy(full_page, tmp_path / "index.html")
     page = browser.new_page()
     page.goto((tmp_path / "index.html").as_uri())
     assert page.locator("#lost").is_visible()
     assert "needs the folders beside it" in page.inner_text("body")
-    page.goto(full_page.as_uri())
+    page.goto(f"{full_page.as_uri()}#view=frame&frame=gone&score=entropy")
     assert not page.locator("#lost").is_visible()
+    assert "leads to the frame gone, which this page does not hold" in page.inner_text("#notices")
+    assert page.is_visible("#gallery-view")
     page.close()

@@ -1,19 +1,171 @@
-"""Pictures for print: the right frames, one range for all, lossless files, and never among the maps."""
+"""Pictures for print: fixed colours, a legible legend, outlines where the labels are; and videos at the source's rate."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
+import av
+import cv2
 import numpy as np
 import pytest
 
-from segunc.core.errors import InputError
+from segunc.core.errors import InputError, PartialFailure
 from segunc.data.images import read_image
-from segunc.gallery.colormap import colour_table, page_ranges
-from segunc.gallery.overlay import Legend, draw_overlay
+from segunc.gallery import overlay as drawing
+from segunc.gallery.overlay import (
+    FLAGGED,
+    LABELLED,
+    MINIMUM_TEXT,
+    DisplayRange,
+    Legend,
+    blend,
+    colour_table,
+    colourise,
+    display_range,
+    draw_overlay,
+    draw_panel,
+    levels,
+    page_ranges,
+)
+from segunc.gallery.pictures import frame_rate, write_video
+from segunc.maps.encoding import encode_jpeg
 from segunc.maps.reader import MapsReader
-from tests.gallery.scenes import NAMES, Scene, draw, write_video_scene
+from segunc.maps.store import MapsWriter
+from tests.gallery.scenes import NAMES, SCORES, Scene, draw, write_maps, write_video_scene
+from tests.maps.fakes import CLASSES, manifest
+
+NOTE = "ABNN, 4 members, 24 draws, seed 0, scope all"
+
+
+def legend(score: str = "entropy", threshold: float | None = None) -> Legend:
+    return Legend(score, "share of ln C", display_range(score), NOTE, threshold)
+
+
+def image(height: int = 360, width: int = 640) -> np.ndarray:
+    return np.random.default_rng(1).integers(0, 256, (height, width, 3), np.uint8)
+
+
+@pytest.fixture
+def texts(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    """Every text that is drawn from now on, with the height of its capitals."""
+    texts: dict[str, int] = {}
+    put = drawing.cv2.putText
+
+    def note(picture: np.ndarray, text: str, origin: tuple[int, int], font: int, scale: float, *rest: object) -> object:
+        (width, height), below = drawing.cv2.getTextSize(text, font, scale, 1)
+        assert origin[0] >= 0
+        assert origin[0] + width <= picture.shape[1], f"'{text}' leaves the picture"
+        assert origin[1] - height >= 0
+        assert origin[1] + below <= picture.shape[0], f"'{text}' is cut below"
+        texts[text] = height
+        return put(picture, text, origin, font, scale, *rest)
+
+    monkeypatch.setattr(drawing.cv2, "putText", note)
+    return texts
+
+
+def test_lightness_rises_evenly_to_a_saturated_colour() -> None:
+    """What makes a map readable in grey and to colour-blind eyes: CIE L* rises with the value, without jumps."""
+    lab = cv2.cvtColor(colour_table()[None].astype(np.float32) / 255, cv2.COLOR_RGB2LAB)[0]
+    steps = np.diff(lab[::8, 0])
+    assert steps.min() > 0
+    assert steps.max() < 3 * steps.mean()
+    # White lane markings must not be taken for the highest score.
+    assert colour_table()[255].astype(int).min() < 60
+
+
+def test_ranges_are_fixed_and_mark_their_open_ends() -> None:
+    ends = colourise(np.array([[0.1, 0.11, 1.0]]), display_range("epistemic"))
+    np.testing.assert_array_equal(ends, np.broadcast_to(colour_table()[255], (1, 3, 3)))
+    found = levels(np.array([[-3.0, -1.0, 0.4, 5.0]]), DisplayRange(-2, 2))
+    np.testing.assert_array_equal(found, [[0, 64, 153, 255]])
+    assert display_range("epistemic").ticks == ("0", "0.05", ">= 0.1")
+    assert display_range("epistemic", (0, 1)).ticks == ("0", "0.5", "1")
+    assert display_range("deterministic-max-logit", (-20, 0)).ticks == ("<= -20", "-10", ">= 0")
+    for own in (None, (1, 0), (0, 0), (0, float("nan"))):
+        with pytest.raises(InputError, match="range"):
+            display_range("deterministic-max-logit", own)
+
+
+def test_one_value_has_one_colour_in_a_calm_and_a_wild_frame() -> None:
+    picture, calm = image(), np.full((360, 640), 0.1, np.float32)
+    wild = calm.copy()
+    wild[:100] = 0.95
+    a, b = draw_overlay(picture, calm, legend()), draw_overlay(picture, wild, legend())
+    np.testing.assert_array_equal(a[100:], b[100:])
+    assert (a[:100] != b[:100]).any(axis=2).mean() > 0.99
+    mixed = blend(np.full(256, 100, np.float32), np.arange(256)).astype(int)
+    np.testing.assert_allclose(mixed[255], 0.15 * 100 + 0.85 * colour_table()[255].astype(int), atol=1)
+    np.testing.assert_allclose(mixed[0], 0.9 * 100 + 0.1 * colour_table()[0].astype(int), atol=1)
+
+
+@pytest.mark.parametrize(("height", "width"), [(60, 80), (1024, 2048)])
+def test_legend_names_score_unit_range_and_model_at_every_size(texts: dict[str, int], height: int, width: int) -> None:
+    values = np.zeros((height, width), np.float32)
+    picture = draw_overlay(
+        image(height, width), values, legend("epistemic"), caption="Straße: frame 000120, 0:00:04.800"
+    )
+    assert {"epistemic (share of ln C)", "0", "0.05", ">= 0.1", "Stra?e: frame 000120, 0:00:04.800"} <= texts.keys()
+    assert any(text.startswith("ABNN, 4 members, 24 draws") for text in texts)
+    assert min(texts.values()) >= MINIMUM_TEXT - 1
+    assert picture.shape[1] >= 640
+    assert picture.shape[1] % width == 0
+
+
+def test_sizes_of_labels_and_maps() -> None:
+    with pytest.raises(InputError, match="8x4 pixels for an image of 640x360"):
+        draw_overlay(image(), np.zeros((360, 640), np.float32), legend(), anomaly=np.zeros((4, 8), bool))
+    with pytest.raises(InputError, match="is too large"):
+        draw_overlay(image(40_000, 1), np.zeros((1, 1), np.float32), legend())
+    scores = np.zeros((9, 16), np.float32)
+    scores[-1, -1] = 1
+    picture = draw_overlay(np.zeros((360, 640, 3), np.uint8), scores, legend())[:360]
+    assert (picture[325:, 605:, 0] > 180).all()
+    assert (picture[:315, :, 0] < 60).all()
+
+
+def test_panel_holds_all_tiles_and_the_class_names(texts: dict[str, int]) -> None:
+    scores = [(legend(name), np.full((45, 80), 0.2, np.float32)) for name in ("entropy", "aleatoric", "epistemic")]
+    prediction = np.zeros((90, 160), np.uint8)
+    prediction[:, 40:80], prediction[:, 80:] = 1, 255
+    classes = [("road", (128, 64, 128)), ("sky", (70, 130, 180)), ("absent", (0, 0, 0))]
+    panel = draw_panel(image(90, 160), prediction, scores, classes=classes)
+    assert texts.keys() >= {"image", "prediction", "road", "sky", "entropy", "epistemic", "share of ln C"}
+    assert "absent" not in texts
+    assert panel.shape[1] == 3 * 640 + 2 * 6
+    # Road, sky, and an id beyond the palette.
+    for column, colour in ((10, (128, 64, 128)), (200, (70, 130, 180)), (500, (255, 255, 255))):
+        np.testing.assert_array_equal(panel[100, 646 + column], colour)
+    # The second row starts with the entropy tile, in the pure colour of 0.2.
+    np.testing.assert_array_equal(panel[panel.shape[0] // 2 + 40, 100], colour_table()[51])
+    many = [(f"class {i}", (i, i, i)) for i in range(150)]
+    draw_panel(image(90, 160), np.arange(150, dtype=np.uint8)[None].repeat(90, 0), [], classes=many)
+    assert "class 0" in texts
+    assert "class 149" not in texts  # there is no room for all
+    assert draw_panel(None, None, scores[:1]).shape[1] == 640
+
+
+def test_what_is_flagged_or_labelled_is_outlined_and_named(texts: dict[str, int]) -> None:
+    values, flat = np.full((360, 640), 0.2, np.float32), np.full((360, 640, 3), 90, np.uint8)
+    values[100:200, 300:400] = 0.4  # at the threshold: flagged
+    flagged = legend(threshold=np.float32(0.4))
+    anomaly = np.zeros((360, 640), bool)
+    anomaly[20:60, 20:60] = True
+    plain, outlined = draw_overlay(flat, values, legend()), draw_overlay(flat, values, flagged, anomaly=anomaly)
+    assert {"entropy (share of ln C)", "flagged: entropy >= 0.4", "outlined: labelled anomaly"} <= texts.keys()
+    assert (plain[120:180, 310:390] == outlined[120:180, 310:390]).all()
+    for colour, place in ((FLAGGED, np.s_[95:205, 295:405]), (LABELLED, np.s_[15:65, 15:65])):
+        found = (np.abs(outlined[:360].astype(int) - colour) < 60).all(axis=2)  # lines are smoothed
+        assert found[place].sum() == found.sum() > 0
+        assert (outlined[360:] == colour).all(axis=2).sum() > 100  # the legend's swatch
+    # The mark lies at 0.4 of the bar.
+    left, right = round(640 * 0.55), 640 - 12
+    marked = np.flatnonzero((outlined[360 : 360 + 20] == FLAGGED).all(axis=2).any(axis=0))
+    assert abs(marked.mean() - (left + 0.4 * (right - left))) < 2
+    texts.clear()
+    draw_panel(flat, None, [(flagged, values), (legend("epistemic"), values)], caption="frame 1", anomaly=anomaly)
+    assert {"flagged: entropy >= 0.4", "epistemic", "outlined: labelled anomaly", "frame 1"} <= texts.keys()
 
 
 def names(folder: Path) -> list[str]:
@@ -24,30 +176,32 @@ def test_overlays_are_those_of_the_one_drawing_code(scene: Scene, tmp_path: Path
     scores = ("entropy", "deterministic-max-logit")
     written = draw(scene.maps, tmp_path / "out", score=scores, anomaly_labels=scene.anomaly)
     assert written.failed == {}
-    expected = [f"overlay-{score}/{name}.png" for score in scores for name in NAMES]
-    assert names(tmp_path / "out") == sorted(expected)
+    assert names(tmp_path / "out") == sorted(f"overlay-{score}/{name}.png" for score in scores for name in NAMES)
     assert written.pictures["overlay-entropy"] == [tmp_path / "out/overlay-entropy" / f"{name}.png" for name in NAMES]
     reader = MapsReader(scene.maps)
-    shown = page_ranges(reader)  # of the whole set, as on the page
-    for score in scores:
-        legend = Legend.of(reader.manifest, score, shown[score])
+    for score, shown in page_ranges(reader, scores).items():  # of the whole set, as on the page
         mask = read_image(scene.anomaly / f"{NAMES[1]}.png")[..., 0] == 1
-        image = read_image(scene.images / f"{NAMES[1]}.png")
-        picture = draw_overlay(image, reader.read(NAMES[1], score), legend, anomaly=mask, caption=f"frame {NAMES[1]}")
+        source = read_image(scene.images / f"{NAMES[1]}.png")
+        of_score = Legend.of(reader.manifest, score, shown)
+        picture = draw_overlay(
+            source, reader.read(NAMES[1], score), of_score, anomaly=mask, caption=f"frame {NAMES[1]}"
+        )
         np.testing.assert_array_equal(read_image(tmp_path / "out" / f"overlay-{score}" / f"{NAMES[1]}.png"), picture)
 
 
-def test_panels_hold_what_is_there(scene: Scene, tmp_path: Path) -> None:
+def test_anomaly_comes_first_where_it_is(scene: Scene, tmp_path: Path, texts: dict[str, int]) -> None:
+    maps = write_maps(scene.images, tmp_path / "maps", scores=(*SCORES, "anomaly"))
+    assert list(draw(maps, tmp_path / "out", frames=[NAMES[0]]).pictures) == ["overlay-anomaly"]
+    assert list(draw(scene.maps, tmp_path / "out", frames=[NAMES[0]]).pictures) == ["overlay-entropy"]
+    texts.clear()
+    draw(maps, tmp_path / "out", frames=[NAMES[0]], panel=True)
+    order = ["image", "prediction", *CLASSES[:2], "anomaly", "entropy", "epistemic", f"frame {NAMES[0]}"]
+    assert [text for text in texts if text in order] == order
+
+
+def test_frames_formats_and_ranges_are_chosen(scene: Scene, tmp_path: Path) -> None:
     written = draw(scene.maps, tmp_path, panel=True, frames=[NAMES[0], "sub/*"], format="jpg")
-    assert list(written.pictures) == ["panel"]
-    assert [path.stem for path in written.pictures["panel"]] == [Path(NAMES[i]).name for i in (0, 3, 4, 5)]
-    picture = read_image(tmp_path / "panel" / f"{NAMES[5]}.jpg")
-    # Image, prediction and class legend; entropy and epistemic: aleatoric is not there.
-    assert picture.shape[1] == 3 * 640 + 2 * 6
-    assert picture.shape[0] > 2 * 480
-
-
-def test_a_range_of_ones_own_is_used(scene: Scene, tmp_path: Path) -> None:
+    assert [path.name for path in written.pictures["panel"]] == [f"{Path(NAMES[i]).name}.jpg" for i in (0, 3, 4, 5)]
     ranges = {"entropy": (0.0, 0.01)}
     draw(scene.maps, tmp_path, score=["entropy"], panel=True, frames=[NAMES[5]], ranges=ranges)
     picture = read_image(tmp_path / "panel" / f"{NAMES[5]}.png")
@@ -55,7 +209,11 @@ def test_a_range_of_ones_own_is_used(scene: Scene, tmp_path: Path) -> None:
     np.testing.assert_array_equal(np.unique(tile.reshape(-1, 3), axis=0), colour_table()[255:])
 
 
-def test_pictures_without_images(scene: Scene, tmp_path: Path) -> None:
+def test_what_is_missing_does_not_stop_the_others(scene: Scene, copy: Path, tmp_path: Path) -> None:
+    (copy / "entropy" / f"{NAMES[0]}.png").write_bytes(b"broken")
+    written = draw(copy, tmp_path / "damaged")
+    assert list(written.failed) == [NAMES[0]]
+    assert len(written.pictures["overlay-entropy"]) == len(NAMES) - 1
     maps = write_video_scene(tmp_path, 3)
     with pytest.raises(InputError, match=r"overlays of .* need images.*`images` PATH, or `panel`"):
         draw(maps, tmp_path / "out")
@@ -64,38 +222,84 @@ def test_pictures_without_images(scene: Scene, tmp_path: Path) -> None:
     assert "only maps are shown" in written.notes[0]
     # Images of other frames: every frame fails, and says why.
     written = draw(maps, tmp_path / "out", images=scene.images)
-    assert "3 of 3 frames have no image" in written.notes[0]
     assert written.failure.startswith("3 frames could not be drawn, first 000000 (frame 000000 has no image")
 
 
-def test_a_damaged_map_does_not_stop_the_others(copy: Path, tmp_path: Path) -> None:
-    (copy / "entropy" / f"{NAMES[0]}.png").write_bytes(b"broken")
-    written = draw(copy, tmp_path / "out")
-    assert list(written.failed) == [NAMES[0]]
-    assert len(written.pictures["overlay-entropy"]) == len(NAMES) - 1
-
-
-@pytest.mark.parametrize(
-    ("asked", "message"),
-    [
-        ({"score": ["entropie"]}, "'entropie' has no maps"),
-        ({"frames": ["nothing*"]}, r"no frame of .* is named 'nothing\*'"),
-        ({"ranges": {"deterministic-energy": (0, 1)}}, "no score 'deterministic-energy'"),
-        ({"ranges": {"entropy": (1, 0)}}, "does not rise"),
-        ({"flag": {"epistemic": 0.1}}, "'epistemic' is flagged but not drawn"),
-    ],
-)
-def test_bad_requests(scene: Scene, tmp_path: Path, asked: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        draw(scene.maps, tmp_path / "out", **asked)
+def test_bad_requests(scene: Scene, copy: Path, tmp_path: Path) -> None:
+    bad: dict[str, dict[str, Any]] = {
+        "'entropie' has no maps": {"score": ["entropie"]},
+        r"no frame of .* is named 'nothing\*'": {"frames": ["nothing*"]},
+        "'deterministic-energy' has no maps": {"ranges": {"deterministic-energy": (0, 1)}},
+        "'epistemic' is flagged but not drawn": {"flag": {"epistemic": 0.1}},
+    }
+    for message, asked in bad.items():
+        with pytest.raises(InputError, match=message):
+            draw(scene.maps, tmp_path / "out", **asked)
     assert not (tmp_path / "out").exists()
-
-
-def test_pictures_are_never_written_among_maps(scene: Scene, copy: Path) -> None:
     before = names(copy)
-    for out in (copy, copy / "pictures"):
+    for maps, out in ((copy, copy), (copy, copy / "pictures"), (scene.maps, copy)):
         with pytest.raises(InputError, match="is or lies inside a maps folder"):
-            draw(copy, out)
-    with pytest.raises(InputError, match="is or lies inside a maps folder"):
-        draw(scene.maps, copy)
+            draw(maps, out)
     assert names(copy) == before
+
+
+def jpegs(folder: Path, *pictures: np.ndarray) -> list[Path]:
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / f"{index:06d}.jpg" for index in range(len(pictures))]
+    for path, picture in zip(paths, pictures, strict=True):
+        path.write_bytes(encode_jpeg(picture))
+    return paths
+
+
+def flat(colour: Any, height: int = 61, width: int = 81) -> np.ndarray:
+    return np.full((height, width, 3), colour, np.uint8)
+
+
+def decoded(path: Path) -> tuple[list[float], list[np.ndarray]]:
+    """Times and pictures, RGB by BT.601."""
+    with av.open(str(path)) as container:
+        frames = [
+            (frame.time, frame.reformat(format="rgb24", src_colorspace="ITU601").to_ndarray())
+            for frame in container.decode(video=0)
+        ]
+    return [time for time, _ in frames], [picture for _, picture in frames]
+
+
+def test_a_video_has_all_frames_times_and_colours(tmp_path: Path) -> None:
+    colours = [(240, 249, 33), (13, 8, 135), (204, 71, 120), (22, 22, 26), (236, 236, 240)]
+    paths = jpegs(tmp_path / "overlay", *map(flat, colours))
+    out = write_video(paths, tmp_path / "overlay.webm", 30000 / 1001)
+    times, frames = decoded(out)
+    assert [round(time * 30000 / 1001) for time in times] == list(range(5))
+    for frame, colour in zip(frames, colours, strict=True):
+        assert frame.shape == (60, 80, 3)
+        assert np.abs(frame.astype(int) - colour).max() <= 8
+    assert names(tmp_path) == ["overlay.webm", *(f"overlay/{path.name}" for path in paths)]
+    seconds = [3.0, 3.04, 3.5, 3.5, 4.2]  # of a range of a video; two frames of one moment
+    write_video(paths, out, 4.0, seconds)
+    assert decoded(out)[0] == pytest.approx([0.0, 0.04, 0.5, 0.5, 1.2], abs=0.0011)
+    wide = jpegs(tmp_path / "wide", flat(10, 700, 1400))
+    assert decoded(write_video(wide, tmp_path / "wide.webm", 10))[1][0].shape == (640, 1280, 3)
+    write_video(paths, out, 4.0, [*seconds[:4], None])
+    assert decoded(out)[0] == pytest.approx([0.0, 0.25, 0.5, 0.75, 1.0], abs=0.0011)
+
+
+def test_unfinished_video_leaves_no_file_and_keeps_the_old_one(tmp_path: Path) -> None:
+    out = tmp_path / "overlay.webm"
+    out.write_bytes(b"old")
+    paths = jpegs(tmp_path / "overlay", *map(flat, (10, 18, 26)))
+    for damage, message in ((paths[2].read_bytes()[:-30], "cannot be read"), (encode_jpeg(flat(9, 9)), "another size")):
+        paths[2].write_bytes(damage)
+        with pytest.raises(PartialFailure, match=rf"000002\.jpg .*{message}"):
+            write_video(paths, out, 25)
+    assert out.read_bytes() == b"old"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["overlay", "overlay.webm"]
+
+
+def test_the_rate_is_that_of_the_frames_that_were_taken(tmp_path: Path) -> None:
+    described = manifest(every=5) | {"source": {"kind": "video", "fps": 29.97}}
+    MapsWriter(tmp_path / "maps", described).close()
+    assert frame_rate(tmp_path / "maps") == pytest.approx(29.97 / 5)
+    MapsWriter(tmp_path / "images", manifest()).close()
+    with pytest.raises(InputError, match=r"record no frame rate.*give `fps`"):
+        frame_rate(tmp_path / "images")

@@ -13,22 +13,15 @@ import segunc
 from segunc.cli.main import main
 from segunc.core.errors import InputError
 from segunc.evaluation.results import load_results
-from segunc.gallery.description import run_id
+from segunc.gallery.page import run_id
 from segunc.maps.labelled import open_maps
-from segunc.maps.verdicts import JudgedRegion, Verdict, agreement_table, merge_verdicts, read_verdicts, summary_table
+from segunc.maps.verdicts import Region, Verdict, agreement_table, merge_verdicts, read_verdicts, summary_table
 from tests.gallery.scenes import NAMES, Scene
 
 RUN = "0123456789abcdef"
 FRAMES = ("a", "b,c", "d")
-REGION = {
-    "box": [1, 0, 2, 2],
-    "area": 4,
-    "size": [3, 4],
-    "mask": [1, 2, 5, 2],
-    "score": "entropy",
-    "threshold": 0.5,
-    "value": 0.7,
-}
+REGION = {"box": [1, 0, 2, 2], "area": 4, "size": [3, 4], "mask": [1, 2, 5, 2]}
+REGION |= {"score": "entropy", "threshold": 0.5, "value": 0.7}
 ENTRY = {"frame": "a", "verdict": "missed", "note": "", "time": "2026-01-01T00:00:00.000Z"}
 
 
@@ -45,31 +38,17 @@ def write(folder: Path, **changes: Any) -> Path:
         ({"format": "other"}, "format"),
         ({"version": 3}, "version"),
         ({"verdicts": [ENTRY | {"region": {"box": [0, 0, 2, 2]}}]}, "verdicts, 0, region"),
-        *(
-            ({"verdicts": [ENTRY | {"region": REGION | change}]}, "verdicts, 0, region")
-            for change in (
-                {"value": [1]},
-                {"threshold": "high"},
-                {"score": ["entropy"]},
-                {"mask": [1.5, 2]},
-                {"box": ["1", 0, 2, 2]},
-                {"area": -1},
-            )
-        ),
+        ({"verdicts": [ENTRY | {"region": REGION | {"mask": [1.5, 2]}}]}, "verdicts, 0, region"),
+        ({"verdicts": [ENTRY | {"region": REGION | {"area": -1}}]}, "verdicts, 0, region"),
         ({"verdicts": [ENTRY | {"region": REGION | {"box": [3, 0, 2, 2]}}]}, "outside of the frame of 4 x 3"),
-        ({"verdicts": [ENTRY | {"region": REGION | {"mask": [0, 2, 1, 2]}}]}, "outside"),
         ({"verdicts": [ENTRY | {"region": REGION | {"mask": [0, 2, 11, 2]}}]}, "outside"),
         ({"verdicts": [ENTRY | {"region": REGION, "verdict": "nothing-wrong"}]}, "'nothing-wrong' is none of"),
         ({"verdicts": [ENTRY | {"region": REGION}] * 2}, "two verdicts on a region of frame 'a'"),
         ({"run": "fedc"}, "verdicts on the run fedc"),
-        ({"verdicts": {}}, "verdicts: "),
-        ({"verdicts": ["a"]}, "verdicts, 0"),
         ({"verdicts": [ENTRY | {"note": None}]}, "verdicts, 0, note"),
         ({"verdicts": [ENTRY | {"frame": "z"}]}, "frame 'z', which the maps do not hold"),
         ({"verdicts": [ENTRY, ENTRY]}, "two verdicts on frame 'a'"),
         ({"verdicts": [ENTRY | {"verdict": "fine"}]}, "'fine' is none of"),
-        ({"verdicts": [ENTRY | {"verdict": ""}]}, "'' is none of"),
-        (b"{", "Invalid JSON"),
         (b"run,frame", "Invalid JSON"),
     ],
 )
@@ -83,7 +62,7 @@ def test_what_is_wrong_is_said(tmp_path: Path, changes: Any, message: str) -> No
 
 def test_a_file_gives_verdicts_on_frames_and_regions(tmp_path: Path) -> None:
     entry = ENTRY | {"reviewer": "Ana", "region": REGION}
-    region = JudgedRegion((1, 0, 2, 2), 4, (3, 4), (1, 2, 5, 2), "entropy", 0.5, 0.7)
+    region = Region((1, 0, 2, 2), 4, (3, 4), (1, 2, 5, 2), "entropy", 0.5, 0.7)
     assert read_verdicts(write(tmp_path, verdicts=[ENTRY, entry]), RUN, FRAMES) == [
         Verdict("a", "missed", "", ENTRY["time"]),
         Verdict("a", "missed", "", ENTRY["time"], "Ana", region),
@@ -96,15 +75,22 @@ def test_files_are_merged_and_two_reviewers_compared() -> None:
 
     ana = given("Ana", a="missed", b="missed", c="true-alarm", d="nothing-wrong")
     later = given("Ana", "2", d="true-alarm")
-    part = Verdict("d", "false-alarm", reviewer="Ben", region=JudgedRegion((0, 0, 1, 1), 1, (3, 4), (0, 1)))
+    part = Verdict("d", "false-alarm", reviewer="Ben", region=Region((0, 0, 1, 1), 1, (3, 4), (0, 1)))
     ben = [*given("Ben", a="missed", b="true-alarm", c="true-alarm", e="missed"), part]
     merged = merge_verdicts([ana, ben, later])
     assert len(merged) == 4 + 5
     assert Verdict("d", "true-alarm", time="2", reviewer="Ana") in merged
     # Four frames of both; two agree. By chance: Ana 2 missed, 2 true; Ben 1 missed, 2 true, 1 false: (2*1 + 2*2) / 16.
     text = agreement_table(merged)
-    kappa = (0.5 - 6 / 16) / (1 - 6 / 16)
-    assert text == f"Ana and Ben, 4 frames judged by both: 50.0% agree, Cohen's kappa {kappa:.2f}"
+    assert text.startswith(f"4 frames judged by both: 50.0% agree, Cohen's kappa {(0.5 - 6 / 16) / (1 - 6 / 16):.2f}")
+    assert "| Ana \\ Ben | true alarm | false alarm | missed |" in text
+    for line in (
+        "| true alarm | 1 | 1 | 0 |",
+        "| missed | 1 | 0 | 1 |",
+        "- b: missed, true alarm",
+        "- d: true alarm, false alarm",
+    ):
+        assert line in text
     assert agreement_table(ana) == ""
 
 
@@ -118,13 +104,9 @@ def test_summary_counts_every_frame_once() -> None:
 
 
 def test_the_verb_evaluates_verdicts_on_maps(scene: Scene, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    rows = [
-        {"frame": NAMES[place], "verdict": kind, "note": "", "time": "t"}
-        for place, kind in enumerate(["true-alarm", "false-alarm", "false-alarm"])
-    ]
-    content = {"format": "segunc-verdicts", "version": 2, "run": run_id(open_maps(scene.maps)), "verdicts": rows}
-    path, out = tmp_path / "anna.json", tmp_path / "judged.json"
-    path.write_text(json.dumps(content))
+    kinds = dict(zip(NAMES, ["true-alarm", "false-alarm", "false-alarm"], strict=False))
+    rows = [ENTRY | {"frame": frame, "verdict": kind} for frame, kind in kinds.items()]
+    path, out = write(tmp_path, run=run_id(open_maps(scene.maps)), verdicts=rows), tmp_path / "judged.json"
     words = ["evaluate", "--maps", str(scene.maps), "--verdicts", str(path), "--out", str(out)]
     assert main(words) == 0
     said = capsys.readouterr().out
@@ -133,11 +115,7 @@ def test_the_verb_evaluates_verdicts_on_maps(scene: Scene, tmp_path: Path, capsy
     assert "too few resampled units: 3" in said
     (result,) = load_results([out])
     assert result.numbers["verdicts", "together", "precision"] == 1 / 3
-    for more, message in (
-        (["--labels", "x", "--dataset", "toy"], "--verdicts and --labels"),
-        (["--plots", "x"], "--verdicts and --plots"),
-    ):
-        assert main([*words, *more]) == 2
-        assert message in capsys.readouterr().err
+    assert main([*words, "--plots", "x"]) == 2
+    assert "--verdicts and --plots" in capsys.readouterr().err
     with pytest.raises(InputError, match="`verdicts` needs the maps"):
-        segunc.evaluate(verdicts=[path], out=out)
+        segunc.evaluate(segunc.EvaluateOptions(verdicts=[path], out=out))

@@ -42,7 +42,7 @@ from segunc.posteriors.model import copy_model, load_model
 from segunc.sampling.density import BLOCK, Neighbours, Sample, places_of, unit_features
 from segunc.sampling.sampler import network_input
 from segunc.scores import EVIDENCE, FEATURE_DISTANCE, SCORES, SUM
-from segunc.toyroads.canvas import PERSON
+from segunc.toyroads.canvas import Id
 from segunc.training.config import FitConfig
 from tests.conftest import Job
 from tests.records import change_record
@@ -179,7 +179,7 @@ def test_every_score_of_features_is_fitted_in_one_pass_and_loaded_alone(base: Jo
     data = Path(shutil.copytree(base.data, tmp_path / "data"))
     for path in (data / "gtFine").rglob("*_labelIds.png"):
         labels = cv2.imread(str(path), cv2.IMREAD_UNCHANGED)
-        cv2.imwrite(str(path), np.where(labels == PERSON, 0, labels))
+        cv2.imwrite(str(path), np.where(labels == Id.PERSON, 0, labels))
     config = FitConfig(settings, {"dataset": "toy", "root": str(data)})
     fit_features(base.base, config, tmp_path / "model", device="cpu", say=said.append)
     model = load_model(tmp_path / "model")

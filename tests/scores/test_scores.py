@@ -15,7 +15,7 @@ from torch import Tensor
 
 from segunc.baselines.max_logit import MaxLogitStatistics
 from segunc.core.errors import InputError
-from segunc.gallery.colormap import display_range
+from segunc.gallery.overlay import display_range
 from segunc.maps.encoding import decode_unit, encode_score
 from segunc.sampling.shortcuts import Upsampling
 from segunc.sampling.tail import DrawAccumulator

@@ -12,9 +12,10 @@ import cv2
 import numpy as np
 import pytest
 
+from segunc.gallery.pictures import VIDEO_SUFFIX
 from segunc.maps.reader import MapsReader
 from tests.conftest import Job
-from tests.gallery.test_video import decoded
+from tests.gallery.test_pictures import decoded
 from tests.verbs.processes import FAST, SMALL, Command, refuse, succeed
 from tests.verbs.test_interrupted import kill_after_three, tree, write_mask
 
@@ -113,11 +114,11 @@ def test_panels_their_video_and_one_frame_for_print(finetuned: Job, tmp_path: Pa
     command = ("overlay", "--maps", maps, "--out", out)
     done = succeed(*command, "--panel --video --range epistemic=0:0.02")
     assert f"4 pictures in {out / 'panel'}" in done.stdout
-    video = out / "panel.webm"
+    video = out / f"panel{VIDEO_SUFFIX}"
     assert f"video: {video}" in done.stdout
     assert [round(start, 2) for start in decoded(video)[0]] == [0.0, 0.24, 0.48, 0.72]
     assert sorted(path.name for path in (out / "panel").iterdir()) == [f"{n:06d}.png" for n in (0, 3, 6, 9)]
-    succeed(*command, "--frames 000003 --format jpg --theme light --flag entropy=0.2 --score entropy,epistemic")
+    succeed(*command, "--frames 000003 --format jpg --flag entropy=0.2 --score entropy,epistemic")
     made = sorted(path.relative_to(out).as_posix() for path in out.rglob("*.jpg"))
     assert made == ["overlay-entropy/000003.jpg", "overlay-epistemic/000003.jpg"]
 

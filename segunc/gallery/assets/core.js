@@ -43,7 +43,14 @@ globalThis.segunc = (function () {
     return made;
   }
 
-  /* Six significant digits: more than a 16-bit code can tell apart, but for the smallest. */
+  function svg(tag, attributes = {}, ...children) {
+    const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
+    for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+    made.append(...children);
+    return made;
+  }
+
+  /* Six significant digits. */
   function format(value) {
     if (value === null || value === undefined) return "–";
     return Number.isFinite(value) ? String(Number(value.toPrecision(6))) : String(value);
@@ -65,5 +72,5 @@ globalThis.segunc = (function () {
     if (seen) fading = setTimeout(() => live.classList.add("unseen"), 4000);
   }
 
-  return { data, receive, load, element, format, seconds, announce };
+  return { data, receive, load, element, svg, format, seconds, announce };
 })();

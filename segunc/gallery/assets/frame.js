@@ -1,7 +1,7 @@
 "use strict";
 /* The view of one frame: its panel of layers, threshold, values and verdict, and the way to its neighbours. */
 (function (segunc) {
-  const { element, table, state, layers, maps, stage, probe, gallery, verdicts, regions, reviewer, format, announce } = segunc;
+  const { element, table, state, layers, maps, stage, probe, gallery, verdicts, regions, reviewing, format, announce } = segunc;
   const { page } = segunc.data;
   const panel = document.getElementById("panel");
   const parts = {};
@@ -31,8 +31,6 @@
       const input = element("input", { type: "radio", name: "layer", value: layer, onchange: () => chooseLayer(layer) }), key = layers.keyOf(layer);
       return element("label", {}, input, layers.title(layer), key ? " " : null, key ? element("kbd", {}, key) : null);
     }));
-    parts.right = element("select", { id: "right", "aria-label": "Layer on the right of the wipe", onchange: () => state.set({ right: parts.right.value }) },
-      ...layers.every.map((layer) => element("option", { value: layer }, layers.title(layer))));
     parts.panes = element("select", { id: "panes-count", onchange: () => state.set({ panes: parts.panes.value }) },
       element("option", { value: "1" }, "one"), element("option", { value: "2" }, "two"), element("option", { value: "4" }, "four"));
     parts.number = element("input", { type: "number", step: "any", id: "threshold-number", "aria-label": "Threshold",
@@ -56,19 +54,17 @@
     parts.onward.checked = onward;
     const mark = element("button", { type: "button", id: "mark", onclick: () => toggle("marking") }, "Box a missed object ", element("kbd", {}, "l"));
     parts.mark = mark;
-    const link = element("button", { type: "button", id: "copy-link", onclick: copyLink }, "Copy link to this view");
     panel.replaceChildren(
       group("Verdict", element("div", { class: "buttons" }, ...parts.verdicts), parts.note, parts.others,
         element("label", { class: "check" }, parts.onward, "then to the next unjudged ", element("kbd", {}, "q"))),
       group("Regions", regions.list, regions.note, mark),
       group("Layer", slider("opacity", "opacity", 0, 1, 0.05, "opacity"),
         element("label", { class: "row" }, "panes ", parts.panes, element("kbd", {}, "P")),
-        element("div", { class: "row" }, check("wipe", "wipe to", "wipe", "w"), parts.right),
         layers.every.includes("label/anomaly") ? check("show-outline", "outline the labelled anomaly", "outline", "o") : null,
         parts.legends),
       table.scores.length ? group("Threshold", check("flags", "show what would be flagged", "flags", "t"),
         element("div", { class: "row" }, range, parts.number), parts.flagged) : null,
-      parts.problems, link);
+      parts.problems);
   }
 
   const VERDICT_KEYS = { "nothing-wrong": "h", "true-alarm": "a", "false-alarm": "s", missed: "m", unsure: "u" };
@@ -88,9 +84,8 @@
 
   /* The slider covers the score's range and what its maxima reach beyond it. */
   function sliderRange() {
-    const { low, high } = page.scores[state.get().score];
-    const highest = table.extent(state.get().score, "max")[1];
-    return [low, Math.max(high, highest)];
+    const { score } = state.get(), { low, high } = page.scores[score];
+    return [low, segunc.data.frames.reduce((highest, { statistics }) => Math.max(highest, statistics[score]?.max ?? low), high)];
   }
   function fromSlider(position) {
     const [low, high] = sliderRange();
@@ -104,23 +99,11 @@
   function toggle(field) {
     const changes = { [field]: !state.get()[field] };
     if (field === "flags" && changes.flags && state.get().threshold === null) changes.threshold = fromSlider(500);
-    if (field === "wipe" && changes.wipe && state.get().right === null) changes.right = counterpart(state.get().layer);
     state.set(changes);
   }
 
-  /* What a wipe shows first: the same layer of the other model, or else the image. */
-  function counterpart(layer) {
-    const other = layer.startsWith("other/") ? layer.slice(6) : `other/${layer}`;
-    if (layers.every.includes(other)) return other;
-    return layers.every.find((name) => name !== layer) ?? layer;
-  }
-
-  function chooseLayer(layer, right = false) {
+  function chooseLayer(layer) {
     if (!layers.every.includes(layer)) return;
-    if (right) {
-      state.set({ right: layer, wipe: true });
-      return;
-    }
     const score = layers.scoreOf(layer);
     // The threshold belongs to a score: it follows the layer, and starts anew.
     state.set(score && score !== state.get().score ? { layer, score, threshold: state.get().flags ? defaultThreshold(score) : null } : { layer });
@@ -134,7 +117,7 @@
 
   /* Judge the region that is chosen, else the frame; "" takes a verdict back, and a verdict given twice stays. */
   function judge(verdict, frame = state.get().frame) {
-    reviewer.named(() => {
+    reviewing.named(() => {
       const here = state.get().view === "frame";
       if (here && regions.judge(verdict)) return;
       const had = verdicts.get(frame);
@@ -156,16 +139,7 @@
     chooseLayer(there[(at + by + there.length) % there.length]);
   }
 
-  const focusNote = () => reviewer.named(() => parts.note.focus());
-
-  async function copyLink() {
-    try {
-      await navigator.clipboard.writeText(state.link());
-      announce("link copied");
-    } catch {
-      announce("the address bar holds the link");
-    }
-  }
+  const focusNote = () => reviewing.named(() => parts.note.focus());
 
   /* Step in the gallery's order, or (with `source`) in that of the source. */
   function step(by, source = false) {
@@ -192,36 +166,27 @@
   }
 
   async function show(index, playing) {
-    const [done] = await Promise.all([stage.show(index), segunc.panes.show(index)]);
-    if (!done) return;
-    segunc.panes.draw();
+    if (!await stage.show(index)) return;
     probe.fill();
     clearTimeout(later);
     // What takes counting waits for a frame that stays; the boxes of another frame are not its own.
     stage.boxes.style.display = playing ? "none" : "";
-    if (!playing) {
-      showLegends(index);
-      showFlagged(index);
-      regions.update(index);
-    }
+    if (!playing) showMore(index);
     // Values of layers that are not shown can wait, and need not be read while frames rush by.
-    later = setTimeout(() => probe.loadAll(index).then(() => { 
+    later = setTimeout(() => probe.loadAll(index).then(() => {
       if (stage.shown() !== index) return;
-      showLegends(index);
-      showFlagged(index);
       stage.boxes.style.display = "";
-      regions.update(index);
+      showMore(index);
     }), playing ? 400 : 30);
   }
 
-  function showLegends(index) {
-    const now = state.get(), shown = [stage.layerOf("left", index, now)];
-    if (now.wipe) shown.push(stage.layerOf("right", index, now));
-    const legends = [...new Set(shown.filter(Boolean))].map((layer) => {
-      const found = layers.needs(layer).map((content) => maps.peek(table.place(index), content));
-      return found.every(Boolean) ? layers.legendOf(layer, found) : null;
-    });
-    parts.legends.replaceChildren(...legends.filter(Boolean));
+  /* The legend of the stage's layer, what is flagged, and the regions. */
+  function showMore(index) {
+    const [layer] = stage.layersOf(index, state.get());
+    const found = layer ? layers.needs(layer).map((content) => maps.peek(table.place(index), content)) : [];
+    parts.legends.replaceChildren(...[layer && found.every(Boolean) ? layers.legendOf(layer, found) : null].filter(Boolean));
+    showFlagged(index);
+    regions.update(index);
   }
 
   /* How much of the frame, of its labelled anomaly and of the rest lies at or above the threshold. */
@@ -252,8 +217,8 @@
     parts.flagged.textContent = words.join(", ");
   }
 
-  const STAGED = ["frame", "view", "layer", "right", "wipe", "flags", "threshold", "score", "outline", "panes", "second", "third", "fourth"];
-  const PLACED = ["split", "opacity", "zoom", "x", "y", "probe", "outline"];
+  const STAGED = ["frame", "view", "layer", "flags", "threshold", "score", "outline", "panes", "second", "third", "fourth"];
+  const PLACED = ["opacity", "zoom", "x", "y", "probe", "outline"];
 
   function update(now, changed) {
     if (now.view !== "frame") return;
@@ -302,11 +267,8 @@
       input.checked = input.value === now.layer;
       input.disabled = !layers.available(index, input.value);
     }
-    parts.right.value = now.right ?? counterpart(now.layer);
-    parts.right.disabled = !now.wipe;
     parts.panes.value = now.panes;
     parts.opacity.value = now.opacity;
-    parts.wipe.checked = now.wipe;
     if (parts["show-outline"]) parts["show-outline"].checked = now.outline;
     if (!now.score) return;
     parts.flags.checked = now.flags;

@@ -1,99 +1,122 @@
 "use strict";
-/* The gallery: only the cards in sight exist, so ten thousand frames scroll as ten do. */
+/* The gallery, and above it sort, search, filters, the threshold and the legend of the score. A card is filled when it comes in sight, so
+   ten thousand frames scroll as ten do. */
 (function (segunc) {
-  const { element, table, state, verdicts, format, seconds } = segunc;
-  const { page } = segunc.data;
-  const WIDTH = 400, GAP = 14, TEXT = 74; // smallest card, space between cards, height of the text below pictures
-  const MARGIN = 2; // rows kept above and below what is in sight
+  const { element, table, state, verdicts, layers, format, seconds } = segunc;
+  const { page, frames } = segunc.data;
+  const FIRST = 24; // cards that are filled at once
   const scroller = document.getElementById("scroller"), list = document.getElementById("cards");
-  const cards = new Map(); // position -> element
+  const STATISTIC_WORDS = { p99: "99th percentile", max: "maximum", component: "largest region, pixels" };
+  const MODEL_WORDS = { first: "model 1", second: "model 2", difference: "model 2 less model 1" };
+  const controls = {};
   let order = [], rest = [], members = new Map(); // as shown; with what its moments hide; first frame of a moment -> its others
-  let focused = 0, columns = 1, rowHeight = 1, cardWidth = WIDTH, measured = 0, stamp = "";
-  let drawnAt = 0, settled = null; // where the list was drawn last, and the timer that ends a leap
-  let stale = false; // verdicts have changed since the cards were made
+  let focused = 0, stamp = "", stale = false; // stale: verdicts have changed since the cards were made
 
-  function measure() {
-    const width = measured = list.clientWidth;
-    columns = Math.max(1, Math.floor((width + GAP) / (WIDTH + GAP)));
-    cardWidth = Math.floor((width + GAP) / columns) - GAP;
-    const [height, across] = table.size(0) ?? [1, 2];
-    const pictures = table.everHas("image") && table.scores.length ? 2 : 1;
-    const picture = Math.round(Math.min(Math.max(cardWidth / pictures * (height / across), 60), 260));
-    rowHeight = picture + TEXT + GAP;
-    list.style.setProperty("--picture", `${picture}px`);
+  /* Of a score the words say from which value on a pixel belongs to a region. */
+  function statisticWords(name, score = null) {
+    const from = name === "component" && score ? page.scores[score].region_from : null;
+    return from === null || from === undefined ? STATISTIC_WORDS[name] ?? name : `pixels of the largest region ≥ ${format(from)}:`;
   }
 
+  function select(field, label, options) {
+    const box = element("select", { id: `filter-${field}`, onchange: () => change(field, box.value) },
+      ...options.map(([value, words]) => element("option", { value }, words)));
+    controls[field] = box;
+    return element("label", {}, label, box);
+  }
+
+  function change(field, value) {
+    // A threshold has the unit of its score.
+    state.set(field === "score" ? { score: value, threshold: null, layer: value } : { [field]: value });
+  }
+
+  function build() {
+    const form = document.getElementById("filters");
+    form.addEventListener("submit", (event) => event.preventDefault());
+    controls.search = element("input", { type: "search", id: "search", placeholder: "part of a name", oninput: () => state.set({ search: controls.search.value }) });
+    controls.threshold = element("input", {
+      type: "number", step: "any", id: "gallery-threshold", placeholder: "none",
+      oninput: () => state.set({ threshold: controls.threshold.value === "" ? null : Number(controls.threshold.value) }),
+    });
+    controls.legend = element("div", { id: "gallery-legend" });
+    controls.count = element("p", { id: "count", role: "status" });
+    const scored = table.scores.length > 0, statistics = [...new Set(table.scores.flatMap(table.statisticsOf))];
+    const shown = Object.entries(table.SHOW).filter(([name]) => offered(name));
+    form.replaceChildren(...[
+      element("label", {}, "Search", controls.search),
+      scored && select("score", "Score", table.scores.map((name) => [name, name])),
+      scored && select("statistic", "Statistic", statistics.map((name) => [name, statisticWords(name)])),
+      scored && page.compared && select("model", "Of", table.MODELS.map((name) => [name, MODEL_WORDS[name]])),
+      select("order", "Order", Object.entries(table.ORDERS)),
+      table.hasMoments && select("moments", "Of each moment", [["one", "its first"], ["all", "all frames"]]),
+      select("show", "Show", shown.map(([name, [words]]) => [name, words])),
+      scored && element("label", {}, "Threshold", controls.threshold),
+      select("verdict", "Verdict", [["all", "any"], ["none", "not judged yet"], ...Object.entries(verdicts.WORDS), ["note", "with a note"], ["disagree", "reviewers disagree"]]),
+      controls.legend, controls.count,
+    ].filter(Boolean));
+  }
+
+  /* Filters that no frame of this page could pass are not offered. */
+  function offered(name) {
+    if (name === "flagged" || name === "below") return table.scores.length > 0;
+    if (name === "found" || name === "missed") return frames.some(({ found }) => Object.keys(found).length);
+    if (name === "unlabelled" && !table.everHas("label/anomaly")) return false;
+    return frames.some((_, index) => table.SHOW[name][1](index));
+  }
+
+  function showControls(current, changed) {
+    for (const field of ["score", "statistic", "model", "order", "moments", "show", "verdict", "search"]) {
+      if (controls[field] && controls[field].value !== (current[field] ?? "")) controls[field].value = current[field] ?? "";
+    }
+    if (controls.moments) controls.moments.disabled = current.order === "source";
+    // The reader may be in the middle of typing "0.0".
+    if (Number(controls.threshold.value || NaN) !== current.threshold && document.activeElement !== controls.threshold) {
+      controls.threshold.value = current.threshold ?? "";
+    }
+    if (changed.has("score") && current.score) controls.legend.replaceChildren(layers.scoreLegend(current.score));
+  }
+
+  function showCount(shown, current, moments) {
+    const needs = ["flagged", "below", "found", "missed"].includes(current.show) && current.threshold === null;
+    const count = ["flagged", "below"].includes(current.show) && !table.inUnit(current.statistic);
+    controls.count.textContent = needs ? "Give a threshold for this filter."
+      : count ? "This statistic counts pixels; the filter needs one in the unit of the score."
+      : `${moments < shown ? `${moments} moments, ` : ""}${shown} of ${table.count} frames${current.threshold === null ? "" : `, threshold ${format(current.threshold)}`}`;
+  }
+
+  const columns = () => getComputedStyle(list).gridTemplateColumns.split(" ").length;
+  const rowHeight = () => (list.firstChild?.offsetHeight ?? 1) + 14;
+
   function refresh(keepScroll) {
-    const current = state.get();
-    const all = table.select(current, verdicts), grouped = current.moments === "one" && current.order !== "source";
-    [order, members] = grouped ? table.moments(all, table.index(current.opened)) : [all, new Map()];
-    rest = all;
-    segunc.filters.showCount(all.length, current, grouped ? members.size : all.length);
+    const current = state.get(), hadFocus = list.contains(document.activeElement);
+    const grouped = current.moments === "one" && current.order !== "source";
+    rest = table.select(current, verdicts);
+    [order, members] = grouped ? table.moments(rest, table.index(current.opened)) : [rest, new Map()];
+    showCount(rest.length, current, grouped ? members.size : rest.length);
     if (!keepScroll) {
       scroller.scrollTop = 0;
       focused = 0;
     }
-    redraw();
-  }
-
-  function redraw() {
-    const hadFocus = list.contains(document.activeElement);
-    for (const card of cards.values()) card.remove();
-    cards.clear();
     stale = false;
-    measure();
-    list.style.height = `${Math.ceil(order.length / columns) * rowHeight}px`;
-    render();
+    inSight.disconnect();
+    list.replaceChildren(...order.map((_, position) => element("li", { "aria-posinset": position + 1, "aria-setsize": order.length, "data-position": position })));
+    for (const card of list.children) inSight.observe(card);
+    const first = Math.floor(scroller.scrollTop / rowHeight()) * columns();
+    [...list.children].slice(first, first + FIRST).forEach(fill);
     if (hadFocus) focusOn(focused);
   }
 
-  function render() {
-    if (document.getElementById("gallery-view").hidden) return;
-    const first = Math.max(0, Math.floor(scroller.scrollTop / rowHeight) - MARGIN) * columns;
-    const rows = Math.ceil(scroller.clientHeight / rowHeight) + 2 * MARGIN + 1;
-    const last = Math.min(order.length, first + rows * columns);
-    for (const [position, card] of cards) {
-      // The card that has the focus stays, or the focus would be lost.
-      if ((position < first || position >= last) && position !== focused) {
-        card.remove();
-        cards.delete(position);
-      }
-    }
-    for (let position = first; position < last; position++) insert(position);
-    insert(focused);
-    // While the bar is dragged through thousands of frames, pictures that nobody sees are not loaded.
-    const leap = Math.abs(scroller.scrollTop - drawnAt) > scroller.clientHeight;
-    drawnAt = scroller.scrollTop;
-    clearTimeout(settled);
-    if (leap) settled = setTimeout(loadPictures, 80);
-    else loadPictures();
-  }
+  const inSight = new IntersectionObserver((entries) => {
+    for (const { target, isIntersecting } of entries) if (isIntersecting) fill(target);
+  }, { root: scroller, rootMargin: "600px" });
 
-  function loadPictures() {
-    for (const picture of list.querySelectorAll("img[data-src]")) {
-      picture.src = picture.dataset.src;
-      delete picture.dataset.src;
-    }
-  }
-
-  /* In the order of the frames, in which a screen reader meets them. */
-  function insert(position) {
-    if (position >= order.length || cards.has(position)) return;
-    const next = [...list.children].find((card) => Number(card.dataset.position) > position);
-    list.insertBefore(make(position), next ?? null);
-  }
-
-  function make(position) {
-    const index = order[position], current = state.get(), name = table.name(index);
-    const card = element("li", { "aria-posinset": position + 1, "aria-setsize": order.length });
-    card.style.transform = `translate(${(position % columns) * (cardWidth + GAP)}px, ${Math.floor(position / columns) * rowHeight}px)`;
-    card.style.width = `${cardWidth}px`;
+  function fill(card) {
+    if (card.firstChild) return;
+    const position = Number(card.dataset.position), index = order[position], current = state.get(), name = table.name(index);
     const link = element("a", { href: `#view=frame&frame=${encodeURIComponent(name)}`, tabindex: position === focused ? 0 : -1 });
     const pictures = element("span", { class: "pictures" });
     if (table.has(index, "image")) pictures.append(thumbnail(index, "image", "image"));
-    if (current.score && table.has(index, current.score)) {
-      pictures.append(thumbnail(index, current.score, `${current.score} map`));
-    }
+    if (current.score && table.has(index, current.score)) pictures.append(thumbnail(index, current.score, `${current.score} map`));
     if (!pictures.children.length) pictures.append(element("span", { class: "nothing" }, "no picture"));
     link.append(pictures, element("span", { class: "name" }, name), facts(index, current));
     card.append(link);
@@ -103,13 +126,10 @@
       card.append(element("button", { type: "button", class: "moment", "aria-expanded": String(open), tabindex: "-1", title: "Show or hide the other frames of this moment (x)",
         onclick: (event) => { event.stopPropagation(); toggleMoment(name); } }, open ? `− ${more}` : `+ ${more} of this moment`));
     } else if (current.opened !== null && members.get(table.index(current.opened))?.includes(index)) card.classList.add("member");
-    cards.set(position, card);
-    card.dataset.position = position;
-    return card;
   }
 
   function thumbnail(index, content, words) {
-    return element("img", { "data-src": `thumbnails/${table.folder(index)}/${encodeURIComponent(content)}.jpg`, alt: words, decoding: "async", draggable: "false" });
+    return element("img", { src: `thumbnails/${table.folder(index)}/${encodeURIComponent(content)}.jpg`, alt: words, decoding: "async", draggable: "false" });
   }
 
   /* Where a value lies in the fixed range of its score. */
@@ -124,7 +144,7 @@
     const opinions = verdicts.opinions(table.name(index)), several = new Set(opinions.map(({ reviewer }) => reviewer)).size > 1;
     const value = current.score ? table.ranked(index, current) : null;
     if (value !== null) {
-      line.append(element("span", { class: "value" }, `${segunc.filters.statisticWords(current.statistic, current.score)} ${format(Number(value.toPrecision(4)))}`));
+      line.append(element("span", { class: "value" }, `${statisticWords(current.statistic, current.score)} ${format(Number(value.toPrecision(4)))}`));
       if (table.inUnit(current.statistic) && !several) line.append(meter(value, current.score));
     }
     const time = table.time(index);
@@ -146,21 +166,18 @@
   /* Move the focus to a card, which is brought into sight. */
   function focusOn(position) {
     if (!order.length) return;
-    const target = Math.min(order.length - 1, Math.max(0, position));
-    cards.get(focused)?.firstChild.setAttribute("tabindex", "-1");
-    focused = target;
-    const top = Math.floor(target / columns) * rowHeight;
-    if (top < scroller.scrollTop) scroller.scrollTop = top;
-    else if (top + rowHeight > scroller.scrollTop + scroller.clientHeight) scroller.scrollTop = top + rowHeight - scroller.clientHeight;
-    render();
-    const link = cards.get(target).firstChild;
-    link.setAttribute("tabindex", "0");
-    link.focus({ preventScroll: true });
+    list.children[focused]?.firstChild?.setAttribute("tabindex", "-1");
+    focused = Math.min(order.length - 1, Math.max(0, position));
+    const card = list.children[focused];
+    fill(card);
+    card.scrollIntoView({ block: "nearest" });
+    card.firstChild.setAttribute("tabindex", "0");
+    card.firstChild.focus({ preventScroll: true });
   }
 
   function onKey(event) {
-    const page = Math.max(1, Math.floor(scroller.clientHeight / rowHeight)) * columns;
-    const step = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: columns, ArrowUp: -columns, PageDown: page, PageUp: -page }[event.key];
+    const across = columns(), sheet = Math.max(1, Math.floor(scroller.clientHeight / rowHeight())) * across;
+    const step = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: across, ArrowUp: -across, PageDown: sheet, PageUp: -sheet }[event.key];
     const target = event.key === "Home" ? 0 : event.key === "End" ? order.length - 1 : step === undefined ? null : focused + step;
     if (target === null || event.ctrlKey || event.altKey || event.metaKey) return;
     event.preventDefault();
@@ -168,7 +185,9 @@
   }
 
   function start() {
-    scroller.addEventListener("scroll", render, { passive: true }); // once a frame, before it is painted
+    build();
+    const [height, width] = table.count ? table.size(0) ?? [1, 2] : [1, 2];
+    list.style.setProperty("--shape", `${(table.everHas("image") && table.scores.length ? 2 : 1) * width} / ${height}`);
     list.addEventListener("keydown", onKey);
     list.addEventListener("focusin", (event) => {
       const card = event.target.closest("li");
@@ -178,12 +197,9 @@
       const card = event.target.closest("li");
       if (!card || event.ctrlKey || event.metaKey || event.shiftKey) return; // a new tab, by the address alone
       event.preventDefault();
-      open(Number(card.dataset.position));
+      focused = Number(card.dataset.position);
+      state.set({ view: "frame", frame: table.name(order[focused]), zoom: 1, x: 0.5, y: 0.5, probe: null });
     });
-    new ResizeObserver(() => {
-      if (list.clientWidth && list.clientWidth !== measured) redraw();
-      else render();
-    }).observe(scroller);
     // The order stays while a frame is looked at, so that "next" keeps its meaning while verdicts are given.
     verdicts.onChange(() => {
       stale = true;
@@ -195,26 +211,21 @@
     state.set({ opened: state.get().opened === name ? null : name });
   }
 
-  function open(position) {
-    focused = position;
-    state.set({ view: "frame", frame: table.name(order[position]), zoom: 1, x: 0.5, y: 0.5, probe: null });
-  }
-
-  const FIELDS = ["score", "statistic", "model", "order", "moments", "opened", "run", "search", "show", "verdict", "threshold"];
+  const FIELDS = ["score", "statistic", "model", "order", "moments", "opened", "search", "show", "verdict", "threshold"];
   function update(current, changed) {
+    showControls(current, changed);
     const key = JSON.stringify(FIELDS.map((field) => current[field]));
     if (key !== stamp) {
       stamp = key;
       refresh(changed.size === 1 && changed.has("opened"));
     } else if (changed.has("view") && current.view === "gallery") {
       if (stale) refresh(true);
-      else redraw();
       if (changed.has("frame") || current.frame) focusOn(Math.max(0, order.indexOf(table.index(current.frame))));
     }
   }
 
   segunc.gallery = {
-    start, update,
+    start, update, statisticWords,
     /* The frame of the card that has the focus, or null. */
     focusedFrame: () => (list.contains(document.activeElement) && focused < order.length ? table.name(order[focused]) : null),
     toggleMoment: () => {

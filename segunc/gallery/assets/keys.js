@@ -1,7 +1,7 @@
 "use strict";
 /* One key for everything, and the sheet that lists them. */
 (function (segunc) {
-  const { element, state, frame, regions, timeline, stage, layers } = segunc;
+  const { element, state, frame, regions, timeline, stage, probe, layers } = segunc;
   const help = document.getElementById("help");
   const inFrame = () => state.get().view === "frame";
   const judged = () => inFrame() || segunc.gallery.focusedFrame() !== null;
@@ -16,7 +16,7 @@
     ["Page", ["g", "Escape"], "gallery", show("gallery")],
     ["Page", ["i"], "the run", show("run")],
     ["Page", ["/"], "search", () => { state.set({ view: "gallery" }); document.getElementById("search").focus(); }],
-    ["Page", ["c"], "fold or unfold model line, values and timeline (folded in a low window)", () => segunc.compact.toggle()],
+    ["Page", ["c"], "fold or unfold model line, values and timeline (folded in a low window)", () => segunc.toggleCompact()],
     ["Gallery", ["Arrows"], "move between frames, Enter opens; Home, End, Page Up, Page Down", null],
     ["Gallery", ["x"], "show or hide the other frames of this moment", () => segunc.gallery.toggleMoment(), () => segunc.gallery.focusedFrame() !== null],
     ["Time", [" "], "play or pause", () => timeline.togglePlay()],
@@ -31,16 +31,13 @@
     ["Frame", ["y"], "next frame without a verdict", () => frame.nextOpen(), inFrame],
     ["Frame", ["Arrows"], "on the picture: move the probe, with Shift by ten pixels", null],
     ["Frame", ["p"], "to the picture", () => stage.element.focus(), inFrame],
-    ["Frame", ["+", "="], "zoom in", () => stage.zoomTo(state.get().zoom * 1.5, probePoint()), inFrame],
+    ["Frame", ["+", "="], "zoom in", () => stage.zoomTo(state.get().zoom * 1.5, probe.pinned() ?? undefined), inFrame],
     ["Frame", ["-"], "zoom out", () => stage.zoomTo(state.get().zoom / 1.5), inFrame],
     ["Frame", ["f"], "whole frame", () => stage.zoomTo(1), inFrame],
-    ["Layers", ["0–9"], "a layer, by the key beside its name; again: of the other model; with Shift on the right of the wipe", null],
+    ["Layers", ["0–9"], "a layer, by the key beside its name; again: of the other model", null],
     ["Layers", ["'"], "next layer", () => frame.nextLayer(1), inFrame],
     ["Layers", [";"], "layer before", () => frame.nextLayer(-1), inFrame],
-    ["Layers", ["P"], "one, two or four panes", () => segunc.panes.next(), inFrame],
-    ["Layers", ["w"], "wipe between two layers", () => frame.toggle("wipe"), inFrame],
-    ["Layers", ["<"], "wipe to the left", nudge("split", -0.05, 0, 1), inFrame],
-    ["Layers", [">"], "wipe to the right", nudge("split", 0.05, 0, 1), inFrame],
+    ["Layers", ["P"], "one, two or four panes", () => stage.nextCount(), inFrame],
     ["Layers", ["z"], "less opaque", nudge("opacity", -0.1, 0, 1), inFrame],
     ["Layers", ["x"], "more opaque", nudge("opacity", 0.1, 0, 1), inFrame],
     ["Layers", ["o"], "outline of the labelled anomaly", () => frame.toggle("outline"), inFrame],
@@ -59,13 +56,6 @@
   ];
 
   const now = () => segunc.table.index(state.get().frame) ?? 0;
-
-  function probePoint() {
-    const text = state.get().probe;
-    if (!text) return undefined;
-    const [x, y] = text.split(",").map(Number), [height, width] = stage.size();
-    return [(x + 0.5) / width, (y + 0.5) / height];
-  }
 
   function toggleHelp() {
     if (help.open) help.close();
@@ -108,8 +98,8 @@
     const digit = /^(?:Digit|Numpad)(\d)$/.exec(event.code);
     if (digit && inFrame()) {
       event.preventDefault();
-      const layer = layers.atKey(digit[1], event.shiftKey ? state.get().right : state.get().layer);
-      if (layer) frame.chooseLayer(layer, event.shiftKey);
+      const layer = layers.atKey(digit[1], state.get().layer);
+      if (layer) frame.chooseLayer(layer);
       else segunc.announce(`no layer of this page has the key ${digit[1]}`, true);
       return;
     }

@@ -1,13 +1,15 @@
 "use strict";
-/* The layers that can lie over an image: what they are called, which maps they need, how they are painted. */
+/* The layers that can lie over an image: what they are called, which maps they need, how they are painted on canvases that are never
+   read back, and what their colours mean. */
 (function (segunc) {
-  const { table, colours, legend } = segunc;
+  const { element, table } = segunc;
   const { page } = segunc.data;
   const OTHER = "other/";
 
   const isOther = (layer) => layer.startsWith(OTHER);
   const plain = (layer) => (isOther(layer) ? layer.slice(OTHER.length) : layer);
   const modelOf = (layer) => (isOther(layer) ? OTHER : "");
+  const scoreOf = (layer) => (table.scores.includes(plain(layer)) ? plain(layer) : null);
 
   /* The maps that a layer is painted from. */
   function needs(layer) {
@@ -40,30 +42,73 @@
     return found[(found.indexOf(now) + 1) % found.length] ?? null;
   }
 
-  const scoreOf = (layer) => (table.scores.includes(plain(layer)) ? plain(layer) : null);
+  /* Pixels are 32-bit numbers in the byte order of every machine with a browser: red lowest. */
+  const rgba = (red, green, blue, alpha = 255) => ((alpha << 24) | (blue << 16) | (green << 8) | red) >>> 0;
+  const ramp = Uint32Array.from(page.colours, (c) => rgba(c >> 16, (c >> 8) & 255, c & 255));
+  /* Okabe and Ito's vermillion and sky blue, which colour-blind eyes tell apart. */
+  const WRONG = rgba(213, 94, 0), RIGHT = rgba(30, 34, 40, 150), IGNORED = rgba(128, 128, 128, 190);
+  const ANOMALY = rgba(86, 180, 233), NOT_A_NUMBER = rgba(128, 128, 128);
+  const classColours = new Uint32Array(256).fill(rgba(255, 255, 255));
+  page.classes.forEach(({ colour }, id) => { classColours[id] = rgba(...colour); });
+
+  function scoreColour(score, value) {
+    const { low, high } = page.scores[score];
+    return Number.isNaN(value) ? NOT_A_NUMBER : ramp[Math.round(255 * Math.min(1, Math.max(0, (value - low) / (high - low))))];
+  }
 
   /* Paint a layer on a canvas from its maps; throws where they do not fit together. */
-  function paint(canvas, layer, maps) {
-    const name = plain(layer);
-    if (scoreOf(layer)) colours.paintScore(canvas, maps[0], name);
-    else if (name === "prediction") colours.paintClasses(canvas, maps[0]);
-    else if (name === "label/truth") colours.paintTruth(canvas, maps[0]);
-    else if (name === "label/anomaly") colours.paintAnomaly(canvas, maps[0]);
-    else if (name === "error") {
-      if (maps[0].width !== maps[1].width || maps[0].height !== maps[1].height) {
-        throw new Error("prediction and label differ in size");
-      }
-      colours.paintError(canvas, maps[0], maps[1]);
+  function paint(canvas, layer, [map, truth]) {
+    const name = plain(layer), score = scoreOf(layer), pixels = new Uint32Array(map.codes.length);
+    if (truth && (map.width !== truth.width || map.height !== truth.height)) throw new Error("prediction and label differ in size");
+    const colourOf = score ? (code) => scoreColour(score, map.table[code])
+      : name === "label/anomaly" ? (code) => [RIGHT, ANOMALY][code] ?? IGNORED
+      : name === "label/truth" ? (code) => (code === 255 ? IGNORED : classColours[code]) : (code) => classColours[code];
+    const colours = Uint32Array.from({ length: 256 }, (_, code) => colourOf(code));
+    for (let i = 0; i < pixels.length; i++) {
+      if (!truth) pixels[i] = colours[map.codes[i]];
+      else pixels[i] = truth.codes[i] === 255 ? IGNORED : truth.codes[i] === map.codes[i] ? RIGHT : WRONG;
     }
+    Object.assign(canvas, { width: map.width, height: map.height });
+    const image = new ImageData(new Uint8ClampedArray(pixels.buffer), map.width, map.height);
+    canvas.getContext("2d").putImageData(image, 0, 0);
   }
 
-  function legendOf(layer, maps) {
+  /* What the ends of a scale mean, for those who do not think in shares of ln C (the unit, which the tooltip says). */
+  const WORDS = {
+    entropy: "0 = certain, 1 = all classes equally likely", "deterministic-entropy": "0 = certain, 1 = all classes equally likely",
+    aleatoric: "0 = every draw is certain, 1 = every draw is torn", epistemic: "0 = all draws agree; more: they contradict each other",
+    msp: "0 = certain; 1 less the highest probability", "deterministic-msp": "0 = certain; 1 less the highest probability",
+    anomaly: "3 = one in a thousand pixels of known scenes is as strange, 6 = one in a million",
+  };
+  const css = (c) => `rgb(${c & 255} ${(c >> 8) & 255} ${(c >> 16) & 255})`;
+
+  function scoreLegend(score) {
+    const { unit, ticks } = page.scores[score];
+    const bar = element("div", { class: "bar", role: "img", "aria-label": `colours from ${ticks[0]} to ${ticks[2]}` });
+    bar.style.background = `linear-gradient(90deg, ${[...ramp].filter((_, i) => i % 15 === 0).map(css).join(", ")})`;
+    return element("figure", { class: "legend" },
+      element("figcaption", { title: unit }, element("b", {}, score), WORDS[score] ? `: ${WORDS[score]}` : unit ? ` ${unit}` : ""),
+      bar,
+      element("div", { class: "ticks", "aria-hidden": "true" }, ...ticks.map((tick) => element("span", {}, tick))));
+  }
+
+  /* Of classes those that the map holds, in the order of their ids. */
+  function legendOf(layer, [map]) {
     const name = plain(layer);
     if (name === "image") return null;
-    if (scoreOf(layer)) return legend.scoreLegend(name);
-    if (colours.key[name]) return legend.swatches(title(layer), colours.key[name]);
-    return legend.classLegend(title(layer), maps[0]);
+    if (scoreOf(layer)) return scoreLegend(name);
+    const entries = name === "error" ? [["wrong class", WRONG], ["right class", RIGHT], ["ignored", IGNORED]]
+      : name === "label/anomaly" ? [["anomaly", ANOMALY], ["normal", RIGHT], ["ignored", IGNORED]]
+      : [...new Set(map.codes)].sort((a, b) => a - b).map((id) => [className(id), id === 255 && !page.classes[id] ? IGNORED : classColours[id]]);
+    const list = element("ul", { class: "swatches" }, ...entries.map(([words, colour]) => {
+      const swatch = element("i", { "aria-hidden": "true" });
+      swatch.style.background = css(colour);
+      return element("li", {}, swatch, words);
+    }));
+    return element("figure", { class: "legend" }, element("figcaption", {}, element("b", {}, title(layer))), list);
   }
 
-  segunc.layers = { every, available, needs, title, keyOf, atKey, scoreOf, modelOf, paint, legendOf };
+  const className = (id) => page.classes[id]?.name ?? (id === 255 ? "ignored" : `class ${id}`);
+
+  segunc.layers = { every, available, needs, title, keyOf, atKey, scoreOf, modelOf, paint, scoreLegend, legendOf, className };
 })(segunc);

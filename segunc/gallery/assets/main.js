@@ -1,23 +1,63 @@
 "use strict";
-/* Puts the page together and tells every part of each change of state. */
+/* What made the maps: the line in the header, notices, and the view with all facts and legends. Then puts the page together and tells
+   every part each change of state. */
 (function (segunc) {
-  const { state, table, verdicts, run } = segunc;
+  const { element, state, table, verdicts, layers } = segunc;
+  const { page, frames } = segunc.data;
   const views = ["gallery", "frame", "run"];
+
+  function showHeader() {
+    document.getElementById("title").textContent = `Uncertainty review: ${page.compared ? `${page.title} and ${page.compared.title}` : page.title}`;
+    const facts = new Map(page.facts);
+    const words = [`${page.compared ? "model 1: " : ""}${page.line || "no model is recorded"}`];
+    if (facts.has("run.input")) words.push(`data: ${facts.get("run.input").split(/[\\/]/).slice(-2).join("/")}`);
+    words.push(page.written);
+    const parts = [words.join(" · ")];
+    if (page.compared) parts.push(element("br"), `model 2: ${page.compared.line || "not recorded"}`);
+    document.getElementById("model").replaceChildren(...parts);
+    for (const text of page.notices) say(text);
+    if (page.failed.length) say(`${page.failed.length} frames failed when they were predicted; they are named under Run.`);
+    const broken = frames.filter(({ problems }) => problems.length).length;
+    if (broken) say(`${broken} frames could not be shown whole; each says why, and the gallery can show them alone.`);
+  }
+
+  /* A notice that can be closed. */
+  function say(text) {
+    const notice = element("p", { class: "notice", role: "status" }, text,
+      element("button", { type: "button", "aria-label": "Close this notice", onclick: () => notice.remove() }, "×"));
+    document.getElementById("notices").append(notice);
+  }
+
+  const section = (title, ...children) => element("section", {}, element("h2", {}, title), ...children);
+  const factList = (title, facts) => section(title,
+    element("dl", {}, ...facts.map(([term, text]) => element("div", {}, element("dt", {}, term), element("dd", {}, text)))));
+
+  function buildRun() {
+    const view = document.getElementById("run-view"), labelled = frames.filter(({ objects }) => objects !== null).length;
+    view.append(factList(page.compared ? "Run, model 1" : "Run", [...page.facts, ["Frames", `${table.count} of ${page.total}`], ["Run id", page.run], ["Page written by", page.written]]));
+    if (page.compared) view.append(factList("Model 2", page.compared.facts));
+    view.append(section("Colours", element("div", { class: "legends" }, ...table.scores.map(layers.scoreLegend)),
+      element("p", { class: "small" }, "Ranges are fixed: one value has one colour in every frame. ≤ and ≥ mark ends whose colour stands for more. "
+        + "Scores without bounds span the 1st to the 99th percentile of the whole set.")));
+    if (labelled) {
+      view.append(section("Found and missed", element("p", {},
+        `${labelled} of ${table.count} frames have an anomaly label. An object is a connected region (8 neighbours) of the label of at least `
+        + `${page.objects.smallest} pixels, or any region where a frame has no larger one. It is found where at least ${100 * page.objects.share} % of its pixels have a score at `
+        + "or above the threshold. A frame counts as found where all its objects are, and as missed where one is not.")));
+    }
+    if (page.failed.length) {
+      view.append(section("Failed frames", element("ul", {}, ...page.failed.map(({ name, reason }) => element("li", {}, element("b", {}, name), ` ${reason}`)))));
+    }
+  }
 
   /* What is not the picture folds away: by a key, and by itself where the window is low, until the reader says otherwise. */
   const LOW = matchMedia("(max-height: 700px)");
-  segunc.compact = {
-    chosen: null,
-    show() { document.documentElement.dataset.compact = this.chosen ?? LOW.matches ? "yes" : "no"; },
-    toggle() {
-      this.chosen = document.documentElement.dataset.compact !== "yes";
-      this.show();
-      segunc.announce(this.chosen ? "model line, values and timeline are folded away" : "everything is shown", true);
-    },
-    start() {
-      LOW.addEventListener("change", () => this.show());
-      this.show();
-    },
+  let folded = null;
+  const fold = () => { document.documentElement.dataset.compact = folded ?? LOW.matches ? "yes" : "no"; };
+  segunc.toggleCompact = () => {
+    folded = document.documentElement.dataset.compact !== "yes";
+    fold();
+    segunc.announce(folded ? "model line, values and timeline are folded away" : "everything is shown", true);
   };
 
   function showView(current) {
@@ -26,27 +66,20 @@
       if (button.dataset.view === current.view) button.setAttribute("aria-current", "page");
       else button.removeAttribute("aria-current");
     }
-    document.title = `${current.view === "frame" && current.frame ? `${current.frame} · ` : ""}${segunc.data.page.title}: uncertainty review`;
+    document.title = `${current.view === "frame" && current.frame ? `${current.frame} · ` : ""}${page.title}: uncertainty review`;
   }
 
   function showProgress() {
-    let judged = 0;
-    for (let index = 0; index < table.count; index++) judged += verdicts.get(table.name(index))?.verdict ? 1 : 0;
+    const judged = frames.filter(({ name }) => verdicts.get(name)?.verdict).length;
     document.getElementById("progress").textContent = `${judged} of ${table.count} judged${verdicts.kept() ? "" : ", not kept by this browser: export before you close"}`;
   }
 
-  run.header();
-  run.notices();
-  run.build();
-  segunc.filters.build();
-  segunc.gallery.start();
-  segunc.frame.start();
-  segunc.timeline.start();
-  segunc.reviewer.start();
-  segunc.verdictFiles.start(run.say);
-  segunc.compact.start();
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => segunc.timeline.draw());
-  segunc.keys.start();
+  showHeader();
+  buildRun();
+  for (const part of ["gallery", "frame", "timeline", "keys"]) segunc[part].start();
+  segunc.reviewing.start(say);
+  LOW.addEventListener("change", fold);
+  fold();
   verdicts.onChange(showProgress);
   showProgress();
   for (const button of document.querySelectorAll("nav button")) {
@@ -56,14 +89,9 @@
     if (state.get().view === "gallery") segunc.gallery.focusFirst();
     else document.getElementById("content").focus();
   });
-  state.onChange((current, changed) => {
-    showView(current);
-    segunc.filters.update(current, changed);
-    segunc.gallery.update(current, changed);
-    segunc.frame.update(current, changed);
-    segunc.timeline.update(current, changed);
-  });
+  state.onChange(showView);
+  for (const part of ["gallery", "frame", "timeline"]) state.onChange(segunc[part].update);
   state.start();
-  if (state.unknownFrame() !== null) run.say(`The link leads to the frame ${state.unknownFrame()}, which this page does not hold.`);
+  if (state.unknownFrame() !== null) say(`The link leads to the frame ${state.unknownFrame()}, which this page does not hold.`);
   document.documentElement.dataset.ready = "yes";
 })(segunc);

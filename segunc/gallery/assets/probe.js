@@ -1,7 +1,7 @@
 "use strict";
-/* The pixel under the pointer: its values in real units and its classes; panning, zooming and the wipe by hand. */
+/* The pixel under the pointer: its values in real units and its classes; panning, zooming and boxes by hand. */
 (function (segunc) {
-  const { element, table, state, stage, maps, layers, legend, format, announce } = segunc;
+  const { element, table, state, stage, maps, layers, format, announce } = segunc;
   const { page } = segunc.data;
   const box = document.getElementById("values");
   const cells = new Map(); // content -> cell
@@ -29,19 +29,19 @@
     if (place === null) return null;
     const value = map.value(place), name = content.replace(/^other\//, "");
     if (table.scores.includes(name)) {
-      if (!map.step) return { value, text: format(value) };
-      // No more digits than the steps of a condensed map can tell apart.
+      if (!map.step || Number.isNaN(value)) return { value, text: format(value) };
+      // No more digits than the steps of the map can tell apart.
       const half = map.step / 2, digits = Math.min(6, Math.max(0, -Math.floor(Math.log10(half))));
       return { value, text: `${value.toFixed(digits)} ± ${half.toFixed(digits)}` };
     }
     const id = map.codes[place];
     if (name === "label/anomaly") return { value: id, text: { 0: "normal", 1: "anomaly" }[id] ?? "ignored" };
-    return { value: id, text: legend.className(id) };
+    return { value: id, text: layers.className(id) };
   }
 
   /* Fill in the values of a pixel; maps that are not in memory come when they are loaded. */
   function fill() {
-    segunc.panes.point(point);
+    stage.point(point);
     const index = stage.shown();
     const at = point ?? pinned();
     const [height, width] = stage.size();
@@ -91,7 +91,7 @@
 
   function onKey(event) {
     const step = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] }[event.key];
-    if (!step || event.ctrlKey || event.altKey || event.metaKey || event.target === stage.handle) return;
+    if (!step || event.ctrlKey || event.altKey || event.metaKey) return;
     event.preventDefault();
     const [height, width] = stage.size(), length = event.shiftKey ? 10 : 1;
     const [x, y] = state.get().probe?.split(",").map(Number) ?? [Math.floor(width / 2), Math.floor(height / 2)];
@@ -100,7 +100,7 @@
 
   function onDown(event) {
     const pane = event.currentTarget;
-    if (event.button !== 0 || event.target === stage.handle || event.target.matches("select")) return;
+    if (event.button !== 0 || event.target.matches("select")) return;
     if (event.shiftKey || state.get().marking) return onMark(event);
     const from = [event.clientX, event.clientY], before = state.get(), scale = stage.scale(), [height, width] = stage.size();
     let dragged = false;
@@ -131,18 +131,13 @@
     pane.addEventListener("pointerup", (e) => {
       const to = stage.framePlace(e); // an event has its pane no longer when the reviewer's name has been asked for
       pane.removeEventListener("pointermove", move);
-      segunc.reviewer.named(() => segunc.regions.drag([from, to], true));
+      segunc.reviewing.named(() => segunc.regions.drag([from, to], true));
     }, { once: true });
-  }
-
-  function wipeTo(share) {
-    state.set({ split: Math.min(1, Math.max(0, share)) });
   }
 
   function start() {
     build();
-    const { element: target, handle } = stage;
-    for (const pane of [target, ...segunc.panes.elements]) {
+    for (const pane of stage.panes) {
       pane.addEventListener("pointermove", (event) => {
         point = stage.framePlace(event);
         fill();
@@ -158,22 +153,8 @@
       }, { passive: false });
       pane.addEventListener("dblclick", () => stage.zoomTo(1));
     }
-    target.addEventListener("keydown", onKey);
-    handle.addEventListener("pointerdown", (event) => {
-      event.stopPropagation();
-      handle.setPointerCapture(event.pointerId);
-      const box = target.getBoundingClientRect();
-      const move = (e) => wipeTo((e.clientX - box.left) / box.width);
-      handle.addEventListener("pointermove", move);
-      handle.addEventListener("pointerup", () => handle.removeEventListener("pointermove", move), { once: true });
-    });
-    handle.addEventListener("keydown", (event) => {
-      const step = { ArrowLeft: -0.02, ArrowRight: 0.02, Home: -1, End: 1 }[event.key];
-      if (step === undefined) return;
-      event.preventDefault();
-      wipeTo(state.get().split + step);
-    });
+    stage.element.addEventListener("keydown", onKey);
   }
 
-  segunc.probe = { fill, loadAll, start };
+  segunc.probe = { fill, loadAll, pinned, start };
 })(segunc);

@@ -1,9 +1,8 @@
 "use strict";
 /* The regions of a frame: what the threshold flags, piece by piece, and boxes drawn around what was missed; each is judged by itself. */
 (function (segunc) {
-  const { element, table, state, stage, maps, verdicts, format, announce } = segunc;
+  const { element, svg, table, state, stage, maps, verdicts, format, announce } = segunc;
   const LISTED = 30; // more are named by their number alone
-  const SVG = "http://www.w3.org/2000/svg";
   const list = element("ol", { id: "regions", "aria-label": "Regions" });
   const note = element("p", { class: "small", id: "regions-note", role: "status" });
   let shown = [], drawn = null, stamp = "", flagged = { stamp: "", found: [], small: 0 };
@@ -106,13 +105,6 @@
     }, `${position + 1} · ${title(one)}`));
   }
 
-  function svg(tag, attributes, ...children) {
-    const made = document.createElementNS(SVG, tag);
-    for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
-    made.append(...children);
-    return made;
-  }
-
   function draw() {
     const [height, width] = stage.size(), chosen = state.get().region;
     const group = (one, position) => {
@@ -123,7 +115,7 @@
     };
     stage.boxes.setAttribute("viewBox", `0 0 ${width} ${height}`);
     stage.boxes.replaceChildren(...shown.map(group), ...(drawn ? [svg("g", { class: "region drawn chosen" }, svg("rect", { x: drawn[0], y: drawn[1], width: drawn[2], height: drawn[3] }))] : []));
-    segunc.panes.draw();
+    stage.draw();
   }
 
   function select(position) {

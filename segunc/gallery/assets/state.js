@@ -9,30 +9,29 @@
     return text !== "" && Number.isFinite(value) ? Math.min(high, Math.max(low, value)) : undefined;
   };
   const flag = (text) => ({ 1: true, 0: false })[text];
+  const any = (text) => text;
+  const frame = (text) => (table.index(text) === null ? undefined : text);
   const score = page.ranking;
 
   /* Name -> default and reader; a reader gives undefined for what this page does not know. */
   const FIELDS = {
     view: ["gallery", oneOf("gallery", "frame", "run")],
-    frame: [null, (text) => (table.index(text) === null ? undefined : text)],
+    frame: [null, frame],
     score: [score, oneOf(...table.scores)],
     statistic: ["mean", oneOf("mean", ...table.scores.flatMap(table.statisticsOf))],
     model: ["first", oneOf(...table.MODELS)],
     order: ["highest", oneOf(...Object.keys(table.ORDERS))],
     moments: [table.hasMoments ? "one" : "all", oneOf("one", "all")],
-    opened: [null, (text) => (table.index(text) === null ? undefined : text)],
-    search: ["", (text) => text],
+    opened: [null, frame],
+    search: ["", any],
     show: ["all", oneOf(...Object.keys(table.SHOW))],
-    verdict: ["all", (text) => text],
+    verdict: ["all", any],
     threshold: [null, number(-Infinity, Infinity)],
-    layer: [score ?? "prediction", (text) => text],
-    right: [null, (text) => text],
+    layer: [score ?? "prediction", any],
     panes: ["1", oneOf("1", "2", "4")],
-    second: [null, (text) => text],
-    third: [null, (text) => text],
-    fourth: [null, (text) => text],
-    wipe: [false, flag],
-    split: [0.5, number(0, 1)],
+    second: [null, any],
+    third: [null, any],
+    fourth: [null, any],
     opacity: [0.75, number(0, 1)],
     flags: [false, flag],
     outline: [true, flag],
@@ -41,21 +40,20 @@
     x: [0.5, number(0, 1)],
     y: [0.5, number(0, 1)],
     probe: [null, (text) => (/^\d+,\d+$/.test(text) ? text : undefined)],
+    marking: [false, () => undefined], // what the next drag does is not in the address
   };
-  // Not in the address: what the next drag does.
-  FIELDS.marking = [false, () => undefined];
   const defaults = Object.fromEntries(Object.entries(FIELDS).map(([name, [value]]) => [name, value]));
   const listeners = [];
   let current = { ...defaults };
   let timer = null, unknown = null;
 
   function parse(fragment) {
-    const state = { ...defaults };
-    for (const [name, text] of new URLSearchParams(fragment.replace(/^#/, ""))) {
+    const state = { ...defaults }, words = new URLSearchParams(fragment.replace(/^#/, ""));
+    for (const [name, text] of words) {
       const value = FIELDS[name]?.[1](text);
       if (value !== undefined) state[name] = value;
     }
-    unknown = state.frame === null ? new URLSearchParams(fragment.replace(/^#/, "")).get("frame") : null;
+    unknown = state.frame === null ? words.get("frame") : null;
     if (state.view === "frame" && unknown) state.view = "gallery";
     return state;
   }
@@ -76,8 +74,7 @@
     clearTimeout(timer);
     timer = null;
     const fragment = fragmentOf(current);
-    if (fragment === (location.hash || "#")) return;
-    history[push ? "pushState" : "replaceState"](null, "", fragment);
+    if (fragment !== (location.hash || "#")) history[push ? "pushState" : "replaceState"](null, "", fragment);
   }
 
   function set(changes) {
@@ -94,20 +91,16 @@
     for (const listener of listeners) listener(current, changed);
   }
 
-  addEventListener("popstate", () => {
+  function start() {
     current = parse(location.hash);
     tell(new Set(Object.keys(FIELDS)));
-  });
+  }
 
+  addEventListener("popstate", start);
   segunc.state = {
-    get: () => current,
-    set,
+    get: () => current, set, start,
     /* `listener(state, changed)` after every change, `changed` a set of field names. */
     onChange: (listener) => listeners.push(listener),
-    start() {
-      current = parse(location.hash);
-      tell(new Set(Object.keys(FIELDS)));
-    },
     /* The frame that a link asked for and the page does not hold. */
     unknownFrame: () => unknown,
     link: () => location.href.replace(/#.*/, "") + fragmentOf(current),

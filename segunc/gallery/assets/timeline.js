@@ -1,198 +1,111 @@
 "use strict";
 /* The scores of all frames in the order of the source: scrub, play, jump to peaks. */
 (function (segunc) {
-  const { element, table, state, verdicts, format, seconds } = segunc;
+  const { element, svg, table, state, verdicts, gallery, format, seconds } = segunc;
   const { page } = segunc.data;
   const footer = document.getElementById("timeline");
-  const canvas = element("canvas", { id: "chart", tabindex: "0", role: "slider", "aria-label": "Frame in the order of the source", "aria-valuemin": "1" });
   const play = element("button", { type: "button", id: "play", title: "Play or pause (space)", onclick: togglePlay }, "▶ Play");
-  const label = element("p", { id: "timeline-label" });
-  const legend = element("p", { id: "timeline-legend" });
-  const cursor = element("i", { id: "cursor", "aria-hidden": "true" });
+  const label = element("p", { id: "timeline-label" }), legend = element("p", { id: "timeline-legend" });
+  const cursor = element("i", { id: "cursor" }), ends = element("span", { class: "ends" }), axis = element("span", { class: "axis" });
+  const curves = svg("svg", { viewBox: `0 0 ${Math.max(1, table.count - 1)} 100`, preserveAspectRatio: "none" }), marks = element("span");
+  const plot = element("div", { class: "plot" }, curves, marks, cursor, axis);
+  const chart = element("div", { id: "chart", class: "chart", tabindex: "0", role: "slider", "aria-label": "Frame in the order of the source", "aria-valuemin": "1" }, ends, plot);
   const SPEEDS = [0.25, 0.5, 1, 2, 4], AHEAD = 6; // frames that are decoded before they are seen
   const speed = element("select", { id: "speed", "aria-label": "Speed", title: "Speed ({ and })" }, ...SPEEDS.map((factor) => element("option", { value: factor, selected: factor === 1 }, `${factor} ×`)));
-  // The ends of the scale stand left of the curve, the axis below it.
-  const LEFT = 58, RIGHT = 8, AXIS = 14;
-  let timer = null, due = 0, peaks = [], peaksKey = "", drawn = "";
-
-  const series = (score, statistic, model) => Array.from({ length: table.count }, (_, i) => table.value(i, score, statistic, model));
+  const indices = Array.from({ length: table.count }, (_, index) => index);
+  let timer = null, due = 0, peaks = [], drawn = "";
 
   /* Frames whose statistic is the largest of the second (or the 25th of the set) around them, and above the mean. */
   function findPeaks(values) {
-    const reach = Math.max(1, Math.round((page.fps ?? table.count / 25) / 2)), found = [];
-    const known = values.filter((v) => v !== null), mean = known.reduce((a, b) => a + b, 0) / known.length;
-    for (let i = 0; i < values.length; i++) {
-      if (values[i] === null || values[i] <= mean) continue;
-      let highest = true;
-      for (let j = Math.max(0, i - reach); highest && j <= Math.min(values.length - 1, i + reach); j++) {
-        highest = values[j] === null || values[j] < values[i] || (values[j] === values[i] && j >= i);
-      }
-      if (highest) found.push(i);
-    }
-    return found;
+    const reach = Math.max(1, Math.round((page.fps ?? table.count / 25) / 2));
+    const numbers = values.filter((v) => v !== null), mean = numbers.reduce((a, b) => a + b, 0) / numbers.length;
+    return indices.filter((i) => values[i] !== null && values[i] > mean
+      && values.slice(Math.max(0, i - reach), i + reach + 1).every((value, j) =>
+        value === null || value < values[i] || (value === values[i] && Math.max(0, i - reach) + j >= i)));
   }
 
   const at = () => table.index(state.get().frame) ?? 0;
-  const xOf = (index, width) => LEFT + (table.count > 1 ? index / (table.count - 1) : 0.5) * (width - LEFT - RIGHT);
+  const xOf = (index) => (table.count > 1 ? index / (table.count - 1) : 0.5);
 
   /* Where the frame is, on a chart that is drawn anew only when it shows something else: frames pass quickly. */
   function draw() {
-    const current = state.get(), { width } = canvas.getBoundingClientRect();
-    if (!width || !current.score) return;
-    const key = JSON.stringify([width, current.score, current.statistic, current.model, current.threshold, getComputedStyle(footer).color]);
+    const current = state.get();
+    if (!current.score) return;
+    const key = JSON.stringify([innerWidth, current.score, current.statistic, current.model, current.threshold]);
     if (key !== drawn) {
       drawn = key;
       drawChart(current);
     }
-    cursor.style.transform = `translateX(${xOf(at(), width)}px)`;
+    cursor.style.left = `${100 * xOf(at())}%`;
     showLabel(current);
   }
 
-  function drawChart(current) {
-    const box = canvas.getBoundingClientRect(), ratio = devicePixelRatio || 1;
-    canvas.width = box.width * ratio;
-    canvas.height = box.height * ratio;
-    const context = canvas.getContext("2d"), style = getComputedStyle(footer);
-    const colour = (name) => style.getPropertyValue(name).trim();
-    context.scale(ratio, ratio);
-    const { width, height } = box, base = height - 12 - AXIS;
-    const model = current.model === "difference" ? "first" : current.model;
-    const values = series(current.score, current.statistic, model);
-    const second = page.compared ? series(current.score, current.statistic, model === "first" ? "second" : "first") : [];
+  function drawChart({ score, statistic, model, threshold }) {
+    const shown = model === "difference" ? "first" : model, series = (of) => indices.map((i) => table.value(i, score, statistic, of));
+    const values = series(shown), second = page.compared ? series(shown === "first" ? "second" : "first") : [];
     // One scale for the whole set, written at its ends: that of the set's own values, or slow changes would be flat.
-    const [low, high] = extent([...values, ...second]);
-    const yOf = (value) => base - 4 - (value - low) / (high - low) * (base - 14);
-    if (table.inUnit(current.statistic) && current.threshold !== null && current.threshold >= low && current.threshold <= high) {
-      context.strokeStyle = segunc.colours.key.flagged;
-      context.setLineDash([4, 4]);
-      line(context, [[LEFT, yOf(current.threshold)], [width - RIGHT, yOf(current.threshold)]]);
-      context.setLineDash([]);
-    }
-    trace(context, second, width, yOf, colour("--second"), 1.5);
-    trace(context, values, width, yOf, colour("--accent"), 2);
-    const key = `${current.score} ${current.statistic} ${model}`;
-    if (key !== peaksKey) {
-      peaks = findPeaks(values);
-      peaksKey = key;
-    }
-    context.fillStyle = colour("--ink");
-    for (const index of peaks) mark(context, xOf(index, width), yOf(values[index]) - 3);
-    drawMarks(context, width, base, colour);
-    context.fillStyle = colour("--faint");
-    context.font = "11px system-ui, sans-serif";
-    context.textAlign = "right";
-    context.fillText(short(high), LEFT - 6, 14);
-    context.fillText(short(low), LEFT - 6, base - 1);
-    context.textAlign = "center";
-    for (const [index, words] of ticks(width)) {
-      const x = xOf(index, width);
-      context.fillRect(x, height - AXIS, 1, 3);
-      context.fillText(words, Math.min(Math.max(x, LEFT), width - RIGHT - 14), height - 1);
-    }
+    const every = [...values, ...second].filter((value) => value !== null);
+    let low = every.reduce((a, b) => Math.min(a, b), Infinity), high = every.reduce((a, b) => Math.max(a, b), -Infinity);
+    if (!(low < high)) [low, high] = [low - 0.5, low + 0.5];
+    const yOf = (value) => 80 - (value - low) / (high - low) * 66;
+    const curve = (of) => of.map((value, i) => (value === null ? "" : `${(of[i - 1] ?? null) === null ? "M" : "L"}${i} ${yOf(value)}`)).join("");
+    const line = (name, d) => svg("path", { class: name, d });
+    // Below the curves: where an anomaly is labelled, and where a verdict was given.
+    const wide = Math.max(0.8, table.count / 800), verdict = (i) => verdicts.get(table.name(i))?.verdict;
+    const stripe = (name, y, holds) => line(`stripe ${name}`, indices.filter(holds).map((i) => `M${i - wide / 2} ${y}h${wide}`).join(""));
+    const flagged = threshold !== null && table.inUnit(statistic) && threshold >= low && threshold <= high;
+    curves.replaceChildren(line("threshold", flagged ? `M0 ${yOf(threshold)}H${table.count - 1}` : ""), line("second", curve(second)), line("first", curve(values)),
+      stripe("labelled", 89, (i) => table.objects(i)), ...Object.keys(verdicts.WORDS).map((name) => stripe(name, 96, (i) => verdict(i) === name)));
+    peaks = findPeaks(values);
+    const place = (words, index, top) => {
+      const mark = element("span", {}, words);
+      mark.style.left = `${100 * xOf(index)}%`;
+      if (top !== undefined) mark.style.top = `${top}%`;
+      return mark;
+    };
+    marks.replaceChildren(...peaks.map((index) => place("▾", index, yOf(values[index]))));
+    axis.replaceChildren(...ticks().map(([index, words]) => place(words, index)));
+    ends.replaceChildren(...[high, low].map((end) => element("span", {}, short(end))));
   }
 
   const STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600];
 
   /* Places of the axis and their words: times where they go on and on, else numbers of frames. */
-  function ticks(width) {
-    const most = Math.max(2, Math.floor(width / 110)), times = Array.from({ length: table.count }, (_, i) => table.time(i));
-    const timed = times.every((time, i) => time !== null && (i === 0 || time >= times[i - 1]));
-    const span = timed ? times[table.count - 1] - times[0] : table.count;
-    const step = STEPS.find((s) => span / s <= most) ?? 3600 * Math.ceil(span / 3600 / most), found = [];
-    if (!timed) {
-      for (let index = 0; index < table.count; index += step) found.push([index, String(index + 1)]);
-      return found;
-    }
+  function ticks() {
+    const times = indices.map(table.time), timed = times.every((time, i) => time !== null && (i === 0 || time >= times[i - 1]));
+    const span = timed ? times.at(-1) - times[0] : table.count, most = Math.max(2, Math.floor(innerWidth / 110));
+    const step = STEPS.find((s) => span / s <= most) ?? 3600 * Math.ceil(span / 3600 / most);
+    if (!timed) return indices.filter((index) => index % step === 0).map((index) => [index, String(index + 1)]);
     let next = Math.ceil(times[0] / step) * step;
-    times.forEach((time, index) => {
-      if (time < next) return;
-      found.push([index, seconds(next).replace(/\.00$/, "")]);
+    return times.flatMap((time, index) => {
+      if (time < next) return [];
+      const words = seconds(next).replace(/\.00$/, "");
       next = (Math.floor(time / step) + 1) * step;
+      return [[index, words]];
     });
-    return found;
   }
 
   const short = (value) => format(Number(value.toPrecision(4)));
 
-  /* Smallest and largest of the values; never the same number. */
-  function extent(values) {
-    let low = Infinity, high = -Infinity;
-    for (const value of values) {
-      if (value === null) continue;
-      low = Math.min(low, value);
-      high = Math.max(high, value);
-    }
-    return low < high ? [low, high] : [low - 0.5, low + 0.5];
-  }
-
-  function line(context, points) {
-    context.beginPath();
-    points.forEach(([x, y], i) => (i ? context.lineTo(x, y) : context.moveTo(x, y)));
-    context.stroke();
-  }
-
-  function trace(context, values, width, yOf, colour, thickness) {
-    context.strokeStyle = colour;
-    context.lineWidth = thickness;
-    context.beginPath();
-    let gap = true;
-    values.forEach((value, index) => {
-      if (value !== null) context[gap ? "moveTo" : "lineTo"](xOf(index, width), yOf(value));
-      gap = value === null;
-    });
-    context.stroke();
-  }
-
-  function mark(context, x, y) {
-    context.beginPath();
-    context.moveTo(x, y);
-    context.lineTo(x - 4, y - 6);
-    context.lineTo(x + 4, y - 6);
-    context.fill();
-  }
-
-  /* Below the chart: where an anomaly is labelled, and where a verdict was given. */
-  function drawMarks(context, width, base, colour) {
-    const wide = Math.max(1, (width - LEFT - RIGHT) / table.count);
-    for (let index = 0; index < table.count; index++) {
-      const x = xOf(index, width) - wide / 2;
-      if (table.objects(index)) {
-        context.fillStyle = colour("--labelled");
-        context.fillRect(x, base + 2, wide, 3);
-      }
-      const verdict = verdicts.get(table.name(index))?.verdict;
-      if (verdict) {
-        context.fillStyle = colour(`--${verdict}`);
-        context.fillRect(x, base + 7, wide, 4);
-      }
-    }
-  }
-
-  function showLabel(current) {
-    const index = at(), time = table.time(index);
-    const value = table.value(index, current.score, current.statistic, current.model);
-    const words = [`frame ${index + 1} of ${table.count}`];
-    if (time !== null) words.push(seconds(time));
-    words.push(`${segunc.filters.statisticWords(current.statistic, current.score)} ${current.score} ${value === null ? "–" : short(value)}`);
+  function showLabel({ score, statistic, model }) {
+    const index = at(), time = table.time(index), value = table.value(index, score, statistic, model);
+    const name = `${gallery.statisticWords(statistic, score)} ${score}`;
+    const words = [`frame ${index + 1} of ${table.count}`, time === null ? null : seconds(time), `${name} ${value === null ? "–" : short(value)}`].filter(Boolean);
     label.textContent = words.join(" · ");
-    const lines = [`${segunc.filters.statisticWords(current.statistic, current.score)} ${current.score} of every frame`];
-    if (page.compared) lines.push("orange: the other model");
-    lines.push("▾ peaks");
-    if (table.everHas("label/anomaly")) lines.push("blue below: labelled anomaly");
-    legend.textContent = lines.join(" · ");
-    canvas.setAttribute("aria-valuenow", index + 1);
-    canvas.setAttribute("aria-valuemax", table.count);
-    canvas.setAttribute("aria-valuetext", words.join(", "));
+    legend.textContent = [`${name} of every frame`, page.compared ? "orange: the other model" : null, "▾ peaks",
+      table.everHas("label/anomaly") ? "blue below: labelled anomaly" : null].filter(Boolean).join(" · ");
+    chart.setAttribute("aria-valuenow", index + 1);
+    chart.setAttribute("aria-valuemax", table.count);
+    chart.setAttribute("aria-valuetext", words.join(", "));
   }
 
   function go(index) {
-    const target = Math.min(table.count - 1, Math.max(0, index));
-    segunc.frame.go(target);
+    segunc.frame.go(Math.min(table.count - 1, Math.max(0, index)));
   }
 
   function scrub(event) {
-    const box = canvas.getBoundingClientRect();
-    go(Math.round((event.clientX - box.left - LEFT) / (box.width - LEFT - RIGHT) * (table.count - 1)));
+    const box = plot.getBoundingClientRect();
+    go(Math.round((event.clientX - box.left) / box.width * (table.count - 1)));
   }
 
   function jump(direction) {
@@ -254,16 +167,14 @@
       return;
     }
     const peak = (words, by) => element("button", { type: "button", title: words, "aria-label": words, onclick: () => jump(by) }, by < 0 ? "⇤ Peak" : "Peak ⇥");
-    footer.append(element("div", { class: "timeline-tools" }, play, speed, peak("Previous peak ([)", -1), peak("Next peak (])", 1), label, legend), element("div", { class: "chart" }, canvas, cursor));
-    speed.addEventListener("change", () => faster(0));
-    canvas.addEventListener("pointerdown", (event) => {
-      canvas.setPointerCapture(event.pointerId);
+    footer.append(element("div", { class: "timeline-tools" }, play, speed, peak("Previous peak ([)", -1), peak("Next peak (])", 1), label, legend), chart);
+    chart.addEventListener("pointerdown", (event) => {
+      chart.setPointerCapture(event.pointerId);
       scrub(event);
-      canvas.addEventListener("pointermove", scrub);
-      canvas.addEventListener("pointerup", () => canvas.removeEventListener("pointermove", scrub), { once: true });
+      chart.addEventListener("pointermove", scrub);
+      chart.addEventListener("pointerup", () => chart.removeEventListener("pointermove", scrub), { once: true });
     });
-    canvas.addEventListener("keydown", onKey);
-    new ResizeObserver(draw).observe(canvas);
+    chart.addEventListener("keydown", onKey);
     verdicts.onChange(() => {
       drawn = "";
       draw();
@@ -271,11 +182,9 @@
   }
 
   function update(current, changed) {
-    if (changed.has("view")) {
-      if (current.view !== "frame" && playing()) stop();
-    }
+    if (changed.has("view") && current.view !== "frame" && playing()) stop();
     if (["frame", "score", "statistic", "model", "threshold", "view"].some((field) => changed.has(field))) draw();
   }
 
-  segunc.timeline = { start, update, draw, jump, go, faster, togglePlay, playing, peaks: () => peaks };
+  segunc.timeline = { start, update, jump, go, faster, togglePlay, playing, peaks: () => peaks };
 })(segunc);

@@ -147,7 +147,7 @@
   });
 
   segunc.verdicts = {
-    WORDS, REGION_WORDS, all, set, get, opinions, disagree, undo, setName, regionKey,
+    WORDS, REGION_WORDS, all, set, get, opinions, disagree, undo, setName,
     /* What the reviewer said of regions of a frame. */
     regions: (frame) => on(frame).filter(({ region, reviewer }) => region && reviewer === (name ?? "")),
     reviewer: () => name,

@@ -1,13 +1,34 @@
 "use strict";
-/* Verdicts as files: JSON, which is read back, and COCO by download. */
+/* Who judges: asked once, when the first verdict is given, and kept in this browser; and verdicts as files: JSON, which is read
+   back, and COCO. */
 (function (segunc) {
-  const { verdicts, table, announce } = segunc;
+  const { element, verdicts, table, announce } = segunc;
   const { page } = segunc.data;
   const FORMAT = "segunc-verdicts", VERSION = 2;
+  const dialog = document.getElementById("reviewer"), button = document.getElementById("reviewer-button");
+  const input = element("input", { type: "text", id: "reviewer-name", autocomplete: "name", "aria-label": "Your name", maxlength: 60 });
+  let waiting = null;
 
-  function download(text, type, ending) {
-    const link = segunc.element("a", {
-      href: URL.createObjectURL(new Blob([text], { type })),
+  function ask(then = null) {
+    waiting = then;
+    input.value = verdicts.reviewer() ?? "";
+    dialog.showModal();
+    input.focus();
+  }
+
+  /* Do something in the reviewer's name, which is asked for first where it is not known. */
+  function named(act) {
+    if (verdicts.reviewer() === null) ask(act);
+    else act();
+  }
+
+  function show() {
+    button.textContent = verdicts.reviewer() ? `Reviewer: ${verdicts.reviewer()}` : "Reviewer";
+  }
+
+  function download(text, ending) {
+    const link = element("a", {
+      href: URL.createObjectURL(new Blob([text], { type: "application/json" })),
       download: `verdicts-${page.title.replace(/[^\w.-]+/g, "_")}.${ending}`,
     });
     link.click();
@@ -86,10 +107,23 @@
   }
 
   function start(say) {
+    const form = element("form", { method: "dialog" }, element("h2", { id: "reviewer-title" }, "Who judges?"),
+      element("p", { class: "small" }, "The name stands with each of your verdicts, so that those of several reviewers can be compared. It stays in this browser and in what you export; it may be left empty."),
+      element("p", { class: "row" }, input, element("button", { type: "submit" }, "Go on")));
+    dialog.append(form);
+    form.addEventListener("submit", () => {
+      verdicts.setName(input.value);
+      const act = waiting;
+      waiting = null;
+      dialog.addEventListener("close", () => act?.(), { once: true });
+    });
+    dialog.addEventListener("cancel", () => { waiting = null; });
+    button.addEventListener("click", () => ask());
+    verdicts.onChange(show);
+    show();
     const file = document.getElementById("import-file");
-    for (const [ending, type, text] of [["json", "application/json", asJson], ["coco.json", "application/json", asCoco]]) {
-      document.getElementById(`export-${ending.replace(".json", "")}`).addEventListener("click", () => download(text(), type, ending));
-    }
+    document.getElementById("export-json").addEventListener("click", () => download(asJson(), "json"));
+    document.getElementById("export-coco").addEventListener("click", () => download(asCoco(), "coco.json"));
     document.getElementById("import").addEventListener("click", () => file.click());
     file.addEventListener("change", async () => {
       for (const one of file.files) say(read(await one.text()));
@@ -97,5 +131,5 @@
     });
   }
 
-  segunc.verdictFiles = { start };
+  segunc.reviewing = { start, named };
 })(segunc);
