@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from segunc.core.errors import InputError
-from segunc.data.images import read_label_image
+from segunc.data.images import label_rank, read_label_image
 from segunc.data.labels import IGNORE, LabelMap, compact_ranges, label_map, label_values, recode
 
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp")
@@ -30,8 +30,6 @@ LABEL_ENDINGS = (
     *("_gtFine_labellevel3Ids", "_labels_semantic", "_anomaly", "_labels", "_label", "_mask", "_gt"),
 )
 """Endings of label names that frame names do not carry."""
-LOSSY_SUFFIXES = (".jpg", ".jpeg", ".webp")
-"""Endings of images whose values are not exact, and so no labels."""
 LABEL_FOLDERS = ("labels", "labels_masks", "masks", "annotations", "annot", "gtFine", "gtCoarse", "gtAnomaly")
 """Usual names of folders that hold labels, or endings of these names."""
 
@@ -77,8 +75,10 @@ def without_labels(root: Path, files: Sequence[Path]) -> list[Path]:
 
 
 def possible_labels(folder: Path) -> list[Path]:
-    """Return the image files of a folder that may hold label values; photographs may lie beside them."""
-    return [path for path in list_images(folder) if path.suffix.lower() not in LOSSY_SUFFIXES]
+    """Return the image files of a folder that may hold label values, colours where nothing else: photographs may lie beside labels."""
+    ranks = {path: label_rank(path) for path in list_images(folder)}
+    lowest = min(ranks.values())
+    return [path for path, rank in ranks.items() if rank == lowest < 2]
 
 
 def find_labels(
@@ -89,14 +89,22 @@ def find_labels(
 ) -> dict[str, Path]:
     """Return the label file of each frame that has one in a folder.
 
+    A frame that has no label but a picture gets the picture, so that whoever reads it says what it is: a label that was damaged must not
+    pass for one that nobody drew.
+
     Args:
         layouts: the layouts of a data set; the first that finds any label names them all, else the usual endings do.
         is_frame: says which files are frames themselves, and no labels.
     """
-    files = [path for path in possible_labels(folder) if not is_frame(path)]
+    files = [path for path in list_images(folder) if not is_frame(path)]
+    ranks = {path: label_rank(path) for path in files}
     for layout in (*layouts, Layout({})):
-        candidates = [path for path in files if path.stem.endswith(layout.label_ending)]
-        if labels := match_labels(folder, candidates, frames, layout.label_stem):
+        labels: dict[str, Path] = {}
+        for rank in (0, 1, 2):
+            candidates = [p for p in files if ranks[p] == rank and p.stem.endswith(layout.label_ending)]
+            without = [name for name in frames if name not in labels]
+            labels |= match_labels(folder, candidates, without, layout.label_stem)
+        if labels:
             return labels
     return {}
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import warnings
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
@@ -19,12 +20,13 @@ from PIL import BmpImagePlugin, ImageOps, JpegImagePlugin, PngImagePlugin, TiffI
 from PIL import Image as PilImage
 
 from segunc.core.errors import InputError, NoteWarning
-from segunc.core.files import read_bytes, reading
+from segunc.core.files import open_file, read_bytes, reading
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 Image = npt.NDArray[np.uint8]
 """RGB uint8 ``[H, W, 3]``."""
 Labels = npt.NDArray[np.uint8]
+Colour = tuple[int, int, int]
 
 _PNG_SIGNATURE, _JPEG_SIGNATURE, _RIFF_SIGNATURE = b"\x89PNG\r\n\x1a\n", b"\xff\xd8", b"RIFF"
 _FORMATS: dict[bytes, Any] = {
@@ -148,9 +150,31 @@ def _tiff_sizes(file: BinaryIO) -> list[tuple[int, int]]:
     return sizes
 
 
-def read_label_image(path: Path) -> Labels:
-    """Return the label ids of an image file, uint8 ``[H, W]``, upright as :func:`read_image` shows its frame; InputError where it cannot be
-    read, is damaged, lossy, translucent or in colour, or holds values outside 0..255. One channel holds ids, and so do three equal ones."""
+def label_rank(path: Path) -> int:
+    """Rank a file by how likely it holds label values: 0 for one channel or a palette, 1 for colours, 2 for a JPEG or WebP, which are no
+    labels. A file that cannot be opened has rank 0, so that whoever reads it says what is wrong."""
+    try:
+        with open_file(path) as file:
+            image = _open_header(file)
+    except Exception:  # what Pillow raises for damaged headers has no common type
+        return 0
+    if image is None:
+        return 0
+    return 2 if image.format in ("JPEG", "WEBP") else int(image.mode in ("RGB", "RGBA", "LA"))
+
+
+def read_label_image(path: Path, colours: Mapping[Colour, int] | None = None, ids: Collection[int] = ()) -> Labels:
+    """Return the label ids of an image file, uint8 ``[H, W]``, upright as :func:`read_image` shows its frame.
+
+    One channel holds ids, and so do three equal ones. Other colours are looked up in a label map, exactly.
+
+    Args:
+        colours: RGB colour -> id, -1 for a colour of several classes; None where colours mean nothing.
+        ids: the ids of the label map; they tell whether grey pixels in three channels are ids or colours.
+
+    Raises:
+        InputError: the file cannot be read, is damaged, lossy or translucent, or holds values outside 0..255 or unknown colours.
+    """
     try:
         pixels = decode_labels(read_bytes(path))
     except Exception as error:  # Pillow's decoders have no common exception
@@ -159,8 +183,16 @@ def read_label_image(path: Path) -> Labels:
     if not np.issubdtype(pixels.dtype, np.integer):
         raise InputError(f"label {path} holds {pixels.dtype} values instead of whole numbers", hint=_LABEL_HINT)
     if pixels.ndim == 3:
-        if (pixels != pixels[..., :1]).any():
-            raise InputError(f"label {path} is a picture in colour, whose pixels are no ids", hint=_LABEL_HINT)
+        values = set(np.unique(pixels[..., 0]).tolist())
+        equal = bool((pixels == pixels[..., :1]).all())
+        # A grey pixel is an id, or a grey of the label map. Only a file in which both are possible and differ is refused.
+        greys = {value: (colours or {}).get((value, value, value)) for value in values}
+        may_be_ids, may_be_colours = not ids or values <= set(ids), None not in greys.values()
+        if equal and may_be_ids and may_be_colours and any(value != label for value, label in greys.items()):
+            text = f"three equal channels of {sorted(values)[:8]}, which are ids and colours of the label map"
+            raise InputError(f"label {path} has {text}", hint=_LABEL_HINT)
+        if not equal or (may_be_colours and not may_be_ids):
+            return _ids_of_colours(pixels, colours, path)
         pixels = pixels[..., 0]
     if pixels.min(initial=0) < 0 or pixels.max(initial=0) > 255:
         held = f"values from {pixels.min()} up to {pixels.max()}"
@@ -186,6 +218,30 @@ def decode_labels(data: bytes) -> npt.NDArray[Any]:
             raise ValueError("it is translucent")
     pixels = decode(data, cv2.IMREAD_ANYDEPTH | cv2.IMREAD_ANYCOLOR)  # applies the orientation and drops alpha
     return pixels if pixels.ndim == 2 else pixels[..., ::-1]
+
+
+def _ids_of_colours(pixels: npt.NDArray[Any], colours: Mapping[Colour, int] | None, path: Path) -> Labels:
+    """Return the ids uint8 ``[H, W]`` of RGB pixels ``[H, W, 3]``; raise InputError for a colour that has none or several."""
+    if colours is None or pixels.dtype != np.uint8:
+        raise InputError(
+            f"label {path} is a picture in colour ({pixels.dtype}), but no label map says which 8-bit colour is which class",
+            hint=_LABEL_HINT,
+        )
+    codes = pixels.astype(np.int64) @ (1 << np.array([16, 8, 0]))
+    present, inverse, counts = np.unique(codes, return_inverse=True, return_counts=True)
+    present_colours = [(code >> 16, code >> 8 & 255, code & 255) for code in present.tolist()]
+    ids = [colours.get(colour) for colour in present_colours]
+    if None in ids:
+        unknown = sum(int(count) for count, label in zip(counts, ids, strict=True) if label is None)
+        example = present_colours[ids.index(None)]
+        raise InputError(
+            f"{unknown} of {codes.size} pixels of label {path} have colours that the label map does not know, e.g. {example}",
+            hint="give the --label-map of these colours, or add a row with this colour and train_id 255 to it",
+        )
+    if -1 in ids:
+        shared = present_colours[ids.index(-1)]
+        raise InputError(f"label {path} holds the colour {shared}, which several classes of the label map have")
+    return np.array(ids, np.uint8)[inverse].reshape(codes.shape)
 
 
 def resize_nearest(values: npt.NDArray[Scalar], width: int, height: int) -> npt.NDArray[Scalar]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +16,7 @@ import numpy.typing as npt
 
 from segunc.core.errors import InputError, NoteWarning
 from segunc.core.files import read_rows, reading
-from segunc.data.images import read_label_image
+from segunc.data.images import Colour, read_label_image
 
 IGNORE = 255
 """The train id of pixels that no loss and no metric counts."""
@@ -49,15 +48,20 @@ class LabelMap:
     classes: tuple[str, ...]  # the C names in the order of their train ids 0..C-1
     palette: tuple[tuple[int, int, int], ...]  # C colours as (red, green, blue) in 0..255
     raw_to_train: dict[int, int]  # raw id -> train id in 0..C-1 or 255 (ignored)
+    colours: Mapping[Colour, int] | None = field(default=None, kw_only=True)  # RGB -> raw id, -1 where classes share it
     train_ids: int = field(default=0, kw_only=True)  # of the file that was read, also of the classes that were left out
 
     @property
     def num_classes(self) -> int:
         return len(self.classes)
 
+    def read_ids(self, path: Path) -> npt.NDArray[np.uint8]:
+        """Return the raw ids of a label file, uint8 ``[H, W]``; see :func:`segunc.data.images.read_label_image`."""
+        return read_label_image(path, self.colours, self.raw_to_train)
+
     def read(self, path: Path) -> npt.NDArray[np.uint8]:
         """Return the train ids of a label file, uint8 ``[H, W]``, 255 ignored; raise InputError where it cannot be read or encoded."""
-        return self.encode(read_label_image(path), f"label {path}")
+        return self.encode(self.read_ids(path), f"label {path}")
 
     def encode(self, raw: npt.NDArray[np.integer], source: str = "label") -> npt.NDArray[np.uint8]:
         """Return train ids (uint8, 255 ignored) of raw ids ``[H, W]``; raise InputError for one that the map does not know."""
@@ -109,6 +113,7 @@ def read_label_map(path: Path) -> LabelMap:
     if tuple(header) != COLUMNS:
         raise InputError(f"label map {path} has the columns {','.join(header)} instead of {','.join(COLUMNS)}")
     raw_to_train: dict[int, int] = {}
+    colours: dict[Colour, int] = {}
     classes: dict[int, tuple[str, tuple[int, int, int]]] = {}  # by train id
     for row in rows:
         try:
@@ -122,13 +127,15 @@ def read_label_map(path: Path) -> LabelMap:
         if raw_id in raw_to_train:
             raise InputError(f"label map {path} has the id {raw_id} twice", hint="remove a row")
         raw_to_train[raw_id] = train
+        if raw_to_train.get(colours.setdefault(colour, raw_id)) != train:
+            colours[colour] = -1
         if train != IGNORE:
             classes.setdefault(train, (label, colour))
     if sorted(classes) != list(range(len(classes))) or not classes:
         message = f"label map {path} has the train ids {compact_ranges(classes)}"
         raise InputError(message, hint="number them 0, 1, 2, ... without a gap")
     names, palette = zip(*(classes[train] for train in range(len(classes))), strict=True)
-    return LabelMap(path.stem, names, palette, raw_to_train, train_ids=len(classes))
+    return LabelMap(path.stem, names, palette, raw_to_train, colours=colours, train_ids=len(classes))
 
 
 def label_map(name: str) -> LabelMap:
@@ -144,16 +151,19 @@ def _built_in() -> dict[str, Path]:
     return {path.stem: path for path in sorted((Path(__file__).parent / "labels").glob("*.csv"))}
 
 
-def label_values(path: Path) -> frozenset[int]:
-    """Return the raw values that occur in a label file; the process remembers them."""
+_VALUES: dict[tuple[Path, int, int, str], frozenset[int]] = {}
+"""By path, size, time of change, and label map, so that a file which is written anew is read anew."""
+
+
+def label_values(path: Path, labels: LabelMap | None = None) -> frozenset[int]:
+    """Return the raw values that occur in a label file, by the colours of a label map where there is one; the process remembers them."""
     with reading(f"label {path}", "a PNG"):
         status = path.stat()
-    return _values(path, status.st_size, status.st_mtime_ns)  # a file that is written anew is read anew
-
-
-@cache
-def _values(path: Path, size: int, changed: int) -> frozenset[int]:
-    return frozenset(np.flatnonzero(np.bincount(read_label_image(path).ravel(), minlength=256)).tolist())
+    key = (path, status.st_size, status.st_mtime_ns, labels.name if labels else "")
+    if key not in _VALUES:
+        raw = labels.read_ids(path) if labels else read_label_image(path)
+        _VALUES[key] = frozenset(np.flatnonzero(np.bincount(raw.ravel(), minlength=256)).tolist())
+    return _VALUES[key]
 
 
 def check_label_files(files: Iterable[Path], labels: LabelMap, *, training: bool = False) -> None:
@@ -171,7 +181,7 @@ def check_label_files(files: Iterable[Path], labels: LabelMap, *, training: bool
     values, first = set[int](), None
     for file in files:
         try:
-            values |= label_values(file)
+            values |= label_values(file, labels)
         except InputError:  # whoever reads its frame says what is wrong
             continue
         first = first or file

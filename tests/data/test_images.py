@@ -18,7 +18,7 @@ from PIL import ImageOps
 from segunc.core.errors import InputError, NoteWarning
 from segunc.data.entry import BINARY, check_masks
 from segunc.data.images import PixelDepth, check_whole, decode, load_image, read_image, read_label_image
-from segunc.data.labels import check_label_files, label_map
+from segunc.data.labels import COLUMNS, LabelMap, check_label_files, label_map, read_label_map
 from segunc.data.module import SegmentationDataModule
 from tests.data import miniatures
 from tests.frames.test_sources import encoded, picture
@@ -168,6 +168,7 @@ def test_the_size_of_a_header_is_the_size_of_the_image(
 
 
 IDS = np.random.default_rng(0).integers(0, 3, (5, 7)).astype(np.uint8)
+COLOURS = np.array([(128, 64, 128), (70, 70, 70), (0, 0, 142)], np.uint8)
 
 
 def palette(ids: np.ndarray) -> PilImage.Image:
@@ -208,7 +209,7 @@ def test_every_kind_of_file_gives_the_values_that_it_stores(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("values", "suffix", "said"),
     [
-        (np.full((4, 4, 3), (1, 2, 3), np.uint8), ".png", "in colour"),
+        (np.full((4, 4, 3), (1, 2, 3), np.uint8), ".png", "no label map says which"),
         (np.full((4, 4, 4), (1, 1, 1, 9), np.uint8), ".png", "translucent"),
         (np.full((4, 4), 300, np.uint16), ".png", "up to 300"),
         (np.full((4, 4), 0.5, np.float32), ".tif", "float32"),
@@ -264,3 +265,64 @@ def test_a_split_without_a_labelled_pixel_is_refused_before_the_first_step(tmp_p
         data = SegmentationDataModule("camvid", str(root), crop=(32, 32), batch_size=2)
     with pytest.raises(InputError, match=rf"{split}annot.* but 11, which label map 'camvid' ignores"):
         data.prepare_data()
+
+
+def own_map(folder: Path, *rows: str) -> LabelMap:
+    path = folder / "own.csv"
+    path.write_text("\n".join([",".join(COLUMNS), *rows, "255,void,255,0,0,0"]), encoding="utf-8")
+    return read_label_map(path)
+
+
+ROWS = "4,road,0,128,64,128", "5,building,1,70,70,70", "6,lane,0,0,0,142"
+
+
+@pytest.mark.parametrize("alpha", [False, True])
+def test_colours_are_read_by_the_label_map(tmp_path: Path, alpha: bool) -> None:
+    labels = own_map(tmp_path, *ROWS)
+    PilImage.fromarray(COLOURS[IDS]).convert("RGBA" if alpha else "RGB").save(tmp_path / "a.png")
+    np.testing.assert_array_equal(labels.read(tmp_path / "a.png"), np.array([0, 1, 0])[IDS])
+    PilImage.fromarray(np.dstack([COLOURS[IDS], IDS])).save(tmp_path / "a.png")
+    with pytest.raises(InputError, match="translucent"):
+        labels.read(tmp_path / "a.png")
+
+
+@pytest.mark.parametrize(
+    ("colour", "rows", "message"),
+    [
+        ((1, 2, 3), ROWS, r"1 of 35 pixels .*\(1, 2, 3\)"),
+        ((128, 64, 128), (*ROWS, "7,car,2,128,64,128"), r"\(128, 64, 128\), which several classes"),
+        ((0, 0, 0), (*ROWS, "0,sky,2,9,9,9"), None),  # a grey pixel among colours is one
+    ],
+)
+def test_colours_of_no_class_and_of_two_are_refused(
+    tmp_path: Path, colour: tuple[int, int, int], rows: tuple[str, ...], message: str | None
+) -> None:
+    labels, pixels = own_map(tmp_path, *rows), np.full((5, 7, 3), (0, 0, 142), np.uint8)
+    pixels[0, 0] = colour
+    PilImage.fromarray(pixels).save(tmp_path / "a.png")
+    if message is None:
+        assert labels.read(tmp_path / "a.png")[0].tolist() == [255, *[0] * 6]
+        return
+    with pytest.raises(InputError, match=message):
+        labels.read(tmp_path / "a.png")
+
+
+@pytest.mark.parametrize(
+    ("ids", "expected"),
+    [
+        ([4, 5, 6], [0, 1, 0]),  # no greys of the map
+        ([70, 0], [1, 255]),  # no ids of the map
+        ([4, 0], "three equal channels|the values"),
+        ([0, 255], "ids and colours"),
+    ],
+)
+def test_three_equal_channels_hold_ids_or_greys_but_never_either(
+    tmp_path: Path, ids: list[int], expected: list[int] | str
+) -> None:
+    labels = own_map(tmp_path, *ROWS, *(["0,sky,2,255,255,255"] if ids == [0, 255] else []))
+    PilImage.fromarray(np.repeat(np.array([ids], np.uint8)[..., None], 3, -1)).save(tmp_path / "a.png")
+    if isinstance(expected, list):
+        assert labels.read(tmp_path / "a.png").tolist() == [expected]
+        return
+    with pytest.raises(InputError, match=expected):
+        labels.read(tmp_path / "a.png")

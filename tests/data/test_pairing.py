@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import cv2
+import numpy as np
 import pytest
 
 from segunc.core.errors import InputError
 from segunc.data.datasets import DATASETS
-from segunc.data.entry import find_labels, list_images, match_labels
+from segunc.data.entry import find_labels, list_images, match_labels, possible_labels
 
 
 def touch(root: Path, *names: str) -> Path:
@@ -94,12 +96,15 @@ def test_images_are_listed_in_the_order_of_their_paths_without_hidden_ones(tmp_p
             list_images(tmp_path / name)
 
 
-def test_photographs_and_frames_are_no_labels(tmp_path: Path) -> None:
-    touch(tmp_path, "a.jpg", "a.png", "b.png", "c.webp", "c_mask.png")
-    assert {name: path.name for name, path in find_labels(tmp_path, ["a", "b", "c"]).items()} == {
-        **{"a": "a.png", "b": "b.png", "c": "c_mask.png"}
-    }
-    assert find_labels(tmp_path, ["a", "b"], is_frame=lambda path: path.name == "b.png") == {"a": tmp_path / "a.png"}
+def test_a_picture_is_no_label_where_there_is_one_and_else_what_a_reader_must_name(tmp_path: Path) -> None:
+    """Photographs may lie beside their labels; of a frame that has no other file, a label may have been damaged."""
+    for name, channels in (("a.jpg", 3), ("a.png", 1), ("b.png", 3), ("c.webp", 3), ("c_mask.png", 1)):
+        assert cv2.imwrite(str(tmp_path / name), np.zeros((8, 8, channels), np.uint8))
+    assert [path.name for path in possible_labels(tmp_path)] == ["a.png", "c_mask.png"]
+    found = {name: path.name for name, path in find_labels(tmp_path, ["a", "b", "c"]).items()}
+    assert found == {"a": "a.png", "b": "b.png", "c": "c_mask.png"}
+    own = find_labels(tmp_path, ["a", "b"], is_frame=lambda path: path.name in ("a.png", "b.png"))
+    assert {name: path.name for name, path in own.items()} == {"a": "a.jpg"}
 
 
 def test_a_data_sets_own_names_go_before_the_usual_ones(tmp_path: Path) -> None:
