@@ -163,8 +163,8 @@ def read_label_image(path: Path) -> Labels:
             raise InputError(f"label {path} is a picture in colour, whose pixels are no ids", hint=_LABEL_HINT)
         pixels = pixels[..., 0]
     if pixels.min(initial=0) < 0 or pixels.max(initial=0) > 255:
-        held = f"values from {pixels.min()} up to {pixels.max()}"
-        raise InputError(f"label {path} holds {held}, but label ids are 0 to 255", hint=_LABEL_HINT)
+        values = f"values from {pixels.min()} up to {pixels.max()}"
+        raise InputError(f"label {path} holds {values}, but label ids are 0 to 255", hint=_LABEL_HINT)
     return pixels.astype(np.uint8)
 
 

@@ -29,8 +29,8 @@ def test_each_pass_shows_every_frame_once_in_its_own_order(toy_set: Path) -> Non
 
     order = shown(1)
     passes = [order[first : first + 6] for first in range(0, 24, 6)]
-    assert all(sorted(one) == chosen for one in passes)
-    assert all(one != other for one, other in pairwise(passes))
+    assert all(sorted(frames) == chosen for frames in passes)
+    assert all(earlier != later for earlier, later in pairwise(passes))
     assert shown(1) == order != shown(2)
 
 
@@ -53,10 +53,10 @@ def test_the_seed_decides_every_batch_and_the_global_generator_is_left_alone(toy
 
 def test_frames_in_memory_are_those_of_the_set(toy_set: Path) -> None:
     data = frames(toy_set, augment=False)
-    held = load_batches(data, [1, 3, 6], 2)
-    assert [len(images) for images, _ in held] == [2, 1]
-    assert torch.equal(held[1][0][0], data[6]["image"])
-    assert torch.equal(held[0][1][1], data[3]["label"])
+    batches = load_batches(data, [1, 3, 6], 2)
+    assert [len(images) for images, _ in batches] == [2, 1]
+    assert torch.equal(batches[1][0][0], data[6]["image"])
+    assert torch.equal(batches[0][1][1], data[3]["label"])
 
 
 def test_a_selection_under_corruptions_sees_every_frame_under_every_kind(toy_set: Path) -> None:
