@@ -72,9 +72,9 @@ def _bdd_anomaly(name: str, *anomalies: str) -> DatasetEntry:
 
     def divided(layout: Layout) -> Layout:
         parts = {split: part for split, (part,) in layout.splits.items()}
-        known = {split: (replace(part, holds=shows_none),) for split, part in parts.items()}
+        without = {split: (replace(part, holds=shows_none),) for split, part in parts.items()}
         test = tuple(replace(part, prefix=f"{split}/", holds=shows_one) for split, part in parts.items())
-        return replace(layout, splits={**known, "test": test})
+        return replace(layout, splits={**without, "test": test})
 
     whole = _entry(name, _BDD, ("train", "val"), labels="cityscapes-train-ids", anomaly_classes=anomalies)
     return replace(whole, layouts=tuple(map(divided, whole.layouts)))

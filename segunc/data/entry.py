@@ -139,8 +139,8 @@ def match_labels(
         candidates = exact or [path for path in candidates if names[path] not in frame_names]
         if len(candidates) > 1:
             some = ", ".join(path.relative_to(folder).as_posix() for path in candidates[:3])
-            held = f"{len(candidates)} labels in {folder}: {some}"
-            raise InputError(f"frame {frame} has {held}", hint="remove or rename the others")
+            labelled = f"{len(candidates)} labels in {folder}: {some}"
+            raise InputError(f"frame {frame} has {labelled}", hint="remove or rename the others")
         for path in candidates:
             if (owner := owners.setdefault(path, frame)) != frame:
                 both = f"the frames {owner} and {frame}"

@@ -73,8 +73,8 @@ class LabelMap:
         """Return the raw ids of some classes; raise InputError where no class bears one of the names."""
         names = set(names)
         for name in names - set(self.classes):
-            known = ", ".join(self.classes)
-            raise InputError(f"label map '{self.name}' has no class '{name}'", hint=f"one of {known}")
+            classes = ", ".join(self.classes)
+            raise InputError(f"label map '{self.name}' has no class '{name}'", hint=f"one of {classes}")
         trained = {raw: train for raw, train in self.raw_to_train.items() if train != IGNORE}
         return frozenset(raw for raw, train in trained.items() if self.classes[train] in names)
 

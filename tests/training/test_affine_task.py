@@ -45,8 +45,8 @@ def test_a_continued_training_ends_with_the_same_posterior(name: str, tmp_path: 
     fit(whole, tmp_path, 4)
     checkpoint = tmp_path / "half.ckpt"
     fit(half, tmp_path, 2).save_checkpoint(checkpoint)
-    held = torch.load(checkpoint, weights_only=True)["state_dict"]
-    assert not any(key.startswith("network.") for key in held)
+    state = torch.load(checkpoint, weights_only=True)["state_dict"]
+    assert not any(key.startswith("network.") for key in state)
     fit(rest, tmp_path, 4, ckpt_path=checkpoint)
     expected, actual = whole.posterior().tensors(), rest.posterior().tensors()
     assert all(torch.equal(expected[key], actual[key]) for key in expected)
