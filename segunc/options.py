@@ -215,7 +215,7 @@ GROUPS = {
     "scores": "scores score overlay_score component_threshold statistic label_score top apart keys baseline",
     "what is measured": "protocols components by groups flag replicates resample",
     "speed": "device precision compile chunk frames_at_once threads engine workers shards ray_address",
-    "output": "out to compact exact panel overlay ranges format theme video fps anomaly_only limit plots logger verify repair overwrite",
+    "output": "out to compact panel overlay ranges format video fps anomaly_only limit plots logger verify repair overwrite",
 }
 """Titles under which every verb's help shows its options, by the names of their fields."""
 

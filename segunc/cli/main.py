@@ -48,7 +48,7 @@ VERBS = {
     ),
     "summary": "segunc summary --maps maps --score entropy --statistic p99 --apart 10 --out summary.csv",
     "overlay": (
-        "segunc overlay --maps maps --out figures --score epistemic --frames 'night/*' --theme light\n"
+        "segunc overlay --maps maps --out figures --score epistemic --frames 'night/*' --flag epistemic=0.1\n"
         "  segunc overlay --maps maps --out figures --panel --anomaly-labels masks\n"
         "  segunc overlay --maps maps --out figures --panel --score entropy,epistemic --video"
     ),
