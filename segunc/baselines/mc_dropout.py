@@ -111,7 +111,7 @@ def convert_dropout(network: nn.Module) -> dict[str, float]:
         raise InputError(message, hint="use channel dropout at the normalisation layers: mc_dropout.sites norm")
     for module in sites.values():
         if not isinstance(module, DropoutSite):
-            module.__class__ = with_mixin(DropoutSite, type(module), "Drawn")
+            module.__class__ = with_mixin(DropoutSite, cast(Any, type(module)), "Drawn")
             module.segunc_dropout = None
     return {name: float(layer.p) for name, layer in sites.items()}
 
