@@ -18,7 +18,7 @@ from segunc.core.bounds import PositiveFloat, Settings
 from segunc.core.errors import InputError
 from segunc.core.files import inside, link_or_copy, read_json, read_record, write_record
 from segunc.networks.files import DESCRIPTION, POSTERIOR
-from segunc.posteriors import model as model_module
+from segunc.posteriors import model as stored
 from segunc.posteriors.methods import Method
 from segunc.posteriors.model import MEMBERS, Model, copy_model, load_model, posterior_hash
 from segunc.training.config import now
@@ -96,9 +96,7 @@ def make_ensemble(bases: Sequence[Path], out: Path, *, say: Say = say) -> None:
         raise InputError(message, hint="train more: segunc train --seeds 0,1,2,3")
     models = [load_model(folder) for folder in folders]
     _check_alike(models, folders)
-    occupied = [
-        path.name for path in model_module.model_files(out) if MEMBERS not in path.parts and path.name != POSTERIOR
-    ]
+    occupied = [path.name for path in stored.model_files(out) if MEMBERS not in path.parts and path.name != POSTERIOR]
     if occupied:
         raise InputError(f"{out} holds a model of another kind ({occupied[0]})", hint="give another --out")
     if any(out.resolve() in (folder.resolve(), *folder.resolve().parents) for folder in folders):
@@ -109,7 +107,7 @@ def make_ensemble(bases: Sequence[Path], out: Path, *, say: Say = say) -> None:
     for index, (model, folder) in enumerate(zip(models, folders, strict=True)):
         name = f"{MEMBERS}/{index}"
         (out / name).mkdir(parents=True)
-        for path in model_module.model_files(folder, fitted=False):
+        for path in stored.model_files(folder, fitted=False):
             link_or_copy(path, out / name / path.relative_to(folder))
         hashes = {"base_sha256": model.sha256, "posterior_sha256": model.posterior_sha256}
         parts.append({"folder": name, "method": model.posterior.method, **hashes})
@@ -145,7 +143,7 @@ def load_ensemble(folder: Path, record: Mapping[str, Any]) -> Model:
     models = []
     for part in record["parts"]:
         member = inside(folder, part["folder"])
-        model = model_module.load_posterior(member)
+        model = stored.load_posterior(member)
         if (model.sha256, model.posterior_sha256) != (part["base_sha256"], part["posterior_sha256"]):
             raise InputError(f"{member} has changed since {POSTERIOR} was written", hint="make the ensemble again")
         models.append(model)
@@ -239,8 +237,8 @@ def augment_model(base: Path, config: FitConfig[TtaConfig], out: Path, *, device
 
 def load_augmented(folder: Path, record: Mapping[str, Any]) -> Model:
     """Return the model with test-time augmentation that a record describes."""
-    model = model_module.load_recorded(folder, record["inner"])
-    model_module.check_base(folder, record, model.sha256)
+    model = stored.load_recorded(folder, record["inner"])
+    stored.check_base(folder, record, model.sha256)
     posterior = TestTimeAugmentation(model.posterior, record["scales"], record["flip"])
     digest = posterior_hash(model.posterior_sha256, posterior)
     return replace(model, posterior=posterior, posterior_sha256=digest, record=record)
