@@ -18,7 +18,7 @@ from segunc.core.bounds import PositiveFloat, Settings
 from segunc.core.errors import InputError
 from segunc.core.files import inside, link_or_copy, read_json, read_record, write_record
 from segunc.networks.files import DESCRIPTION, POSTERIOR
-from segunc.posteriors import model as folders
+from segunc.posteriors import model as stored
 from segunc.posteriors.methods import Method
 from segunc.posteriors.model import MEMBERS, Model, copy_model, load_model, model_files, posterior_hash
 from segunc.training.config import now
@@ -143,7 +143,7 @@ def load_ensemble(folder: Path, record: Mapping[str, Any]) -> Model:
     models = []
     for part in record["parts"]:
         member = inside(folder, part["folder"])
-        model = folders.load_posterior(member)
+        model = stored.load_posterior(member)
         if (model.sha256, model.posterior_sha256) != (part["base_sha256"], part["posterior_sha256"]):
             raise InputError(f"{member} has changed since {POSTERIOR} was written", hint="make the ensemble again")
         models.append(model)
@@ -237,8 +237,8 @@ def augment_model(base: Path, config: FitConfig[TtaConfig], out: Path, *, device
 
 def load_augmented(folder: Path, record: Mapping[str, Any]) -> Model:
     """Return the model with test-time augmentation that a record describes."""
-    model = folders.load_recorded(folder, record["inner"])
-    folders.check_base(folder, record, model.sha256)
+    model = stored.load_recorded(folder, record["inner"])
+    stored.check_base(folder, record, model.sha256)
     posterior = TestTimeAugmentation(model.posterior, record["scales"], record["flip"])
     digest = posterior_hash(model.posterior_sha256, posterior)
     return replace(model, posterior=posterior, posterior_sha256=digest, record=record)
