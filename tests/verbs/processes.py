@@ -26,7 +26,7 @@ from segunc.cli.run import FUNCTIONS
 
 CONTEXT = multiprocessing.get_context("forkserver")
 _LIBRARIES = ("albumentations", "sklearn", "lightning", "torch._dynamo", "torch.distributed", "torchvision")
-_LATE = ("evaluation.models", "training.base", "training.finetune_run", "posteriors.abnn_task")
+_LATE = ("evaluation.maps", "training.base", "training.finetune_run", "posteriors.abnn_task")
 """Modules that a verb imports when it runs."""
 CONTEXT.set_forkserver_preload(
     [*_LIBRARIES, *{_HOMES[FUNCTIONS.get(verb, verb)] for verb in VERBS}, *(f"segunc.{name}" for name in _LATE)]

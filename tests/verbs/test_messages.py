@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 
 from tests.conftest import Job
-from tests.evaluation.evaluations import write_result
+from tests.evaluation.runs import write_result
 from tests.verbs.processes import segunc
 
 MESSAGES = Path(__file__).with_name("messages.txt")
