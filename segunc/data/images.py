@@ -195,8 +195,8 @@ def read_label_image(path: Path, colours: Mapping[Colour, int] | None = None, id
             return _ids_of_colours(pixels, colours, path)
         pixels = pixels[..., 0]
     if pixels.min(initial=0) < 0 or pixels.max(initial=0) > 255:
-        values = f"values from {pixels.min()} up to {pixels.max()}"
-        raise InputError(f"label {path} holds {values}, but label ids are 0 to 255", hint=_LABEL_HINT)
+        outside = f"values from {pixels.min()} up to {pixels.max()}"
+        raise InputError(f"label {path} holds {outside}, but label ids are 0 to 255", hint=_LABEL_HINT)
     return pixels.astype(np.uint8)
 
 
