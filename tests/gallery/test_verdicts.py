@@ -111,7 +111,7 @@ def test_the_verb_evaluates_verdicts_on_maps(scene: Scene, tmp_path: Path, capsy
     assert main(words) == 0
     said = capsys.readouterr().out
     assert f"3 of {len(NAMES)} frames were judged" in said
-    assert re.search(r"alarms that are true +\| +0\.3333", said)
+    assert re.search(r"alarms that are true +\| +\.333", said)
     assert "too few resampled units: 3" in said
     (result,) = load_results([out])
     assert result.numbers["verdicts", "together", "precision"] == 1 / 3
