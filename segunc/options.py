@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import partial, wraps
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, get_args, get_type_hints
+from typing import Annotated, Any, Literal, ParamSpec, Protocol, TypeVar, cast, get_args, get_type_hints, overload
 
 from segunc.core.bounds import (
     Bits,
@@ -31,20 +31,30 @@ from segunc.core.errors import InputError
 from segunc.core.files import check_place, read_rows
 
 Value = TypeVar("Value")
+Asked = ParamSpec("Asked")
+Result = TypeVar("Result", covariant=True)
 PathLike = str | Path
 
 
-def takes(options: type) -> Callable[[Callable[..., Value]], Callable[..., Value]]:
+class Verb(Protocol[Asked, Result]):
+    """A verb as a function of the fields of its options, or of one object that holds them."""
+
+    @overload
+    def __call__(self, options: Options, /) -> Result: ...
+    @overload
+    def __call__(self, *asked: Asked.args, **further: Asked.kwargs) -> Result: ...
+
+
+def takes(options: Callable[Asked, Any]) -> Callable[[Callable[..., Result]], Verb[Asked, Result]]:
     """Let a verb's function take the fields of its options as well: ``predict("runs/abnn", "drive.mp4", out="maps")``."""
 
-    def decorate(function: Callable[..., Value]) -> Callable[..., Value]:
+    def decorate(function: Callable[..., Result]) -> Verb[Asked, Result]:
         @wraps(function)
-        def verb(*arguments: Any, **further: Any) -> Value:
-            if arguments and isinstance(arguments[0], options):
-                return function(*arguments, **further)
-            return function(options(*arguments, **further))
+        def verb(*asked: Any, **further: Any) -> Result:
+            ready = asked and isinstance(asked[0], Options)
+            return function(*asked, **further) if ready else function(options(*asked, **further))
 
-        return verb
+        return cast(Verb[Asked, Result], verb)
 
     return decorate
 
