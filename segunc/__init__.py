@@ -16,15 +16,33 @@ if TYPE_CHECKING:
     from segunc.core.errors import InputError as InputError
     from segunc.core.errors import PartialFailure as PartialFailure
     from segunc.maps.encoding import decode_unit as decode_unit
-    from segunc.networks import NetworkDescription as NetworkDescription
-    from segunc.networks import SegmentationNetwork as SegmentationNetwork
-    from segunc.networks import build_network as build_network
-    from segunc.networks import load_network as load_network
-    from segunc.networks import save_network as save_network
-    from segunc.posteriors.abnn import ABNN as ABNN
-    from segunc.posteriors.abnn import ABNNPosterior as ABNNPosterior
-    from segunc.posteriors.abnn import ABNNTuner as ABNNTuner
-    from segunc.posteriors.abnn import stochastic as stochastic
+    from segunc.networks import (
+        NetworkDescription as NetworkDescription,
+    )
+    from segunc.networks import (
+        SegmentationNetwork as SegmentationNetwork,
+    )
+    from segunc.networks import (
+        build_network as build_network,
+    )
+    from segunc.networks import (
+        load_network as load_network,
+    )
+    from segunc.networks import (
+        save_network as save_network,
+    )
+    from segunc.posteriors.abnn import (
+        ABNN as ABNN,
+    )
+    from segunc.posteriors.abnn import (
+        ABNNPosterior as ABNNPosterior,
+    )
+    from segunc.posteriors.abnn import (
+        ABNNTuner as ABNNTuner,
+    )
+    from segunc.posteriors.abnn import (
+        stochastic as stochastic,
+    )
     from segunc.posteriors.abnn_task import ABNNTask as ABNNTask
     from segunc.posteriors.model import Model as Model
     from segunc.posteriors.model import load as load
@@ -37,11 +55,21 @@ if TYPE_CHECKING:
     from segunc.verbs.evaluate import evaluate as evaluate
     from segunc.verbs.import_network import import_network as import_network
     from segunc.verbs.predict import predict as predict
-    from segunc.verbs.results import compare as compare
-    from segunc.verbs.results import export as export
-    from segunc.verbs.results import overlay as overlay
-    from segunc.verbs.results import review as review
-    from segunc.verbs.results import summary as summary
+    from segunc.verbs.results import (
+        compare as compare,
+    )
+    from segunc.verbs.results import (
+        export as export,
+    )
+    from segunc.verbs.results import (
+        overlay as overlay,
+    )
+    from segunc.verbs.results import (
+        review as review,
+    )
+    from segunc.verbs.results import (
+        summary as summary,
+    )
     from segunc.verbs.training import finetune as finetune
     from segunc.verbs.training import train as train
 

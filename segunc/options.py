@@ -347,10 +347,9 @@ class PredictOptions(SamplingOptions):
         start (TIME): first moment of a video, in seconds or as HH:MM:SS
         end (TIME): moment of a video to stop before
         shard (I/N): only part I of N of the frames; all N share --out, at once or one by one
-        frames_at_once (N): consecutive frames of one size in a batch (default: by their size; one on a CPU, with --tile and --redraw)
+        frames_at_once (N): consecutive frames of one size in a batch (default: by their size; one on a CPU and with --tile)
         tile (HxW): cut frames into tiles of this size, blended without seams
         overlap (N): pixels that neighbouring tiles share (default a quarter of a tile)
-        redraw: new draws for every frame (default: the same for all, so that the maps of a video do not flicker)
         mask (PNG): region of interest: where it is black (the vehicle itself, say), maps are 0 and statistics see nothing
         engine: local: this process; ray: workers here, or of the cluster at the environment variable RAY_ADDRESS (default local)
         workers (N): processes of --engine ray (default: one for every GPU, or for every 4 CPU cores, of this machine)
@@ -373,7 +372,6 @@ class PredictOptions(SamplingOptions):
     frames_at_once: Count | None = None
     tile: Size | None = None
     overlap: NonNegativeInt | None = None
-    redraw: bool = False
     mask: File | None = None
     engine: Literal["local", "ray"] = "local"
     workers: Count | None = None

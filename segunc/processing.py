@@ -7,7 +7,6 @@ stays above zero.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from itertools import product
@@ -64,9 +63,7 @@ class HostMaps(Mapping[str, Array]):
 class FrameProcess:
     """Makes the maps of frames of one size; a frame that the network refuses fails alone.
 
-    Frames share a batch, except with tiles or new draws for each, where they run one after the other. With ``redraw`` every frame has
-    new draws, from the sampler's seed and its name, so that it has the same maps in any shard, after any kill and with any selection.
-    Maps of a video flicker then.
+    Frames share a batch, except with tiles, where they run one after the other.
     """
 
     sampler: Sampler  # over a :class:`SegmentationNetwork`; with tiles it must return aleatoric
@@ -74,23 +71,20 @@ class FrameProcess:
     _: KW_ONLY
     size: tuple[int, int] | None = None  # that the network sees; None: its inference size, with tiles the frame's
     tiling: Tiling | None = None  # cut frames (after resizing to ``size``) into tiles
-    redraw: bool = False
 
     def __call__(self, frames: Sequence[Frame]) -> Sequence[Maps | Exception]:
         """Return the maps of each frame, or why there are none."""
-        one_by_one = self.tiling is not None or self.redraw
-        if one_by_one and len(frames) > 1:
+        if self.tiling is not None and len(frames) > 1:
             return [self([frame])[0] for frame in frames]
-        seed = frame_seed(self.sampler.seed, frames[0].name) if self.redraw else None
         images = [frame.image for frame in frames if frame.image is not None]
         try:
             size = (images[0].shape[0], images[0].shape[1])
             if self.tiling is None:
-                result = sample_frames(self.sampler, images, size=self.size, seed=seed)
+                result = sample_frames(self.sampler, images, size=self.size)
                 maps = {"prediction": result.prediction, **{name: result.scores[name] for name in self.scores}}
             else:
                 whole = network_input(images, self.size or size)
-                means = self.tiling.run(whole, lambda tile: sample_means(self.sampler, tile, seed))
+                means = self.tiling.run(whole, lambda tile: sample_means(self.sampler, tile))
                 finished = finish_maps(means, size, self.scores, self.sampler.fitted.calibrator)
                 maps = {name: values[None] for name, values in finished.items()}
         except Exception as error:
@@ -101,15 +95,9 @@ class FrameProcess:
         return [HostMaps({name: values[index] for name, values in maps.items()}) for index in range(len(images))]
 
 
-def frame_seed(seed: int, name: str) -> int:
-    """Return the seed of one frame's draws, in 0..2^63 - 1."""
-    digest = hashlib.blake2b(f"{seed} {name}".encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "little") >> 1
-
-
-def sample_means(sampler: Sampler, image: Tensor, seed: int | None = None) -> Means:
-    """Sample one image ``[1, 3, h, w]``, with the draws of a seed; the sampler must return :data:`NEEDED_SCORE`."""
-    result = sampler(image, keep_probabilities=True, calibrated=False, seed=seed)
+def sample_means(sampler: Sampler, image: Tensor) -> Means:
+    """Sample one image ``[1, 3, h, w]``; the sampler must return :data:`NEEDED_SCORE`."""
+    result = sampler(image, keep_probabilities=True, calibrated=False)
     assert result.probabilities is not None
     others = {name: maps[0] for name, maps in result.scores.items() if not MEANS.issuperset(SCORES[name].needs)}
     return {"probabilities": result.probabilities[0], "expected entropy": result.scores[NEEDED_SCORE][0], **others}

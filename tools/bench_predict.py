@@ -64,8 +64,8 @@ class Bench:
 
     def __init__(self, job: Job) -> None:
         self.options = options = job.options
-        if job.tiling or options.redraw or job.region is not None:
-            raise InputError("--tile, --redraw and --mask are not measured", hint="leave them out")
+        if job.tiling or job.region is not None:
+            raise InputError("--tile and --mask are not measured", hint="leave them out")
         self.scores, self.model, self.source = job.scores, job.model, job.sources[0]
         self.execution = choose_execution(options, None, job.sampler, self.source, None)
         self.sampler: Sampler = job.sampler.with_chunk(self.execution.chunk)

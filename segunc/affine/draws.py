@@ -21,7 +21,7 @@ class AffineDraws:
 
     weight: Tensor  # [S, T] gamma of every site, concatenated in the order of the layout
     bias: Tensor  # [S, T] beta
-    dropout: tuple[FoldedDropout, ...] = ()  # of each drawn dropout layer
+    dropout: tuple[Any, ...] = ()  # of each drawn dropout layer, see :class:`segunc.baselines.mc_dropout.FoldedDropout`
 
     def __len__(self) -> int:
         return self.weight.shape[0]
@@ -45,26 +45,13 @@ class FoldedSite:
         return FoldedSite(self.scale[rows], self.shift[rows], self.agree)
 
 
-@dataclass
-class FoldedDropout:
-    """One dropout layer's part of S draws: its probability, and the seed of each draw's mask (None: nothing dropped). While draws are
-    active it is the layer's attribute ``segunc_dropout``, else None."""
-
-    p: float
-    seeds: tuple[int | None, ...]
-    calls: int = 0  # of the layer since the draws became active
-
-    def part(self, first: int, last: int) -> FoldedDropout:
-        return FoldedDropout(self.p, self.seeds[first:last])
-
-
 @dataclass(frozen=True)
 class FoldedDraws:
     """S draws of a whole network, site by site, made by :meth:`AffineLayout.fold`."""
 
     sites: tuple[FoldedSite, ...]
     draws: int
-    dropout: tuple[FoldedDropout, ...] = ()
+    dropout: tuple[Any, ...] = ()
 
     def __len__(self) -> int:
         return self.draws

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from segunc.affine.convert import DRAWS, ORIGIN, rows_of_a_draw, with_mixin
-from segunc.affine.draws import AffineDraws, AffineLayout, FoldedDropout, in_scope
+from segunc.affine.draws import AffineDraws, AffineLayout, in_scope
 from segunc.affine.noise import NoiseSource, Seed, mix_seed
 from segunc.affine.posterior import Deterministic, Posterior
 from segunc.core.bounds import BelowOne, NonNegativeInt, Settings
@@ -29,6 +29,19 @@ from segunc.training.finetune_run import FinetuneRun
 
 USUAL_P = 0.003
 """There are thousands of channels, so already one in a thousand dropped makes draws differ."""
+
+
+@dataclass
+class FoldedDropout:
+    """One dropout layer's part of S draws: its probability, and the seed of each draw's mask (None: nothing dropped). While draws are
+    active it is the layer's attribute ``segunc_dropout``, else None."""
+
+    p: float
+    seeds: tuple[int | None, ...]
+    calls: int = 0  # of the layer since the draws became active
+
+    def part(self, first: int, last: int) -> FoldedDropout:
+        return FoldedDropout(self.p, self.seeds[first:last])
 
 
 class ChannelDropout:

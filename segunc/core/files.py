@@ -229,17 +229,6 @@ def _harmless(cell: object) -> object:
     return cell
 
 
-def expected_space(out: Path, what: str, each: int, frames: int | None, coming: int | None, remedy: str) -> str:
-    """Return a line on the bytes that files of frames take, ``each`` of them, all ``frames`` and what is free; None is an unknown number.
-    InputError, with a hint, where the frames still ``coming`` do not fit."""
-    free = shutil.disk_usage(out).free
-    if coming is not None and coming * each > free:
-        taken = f"the {what} of {coming} more frames take {_bytes(coming * each)} ({_bytes(each)} a frame)"
-        raise InputError(f"{taken}, and {_bytes(free)} are free for {out}", hint=remedy)
-    of_all = "" if frames is None else f", {_bytes(frames * each)} for all {frames} frames"
-    return f"{what} take {_bytes(each)} a frame{of_all}; {_bytes(free)} are free"
-
-
 def _bytes(count: int) -> str:
     """Return a number of bytes in words, in powers of 1000."""
     units = ("bytes", "kB", "MB", "GB", "TB")

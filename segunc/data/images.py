@@ -16,8 +16,17 @@ from typing import Any, BinaryIO, TypeVar
 import cv2
 import numpy as np
 import numpy.typing as npt
-from PIL import BmpImagePlugin, ImageOps, JpegImagePlugin, PngImagePlugin, TiffImagePlugin, WebPImagePlugin
-from PIL import Image as PilImage
+from PIL import (
+    BmpImagePlugin,
+    ImageOps,
+    JpegImagePlugin,
+    PngImagePlugin,
+    TiffImagePlugin,
+    WebPImagePlugin,
+)
+from PIL import (
+    Image as PilImage,
+)
 
 from segunc.core.errors import InputError, NoteWarning
 from segunc.core.files import open_file, read_bytes, reading

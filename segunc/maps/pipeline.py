@@ -6,6 +6,7 @@ One thread decodes ahead, the caller's thread computes, and a small pool encodes
 from __future__ import annotations
 
 import contextlib
+import shutil
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -14,7 +15,6 @@ from dataclasses import dataclass, field
 from itertools import groupby
 
 from segunc.core.errors import InputError, PartialFailure, one_line
-from segunc.core.files import expected_space
 from segunc.core.progress import Progress
 from segunc.data.images import Image
 from segunc.frames.source import Frame, FrameSource
@@ -69,7 +69,7 @@ def run_pipeline(
         prefetch: groups decoded ahead. As many frames, but at least two groups, may wait for being written, so that one
             group is written while the next is computed.
         writers: threads that encode and write, and draw ``overlay/F.jpg`` by ``draw_overlay``.
-        on_note: called with a line on finished frames that are made again, and after the first frame on the bytes that all take.
+        on_note: called with a line on finished frames that are made again.
 
     What was finished is kept whatever is raised: PartialFailure where a file could not be written, InputError where the rest does
     not fit on the disk. A frame that fails is in the summary.
@@ -185,14 +185,14 @@ class _Run:
         return record | {key: value for key, value in origin if value is not None}
 
     def _expect(self, record: Record) -> None:
-        """Say what the maps take, by the first frame; an error of the run where those to come do not fit."""
-        total, shard = self.source.length or self.source.length_hint, self.writer.shard
-        remedy = "free it and run the same command again, or begin anew (--overwrite) with --compact or fewer --scores"
-        each = sum(size for size, _ in record["sums"].values())
-        coming = None if total is None else max(0, shard.share(total, self.group) - len(self.writer.lines))
-        line = expected_space(self.writer.out, "maps", each, total, coming, remedy)
-        if self.on_note is not None and shard.number == 1:
-            self.on_note(line)
+        """Raise InputError where the maps to come do not fit on the disk, by the size of the first frame's."""
+        total = self.source.length or self.source.length_hint or 0
+        coming = self.writer.shard.share(total, self.group) - len(self.writer.lines)
+        taken = coming * sum(size for size, _ in record["sums"].values())
+        if taken > (free := shutil.disk_usage(self.writer.out).free):
+            message = f"the maps of {coming} more frames take {taken / 1e9:.3g} GB, but {free / 1e9:.3g} GB are free"
+            remedy = "free space and run the same command again, or begin anew (--overwrite) with --compact or fewer --scores"
+            raise InputError(f"{message} in {self.writer.out}", hint=remedy)
 
     def _fail(self, name: str, reason: str) -> None:
         self.writer.failed[name] = reason

@@ -190,7 +190,6 @@ class Sampler:
         size: tuple[int, int] | None = None,
         keep_probabilities: bool = False,
         calibrated: bool = True,
-        seed: int | None = None,
     ) -> Prediction:
         """Return the maps of n frames of one size.
 
@@ -199,7 +198,6 @@ class Sampler:
             size: (height, width) of the maps, to which they are resized bilinearly; None for the network's input.
             keep_probabilities: also return the mean probabilities.
             calibrated: False returns them as the draws gave them, at the size of the network's output, ``[n, C, h, w]``.
-            seed: of other draws for these frames alone; None for the sampler's own.
 
         Raises:
             NotFiniteError: the images hold, or the network returns, NaN or infinite values.
@@ -207,7 +205,7 @@ class Sampler:
         """
         check_images(images, self.network)
         images = to_device(images, self.device).contiguous(memory_format=torch.channels_last)
-        self._prepare(images, self.noise if seed is None else replace(self.noise, seed=seed))
+        self._prepare(images, self.noise)
         evidence = self._sample(images)
         if len(images) > 1 and any(engine.branching for engine in self._engines.values()):
             # A branch that values decide was taken for the whole batch.
@@ -401,7 +399,6 @@ def sample_frames(
     *,
     size: tuple[int, int] | None = None,
     keep_probabilities: bool = False,
-    seed: int | None = None,
 ) -> Prediction:
     """Return the maps of frames RGB uint8 ``[H, W, 3]`` of one size, at their own size. The :class:`SegmentationNetwork` sees (height, width)
     ``size``, None: its inference size for the frame; the rest is of :meth:`Sampler.__call__`."""
@@ -409,7 +406,7 @@ def sample_frames(
     assert isinstance(network, SegmentationNetwork)
     frame = (images[0].shape[0], images[0].shape[1])
     batch = network_input(images, inference_size(network.description, frame, size))
-    return sampler(batch, size=frame, keep_probabilities=keep_probabilities, seed=seed)
+    return sampler(batch, size=frame, keep_probabilities=keep_probabilities)
 
 
 def fault_of(error: Exception, image: Image | None) -> InputError:

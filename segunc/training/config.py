@@ -91,7 +91,6 @@ class AffineTrainingConfig(Settings):
         lr: learning rate.
         prior_scale: s of the Gaussian prior N(theta; theta_prior, s^2) on the affine parameters.
         effective_pixels: N_eff, how many independent pixels the training set counts for.
-        class_weight_power: weights of all classes as in the base's training; 0 for none.
         seed: of everything random, the noise and the shuffle for instance.
     """
 
@@ -101,7 +100,6 @@ class AffineTrainingConfig(Settings):
     lr: PositiveFloat = 0.005
     prior_scale: PositiveFloat = Prior.scale
     effective_pixels: PositiveFloat = Prior.effective_pixels
-    class_weight_power: NonNegativeFloat = 0.0
     seed: Seed = 0
 
     def prior(self, **more: Any) -> Prior:

@@ -21,7 +21,7 @@ from segunc.networks.files import load_network
 from segunc.sampling.sampler import Sampler
 from segunc.training.config import FinetuneConfig, S, environment, save_config
 from segunc.training.data import Batch, OwnData, open_data, spaced, unpack_batch
-from segunc.training.losses import balanced_weights, check_labels
+from segunc.training.losses import check_labels
 from segunc.training.progress import Say, claim_checkpoints, fit, is_first_process, say
 
 if TYPE_CHECKING:
@@ -38,9 +38,9 @@ class FinetuneRun(Generic[S]):
 
     Args:
         base, out: model folder of a deterministic network, and the new model folder.
-        config: of the run. Of the settings ``scope`` and ``seed`` are read, and ``epochs``, ``max_steps``, ``lr`` and
-            ``class_weight_power`` where the method trains, each of ``members`` for so many epochs. Without a ``scope`` more is
-            trained than affine parameters, and the network is not converted.
+        config: of the run. Of the settings ``scope`` and ``seed`` are read, and ``epochs``, ``max_steps`` and ``lr``
+            where the method trains, each of ``members`` for so many epochs. Without a ``scope`` more is trained than affine
+            parameters, and the network is not converted.
         partial: file beside the checkpoints in which the method keeps unfinished work of its own.
 
     ``settings`` are those of the Trainer, and ``measured`` is what the run finds out, for the record.
@@ -152,19 +152,14 @@ class FinetuneRun(Generic[S]):
         from segunc.training.affine_task import AffineTask
         from segunc.training.base import make_trainer
 
-        count, network, weights = len(self.classes), self.network.cpu(), self.class_weights()
-        task = AffineTask(network, count, lambda layout: trainable, self.options, class_weights=weights).cpu()
+        count, network = len(self.classes), self.network.cpu()
+        task = AffineTask(network, count, lambda layout: trainable, self.options).cpu()
         if self.epochs:
             trainer, start = make_trainer(self.settings, self.out, "finetune"), time.perf_counter()
             fit(trainer, task, self.resume, train_dataloaders=self.trained_on.train_dataloader())
             seconds = round(time.perf_counter() - start, 1)
             self.measured |= {"steps": trainer.global_step, "train_seconds": seconds}
         return task.cpu().posterior()
-
-    def class_weights(self) -> list[float] | None:
-        """Return the weights of the classes that ``class_weight_power`` asks for; None where it is 0."""
-        power = self.options.class_weight_power
-        return balanced_weights(self.data.class_frequencies(), power) if power else None
 
     def provenance(self) -> dict[str, Any]:
         """Return how the result came to be, for its record; the clock of the run stops here."""

@@ -66,7 +66,8 @@ def diagnose(model: Model, sampler: Sampler, frame: Tensor) -> Iterator[Finding]
     yield Finding("epistemic above zero", "ok" if mean > DEAD_EPISTEMIC else "fail", text)
     if report.self_check is None:  # draws without noise are all there are
         return
-    other = sampler(frame, seed=sampler.seed + 1).scores
+    sampler.noise = replace(sampler.noise, seed=sampler.seed + 1)
+    other = sampler(frame).scores
     parts, worst = [], 0.0
     for name in ("entropy", "epistemic"):
         rms = float((other[name] - scores[name]).square().mean().sqrt()) / 2**0.5

@@ -14,18 +14,20 @@ from segunc.core.errors import InputError
 from segunc.core.files import write_json
 from segunc.data.corruptions import Corruption
 from segunc.data.datasets import entry_of_labels
-from segunc.data.entry import DatasetEntry, Sample
+from segunc.data.entry import DatasetEntry, Sample, encoding_of_masks
 from segunc.evaluation.evaluator import Evaluator, Gatherer, Result
 from segunc.evaluation.flagged import read_thresholds
 from segunc.evaluation.maps import NO_LABEL, evaluate_maps, evaluate_model, evaluate_verdicts
 from segunc.evaluation.parts import CONFIDENCE
 from segunc.evaluation.resampling import Resampling, resampled_units, save_replicates, sidecar_path
 from segunc.gallery.page import run_id
-from segunc.maps.labelled import LabelSources, open_maps
+from segunc.maps.labelled import LabelFolder, Labels, LabelSources, open_maps
 from segunc.maps.verdicts import merge_verdicts, read_verdicts
 from segunc.metrics.objects import ObjectBins
-from segunc.options import EvaluateOptions, takes
-from segunc.verbs.labels import label_arguments, split_samples
+from segunc.options import ClassTruthOptions, EvaluateOptions, TruthOptions, takes
+
+SELECTION = "selection"
+"""A split of every data set with class labels: val, or what stands in for it where every frame of val holds an anomaly."""
 
 Measured = tuple[Result, Gatherer, Sequence[str]]  # with lines for the user
 
@@ -192,3 +194,41 @@ def _from_model(
         **({} if corruption is None else {"corruption": str(corruption)}),
     }
     return result, evaluator, list(sampler.report.messages)
+
+
+def split_samples(entry: DatasetEntry, options: TruthOptions) -> list[Sample]:
+    """Return the frames of the split in ``--root``; :data:`SELECTION` are those that every selection of a fine-tuning looks at."""
+    root = Path(options.root or "")
+    selected = options.split == SELECTION
+    return entry.training_samples(root, "val") if selected else entry.samples(root, options.split)
+
+
+def label_arguments(
+    options: TruthOptions,
+    entry: DatasetEntry | None,
+    samples: Callable[[DatasetEntry, Any], Sequence[Sample]] = split_samples,
+) -> dict[str, Any]:
+    """Return the labels of maps as keyword arguments of their readers: ``anomaly_labels`` and ``anomaly_encoding``, and of options with
+    class labels ``labels`` and ``label_map``. They are the folders that the options name, whose files may be named as the data set's, or
+    with a ``--root`` the files of its ``samples``. InputError where both are given, or nothing explains the values of class labels."""
+    layouts = entry.layouts if entry else ()
+    by_class = isinstance(options, ClassTruthOptions)
+    folders = [options.anomaly_labels, getattr(options, "labels", None)]
+    anomalies: Labels | None
+    labels: Labels | None
+    anomalies, labels = (LabelFolder(Path(folder), layouts) if folder else None for folder in folders)
+    if options.root:
+        if entry is None or any(folders):
+            raise InputError("--root goes with --dataset, and without --labels and --anomaly-labels")
+        frames = samples(entry, options)
+        anomalies = {frame.name: frame.anomaly for frame in frames if frame.anomaly is not None} or None
+        labels = {frame.name: frame.label for frame in frames if frame.label is not None and by_class} or None
+        if not (anomalies or labels):
+            raise InputError(f"the data set {entry.name} marks no anomalies")
+    if labels is not None and (entry is None or entry.labels is None):
+        message = "nothing says which values of --labels are which classes"
+        raise InputError(message, hint="add --dataset cityscapes, or --label-map CSV")
+    arguments: dict[str, Any] = {"anomaly_labels": anomalies, "anomaly_encoding": encoding_of_masks(entry)}
+    if by_class:
+        arguments |= {"labels": labels, "label_map": entry.label_map() if labels is not None and entry else None}
+    return arguments

@@ -125,7 +125,7 @@ def choose_execution(
             for rows, columns in tiling.tiles(*(options.size or frame))
         )
 
-    if tiling is not None or options.redraw:  # frames are computed one at a time
+    if tiling is not None:  # frames are computed one at a time
         group = 1
     group = group or run.get("group") or frames_at_once(sampler.device, largest_input(), sampler.draws)
     chunk = options.chunk or run.get("chunk")
@@ -223,7 +223,7 @@ def predict_input(job: Job, place: int) -> InputResult:
     overlay = overlay_drawer(job.overlay, manifest) if job.overlay else None
     again = {"overwrite": options.overwrite, "verify": options.verify}
     writer = MapsWriter(target.out, manifest, shard=job.shard, region=job.region, **again)
-    process = FrameProcess(sampler, job.scores, size=options.size, tiling=job.tiling, redraw=options.redraw)
+    process = FrameProcess(sampler, job.scores, size=options.size, tiling=job.tiling)
     shown: dict[str, Any] = {"group": execution.group, "writers": writer_threads(sampler.device)}
     with ConsoleProgress(label=target.label) as show:
         shown |= {"draw_overlay": overlay, "on_progress": show, "on_note": show.say}
@@ -261,7 +261,7 @@ def run_manifest(job: Job, place: int, execution: Execution) -> dict[str, Any]:
         "tile": None if tiling is None else [*tiling.size, tiling.overlap],
         "smooth": None,  # earlier versions could average along a video; such a run is not continued
         "store": "png",
-        "redraw": options.redraw,
+        "redraw": False,  # earlier versions could draw anew for every frame; such a run is not continued
         **({"compact": True} if options.compact else {}),
         "precision": sampler.precision,
         "compiled": False,  # earlier versions could compile the draws; such a run is not continued

@@ -13,7 +13,7 @@ from segunc.data.datasets import entry_of_labels
 from segunc.evaluation.compare import Comparison, format_comparison
 from segunc.evaluation.compare import compare as compare_results
 from segunc.evaluation.results import load_results
-from segunc.exchange.export import ExportResult, export_maps
+from segunc.exchange import ExportResult, export_maps
 from segunc.gallery.page import page_of, run_id, write_review, write_verdicts
 from segunc.gallery.pictures import VIDEO_SUFFIX, frame_rate, write_pictures, write_video
 from segunc.maps.folder import PREDICTION
@@ -23,7 +23,7 @@ from segunc.maps.statistics import Moment, maps_folders, worst_moments
 from segunc.maps.verdicts import agreement_table, merge_verdicts, read_verdicts, summary_table
 from segunc.options import CompareOptions, ExportOptions, OverlayOptions, ReviewOptions, SummaryOptions, takes
 from segunc.scores import first_shown
-from segunc.verbs.labels import label_arguments
+from segunc.verbs.evaluate import label_arguments
 
 
 class CompareResult(NamedTuple):

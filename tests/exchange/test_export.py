@@ -11,7 +11,7 @@ import pytest
 
 from segunc.core.errors import InputError
 from segunc.core.files import partial_of
-from segunc.exchange.export import ExportResult, export_maps
+from segunc.exchange import ExportResult, export_maps
 from segunc.maps.encoding import score_keys
 from segunc.maps.reader import MapsReader
 from segunc.maps.shards import file_sum

@@ -19,7 +19,7 @@ from segunc.frames.source import Frame
 from segunc.maps.store import Maps
 from segunc.networks import NetworkDescription, SegmentationNetwork
 from segunc.posteriors.abnn import ABNNPosterior
-from segunc.processing import STRIDE, FrameProcess, Tiling, finish_maps, frame_seed, sample_means, spans
+from segunc.processing import STRIDE, FrameProcess, Tiling, finish_maps, sample_means, spans
 from segunc.sampling import Sampler
 from segunc.sampling.engine import Engine
 from segunc.sampling.sampler import Fitted
@@ -57,32 +57,11 @@ def assert_equal_maps(first: list[Maps], second: list[Maps]) -> None:
             np.testing.assert_allclose(one[score], other[score], rtol=1e-5, atol=3e-6)
 
 
-@pytest.mark.parametrize("given", [{}, {"size": (32, 48), "redraw": True}])
+@pytest.mark.parametrize("given", [{}, {"size": (32, 48)}])
 def test_tiles_change_nothing(given: dict[str, Any]) -> None:
     whole = computed(FrameProcess(sampler(), DEFAULT_SCORES, **given), frames())
     tiled = FrameProcess(sampler(), DEFAULT_SCORES, tiling=Tiling((40, 40), 8), **given)
     assert_equal_maps(whole, computed(tiled, frames()))
-
-
-def test_redrawn_frames_have_their_own_draws_in_any_company() -> None:
-    given = frames()
-    same = [Frame(name, 0, given[0].image) for name in ("000000", "000001")]
-
-    def epistemic(seed: int, some: list[Frame], redraw: bool = False) -> list[np.ndarray]:
-        process = FrameProcess(sampler(seed), ("epistemic",), redraw=redraw)
-        return [maps["epistemic"] for maps in computed(process, some)]
-
-    first, second = epistemic(7, same, redraw=True)
-    assert np.abs(first - second).max() > 1e-3
-    np.testing.assert_array_equal(*epistemic(7, same))
-    np.testing.assert_array_equal(epistemic(7, same[1:], redraw=True), [second])
-    np.testing.assert_array_equal(epistemic(frame_seed(7, "000001"), same[1:]), [second])
-
-
-def test_seeds_of_frames_differ_and_stay() -> None:
-    seeds = {frame_seed(seed, f"{number:06d}") for seed in range(3) for number in range(500)}
-    assert len(seeds) == 1500
-    assert frame_seed(0, "000000") == 6029157275481174940
 
 
 def test_frames_that_the_network_refuses_fail_one_by_one() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -35,17 +34,16 @@ def assert_mean_of(result: Prediction, draws: Sequence[Tensor], atol: float = 2e
 
 
 def assert_maps_of_a_plain_loop(
-    sampler: Sampler, images: Tensor, atol: float = 1e-5, scope: str | None = None, seed: int | None = None
+    sampler: Sampler, images: Tensor, atol: float = 1e-5, scope: str | None = None
 ) -> Prediction:
     posterior, layout = sampler.posterior, AffineLayout(sampler.network)
     assert isinstance(posterior, ABNNPosterior)
-    noise = sampler.noise if seed is None else replace(sampler.noise, seed=seed)
     draws = []
     with torch.no_grad():
         for draw in range(sampler.draws):
-            with layout.active(posterior.affine(layout, [draw], noise, scope)):
+            with layout.active(posterior.affine(layout, [draw], sampler.noise, scope)):
                 draws.append(sampler.network(images))
-    result = sampler(images, keep_probabilities=True, seed=seed)
+    result = sampler(images, keep_probabilities=True)
     assert_mean_of(result, draws, atol)
     return result
 

@@ -48,17 +48,6 @@ FRAME_LOOP: dict[Place, str] = {
     FINITE: "one flag a group of frames, and one a network, right behind its first pass: the draws are queued behind it"
 }
 """Where the host waits for every frame, whatever is asked for. The maps themselves are copied without: who writes them waits."""
-FOR_SOME: dict[str, dict[Place, str]] = {
-    "redraw": {
-        ("affine/draws.py", "AffineLayout.fold"): "once a frame: which sites all draws agree at decides what is shared",
-        (
-            "posteriors/abnn.py",
-            "ABNNPosterior.affine",
-        ): "the frame's own draws are made on the CPU: the same everywhere",
-    },
-    "tiling": {},
-}
-"""Where it waits besides, for those who ask for it."""
 FIRST_USE: dict[Place, str] = {
     ("affine/draws.py", "AffineLayout._site_mask"): "the layout goes to the device",
     ("affine/draws.py", "AffineLayout.fold"): "which sites all draws agree at",
@@ -242,15 +231,13 @@ def test_every_kind_of_posterior(method: str) -> None:
         assert_waits(FrameProcess(sampler, sampler.scores), waits)
 
 
-@pytest.mark.parametrize("way", FOR_SOME)
-def test_ways_that_wait_more_often(way: str) -> None:
+def test_tiles() -> None:
     own = network()
     posterior = abnn(own)
-    given: dict[str, Any] = {"redraw": True} if way == "redraw" else {"tiling": Tiling((32, 40), 0)}
     with fake_gpu() as waits:
         scores = [name for name, score in SCORES.items() if MEANS.issuperset(score.needs)]
         sampler = Sampler(on_gpu(own), posterior, draws=4, scores=scores)
-        assert_waits(FrameProcess(sampler, scores, **given), waits, FOR_SOME[way])
+        assert_waits(FrameProcess(sampler, scores, tiling=Tiling((32, 40), 0)), waits)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
@@ -323,7 +310,7 @@ def test_statistics_are_estimated_again() -> None:
 
 
 def test_places_that_are_written_down_are_there() -> None:
-    written = {*FRAME_LOOP, *FIRST_USE, *TRAINING, *(place for places in FOR_SOME.values() for place in places)}
+    written = {*FRAME_LOOP, *FIRST_USE, *TRAINING}
     for file, name in written:
         tree = ast.parse((PACKAGE / file).read_text(encoding="utf-8"))
         for part in name.split("."):

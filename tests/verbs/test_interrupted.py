@@ -139,13 +139,11 @@ PLAIN = PredictOptions("model", "input", "out")
 def test_what_was_recorded_is_continued_and_what_is_given_wins(tmp_path: Path) -> None:
     write_pictures(tmp_path, 4)
     source = open_source(tmp_path)
-    assert choose_execution(PLAIN, None, sampler(), source, None) == Execution(4, 1, False)
+    assert choose_execution(PLAIN, None, sampler(), source, None) == Execution(4, 1)
     recorded: dict[str, Any] = {"chunk": 2, "group": 3}
-    assert choose_execution(PLAIN, None, sampler(), source, recorded) == Execution(2, 3, False)
-    asked = replace(PLAIN, chunk=1, frames_at_once=2, compile=True)
-    assert choose_execution(asked, None, sampler(), source, recorded) == Execution(1, 2, True)
-    one_by_one = replace(PLAIN, frames_at_once=4, redraw=True)
-    assert choose_execution(one_by_one, None, sampler(), source, None).group == 1
+    assert choose_execution(PLAIN, None, sampler(), source, recorded) == Execution(2, 3)
+    asked = replace(PLAIN, chunk=1, frames_at_once=2)
+    assert choose_execution(asked, None, sampler(), source, recorded) == Execution(1, 2)
     assert choose_execution(PLAIN, Tiling((32, 32), 0), sampler(), source, {"group": 4}).group == 1
 
 

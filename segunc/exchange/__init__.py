@@ -1,1 +1,0 @@
-"""Exchange with the public benchmarks."""
