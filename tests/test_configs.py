@@ -42,6 +42,7 @@ SMALL = {
     "decoder-ensemble": ["--decoder_ensemble.max_steps", 1],
     "hmc": ["--hmc.warmup", 1, "--hmc.samples", 2],
     "laplace": ["--laplace.images", 8],
+    "mc-dropout": [],
     "sghmc": ["--sghmc.cycle_steps", 2, "--sghmc.states_per_cycle", 1],
     "sgld": ["--sgld.cycle_steps", 2, "--sgld.states_per_cycle", 1],
     "swag": ["--swag.burn_in", 0, "--swag.collect_every", 1, "--swag.epochs", 3],

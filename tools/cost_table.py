@@ -167,7 +167,7 @@ def video(arguments: argparse.Namespace, device: torch.device) -> dict[str, floa
             benches.append(Bench(stack.enter_context(open_job(options))))
         without, both = benches
         sampler, inputs = both.sampler, [images for images, _ in both.inputs()]
-        density = next(provider for provider in sampler.fitted if FEATURE_DISTANCE in provider.gives)
+        density = next(provider for provider in sampler.fitted.providers if FEATURE_DISTANCE in provider.gives)
         assert isinstance(density, FeatureDensity)
 
         def witness() -> float:

@@ -56,7 +56,7 @@ def test_a_latin_hypercube_covers_every_stratum_of_every_channel():
 
 
 def test_bad_schemes_are_refused():
-    with pytest.raises(InputError, match="none of independent, latin-hypercube"):
+    with pytest.raises(InputError, match="none of independent, antithetic, latin-hypercube"):
         NoiseSource(0, "sobol")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="number of draws"):
         NoiseSource(0, "latin-hypercube")

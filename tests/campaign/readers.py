@@ -158,7 +158,7 @@ def read_maps(root: Path, file: Path) -> Any:
 def read_health(root: Path, file: Path) -> Any:
     """``doctor --maps``: damage of any file is found."""
     health = examine(root / "maps")
-    if not health.whole:
+    if health.amount:
         raise PartialFailure(health.examples)
     found = folder_bytes(root / "maps")
     return {name: sorted(data.splitlines()) if name.endswith(".jsonl") else data for name, data in found.items()}

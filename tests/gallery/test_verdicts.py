@@ -15,7 +15,7 @@ from segunc.core.errors import InputError
 from segunc.evaluation.results import load_results
 from segunc.gallery.page import run_id
 from segunc.maps.labelled import open_maps
-from segunc.maps.verdicts import Region, Verdict, agreement_table, merge_verdicts, read_verdicts, summary_table
+from segunc.maps.verdicts import JudgedRegion, Verdict, agreement_table, merge_verdicts, read_verdicts, summary_table
 from tests.gallery.scenes import NAMES, Scene
 
 RUN = "0123456789abcdef"
@@ -62,7 +62,7 @@ def test_what_is_wrong_is_said(tmp_path: Path, changes: Any, message: str) -> No
 
 def test_a_file_gives_verdicts_on_frames_and_regions(tmp_path: Path) -> None:
     entry = ENTRY | {"reviewer": "Ana", "region": REGION}
-    region = Region((1, 0, 2, 2), 4, (3, 4), (1, 2, 5, 2), "entropy", 0.5, 0.7)
+    region = JudgedRegion((1, 0, 2, 2), 4, (3, 4), (1, 2, 5, 2), "entropy", 0.5, 0.7)
     assert read_verdicts(write(tmp_path, verdicts=[ENTRY, entry]), RUN, FRAMES) == [
         Verdict("a", "missed", "", ENTRY["time"]),
         Verdict("a", "missed", "", ENTRY["time"], "Ana", region),
@@ -75,22 +75,15 @@ def test_files_are_merged_and_two_reviewers_compared() -> None:
 
     ana = given("Ana", a="missed", b="missed", c="true-alarm", d="nothing-wrong")
     later = given("Ana", "2", d="true-alarm")
-    part = Verdict("d", "false-alarm", reviewer="Ben", region=Region((0, 0, 1, 1), 1, (3, 4), (0, 1)))
+    part = Verdict("d", "false-alarm", reviewer="Ben", region=JudgedRegion((0, 0, 1, 1), 1, (3, 4), (0, 1)))
     ben = [*given("Ben", a="missed", b="true-alarm", c="true-alarm", e="missed"), part]
     merged = merge_verdicts([ana, ben, later])
     assert len(merged) == 4 + 5
     assert Verdict("d", "true-alarm", time="2", reviewer="Ana") in merged
     # Four frames of both; two agree. By chance: Ana 2 missed, 2 true; Ben 1 missed, 2 true, 1 false: (2*1 + 2*2) / 16.
     text = agreement_table(merged)
-    assert text.startswith(f"4 frames judged by both: 50.0% agree, Cohen's kappa {(0.5 - 6 / 16) / (1 - 6 / 16):.2f}")
-    assert "| Ana \\ Ben | true alarm | false alarm | missed |" in text
-    for line in (
-        "| true alarm | 1 | 1 | 0 |",
-        "| missed | 1 | 0 | 1 |",
-        "- b: missed, true alarm",
-        "- d: true alarm, false alarm",
-    ):
-        assert line in text
+    kappa = (0.5 - 6 / 16) / (1 - 6 / 16)
+    assert text == f"Ana and Ben, 4 frames judged by both: 50.0% agree, Cohen's kappa {kappa:.2f}"
     assert agreement_table(ana) == ""
 
 
@@ -118,4 +111,4 @@ def test_the_verb_evaluates_verdicts_on_maps(scene: Scene, tmp_path: Path, capsy
     assert main([*words, "--plots", "x"]) == 2
     assert "--verdicts and --plots" in capsys.readouterr().err
     with pytest.raises(InputError, match="`verdicts` needs the maps"):
-        segunc.evaluate(segunc.EvaluateOptions(verdicts=[path], out=out))
+        segunc.evaluate(verdicts=[path], out=out)

@@ -334,7 +334,7 @@ def test_outside_is_0_and_counts_for_nothing(tmp_path: Path, region: Region) -> 
 def test_unfit_masks_are_one_line(tmp_path: Path, region: Region) -> None:
     cv2.imwrite(str(tmp_path / "black.png"), np.zeros((4, 4), np.uint8))
     (tmp_path / "broken.png").write_bytes(b"no PNG")
-    masks = {"black.png": "black all over", "broken.png": "cannot be read", "missing.png": "cannot be read"}
+    masks = {"black.png": "black all over", "broken.png": "is not a PNG", "missing.png": "cannot be read"}
     for name, said in (masks | {"mask.jpg": "exactly 0"}).items():
         with pytest.raises(InputError, match=said):
             Region(tmp_path / name)

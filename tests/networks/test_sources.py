@@ -23,7 +23,7 @@ from segunc.data.labels import label_map
 from segunc.networks import NetworkDescription, build_network
 from segunc.networks.files import network_sha256
 from segunc.options import ImportOptions
-from segunc.posteriors.mixtures import METHOD, TtaConfig
+from segunc.posteriors.mixtures import TTA, TtaConfig
 from segunc.training.config import FitConfig
 
 SIZE = (64, 96)
@@ -399,7 +399,7 @@ def test_the_divisor_is_found_and_frames_are_padded_to_it(own_module: Path, dept
 def test_a_network_of_one_size_is_imported_and_not_augmented_by_scales(own_module: Path) -> None:
     assert import_sized(own_module, (96, 160), fixed=True)[1].description.divisor is None
     with pytest.raises(InputError, match="one size alone"):
-        METHOD.fit(own_module / "model", FitConfig(TtaConfig()), own_module / "tta")
+        TTA.fit(own_module / "model", FitConfig(TtaConfig()), own_module / "tta")
     assert not (own_module / "tta").exists()
 
 

@@ -32,10 +32,9 @@ from segunc.sampling.sampler import network_input
 from segunc.scores import EVIDENCE, SCORES
 from segunc.training.config import FinetuneConfig
 from segunc.training.data import OwnData
-from tests.conftest import Job
+from tests.conftest import Job, change_record
 from tests.maps.fakes import edit_manifest
 from tests.outside import metric_part, score
-from tests.records import change_record
 from tests.training.overconfident import save_abnn
 from tests.verbs.processes import refuse, succeed
 

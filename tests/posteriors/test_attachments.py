@@ -18,7 +18,7 @@ from segunc.networks import NetworkDescription, build_network, save_network
 from segunc.posteriors.model import ATTACHMENTS, Model, attachments_in, copy_model, load_model
 from segunc.posteriors.temperature import Calibration
 from segunc.uncertainty import Calibrator
-from tests.records import change_record
+from tests.conftest import change_record
 from tests.training.overconfident import save_abnn
 
 EARLIER = Path(__file__).parent / "earlier"

@@ -44,8 +44,7 @@ from segunc.sampling.sampler import network_input
 from segunc.scores import EVIDENCE, FEATURE_DISTANCE, SCORES, SUM
 from segunc.toyroads.canvas import Id
 from segunc.training.config import FitConfig
-from tests.conftest import Job
-from tests.records import change_record
+from tests.conftest import Job, change_record
 
 HALF = (0.5, 0.5, 0.5)
 FEATURES = frozenset(name for name, evidence in EVIDENCE.items() if evidence.source == "frame")

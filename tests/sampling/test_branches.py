@@ -173,10 +173,6 @@ def test_too_few_draws_and_mixtures_that_cannot_be() -> None:
             Sampler(network, posterior, draws=3)
     with pytest.raises(InputError, match="has test-time augmentation already"):
         TestTimeAugmentation(augmented)
-    with pytest.raises(InputError, match="scales"):
-        TestTimeAugmentation(Deterministic(), (0.0,))
-    with pytest.raises(InputError, match="at least 2 networks and has 1"):
-        Ensemble(members[:1])
     mixed = Ensemble([Branch(network, Deterministic()) for network in (plain(0), nn.Conv2d(3, 5, 1))])
     with pytest.raises(InputError, match=r"\(4, 24, 32\) and \(5, 24, 32\)"):
         Sampler(plain(0), mixed)(IMAGES)

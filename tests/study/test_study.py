@@ -59,8 +59,8 @@ def plan_content(job: Job, **changed: Any) -> dict[str, Any]:
             {"label": "base"},
             {
                 "label": "control",
-                "method": "deterministic",
-                "settings": STEP,
+                "method": "abnn",
+                "settings": {**STEP, "members": 1, "alpha": 0.0},
                 "trainer": FLOAT32,
                 "scores": ["deterministic-msp", "entropy", "epistemic"],
             },

@@ -23,11 +23,12 @@ import sys
 from pathlib import Path
 import segunc
 from segunc.cli.main import main
+from segunc.data.labels import label_map
 from segunc.toyroads import ToyConfig, generate_toy
 
 assert Path(segunc.__file__).is_relative_to(sys.prefix), segunc.__file__  # not the checkout's
 generate_toy(Path("toy"), ToyConfig(seed=0, train=1, val=1, test=1, anomaly=2, video_frames=2, size=(64, 128)))
-net = segunc.build_network(segunc.NetworkDescription("FPN", "mobilenet_v2", tuple("abcde")))
+net = segunc.build_network(segunc.NetworkDescription("FPN", "mobilenet_v2", label_map("toy").classes))
 segunc.save_network(net.eval(), "base")
 assert main("finetune --base base --out abnn --abnn.statistics frozen --device cpu".split()) == 0
 assert main("predict --model abnn --input toy/leftImg8bit/anomaly --out maps --draws 3 --device cpu".split()) == 0

@@ -280,8 +280,9 @@ def test_predict_leaves_labels_out_says_so_and_goes_on_likewise(
         assert [line.startswith(left_out) for line in said] == [True, *[False] * (len(said) - 1)]
         assert f": {finished}" in said[1]
     assert len((out / "frames.jsonl").read_text().splitlines()) == 2
+    words = (*words[:-1], tmp_path / "all")
     assert run("predict", *words, "--all-images") == 0
-    assert len((out / "frames.jsonl").read_text().splitlines()) == 4
+    assert len((tmp_path / "all/frames.jsonl").read_text().splitlines()) == 4
     # Maps of images that are labels now are not thrown away without a word.
     assert run("predict", *words) == 2
     assert "restore it (--all-images, where it looks like a label)" in capsys.readouterr().err

@@ -115,7 +115,7 @@ def test_classes_are_calibrated_one_by_one(
 
 def test_a_sum_without_the_bank_of_its_parts_is_refused(fitted: Path, tmp_path: Path) -> None:
     (Path(shutil.copytree(fitted, tmp_path / "other")) / "features.json").unlink()
-    with pytest.raises(InputError, match="was fitted on a feature bank"):
+    with pytest.raises(InputError, match="was fitted with other features"):
         load_model(tmp_path / "other")
 
 
