@@ -24,8 +24,7 @@ from segunc.sampling.sampler import Sampler, calibrate, fault_of, finish_frame, 
 from segunc.scores import MEANS, SCORES
 from segunc.uncertainty import Calibrator, entropy_share
 
-NEEDED_SCORE = "aleatoric"
-"""A sampler of tiles must return this score besides its probabilities."""
+NEEDED_SCORE = "aleatoric"  # a sampler of tiles must return this score besides its probabilities
 STRIDE = 32
 """Tiles start at multiples of this: a network of such a stride then sees the same grid of cells as in the whole frame."""
 

@@ -23,8 +23,7 @@ from segunc.core.errors import InputError
 from segunc.core.files import read_array, read_arrays, read_record
 from segunc.data.images import load_image, read_label_image
 from segunc.data.labels import read_label_map
-from segunc.evaluation.resampling import load_replicates
-from segunc.evaluation.results import load_results
+from segunc.evaluation.resampling import load_replicates, load_results
 from segunc.frames.source import sampled_hash
 from segunc.maps.encoding import read_score_file
 from segunc.maps.manifest import read_manifest

@@ -21,7 +21,7 @@ class AffineDraws:
 
     weight: Tensor  # [S, T] gamma of every site, concatenated in the order of the layout
     bias: Tensor  # [S, T] beta
-    dropout: tuple[Any, ...] = ()  # of each drawn dropout layer, see :class:`segunc.baselines.mc_dropout.FoldedDropout`
+    dropout: tuple[Any, ...] = ()  # of each drawn dropout layer, if the posterior draws any
 
     def __len__(self) -> int:
         return self.weight.shape[0]

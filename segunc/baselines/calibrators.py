@@ -23,10 +23,8 @@ from segunc.core.errors import InputError
 from segunc.posteriors.temperature import ALONE, Fit, PixelSample, fit_temperature, mean_nll, minimise
 
 FOLDS = 5
-PENALTIES = (1000.0, 10.0, 0.1)
-"""Candidates for mu and lambda."""
-Strengths = tuple[float, ...]
-"""None (a temperature), mu (vector scaling), or mu and lambda (Dirichlet calibration)."""
+PENALTIES = (1000.0, 10.0, 0.1)  # candidates for mu and lambda
+Strengths = tuple[float, ...]  # none (a temperature), mu (vector scaling), or mu and lambda (Dirichlet calibration)
 
 
 def fit_penalised(sample: PixelSample, temperature: float, strengths: Strengths) -> tuple[Tensor, Tensor]:

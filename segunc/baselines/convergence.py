@@ -13,8 +13,7 @@ import numpy.typing as npt
 from scipy.special import ndtri
 
 Array = npt.NDArray[np.float64]
-MIN_DRAWS = 4
-"""A chain of fewer draws has halves without a variance."""
+MIN_DRAWS = 4  # a chain of fewer draws has halves without a variance
 
 
 def rank_normalised_rhat(chains: Array) -> float:

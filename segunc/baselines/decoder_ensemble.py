@@ -28,7 +28,6 @@ from segunc.posteriors.model import Model, load_base, posterior_hash
 from segunc.training.config import FinetuneConfig, OptimisationConfig
 from segunc.training.data import OwnData
 from segunc.training.finetune_run import FinetuneRun
-from segunc.training.losses import balanced_weights
 from segunc.training.progress import CHECKPOINTS, LAST, fit
 
 HEADS = "heads"
@@ -108,8 +107,7 @@ def finetune_decoders(run: FinetuneRun[DecoderEnsembleConfig]) -> dict[str, Any]
     ones take no further step."""
     options, start = run.config.settings, time.perf_counter()
     run.measured["steps"] = 0
-    power = run.options.class_weight_power
-    weights = balanced_weights(run.data.class_frequencies(), power) if power else None
+    weights = run.class_weights()
     decoders = [_train_head(run, head, weights) for head in range(1, options.heads)]
     run.measured["train_seconds"] = round(time.perf_counter() - start, 1)
     posterior = DecoderEnsemble(run.network, decoders)

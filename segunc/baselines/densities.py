@@ -28,8 +28,7 @@ from segunc.training.progress import Say
 
 LEAST_SHARE = 1e-8
 """Of the largest variance of the shared covariance; directions with less hold the rounding of float32 features."""
-OF_GAUSSIANS = (MAHALANOBIS, RELATIVE_MAHALANOBIS, LOG_DENSITY)
-"""The rows of the constants."""
+OF_GAUSSIANS = (MAHALANOBIS, RELATIVE_MAHALANOBIS, LOG_DENSITY)  # the rows of the constants
 
 
 class GaussianFit(FeatureFit):

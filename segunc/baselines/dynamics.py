@@ -25,12 +25,10 @@ LogDensity = Callable[[Tensor], tuple[float, Tensor]]
 """theta ``[D]`` -> log density up to a constant, and its gradient ``[D]``; NaN where it is not defined."""
 Show = Callable[[int, int, str], object]
 """Receives the steps done, the steps of the chain, and its state in a few words."""
-MAX_ENERGY_ERROR = 1000.0
-"""A trajectory with a larger error counts as divergent (as in Stan)."""
+MAX_ENERGY_ERROR = 1000.0  # a trajectory with a larger error counts as divergent (as in Stan)
 MAX_DIVERGENCES_IN_A_ROW = 20
 MAX_LEAPFROG_STEPS = 1000  # a trajectory that needs more is cut short
-STEP_JITTER = 0.1
-"""The step size of each trajectory is uniform within this share around the adapted one."""
+STEP_JITTER = 0.1  # the step size of each trajectory is uniform within this share around the adapted one
 MEANS, NUMBERS = ("acceptance", "accepted", "leapfrog_steps"), ("divergences", "warmup_divergences", "shortened")
 """What the record of a chain of HMC says of its samples: means, and numbers of trajectories."""
 _MOMENTUM_STREAM, _CHOICE_STREAM, _FIRST_STEP_STREAM = range(3)

@@ -26,8 +26,7 @@ from segunc.uncertainty import energy
 OF_HEAD = (VIRTUAL_LOGIT, CLIPPED_ENERGY, SCALED_ENERGY)
 REACT_PERCENTILE = 90.0
 """Of all activations of the training frames, at which ``react-energy`` clips them, as its authors do."""
-SAMPLED_PLACES = 10_000
-"""Places whose activations stand for those of the training set in percentiles and means."""
+SAMPLED_PLACES = 10_000  # places whose activations stand for those of the training set in percentiles and means
 
 
 class LogitLayer:

@@ -45,8 +45,7 @@ from segunc.training.finetune_run import FinetuneRun
 from segunc.training.progress import INTERVAL, is_first_process
 
 Structure = Literal["diagonal", "block"]
-MIN_PIXELS = 10_000
-"""Labelled pixels below which no Fisher is taken: rare classes would not occur in it."""
+MIN_PIXELS = 10_000  # labelled pixels below which no Fisher is taken: rare classes would not occur in it
 MIN_GRADIENTS = 8
 """Image gradients below which no Fisher is taken: the relative standard error of its entries is 50 % there."""
 

@@ -28,10 +28,8 @@ from segunc.sampling.engine import draw_logits
 from segunc.training.config import FitConfig
 from segunc.training.progress import Say, say
 
-MIN_PIXELS = 100
-"""A class predicted for fewer pixels has no standard deviation worth dividing by."""
-BOUNDARY_WIDTHS = (3, 2, 1, 0)
-"""By how many pixels (L1 distance) the border is widened in each pass of the suppression."""
+MIN_PIXELS = 100  # a class predicted for fewer pixels has no standard deviation worth dividing by
+BOUNDARY_WIDTHS = (3, 2, 1, 0)  # by how many pixels (L1 distance) the border is widened in each pass of the suppression
 KERNEL, SIGMA, DILATION = 7, 1.0, 6
 """Taps of the smoothing in each direction, their Gaussian's standard deviation in taps, and their step in pixels."""
 

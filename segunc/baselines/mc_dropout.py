@@ -27,8 +27,7 @@ from segunc.posteriors.fitting import finetuning
 from segunc.posteriors.methods import Method
 from segunc.training.finetune_run import FinetuneRun
 
-USUAL_P = 0.003
-"""There are thousands of channels, so already one in a thousand dropped makes draws differ."""
+USUAL_P = 0.003  # there are thousands of channels, so already one in a thousand dropped makes draws differ
 
 
 @dataclass

@@ -32,8 +32,7 @@ VERBS = {
     "doctor": "--model runs/abnn --image frame.png",
 }
 """An example of each verb."""
-TRAINING = ("train", "finetune")
-"""Verbs with a configuration."""
+TRAINING = ("train", "finetune")  # verbs with a configuration
 RESUMED = ("demo", *TRAINING, "predict")
 DEBUG_HINT = " (--debug shows where)"
 MAX_MESSAGE = 600  # characters of an unexpected error that still make one readable line; --debug shows all of it

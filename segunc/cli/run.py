@@ -12,8 +12,7 @@ from segunc.cli.parser import command_line
 from segunc.core.errors import PartialFailure
 from segunc.core.terminal import say, visible
 
-FUNCTIONS = {"import": "import_network"}
-"""Functions of verbs whose name is a word of Python."""
+FUNCTIONS = {"import": "import_network"}  # functions of verbs whose name is a word of Python
 
 
 def run(verb: str, options: Any) -> None:
@@ -39,8 +38,7 @@ def _tell_line(line: str) -> None:
     say_first(line)
 
 
-LISTENERS = {"demo": (_tell_step, say), "finetune": (_tell_line,)}
-"""What verbs tell while they are at work."""
+LISTENERS = {"demo": (_tell_step, say), "finetune": (_tell_line,)}  # what verbs tell while they are at work
 
 
 def _show_demo(result: Any, options: opts.DemoOptions) -> Iterator[str]:

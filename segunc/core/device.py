@@ -13,8 +13,7 @@ from torch import Tensor, nn
 from segunc.core.bounds import Threads, check_device, check_value
 from segunc.core.errors import InputError
 
-Precision = Literal["float32", "bfloat16"]
-"""Of a network that predicts."""
+Precision = Literal["float32", "bfloat16"]  # of a network that predicts
 
 
 def resolve_device(text: str) -> torch.device:

@@ -14,8 +14,7 @@ _NO_MEMORY = re.compile(
 """How torch, CUDA, oneDNN, OpenCV, C++ and the loader of libraries say so; they have no common exception."""
 _FLAG = re.compile(r"\b(?:segunc|pip|python|\w+\.py) [^;]*|--([a-z]\w*(?:[-.]\w+)*)")
 """A command that can be typed, or an option of the command line (its one group)."""
-MAX_MESSAGE_LENGTH = 1000
-"""Characters of a message that an error shows: a value in a file may be as long as the file."""
+MAX_MESSAGE_LENGTH = 1000  # characters of a message that an error shows: a value in a file may be as long as the file
 
 
 class InputError(ValueError):

@@ -24,10 +24,8 @@ from segunc.core.errors import InputError, one_line
 
 PARTIAL_SUFFIX = ".segunc-partial"
 """Ending of files that are being written; whoever finds one may remove it while no run is under way."""
-MAX_NAME_BYTES = 255
-"""Of one part of a path, as file systems allow them."""
-START_SECONDS = 30.0
-"""How long a run waits for another one that is making the same folder."""
+MAX_NAME_BYTES = 255  # of one part of a path, as file systems allow them
+START_SECONDS = 30.0  # how long a run waits for another one that is making the same folder
 RECORD_FORMAT, _SEAL = 2, "record_sha256"
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\\]|^[A-Za-z]:")
 """Control characters, and the separator and the drive letters of another system."""

@@ -24,18 +24,14 @@ from segunc.core.errors import InputError
 from segunc.data.images import Image
 
 STRENGTHS = 5
-REFERENCE_SIDE = 1024
-"""Shorter side, in pixels, of the frames that the radii of blur belong to."""
+REFERENCE_SIDE = 1024  # shorter side, in pixels, of the frames that the radii of blur belong to
 Values = npt.NDArray[np.float64]
 
-BLUR_RADIUS = (3.0, 4.0, 6.0, 8.0, 10.0)
-"""Radius of the disc that a point becomes, in pixels at :data:`REFERENCE_SIDE`."""
-NOISE_DEVIATION = (0.08, 0.12, 0.18, 0.26, 0.38)
-"""Standard deviation of Gaussian noise, in 0..1."""
+BLUR_RADIUS = (3.0, 4.0, 6.0, 8.0, 10.0)  # radius of the disc that a point becomes, in pixels at :data:`REFERENCE_SIDE`
+NOISE_DEVIATION = (0.08, 0.12, 0.18, 0.26, 0.38)  # standard deviation of Gaussian noise, in 0..1
 FOG_THICKNESS = (0.5, 1.0, 1.5, 2.0, 3.0)
 """Of the veil, in units of full scale: 1 / (1 + thickness) of the contrast is left."""
-FOG_DECAY = 2.0
-"""By what the height of the veil's pattern falls with each halving of its length."""
+FOG_DECAY = 2.0  # by what the height of the veil's pattern falls with each halving of its length
 DARKNESS = ((0.6, 600, 0.008), (0.5, 250, 0.012), (0.4, 120, 0.018), (0.3, 50, 0.026), (0.2, 30, 0.038))
 """What full scale becomes, photons that full scale stands for, and the standard deviation of the read noise in 0..1."""
 DARKNESS_GAMMA = 2.0

@@ -24,8 +24,7 @@ from segunc.data.entry import (
 from segunc.data.labels import label_map
 
 Words = tuple[str, ...] | Mapping[str, tuple[str, ...]]
-FRAMES = "leftImg8bit/{}/*_leftImg8bit"
-"""The images of Cityscapes, and of sets in its form."""
+FRAMES = "leftImg8bit/{}/*_leftImg8bit"  # the images of Cityscapes, and of sets in its form
 
 
 def _layout(images: str, labels: str, splits: Words, **more: Any) -> Layout:

@@ -23,8 +23,7 @@ from segunc.data.labels import IGNORE, LabelMap, compact_ranges, label_map, labe
 
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp")
 """File name endings that are read as images (any case)."""
-FRAME_ENDINGS = ("_leftImg8bit", "_rgb_anon", "_image", "_rgb")
-"""Endings of frame names that label names do not carry."""
+FRAME_ENDINGS = ("_leftImg8bit", "_rgb_anon", "_image", "_rgb")  # endings of frame names that label names do not carry
 LABEL_ENDINGS = (
     *("_gtFine_labelIds", "_gtCoarse_labelIds", "_gt_labelTrainIds", "_labelIds", "_leftLabel", "_train_id"),
     *("_gtFine_labellevel3Ids", "_labels_semantic", "_anomaly", "_labels", "_label", "_mask", "_gt"),
@@ -278,8 +277,7 @@ class AnomalyEncoding:
 
 BINARY = AnomalyEncoding("binary", frozenset({0}), frozenset({1}), frozenset({IGNORE}))
 """0 normal, 1 anomaly, 255 ignored: Fishyscapes, SegmentMeIfYouCan and this project's own sets."""
-WHITE_ANOMALIES = "folder-255"
-"""The data set of one's own files whose masks are black and white."""
+WHITE_ANOMALIES = "folder-255"  # the data set of one's own files whose masks are black and white
 ROAD_ANOMALY = AnomalyEncoding("road-anomaly", frozenset({0}), frozenset({2}))
 """Road Anomaly (Lis et al., ICCV 2019): 2 is the anomaly."""
 
@@ -310,8 +308,7 @@ class Sample:
     anomaly: Path | None = None  # the label that marks anomalies, or None where they are not asked about
 
 
-HOLDOUT = 30
-"""Frames of ``train`` that stand in for ``val`` where every frame of ``val`` holds an anomaly."""
+HOLDOUT = 30  # frames of ``train`` that stand in for ``val`` where every frame of ``val`` holds an anomaly
 
 
 @dataclass(frozen=True)

@@ -32,8 +32,7 @@ from segunc.core.errors import InputError, NoteWarning
 from segunc.core.files import open_file, read_bytes, reading
 
 Scalar = TypeVar("Scalar", bound=np.generic)
-Image = npt.NDArray[np.uint8]
-"""RGB uint8 ``[H, W, 3]``."""
+Image = npt.NDArray[np.uint8]  # RGB uint8 ``[H, W, 3]``
 Labels = npt.NDArray[np.uint8]
 Colour = tuple[int, int, int]
 

@@ -18,8 +18,7 @@ from segunc.core.errors import InputError, NoteWarning
 from segunc.core.files import read_rows, reading
 from segunc.data.images import Colour, read_label_image
 
-IGNORE = 255
-"""The train id of pixels that no loss and no metric counts."""
+IGNORE = 255  # the train id of pixels that no loss and no metric counts
 COLUMNS = ("id", "name", "train_id", "red", "green", "blue")
 
 

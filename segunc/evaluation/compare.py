@@ -13,8 +13,7 @@ from segunc.core.errors import InputError
 from segunc.core.terminal import visible
 from segunc.evaluation.flagged import FLAGGED_METRICS, JUDGED_METRICS
 from segunc.evaluation.parts import PARTS, PROTOCOLS, ByObject, Components
-from segunc.evaluation.resampling import Chance, NumberPath, paired_difference
-from segunc.evaluation.results import Cell, EvaluationResult
+from segunc.evaluation.resampling import Cell, Chance, EvaluationResult, NumberPath, paired_difference
 
 BY_SCORE = ("scores", "selective", "flagged")  # sections of a result that hold a part for each score
 # Parts of a path that are shown only when they are asked for.

@@ -16,8 +16,7 @@ from segunc.core.errors import InputError
 from segunc.data.labels import IGNORE
 from segunc.evaluation import parts
 from segunc.evaluation.parts import ALL_IGNORED, NO_ANOMALY_LABEL, Array, ArrayPart, Forms, LabelledFrame, Numbers
-from segunc.evaluation.resampling import NumberPath
-from segunc.evaluation.results import load_results
+from segunc.evaluation.resampling import NumberPath, load_results
 from segunc.maps.verdicts import GRAVEST, VERDICTS, Verdict
 from segunc.metrics.counting import NO_ANOMALY, Counts
 from segunc.scores import SCORES

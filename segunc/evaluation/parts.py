@@ -1,17 +1,7 @@
 """The sections of ``metrics.json``: each counts frames, adds counts, and makes numbers of the sum of all frames and of every
 bootstrap replicate, of which many are kept, in a coarser form.
 
-A part is a section, metrics, two words on what it needs, :meth:`ArrayPart.count` and :meth:`ArrayPart.numbers`::
-
-    class Ignored(ArrayPart):
-        section, metrics = ("ignored",), (Metric("share", "ignored pixels", higher_is_better=False),)
-        needs, lacks = "class", "no frame has class labels"
-
-        def count(self, frame):
-            return None if frame.labels is None else np.array([(frame.labels == 255).sum(), frame.labels.size])
-
-        def numbers(self, counts, forms):
-            return {("share",): counts[0] / counts[1]}
+A part is a section, metrics, two words on what it needs, ``count`` and ``numbers``; :class:`Segmentation` is a short one.
 """
 
 from __future__ import annotations

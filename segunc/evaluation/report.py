@@ -11,7 +11,7 @@ from typing import Any
 from segunc.evaluation import flagged, parts
 from segunc.evaluation.compare import NULL, first_of, format_cell, markdown_table
 from segunc.evaluation.parts import titles
-from segunc.evaluation.results import Cell
+from segunc.evaluation.resampling import Cell
 from segunc.metrics.objects import NO_OBJECT
 
 Table = tuple[str, Sequence[Sequence[str]]]  # a title, and rows with a header

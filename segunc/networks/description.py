@@ -9,10 +9,8 @@ from typing import Annotated, Any
 from segunc.core.bounds import LARGEST_SIDE, Bound, PositiveFloat, Settings, from_plain
 from segunc.core.errors import InputError
 
-FORMAT = 2
-"""Of ``network.json``: its hash is of the weights and of what is described."""
-SMP = "smp"
-"""The kind of network that :mod:`segmentation_models_pytorch` builds."""
+FORMAT = 2  # of ``network.json``: its hash is of the weights and of what is described
+SMP = "smp"  # the kind of network that :mod:`segmentation_models_pytorch` builds
 LIBRARIES = (SMP, "torchvision", "transformers")
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)

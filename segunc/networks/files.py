@@ -37,8 +37,7 @@ KINDS: Registry[Build] = Registry(
 """What :attr:`NetworkDescription.kind` can name."""
 SLACK = 2**29
 """Bytes of a network beyond its weights: buffers that no file holds, and classifiers that are cut off (that of VGG takes 494 MB)."""
-MAX_MODULES = 30_000
-"""Of a network; the largest of timm and transformers have a few thousand."""
+MAX_MODULES = 30_000  # of a network; the largest of timm and transformers have a few thousand
 MAX_SUM = 2**21
 """Of the whole numbers in the options of a network: sizes, counts and places. The largest vocabulary has 262,144 words."""
 

@@ -27,8 +27,7 @@ from segunc.training.progress import Say, claim_checkpoints, is_first_process, s
 if TYPE_CHECKING:
     from segunc.training.config import FitConfig, TrainConfig
 
-SCALES = (1.0, 0.75)
-"""With their mirror images four draws for the price of three passes (docs/results.md)."""
+SCALES = (1.0, 0.75)  # with their mirror images four draws for the price of three passes (docs/results.md)
 
 
 class Ensemble(Mixture):

@@ -175,13 +175,8 @@ class Fit(NamedTuple):
     held_out: Mapping[str, float] = {}  # see :class:`Calibration`
 
 
-def fit_scalar(sample: PixelSample, temperature: float) -> Fit:
-    """Return ``W = I / T`` of the best temperature."""
-    return Fit(torch.tensor(1 / temperature, dtype=torch.float64))
-
-
 KINDS: Registry[Callable[[PixelSample, float], Fit]] = Registry(
-    "kind of calibration", "segunc.calibrators", {"scalar": fit_scalar}
+    "kind of calibration", "segunc.calibrators", {"scalar": lambda _, temperature: Fit(ONE / temperature)}
 )
 
 
@@ -236,8 +231,7 @@ def scale_temperature(
     )
     calibration.attach(base, config, out, METHOD.name, say)
     nll = [f"NLL {calibration.nll_before:.4f} before, {calibration.nll_after:.4f} now"]
-    tried = dict.fromkeys((fit.penalty, ALONE)) if fit.held_out else ()
-    nll += [f"{fit.held_out[penalty]:.4f} on frames held out ({penalty})" for penalty in tried]
+    nll += [f"{value:.4f} on frames held out ({p})" for p, value in fit.held_out.items() if p in (fit.penalty, ALONE)]
     say(f"wrote {out}: {calibration}, {', '.join(nll)}")
     return calibration
 

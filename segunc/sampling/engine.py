@@ -40,10 +40,8 @@ from segunc.sampling.shortcuts import (
 )
 
 T = TypeVar("T")
-SIDE = 256
-"""Longest side of the image of the self-check, which runs some twenty passes."""
-TOLERANCE = 1e-3
-"""Largest difference of logits, relative to the largest logit, that counts as rounding (float32)."""
+SIDE = 256  # longest side of the image of the self-check, which runs some twenty passes
+TOLERANCE = 1e-3  # largest difference of logits, relative to the largest logit, that counts as rounding (float32)
 BRANCHING = (
     "the network's code reads values of its input, so that it may take another branch for another draw; "
     "draws run one at a time, and nothing is shared"

@@ -32,16 +32,14 @@ from segunc.sampling.tail import DrawAccumulator, add_draws, base_evidence, base
 from segunc.scores import DEFAULT_SCORES, EVIDENCE, SCORES, Score, Source, check_scores, with_parts
 from segunc.uncertainty import Calibrator
 
-PENDING_BYTES = 64 << 20
-"""Logits that wait until several draws are added to the sums at once."""
+PENDING_BYTES = 64 << 20  # logits that wait until several draws are added to the sums at once
 CHUNK_PIXELS = 1 << 19
 """Pixels of a batch on a CPU: with more, activations leave the cache between layers and every pass gets slower."""
 ACTIVATION_BYTES = 512
 """Memory of activations for a pixel of input on a GPU, on the safe side; what does not fit is halved."""
 CUDA_BATCH_PIXELS = 1 << 22
 """Pixels of a batch up to which a GPU is taken to have cores to spare; more frames are no gain."""
-MOST_FRAMES = 16
-"""Frames of a group at most: as many are decoded, kept and, after a kill, computed again together."""
+MOST_FRAMES = 16  # frames of a group at most: as many are decoded, kept and, after a kill, computed again together
 
 
 def frames_at_once(device: torch.device, size: tuple[int, int], draws: int) -> int:

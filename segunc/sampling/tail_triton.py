@@ -14,8 +14,7 @@ from torch import Tensor
 from segunc.core.device import to_device
 from segunc.sampling.shortcuts import Upsampling
 
-TILE = 4096
-"""Classes times columns that one program holds; probabilities and logits of a tile fill about its registers."""
+TILE = 4096  # classes times columns that one program holds; probabilities and logits of a tile fill about its registers
 
 
 @triton.jit

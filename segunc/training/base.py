@@ -36,8 +36,7 @@ from segunc.training import losses, progress
 from segunc.training.config import NetworkConfig, OptimisationConfig, TrainConfig, environment, save_config
 from segunc.training.progress import CHECKPOINTS, INTERVAL, claim_checkpoints, is_first_process, no_half_folder, say
 
-MAX_PROCESSES = 64
-"""That a configuration starts, or as many as the machine has cores."""
+MAX_PROCESSES = 64  # that a configuration starts, or as many as the machine has cores
 
 
 def check_trainer(config: Mapping[str, Any]) -> None:

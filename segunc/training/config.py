@@ -30,8 +30,7 @@ from segunc.training.losses import Schedule
 
 S = TypeVar("S", bound=Settings)
 C = TypeVar("C", bound="Config")
-MAX_VALUES = 100_000
-"""Of a configuration in YAML."""
+MAX_VALUES = 100_000  # of a configuration in YAML
 
 
 @dataclass(frozen=True)
@@ -91,6 +90,7 @@ class AffineTrainingConfig(Settings):
         lr: learning rate.
         prior_scale: s of the Gaussian prior N(theta; theta_prior, s^2) on the affine parameters.
         effective_pixels: N_eff, how many independent pixels the training set counts for.
+        class_weight_power: weights of all classes as in the base's training; 0 for none.
         seed: of everything random, the noise and the shuffle for instance.
     """
 
@@ -100,6 +100,7 @@ class AffineTrainingConfig(Settings):
     lr: PositiveFloat = 0.005
     prior_scale: PositiveFloat = Prior.scale
     effective_pixels: PositiveFloat = Prior.effective_pixels
+    class_weight_power: NonNegativeFloat = 0.0
     seed: Seed = 0
 
     def prior(self, **more: Any) -> Prior:

@@ -15,8 +15,7 @@ from segunc.core.errors import InputError
 if TYPE_CHECKING:
     from segunc.data.module import SegmentationDataModule
 
-Batch = tuple[Tensor, Tensor]
-"""Images ``[N, 3, H, W]`` in 0..1 and labels ``[N, H, W]``."""
+Batch = tuple[Tensor, Tensor]  # images ``[N, 3, H, W]`` in 0..1 and labels ``[N, H, W]``
 
 
 @dataclass(frozen=True)

@@ -21,14 +21,13 @@ from segunc.networks.files import load_network
 from segunc.sampling.sampler import Sampler
 from segunc.training.config import FinetuneConfig, S, environment, save_config
 from segunc.training.data import Batch, OwnData, open_data, spaced, unpack_batch
-from segunc.training.losses import check_labels
+from segunc.training.losses import balanced_weights, check_labels
 from segunc.training.progress import Say, claim_checkpoints, fit, is_first_process, say
 
 if TYPE_CHECKING:
     from segunc.data.module import SegmentationDataModule
 
-SELECTION_FRAMES, SELECTION_DRAWS = 24, 6
-"""On which a hyper-parameter is selected."""
+SELECTION_FRAMES, SELECTION_DRAWS = 24, 6  # on which a hyper-parameter is selected
 
 
 class FinetuneRun(Generic[S]):
@@ -152,14 +151,19 @@ class FinetuneRun(Generic[S]):
         from segunc.training.affine_task import AffineTask
         from segunc.training.base import make_trainer
 
-        count, network = len(self.classes), self.network.cpu()
-        task = AffineTask(network, count, lambda layout: trainable, self.options).cpu()
+        count, network, weights = len(self.classes), self.network.cpu(), self.class_weights()
+        task = AffineTask(network, count, lambda layout: trainable, self.options, class_weights=weights).cpu()
         if self.epochs:
             trainer, start = make_trainer(self.settings, self.out, "finetune"), time.perf_counter()
             fit(trainer, task, self.resume, train_dataloaders=self.trained_on.train_dataloader())
             seconds = round(time.perf_counter() - start, 1)
             self.measured |= {"steps": trainer.global_step, "train_seconds": seconds}
         return task.cpu().posterior()
+
+    def class_weights(self) -> list[float] | None:
+        """Return the weights of the classes that ``class_weight_power`` asks for; None where it is 0."""
+        power = self.options.class_weight_power
+        return balanced_weights(self.data.class_frequencies(), power) if power else None
 
     def provenance(self) -> dict[str, Any]:
         """Return how the result came to be, for its record; the clock of the run stops here."""

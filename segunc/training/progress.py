@@ -16,10 +16,8 @@ from segunc.networks.weights import read_checkpoint
 if TYPE_CHECKING:
     import lightning as L
 
-Say = Callable[[str], None]
-"""Receives a line for each step of a run."""
-INTERVAL = 20.0
-"""Seconds between two lines of progress, and between two moments to save at."""
+Say = Callable[[str], None]  # receives a line for each step of a run
+INTERVAL = 20.0  # seconds between two lines of progress, and between two moments to save at
 CHECKPOINTS = "checkpoints"
 LAST = "last.ckpt"
 RECORD = "run.json"

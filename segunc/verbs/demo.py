@@ -18,8 +18,7 @@ from segunc.verbs.predict import predict
 from segunc.verbs.results import review
 from segunc.verbs.training import finetune, train
 
-SHOWN = ("deterministic-energy", "entropy", "epistemic", "anomaly")
-"""Scores whose numbers are printed at the end."""
+SHOWN = ("deterministic-energy", "entropy", "epistemic", "anomaly")  # scores whose numbers are printed at the end
 METHODS = {
     "abnn": "convert and fine-tune it (ABNN)",
     "features": "second encoder: remember the features of the training frames",

@@ -39,8 +39,7 @@ from segunc.sampling.sampler import Sampler, frames_at_once
 from segunc.scores import DEFAULT_SCORES, SCORES, check_scores, first_shown
 
 MAX_WRITERS = 8
-USUAL_FRAME_RATE = 25.0
-"""Frames per second of a video that does not say its rate."""
+USUAL_FRAME_RATE = 25.0  # frames per second of a video that does not say its rate
 Size = tuple[int, int]
 
 

@@ -28,12 +28,9 @@ from segunc.options import PredictOptions, several, takes
 from segunc.verbs.execution import InputResult, open_job, predict_input
 
 T = TypeVar("T")
-CORES_PER_WORKER = 4
-"""CPU cores of a worker unless --threads says otherwise."""
-RETRIES = 3
-"""Of a shard whose worker died: a frame that kills every worker must not go round for ever."""
-OBJECT_STORE_BYTES = 128 << 20
-"""Of a cluster that is started here; results are a few hundred bytes each."""
+CORES_PER_WORKER = 4  # CPU cores of a worker unless --threads says otherwise
+RETRIES = 3  # of a shard whose worker died: a frame that kills every worker must not go round for ever
+OBJECT_STORE_BYTES = 128 << 20  # of a cluster that is started here; results are a few hundred bytes each
 
 
 class PredictResult(NamedTuple):

@@ -212,8 +212,8 @@ def read_checkpoint(root: Path, file: Path) -> Any:
 
 
 def configurations(world: World, folder: Path) -> list[Path]:
-    """Those of a job, with a callback and a logger."""
-    named = "callbacks: [{class_path: Timer, init_args: {duration: '00:01:00:00'}}], logger: tensorboard"
+    """Those of a job, with a limit of time."""
+    named = "max_time: {hours: 1}"
     sources = {"train.yaml": world.job.train_config, "tune.yaml": world.job.finetune_config}
     texts = {name: path.read_text().replace("trainer: {", f"trainer: {{{named}, ") for name, path in sources.items()}
     return in_folders(texts, lambda name, path: path.write_text(texts[name]))(world, folder)

@@ -18,7 +18,7 @@ from segunc.evaluation.compare import (
     format_number,
     markdown_table,
 )
-from segunc.evaluation.results import Cell, load_results
+from segunc.evaluation.resampling import Cell, load_results
 from tests.evaluation.runs import COUNTS, write_replicates, write_result
 
 AUROC = "scores.entropy.pooled.auroc"

@@ -18,8 +18,7 @@ from segunc.evaluation.compare import compare, format_number
 from segunc.evaluation.evaluator import Evaluator
 from segunc.evaluation.flagged import Threshold, read_thresholds
 from segunc.evaluation.report import format_metrics
-from segunc.evaluation.resampling import Resampling
-from segunc.evaluation.results import load_results
+from segunc.evaluation.resampling import Resampling, load_results
 from segunc.maps.encoding import decode_unit
 from segunc.scores import stored_as_codes
 from tests.evaluation.runs import CLASSES, make_run

@@ -12,7 +12,7 @@ import pytest
 import segunc
 from segunc.cli.main import main
 from segunc.core.errors import InputError
-from segunc.evaluation.results import load_results
+from segunc.evaluation.resampling import load_results
 from segunc.gallery.page import run_id
 from segunc.maps.labelled import open_maps
 from segunc.maps.verdicts import JudgedRegion, Verdict, agreement_table, merge_verdicts, read_verdicts, summary_table

@@ -136,7 +136,7 @@ def test_one_that_acts_on_the_mean_leaves_the_logits(abnn: Path, tmp_path: Path)
         model = load_model(tmp_path)
         assert model.attachments["calibration"] == of_mean
         assert model.temperature == 1.0
-        assert model.fitted(["entropy"])["calibrator"] == model.calibrator == of_mean.calibrator
+        assert model.fitted(["entropy"]).calibrator == model.calibrator == of_mean.calibrator
 
 
 def test_those_of_an_earlier_version_are_read_and_recorded_to_the_byte() -> None:

@@ -40,7 +40,7 @@ from segunc.posteriors.features import (
 from segunc.posteriors.fitting import frames_as_seen
 from segunc.posteriors.model import copy_model, load_model
 from segunc.sampling.density import BLOCK, Neighbours, Sample, places_of, unit_features
-from segunc.sampling.sampler import network_input
+from segunc.sampling.sampler import Fitted, network_input
 from segunc.scores import EVIDENCE, FEATURE_DISTANCE, SCORES, SUM
 from segunc.toyroads.canvas import Id
 from segunc.training.config import FitConfig
@@ -286,9 +286,9 @@ def test_a_frame_is_not_compared_with_features_of_its_own_sequence(
     folds = {"validation": "leave-sequence-out", "sequence": sequence, "held_out": held_out}
     compared: list[set[str]] = []
 
-    def noted(self: Model, scores: Any, frames: Any = None) -> dict[str, Any]:
+    def noted(self: Model, scores: Any, frames: Any = None) -> Fitted:
         compared.append({re.search(sequence, name)[1] for name in frames})  # type: ignore[index]
-        return {}
+        return Fitted()
 
     monkeypatch.setattr(Model, "fitted", noted)
     known, frames = known_pixels(

@@ -229,7 +229,7 @@ def test_what_is_written_is_what_the_sampler_applies(
     assert record.penalty == min(list(record.held_out)[1:], key=lambda name: record.held_out[name])
     assert f"{record.held_out[record.penalty]:.4f} on frames held out ({record.penalty})" in said[-1]
     assert record.nll_after < record.nll_before
-    sampler = Sampler(model.network, model.posterior, draws=2, **model.fitted(("msp",)), scores=("msp",))
+    sampler = Sampler(model.network, model.posterior, draws=2, fitted=model.fitted(("msp",)), scores=("msp",))
     data = SegmentationDataModule("camvid", str(camvid[1]))
     found = [pooled(sampler, image, truth) for _, image, truth in frames_as_seen(model, data, "val", 2, "test")]
     p, labels = (torch.cat(parts) for parts in zip(*found, strict=True))

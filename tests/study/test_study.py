@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from segunc.core.errors import InputError
-from segunc.evaluation.results import load_results
+from segunc.evaluation.resampling import load_results
 from tests.conftest import Job
 from tests.study.conftest import Run
 from tools import study_methods

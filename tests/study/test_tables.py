@@ -11,8 +11,7 @@ from scipy import stats
 
 from segunc.core.errors import InputError
 from segunc.evaluation.compare import format_number
-from segunc.evaluation.resampling import Replicates, Resampling, paired_difference
-from segunc.evaluation.results import EvaluationResult
+from segunc.evaluation.resampling import EvaluationResult, Replicates, Resampling, paired_difference
 from tests.evaluation.runs import COUNTS
 from tools.study.endpoints import endpoint_table, holm
 from tools.study.means import mean_over_seeds, mean_replicates, spread_over_seeds

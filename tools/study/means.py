@@ -21,8 +21,7 @@ import numpy as np
 
 from segunc.core.errors import InputError
 from segunc.evaluation.compare import data_warnings
-from segunc.evaluation.resampling import Chance, NumberPath, Replicates, Resampling, why_not_paired
-from segunc.evaluation.results import EvaluationResult
+from segunc.evaluation.resampling import Chance, EvaluationResult, NumberPath, Replicates, Resampling, why_not_paired
 
 
 def mean_over_seeds(results: Sequence[EvaluationResult], name: str, seeds: Sequence[int] = ()) -> EvaluationResult:

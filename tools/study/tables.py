@@ -20,8 +20,7 @@ from segunc.evaluation.compare import (
     format_number,
     markdown_table,
 )
-from segunc.evaluation.resampling import NumberPath
-from segunc.evaluation.results import Cell, EvaluationResult
+from segunc.evaluation.resampling import Cell, EvaluationResult, NumberPath
 from tools.study.means import mean_over_seeds, spread_over_seeds
 
 DRAWN = {"deterministic-msp": "msp", "deterministic-entropy": "entropy"}
