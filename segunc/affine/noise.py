@@ -16,7 +16,7 @@ from segunc.core.errors import InputError
 Scheme = Literal["independent", "antithetic", "latin-hypercube"]
 SCHEMES: tuple[Scheme, ...] = get_args(Scheme)
 DEFAULT_SCHEME: Scheme = "latin-hypercube"
-"""Of the sampler: at 24 draws the smallest error of epistemic, and of entropy next to it (docs/mechanisms.md, "How many draws")."""
+"""Of the sampler: at 24 draws the smallest error of epistemic, and of entropy next to it (docs/mechanisms.md, "How to spread draws")."""
 
 
 def mix_seed(*parts: int) -> int:
