@@ -136,6 +136,7 @@ class ABNN(AffineTrainingConfig):
     random_classes: NonNegativeInt = 0
     random_class_weight: NonNegativeFloat = 4.0
 
+    around: ClassVar[Callable[..., ABNNPosterior]] = ABNNPosterior.around
     without_data: ClassVar[str] = "--abnn.epochs 0 --abnn.alpha 0.1 --abnn.statistics frozen need none"
 
     @property
