@@ -74,8 +74,7 @@ def write_review(
     frames done and their total; the settings are those of :class:`segunc.options.ReviewOptions`.
 
     Raises:
-        InputError: there are no maps, an unknown score, compared maps without a frame in common, no images at the place
-            given, or an output folder that holds something else.
+        InputError: no maps, an unknown score, compared maps without a common frame, no images there, or an output folder of another kind.
         PartialFailure: no label belongs to a frame.
     """
     reader = labelled.open_maps(maps)
@@ -100,8 +99,7 @@ def write_review(
             by_name[name].problems.append(error)
         writer.write(by_name[name], image)
         on_frame(done, len(rows))
-    without = sum(IMAGE not in row.contents for row in rows)
-    if missing or without:
+    if missing or (without := sum(IMAGE not in row.contents for row in rows)):
         notices.append(missing or f"{without} of {len(rows)} frames have no image; their maps are shown alone.")
     page = _about(reader, other, ranges, longest) | {
         "run": record["run"],
