@@ -191,8 +191,14 @@ class Visit:
         return np.array(data, np.int64).reshape(-1, 4)
 
     def shown(self, selector: str, text: str) -> None:
-        """Wait until an element holds a text."""
-        self.page.locator(selector, has_text=text).first.wait_for()
+        """Wait until an element holds a text; the error says what it holds instead."""
+        from playwright.sync_api import TimeoutError as Late  # where Playwright is missing, tests skip before this
+
+        try:
+            self.page.locator(selector, has_text=text).first.wait_for()
+        except Late as error:
+            instead = self.page.locator(selector).all_inner_texts()
+            raise AssertionError(f"{selector} holds {instead} in place of '{text}'; {self.complaints}") from error
 
     def until(self, expression: str) -> None:
         """Wait until an expression holds. Playwright's own waiting evaluates text in the page, which the page forbids."""
