@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from segunc.verbs.doctor import doctor as doctor
     from segunc.verbs.evaluate import evaluate as evaluate
     from segunc.verbs.import_network import import_network as import_network
+    from segunc.verbs.init import init as init
     from segunc.verbs.predict import predict as predict
     from segunc.verbs.results import (
         compare as compare,
@@ -87,7 +88,7 @@ _NAMES = {
     "verbs.import_network": "import_network",
     "verbs.results": "compare export overlay review summary",
     "verbs.training": "finetune train",
-    **{f"verbs.{verb}": verb for verb in ("demo", "doctor", "evaluate", "predict")},
+    **{f"verbs.{verb}": verb for verb in ("demo", "doctor", "evaluate", "init", "predict")},
 }
 _HOMES = {name: f"segunc.{home}" for home, names in _NAMES.items() for name in names.split()}
 __all__ = sorted(_HOMES)

@@ -199,14 +199,15 @@ class TruthOptions:
         anomaly_labels (DIR): anomaly masks of the frames in --maps: 0 normal, 1 anomaly, 255 ignored, or as --dataset has them
         dataset (NAME): data set: what the values of its labels mean, and with --root its frames
         root (DIR): where the data set lies; with --maps instead of label folders
-        split: of the data set (default test); selection: the frames that hyper-parameters are selected on
+        split: of the data set (default: the first of test, val, validation and all that has labels); selection: the frames that
+            hyper-parameters are selected on
         anomaly_class (A,B): classes of the data set that the network was not trained on: anomalies (may be repeated)
     """
 
     anomaly_labels: Folder | None = None
     dataset: str | None = None
     root: Folder | None = None
-    split: str = "test"
+    split: str | None = None
     anomaly_class: Names = option([], action="extend")
 
 
@@ -261,6 +262,33 @@ class DemoOptions(DeviceOptions):
 
     out: Folder
     seed: Seed = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class InitOptions(Options):
+    """Look at a folder of images and labels, and write one configuration for all verbs.
+
+    Args:
+        data (DIR): the folder that holds images and labels, in any usual layout
+        out (YAML): the configuration; label map, list of frames and a picture of eight pairs are written beside it
+        images (PATTERN): folder or pattern of the images below DIR, where names do not tell
+        labels (PATTERN): folder or pattern of the labels below DIR, e.g. masks or *_L.png
+        label_map (NAME|CSV): what the labels mean, where a label map exists: cityscapes, camvid, ... or a CSV
+        void (A,B): label values that no class has: ids, colours as #rrggbb, or none (default: 255, or black of more than 3 colours)
+        two_classes: learn labels of two values as two classes
+        labelled_only: leave out images without a label
+        overwrite: replace the files of an earlier init
+    """
+
+    data: Folder = option(flags=("data",))
+    out: File
+    images: str | None = None
+    labels: str | None = None
+    label_map: str | None = None
+    void: Names | None = None
+    two_classes: bool = False
+    labelled_only: bool = False
+    overwrite: bool = False
 
 
 @dataclass(frozen=True)
@@ -387,7 +415,9 @@ class EvaluateOptions(SamplingOptions, ClassTruthOptions):
 
     Args:
         maps (DIR): a folder of score maps (png, tif, npy, hdf5) of segunc or any other tool
-        model (DIR): a model folder: predict and score in one pass, write only the result
+        model (DIR): a model folder: predict and score in one pass, write only the result. Without --dataset and --root on the data that
+            it was made with
+        config (YAML): a configuration whose data are evaluated, in the place of --dataset, --root and --label-map
         verdicts (FILE): reviewers' verdicts on --maps, exported by their pages (.json or .csv), in place of labels: how many alarms are
             true, what was missed
         out (JSON): file of the result (default: only printed)
@@ -412,6 +442,7 @@ class EvaluateOptions(SamplingOptions, ClassTruthOptions):
 
     maps: Folder | None = field(default=None, kw_only=False, metadata={"exclusive": True})
     model: Folder | None = option(None, exclusive=True)
+    config: File | None = None
     verdicts: Sequence[File] | None = None
     out: File | None = None
     frames: str | None = None

@@ -19,6 +19,7 @@ from segunc.core.terminal import say
 
 VERBS = {
     "demo": "--out demo",
+    "init": "data/mine --out mine.yaml",
     "import": "torchvision:deeplabv3_resnet50 --weights deeplab.pth --classes cityscapes --out runs/deeplab",
     "train": "--config configs/camvid_lite0.yaml --data.root data/camvid --out runs/camvid",
     "finetune": "--base runs/camvid --config configs/camvid_abnn.yaml --data.root data/camvid --out runs/abnn",

@@ -48,6 +48,13 @@ def _show_demo(result: Any, options: opts.DemoOptions) -> Iterator[str]:
     yield f"open {result.page} in a browser"
 
 
+def _show_init(result: Any, options: opts.InitOptions) -> Iterator[str]:
+    yield from result.about
+    yield f"wrote {result.config}, {result.label_map} (edit names and colours there) and {result.frames}"
+    yield f"look at {result.picture}: labels must lie on their images"
+    yield f"then: segunc train --config {result.config} --out runs/base"
+
+
 def _show_import_network(result: Any, options: opts.ImportOptions) -> Iterator[str]:
     description = result.description
     classes = ", ".join(description.classes)

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from segunc.core.errors import InputError
@@ -205,6 +206,7 @@ ENTRIES = (
     _entry("bdd100k", _BDD, _TRAIN, labels="cityscapes-train-ids"),
     _bdd_anomaly("bdd-anomaly", "train", "motorcycle", "bicycle"),
     _bdd_anomaly("bdd-anomaly-two-class", "train", "motorcycle"),
+    _entry("idd-lite", [("leftImg8bit/{}/*_image", "gtFine/{}/*_label")], _TRAIN, labels="idd-lite"),
     _entry("idd", [(FRAMES, "gtFine/{}/*_gtFine_labellevel3Ids")], _TRAIN, labels="idd"),
     _entry("mapillary", _MAPILLARY_FILES, _MAPILLARY, labels="mapillary"),
     _entry("mapillary-v2", [("{}/images", "{}/v2.0/labels")], _MAPILLARY, labels="mapillary-v2"),
@@ -230,12 +232,15 @@ DATASETS: Registry[DatasetEntry] = Registry("data set", "segunc.datasets", _ENTR
 """What configurations and commands can name; a data set of one's own is one more :class:`DatasetEntry` in it."""
 
 
-def dataset_entry(name: str, *, labels: str | None = None, anomaly_classes: Iterable[str] = ()) -> DatasetEntry:
+def dataset_entry(
+    name: str, *, labels: str | None = None, anomaly_classes: Iterable[str] = (), frames: str | Path | None = None
+) -> DatasetEntry:
     """Return the entry of a data set by name.
 
     Args:
         name: one of :data:`DATASETS`.
         labels: name or CSV path of a label map instead of the set's own: its label files are then class labels.
+        frames: path of a list of its frames, in the place of its own layouts: a CSV with the columns split,image,label.
         anomaly_classes: names of its label map's classes that are anomalies, beside those it has.
 
     Raises:
@@ -245,14 +250,21 @@ def dataset_entry(name: str, *, labels: str | None = None, anomaly_classes: Iter
     entry = DATASETS[name]
     if labels is not None:
         entry = replace(entry, labels=labels, anomaly_masks=None)
+    if frames is not None:
+        entry = replace(entry, listed=Path(frames))
     if declared := tuple(anomaly_classes):
         entry = replace(entry, declared=declared)
         entry.label_map()  # unknown names are an error here and not after an hour
     return entry
 
 
-def entry_of_labels(name: str | None, labels: str | None, anomaly_classes: Collection[str] = ()) -> DatasetEntry | None:
-    """Return the data set of the name, or of that name with other ``labels``, or these alone, for folders of labels; None of neither."""
+def entry_of_labels(
+    name: str | None, labels: str | None, anomaly_classes: Collection[str] = (), frames: str | None = None
+) -> DatasetEntry | None:
+    """Return the data set of the name, or of that name with other ``labels``, or these alone, for folders of labels; None of neither.
+    The arguments are those of :func:`dataset_entry`."""
     if anomaly_classes and not (name or labels):
         raise InputError("--anomaly-class needs the data set that the classes belong to", hint="e.g. --dataset camvid")
-    return dataset_entry(name or "folder", labels=labels, anomaly_classes=anomaly_classes) if name or labels else None
+    if not (name or labels):
+        return None
+    return dataset_entry(name or "folder", labels=labels, anomaly_classes=anomaly_classes, frames=frames)

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from segunc.core.errors import InputError
+from segunc.core.files import read_rows, reading
 from segunc.data.images import label_rank, read_label_image
 from segunc.data.labels import IGNORE, LabelMap, compact_ranges, label_map, label_values, recode
 
@@ -308,6 +309,7 @@ class Sample:
     anomaly: Path | None = None  # the label that marks anomalies, or None where they are not asked about
 
 
+FRAME_COLUMNS = ("split", "image", "label")  # of a list of frames
 HOLDOUT = 30  # frames of ``train`` that stand in for ``val`` where every frame of ``val`` holds an anomaly
 
 
@@ -328,11 +330,34 @@ class DatasetEntry:
     anomaly_masks: AnomalyEncoding | None = None  # the encoding of masks that mark anomalies and no classes
     declared: tuple[str, ...] = ()  # classes of ``labels`` that the user declares anomalies beside these
     source: str = "see docs/data-sets.md"  # where the data come from
+    listed: Path | None = (
+        None  # a CSV with the columns split,image,label in the place of the layouts, its paths relative to the root
+    )
 
     @property
     def splits(self) -> tuple[str, ...]:
         """The splits that have labels."""
+        if self.listed is not None:
+            return tuple(dict.fromkeys(split for split, _, _ in self._rows()))
         return tuple(self.layouts[0].splits)
+
+    def _rows(self) -> list[list[str]]:
+        """Return split, image and label of each frame of the list."""
+        assert self.listed is not None
+        with reading(f"list of frames {self.listed}", "a CSV file in UTF-8", "segunc init writes it"):
+            header, *rows = read_rows(self.listed) or [[]]
+        if tuple(header) != FRAME_COLUMNS or not rows or any(len(row) != len(header) for row in rows):
+            shown = f"{self.listed} does not hold rows of {','.join(FRAME_COLUMNS)} under that line"
+            raise InputError(shown, hint="write it again with segunc init")
+        return rows
+
+    def usual_split(self, root: Path) -> str:
+        """Return the split that is evaluated where nobody names one: the first of test, val, validation and all, or else of the others,
+        that has labels and a folder below the root."""
+        usual = [name for name in ("test", "val", "validation", "all") if name in self.splits]
+        names = [*usual, *(name for name in self.splits if name not in (*usual, "train")), *self.splits]
+        there = (name for name in names if self.listed or any(layout.folders_in(root, name) for layout in self.layouts))
+        return next(there, names[0])
 
     @property
     def anomalies(self) -> tuple[str, ...]:
@@ -392,6 +417,18 @@ class DatasetEntry:
         if split not in self.splits:
             message = f"data set {self.name} has no split '{split}' with public labels"
             raise InputError(message, hint=f"one of {', '.join(self.splits)}")
+        if self.listed is not None:
+            rows = [(root / image, root / label) for name, image, label in self._rows() if name == split]
+            if gone := [path for pair in rows for path in pair if not path.exists()]:
+                lack = f"{len(gone)} files of {self.listed} are not in {root}, the first is {gone[0]}"
+                raise InputError(
+                    lack, hint="--data.root (or --root) is the folder that segunc init was given; or run it again"
+                )
+            classes, anomalies = self.labels is not None, self.anomaly_encoding is not None
+            return [
+                Sample(frame_name(root, image), image, label if classes else None, label if anomalies else None)
+                for image, label in rows
+            ]
         described = " or ".join(layout.describe(split) for layout in self.layouts)
         described = f"data set {self.name} lies as {described} ({self.source})"
         # Where no layout is complete, the one that has come the farthest says what it lacks.

@@ -192,7 +192,7 @@ def check_label_files(files: Iterable[Path], labels: LabelMap, *, training: bool
     if renumbered and values <= train_ids and IGNORE in values:
         raise InputError(f"{fact}: these look like train ids, not like ids of label map '{labels.name}'", hint=hint)
     learnt = {ids.get(value, IGNORE) for value in values} - {IGNORE}
-    if not learnt or values == {0, IGNORE}:
+    if not learnt or (values == {0, IGNORE} and len(learnt) < 2):
         fact += ", so there is one class" if learnt else f", which label map '{labels.name}' ignores"
         if training:
             raise InputError(fact, hint="check the labels and the label map")

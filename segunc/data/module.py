@@ -105,6 +105,8 @@ class DataConfig(Settings):
         eval_batch_size: frames in a validation batch; with ``size`` None and frames of several sizes it must be 1.
         workers: loader processes; 0 loads in the training process.
         labels: a label map's name or CSV path instead of the data set's own (``folder`` has none).
+        frames: a CSV with the columns split,image,label, paths relative to ``root``, in the place of the data set's own layout: ``segunc
+            init`` writes one.
         scale: range of the random scale factor.
         flip: probability of a left-right flip.
         colour: strength 0..1 of random brightness, contrast, saturation and hue.
@@ -139,6 +141,7 @@ class DataConfig(Settings):
     sequence: str | None = None
     held_out: str | None = None
     bits: Bits | None = None
+    frames: str | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -204,7 +207,9 @@ class SegmentationDataModule(L.LightningDataModule):
         names = config.anomaly_class or []
         names = names.split(",") if isinstance(names, str) else names
         anomalies = [name.strip() for name in names if name.strip()]
-        self.entry = dataset_entry(config.dataset, labels=config.labels, anomaly_classes=anomalies)
+        self.entry = dataset_entry(
+            config.dataset, labels=config.labels, anomaly_classes=anomalies, frames=config.frames
+        )
         self.root = Path(config.root)
         self.label_map: LabelMap = self.entry.label_map()
         self._sets: dict[tuple[str, bool], SegmentationDataset] = {}

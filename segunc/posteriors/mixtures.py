@@ -21,7 +21,7 @@ from segunc.networks.files import DESCRIPTION, POSTERIOR
 from segunc.posteriors import model as stored
 from segunc.posteriors.methods import Method
 from segunc.posteriors.model import MEMBERS, Model, copy_model, load_model, model_files, posterior_hash
-from segunc.training.config import now
+from segunc.training.config import DATA, now
 from segunc.training.progress import Say, claim_checkpoints, is_first_process, say
 
 if TYPE_CHECKING:
@@ -95,7 +95,9 @@ def make_ensemble(bases: Sequence[Path], out: Path, *, say: Say = say) -> None:
         raise InputError(message, hint="train more: segunc train --seeds 0,1,2,3")
     models = [load_model(folder) for folder in folders]
     _check_alike(models, folders)
-    occupied = [path.name for path in model_files(out) if MEMBERS not in path.parts and path.name != POSTERIOR]
+    occupied = [
+        path.name for path in model_files(out) if MEMBERS not in path.parts and path.name not in (POSTERIOR, DATA)
+    ]
     if occupied:
         raise InputError(f"{out} holds a model of another kind ({occupied[0]})", hint="give another --out")
     if any(out.resolve() in (folder.resolve(), *folder.resolve().parents) for folder in folders):

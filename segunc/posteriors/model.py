@@ -38,7 +38,7 @@ from segunc.networks.weights import read_tensors
 from segunc.posteriors.methods import METHODS
 from segunc.sampling.sampler import Fitted, Sampler, sample_frames
 from segunc.scores import DEFAULT_SCORES, SCORES, check_scores, with_parts
-from segunc.training.config import FitConfig, save_config
+from segunc.training.config import DATA, FitConfig, record_data, recorded_data, save_config
 from segunc.training.progress import Say
 from segunc.uncertainty import Calibrator
 
@@ -82,6 +82,8 @@ class Attachment:
             (out / kind.file).unlink()
             say(f"removed {out / kind.file}, which was fitted with a former {self.what}: fit it again")
         save_config(config, out, method)
+        if recorded_data(out) is None:
+            record_data(out, config.data)
         write_record(out / self.file, asdict(self))
 
     @classmethod
@@ -257,7 +259,7 @@ def model_files(folder: Path, *, fitted: bool = True) -> list[Path]:
     """Return the files that make the model of a folder, with an ensemble's members and, if ``fitted``, what was fitted on the whole."""
     of_whole = [name for kind in attachments_in(folder) for name in (kind.file, *kind.beside)] if fitted else []
     names = [WEIGHTS, DESCRIPTION, TENSORS, POSTERIOR, *of_whole]
-    files = [folder / name for name in names if (folder / name).exists()]
+    files = [folder / name for name in (*names, DATA) if (folder / name).exists()]
     members = sorted(folder.glob(f"{MEMBERS}/*/"))
     return files + [path for member in members for path in model_files(member, fitted=False)]
 

@@ -33,7 +33,7 @@ from segunc.networks.features import hooked
 from segunc.networks.smp import encoder_normalisation, load_encoder_weights
 from segunc.networks.weights import load_weights, read_checkpoint
 from segunc.training import losses, progress
-from segunc.training.config import NetworkConfig, OptimisationConfig, TrainConfig, environment, save_config
+from segunc.training.config import NetworkConfig, OptimisationConfig, TrainConfig, environment, record_data, save_config
 from segunc.training.progress import CHECKPOINTS, INTERVAL, claim_checkpoints, is_first_process, no_half_folder, say
 
 MAX_PROCESSES = 64  # that a configuration starts, or as many as the machine has cores
@@ -287,6 +287,7 @@ def train_network(
         trainer = make_trainer(settings, out, "train", best, LearningRateMonitor("step"))
         resume = claim_checkpoints(out, "train", config.plain())
         save_config(config, out, "train")
+        record_data(out, config.data)
         start = time.perf_counter()
         progress.fit(trainer, task, resume, datamodule=data)
         seconds = time.perf_counter() - start

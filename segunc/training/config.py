@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,12 +24,13 @@ from segunc.core.bounds import (
     from_plain,
 )
 from segunc.core.errors import InputError, one_line
-from segunc.core.files import read_text, reading
+from segunc.core.files import read_text, reading, write_json
 from segunc.training.data import OwnData
 from segunc.training.losses import Schedule
 
 S = TypeVar("S", bound=Settings)
 C = TypeVar("C", bound="Config")
+DATA = "data.json"  # beside a model: the data that it was made with
 MAX_VALUES = 100_000  # of a configuration in YAML
 
 
@@ -161,19 +162,37 @@ def parse_config(
     settings: type[Settings] | None = None,
     *,
     data: bool | OwnData = True,
+    recorded: Mapping[str, Any] | None = None,
+    others: Callable[[], Collection[str]] = tuple,
 ) -> C:
     """Return the configuration in a YAML file, or the defaults, with ``overrides`` such as ``--data.root PATH`` in the place of its own
-    values. ``settings`` are the method's, and ``data`` says whether it looks at data, or gives loaders in place of a data set. Nothing that
-    a configuration names is imported."""
+    values.
+
+    One file may serve every verb: sections of other verbs are left alone. Nothing that a configuration names is imported.
+
+    Args:
+        settings: the class of the method's settings; None for ``segunc train``.
+        data: whether the method looks at data; or loaders in place of a data set.
+        recorded: the data that the base was made with (:func:`recorded_data`), taken where neither the file nor the overrides name others.
+        others: gives the sections of other verbs and methods.
+    """
     where = "configuration" if config is None else f"configuration {config}"
     try:
-        values = {} if config is None else _read_file(config)
+        values = {} if config is None else read_config(config)
+        in_file = "data" in values
         sections = config_sections(settings, data=data is True)
-        _override(values, overrides, list(sections.values()))
-        if "data" not in values:
-            sections.pop("data", None)
         further = [name for name in ("seed", "trainer") if name in kind.__dataclass_fields__]
         keys = [*further, *(section.section for section in sections.values())]
+        if not values.keys() <= {*keys}:
+            elsewhere = {
+                "seed",
+                "data",
+                *(each.section for each in (NetworkConfig, OptimisationConfig)),
+                "trainer",
+                *others(),
+            }
+            values = {key: value for key, value in values.items() if key in keys or key not in elsewhere}
+        _override(values, overrides, list(sections.values()))
         for key, value in values.items():
             if key not in keys:
                 raise InputError(f"unknown key '{key}'", hint=f"the keys are {', '.join(keys)}")
@@ -182,17 +201,28 @@ def parse_config(
         check_value("seed", values.get("seed", 0), Seed)
         check_value("trainer", values.get("trainer", {}), Any)
         made: dict[str, Any] = {name: values[name] for name in further if name in values}
+        chosen = sections.pop("data", None)
         made |= {
             name: from_plain(section, values.get(section.section, {}), section.section)
             for name, section in sections.items()
         }
-        if "data" in made:
-            made["data"] = asdict(made["data"])
+        # A training always needs some.
+        needs = getattr(made.get("settings"), "uses_data", {"train": "what is trained or fitted"})
+        named = values.get("data", {})
+        if (
+            chosen
+            and recorded
+            and not in_file
+            and (named or needs)
+            and named.get("dataset") in (None, recorded["dataset"])
+        ):
+            values["data"] = {**recorded, **named}
+        if chosen and "data" in values:
+            made["data"] = asdict(from_plain(chosen, values["data"], chosen.section))
         elif isinstance(data, OwnData):
             made["data"] = data
         elif data:
-            # A training always needs some.
-            if needs := getattr(made.get("settings"), "uses_data", {"train": "what is trained or fitted"}):
+            if needs:
                 hint = "give --data.dataset NAME --data.root DIR, or data in --config"
                 without = getattr(made.get("settings"), "without_data", "")
                 reason = f"there are no data for {' and '.join(needs.values())}"
@@ -205,6 +235,30 @@ def parse_config(
         raise InputError(f"{where}: {one_line(error)}", hint="see configs/ for examples") from error
 
 
+def record_data(folder: Path, data: Mapping[str, Any] | OwnData, base: Path | None = None) -> None:
+    """Write beside a model which data it was made with, or without data those of its base, so that later verbs need not be told again."""
+    if data and not isinstance(data, OwnData):
+        paths = {name: str(Path(data[name]).resolve()) for name in ("root", "frames") if data.get(name)}
+        own_labels = str(data.get("labels") or "").endswith(".csv")
+        paths |= {"labels": str(Path(data["labels"]).resolve())} if own_labels else {}
+        write_json(folder / DATA, _plain({**data, **paths}))
+    elif base is not None and (inherited := recorded_data(base)):
+        write_json(folder / DATA, inherited)
+
+
+def recorded_data(folder: Path) -> dict[str, Any] | None:
+    """Return the settings of the data that a model was made with (of an ensemble: its first member), or None where it has no record."""
+    places = [folder, *sorted(folder.glob("members/0"))]
+    files = [place / name for place in places for name in (DATA, "finetune.yaml", "train.yaml")]
+    for path in files:
+        if path.exists():
+            content = read_config(path)
+            values = content if path.name == DATA else content.get("data")
+            if isinstance(values, dict) and "dataset" in values:
+                return values
+    return None
+
+
 class _Loader(yaml.SafeLoader):  # type: ignore[misc]
     """Reads numbers as YAML 1.2 writes them, 1e-3 for instance."""
 
@@ -214,7 +268,8 @@ _Loader.add_implicit_resolver(
 )
 
 
-def _read_file(path: Path) -> dict[str, Any]:
+def read_config(path: Path) -> dict[str, Any]:
+    """Return the keys and values of a YAML file."""
     with reading(f"configuration {path}", "a YAML file in UTF-8", "see configs/ for examples"):
         text = read_text(path)
     values = _read_yaml(text)

@@ -19,7 +19,7 @@ from segunc.core.errors import InputError, NotFiniteError
 from segunc.data.labels import IGNORE
 from segunc.networks.files import load_network
 from segunc.sampling.sampler import Sampler
-from segunc.training.config import FinetuneConfig, S, environment, save_config
+from segunc.training.config import FinetuneConfig, S, environment, record_data, save_config
 from segunc.training.data import Batch, OwnData, open_data, spaced, unpack_batch
 from segunc.training.losses import balanced_weights, check_labels
 from segunc.training.progress import Say, claim_checkpoints, fit, is_first_process, say
@@ -81,6 +81,7 @@ class FinetuneRun(Generic[S]):
             self.trained_on.prepare_data()
         self.resume = claim_checkpoints(out, "finetune", config.plain(), partial, base_sha256=sha256)
         save_config(config, out, "finetune")
+        record_data(out, config.data, base)
         self.measured: dict[str, Any] = {}
         self._start = time.perf_counter()
 

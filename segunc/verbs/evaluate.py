@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -59,7 +59,11 @@ def evaluate(options: EvaluateOptions) -> EvaluateResult:
     ('metrics.json', ['accuracy', 'miou', 'per_class'])
     """
     out = None if options.out is None else Path(options.out)
-    entry = entry_of_labels(options.dataset, options.label_map, list(options.anomaly_class))
+    options, listed, notes_on_data = _with_data(options)
+    entry = entry_of_labels(options.dataset, options.label_map, list(options.anomaly_class), listed)
+    if options.root and entry and options.split is None:
+        options = replace(options, split=entry.usual_split(Path(options.root)))
+        notes_on_data += [f"split {options.split} of {entry.name} is evaluated; --split names another"]
     resampling = Resampling(options.replicates)
     new = partial(
         Evaluator,
@@ -96,7 +100,42 @@ def evaluate(options: EvaluateOptions) -> EvaluateResult:
         from segunc.plots import write_plots
 
         figures = write_plots(gatherer, result, Path(options.plots), out.stem if out else "metrics")
-    return EvaluateResult(out, result, tuple(figures), tuple(notes), _failure(result))
+    return EvaluateResult(out, result, tuple(figures), (*notes_on_data, *notes), _failure(result))
+
+
+def _with_data(options: EvaluateOptions) -> tuple[EvaluateOptions, str | None, list[str]]:
+    """Return the options with the data of the configuration, or else of the model's record, where nobody named any; the list of their
+    frames; and what a user should know."""
+    named = (options.dataset, options.root, options.labels, options.anomaly_labels, options.label_map)
+    if options.config:
+        from segunc.training.config import read_config
+
+        data: Any = read_config(Path(options.config)).get("data")
+        if not isinstance(data, dict):
+            raise InputError(
+                f"configuration {options.config} has no section data", hint="data: {dataset: NAME, root: DIR}"
+            )
+        source = str(options.config)
+    elif options.model and not any(named):
+        from segunc.training.config import recorded_data
+
+        data, source = recorded_data(Path(options.model)) or {}, "the record of the model"
+    else:
+        return options, None, []
+    if not data or (options.maps and any(named[2:4])):
+        return options, None, []
+    declared = data.get("anomaly_class") or []
+    declared = [name.strip() for name in declared.split(",")] if isinstance(declared, str) else declared
+    found = replace(
+        options,
+        dataset=options.dataset or data.get("dataset"),
+        root=options.root or data.get("root"),
+        label_map=options.label_map or data.get("labels"),
+        anomaly_class=[*options.anomaly_class] or declared,
+        bits=options.bits or (data.get("bits") if options.model else None),
+    )
+    frames = data.get("frames") if found.dataset == data.get("dataset") else None
+    return found, frames, [f"data: {found.dataset} in {found.root}, from {source}"]
 
 
 def _failure(result: Result) -> str:
@@ -200,7 +239,8 @@ def split_samples(entry: DatasetEntry, options: TruthOptions) -> list[Sample]:
     """Return the frames of the split in ``--root``; :data:`SELECTION` are those that every selection of a fine-tuning looks at."""
     root = Path(options.root or "")
     selected = options.split == SELECTION
-    return entry.training_samples(root, "val") if selected else entry.samples(root, options.split)
+    split = options.split or entry.usual_split(root)
+    return entry.training_samples(root, "val") if selected else entry.samples(root, split)
 
 
 def label_arguments(

@@ -47,7 +47,7 @@ def train(options: TrainOptions) -> TrainResult:
     quiet_lightning()
     out = Path(options.out)
     resolve_device(options.device)
-    config = parse_config(TrainConfig, Path(options.config), _words(options.settings))
+    config = parse_config(TrainConfig, Path(options.config), _words(options.settings), others=sections_of_methods)
     if options.seeds is None:
         trained: Iterable[tuple[Path, Any]] = [(out, train_network(config, out, device=options.device)[1])]
     else:
@@ -77,7 +77,7 @@ def finetune(options: FinetuneOptions, say: Callable[[str], None] | None = None)
     """
     from segunc.core.device import resolve_device
     from segunc.core.progress import quiet_lightning
-    from segunc.training.config import FinetuneConfig, FitConfig, parse_config
+    from segunc.training.config import FinetuneConfig, FitConfig, parse_config, recorded_data
 
     say = say or (lambda line: None)
     resolve_device(options.device)  # before any work
@@ -94,17 +94,41 @@ def finetune(options: FinetuneOptions, say: Callable[[str], None] | None = None)
         raise InputError(f"--method {method.name} takes one folder at --base, not {len(bases)}")
     if method.finished and loaders is not None:
         raise InputError(f"--method {method.name} needs a data set, not loaders", hint="leave data out")
-    if file is None and loaders is None and not overrides and (method.data or not method.finished):
+    recorded = recorded_data(bases[0]) if method.data or not method.finished else None
+    if file is None and loaders is None and not overrides and not recorded and (method.data or not method.finished):
         hint = getattr(method.config, "without_data", "give a YAML file or its keys as --key VALUE; see configs/")
         raise InputError(f"--method {method.name} needs a configuration, but there is no --config", hint=hint)
+    how: dict[str, Any] = {"recorded": recorded, "others": sections_of_methods}
     if method.finished:
-        fitted = parse_config(FitConfig, file, overrides, method.config, data=method.data)
+        fitted = parse_config(FitConfig, file, overrides, method.config, data=method.data, **how)
+        _tell_data(fitted.data, recorded, bases[0], say)
         method.fit(bases[0], fitted, out, device=options.device, say=say)
         return FinetuneResult(out, {})
     quiet_lightning()
-    config = parse_config(FinetuneConfig, file, overrides, method.config, data=True if loaders is None else loaders)
+    given: Any = True if loaders is None else loaders
+    config = parse_config(FinetuneConfig, file, overrides, method.config, data=given, **how)
+    _tell_data(config.data, recorded, bases[0], say)
     # Lightning, not the caller, places a fine-tuning on its devices.
     return FinetuneResult(out, method.fit(bases[0], config, out, device=options.device, say=say))
+
+
+def _tell_data(data: Any, recorded: Mapping[str, Any] | None, base: Path, say: Callable[[str], None]) -> None:
+    """Say where the data come from if nobody named them; InputError where they are gone."""
+    if (
+        isinstance(data, Mapping)
+        and data
+        and recorded
+        and all(json.dumps(data.get(k)) == json.dumps(v) for k, v in recorded.items())
+    ):
+        say(f"data: {data['dataset']} in {data['root']}, which {base} was made with")
+        if not Path(data["root"]).is_dir():
+            lack = f"{base} was made with data in {data['root']}, which is not there"
+            raise InputError(lack, hint="--data.root DIR says where they are now")
+
+
+def sections_of_methods() -> set[str]:
+    """Return the sections of a configuration that methods read."""
+    return {METHODS[name].key for name in METHODS}
 
 
 def settings_of(method: str | None) -> list[type[Settings]]:

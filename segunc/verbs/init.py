@@ -1,0 +1,262 @@
+"""``segunc init``: from a folder of images and labels to a label map, a list of frames and one configuration of all verbs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+
+from segunc.core.errors import InputError
+from segunc.core.files import csv_text, write_file
+from segunc.data.discover import Found, Pair, Value, discover, known_map
+from segunc.data.entry import FRAME_COLUMNS
+from segunc.data.images import Image, load_image, resize_nearest
+from segunc.data.labels import COLUMNS, IGNORE, LabelMap, label_map, read_label_map
+from segunc.maps.encoding import encode_jpeg
+from segunc.options import InitOptions, takes
+
+# Okabe and Ito's colours and Tol's muted ones, which colour-blind readers tell apart; none is grey, since grey pixels may be ids.
+PALETTE = (
+    *((0, 114, 178), (230, 159, 0), (0, 158, 115), (204, 121, 167), (86, 180, 233), (213, 94, 0), (240, 228, 66)),
+    *((51, 34, 136), (136, 34, 85), (17, 119, 51), (153, 153, 51), (136, 204, 238), (170, 68, 153), (221, 204, 119)),
+)
+VOID_COLOUR = (20, 20, 28)
+SHOWN_PAIRS, CELL = 8, 400  # pairs on the picture, and pixels of the width of one image there
+
+
+@dataclass(frozen=True)
+class InitResult:
+    """What was found and written."""
+
+    config: Path  # the configuration
+    label_map: Path  # CSV of the classes
+    frames: Path  # CSV of the frames: split,image,label
+    picture: Path  # pairs to look at
+    about: tuple[str, ...]  # what was found, in lines
+    notes: tuple[str, ...]  # what was assumed or left out
+
+
+@takes(InitOptions)
+def init(options: InitOptions) -> InitResult:
+    """Look at a folder of images and labels, and write the configuration ``out`` with a label map, a list of frames and a picture beside.
+
+    Raises:
+        InputError: no images or labels are found, or what they mean is not clear; the hint names the option that decides.
+    """
+    root, config = Path(options.data), Path(options.out)
+    stem = config.with_suffix("")
+    places = {name: stem.with_name(f"{stem.name}-{name}") for name in ("classes.csv", "frames.csv", "pairs.jpg")}
+    if not options.overwrite and (taken := [path for path in (config, *places.values()) if path.exists()]):
+        raise InputError(f"{taken[0]} is there", hint="--overwrite writes it anew, or give another --out")
+    found = discover(root, options.images, options.labels, labelled_only=options.labelled_only)
+    rows = _classes(found, options)
+    write_file(places["classes.csv"], csv_text([COLUMNS, *rows]).encode())
+    labels = read_label_map(places["classes.csv"])
+    frames = [(pair.split, pair.image.as_posix(), pair.label.as_posix()) for pair in found.pairs]
+    write_file(places["frames.csv"], csv_text([FRAME_COLUMNS, *frames]).encode())
+    sizes = [load_image(root / pair.image).shape[:2] for pair in found.pairs[:: max(1, len(found.pairs) // 8)]]
+    write_file(places["pairs.jpg"], encode_jpeg(_picture(found, labels)))
+    write_file(config, _configuration(root, places, found, sizes).encode())
+    about = _about(found, labels, rows)
+    return InitResult(
+        config, places["classes.csv"], places["frames.csv"], places["pairs.jpg"], about, tuple(found.notes)
+    )
+
+
+def _text(value: Value) -> str:
+    """Return an id, or a colour as ``#rrggbb``."""
+    return str(value) if isinstance(value, int) else "#{:02x}{:02x}{:02x}".format(*value)
+
+
+def _classes(found: Found, options: InitOptions) -> list[list[object]]:
+    """Return the rows of the label map: of the given one, of a built-in one with these colours, or proposed."""
+    if options.label_map:
+        given = label_map(options.label_map)
+        known = given.colours or {} if found.kind == "colours" else given.raw_to_train
+        if unknown := [_text(value) for value in found.pixels if value not in known]:
+            lack = f"{len(unknown)} values of the labels are not in label map {options.label_map}, e.g. {', '.join(unknown[:5])}"
+            raise InputError(lack, hint="leave --label-map out, and a label map is proposed")
+        return _rows_of(given)
+    values = sorted(found.pixels, key=lambda value: (-1, value, ()) if isinstance(value, int) else (0, 0, value))
+    if len(values) <= 2 + (IGNORE in values and len(values) == 3) and not options.two_classes:
+        shown = " and ".join(map(_text, values))
+        if len(values) < 2:
+            raise InputError(
+                f"the labels hold the value {shown} alone, so there is nothing to learn",
+                hint="--labels names other labels",
+            )
+        way = {"0 and 2": " --dataset road-anomaly", "0 and 255": " --dataset folder-255"}.get(shown, "")
+        masks = f"segunc evaluate --maps MAPS --anomaly-labels LABELS{way}"
+        raise InputError(
+            f"the labels hold {shown} alone: masks", hint=f"--two-classes learns them; if they mark anomalies: {masks}"
+        )
+    if options.void is None and (known_one := known_map(values)):
+        found.notes.append(
+            f"the colours are those of label map {known_one.name}, whose names are taken; --label-map takes others"
+        )
+        return _rows_of(known_one)
+    void = _void(found, values, options)
+    names = _palette_names(found, values)
+    rows: list[list[object]] = []
+    number = 0
+    for index, value in enumerate(values):
+        raw = value if isinstance(value, int) else index
+        ignored = value in void or (options.void is None and names.get(value) == "void")
+        colour = value if not isinstance(value, int) else found.palette.get(value) or PALETTE[number % len(PALETTE)]
+        if isinstance(value, int) and (ignored or len({*colour}) == 1):
+            colour = VOID_COLOUR if ignored else PALETTE[number % len(PALETTE)]
+        rows.append(
+            [
+                raw,
+                "void" if ignored else names.get(value, f"class {_text(value)}"),
+                IGNORE if ignored else number,
+                *colour,
+            ]
+        )
+        number += not ignored
+    if number < 2:
+        raise InputError("fewer than two classes are left to learn", hint="name fewer values at --void")
+    return rows
+
+
+def _palette_names(found: Found, values: Sequence[Value]) -> dict[Value, str]:
+    """Return the names that a built-in label map has for the colours of a palette; empty where none has them all."""
+    colours = {value: found.palette[value] for value in values if isinstance(value, int) and value in found.palette}
+    known = known_map(colours.values()) if len(colours) == len(values) else None
+    if known is None or known.colours is None:
+        return {}
+    found.notes.append(f"the palette's colours are those of label map {known.name}, whose names are taken")
+    trains = {value: known.raw_to_train[known.colours[colour]] for value, colour in colours.items()}
+    return {value: "void" if train == IGNORE else known.classes[train] for value, train in trains.items()}
+
+
+def _rows_of(labels: LabelMap) -> list[list[object]]:
+    """Return the rows that describe a label map, a colour for each raw id where it has one."""
+    colours = {raw: colour for colour, raw in (labels.colours or {}).items()}
+    rows: list[list[object]] = []
+    for raw, train in sorted(labels.raw_to_train.items(), key=lambda item: (item[1], item[0])):
+        name = "void" if train == IGNORE else labels.classes[train]
+        rows.append([raw, name, train, *colours.get(raw, VOID_COLOUR if train == IGNORE else labels.palette[train])])
+    return rows
+
+
+def _void(found: Found, values: Sequence[Value], options: InitOptions) -> set[Value]:
+    """Return the values that no class has, and note the assumption."""
+    if options.void is not None:
+        named = {text.lower() for text in options.void} - {"none"}
+        void = {value for value in values if _text(value) in named}
+        if unknown := named - {_text(value) for value in void}:
+            raise InputError(
+                f"--void {', '.join(sorted(unknown))} is no value of the labels",
+                hint=f"they hold {', '.join(map(_text, values))}",
+            )
+        return void
+    usual: Value = IGNORE if found.kind == "ids" else (0, 0, 0)
+    void = {usual} if usual in values and len(values) > (2 if found.kind == "ids" else 3) else set()
+    for value in void:
+        found.notes.append(f"assumes that {_text(value)} is void and ignores it; --void none makes it a class")
+    if not void and 0 in values:
+        found.notes.append("assumes that 0 is a class; --void 0 ignores it")
+    return void
+
+
+def _about(found: Found, labels: LabelMap, rows: Sequence[Sequence[object]]) -> tuple[str, ...]:
+    counts = ", ".join(f"{count} {split}" for split, count in found.counts().items())
+    lines = [f"{len(found.pairs)} pairs of image and label: {counts}"]
+    lines += [f"  {pair.split}: {pair.image} with {pair.label}" for pair in _spread(found.pairs, 3)]
+    looked = f"{found.looked_at} of {len(found.pairs)} labels were looked at"
+    lines.append(
+        f"{labels.num_classes} classes by {found.kind}; {looked}, and training refuses a value that they did not hold"
+    )
+    key: Callable[[Any], Any] = (lambda row: row[0]) if found.kind == "ids" else (lambda row: tuple(row[3:]))
+    pixels: Mapping[Any, int] = found.pixels
+    for row in (row for row in rows if row[2] != IGNORE or key(row) in pixels):
+        share = pixels.get(key(row), 0) / max(1, found.pixels.total())
+        lines.append(f"  {_text(key(row)):>8}  {row[1]}: {100 * share:.2f} % of the pixels")
+    return tuple(lines)
+
+
+def _spread(pairs: Sequence[Pair], count: int) -> list[Pair]:
+    return [
+        pairs[int(index)] for index in dict.fromkeys(np.linspace(0, len(pairs) - 1, min(count, len(pairs))).astype(int))
+    ]
+
+
+def _picture(found: Found, labels: LabelMap) -> Image:
+    """Return eight pairs, each the image beside its label over it, and a legend below."""
+    palette = np.full((256, 3), VOID_COLOUR, np.uint8)
+    palette[: labels.num_classes] = labels.palette
+    cells = []
+    for pair in _spread(found.pairs, SHOWN_PAIRS):
+        image, label = load_image(found.root / pair.image), labels.read(found.root / pair.label)
+        if image.shape[:2] != label.shape:
+            sizes = "{}x{}, its label {}x{}".format(*image.shape[:2], *label.shape)
+            raise InputError(f"image {pair.image} is {sizes} pixels", hint="--labels names the labels of these images")
+        height = max(1, round(CELL * image.shape[0] / image.shape[1]))
+        small = np.asarray(cv2.resize(image, (CELL, height), interpolation=cv2.INTER_AREA), np.uint8)
+        grey = np.repeat(small.mean(2, keepdims=True), 3, 2)
+        over = (0.35 * grey + 0.65 * palette[resize_nearest(label, CELL, height)]).astype(np.uint8)
+        cells.append(np.concatenate([small, over], 1))
+    tallest, paper = max(len(cell) for cell in cells), 255
+    padded = [np.pad(cell, ((0, tallest - len(cell) + 6), (0, 6), (0, 0)), constant_values=paper) for cell in cells]
+    padded += [np.full_like(padded[0], paper)] * (len(padded) % 2)
+    grid = np.concatenate([np.concatenate(padded[i : i + 2], 1) for i in range(0, len(padded), 2)])
+    names, columns = [*labels.classes, "void (ignored)"], 4
+    legend: Image = np.full((26 * -(-len(names) // columns) + 8, grid.shape[1], 3), paper, np.uint8)
+    for index, name in enumerate(names):
+        left, top = index % columns * grid.shape[1] // columns + 8, index // columns * 26 + 6
+        colour = palette[index if index < labels.num_classes else IGNORE].tolist()
+        cv2.rectangle(legend, (left, top), (left + 20, top + 18), colour, -1)
+        cv2.putText(
+            legend, name[:40], (left + 28, top + 15), cv2.FONT_HERSHEY_SIMPLEX, 0.5, (30, 30, 30), 1, cv2.LINE_AA
+        )
+    return np.concatenate([grid, legend])
+
+
+def _configuration(root: Path, places: Mapping[str, Path], found: Found, sizes: Sequence[tuple[int, int]]) -> str:
+    height, width = min(size[0] for size in sizes), min(size[1] for size in sizes)
+    train, same = found.counts()["train"], len(set(sizes)) == 1
+    side = min(320 if height * width < 1_000_000 else 512, max(32, min(height, width) // 32 * 32))
+    epochs = min(60, max(10, round(12_000 / train)))
+    quoted = {name: json.dumps(str(value)) for name, value in {"root": root, **places}.items()}
+    return f"""\
+# Written by `segunc init`. One file for every verb:
+#   segunc train    --config THIS --out runs/base
+#   segunc finetune --config THIS --base runs/base --out runs/abnn
+#   segunc finetune --config THIS --method features --base runs/abnn --out runs/abnn
+#   segunc finetune --config THIS --method anomaly  --base runs/abnn --out runs/abnn
+#   segunc evaluate --config THIS --model runs/abnn --out metrics.json
+# Names and colours of the classes stand in the label map. A new frame needs a line in the list of frames, or `segunc init` again.
+seed: 0
+data:
+  dataset: folder
+  root: {quoted["root"]}
+  frames: {quoted["frames.csv"]}
+  labels: {quoted["classes.csv"]}
+  crop: [{side}, {side}]
+  batch_size: {min(8, train)}
+  eval_batch_size: {4 if same else 1}
+network:
+  architecture: DeepLabV3Plus
+  encoder: tu-tf_efficientnet_lite0
+  options: {{decoder_channels: 128}}
+  # Downloaded once; the path of a file works, too, and null begins with random weights, which is far worse.
+  encoder_weights: imagenet
+{f"  inference_size: [{height}, {width}]" if same else "  # Frames differ in size, so each is seen at its own: no inference_size."}
+optimisation: {{optimizer: adamw, lr: 0.001, weight_decay: 0.01, schedule: onecycle}}
+trainer:
+  max_epochs: {epochs}
+  check_val_every_n_epoch: {max(1, epochs // 8)}
+  # On a GPU bf16-mixed is faster; most CPUs compute this encoder faster in float32.
+  precision: 32-true
+abnn: {{members: 1, alpha: 0.1, epochs: 0, random_classes: 0}}
+# The second encoder of the anomaly score: an ImageNet encoder that saw none of these frames. Its weights may be a file, too.
+features: {{encoder: tf_efficientnet_lite0, weights: imagenet, layers: [encoder.blocks.5, encoder.blocks.6]}}
+anomaly: {{parts: [deterministic-energy, knn], weights: [1, 2], frames: 20}}
+temperature: {{frames: 25, draws: 12}}
+"""
