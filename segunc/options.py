@@ -473,7 +473,7 @@ class ReviewOptions(DeviceOptions, ClassTruthOptions):
         scores (A,B): scores that the page carries, or all (default: the first of anomaly and entropy, entropy and epistemic)
         apart (SECONDS): between two moments, of which the gallery shows one each (default 5)
         fps: frames a second of images that are a video, in their order
-        limit (N): carry only the N frames of the highest mean anomaly, else entropy
+        limit (N): carry only the N worst frames: those of the strongest region of anomaly, else of entropy
         verdicts (JSON): check, merge and count verdicts that pages exported; with --out the page shows them
         out (DIR): folder of the page
     """
@@ -496,7 +496,8 @@ class SummaryOptions(DeviceOptions):
     Args:
         maps (DIR): a maps folder, or the folder of several
         score: score of the worst moments (default anomaly if there, else entropy)
-        statistic: of each frame: mean, 99th percentile, maximum or largest component above the threshold (default mean)
+        statistic: of each frame: strongest region above the threshold (area times excess), mean, 99th percentile, maximum, or pixels of
+            the largest region (default region where the maps record it, else mean)
         label_score: score whose mean ranks frames (default epistemic if there, else that of the worst moments)
         top (N): moments and frames to list (default 10)
         apart (SECONDS): between two moments of a video (default 5)
@@ -506,7 +507,7 @@ class SummaryOptions(DeviceOptions):
 
     maps: Folder
     score: str | None = None
-    statistic: Literal["mean", "p99", "max", "component"] = "mean"
+    statistic: Literal["region", "mean", "p99", "max", "component"] | None = None
     label_score: str | None = None
     top: PositiveInt = 10
     apart: NonNegativeFloat = 5.0

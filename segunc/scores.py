@@ -84,6 +84,7 @@ class Score:
     threshold: float | None = (
         None  # from which on a pixel belongs to a component; None counts none unless the user gives one
     )
+    measured_to: float | None = None  # the largest value that its fit has measured; those beyond are extrapolated
     resized: Literal["map", "evidence"] = "map"  # resized (bilinearly) to the frame's size; evidence before the formula
 
     def __post_init__(self) -> None:
@@ -163,7 +164,7 @@ _TABLE = (
           "1 - cosine with the nearest", 0, 2, "float16", (FEATURE_DISTANCE,), colours=(0, 0.8)),
     Score("anomaly", "how unlike all that is known", "a sum of scores that was fitted on the model, see segunc.posteriors.anomaly",
           "-log10 of the share of pixels of known scenes that score as high", 0, None, "float16", (SUM,),
-          colours=(0, 6), threshold=3),
+          colours=(0, 6), threshold=3, measured_to=3),
 )
 # fmt: on
 SCORES: Registry[Score] = Registry("score", "segunc.scores", {score.name: score for score in _TABLE})
@@ -191,6 +192,8 @@ SPREADS = frozenset(
     {"epistemic", "variance", "variation-ratio", "expected-pairwise-kl", "energy-spread", "logit-variance"}
 )
 """Scores of how draws differ, which one draw leaves at 0."""
+OF_DRAWS = SPREADS | {"aleatoric"}
+"""Scores that say nothing of a deterministic network: these are 0, and aleatoric equals entropy."""
 
 
 def check_scores(names: Iterable[str]) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ from segunc.data.labels import LabelMap
 from segunc.frames.source import format_time
 from segunc.maps.labelled import LabelSources, choose_scores
 from segunc.maps.reader import MapsReader
-from segunc.scores import SCORES, first_shown
+from segunc.scores import OF_DRAWS, SCORES, first_shown
 
 Colour = tuple[int, int, int]
 Mask = npt.NDArray[np.bool_]
@@ -50,6 +50,9 @@ class DisplayRange:
     high: float
     open_below: bool = False
     open_above: bool = False
+    measured_to: float | None = (
+        None  # lies in the middle of the bar: what is beyond is extrapolated, and shares the upper half
+    )
 
     def __post_init__(self) -> None:
         if not (np.isfinite(self.low) and np.isfinite(self.high) and self.low < self.high):
@@ -58,8 +61,16 @@ class DisplayRange:
     @property
     def ticks(self) -> tuple[str, str, str]:
         """Labels of the low end, the middle and the high end; ``<=`` and ``>=`` mark open ends."""
+        middle = (self.low + self.high) / 2 if self.measured_to is None else self.measured_to
         below, above = "<= " if self.open_below else "", ">= " if self.open_above else ""
-        return f"{below}{self.low:g}", f"{(self.low + self.high) / 2:g}", f"{above}{self.high:g}"
+        return f"{below}{self.low:g}", f"{middle:g}", f"{above}{self.high:g}"
+
+    def share(self, values: Any) -> Any:
+        """Return the places of float32 values on the bar, 0..1 within the range."""
+        if self.measured_to is None:
+            return (values - np.float32(self.low)) / np.float32(self.high - self.low)
+        ends = np.array([self.low, self.measured_to, self.high], np.float32)
+        return np.interp(values, ends, np.array([0, 0.5, 1], np.float32)).astype(np.float32)
 
 
 def display_range(score: str, given: tuple[float, float] | None = None) -> DisplayRange:
@@ -87,7 +98,7 @@ def colour_table() -> Image:
 
 def levels(values: npt.NDArray[np.floating], shown: DisplayRange) -> npt.NDArray[np.uint8]:
     """Return the rows 0..255 of the colour table for values ``[H, W]``, clipped at the ends of the range."""
-    share = (values.astype(np.float32) - np.float32(shown.low)) / np.float32(shown.high - shown.low)
+    share = shown.share(values.astype(np.float32))
     return np.asarray(np.rint(np.clip(share, 0, 1) * 255), np.uint8)
 
 
@@ -99,6 +110,8 @@ def colourise(values: npt.NDArray[np.floating], shown: DisplayRange) -> Image:
 def usual_scores(reader: MapsReader) -> list[str]:
     """Return the scores that a page or panel shows where nobody names any: the first to show, entropy and epistemic."""
     scores = choose_scores(reader, None)
+    if (reader.manifest or {}).get("model", {}).get("method") == "deterministic":
+        scores = [score for score in scores if score not in OF_DRAWS] or scores
     return [score for score in dict.fromkeys((first_shown(scores), "entropy", "epistemic")) if score in scores]
 
 
@@ -116,7 +129,19 @@ def page_ranges(
         | dict(given or {})
     )
     choose_scores(reader, list(given or {}))  # each has maps
-    return {s: display_range(s, own[s]) if own[s] else _range_of_set(reader, s) for s in scores}
+    ranges = {s: display_range(s, own[s]) if own[s] else _range_of_set(reader, s) for s in scores}
+    for score in set(scores) - {*(given or {})}:
+        entry = SCORES.get(score)
+        if entry is not None and entry.measured_to is not None:
+            ranges[score] = _measured_range(reader, score, ranges[score], entry.measured_to)
+    return ranges
+
+
+def _measured_range(reader: MapsReader, score: str, fixed: DisplayRange, measured_to: float) -> DisplayRange:
+    """Return the range up to the largest value of the run, so that what lies beyond the fixed range is told apart."""
+    largest = (record.get("max", {}).get(score, 0.0) for record in reader.records.values())
+    high = max([fixed.high, *(math.ceil(value) for value in largest if math.isfinite(value))])
+    return DisplayRange(fixed.low, high, measured_to=measured_to)
 
 
 def _range_of_set(reader: MapsReader, score: str) -> DisplayRange:
@@ -195,12 +220,15 @@ class Sheet:
         """Draw a colour bar of ``colours`` ``[K, 3]`` with evenly spaced labels below, and a mark at the threshold."""
         height, shown, ticks = round(size * 1.1), legend.shown, legend.shown.ticks
         self.bar(colours, left, top, width, height)
+        if shown.measured_to is not None:  # hatched: extrapolated
+            for x in range(left + width // 2 + 2, left + width - height, 2 * height):
+                cv2.line(self.pixels, (x, top + height - 1), (x + height - 1, top), PAPER, 1, cv2.LINE_AA)
         for index, tick in enumerate(ticks):
             share = index / (len(ticks) - 1)
             x = left + round(share * width) - round(share * text_width(tick, size))
             self.write(tick, x, top + height + round(size * 1.7), size, width, FAINT)
         if legend.threshold is not None and shown.low <= legend.threshold <= shown.high:
-            x = left + round((legend.threshold - shown.low) / (shown.high - shown.low) * width)
+            x = left + round(float(shown.share(np.float32(legend.threshold))) * width)
             thick = max(4, size // 4)
             self.bar(np.array([FLAGGED], np.uint8), x - thick // 2, top - size // 3, thick, height + 2 * (size // 3))
 

@@ -35,8 +35,9 @@ from segunc.maps.labelled import Label
 from segunc.maps.manifest import tool_commit, tool_version
 from segunc.maps.reader import MapsReader, check_classes
 from segunc.maps.shards import STATISTICS
+from segunc.maps.statistics import region_strengths
 from segunc.maps.verdicts import FORMAT, FORMAT_VERSION, Verdict
-from segunc.scores import first_shown
+from segunc.scores import SCORES, first_shown
 
 PAGE_NAME = "review.json"
 PAGE_FORMAT = "segunc-review"
@@ -149,6 +150,7 @@ def _about(
     scores: dict[str, Any] = {score: asdict(shown) | {"ticks": shown.ticks} for score, shown in ranges.items()}
     for score, entry in scores.items():
         recorded = (reader.manifest or {}).get("maps", {}).get(score, {})
+        entry |= {"words": SCORES[score].meaning if score in SCORES else ""}
         entry |= {"unit": recorded.get("unit", ""), "region_from": recorded.get("component_threshold")}
     return about | {
         "compared": _describe_model(other) if other is not None else None,
@@ -182,18 +184,19 @@ def _notices(
 
 
 def _choose_frames(reader: MapsReader, limit: int | None, fps: float | None) -> list[FrameRow]:
-    """Return rows for all frames, or for the ``limit`` frames of the highest mean, in source order."""
+    """Return rows for all frames, or for the ``limit`` worst frames, in source order."""
     times = labelled.frame_times(reader, reader.frames, fps)
     rows = [FrameRow(name, place, times[place]) for place, name in enumerate(reader.frames)]
     score = first_shown(reader.scores)
+    statistic = "region" if all(score in record.get("region", {}) for record in reader.records.values()) else "mean"
 
-    def mean(row: FrameRow) -> float:
-        recorded = reader.records.get(row.name, {}).get("mean", {}).get(score)
+    def strength(row: FrameRow) -> float:
+        recorded = reader.records.get(row.name, {}).get(statistic, {}).get(score)
         if recorded is None and reader.has(row.name, score):
             recorded = reader.read(row.name, score).mean(dtype="float64")
         return float("-inf") if recorded is None else float(recorded)
 
-    worst = rows if limit is None else sorted(rows, key=mean, reverse=True)[:limit]
+    worst = rows if limit is None else sorted(rows, key=strength, reverse=True)[:limit]
     return sorted(worst, key=lambda row: row.place)
 
 
@@ -373,9 +376,17 @@ class FrameFiles:
             self._write_map(row, f"{prefix}{score}", values)
             recorded = {name: record[name][score] for name in STATISTICS if score in record.get(name, {})}
             statistics[score] = recorded or frame_statistics(values)
+            if recorded and "region" not in recorded and (threshold := self.region_from(reader, score)) is not None:
+                recorded["region"] = float(max(region_strengths(values, threshold)[1].tolist(), default=0.0))
             if not statistics[score]:
                 row.problems.append(f"{score} holds NaN or infinite values, so it has no statistics")
             yield score, values
+
+    @staticmethod
+    def region_from(reader: MapsReader, score: str) -> float | None:
+        """Return the value from which on pixels belong to a region; None of maps that record none."""
+        threshold: float | None = (reader.manifest or {}).get("maps", {}).get(score, {}).get("component_threshold")
+        return threshold
 
     def _write_map(self, row: FrameRow, content: str, values: Values | Label) -> None:
         """Write a map or label as a script, of a score with the ends of its range."""

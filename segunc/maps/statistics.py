@@ -77,8 +77,8 @@ def map_statistics(stored: Array, threshold: float | None = None, kept: Mask | N
     """Compute the statistics of one map that ``frames.jsonl`` holds, in real units.
 
     ``mean``, the largest value ``max``, ``p99``, the smallest stored value that at least 99 % of the pixels do not
-    exceed, and, where there is a threshold, ``component``, the pixels of the :func:`largest_component` of values at or
-    above it. ``stored`` are uint16 codes of a score in 0..1 or float16 values ``[H, W]``, ``kept`` the pixels that count.
+    exceed, and, where there is a threshold, of the connected regions (8 neighbours) of values at or above it: ``component``, the
+    pixels of the largest, and ``region``, the excess of the strongest, see :func:`region_strengths`. ``stored`` are uint16 codes of a score in 0..1 or float16 values ``[H, W]``, ``kept`` the pixels that count.
     """
     pixels = stored if kept is None else stored[kept]
     counts = np.bincount(score_keys(pixels).ravel(), minlength=CODE_MAX + 1)
@@ -93,14 +93,28 @@ def map_statistics(stored: Array, threshold: float | None = None, kept: Mask | N
     # Nine digits hold a float32; more would be rounding noise of the summation.
     statistics: dict[str, float] = {name: float(f"{float(number):.9g}") for name, number in numbers.items()}
     if threshold is not None:
-        statistics["component"] = largest_component(values >= threshold, kept)
+        areas, strengths = region_strengths(values, threshold, kept)
+        statistics["component"] = max(areas.tolist(), default=0)
+        statistics["region"] = float(f"{max(strengths.tolist(), default=0):.9g}")
     return statistics
 
 
-def largest_component(high: Mask, kept: Mask | None = None) -> int:
-    """Count the pixels of the largest 8-connected component of a mask ``[H, W]``, 0 where it is empty."""
-    mask = (high if kept is None else high & kept).astype(np.uint8)
-    return max(cv2.connectedComponentsWithStats(mask, connectivity=8)[2][1:, cv2.CC_STAT_AREA].tolist(), default=0)
+def region_strengths(
+    values: npt.NDArray[np.floating], threshold: float, kept: Mask | None = None
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+    """Return area and strength of each connected region (8 neighbours) of values ``[H, W]`` at or above a threshold, ``[R]`` each.
+
+    The strength is the sum over the pixels of a region of what they exceed the threshold by: area times mean excess. A mean over the
+    frame hides a small object, and a maximum takes one pixel of noise for one.
+    """
+    high = values >= threshold
+    regions = cv2.connectedComponents((high if kept is None else high & kept).astype(np.uint8), connectivity=8)[
+        1
+    ].ravel()
+    pixels = np.flatnonzero(regions)
+    excess = values.ravel()[pixels].astype(np.float64) - threshold
+    areas, strengths = np.bincount(regions[pixels]), np.bincount(regions[pixels], weights=excess)
+    return areas[1:].astype(np.int64), strengths[1:].astype(np.float64)
 
 
 @dataclass(frozen=True)
@@ -127,6 +141,12 @@ def maps_folders(folder: Path) -> list[Path]:
     return inner
 
 
+def usual_statistic(folders: Sequence[Path], score: str) -> str:
+    """Return the statistic that ranks the frames of some maps folders: ``region`` where every frame has it, else ``mean``."""
+    logs = (FrameRecords(folder, all_shards(read_manifest(folder) or {})) for folder in folders)
+    return "region" if all(score in record.get("region", {}) for log in logs for record in log.values()) else "mean"
+
+
 def worst_moments(
     folders: Sequence[Path],
     score: str,
@@ -146,7 +166,7 @@ def worst_moments(
             video = name.rpartition("/")[0]
             time = record.get("time", numbers[video] / fps if fps else None)
             numbers[video] += 1
-            moments.append(Moment(folder, name, time, record[statistic].get(score, math.nan)))
+            moments.append(Moment(folder, name, time, record.get(statistic, {}).get(score, math.nan)))
         if moments[before:] and all(math.isnan(moment.value) for moment in moments[before:]):
             scores = ", ".join(name for name in manifest.get("maps", {}) if name != "prediction")
             raise InputError(f"the frames of {folder} have no {statistic} of '{score}'; their scores are {scores}")

@@ -37,7 +37,7 @@ from segunc.networks.sources import check_network
 from segunc.networks.weights import read_tensors
 from segunc.posteriors.methods import METHODS
 from segunc.sampling.sampler import Fitted, Sampler, sample_frames
-from segunc.scores import DEFAULT_SCORES, SCORES, check_scores, with_parts
+from segunc.scores import DEFAULT_SCORES, OF_DRAWS, SCORES, check_scores, with_parts
 from segunc.training.config import DATA, FitConfig, record_data, recorded_data, save_config
 from segunc.training.progress import Say
 from segunc.uncertainty import Calibrator
@@ -251,8 +251,10 @@ class Model:
 
 
 def default_scores(folder: Path) -> tuple[str, ...]:
-    """Written of the model in a folder where nobody names any: those that every model has and its sum of scores, if it has one."""
-    return (*DEFAULT_SCORES, *(["anomaly"] if (folder / "anomaly.json").exists() else []))
+    """Written of the model in a folder where nobody names any: those that every model has and its sum of scores, if it has one. The draws
+    of a deterministic network are all the same, so it has no epistemic, and its aleatoric is its entropy."""
+    scores = [name for name in DEFAULT_SCORES if (folder / POSTERIOR).exists() or name not in OF_DRAWS]
+    return (*scores, *(["anomaly"] if (folder / "anomaly.json").exists() else []))
 
 
 def model_files(folder: Path, *, fitted: bool = True) -> list[Path]:

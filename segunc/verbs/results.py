@@ -19,7 +19,7 @@ from segunc.gallery.pictures import VIDEO_SUFFIX, frame_rate, write_pictures, wr
 from segunc.maps.folder import PREDICTION
 from segunc.maps.labelled import LabelSources, open_maps
 from segunc.maps.manifest import read_manifest
-from segunc.maps.statistics import Moment, maps_folders, worst_moments
+from segunc.maps.statistics import Moment, maps_folders, usual_statistic, worst_moments
 from segunc.maps.verdicts import agreement_table, merge_verdicts, read_verdicts, summary_table
 from segunc.options import CompareOptions, ExportOptions, OverlayOptions, ReviewOptions, SummaryOptions, takes
 from segunc.scores import first_shown
@@ -200,14 +200,17 @@ def summary(options: SummaryOptions) -> SummaryResult:
     if not options.label_score and label_score != "epistemic":
         notes.append(f"no map of epistemic, so frames to label are ranked by {label_score}")
     settings: dict[str, Any] = {"count": options.top, "apart": options.apart, "fps": options.fps}
-    moments = worst_moments(folders, score, options.statistic, **settings)
+    statistic = options.statistic or usual_statistic(folders, score)
+    if not options.statistic and statistic != "region":
+        notes.append(f"the maps record no regions of {score}, so frames are ranked by its {statistic}")
+    moments = worst_moments(folders, score, statistic, **settings)
     label = worst_moments(folders, label_score, "mean", **settings)
     if not moments:
         raise InputError(f"{options.maps} holds no finished frame", hint="let the prediction finish one first")
     untimed = [moment.name for moment in moments if moment.time is None]
     if untimed:
         notes += [f"no time is recorded of {untimed[0]}, so neighbours may be listed; --fps gives images their times"]
-    by, label_by = f"{score}.{options.statistic}", f"{label_score}.mean"
+    by, label_by = f"{score}.{statistic}", f"{label_score}.mean"
     if options.out:
         rows: list[tuple[object, ...]] = [("list", "rank", "maps", "frame", "time", "statistic", "value")]
         for name, by_score, ranked in (("moments", by, moments), ("label", label_by, label)):
