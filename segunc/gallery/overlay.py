@@ -297,6 +297,29 @@ def model_line(manifest: Mapping[str, Any] | None) -> str:
     return ", ".join(parts)
 
 
+METHOD_WORDS = {
+    "abnn": "ABNN",
+    "deterministic": "one deterministic network",
+    "tta": "test-time augmentation",
+    "ensemble": "deep ensemble",
+    "mc-dropout": "MC dropout",
+    **{name: name.upper() for name in ("swag", "sgld", "sghmc", "hmc")},
+}
+
+
+def model_words(manifest: Mapping[str, Any] | None) -> str:
+    """Describe the model for a reviewer in words, ``ABNN, 3 members, 8 draws``; empty where a manifest records none."""
+    model, run = ((manifest or {}).get(name, {}) for name in ("model", "run"))
+    method = str(model.get("method") or "")
+    if not method or method == "deterministic":
+        return METHOD_WORDS.get(method, "")
+    counts = [
+        (int(count), word) for count, word in ((model.get("members"), "member"), (run.get("draws"), "draw")) if count
+    ]
+    words = [f"{count} {word}{'' if count == 1 else 's'}" for count, word in counts]
+    return ", ".join([METHOD_WORDS.get(method, method.replace("-", " ")), *words])
+
+
 def draw_overlay(
     image: Image, values: npt.NDArray[np.floating], legend: Legend, *, anomaly: Mask | None = None, caption: str = ""
 ) -> Image:

@@ -135,7 +135,7 @@ def _describe_model(reader: MapsReader) -> dict[str, Any]:
     recorded = flat({key: manifest[key] for key in ("model", "run", "tool", "device", "status") if key in manifest})
     facts = [(key, str(value)[:_LONGEST_FACT]) for key, value in recorded.items() if value is not None]
     foreign = "maps of another tool; nothing is recorded of their model" if reader.manifest is None else ""
-    return {"title": title, "line": overlay.model_line(manifest) or foreign, "facts": [("maps", title), *facts]}
+    return {"title": title, "line": overlay.model_words(manifest) or foreign, "facts": [("maps", title), *facts]}
 
 
 def _about(
@@ -355,7 +355,8 @@ class FrameFiles:
         row.objects = len(objects) if ANOMALY in row.contents else None
         picture = None if image is None else row.attempt(encode_jpeg, image, 80)
         if image is not None and picture is not None:
-            write_file(self.out / FRAMES / f"{row.place:06d}" / f"{IMAGE}.jpg", picture)
+            key = f"{FRAMES}/{row.place:06d}/{IMAGE}"  # a script, too: what a page from disk loads as a picture it may not save
+            write_file(self.out / f"{key}.js", _call(key, "{}", base64.b64encode(picture).decode()))
             self._write_thumbnail(row, IMAGE, _shrink(image, THUMBNAIL_WIDTH))
             row.contents.append(IMAGE)
             row.size = row.size or image.shape[:2]
@@ -396,12 +397,17 @@ class FrameFiles:
         # Level 6 of zlib takes three times as long for 5 % less.
         text = base64.b64encode(zlib.compress(differences.tobytes(), 1)).decode()
         head = json.dumps({"height": codes.shape[0], "width": codes.shape[1], **ends})
-        write_file(self.out / f"{key}.js", f'segunc.receive({json.dumps(key)}, {head}, "{text}");\n'.encode())
+        write_file(self.out / f"{key}.js", _call(key, head, text))
         row.contents.append(content)
         row.size = row.size or values.shape
 
     def _write_thumbnail(self, row: FrameRow, content: str, picture: Image) -> None:
         write_file(self.out / THUMBNAILS / f"{row.place:06d}" / f"{content}.jpg", encode_jpeg(picture))
+
+
+def _call(key: str, head: str, text: str) -> bytes:
+    """Return the script that hands a text to the page under ``key``."""
+    return f'segunc.receive({json.dumps(key)}, {head}, "{text}");\n'.encode()
 
 
 def _fitting(shape: tuple[int, ...], longest: int) -> tuple[int, int]:

@@ -72,5 +72,11 @@ globalThis.segunc = (function () {
     if (seen) fading = setTimeout(() => live.classList.add("unseen"), 4000);
   }
 
-  return { data, receive, load, element, svg, format, seconds, announce };
+  /* An address of a picture that is loaded as a script, so that it can be drawn into one that is saved. */
+  async function pictureOf(key) {
+    const { text } = await load(key);
+    return URL.createObjectURL(new Blob([Uint8Array.from(atob(text), (character) => character.charCodeAt(0))], { type: "image/jpeg" }));
+  }
+
+  return { data, receive, load, pictureOf, element, svg, format, seconds, announce };
 })();

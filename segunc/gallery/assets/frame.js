@@ -88,8 +88,8 @@
     return [low, segunc.data.frames.reduce((highest, { statistics }) => Math.max(highest, statistics[score]?.max ?? low), high)];
   }
   function fromSlider(position) {
-    const [low, high] = sliderRange();
-    return Number((low + (high - low) * position / 1000).toPrecision(4));
+    const [low, high] = sliderRange(), { score } = state.get();
+    return Number(Math.min(high, Math.max(low, layers.valueAt(score, position / 1000, high))).toPrecision(4));
   }
 
   function setThreshold(threshold) {
@@ -98,7 +98,7 @@
 
   function toggle(field) {
     const changes = { [field]: !state.get()[field] };
-    if (field === "flags" && changes.flags && state.get().threshold === null) changes.threshold = fromSlider(500);
+    if (field === "flags" && changes.flags && state.get().threshold === null) changes.threshold = defaultThreshold(state.get().score);
     state.set(changes);
   }
 
@@ -106,13 +106,15 @@
     if (!layers.every.includes(layer)) return;
     const score = layers.scoreOf(layer);
     // The threshold belongs to a score: it follows the layer, and starts anew.
-    state.set(score && score !== state.get().score ? { layer, score, threshold: state.get().flags ? defaultThreshold(score) : null } : { layer });
+    const statistic = table.usual(score, state.get().statistic);
+    state.set(score && score !== state.get().score ? { layer, score, statistic, threshold: state.get().flags ? defaultThreshold(score) : null } : { layer });
     announce(layers.title(layer));
   }
 
+  /* From which on pixels belong to regions in the run's own statistics; else the middle of the colours. */
   function defaultThreshold(score) {
-    const { low, high } = page.scores[score];
-    return Number(((low + high) / 2).toPrecision(4));
+    const { low, high, region_from: from } = page.scores[score];
+    return from ?? Number(((low + high) / 2).toPrecision(4));
   }
 
   /* Judge the region that is chosen, else the frame; "" takes a verdict back, and a verdict given twice stays. */
@@ -211,7 +213,7 @@
       }
     }
     const share = (part, whole) => `${(100 * part / whole).toFixed(2)} %`;
-    const words = [`${score} ≥ ${format(threshold)}: ${share(all, map.codes.length)} of the frame`];
+    const words = [`${layers.name(score)} ≥ ${format(threshold)}: ${share(all, map.codes.length)} of the frame`];
     if (pixels[1]) words.push(`${share(flagged[1], pixels[1])} of the labelled anomaly`);
     if (pixels[0]) words.push(`${share(flagged[0], pixels[0])} of the normal pixels`);
     parts.flagged.textContent = words.join(", ");
@@ -273,8 +275,8 @@
     if (!now.score) return;
     parts.flags.checked = now.flags;
     const [low, high] = sliderRange(), threshold = now.threshold ?? defaultThreshold(now.score);
-    parts.threshold.value = 1000 * (threshold - low) / (high - low);
-    parts.threshold.setAttribute("aria-valuetext", `${now.score} at or above ${format(threshold)}`);
+    parts.threshold.value = 1000 * layers.shareOf(now.score, threshold, high);
+    parts.threshold.setAttribute("aria-valuetext", `${layers.name(now.score)} at or above ${format(threshold)}`);
     if (document.activeElement !== parts.number) parts.number.value = threshold;
   }
 
@@ -297,8 +299,8 @@
     /* Resolves when the frame asked for last is seen. */
     ready: () => showing,
     moveThreshold(by) {
-      const [low, high] = sliderRange(), now = state.get().threshold ?? defaultThreshold(state.get().score);
-      setThreshold(Number(Math.min(high, Math.max(low, now + by * (high - low))).toPrecision(4)));
+      const { score, threshold } = state.get(), now = threshold ?? defaultThreshold(score);
+      setThreshold(fromSlider(1000 * (layers.shareOf(score, now, sliderRange()[1]) + by)));
     },
     focusNote,
   };

@@ -6,7 +6,7 @@
   const { page, frames } = segunc.data;
   const FIRST = 24; // cards that are filled at once
   const scroller = document.getElementById("scroller"), list = document.getElementById("cards");
-  const STATISTIC_WORDS = { p99: "99th percentile", max: "maximum", component: "largest region, pixels" };
+  const STATISTIC_WORDS = { region: "strongest region", mean: "mean", p99: "99th percentile", max: "maximum", component: "largest region, pixels" };
   const MODEL_WORDS = { first: "model 1", second: "model 2", difference: "model 2 less model 1" };
   const controls = {};
   let order = [], rest = [], members = new Map(); // as shown; with what its moments hide; first frame of a moment -> its others
@@ -27,7 +27,8 @@
 
   function change(field, value) {
     // A threshold has the unit of its score.
-    state.set(field === "score" ? { score: value, threshold: null, layer: value } : { [field]: value });
+    const statistic = table.usual(value, state.get().statistic);
+    state.set(field === "score" ? { score: value, statistic, threshold: null, layer: value } : { [field]: value });
   }
 
   function build() {
@@ -44,8 +45,8 @@
     const shown = Object.entries(table.SHOW).filter(([name]) => offered(name));
     form.replaceChildren(...[
       element("label", {}, "Search", controls.search),
-      scored && select("score", "Score", table.scores.map((name) => [name, name])),
-      scored && select("statistic", "Statistic", statistics.map((name) => [name, statisticWords(name)])),
+      scored && select("score", "Score", table.scores.map((name) => [name, layers.name(name)])),
+      scored && select("statistic", "Ranked by", statistics.map((name) => [name, statisticWords(name)])),
       scored && page.compared && select("model", "Of", table.MODELS.map((name) => [name, MODEL_WORDS[name]])),
       select("order", "Order", Object.entries(table.ORDERS)),
       table.hasMoments && select("moments", "Of each moment", [["one", "its first"], ["all", "all frames"]]),
@@ -78,9 +79,7 @@
 
   function showCount(shown, current, moments) {
     const needs = ["flagged", "below", "found", "missed"].includes(current.show) && current.threshold === null;
-    const count = ["flagged", "below"].includes(current.show) && !table.inUnit(current.statistic);
     controls.count.textContent = needs ? "Give a threshold for this filter."
-      : count ? "This statistic counts pixels; the filter needs one in the unit of the score."
       : `${moments < shown ? `${moments} moments, ` : ""}${shown} of ${table.count} frames${current.threshold === null ? "" : `, threshold ${format(current.threshold)}`}`;
   }
 
@@ -116,7 +115,7 @@
     const link = element("a", { href: `#view=frame&frame=${encodeURIComponent(name)}`, tabindex: position === focused ? 0 : -1 });
     const pictures = element("span", { class: "pictures" });
     if (table.has(index, "image")) pictures.append(thumbnail(index, "image", "image"));
-    if (current.score && table.has(index, current.score)) pictures.append(thumbnail(index, current.score, `${current.score} map`));
+    if (current.score && table.has(index, current.score)) pictures.append(thumbnail(index, current.score, `${layers.name(current.score)} map`));
     if (!pictures.children.length) pictures.append(element("span", { class: "nothing" }, "no picture"));
     link.append(pictures, element("span", { class: "name" }, name), facts(index, current));
     card.append(link);
@@ -134,8 +133,8 @@
 
   /* Where a value lies in the fixed range of its score. */
   function meter(value, score) {
-    const { low, high } = page.scores[score], bar = element("b");
-    bar.style.width = `${100 * Math.min(1, Math.max(0, (value - low) / (high - low)))}%`;
+    const bar = element("b");
+    bar.style.width = `${100 * Math.min(1, Math.max(0, layers.shareOf(score, value)))}%`;
     return element("i", { class: "meter", "aria-hidden": "true" }, bar);
   }
 
@@ -152,11 +151,12 @@
     const objects = table.objects(index);
     if (objects && !several) { // two verdicts take the room
       const outcome = current.score ? table.outcome(index, current.score, current.threshold) : null;
-      line.append(element("span", { class: `badge ${outcome ?? ""}` }, outcome ?? (objects === 1 ? "1 labelled object" : `${objects} labelled objects`)));
+      const words = { found: "label flagged", missed: "label not flagged" }[outcome];
+      line.append(element("span", { class: `badge machine ${outcome ?? ""}`, title: "what the threshold does to the labelled anomaly" }, words ?? (objects === 1 ? "1 labelled object" : `${objects} labelled objects`)));
     }
     for (const { reviewer, verdict, note } of opinions) {
       const who = several ? `${reviewer || "no name"}: ` : "";
-      if (verdict) line.append(element("span", { class: `badge ${verdict}` }, who + verdicts.WORDS[verdict]));
+      if (verdict) line.append(element("span", { class: `badge person ${verdict}`, title: "a reviewer's verdict" }, who + verdicts.WORDS[verdict]));
       if (note) line.append(element("span", { class: "badge" }, `${who}note`));
     }
     if (table.problems(index).length) line.append(element("span", { class: "badge problem" }, "incomplete"));

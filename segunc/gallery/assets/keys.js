@@ -51,6 +51,7 @@
       ["Verdict", [key], `${segunc.verdicts.WORDS[verdict]}: on the frame, the chosen region, or a card of the gallery`, () => judge(verdict), judged]),
     ["Verdict", ["Backspace", "Delete"], "take the verdict back", () => judge(""), judged],
     ["Verdict", ["Ctrl+Z"], "undo a verdict or a note; with Shift, do it again", null],
+    ["Page", ["S"], "save this view as a picture, with its caption", () => segunc.save(), inFrame],
     ["Verdict", ["q"], "go on to the next unjudged frame after each verdict", () => frame.toggleOnward()],
     ["Verdict", ["e"], "write a note, Escape leaves it", () => frame.focusNote(), inFrame],
   ];
@@ -58,20 +59,22 @@
   const now = () => segunc.table.index(state.get().frame) ?? 0;
 
   function toggleHelp() {
-    if (help.open) help.close();
-    else help.showModal();
+    if (help.open) return help.close();
+    help.showModal();
+    help.scrollTop = 0; // the focus may have moved it
   }
 
   function buildHelp() {
     const groups = [...new Set(KEYS.map(([group]) => group))];
     const words = (key) => ({ " ": "Space" })[key] ?? key;
-    help.replaceChildren(element("h2", { id: "help-title" }, "Keys"),
+    help.replaceChildren(element("div", { class: "row head" }, element("h2", { id: "help-title" }, "How this page works"),
+      element("button", { type: "button", onclick: toggleHelp }, "Close")),
+      element("ol", { class: "intro" }, ...segunc.intro.map((line) => element("li", {}, line))),
       element("div", { class: "help-groups" }, ...groups.map((group) => element("section", {}, element("h3", {}, group),
         element("dl", {}, ...KEYS.filter(([g]) => g === group).map(([, keys, text]) => element("div", {},
           element("dt", {}, ...keys.flatMap((key, i) => [i ? " " : "", element("kbd", {}, words(key))])), element("dd", {}, text))))))),
       element("p", { class: "small" }, Object.entries(segunc.data.page.scores).map(([score, { unit }]) => `${score}: ${unit || "no unit"}`).join("; ")),
-      element("p", { class: "small" }, "Verdicts and notes stay in this browser; export them to hand them on. The address of the page holds the view."),
-      element("button", { type: "button", onclick: toggleHelp }, "Close"));
+      element("p", { class: "small" }, "Verdicts and notes stay in this browser; export them to hand them on. The address of the page holds the view."));
   }
 
   function onKey(event) {

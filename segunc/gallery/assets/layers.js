@@ -28,8 +28,11 @@
     .filter((layer) => (layer === "image" ? table.everHas("image") : needs(layer).every(table.everHas)));
 
   const TITLES = { image: "image", prediction: "prediction", error: "error", "label/truth": "ground truth", "label/anomaly": "anomaly label" };
+  /* A score in words. */
+  const NAMES = { msp: "1 − confidence", aleatoric: "aleatoric (data)", epistemic: "epistemic (model)", knn: "feature distance" };
+  const name = (score) => NAMES[score] ?? (score.startsWith("deterministic-") ? `${name(score.slice(14)).replace("max-logit", "max logit")} of the base` : score.replaceAll("-", " "));
   function title(layer) {
-    const words = TITLES[plain(layer)] ?? plain(layer);
+    const words = TITLES[plain(layer)] ?? name(plain(layer));
     if (!page.compared || ["image", "label/truth", "label/anomaly"].includes(layer)) return words;
     return `${words} · model ${isOther(layer) ? 2 : 1}`;
   }
@@ -51,9 +54,21 @@
   const classColours = new Uint32Array(256).fill(rgba(255, 255, 255));
   page.classes.forEach(({ colour }, id) => { classColours[id] = rgba(...colour); });
 
+  /* Where a value lies on the bar of its score, 0 to 1 within its ends: what was measured takes the lower half where the rest is
+     extrapolated. `top` is another upper end. And back. */
+  function shareOf(score, value, top = page.scores[score].high) {
+    const { low, measured_to: middle } = page.scores[score];
+    if (middle === null) return (value - low) / (top - low);
+    return value <= middle ? (value - low) / (middle - low) / 2 : 0.5 + (value - middle) / (top - middle) / 2;
+  }
+  function valueAt(score, share, top = page.scores[score].high) {
+    const { low, measured_to: middle } = page.scores[score];
+    if (middle === null) return low + share * (top - low);
+    return share <= 0.5 ? low + 2 * share * (middle - low) : middle + (2 * share - 1) * (top - middle);
+  }
+
   function scoreColour(score, value) {
-    const { low, high } = page.scores[score];
-    return Number.isNaN(value) ? NOT_A_NUMBER : ramp[Math.round(255 * Math.min(1, Math.max(0, (value - low) / (high - low))))];
+    return Number.isNaN(value) ? NOT_A_NUMBER : ramp[Math.round(255 * Math.min(1, Math.max(0, shareOf(score, value))))];
   }
 
   /* Paint a layer on a canvas from its maps; throws where they do not fit together. */
@@ -78,16 +93,18 @@
     entropy: "0 = certain, 1 = all classes equally likely", "deterministic-entropy": "0 = certain, 1 = all classes equally likely",
     aleatoric: "0 = every draw is certain, 1 = every draw is torn", epistemic: "0 = all draws agree; more: they contradict each other",
     msp: "0 = certain; 1 less the highest probability", "deterministic-msp": "0 = certain; 1 less the highest probability",
-    anomaly: "3 = one in a thousand pixels of known scenes is as strange, 6 = one in a million",
+    anomaly: "1 = one in ten pixels of known scenes scores as high, 3 = one in a thousand; hatched: beyond what was measured",
   };
   const css = (c) => `rgb(${c & 255} ${(c >> 8) & 255} ${(c >> 16) & 255})`;
 
   function scoreLegend(score) {
-    const { unit, ticks } = page.scores[score];
-    const bar = element("div", { class: "bar", role: "img", "aria-label": `colours from ${ticks[0]} to ${ticks[2]}` });
+    const { unit, ticks, measured_to: measured, words } = page.scores[score];
+    const beyond = measured === null ? "" : `, measured up to ${measured}`, about = WORDS[score] ?? (words || unit);
+    const bar = element("div", { class: "bar", role: "img", "aria-label": `colours from ${ticks[0]} to ${ticks[2]}${beyond}` },
+      measured === null ? null : element("i", { class: "extrapolated" }));
     bar.style.background = `linear-gradient(90deg, ${[...ramp].filter((_, i) => i % 15 === 0).map(css).join(", ")})`;
     return element("figure", { class: "legend" },
-      element("figcaption", { title: unit }, element("b", {}, score), WORDS[score] ? `: ${WORDS[score]}` : unit ? ` ${unit}` : ""),
+      element("figcaption", { title: `${score}: ${unit}` }, element("b", {}, name(score)), about ? `: ${about}` : ""),
       bar,
       element("div", { class: "ticks", "aria-hidden": "true" }, ...ticks.map((tick) => element("span", {}, tick))));
   }
@@ -110,5 +127,5 @@
 
   const className = (id) => page.classes[id]?.name ?? (id === 255 ? "ignored" : `class ${id}`);
 
-  segunc.layers = { every, available, needs, title, keyOf, atKey, scoreOf, modelOf, paint, scoreLegend, legendOf, className };
+  segunc.layers = { every, available, needs, title, name, shareOf, valueAt, ramp, css, keyOf, atKey, scoreOf, modelOf, paint, scoreLegend, legendOf, className };
 })(segunc);

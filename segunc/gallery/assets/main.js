@@ -8,13 +8,11 @@
 
   function showHeader() {
     document.getElementById("title").textContent = `Uncertainty review: ${page.compared ? `${page.title} and ${page.compared.title}` : page.title}`;
-    const facts = new Map(page.facts);
-    const words = [`${page.compared ? "model 1: " : ""}${page.line || "no model is recorded"}`];
-    if (facts.has("run.input")) words.push(`data: ${facts.get("run.input").split(/[\\/]/).slice(-2).join("/")}`);
-    words.push(page.written);
-    const parts = [words.join(" · ")];
-    if (page.compared) parts.push(element("br"), `model 2: ${page.compared.line || "not recorded"}`);
-    document.getElementById("model").replaceChildren(...parts);
+    const input = new Map(page.facts).get("run.input"), models = page.compared ? [page, page.compared] : [page];
+    const words = models.map(({ line }, i) => `${page.compared ? `Model ${i + 1}: ` : ""}${line || "no model is recorded"}`);
+    if (input) words.push(`frames of ${input.split(/[\\/]/).slice(-2).join("/")}`);
+    const details = element("button", { type: "button", id: "details", title: "All settings of the run (i)", onclick: () => state.set({ view: "run" }) }, "Details");
+    document.getElementById("model").replaceChildren(words.join(" · "), " ", details);
     for (const text of page.notices) say(text);
     if (page.failed.length) say(`${page.failed.length} frames failed when they were predicted; they are named under Run.`);
     const broken = frames.filter(({ problems }) => problems.length).length;
@@ -37,13 +35,13 @@
     view.append(factList(page.compared ? "Run, model 1" : "Run", [...page.facts, ["Frames", `${table.count} of ${page.total}`], ["Run id", page.run], ["Page written by", page.written]]));
     if (page.compared) view.append(factList("Model 2", page.compared.facts));
     view.append(section("Colours", element("div", { class: "legends" }, ...table.scores.map(layers.scoreLegend)),
-      element("p", { class: "small" }, "Ranges are fixed: one value has one colour in every frame. ≤ and ≥ mark ends whose colour stands for more. "
-        + "Scores without bounds span the 1st to the 99th percentile of the whole set.")));
+      element("p", { class: "small" }, "One value has one colour in every frame. ≤ and ≥ mark ends whose colour stands for more. "
+        + "Scores without bounds span the 1st to the 99th percentile of the whole set. The hatched half of a bar holds values beyond those that were measured when the score was fitted, up to the largest of this run.")));
     if (labelled) {
-      view.append(section("Found and missed", element("p", {},
+      view.append(section("Flagged and not flagged", element("p", {},
         `${labelled} of ${table.count} frames have an anomaly label. An object is a connected region (8 neighbours) of the label of at least `
-        + `${page.objects.smallest} pixels, or any region where a frame has no larger one. It is found where at least ${100 * page.objects.share} % of its pixels have a score at `
-        + "or above the threshold. A frame counts as found where all its objects are, and as missed where one is not.")));
+        + `${page.objects.smallest} pixels, or any region where a frame has no larger one. It is flagged where at least ${100 * page.objects.share} % of its pixels have a score at `
+        + "or above the threshold. A frame counts as flagged where all its objects are. What a reviewer calls missed is a verdict of its own.")));
     }
     if (page.failed.length) {
       view.append(section("Failed frames", element("ul", {}, ...page.failed.map(({ name, reason }) => element("li", {}, element("b", {}, name), ` ${reason}`)))));
@@ -74,7 +72,32 @@
     document.getElementById("progress").textContent = `${judged} of ${table.count} judged${verdicts.kept() ? "" : ", not kept by this browser: export before you close"}`;
   }
 
+  /* What a first visit needs, in three lines; closed for good, and again under the key `?`. */
+  const INTRO_KEY = "segunc-review-intro";
+  const ranking = page.ranking ? layers.name(page.ranking) : "the maps";
+  segunc.intro = [
+    `Each card is a frame, the strongest ${ranking} first: bright means that the network should not be trusted there.`,
+    `Open a frame, press t to outline what is flagged and r to step through its regions; 0 to 9 change the layer.`,
+    `Judge a frame or a region with one key: a true alarm, s false alarm, m missed, h nothing wrong, u unsure. Then export.`,
+  ];
+  function showIntro() {
+    const box = document.getElementById("intro");
+    let closed = false;
+    try {
+      closed = localStorage.getItem(INTRO_KEY) === "closed";
+    } catch { /* shown at every visit */ }
+    box.hidden = closed;
+    box.replaceChildren(element("ol", {}, ...segunc.intro.map((line) => element("li", {}, line))),
+      element("button", { type: "button", id: "intro-close", onclick: () => {
+        box.hidden = true;
+        try {
+          localStorage.setItem(INTRO_KEY, "closed");
+        } catch { /* shown again at the next visit */ }
+      } }, "Got it"));
+  }
+
   showHeader();
+  showIntro();
   buildRun();
   for (const part of ["gallery", "frame", "timeline", "keys"]) segunc[part].start();
   segunc.reviewing.start(say);
@@ -92,6 +115,8 @@
   state.onChange(showView);
   for (const part of ["gallery", "frame", "timeline"]) state.onChange(segunc[part].update);
   state.start();
-  if (state.unknownFrame() !== null) say(`The link leads to the frame ${state.unknownFrame()}, which this page does not hold.`);
+  const sayUnknown = () => { if (state.unknown().length) say(`The address asks for what this page does not hold: ${state.unknown().join(", ")}. The rest of it is shown.`); };
+  sayUnknown();
+  addEventListener("popstate", sayUnknown);
   document.documentElement.dataset.ready = "yes";
 })(segunc);

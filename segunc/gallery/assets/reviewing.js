@@ -13,7 +13,9 @@
     waiting = then;
     input.value = verdicts.reviewer() ?? "";
     dialog.showModal();
-    input.focus();
+    // Whoever judges by keys goes on typing them: they must not land in the name.
+    if (then) dialog.querySelector("h2").focus();
+    else input.focus();
   }
 
   /* Do something in the reviewer's name, which is asked for first where it is not known. */
@@ -29,7 +31,7 @@
   function download(text, ending) {
     const link = element("a", {
       href: URL.createObjectURL(new Blob([text], { type: "application/json" })),
-      download: `verdicts-${page.title.replace(/[^\w.-]+/g, "_")}.${ending}`,
+      download: `verdicts-${[page.title, verdicts.reviewer() || "no-name"].map((part) => part.replace(/[^\p{L}\p{N}._-]+/gu, "_")).join("-")}.${ending}`,
     });
     link.click();
     setTimeout(() => URL.revokeObjectURL(link.href), 1000);
@@ -107,7 +109,7 @@
   }
 
   function start(say) {
-    const form = element("form", { method: "dialog" }, element("h2", { id: "reviewer-title" }, "Who judges?"),
+    const form = element("form", { method: "dialog" }, element("h2", { id: "reviewer-title", tabindex: "-1" }, "Who judges?"),
       element("p", { class: "small" }, "The name stands with each of your verdicts, so that those of several reviewers can be compared. It stays in this browser and in what you export; it may be left empty."),
       element("p", { class: "row" }, input, element("button", { type: "submit" }, "Go on")));
     dialog.append(form);

@@ -123,9 +123,24 @@
     pane.message.hidden = !failures.length;
   }
 
+  const KEPT = 60, kept = new Map(); // frame -> promise of the address of its picture, least recently used first
+  const photos = {
+    get(index) {
+      const promise = kept.get(index) ?? segunc.pictureOf(`frames/${table.folder(index)}/image`).catch(() => null);
+      kept.delete(index);
+      kept.set(index, promise);
+      if (kept.size > KEPT) {
+        const [oldest, address] = kept.entries().next().value;
+        kept.delete(oldest);
+        address.then((url) => url && URL.revokeObjectURL(url));
+      }
+      return promise;
+    },
+  };
+
   /* The decoded picture of a frame: it is seen at once where it is laid on a pane. */
   async function photoOf(index) {
-    const file = table.has(index, "image") ? `frames/${table.folder(index)}/image.jpg` : null;
+    const file = table.has(index, "image") ? await photos.get(index) : null;
     const picture = element("img", { alt: "", draggable: "false", hidden: !file, src: file });
     await picture.decode().catch(() => { picture.hidden = true; });
     return picture;
@@ -193,6 +208,9 @@
     point: (at) => { pointer = at; place(); },
     nextCount: () => state.set({ panes: String(COUNTS[(COUNTS.indexOf(Number(state.get().panes)) + 1) % COUNTS.length]) }),
     size: () => size,
+    photoOf,
+    canvas: () => panes[0].canvas,
+    drawings: () => [flags, outline, boxes],
     shown: () => shown,
     scale: () => geometry().scale,
   };

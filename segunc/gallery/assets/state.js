@@ -11,6 +11,7 @@
   const flag = (text) => ({ 1: true, 0: false })[text];
   const any = (text) => text;
   const frame = (text) => (table.index(text) === null ? undefined : text);
+  const layer = (text) => (/^(other\/)?(image|prediction|error|label\/(truth|anomaly))$/.test(text) || table.scores.includes(text.replace(/^other\//, "")) ? text : undefined);
   const score = page.ranking;
 
   /* Name -> default and reader; a reader gives undefined for what this page does not know. */
@@ -18,7 +19,7 @@
     view: ["gallery", oneOf("gallery", "frame", "run")],
     frame: [null, frame],
     score: [score, oneOf(...table.scores)],
-    statistic: ["mean", oneOf("mean", ...table.scores.flatMap(table.statisticsOf))],
+    statistic: [table.usual(score), oneOf("mean", ...table.scores.flatMap(table.statisticsOf))],
     model: ["first", oneOf(...table.MODELS)],
     order: ["highest", oneOf(...Object.keys(table.ORDERS))],
     moments: [table.hasMoments ? "one" : "all", oneOf("one", "all")],
@@ -27,11 +28,11 @@
     show: ["all", oneOf(...Object.keys(table.SHOW))],
     verdict: ["all", any],
     threshold: [null, number(-Infinity, Infinity)],
-    layer: [score ?? "prediction", any],
+    layer: [score ?? "prediction", layer],
     panes: ["1", oneOf("1", "2", "4")],
-    second: [null, any],
-    third: [null, any],
-    fourth: [null, any],
+    second: [null, layer],
+    third: [null, layer],
+    fourth: [null, layer],
     opacity: [0.75, number(0, 1)],
     flags: [false, flag],
     outline: [true, flag],
@@ -45,16 +46,18 @@
   const defaults = Object.fromEntries(Object.entries(FIELDS).map(([name, [value]]) => [name, value]));
   const listeners = [];
   let current = { ...defaults };
-  let timer = null, unknown = null;
+  let timer = null, unknown = [];
 
   function parse(fragment) {
     const state = { ...defaults }, words = new URLSearchParams(fragment.replace(/^#/, ""));
+    unknown = [];
     for (const [name, text] of words) {
-      const value = FIELDS[name]?.[1](text);
+      const value = Object.hasOwn(FIELDS, name) ? FIELDS[name][1](text) : undefined;
       if (value !== undefined) state[name] = value;
+      else if (name !== "marking") unknown.push(`${name} ${text}`.trim().slice(0, 80));
     }
-    unknown = state.frame === null ? words.get("frame") : null;
-    if (state.view === "frame" && unknown) state.view = "gallery";
+    if (state.score && !words.has("statistic")) state.statistic = table.usual(state.score);
+    if (state.view === "frame" && words.has("frame") && state.frame === null) state.view = "gallery";
     return state;
   }
 
@@ -101,8 +104,8 @@
     get: () => current, set, start,
     /* `listener(state, changed)` after every change, `changed` a set of field names. */
     onChange: (listener) => listeners.push(listener),
-    /* The frame that a link asked for and the page does not hold. */
-    unknownFrame: () => unknown,
+    /* What the address asks for and the page does not hold, in words. */
+    unknown: () => unknown,
     link: () => location.href.replace(/#.*/, "") + fragmentOf(current),
   };
 })(segunc);

@@ -29,21 +29,28 @@
   /* The number that the gallery sorts by. */
   const ranked = (index, state) => value(index, state.score, state.statistic, state.model);
 
-  /* Whether a statistic is in the unit of its score; the largest component is a number of pixels. */
-  const inUnit = (statistic) => statistic !== "component";
+  /* Whether a statistic is in the unit of its score; those of regions have units of their own. */
+  const inUnit = (statistic) => statistic !== "component" && statistic !== "region";
 
-  /* Whether that number is at or above the threshold; null where either lacks. */
+  /* The statistic that ranks frames by a score: the strongest region where it has one, since a mean hides a small object. `now` stays
+     where the score has it. */
+  function usual(score, now = "region") {
+    const known = score ? statisticsOf(score) : [];
+    return known.includes(now) ? now : known.includes("region") ? "region" : known.includes("mean") || !known.length ? "mean" : known[0];
+  }
+
+  /* Whether the frame is at or above the threshold, of regions by its maximum; null where either lacks. */
   function reaches(index, state) {
-    const number = ranked(index, state);
-    return number === null || state.threshold === null || !inUnit(state.statistic) ? null : number >= state.threshold;
+    const number = inUnit(state.statistic) ? ranked(index, state) : value(index, state.score, "max", state.model);
+    return number === null || state.threshold === null ? null : number >= state.threshold;
   }
 
   const SHOW = {
     all: ["all frames", () => true],
-    flagged: ["statistic at or above the threshold", (i, s) => reaches(i, s) === true],
-    below: ["statistic below the threshold", (i, s) => reaches(i, s) === false],
-    missed: ["labelled anomaly missed at the threshold", (i, s) => outcome(i, s.score, s.threshold) === "missed"],
-    found: ["labelled anomaly found at the threshold", (i, s) => outcome(i, s.score, s.threshold) === "found"],
+    flagged: ["at or above the threshold", (i, s) => reaches(i, s) === true],
+    below: ["below the threshold", (i, s) => reaches(i, s) === false],
+    missed: ["labelled anomaly below the threshold", (i, s) => outcome(i, s.score, s.threshold) === "missed"],
+    found: ["labelled anomaly flagged at the threshold", (i, s) => outcome(i, s.score, s.threshold) === "found"],
     normal: ["label without an anomaly", (i) => frames[i].objects === 0],
     unlabelled: ["no anomaly label", (i) => frames[i].objects === null],
     problems: ["something could not be shown", (i) => frames[i].problems.length > 0],
@@ -94,7 +101,7 @@
   }
 
   segunc.table = {
-    count, scores, MODELS, SHOW, ORDERS, value, ranked, outcome, inUnit, select, moments, statisticsOf,
+    count, scores, MODELS, SHOW, ORDERS, value, ranked, outcome, inUnit, usual, select, moments, statisticsOf,
     has: (index, content) => contents[index].has(content),
     name: (index) => frames[index].name,
     place: (index) => frames[index].place,

@@ -89,10 +89,10 @@
 
   function showLabel({ score, statistic, model }) {
     const index = at(), time = table.time(index), value = table.value(index, score, statistic, model);
-    const name = `${gallery.statisticWords(statistic, score)} ${score}`;
+    const name = `${gallery.statisticWords(statistic, score)} of ${segunc.layers.name(score)}`;
     const words = [`frame ${index + 1} of ${table.count}`, time === null ? null : seconds(time), `${name} ${value === null ? "–" : short(value)}`].filter(Boolean);
     label.textContent = words.join(" · ");
-    legend.textContent = [`${name} of every frame`, page.compared ? "orange: the other model" : null, "▾ peaks",
+    legend.textContent = [`${name}, every frame`, page.compared ? "orange: the other model" : null, "▾ peaks",
       table.everHas("label/anomaly") ? "blue below: labelled anomaly" : null].filter(Boolean).join(" · ");
     chart.setAttribute("aria-valuenow", index + 1);
     chart.setAttribute("aria-valuemax", table.count);
