@@ -140,8 +140,8 @@ class DataConfig(Settings):
     validation: Literal["val", "leave-sequence-out"] = "val"
     sequence: str | None = None
     held_out: str | None = None
-    bits: Bits | None = None
     frames: str | None = None
+    bits: Bits | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()

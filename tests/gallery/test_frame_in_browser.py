@@ -123,7 +123,7 @@ def test_a_link_leads_to_the_same_view(full_page: Path, visit: Visit) -> None:
     found = visit.page.evaluate("segunc.state.get()")
     keys = ("layer", "score", "panes", "second", "opacity", "zoom", "x", "y", "threshold")
     assert [found[k] for k in keys] == ["epistemic", "epistemic", "2", "label/truth", 0.5, 3, 0.4, 0.6, 0.03]
-    assert found["statistic"] == "mean"  # there is no other of that name
+    assert found["statistic"] == "region"  # there is no other of that name
     assert visit.page.inner_text("[data-content=pixel]") == "12, 7"
     link = visit.page.evaluate("segunc.state.link()")
     visit.page.goto("about:blank")

@@ -69,7 +69,8 @@ globalThis.segunc = (function () {
     live.textContent = text;
     live.classList.toggle("unseen", !seen);
     clearTimeout(fading);
-    if (seen) fading = setTimeout(() => live.classList.add("unseen"), 4000);
+    live.onclick = () => live.classList.add("unseen");
+    if (seen) fading = setTimeout(live.onclick, 4000);
   }
 
   /* An address of a picture that is loaded as a script, so that it can be drawn into one that is saved. */

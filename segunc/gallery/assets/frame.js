@@ -127,7 +127,7 @@
       const words = verdict ? verdicts.WORDS[verdict] : "verdict taken back";
       announce(`${verdict && had?.verdict === verdict && !had.derived ? "already " : ""}${words} · ${frame}`, true);
       if (here && verdict && onward) nextOpen();
-    });
+    }, true);
   }
 
   function undo(again) {

@@ -59,6 +59,7 @@
   };
 
   function showView(current) {
+    document.documentElement.dataset.view = current.view;
     for (const view of views) document.getElementById(`${view}-view`).hidden = view !== current.view;
     for (const button of document.querySelectorAll("nav button")) {
       if (button.dataset.view === current.view) button.setAttribute("aria-current", "page");

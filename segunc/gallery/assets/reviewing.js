@@ -9,18 +9,18 @@
   const input = element("input", { type: "text", id: "reviewer-name", autocomplete: "name", "aria-label": "Your name", maxlength: 60 });
   let waiting = null;
 
-  function ask(then = null) {
+  function ask(then = null, byKey = false) {
     waiting = then;
     input.value = verdicts.reviewer() ?? "";
     dialog.showModal();
     // Whoever judges by keys goes on typing them: they must not land in the name.
-    if (then) dialog.querySelector("h2").focus();
+    if (byKey) dialog.querySelector("h2").focus();
     else input.focus();
   }
 
   /* Do something in the reviewer's name, which is asked for first where it is not known. */
-  function named(act) {
-    if (verdicts.reviewer() === null) ask(act);
+  function named(act, byKey = false) {
+    if (verdicts.reviewer() === null) ask(act, byKey);
     else act();
   }
 

@@ -67,8 +67,11 @@
     });
     if (state.order === "source") return chosen;
     const sign = state.order === "highest" ? -1 : 1;
-    const keys = new Map(chosen.map((index) => [index, sign * (ranked(index, state) ?? sign * Infinity)]));
-    return chosen.sort((a, b) => (keys.get(a) < keys.get(b) ? -1 : keys.get(a) > keys.get(b) ? 1 : a - b));
+    // Frames without a region are told apart by their means.
+    const keys = (statistic) => new Map(chosen.map((index) => [index, sign * (value(index, state.score, statistic, state.model) ?? sign * Infinity)]));
+    const first = keys(state.statistic), second = keys("mean");
+    const compare = (of, a, b) => (of.get(a) < of.get(b) ? -1 : of.get(a) > of.get(b) ? 1 : 0);
+    return chosen.sort((a, b) => compare(first, a, b) || compare(second, a, b) || a - b);
   }
 
   const folders = frames.map(({ name }) => name.slice(0, name.lastIndexOf("/") + 1));
