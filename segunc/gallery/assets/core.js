@@ -56,6 +56,9 @@ globalThis.segunc = (function () {
     return Number.isFinite(value) ? String(Number(value.toPrecision(6))) : String(value);
   }
 
+  /* A large number for a glance: 1.2M. */
+  const compact = (value) => new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 3 }).format(value);
+
   function seconds(time) {
     const minutes = Math.floor(time / 60);
     return `${minutes}:${(time - 60 * minutes).toFixed(2).padStart(5, "0")}`;
@@ -79,5 +82,5 @@ globalThis.segunc = (function () {
     return URL.createObjectURL(new Blob([Uint8Array.from(atob(text), (character) => character.charCodeAt(0))], { type: "image/jpeg" }));
   }
 
-  return { data, receive, load, pictureOf, element, svg, format, seconds, announce };
+  return { data, receive, load, pictureOf, element, svg, format, compact, seconds, announce };
 })();

@@ -111,11 +111,7 @@
     announce(layers.title(layer));
   }
 
-  /* From which on pixels belong to regions in the run's own statistics; else the middle of the colours. */
-  function defaultThreshold(score) {
-    const { low, high, region_from: from } = page.scores[score];
-    return from ?? Number(((low + high) / 2).toPrecision(4));
-  }
+  const defaultThreshold = table.usualThreshold;
 
   /* Judge the region that is chosen, else the frame; "" takes a verdict back, and a verdict given twice stays. */
   function judge(verdict, frame = state.get().frame) {

@@ -18,6 +18,8 @@
     return from === null || from === undefined ? STATISTIC_WORDS[name] ?? name : `pixels of the largest region ≥ ${format(from)}:`;
   }
 
+  const short = (statistic, value) => (table.inUnit(statistic) ? format(Number(value.toPrecision(4))) : segunc.compact(value));
+
   function select(field, label, options) {
     const box = element("select", { id: `filter-${field}`, onchange: () => change(field, box.value) },
       ...options.map(([value, words]) => element("option", { value }, words)));
@@ -143,7 +145,7 @@
     const opinions = verdicts.opinions(table.name(index)), several = new Set(opinions.map(({ reviewer }) => reviewer)).size > 1;
     const value = current.score ? table.ranked(index, current) : null;
     if (value !== null) {
-      line.append(element("span", { class: "value" }, `${statisticWords(current.statistic, current.score)} ${format(Number(value.toPrecision(4)))}`));
+      line.append(element("span", { class: "value" }, `${statisticWords(current.statistic, current.score)} ${short(current.statistic, value)}`));
       if (table.inUnit(current.statistic) && !several) line.append(meter(value, current.score));
     }
     const time = table.time(index);
@@ -225,7 +227,7 @@
   }
 
   segunc.gallery = {
-    start, update, statisticWords,
+    start, update, statisticWords, short,
     /* The frame of the card that has the focus, or null. */
     focusedFrame: () => (list.contains(document.activeElement) && focused < order.length ? table.name(order[focused]) : null),
     toggleMoment: () => {

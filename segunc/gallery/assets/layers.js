@@ -93,7 +93,7 @@
     entropy: "0 = certain, 1 = all classes equally likely", "deterministic-entropy": "0 = certain, 1 = all classes equally likely",
     aleatoric: "0 = every draw is certain, 1 = every draw is torn", epistemic: "0 = all draws agree; more: they contradict each other",
     msp: "0 = certain; 1 less the highest probability", "deterministic-msp": "0 = certain; 1 less the highest probability",
-    anomaly: "1 = one in ten pixels of known scenes scores as high, 3 = one in a thousand; hatched: beyond what was measured",
+    anomaly: "x = one in 10^x known pixels scores as high; hatched: beyond what was measured",
   };
   const css = (c) => `rgb(${c & 255} ${(c >> 8) & 255} ${(c >> 16) & 255})`;
 

@@ -57,6 +57,7 @@
       else if (name !== "marking") unknown.push(`${name} ${text}`.trim().slice(0, 80));
     }
     if (state.score && !words.has("statistic")) state.statistic = table.usual(state.score);
+    if (state.flags && state.score && state.threshold === null) state.threshold = table.usualThreshold(state.score);
     if (state.view === "frame" && words.has("frame") && state.frame === null) state.view = "gallery";
     return state;
   }

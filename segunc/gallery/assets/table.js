@@ -39,6 +39,12 @@
     return known.includes(now) ? now : known.includes("region") ? "region" : known.includes("mean") || !known.length ? "mean" : known[0];
   }
 
+  /* From which value on pixels belong to regions in the run's own statistics; else the middle of the colours. */
+  function usualThreshold(score) {
+    const { low, high, region_from: from } = page.scores[score];
+    return from ?? Number(((low + high) / 2).toPrecision(4));
+  }
+
   /* Whether the frame is at or above the threshold, of regions by its maximum; null where either lacks. */
   function reaches(index, state) {
     const number = inUnit(state.statistic) ? ranked(index, state) : value(index, state.score, "max", state.model);
@@ -104,7 +110,7 @@
   }
 
   segunc.table = {
-    count, scores, MODELS, SHOW, ORDERS, value, ranked, outcome, inUnit, usual, select, moments, statisticsOf,
+    count, scores, MODELS, SHOW, ORDERS, value, ranked, outcome, inUnit, usual, usualThreshold, select, moments, statisticsOf,
     has: (index, content) => contents[index].has(content),
     name: (index) => frames[index].name,
     place: (index) => frames[index].place,

@@ -1,7 +1,7 @@
 "use strict";
 /* The scores of all frames in the order of the source: scrub, play, jump to peaks. */
 (function (segunc) {
-  const { element, svg, table, state, verdicts, gallery, format, seconds } = segunc;
+  const { element, svg, table, state, verdicts, gallery, seconds } = segunc;
   const { page } = segunc.data;
   const footer = document.getElementById("timeline");
   const play = element("button", { type: "button", id: "play", title: "Play or pause (space)", onclick: togglePlay }, "▶ Play");
@@ -65,7 +65,7 @@
     };
     marks.replaceChildren(...peaks.map((index) => place("▾", index, yOf(values[index]))));
     axis.replaceChildren(...ticks().map(([index, words]) => place(words, index)));
-    ends.replaceChildren(...[high, low].map((end) => element("span", {}, short(end))));
+    ends.replaceChildren(...[high, low].map((end) => element("span", {}, gallery.short(statistic, end))));
   }
 
   const STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600];
@@ -85,12 +85,10 @@
     });
   }
 
-  const short = (value) => format(Number(value.toPrecision(4)));
-
   function showLabel({ score, statistic, model }) {
     const index = at(), time = table.time(index), value = table.value(index, score, statistic, model);
     const name = `${gallery.statisticWords(statistic, score)} of ${segunc.layers.name(score)}`;
-    const words = [`frame ${index + 1} of ${table.count}`, time === null ? null : seconds(time), `${name} ${value === null ? "–" : short(value)}`].filter(Boolean);
+    const words = [`frame ${index + 1} of ${table.count}`, time === null ? null : seconds(time), `${name} ${value === null ? "–" : gallery.short(statistic, value)}`].filter(Boolean);
     label.textContent = words.join(" · ");
     legend.textContent = [`${name}, every frame`, page.compared ? "orange: the other model" : null, "▾ peaks",
       table.everHas("label/anomaly") ? "blue below: labelled anomaly" : null].filter(Boolean).join(" · ");
