@@ -379,8 +379,6 @@ class PredictOptions(SamplingOptions):
         tile (HxW): cut frames into tiles of this size, blended without seams
         overlap (N): pixels that neighbouring tiles share (default a quarter of a tile)
         mask (PNG): region of interest: where it is black (the vehicle itself, say), maps are 0 and statistics see nothing
-        engine: local: this process; ray: workers here, or of the cluster at the environment variable RAY_ADDRESS (default local)
-        workers (N): processes of --engine ray (default: one for every GPU, or for every 4 CPU cores, of this machine)
         bits (N): bits that 16-bit images use, of 12 for instance the highest value is 4095 (default 16)
         all_images: take every image of a folder as a frame, those that are named as labels, too
         verify: read the maps of finished frames and make those again that are not what was written (default: compare their sizes)
@@ -401,8 +399,6 @@ class PredictOptions(SamplingOptions):
     tile: Size | None = None
     overlap: NonNegativeInt | None = None
     mask: File | None = None
-    engine: Literal["local", "ray"] = "local"
-    workers: Count | None = None
     bits: Bits | None = None
     all_images: bool = False
     verify: bool = False

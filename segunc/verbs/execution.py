@@ -179,7 +179,7 @@ def open_job(options: PredictOptions) -> Iterator[Job]:
         yield Job(options, inputs, sources, shard, scores, region, shown, tiling, model, sampler)
 
 
-_NOT_RECORDED = ("input", "out", "verify", "overwrite", "shard", "engine", "workers")
+_NOT_RECORDED = ("input", "out", "verify", "overwrite", "shard")
 """Options of predict that decide no value of a map; the input is recorded by itself."""
 
 

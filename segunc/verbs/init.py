@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
+from string import Template
 from typing import Any
 
 import cv2
@@ -50,22 +52,21 @@ def init(options: InitOptions) -> InitResult:
     """
     root, config = Path(options.data), Path(options.out)
     stem = config.with_suffix("")
-    places = {name: stem.with_name(f"{stem.name}-{name}") for name in ("classes.csv", "frames.csv", "pairs.jpg")}
+    files = ("classes.csv", "frames.csv", "pairs.jpg")
+    places = {file.partition(".")[0]: stem.with_name(f"{stem.name}-{file}") for file in files}
     if not options.overwrite and (taken := [path for path in (config, *places.values()) if path.exists()]):
         raise InputError(f"{taken[0]} is there", hint="--overwrite writes it anew, or give another --out")
     found = discover(root, options.images, options.labels, labelled_only=options.labelled_only)
     rows = _classes(found, options)
-    write_file(places["classes.csv"], csv_text([COLUMNS, *rows]).encode())
-    labels = read_label_map(places["classes.csv"])
+    write_file(places["classes"], csv_text([COLUMNS, *rows]).encode())
+    labels = read_label_map(places["classes"])
     frames = [(pair.split, pair.image.as_posix(), pair.label.as_posix()) for pair in found.pairs]
-    write_file(places["frames.csv"], csv_text([FRAME_COLUMNS, *frames]).encode())
+    write_file(places["frames"], csv_text([FRAME_COLUMNS, *frames]).encode())
     sizes = [load_image(root / pair.image).shape[:2] for pair in found.pairs[:: max(1, len(found.pairs) // 8)]]
-    write_file(places["pairs.jpg"], encode_jpeg(_picture(found, labels)))
+    write_file(places["pairs"], encode_jpeg(_picture(found, labels)))
     write_file(config, _configuration(root, places, found, sizes).encode())
     about = _about(found, labels, rows)
-    return InitResult(
-        config, places["classes.csv"], places["frames.csv"], places["pairs.jpg"], about, tuple(found.notes)
-    )
+    return InitResult(config, places["classes"], places["frames"], places["pairs"], about, tuple(found.notes))
 
 
 def _text(value: Value) -> str:
@@ -219,44 +220,18 @@ def _picture(found: Found, labels: LabelMap) -> Image:
 
 
 def _configuration(root: Path, places: Mapping[str, Path], found: Found, sizes: Sequence[tuple[int, int]]) -> str:
+    """Return the configuration of all verbs, for frames of these sizes."""
     height, width = min(size[0] for size in sizes), min(size[1] for size in sizes)
     train, same = found.counts()["train"], len(set(sizes)) == 1
-    side = min(320 if height * width < 1_000_000 else 512, max(32, min(height, width) // 32 * 32))
     epochs = min(60, max(10, round(12_000 / train)))
-    quoted = {name: json.dumps(str(value)) for name, value in {"root": root, **places}.items()}
-    return f"""\
-# Written by `segunc init`. One file for every verb:
-#   segunc train    --config THIS --out runs/base
-#   segunc finetune --config THIS --base runs/base --out runs/abnn
-#   segunc finetune --config THIS --method features --base runs/abnn --out runs/abnn
-#   segunc finetune --config THIS --method anomaly  --base runs/abnn --out runs/abnn
-#   segunc evaluate --config THIS --model runs/abnn --out metrics.json
-# Names and colours of the classes stand in the label map. A new frame needs a line in the list of frames, or `segunc init` again.
-seed: 0
-data:
-  dataset: folder
-  root: {quoted["root"]}
-  frames: {quoted["frames.csv"]}
-  labels: {quoted["classes.csv"]}
-  crop: [{side}, {side}]
-  batch_size: {min(8, train)}
-  eval_batch_size: {4 if same else 1}
-network:
-  architecture: DeepLabV3Plus
-  encoder: tu-tf_efficientnet_lite0
-  options: {{decoder_channels: 128}}
-  # Downloaded once; the path of a file works, too, and null begins with random weights, which is far worse.
-  encoder_weights: imagenet
-{f"  inference_size: [{height}, {width}]" if same else "  # Frames differ in size, so each is seen at its own: no inference_size."}
-optimisation: {{optimizer: adamw, lr: 0.001, weight_decay: 0.01, schedule: onecycle}}
-trainer:
-  max_epochs: {epochs}
-  check_val_every_n_epoch: {max(1, epochs // 8)}
-  # On a GPU bf16-mixed is faster; most CPUs compute this encoder faster in float32.
-  precision: 32-true
-abnn: {{members: 1, alpha: 0.1, epochs: 0, random_classes: 0}}
-# The second encoder of the anomaly score: an ImageNet encoder that saw none of these frames. Its weights may be a file, too.
-features: {{encoder: tf_efficientnet_lite0, weights: imagenet, layers: [encoder.blocks.5, encoder.blocks.6]}}
-anomaly: {{parts: [deterministic-energy, knn], weights: [1, 2], frames: 20}}
-temperature: {{frames: 25, draws: 12}}
-"""
+    template = (resources.files("segunc.verbs") / "init.yaml").read_text(encoding="utf-8")
+    return Template(template).substitute(
+        {name: json.dumps(str(path)) for name, path in places.items()},
+        root=json.dumps(str(root)),
+        side=min(320 if height * width < 1_000_000 else 512, max(32, min(height, width) // 32 * 32)),
+        batch_size=min(8, train),
+        eval_batch_size=4 if same else 1,
+        size=f"inference_size: [{height}, {width}]" if same else "# Frames differ in size: each is seen at its own.",
+        epochs=epochs,
+        every=max(1, epochs // 8),
+    )

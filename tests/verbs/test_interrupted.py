@@ -1,18 +1,14 @@
-"""How a run computes is kept by every shard, on a cluster and after every kill: killed runs go on to the same bytes."""
+"""How a run computes is kept by every shard and after every kill: killed runs go on to the same bytes."""
 
 from __future__ import annotations
 
 import csv
 import json
-import os
+import re
 import shutil
-import signal
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +16,13 @@ import cv2
 import numpy as np
 import pytest
 
-import segunc
 from segunc.cli.main import main
-from segunc.core.errors import InputError
 from segunc.frames.sources import open_source
 from segunc.maps.shards import seal
 from segunc.options import PredictOptions
 from segunc.posteriors.model import load_model
 from segunc.processing import Tiling
 from segunc.verbs.execution import Execution, choose_execution
-from segunc.verbs.predict import _cluster, run_shards
 from tests.conftest import Job
 from tests.maps.fakes import write_pictures
 from tests.processing.test_frames import sampler
@@ -212,89 +205,24 @@ def test_what_cannot_be_repaired_says_so(
     assert "holds no manifest.json" in capsys.readouterr().err
 
 
-succeed_apart, refuse_apart = partial(succeed, apart=True), partial(refuse, apart=True)  # a cluster of its own
-FEW = f"--draws 2 --scores entropy,epistemic {FAST}"
-PATIENCE = 900.0  # seconds: a cluster starts in ten, and in minutes where all cores are busy
-needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed (extra 'ray')")
-
-
-@needs_ray
-def test_a_cluster_writes_the_bytes_of_one_process_though_a_worker_is_killed(finetuned: Job, tmp_path: Path) -> None:
-    slow = f"--draws 80 --scores entropy,epistemic --threads 1 --overlay {FAST}"
+def test_shards_at_once_write_the_bytes_of_one_process(finetuned: Job, tmp_path: Path) -> None:
+    slow = f"--draws 40 --scores entropy,epistemic --threads 1 {FAST}"
     command = ("predict --model", finetuned.abnn, "--input", finetuned.video, slow)
-    succeed_apart(*command, "--out", tmp_path / "one")
+    succeed(*command, "--out", tmp_path / "one", apart=True)
     out = tmp_path / "many"
-    running = Command(*command, "--engine ray --workers 2", "--out", out)
-    killed = kill_worker(running, out, "2-of-2")
-    done = running.wait(PATIENCE)
-    assert (done.code, done.error_lines) == (0, []), done.stderr
-    # What was on disk when its worker died was not computed again.
-    assert f"12 frames in {out}: {12 - killed} in" in done.stdout
-    assert "; 2 shards" in done.stdout
-    assert "overlay video: " in done.stdout
+    first, second = (Command(*command, "--out", out, "--shard", shard) for shard in ("1/2", "2/2"))
+    log, end = out / "frames.2-of-2.jsonl", time.monotonic() + 120
+    while not (log.exists() and log.read_bytes().count(b"\n") >= 1):
+        assert time.monotonic() < end, second.kill().stderr
+        time.sleep(0.002)
+    second.kill()
+    assert first.wait().code == 0
+    again = succeed(*command, "--out", out, "--shard", "2/2", apart=True).stdout
+    assert not re.search(r"\b0 were finished before", again), "what was on disk is not computed again"
     ours, theirs = tree(out), tree(tmp_path / "one")
     logs = [name for name in ours if name.startswith("frames.") and name.endswith(".jsonl")]
     assert logs == ["frames.1-of-2.jsonl", "frames.2-of-2.jsonl"]
     assert sorted(b"".join(ours.pop(n) for n in logs).splitlines()) == sorted(theirs.pop("frames.jsonl").splitlines())
-    records = [ours.pop(name) for name in list(ours) if name.startswith("manifest.")]
-    assert len(records) == 2
+    assert len([ours.pop(name) for name in list(ours) if name.startswith("manifest.")]) == 2
     assert ours == theirs
-    # By hand it goes on as it was begun, and in no other way.
-    assert "6 were finished before" in succeed_apart(*command, "--out", out, "--shard", "1/2").stdout
-    assert "begun in 2 shards" in refuse_apart(*command, "--out", out)
-
-
-def kill_worker(running: Command, out: Path, shard: str) -> int:
-    """SIGKILL the worker of a shard after its first frame, by the process id in its lock; the frames it had finished."""
-    lock, log, end = out / f".lock.{shard}", out / f"frames.{shard}.jsonl", time.monotonic() + PATIENCE
-    while not (log.exists() and log.read_bytes().count(b"\n") >= 1):
-        assert running.process.exitcode is None, running.kill().stderr
-        assert time.monotonic() < end, running.kill().stderr
-        time.sleep(0.002)
-    os.kill(int(lock.read_text().split()[0]), signal.SIGKILL)
-    time.sleep(0.2)  # its last line may be on its way; a new worker takes seconds to start
-    finished = log.read_bytes().count(b"\n")
-    assert finished < 6
-    return finished
-
-
-@needs_ray
-def test_what_does_not_fit_is_refused_by_a_cluster(finetuned: Job, tmp_path: Path) -> None:
-    command = ("predict --model", finetuned.abnn, "--input", finetuned.frames, FEW, "--threads 1")
-    succeed_apart(*command, "--out", tmp_path / "maps")
-    (tmp_path / "foreign").mkdir()
-    (tmp_path / "foreign" / "file").write_text("x")
-    for folder, words, said in (
-        ("maps", "--seed 1", "was written with seed = 0 (now 1)"),
-        ("foreign", "", "holds files but no manifest.json"),
-        ("new", "--shard 1/2", "--shard does not go with --engine ray"),
-        ("new", "--overwrite", "--overwrite does not go with --engine ray"),
-        ("new", "--overlay --scores deterministic-energy", "deterministic-energy, which has no fixed range"),
-    ):
-        assert said in refuse_apart(*command, f"--engine ray --workers 1 {words}", "--out", tmp_path / folder)
-    assert not (tmp_path / "new").exists()
-
-
-def deadly(shard: int) -> int:
-    """The first shard kills its worker, the second cannot be predicted."""
-    if shard == 1:
-        os.kill(os.getpid(), signal.SIGKILL)
-    if shard == 2:
-        raise InputError("a is no image", hint="give another")
-    return 10 * shard
-
-
-@needs_ray
-def test_a_deadly_shard_does_not_take_the_others_with_it() -> None:
-    with _cluster(2):
-        results = dict(run_shards(deadly, [1, 2, 3, 4], 2, num_cpus=1))
-    assert "WorkerCrashedError" in str(results.pop(1))
-    assert str(results.pop(2)) == "a is no image. Hint: give another"
-    assert results == {3: 30, 4: 40}
-
-
-def test_without_ray_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "ray", None)
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(InputError, match=r"`engine` ray needs Ray.*pip install 'segunc\[ray\]'"):
-        segunc.predict("model", "input", "out", engine="ray")
+    assert "begun in 2 shards" in refuse(*command, "--out", out)
