@@ -95,6 +95,10 @@ __all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("segunc")
     if name not in _HOMES:
         raise AttributeError(f"module 'segunc' has no attribute '{name}'")
     import importlib

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import json
 import os
+import signal
 import sys
+import threading
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
 from importlib.metadata import version
 from typing import Any, NoReturn
 
@@ -78,14 +82,17 @@ def build_parser() -> Parser:
         if verb in TRAINING:
             shown = "show this help message, with the keys of the configuration, and exit"
             verb_parser.add_argument("-h", "--help", action=ConfigurationHelp, help=shown)
+        verb_parser.add_argument(
+            "--json", action="store_true", help="print the result as one line of JSON, and all else on standard error"
+        )
         verb_parser.add_argument("--debug", action="store_true", help="show a traceback when something fails")
         add_options(verb_parser, options_of(verb))
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one verb and return the exit code: 0, 1 (failed in the middle, what was finished is kept), 2 (bad input), 130 (Ctrl-C) or 141
-    (nobody reads what is printed any more)."""
+    """Run one verb and return the exit code: 0, 1 (failed in the middle, what was finished is kept), 2 (bad input), 130 (Ctrl-C), 143 (the
+    signal that ends a process) or 141 (nobody reads what is printed any more)."""
     parser = build_parser()
     arguments, rest = parser.parse_known_args(argv)
     verb = arguments.verb
@@ -96,12 +103,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")
     again = "goes on from there" if verb in RESUMED else "begins again"
     kept = f"what is finished is kept, and the same command {again}"
+    result, ended = sys.stdout, list[int]()  # by which signal
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _ended_by(ended), redirect_stdout(sys.stderr if arguments.json else result):
             warnings.showwarning = _show_warning
             asked = parsed(options_of(verb), arguments, **({"settings": rest} if verb in TRAINING else {}))
             check_options(asked)
-            run(verb, asked)
+            run(verb, asked, result if arguments.json else None)
         sys.stdout.flush()
         return 0
     except BrokenPipeError:  # as `| head` leaves it; what Python would still write has nowhere to go
@@ -109,14 +117,35 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 128 + 13  # as shells say it of a command that SIGPIPE ended
     except KeyboardInterrupt:
         say(f"segunc {verb}: interrupted; {kept}", stream=sys.stderr)
-        return 128 + 2  # likewise SIGINT
+        return 128 + (ended[0] if ended else signal.SIGINT)  # likewise
     except Exception as error:
         if arguments.debug:
             import traceback
 
             say("".join(traceback.format_exception(error)), stream=sys.stderr, end="")
-        say(f"segunc {verb}: {' '.join(_message(error, kept).split())}", stream=sys.stderr)
+        text = " ".join(_message(error, kept).split())
+        say(f"segunc {verb}: {text}", stream=sys.stderr)
+        if arguments.json and not isinstance(error, PartialFailure):  # whose result is printed
+            say(json.dumps({"error": text}))
         return 2 if isinstance(error, InputError) else 1
+
+
+@contextmanager
+def _ended_by(signals: list[int]) -> Iterator[None]:
+    """Let SIGTERM, by which systems end a process, do what Ctrl-C does, and note it."""
+
+    def end(number: int, frame: object) -> NoReturn:
+        signals.append(number)
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():  # which alone may set handlers
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *place: Any, **_: Any) -> None:

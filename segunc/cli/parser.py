@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import glob
 import importlib
@@ -16,6 +17,7 @@ from typing import Annotated, Any, Literal, NoReturn, Union, get_args, get_origi
 
 from segunc.core.bounds import check_device, meanings
 from segunc.core.errors import InputError
+from segunc.core.files import read_text
 from segunc.core.terminal import say, visible
 from segunc.options import parts_of, several
 
@@ -134,6 +136,49 @@ def check_options(options: Any) -> None:
                 if field.name != "input" or not glob.has_magic(str(name)):
                     _check_path(_flags(field)[0], str(name), folder="folder" in kinds)
     check_device(values.get("device", "auto"))
+    _check_names(values)
+
+
+def _check_names(values: dict[str, Any]) -> None:
+    """Raise InputError for a folder without a model, and for names and paths that are not there in words or configuration."""
+    from segunc.scores import check_scores
+
+    for flag in ("model", "base"):
+        for folder in map(Path, several(values.get(flag) or ())):
+            if not any([*folder.glob("network.json"), *folder.glob("posterior.json"), *folder.glob("seed-*/")]):
+                raise InputError(
+                    f"--{flag} {folder} holds no model", hint="give the --out of segunc train, finetune or import"
+                )
+    if values.get("model") and values.get("scores"):
+        check_scores(values["scores"])
+    data = _named_data(values)
+    dataset = values.get("dataset") or data.get("dataset")
+    if dataset and "to" not in values:  # that of an export is a benchmark's
+        from segunc.data.datasets import DATASETS
+
+        DATASETS[dataset]
+    for key in ("root", "frames"):
+        if data.get(key) and not Path(data[key]).exists():
+            raise InputError(
+                f"data.{key} {data[key]} does not exist", hint=f"--data.{key} PATH, or correct the configuration"
+            )
+
+
+def _named_data(values: dict[str, Any]) -> dict[str, str]:
+    """Return the texts of the section ``data`` of a configuration, and of the words that overrule it; what is wrong with them otherwise is
+    said by the verb."""
+    import yaml
+
+    data: dict[str, Any] = {}
+    if values.get("config"):
+        with contextlib.suppress(yaml.YAMLError, OSError, ValueError, RecursionError, AttributeError):
+            data = dict(yaml.safe_load(read_text(Path(values["config"])))["data"])
+    words = iter(values.get("settings") or ())
+    for word in words:
+        name, equals, text = str(word).partition("=")
+        value = text if equals else next(words, "")
+        data[name.removeprefix("--data.")] = value
+    return {key: text for key, text in data.items() if isinstance(text, str)}
 
 
 def _check_path(flag: str, name: str, *, folder: bool) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import segunc
 from segunc import options as opts
@@ -15,16 +18,34 @@ from segunc.core.terminal import say, visible
 FUNCTIONS = {"import": "import_network"}  # functions of verbs whose name is a word of Python
 
 
-def run(verb: str, options: Any) -> None:
-    """Do what a verb's options ask for, and print what a user should know; a failure of the result is raised once all is printed."""
+def run(verb: str, options: Any, as_json: TextIO | None = None) -> None:
+    """Do what a verb's options ask for, and print what a user should know, to ``as_json`` the result as one line; a failure of the result
+    is raised once all is printed."""
     name = FUNCTIONS.get(verb, verb)
     result = getattr(segunc, name)(options, *LISTENERS.get(verb, ()))
     for note in getattr(result, "notes", ()):
         say(f"note: {visible(note)}", flush=True)
     for line in SHOWN[name](result, options):
         say(line)
+    if as_json is not None:
+        say(json.dumps(plain(result), ensure_ascii=True), stream=as_json)
     if failure := getattr(result, "failure", ""):
         raise PartialFailure(failure)
+
+
+def plain(value: Any) -> Any:
+    """Return a result as JSON knows it: paths are texts, objects are their fields, and what has neither is left as it is printed."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(inner) for key, inner in value.items()}
+    if hasattr(value, "_asdict"):
+        return plain(value._asdict())
+    if is_dataclass(value) and not isinstance(value, type):
+        return {each.name: plain(getattr(value, each.name)) for each in fields(value)}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(inner) for inner in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value if isinstance(value, str | int | float | bool | None) else str(value)
 
 
 def _tell_step(title: str, verb: Any, options: Any) -> None:

@@ -22,7 +22,7 @@ from segunc.data.labels import LabelMap
 from segunc.frames.source import format_time
 from segunc.maps.labelled import LabelSources, choose_scores
 from segunc.maps.reader import MapsReader
-from segunc.scores import OF_DRAWS, SCORES, first_shown
+from segunc.scores import SCORES, first_shown
 
 Colour = tuple[int, int, int]
 Mask = npt.NDArray[np.bool_]
@@ -110,8 +110,6 @@ def colourise(values: npt.NDArray[np.floating], shown: DisplayRange) -> Image:
 def usual_scores(reader: MapsReader) -> list[str]:
     """Return the scores that a page or panel shows where nobody names any: the first to show, entropy and epistemic."""
     scores = choose_scores(reader, None)
-    if (reader.manifest or {}).get("model", {}).get("method") == "deterministic":
-        scores = [score for score in scores if score not in OF_DRAWS] or scores
     return [score for score in dict.fromkeys((first_shown(scores), "entropy", "epistemic")) if score in scores]
 
 

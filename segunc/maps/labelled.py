@@ -22,7 +22,7 @@ from segunc.maps.manifest import is_ours
 from segunc.maps.reader import MapsReader
 from segunc.maps.shards import MANIFEST_NAME
 from segunc.maps.statistics import Region
-from segunc.scores import SPREADS
+from segunc.scores import OF_DRAWS
 
 Label = npt.NDArray[np.uint8]
 
@@ -53,10 +53,10 @@ def open_maps(folder: Path) -> MapsReader:
 
 def choose_scores(reader: MapsReader, scores: Sequence[str] | None) -> list[str]:
     """Return the scores asked for, each once; None asks for all that mean something: maps of a single draw, as a deterministic
-    network has, are 0 everywhere in the scores that say how draws differ."""
+    network has, say nothing of how draws differ."""
     if scores is None:
         single = ((reader.manifest or {}).get("run") or {}).get("draws") == 1
-        return [name for name in reader.scores if not (single and name in SPREADS)]
+        return [name for name in reader.scores if not (single and name in OF_DRAWS)]
     for score in scores:
         if score not in reader.scores:
             available = ", ".join(reader.scores) or "no scores"
@@ -73,7 +73,7 @@ def open_images(
     if images is not None:
         return open_source(images), None
     run = (reader.manifest or {}).get("run", {})
-    if not (recorded := run.get("input")):
+    if not (recorded := (reader.manifest or {}).get("moved_to") or run.get("input")):
         return None, "The maps do not say where their images are, so only maps are shown; --images gives their place."
     source: FrameSource | None = None
     try:

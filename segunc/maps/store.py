@@ -58,7 +58,7 @@ class MapsWriter:
         self.failed: dict[str, str] = {}
         self.was_complete, self.forgotten, self._finished_before = False, 0, 0
         self._log = FrameLog(inside(out, shard.file(FRAMES_NAME)))
-        self._begun = self._closed = False
+        self._begun = self._closed = self._moved = False
         if overwrite and not shard.whole:
             raise InputError("one shard cannot overwrite a folder", hint=f"remove {out} before the first shard")
         if read_manifest(out) is None:
@@ -168,8 +168,12 @@ class MapsWriter:
                 missing = ", ".join(before.get("missing_shards", ())) or "none"
                 begun = f"was begun in {count} shards, not in {self.shard.count} (not finished: {missing})"
                 raise InputError(f"{self.out} {begun}", hint="give another --out")
-            refuse_other_run(self.out, before["run"], manifest["run"])
+            then, now = before["run"], manifest["run"]
+            self._moved = then.get("input") != now.get("input")
+            refuse_other_run(self.out, then | ({"input": now.get("input")} if self._moved else {}), now)
         self.manifest: Manifest = dict(before or manifest)
+        if self._moved:  # the run keeps its record, by which verdicts know it
+            self.manifest["moved_to"] = manifest["run"]["input"]
         makers = [{key: made.get(key) for key in MAKERS} for made in (self.manifest, manifest)]
         if makers[1] not in (makers[0], *self.manifest.get("continued_by", ())):
             self.manifest["continued_by"] = [*self.manifest.get("continued_by", ()), makers[1]]
@@ -202,7 +206,11 @@ class MapsWriter:
                 f"{self.out} holds maps of frame {name} as number {place} of {source.path}, where it is no more",
                 hint="restore it (--all-images, where it looks like a label), give another --out, or --overwrite",
             )
-        return source.stamp(place) == record.get("stamp")
+        same = source.stamp(place) == record.get("stamp")
+        if self._moved and not same:
+            fact = f"{self.out} was written of {self.manifest['run']['input']}, and frame {name} of {source.path} is another picture"
+            raise InputError(fact, hint="give another --out, or --overwrite")
+        return same
 
     def _write_state(self, status: str, finished: int) -> None:
         failed = [{"name": name, "reason": reason} for name, reason in sorted(self.failed.items())]

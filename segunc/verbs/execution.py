@@ -193,7 +193,7 @@ def _command(options: PredictOptions) -> dict[str, Any]:
 def recorded_options(out: Path, manifest: Mapping[str, Any]) -> PredictOptions:
     """Return what makes the damaged maps of a folder again, from the command that its manifest records; InputError where this version
     does not know that command."""
-    command, spec = manifest.get("command"), manifest["run"].get("input")
+    command, spec = manifest.get("command"), manifest.get("moved_to") or manifest["run"].get("input")
     options = {f.name for f in fields(PredictOptions)} - set(_NOT_RECORDED)
     if not (isinstance(command, dict) and isinstance(spec, str) and "model" in command and command.keys() <= options):
         message = f"the manifest of {out} records no command of this version of segunc"
