@@ -101,6 +101,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error(f"unrecognised arguments: {' '.join(rest)}")
     # albumentations would ask a server for news on import, and Lightning would advertise.
     os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")
+    # Its threads wait in a loop, which takes more CPU than they gain for the small matrices of the bootstrap.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     again = "goes on from there" if verb in RESUMED else "begins again"
     kept = f"what is finished is kept, and the same command {again}"
     result, ended = sys.stdout, list[int]()  # by which signal

@@ -64,24 +64,26 @@ class Tally:
             self._counts = [self.part.combine(self._counts)]
         return self._counts[0] if self._counts else None
 
-    def replicates(self, at_once: int = 64) -> Iterator[Counts]:
-        """Yield the coarse counts of each replicate, int64 of the form of :meth:`ArrayPart.coarsen`."""
+    def replicates(self, at_once: int = 32) -> Iterator[npt.NDArray[Any]]:
+        """Yield the coarse counts of replicates, some at once: whole numbers ``[R, ...]`` of the form of :meth:`ArrayPart.coarsen`, without keys that no
+        unit has where the part takes many at once."""
         sums: dict[str, Counts] = {}
         for unit, packed in self._packed:
             sums[unit] = sums.get(unit, 0) + np.frombuffer(zlib.decompress(packed), np.int64)
         if not sums:
             return
         units, weights = np.stack([*sums.values()]), np.stack([self.resampling.weights(unit) for unit in sums])
-        filled, shape = np.flatnonzero(units.any(axis=0)), self.part.coarsen(self.total).shape
-        cells, units = units.shape[1], units[:, filled]
+        shape = self.part.coarsen(self.total).shape
+        if type(self.part).numbers_of_many is not ArrayPart.numbers_of_many:  # it needs no key that no unit has
+            by_key = units.reshape(len(units), -1, shape[-1])
+            units = by_key[:, :, by_key.any(axis=(0, 1))]
+            shape, units = (*shape[:-1], units.shape[-1]), units.reshape(len(units), -1)
         # Whole numbers below 2^53 add exactly in float64 too, and floats are multiplied many times faster.
         if units.size and units.sum(axis=0).max() * int(weights.max()) < 1 << 53:
             units, weights = units.astype(np.float64), weights.astype(np.float64)
         for start in range(0, self.resampling.replicates, at_once):
-            for row in weights[:, start : start + at_once].T @ units:
-                counts = np.zeros(cells, np.int64)
-                counts[filled] = row
-                yield counts.reshape(shape)
+            rows = weights[:, start : start + at_once].T @ units
+            yield np.asarray(rows.reshape(-1, *shape))
 
     def replicate_numbers(self, forms: Forms) -> dict[NumberPath, npt.NDArray[np.float64]]:
         """Return the replicates ``[R]`` of each number that all frames together define, NaN where a replicate defines none; they are
@@ -95,11 +97,11 @@ class Tally:
             for name, value in exact.items()
             if value is not None and (near := coarse[name]) is not None and name not in part.point
         }
-        columns = np.empty((len(shifts), self.resampling.replicates))
-        for number, counts in enumerate(self.replicates()):
-            numbers = part.numbers(part.refine(counts), forms)
-            columns[:, number] = np.array([numbers[name] for name in shifts], np.float64)  # None becomes NaN
-        return {name: column + shift for (name, shift), column in zip(shifts.items(), columns, strict=True)}
+        if not shifts:
+            return {}
+        blocks = [part.numbers_of_many(counts, forms) for counts in self.replicates()]
+        columns = {name: np.concatenate([block[name] for block in blocks]) for name in shifts}
+        return {name: columns[name] + shift for name, shift in shifts.items()}
 
 
 class Gatherer:
@@ -157,7 +159,7 @@ class Gatherer:
         if self._replicates is None:
             rows = {
                 ".".join((*tally.part.section, *name)): row
-                for tally in self.tallies
+                for tally in ConsoleProgress(label="intervals", unit="part").follow(self.tallies)
                 if not self.incomplete(tally)
                 for name, row in tally.replicate_numbers(self.forms).items()
             }

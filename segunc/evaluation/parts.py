@@ -22,7 +22,15 @@ from segunc.evaluation.resampling import NumberPath
 from segunc.maps.encoding import decode_stored, decode_unit, keys_to_half, score_keys
 from segunc.metrics import counting, prediction, smiyc
 from segunc.metrics.counting import KEYS, Counts, ScoreBins, check_anomaly_labels, count_scores, detection_curve
-from segunc.metrics.objects import NO_OBJECT, OBJECT_NUMBERS, ObjectBins, Objects, object_counts, object_numbers
+from segunc.metrics.objects import (
+    NO_OBJECT,
+    OBJECT_NUMBERS,
+    ObjectBins,
+    Objects,
+    object_counts,
+    object_numbers,
+    object_numbers_of_many,
+)
 from segunc.metrics.smiyc import SmiycBins
 from segunc.scores import stored_as_codes
 
@@ -224,6 +232,14 @@ class ArrayPart(ABC):
     def numbers(self, counts: Any, forms: Forms) -> Numbers:
         """Return the numbers of summed counts; None where the counts define none."""
 
+    def numbers_of_many(
+        self, coarse: npt.NDArray[np.float64], forms: Forms
+    ) -> Mapping[NumberPath, npt.NDArray[np.float64]]:
+        """Return the numbers ``[R]`` of R coarse counts ``[R, ...]``, NaN where one defines none; those that have no interval may
+        be left out."""
+        rows = [self.numbers(self.refine(counts), forms) for counts in coarse.astype(np.int64)]
+        return {name: np.array([row[name] for row in rows], np.float64) for name in rows[0]}  # None becomes NaN
+
     def why(self, counts: Any, name: NumberPath) -> str:
         """Return why a number of these summed counts is None."""
         return self.undefined
@@ -269,6 +285,17 @@ class Pooled(AnomalyPart):
         thresholds = values_of(forms[self.score], counts.shape[-1])[np.array(keys, np.int64)].tolist()
         return dict(zip(self.names, (*counting.areas(curve), best[0], *thresholds), strict=True))
 
+    def numbers_of_many(
+        self, coarse: npt.NDArray[np.float64], forms: Forms
+    ) -> Mapping[NumberPath, npt.NDArray[np.float64]]:
+        return dict(
+            zip(
+                self.names,
+                counting.numbers_of_many(coarse[:, 0], coarse[:, 1], counting.at_or_above(coarse[:, 0])),
+                strict=False,
+            )
+        )
+
     def why(self, counts: Counts, name: NumberPath) -> str:
         return str(detection_curve(counts).undefined)
 
@@ -308,6 +335,12 @@ class ByObject(ArrayPart):
     def numbers(self, counts: Counts, forms: Forms) -> Numbers:
         rows = zip(self.bins.names, object_numbers(counts[0], counts[1:]), strict=True)
         return {(name, key): value for name, row in rows for key, value in row.items()}
+
+    def numbers_of_many(
+        self, coarse: npt.NDArray[np.float64], forms: Forms
+    ) -> Mapping[NumberPath, npt.NDArray[np.float64]]:
+        numbers = object_numbers_of_many(coarse).reshape(-1, len(coarse))
+        return dict(zip([name for name in self.names if name not in self.point], numbers, strict=True))
 
     def why(self, counts: Counts, name: NumberPath) -> str:
         return NO_OBJECT if counts[0].any() else counting.NO_NORMAL

@@ -282,6 +282,39 @@ def areas(curve: DetectionCurve) -> tuple[float | None, float | None, float | No
     return auroc(curve), average_precision(curve), fpr_at_recall(curve)
 
 
+def at_or_above(counts: Floats) -> Floats:
+    """Return the pixels at or above each key or bin, of counts ``[..., K]``."""
+    return counts[..., ::-1].cumsum(-1)[..., ::-1]
+
+
+def numbers_of_many(normal: Floats, anomalous: Floats, above: Floats, *, f1: bool = True) -> Floats:
+    """Return AUROC, AUPR, FPR95 and (with ``f1``) best F1 of many curves at once, ``[4, R]``, NaN where a curve is undefined, as :func:`areas` and
+    :func:`best_f1` do one by one but for the rounding of their sums. Keys without an anomalous pixel decide none of them.
+
+    Args:
+        normal, anomalous: whole numbers of pixels by key or bin, ``[R, K]`` each.
+        above: those of the normal pixels that are :func:`at_or_above` each.
+    """
+    keys = np.flatnonzero(anomalous.any(axis=0))[::-1]
+    if not len(keys):
+        return np.full((3 + f1, len(normal)), np.nan)
+    negatives, added, false = above[:, :1], anomalous[:, keys], above[:, keys]
+    true = added.cumsum(1)
+    positives = true[:, -1:]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        lower = np.einsum("rk,rk->r", added, false) - np.einsum("rk,rk->r", added, normal[:, keys]) / 2
+        rows = [1 - lower / (positives * negatives)[:, 0]]
+        flagged = true + false
+        rows.append(np.einsum("rk,rk->r", added, true / np.maximum(flagged, 1)) / positives[:, 0])
+        reached = np.argmax(true / positives >= 0.95, axis=1)
+        rows.append(np.take_along_axis(false, reached[:, None], 1)[:, 0] / negatives[:, 0])
+        if f1:
+            rows.append((2 * true / (flagged + positives)).max(1))
+    numbers = np.stack(rows)
+    numbers[:, ((positives == 0) | (negatives == 0))[:, 0]] = np.nan
+    return numbers
+
+
 def best_f1(curve: DetectionCurve) -> tuple[float, int | float] | None:
     """Return the largest F1 = 2 TP / (2 TP + FP + FN) over all thresholds, and its threshold; of several the highest, which marks
     the fewest pixels."""

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from segunc.core.errors import InputError
-from segunc.metrics.counting import Counts, areas, detection_curve
+from segunc.metrics.counting import Counts, areas, at_or_above, detection_curve, numbers_of_many
 
 KINDS = ("size", "distance")  # what objects can be sorted by
 FOUND_AT = 0.05
@@ -83,6 +83,24 @@ def found_threshold(normal: npt.NDArray[np.int64]) -> int:
     highest flags more."""
     flagged = normal[::-1].cumsum()[::-1]
     return len(normal) - int(np.count_nonzero(flagged * round(1 / FOUND_AT) <= flagged[0]))
+
+
+def object_numbers_of_many(counts: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Return AUROC, AUPR, FPR95 and the share that is found of each bin of many counts ``[R, 1 + 2 B, K]``, normal pixels first:
+    ``[B, 4, R]``, NaN where the counts define none. See :func:`object_numbers`."""
+    normal, bins = counts[:, 0], (counts.shape[1] - 1) // 2
+    flagged = at_or_above(normal)
+    threshold = np.count_nonzero(flagged * round(1 / FOUND_AT) > flagged[:, :1], axis=1)
+    rows = []
+    for pixels, medians in zip(
+        counts[:, 1 : 1 + bins].swapaxes(0, 1), counts[:, 1 + bins :].swapaxes(0, 1), strict=True
+    ):
+        keys = np.flatnonzero(medians.any(axis=0))
+        objects, found = medians.sum(1), (medians[:, keys] * (keys >= threshold[:, None])).sum(1)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            share = np.where(flagged[:, 0] > 0, found / objects, np.nan)
+        rows.append(np.stack([*numbers_of_many(normal, pixels, flagged, f1=False), share]))
+    return np.stack(rows)
 
 
 def object_numbers(normal: npt.NDArray[np.int64], counts: Counts) -> list[dict[str, float | None]]:

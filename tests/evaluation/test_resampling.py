@@ -17,7 +17,7 @@ from scipy import stats
 
 from segunc.core.errors import InputError
 from segunc.evaluation.evaluator import Evaluator, Tally
-from segunc.evaluation.parts import PROTOCOLS, ArrayPart
+from segunc.evaluation.parts import PROTOCOLS, ArrayPart, ByObject, Pooled
 from segunc.evaluation.resampling import (
     MIN_REPLICATES,
     MIN_UNITS,
@@ -30,6 +30,7 @@ from segunc.evaluation.resampling import (
     save_replicates,
     sidecar_path,
 )
+from segunc.metrics.objects import ObjectBins
 from segunc.metrics.prediction import SELECTIVE_NUMBERS
 from tests.evaluation.runs import CLASSES, make_frame
 
@@ -76,13 +77,29 @@ def test_a_replicate_is_the_weighted_sum_of_its_units():
     for row, unit in zip(counts, units, strict=True):
         tally.add(row, unit)
     weights = np.stack([resampling.weights(unit) for unit in units])
-    np.testing.assert_array_equal([*tally.replicates(7)], weights.T @ counts)
+    np.testing.assert_array_equal(np.concatenate([*tally.replicates(7)]), weights.T @ counts)
     np.testing.assert_array_equal(tally.total, counts.sum(0))
     # Sums that floats cannot hold are as exact.
     large = Tally(Ones(), resampling)
     for row, unit in zip(counts, units, strict=True):
         large.add(row + (1 << 55) + 1, unit)
-    np.testing.assert_array_equal([*large.replicates()], weights.T @ (counts + (1 << 55) + 1))
+    np.testing.assert_array_equal(np.concatenate([*large.replicates()]), weights.T @ (counts + (1 << 55) + 1))
+
+
+def test_many_replicates_at_once_have_the_numbers_of_one_by_one():
+    """Of curves with and without anomalies, normal pixels and empty keys; sums are added in another order."""
+    generator = np.random.default_rng(3)
+    counts = generator.poisson(0.4, (40, 13, 200)) * (generator.random((40, 13, 1)) < 0.8)
+    counts[0], counts[1, 0], counts[2, 1:] = 0, 0, 0
+    forms = {"entropy": "unit-code"}
+    for part, rows in ((Pooled("entropy"), 2), (ByObject("entropy", ObjectBins.of("size")), 13)):
+        many = part.numbers_of_many(counts[:, :rows].astype(np.float64), forms)
+        assert set(many) == {name for name in part.names if name not in part.point}
+        for place, of_one in enumerate(counts[:, :rows]):
+            for name, value in part.numbers(of_one, forms).items():
+                if name in many:
+                    expected = np.nan if value is None else value
+                    np.testing.assert_allclose(many[name][place], expected, rtol=1e-12, atol=1e-15)
 
 
 def test_intervals_are_those_of_a_bootstrap_over_frames():
