@@ -297,7 +297,7 @@ def model_line(manifest: Mapping[str, Any] | None) -> str:
 
 METHOD_WORDS = {
     "abnn": "ABNN",
-    "deterministic": "one deterministic network",
+    "deterministic": "deterministic network, no draws",
     "tta": "test-time augmentation",
     "ensemble": "deep ensemble",
     "mc-dropout": "MC dropout",

@@ -28,6 +28,7 @@ from segunc.core.errors import InputError
 from segunc.core.files import flat, parse_json, read_bytes, write_file, write_json
 from segunc.data.images import Image, resize_nearest
 from segunc.gallery import overlay
+from segunc.gallery.alarms import Alarm, find_alarms
 from segunc.maps import labelled
 from segunc.maps.encoding import encode_jpeg
 from segunc.maps.folder import PREDICTION
@@ -68,6 +69,7 @@ def write_review(
     apart: float = 5.0,
     fps: float | None = None,
     limit: int | None = None,
+    blind: bool = False,
 ) -> Path:
     """Write the review page of a maps folder and return the path of its ``index.html``; an earlier page is replaced.
 
@@ -108,6 +110,7 @@ def write_review(
         "classes": overlay.class_colours(reader, labels.label_map),
         "fps": fps or (reader.manifest or {}).get("source", {}).get("fps"),
         "apart": apart,
+        "blind": blind,
         "notices": notices,
     }
     write_data(out / "data" / "page.js", "page", page)
@@ -310,6 +313,7 @@ class FrameRow:
     other: dict[str, dict[str, float]] = field(default_factory=dict)  # the same of the second model
     objects: int | None = None  # labelled ones; None without an anomaly label
     found: dict[str, float] = field(default_factory=dict)  # score -> found_up_to
+    alarms: list[Alarm] = field(default_factory=list)  # of the score that ranks the frames
     problems: list[str] = field(default_factory=list)  # a line on each thing that could not be shown
 
     def attempt(self, read: Callable[..., Any], *which: Any) -> Any:
@@ -338,11 +342,17 @@ class FrameFiles:
         anomaly = row.attempt(self.labels.anomaly, row.name)
         truth = row.attempt(self.labels.classes, row.name)
         objects = labelled_objects(anomaly) if anomaly is not None else []
+        maps: dict[str, Values] = {}
         for score, values in self._write_maps(row, self.reader, "", row.statistics):
+            maps[score] = values
             small = np.nan_to_num(_shrink(values, THUMBNAIL_WIDTH), nan=self.ranges[score].low)
             self._write_thumbnail(row, score, overlay.colourise(small, self.ranges[score]))
             if anomaly is not None and objects and anomaly.shape == values.shape and row.statistics[score]:
                 row.found[score] = found_up_to(values, objects)
+        ranking = first_shown(maps)
+        if ranking and (threshold := self.region_from(self.reader, ranking)) is not None:
+            prediction = self.reader.prediction(row.name) if PREDICTION in row.contents else None
+            row.alarms = find_alarms(maps, ranking, threshold, prediction, SMALLEST_OBJECT)
         if self.other is not None:
             for _ in self._write_maps(row, self.other, f"{OTHER}/", row.other):
                 pass

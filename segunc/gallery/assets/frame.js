@@ -123,6 +123,7 @@
       const words = verdict ? verdicts.WORDS[verdict] : "verdict taken back";
       announce(`${verdict && had?.verdict === verdict && !had.derived ? "already " : ""}${words} · ${frame}`, true);
       if (here && verdict && onward) nextOpen();
+      else if (here && page.blind) showing = show(current(), false); // its label may be seen now
     }, true);
   }
 
@@ -284,6 +285,7 @@
     verdicts.onChange(() => {
       if (state.get().view !== "frame") return;
       showVerdict();
+      syncControls(state.get());
       regions.update(stage.shown());
     });
   }

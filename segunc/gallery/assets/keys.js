@@ -4,8 +4,8 @@
   const { element, state, frame, regions, timeline, stage, probe, layers } = segunc;
   const help = document.getElementById("help");
   const inFrame = () => state.get().view === "frame";
-  const judged = () => inFrame() || segunc.gallery.focusedFrame() !== null;
-  const judge = (verdict) => frame.judge(verdict, inFrame() ? undefined : segunc.gallery.focusedFrame());
+  const judged = () => inFrame() || state.get().view === "alarms" || segunc.gallery.focusedFrame() !== null;
+  const judge = (verdict) => (state.get().view === "alarms" ? segunc.alarms.judge(verdict) : frame.judge(verdict, inFrame() ? undefined : segunc.gallery.focusedFrame()));
   const show = (view) => () => state.set({ view });
   const nudge = (field, by, low, high) => () => state.set({ [field]: Math.min(high, Math.max(low, Number((state.get()[field] + by).toFixed(2)))) });
 
@@ -14,6 +14,7 @@
     ["Page", ["?"], "this sheet", () => toggleHelp()],
     ["Regions", ["Escape"], "no region is chosen", () => state.set({ region: null, marking: false }), () => inFrame() && (state.get().region !== null || state.get().marking)],
     ["Page", ["g", "Escape"], "gallery", show("gallery")],
+    ["Page", ["w"], "alarms: all flagged regions, the strongest first", () => { state.set({ view: "alarms" }); segunc.alarms.focusOn(); }],
     ["Page", ["i"], "the run", show("run")],
     ["Page", ["/"], "search", () => { state.set({ view: "gallery" }); document.getElementById("search").focus(); }],
     ["Page", ["c"], "fold or unfold model line, values and timeline (folded in a low window)", () => segunc.toggleCompact()],
@@ -110,6 +111,7 @@
     if (/^(Arrow|Home$|End$|Page)/.test(event.key) && [document.body, document.getElementById("content")].includes(target)) {
       if (inFrame() && event.key.startsWith("Arrow")) stage.element.focus({ preventScroll: true });
       else if (state.get().view === "gallery") segunc.gallery.focusFirst();
+      else if (state.get().view === "alarms") segunc.alarms.focusOn();
       else return;
       event.preventDefault();
       document.activeElement.dispatchEvent(new KeyboardEvent("keydown", { key: event.key, shiftKey: event.shiftKey, bubbles: true, cancelable: true }));

@@ -4,7 +4,7 @@
 (function (segunc) {
   const { element, state, table, verdicts, layers } = segunc;
   const { page, frames } = segunc.data;
-  const views = ["gallery", "frame", "run"];
+  const views = ["gallery", "alarms", "frame", "run"];
 
   function showHeader() {
     document.getElementById("title").textContent = `Uncertainty review: ${page.compared ? `${page.title} and ${page.compared.title}` : page.title}`;
@@ -78,7 +78,7 @@
   const ranking = page.ranking ? layers.name(page.ranking) : "the maps";
   segunc.intro = [
     `Each card is a frame, the strongest ${ranking} first: bright means that the network should not be trusted there.`,
-    `Open a frame, press t to outline what is flagged and r to step through its regions; 0 to 9 change the layer.`,
+    `Alarms lists all that is flagged, the strongest first. In a frame, t outlines it, r steps through its regions, 0 to 9 change the layer.`,
     `Judge a frame or a region with one key: a true alarm, s false alarm, m missed, h nothing wrong, u unsure. Then export.`,
   ];
   function showIntro() {
@@ -100,7 +100,7 @@
   showHeader();
   showIntro();
   buildRun();
-  for (const part of ["gallery", "frame", "timeline", "keys"]) segunc[part].start();
+  for (const part of ["gallery", "frame", "timeline", "alarms", "keys"]) segunc[part].start();
   segunc.reviewing.start(say);
   LOW.addEventListener("change", fold);
   fold();
@@ -111,6 +111,7 @@
   }
   document.getElementById("skip").addEventListener("click", () => {
     if (state.get().view === "gallery") segunc.gallery.focusFirst();
+    else if (state.get().view === "alarms") segunc.alarms.focusOn();
     else document.getElementById("content").focus();
   });
   state.onChange(showView);

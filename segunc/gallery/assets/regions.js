@@ -172,5 +172,5 @@
     draw();
   }
 
-  segunc.regions = { list, note, update, step, judge, drag, select, shown: () => shown };
+  segunc.regions = { list, note, update, step, judge, drag, select, pieces, overlap, shown: () => shown };
 })(segunc);

@@ -16,7 +16,7 @@
 
   /* Name -> default and reader; a reader gives undefined for what this page does not know. */
   const FIELDS = {
-    view: ["gallery", oneOf("gallery", "frame", "run")],
+    view: ["gallery", oneOf("gallery", "alarms", "frame", "run")],
     frame: [null, frame],
     score: [score, oneOf(...table.scores)],
     statistic: [table.usual(score), oneOf("mean", ...table.scores.flatMap(table.statisticsOf))],

@@ -23,8 +23,11 @@
   /* "found" or "missed": whether all labelled objects of a frame reach the threshold; null without an object. */
   function outcome(index, score, threshold) {
     const upTo = frames[index].found[score] ?? null;
-    return upTo === null || threshold === null ? null : upTo >= threshold ? "found" : "missed";
+    return upTo === null || threshold === null || !revealed(index) ? null : upTo >= threshold ? "found" : "missed";
   }
+
+  /* Whether the labels of a frame may be seen: of a blind page once the reviewer has judged it. */
+  const revealed = (index) => !page.blind || Boolean(segunc.verdicts?.mine(frames[index].name)?.verdict);
 
   /* The number that the gallery sorts by. */
   const ranked = (index, state) => value(index, state.score, state.statistic, state.model);
@@ -111,13 +114,13 @@
 
   segunc.table = {
     count, scores, MODELS, SHOW, ORDERS, value, ranked, outcome, inUnit, usual, usualThreshold, select, moments, statisticsOf,
-    has: (index, content) => contents[index].has(content),
+    has: (index, content) => contents[index].has(content) && (!content.startsWith("label/") || revealed(index)),
     name: (index) => frames[index].name,
     place: (index) => frames[index].place,
     folder: (index) => String(frames[index].place).padStart(6, "0"),
     size: (index) => frames[index].size,
     time: (index) => frames[index]?.time ?? null,
-    objects: (index) => frames[index].objects,
+    objects: (index) => (revealed(index) ? frames[index].objects : null),
     problems: (index) => frames[index].problems,
     index: (name) => indices.get(name) ?? null,
     hasMoments: frames.some(({ time }) => time !== null),

@@ -147,6 +147,7 @@
   });
 
   segunc.verdicts = {
+    mine: (frame) => opinions(frame).find(({ reviewer }) => reviewer === (name ?? "")) ?? null,
     WORDS, REGION_WORDS, all, set, get, opinions, disagree, undo, setName,
     /* What the reviewer said of regions of a frame. */
     regions: (frame) => on(frame).filter(({ region, reviewer }) => region && reviewer === (name ?? "")),

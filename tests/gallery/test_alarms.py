@@ -1,0 +1,109 @@
+"""Alarms: all flagged regions as one list, judged with one key; labels hidden until then; and the view saved as a picture."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from segunc.gallery.alarms import find_alarms
+from segunc.maps.reader import MapsReader
+from segunc.maps.statistics import region_strengths
+from tests.gallery.scenes import NAMES, Scene, Visit, write_page
+
+
+def test_regions_are_ranked_by_area_times_excess() -> None:
+    values = np.random.default_rng(0).uniform(0, 0.4, (60, 80)).astype(np.float32)
+    values[5:15, 5:15] = 0.6  # large and weak: 100 x 0.1
+    values[30:34, 40:44] = 5.0  # small and strong: 16 x 4.5
+    values[50, 70] = 9.0  # a speck
+    values[31, 41] = 5.5
+    prediction = np.zeros((60, 80), np.uint8)
+    prediction[20:] = 3
+    scores = {"anomaly": values, "entropy": values / 10}
+    strong, weak = find_alarms(scores, "anomaly", 0.5, prediction, 10)
+    assert (strong.box, strong.area, strong.peak, strong.class_id) == ((40, 30, 4, 4), 16, (41, 31), 3)
+    assert strong.strength == pytest.approx(16 * 4.5 + 0.5)
+    assert strong.values == {"anomaly": 5.5, "entropy": pytest.approx(0.55)}
+    assert (weak.box, weak.class_id, weak.strength) == ((5, 5, 10, 10), 0, pytest.approx(10, rel=1e-4))
+    areas, strengths = region_strengths(values, 0.5)
+    assert sorted(zip(areas.tolist(), strengths.round(3).tolist(), strict=True)) == [(1, 8.5), (16, 72.5), (100, 10.0)]
+
+
+def test_alarms_are_judged_with_one_key_and_their_frames_follow(scene: Scene, tmp_path: Path, visit: Visit) -> None:
+    index = write_page(scene.maps, tmp_path / "review", anomaly_labels=scene.anomaly)
+    page = visit.open(index)
+    page.keyboard.press("w")
+    items = page.locator("#alarm-list li")
+    strengths = page.evaluate(
+        "segunc.data.frames.flatMap(({ alarms }) => alarms.map(({ strength }) => strength)).sort((a, b) => b - a)"
+    )
+    assert items.count() == len(strengths) >= 3
+    first = page.evaluate(
+        "segunc.data.frames.flatMap((f) => f.alarms.map((a) => [a.strength, f.name])).sort((a, b) => b[0] - a[0])[0][1]"
+    )
+    assert first in items.first.inner_text()
+    assert "taken for" in items.first.inner_text()
+    page.keyboard.press("s")  # asks who judges
+    page.keyboard.press("Tab")
+    page.keyboard.type("Ana")
+    page.keyboard.press("Enter")
+    visit.shown("#alarm-list li:first-child .verdict", "false")
+    visit.until("document.activeElement.dataset.position === '1'")
+    page.keyboard.press("a")
+    visit.shown("#alarm-list li:nth-child(2) .verdict", "true")
+    stored = page.evaluate(
+        "segunc.verdicts.all().map(({ frame, region, verdict }) => [frame, region.score, region.threshold, verdict])"
+    )
+    assert sorted(v for *_, v in stored) == ["false-alarm", "true-alarm"]
+    assert {(score, threshold) for _, score, threshold, _ in stored} == {("entropy", 0.5)}
+    items.first.locator("button").click()
+    visit.until("segunc.state.get().view === 'frame' && segunc.state.get().region !== null")
+    assert page.evaluate("segunc.state.get().threshold") == 0.5
+    visit.shown("#regions [aria-pressed=true]", "false")
+
+
+def test_labels_are_hidden_until_a_frame_is_judged(scene: Scene, tmp_path: Path, visit: Visit) -> None:
+    index = write_page(scene.maps, tmp_path / "review", anomaly_labels=scene.anomaly, blind=True)
+    visit.open_frame(index, NAMES[0], "&layer=label%2Fanomaly")
+    page = visit.page
+    assert page.locator("#stage .outline path").count() == 0
+    assert page.locator("#layers input[value='label/anomaly']").is_disabled()
+    assert page.inner_text("[data-content='label/anomaly']") == "–"
+    page.click("#reviewer-button")
+    page.fill("#reviewer-name", "Ana")
+    page.keyboard.press("Enter")
+    page.keyboard.press("g")
+    assert "labelled" not in page.inner_text("#cards")
+    visit.open_frame(index, NAMES[0])
+    page.keyboard.press("a")
+    visit.until("document.querySelectorAll('#stage .outline path').length > 0")
+    assert not page.locator("#layers input[value='label/anomaly']").is_disabled()
+
+
+def test_a_view_is_saved_as_a_picture_with_its_caption(scene: Scene, tmp_path: Path, visit: Visit) -> None:
+    index = write_page(scene.maps, tmp_path / "review", anomaly_labels=scene.anomaly)
+    visit.open_frame(index, NAMES[0], "&layer=entropy&flags=1&threshold=0.6&opacity=1")
+    with visit.page.expect_download() as download:
+        visit.page.keyboard.press("S")
+    assert download.value.suggested_filename.endswith("-a_dark-entropy.png")
+    download.value.save_as(tmp_path / "view.png")
+    picture = cv2.imread(str(tmp_path / "view.png"))[..., ::-1].astype(int)
+    height, width = 480, 640  # the frame, enlarged, above the strip
+    assert picture.shape[1] == width
+    assert picture.shape[0] > height
+    values = MapsReader(scene.maps).read(NAMES[0], "entropy")
+    bright = np.kron(values >= 0.6, np.ones((16, 16), bool))
+    shown = picture[:height].sum(2)
+    assert shown[bright].mean() > shown[~bright].mean() + 100  # plasma rises in lightness
+    assert len(np.unique(picture[height:].reshape(-1, 3), axis=0)) > 50  # words and a bar of colours
+
+
+def test_the_threshold_key_flags_at_the_threshold_that_is_shown(scene: Scene, tmp_path: Path, visit: Visit) -> None:
+    index = write_page(scene.maps, tmp_path / "review")
+    visit.open_frame(index, NAMES[0])
+    shown = visit.page.input_value("#threshold-number")
+    visit.page.keyboard.press("t")
+    assert visit.page.evaluate("segunc.state.get().threshold") == float(shown) == 0.5
