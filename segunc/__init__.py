@@ -60,9 +60,6 @@ if TYPE_CHECKING:
         compare as compare,
     )
     from segunc.verbs.results import (
-        export as export,
-    )
-    from segunc.verbs.results import (
         overlay as overlay,
     )
     from segunc.verbs.results import (
@@ -86,7 +83,7 @@ _NAMES = {
     "sampling": "Sampler",
     "training.data": "OwnData",
     "verbs.import_network": "import_network",
-    "verbs.results": "compare export overlay review summary",
+    "verbs.results": "compare overlay review summary",
     "verbs.training": "finetune train",
     **{f"verbs.{verb}": verb for verb in ("demo", "doctor", "evaluate", "init", "predict")},
 }

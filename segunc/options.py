@@ -309,10 +309,10 @@ class TrainOptions(DeviceOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class ImportOptions(Options):
-    """Take over a network from torchvision, transformers, smp or code of your own.
+    """Take over a network from torchvision, smp or code of your own.
 
     Args:
-        source (SOURCE:NAME): smp:DIR_OR_HUB_ID, torchvision:NAME, transformers:DIR_OR_HUB_ID or python:package.module:function
+        source (SOURCE:NAME): smp:DIR_OR_HUB_ID, torchvision:NAME or python:package.module:function
         out (DIR): the model folder
         weights (FILE): a file with the state dict, where the source holds none
         weights_key (KEY): where in the file the weights are: a key or the beginning of the names, such as state_dict_ema
@@ -375,9 +375,7 @@ class PredictOptions(SamplingOptions):
         start (TIME): first moment of a video, in seconds or as HH:MM:SS
         end (TIME): moment of a video to stop before
         shard (I/N): only part I of N of the frames; all N share --out, at once or one by one
-        frames_at_once (N): consecutive frames of one size in a batch (default: by their size; one on a CPU and with --tile)
-        tile (HxW): cut frames into tiles of this size, blended without seams
-        overlap (N): pixels that neighbouring tiles share (default a quarter of a tile)
+        frames_at_once (N): consecutive frames of one size in a batch (default: by their size; one on a CPU)
         mask (PNG): region of interest: where it is black (the vehicle itself, say), maps are 0 and statistics see nothing
         bits (N): bits that 16-bit images use, of 12 for instance the highest value is 4095 (default 16)
         all_images: take every image of a folder as a frame, those that are named as labels, too
@@ -396,8 +394,6 @@ class PredictOptions(SamplingOptions):
     end: str | None = None
     shard: str | None = None
     frames_at_once: Count | None = None
-    tile: Size | None = None
-    overlap: NonNegativeInt | None = None
     mask: File | None = None
     bits: Bits | None = None
     all_images: bool = False
@@ -544,30 +540,6 @@ class OverlayOptions(DeviceOptions, TruthOptions):
     fps: PositiveFloat | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class ExportOptions(DeviceOptions):
-    """Score maps in the files of a public benchmark.
-
-    Args:
-        maps (DIR): a maps folder, of segunc or any other tool
-        score (SCORE): the score to export, e.g. entropy
-        to: smiyc: anomaly_p/METHOD/DATASET/FRAME.hdf5, float16; fishyscapes: DDDD_anomaly.npy, float32, and DDDD_segmentation.npy,
-            int32 Cityscapes train ids
-        method (NAME): name of the method (smiyc needs it)
-        anomaly_only: fishyscapes without DDDD_segmentation.npy, which its mIoU is computed from
-        dataset (NAME): the benchmark's name of the data set (smiyc needs it)
-        out (PATH): output folder; the same command after a kill loses nothing
-    """
-
-    maps: Folder
-    score: str
-    to: Literal["smiyc", "fishyscapes"]
-    method: str = ""
-    anomaly_only: bool = False
-    dataset: str = ""
-    out: PathLike
-
-
 @dataclass(frozen=True)
 class CompareOptions(DeviceOptions):
     """Results side by side, with intervals and paired tests.
@@ -596,11 +568,9 @@ class DoctorOptions(SamplingOptions):
     Args:
         model (DIR): model folder
         maps (DIR): maps folder, or the folder of several: every file is compared with the checksum of its log
-        repair: of --maps, make what is damaged again, by the command that the manifest records
         image (FILE): a clean frame (default: a toy road scene)
     """
 
     model: Folder | None = option(None, exclusive=True)
     maps: Folder | None = option(None, exclusive=True)
-    repair: bool = False
     image: File | None = None

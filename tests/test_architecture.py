@@ -20,7 +20,7 @@ FLOORS = (
     {"processing", "training"},
     {"posteriors"},
     {"baselines", "evaluation", "gallery"},
-    {"plots", "exchange"},
+    {"plots"},
     {"options"},
     {"verbs"},
     {"__init__"},

@@ -119,7 +119,7 @@ PLACES = {
 """Words of the commands that stand for others."""
 COMMANDS = Path(__file__).with_suffix(".txt")
 """One command a line, in this order; the last block holds bad input."""
-VERBS = "demo train finetune predict evaluate review summary overlay export compare doctor"
+VERBS = "demo train finetune predict evaluate review summary overlay compare doctor"
 LARGEST_CONTENT = 60_000
 """Characters of normalised JSON up to which a file's content is kept beside its hash."""
 DIFFERENCES = 20

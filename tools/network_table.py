@@ -1,15 +1,13 @@
 """Networks of every source through `segunc import`: what is converted, how exactly, and how long a draw takes.
 
-    python -m tools.network_table [--only transformers] [--markdown]
+    python -m tools.network_table [--only torchvision] [--markdown]
 
-torchvision: all its segmentation networks. transformers: every class for semantic segmentation that a small
-configuration builds. smp: a folder of its own. python: a function of this file. All with random weights, float32, one thread:
+torchvision: all its segmentation networks. smp: a folder of its own. python: a function of this file. All with random weights, float32, one thread:
 
 sites      normalisation layers that a posterior draws
 alpha 0    largest difference of logits of draws without noise from the unconverted network, of the largest logit
 batch      the same of two draws (alpha 0.1) as a batch against one by one; above 1e-4 the sampler takes them one by one
 again      whether `segunc predict` writes the same bytes after the folder was saved and loaded
-argmax     share of the pixels with the class of transformers' own post_process_semantic_segmentation
 s a draw   of the sampler at 128 x 192, the best of three
 """
 
@@ -29,7 +27,6 @@ import cv2
 import numpy as np
 import segmentation_models_pytorch as smp
 import torch
-import torch.nn.functional as F
 from torch import nn
 
 from segunc import (
@@ -46,48 +43,18 @@ from segunc import (
     save_network,
 )
 from segunc.networks import torchvision as torchvision_kind
-from segunc.networks import transformers as transformers_kind
 from segunc.verbs.doctor import IDENTITY_BOUND, conversion_differences
 from tools.identity_table import randomise
 from tools.measuring import provenance
 
 SIZE = (128, 192)
 CLASSES = ("road", "car", "sky", "person", "tree")
-VIT = {"hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 2, "intermediate_size": 64, "image_size": 128}
-NECK = {"neck_hidden_sizes": [8, 16, 16, 16], "fusion_hidden_size": 16}
 NORMAL: dict[str, Any] = {"mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5)}
-SMALL: dict[str, dict[str, Any]] = {
-    "BeitForSemanticSegmentation": VIT | {"out_indices": [1, 2, 3, 4], "use_relative_position_bias": True},
-    "DPTForSemanticSegmentation": VIT | NECK | {"backbone_out_indices": [0, 1, 2, 3]},
-    "Data2VecVisionForSemanticSegmentation": VIT | {"out_indices": [0, 1, 2, 3]},
-    "Sapiens2ForSemanticSegmentation": VIT
-    | {
-        "num_key_value_attention_heads": 2,
-        "head_config": {"upsample_out_channels": [16], "conv_out_channels": [16]},
-    },
-    "Tipsv2DptForSemanticSegmentation": NECK,
-}
-"""Where the default configuration is large, or does not build with fewer layers."""
 
 
 def plain() -> nn.Module:
     """A hand-written network with one normalisation layer."""
     return nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, len(CLASSES), 1))
-
-
-def _fewer(config: Any) -> Any:
-    """A configuration with few layers."""
-    if isinstance(config, dict):
-        layers = ("num_hidden_layers", "encoder_layers", "decoder_layers")
-        return {
-            name: min(value, 2)
-            if name in layers and isinstance(value, int)
-            else [1] * len(value)
-            if name == "depths"
-            else _fewer(value)
-            for name, value in config.items()
-        }
-    return config
 
 
 def of_torchvision(name: str, folder: Path) -> ImportOptions:
@@ -99,21 +66,6 @@ def of_torchvision(name: str, folder: Path) -> ImportOptions:
     randomise(network)
     torch.save(network.state_dict(), folder / "weights.pth")
     return _options(f"torchvision:{name}", folder, weights=folder / "weights.pth")
-
-
-def of_transformers(name: str, folder: Path) -> ImportOptions:
-    """A folder as ``save_pretrained`` writes it."""
-    import transformers
-
-    cls = getattr(transformers, name)
-    default = cls.config_class
-    config = default(**SMALL[name]) if name in SMALL else default.from_dict(_fewer(default().to_dict()))
-    config.id2label = dict(enumerate(CLASSES))
-    torch.manual_seed(0)
-    network = cls._from_config(config).eval()
-    randomise(network)
-    network.save_pretrained(folder / "source")
-    return _options(f"transformers:{folder / 'source'}", folder, **NORMAL)
 
 
 def of_smp(name: str, folder: Path) -> ImportOptions:
@@ -137,7 +89,6 @@ def sources(only: str | None) -> Iterator[tuple[str, Callable[[Path], ImportOpti
     """Name of each row, and what makes its files in a folder and says how to import them."""
     rows = (
         ("torchvision", torchvision_kind.names(), of_torchvision),
-        ("transformers", transformers_kind.names(), of_transformers),
         ("smp", ["upernet"], of_smp),
         ("python", ["plain"], of_python),
     )
@@ -152,7 +103,6 @@ def measure(options: ImportOptions, folder: Path) -> dict[str, Any]:
     network = load_network(options.out)
     row: dict[str, Any] = {}
     images = torch.rand(2, 3, *SIZE, generator=torch.Generator().manual_seed(0))
-    row["argmax"] = _argmax_share(network, images)
     try:
         report = convert(network)
     except InputError as error:
@@ -178,43 +128,15 @@ def measure(options: ImportOptions, folder: Path) -> dict[str, Any]:
     return row
 
 
-def _argmax_share(network: Any, images: torch.Tensor) -> float | None:
-    """See the module's text; None for networks of other sources."""
-    if network.description.kind != "transformers":
-        return None
-    import transformers
-
-    body = network.body
-    processor = transformers.SegformerImageProcessor()
-    with torch.inference_mode():
-        ours = network(images)
-        seen = (images - network.mean) / network.std
-        below, beside = (-side % network.stride for side in SIZE)
-        seen = F.pad(seen, (0, beside, 0, below), mode="replicate")
-        padded = [tuple(seen.shape[-2:])] * len(seen)
-        if body.size is not None:
-            seen = F.interpolate(seen, tuple(body.size), mode="bilinear")
-        output = body.network(seen)
-        found = processor.post_process_semantic_segmentation(
-            output, target_sizes=padded, return_segmentation_scores=True
-        )
-    maps = torch.stack([one.segmentation[: SIZE[0], : SIZE[1]] for one in found])
-    theirs = torch.stack([one.segmentation_scores[:, : SIZE[0], : SIZE[1]] for one in found])
-    # Fresh weights may prefer one class everywhere: the classes of scores less their means are compared as well.
-    level = theirs.mean((0, 2, 3), keepdim=True)
-    shares = [(ours.argmax(1) == maps), ((ours - level).argmax(1) == (theirs - level).argmax(1))]
-    return min(float(share.float().mean()) for share in shares)
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", choices=("torchvision", "transformers", "smp", "python"))
+    parser.add_argument("--only", choices=("torchvision", "smp", "python"))
     parser.add_argument("--markdown", action="store_true", help="print a table for the documentation")
     arguments = parser.parse_args()
     print(json.dumps(provenance()))
     torch.set_num_threads(1)
     torch.set_flush_denormal(True)
-    columns = ("sites", "alpha 0", "batch", "again", "argmax", "s a draw")
+    columns = ("sites", "alpha 0", "batch", "again", "s a draw")
     print(f"| network | {' | '.join(columns)} |\n|{'---|' * (len(columns) + 1)}" if arguments.markdown else "")
     bad = 0
     for name, make in sources(arguments.only):

@@ -121,7 +121,8 @@ def _train_head(
     """Return the decoder of a head, trained, on the CPU."""
     import lightning as L
 
-    from segunc.training.base import DecoderTask, make_trainer
+    from segunc.baselines.decoder_task import DecoderTask
+    from segunc.training.base import make_trainer
 
     options, seed = run.config.settings, mix_seed(run.config.settings.seed, head) % 2**32
     L.seed_everything(seed, workers=True, verbose=False)  # initialisation, augmentation and dropout

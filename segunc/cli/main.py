@@ -32,7 +32,6 @@ VERBS = {
     "review": "--maps maps --anomaly-labels masks --out review",
     "summary": "--maps maps --score entropy --statistic p99 --apart 10 --out summary.csv",
     "overlay": "--maps maps --out figures --panel --score entropy,epistemic --video",
-    "export": "--maps maps --score entropy --to smiyc --method MyNet --dataset AnomalyTrack-all --out outputs",
     "compare": "abnn.json base.json --baseline base.json --out table.md",
     "doctor": "--model runs/abnn --image frame.png",
 }

@@ -153,7 +153,7 @@ def _check_names(values: dict[str, Any]) -> None:
         check_scores(values["scores"])
     data = _named_data(values)
     dataset = values.get("dataset") or data.get("dataset")
-    if dataset and "to" not in values:  # that of an export is a benchmark's
+    if dataset:
         from segunc.data.datasets import DATASETS
 
         DATASETS[dataset]
@@ -171,7 +171,7 @@ def _named_data(values: dict[str, Any]) -> dict[str, str]:
 
     data: dict[str, Any] = {}
     if values.get("config"):
-        with contextlib.suppress(yaml.YAMLError, OSError, ValueError, RecursionError, AttributeError):
+        with contextlib.suppress(yaml.YAMLError, OSError, ValueError, TypeError, KeyError, RecursionError):
             data = dict(yaml.safe_load(read_text(Path(values["config"])))["data"])
     words = iter(values.get("settings") or ())
     for word in words:

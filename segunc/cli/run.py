@@ -164,10 +164,6 @@ def _show_overlay(result: Any, options: opts.OverlayOptions) -> Iterator[str]:
             yield f"video: {result.videos[folder]}"
 
 
-def _show_export(result: Any, options: opts.ExportOptions) -> Iterator[str]:
-    yield f"{result.written} of {result.total} frames of '{options.score}' in {result.folder}"
-
-
 def _show_compare(result: Any, options: opts.CompareOptions) -> Iterator[str]:
     yield result.text
     yield from (f"wrote {path}" for path in result.paths)

@@ -1,5 +1,5 @@
 """The data sets by name: road scenes with class labels, and with masks of anomalies. docs/data-sets.md names their sources and the split
-rules that the layouts follow. Benchmarks keep the labels of their test frames: write maps of those frames and export them."""
+rules that the layouts follow. Benchmarks keep the labels of their test frames: write maps of those frames."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from segunc.core.files import inside, json_sha256, open_file, read_json, reading
 MANIFEST_NAME, FRAMES_NAME, LOCK_STEM = "manifest.json", "frames.jsonl", ".lock"
 MAX_SHARDS = 4096  # of one folder: each has a log of its own that every reader opens
 STATISTICS = ("region", "mean", "max", "p99", "component")  # in a line, each an object of numbers by score
-REPAIR = "make it again: `segunc doctor --maps DIR --repair`, or the same predict command with --verify"
+REPAIR = "make it again: the same predict command with --verify"
 Record = dict[str, Any]  # one line of frames.jsonl
 Sum = tuple[int, str]  # the bytes of a file, and the first 16 hex digits of their SHA-256
 

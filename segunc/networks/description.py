@@ -11,7 +11,7 @@ from segunc.core.errors import InputError
 
 FORMAT = 2  # of ``network.json``: its hash is of the weights and of what is described
 SMP = "smp"  # the kind of network that :mod:`segmentation_models_pytorch` builds
-LIBRARIES = (SMP, "torchvision", "transformers")
+LIBRARIES = (SMP, "torchvision")
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 Byte = Annotated[int, Bound(least=0, most=255)]

@@ -26,7 +26,6 @@ from segunc.core.files import write_atomically
 from segunc.core.registry import Registry
 from segunc.data.corruptions import Corruption
 from segunc.networks.features import FeatureExtractor, SecondEncoder, deepest_layer
-from segunc.networks.files import bounded, weights_bytes
 from segunc.networks.network import SegmentationNetwork
 from segunc.networks.smp import encoder_normalisation, load_encoder_weights
 from segunc.networks.weights import load_state, read_tensors
@@ -146,8 +145,7 @@ class FeatureBank(Attachment):
             encoder: nn.Module = network
             if self.encoder != OWN:
                 weights = {k.removeprefix(ENCODER): v for k, v in tensors.items() if k.startswith(ENCODER)}
-                with bounded({}, weights_bytes(weights)):
-                    second = SecondEncoder(self.encoder, self.mean, self.std)
+                second = SecondEncoder(self.encoder, self.mean, self.std)
                 load_state(second, weights, str(path))
                 encoder = second.folded(self.layers).to(device)
             extractor = FeatureExtractor(encoder, self.layers, self.sizes)

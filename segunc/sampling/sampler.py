@@ -187,7 +187,6 @@ class Sampler:
         *,
         size: tuple[int, int] | None = None,
         keep_probabilities: bool = False,
-        calibrated: bool = True,
     ) -> Prediction:
         """Return the maps of n frames of one size.
 
@@ -195,7 +194,6 @@ class Sampler:
             images: what the network takes, ``[n, 3, H, W]``.
             size: (height, width) of the maps, to which they are resized bilinearly; None for the network's input.
             keep_probabilities: also return the mean probabilities.
-            calibrated: False returns them as the draws gave them, at the size of the network's output, ``[n, C, h, w]``.
 
         Raises:
             NotFiniteError: the images hold, or the network returns, NaN or infinite values.
@@ -208,7 +206,7 @@ class Sampler:
         if len(images) > 1 and any(engine.branching for engine in self._engines.values()):
             # A branch that values decide was taken for the whole batch.
             evidence = [frame for image in images for frame in self._sample(image[None])]
-        frames = [self._finish(frame, size, keep_probabilities, calibrated) for frame in evidence]
+        frames = [self._finish(frame, size, keep_probabilities) for frame in evidence]
         maps = {name: torch.stack([frame.scores[name] for frame in frames]) for name in frames[0].scores}
         if self._sums:
             of_scores = self._evidence("scores", maps)
@@ -219,19 +217,15 @@ class Sampler:
             torch.stack([cast(Tensor, frame.probabilities) for frame in frames]) if keep_probabilities else None,
         )
 
-    def _finish(
-        self, frame: FrameEvidence, size: tuple[int, int] | None, keep_probabilities: bool, calibrated: bool
-    ) -> Prediction:
+    def _finish(self, frame: FrameEvidence, size: tuple[int, int] | None, keep_probabilities: bool) -> Prediction:
         """Return one frame's maps of all scores but sums of others, each ``[H, W]``; its sums over the draws are used up."""
         prediction, evidence = frame.draws.finish()
-        raw = evidence["probabilities"]
         calibrator = self.fitted.calibrator
         most_probable = None if calibrator is not None and not calibrator.scalar else prediction
         if calibrator is not None:
             evidence = calibrate(evidence, calibrator)
         evidence |= frame.others
-        finished = finish_frame(self._of_draws, evidence, size, most_probable, frame.of_base, keep=keep_probabilities)
-        return finished if calibrated else replace(finished, probabilities=raw[0])
+        return finish_frame(self._of_draws, evidence, size, most_probable, frame.of_base, keep=keep_probabilities)
 
     def _evidence(self, source: Source, subject: Any) -> dict[str, Any]:
         """Return what is needed of one source of that which was fitted on the model, for images or maps."""

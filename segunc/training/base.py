@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Any, cast
 
 import lightning as L
 import torch
@@ -20,7 +20,6 @@ from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
 from torch import Tensor, nn
 from torchmetrics.classification import MulticlassConfusionMatrix
 
-from segunc.affine.draws import in_encoder
 from segunc.core.device import choose_precision, flushed_denormals, resolve_device
 from segunc.core.errors import InputError
 from segunc.core.files import replacing, write_json
@@ -29,7 +28,6 @@ from segunc.data.labels import IGNORE, LabelMap
 from segunc.data.module import SegmentationDataModule
 from segunc.networks import NetworkDescription, SegmentationNetwork, build_network, save_network
 from segunc.networks.description import IMAGENET_MEAN, IMAGENET_STD
-from segunc.networks.features import hooked
 from segunc.networks.smp import encoder_normalisation, load_encoder_weights
 from segunc.networks.weights import load_weights, read_checkpoint
 from segunc.training import losses, progress
@@ -200,43 +198,6 @@ class SegmentationTask(L.LightningModule):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         losses.require_finite_state(checkpoint["state_dict"], self.global_step)
-
-
-class DecoderTask(SegmentationTask):
-    """Train what lies behind a network's encoder, with all its weights and statistics. The encoder stays in eval mode and has no
-    gradients: its activations are not kept, nothing goes back through it, and checkpoints do not hold it."""
-
-    strict_loading = False
-    validation_step = L.LightningModule.validation_step  # type: ignore[assignment]  # nothing is selected
-
-    def __init__(self, network: nn.Module, *more: Any) -> None:
-        super().__init__(network, *more)
-        for name, parameter in network.named_parameters():
-            parameter.requires_grad_(not in_encoder(name))
-
-    def train(self, mode: bool = True) -> Self:
-        super().train(mode)  # Lightning toggles the mode around validation
-        for name, module in self.named_modules():
-            if in_encoder(name):
-                module.training = False
-        return self
-
-    def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
-        if self.global_step:
-            return super().training_step(batch, batch_idx)
-
-        def check_frozen(module: nn.Module, inputs: Any, output: Any) -> None:
-            if isinstance(output, Tensor) and output.requires_grad:
-                message = f"the network has weights before its encoder, on which its {type(module).__name__} depends"
-                raise InputError(message, hint="make an ensemble of whole networks")
-
-        with hooked([module for name, module in self.named_modules() if in_encoder(name)], check_frozen):
-            return super().training_step(batch, batch_idx)
-
-    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        super().on_save_checkpoint(checkpoint)
-        state = checkpoint["state_dict"]
-        checkpoint["state_dict"] = {name: value for name, value in state.items() if not in_encoder(name)}
 
 
 def _build_to_train(config: NetworkConfig, classes: LabelMap) -> SegmentationNetwork:

@@ -27,8 +27,7 @@ from segunc.posteriors.abnn import ABNNPosterior
 from segunc.posteriors.model import Model, load_model
 from segunc.sampling.sampler import Sampler, network_input
 from segunc.toyroads import render_scene
-from segunc.verbs.execution import make_sampler, recorded_options
-from segunc.verbs.predict import predict
+from segunc.verbs.execution import make_sampler
 
 IDENTITY_BOUND = 1e-5  # largest difference of logits at alpha = 0, relative to the largest, that is float32 rounding
 DEAD_EPISTEMIC = 1e-6  # mean (share of ln C) below which draws are one network: float32 sums alone give about 1e-8
@@ -117,18 +116,17 @@ class DoctorResult(NamedTuple):
 
 @takes(DoctorOptions)
 def doctor(options: DoctorOptions) -> DoctorResult:
-    """Check that the uncertainty of a model is alive and its conversion sound; or check maps folders, and with ``repair`` make their
-    damaged frames again.
+    """Check that the uncertainty of a model is alive and its conversion sound; or that maps folders hold what was written.
 
     Raises:
-        InputError: the model or the image cannot be used; a folder's manifest is damaged, or records no command.
+        InputError: the model or the image cannot be used; a folder's manifest is damaged.
 
     >>> result = doctor(DoctorOptions(model=abnn, draws=4, size=(64, 128), device="cpu"))
     >>> result.failure, result.findings[0].check, result.findings[0].status
     ('', 'conversion', 'ok')
     """
     if options.maps is not None:
-        return _doctor_maps(Path(options.maps), options.repair)
+        return _doctor_maps(Path(options.maps))
     assert options.model is not None
     model = load_model(Path(options.model))
     with flushed_denormals(), threads(options.threads):
@@ -153,18 +151,11 @@ def doctor(options: DoctorOptions) -> DoctorResult:
     return DoctorResult(tuple(about), tuple(findings), f"not sound: {'; '.join(failed)}" if failed else "")
 
 
-def _doctor_maps(root: Path, repair: bool) -> DoctorResult:
+def _doctor_maps(root: Path) -> DoctorResult:
     folders, findings, damaged = maps_folders(root), list[Finding](), 0
     for folder in folders:
         health = examine(folder)
         label = "" if len(folders) == 1 else f"{folder.name}: "
-        if repair and health.amount:
-            options = recorded_options(folder, health.manifest)
-            for shard in health.shards:
-                predict(replace(options, shard=None if shard.whole else str(shard)))
-            text = f"{health.amount} were damaged and are made again: {health.examples}"
-            findings.append(Finding(f"{label}repair", "ok", text))
-            health = examine(folder)
         text = f"{health.amount} of {health.frames} are damaged: {health.examples}"
         text = text if health.amount else f"{health.frames} are what was written"
         findings.append(Finding(f"{label}finished frames", "fail" if health.amount else "ok", text))

@@ -6,7 +6,7 @@ import contextlib
 import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -34,7 +34,7 @@ from segunc.networks.network import SegmentationNetwork, inference_size
 from segunc.options import PredictOptions, SamplingOptions, several
 from segunc.posteriors.abnn import ABNNPosterior
 from segunc.posteriors.model import Model, default_scores, load_model
-from segunc.processing import NEEDED_SCORE, FrameProcess, Tiling
+from segunc.processing import FrameProcess
 from segunc.sampling.sampler import Sampler, frames_at_once
 from segunc.scores import DEFAULT_SCORES, SCORES, check_scores, first_shown
 
@@ -100,7 +100,6 @@ class Execution(NamedTuple):
 
 def choose_execution(
     options: PredictOptions,
-    tiling: Tiling | None,
     sampler: Sampler,
     source: FrameSource,
     recorded: Mapping[str, Any] | None,
@@ -117,15 +116,8 @@ def choose_execution(
         if image is None:
             raise InputError(f"no frame of {source.path} can be read", hint="check the files")
         frame = image.shape[0], image.shape[1]
-        if tiling is None:
-            return inference_size(network.description, frame, options.size)
-        return max(
-            (rows.end - rows.start, columns.end - columns.start)
-            for rows, columns in tiling.tiles(*(options.size or frame))
-        )
+        return inference_size(network.description, frame, options.size)
 
-    if tiling is not None:  # frames are computed one at a time
-        group = 1
     group = group or run.get("group") or frames_at_once(sampler.device, largest_input(), sampler.draws)
     chunk = options.chunk or run.get("chunk")
     chunk = chunk or sampler.chunk_for(group, largest_input(), network.description.num_classes)
@@ -142,7 +134,6 @@ class Job(NamedTuple):
     scores: tuple[str, ...]
     region: Region | None
     overlay: str | None  # the score
-    tiling: Tiling | None
     model: Model
     sampler: Sampler
 
@@ -154,11 +145,6 @@ def open_job(options: PredictOptions) -> Iterator[Job]:
     selection = Selection(options.every, *(parse_time(t) if t else None for t in (options.start, options.end)))
     region = Region(Path(options.mask)) if options.mask else None
     inputs = tuple(plan_inputs([str(spec) for spec in several(options.input)], Path(options.out)))
-    if options.tile is None and options.overlap is not None:
-        raise InputError(f"--overlap {options.overlap} without --tile", hint="add --tile HxW")
-    tiling = None
-    if options.tile is not None:
-        tiling = Tiling(options.tile, min(options.tile) // 4 if options.overlap is None else options.overlap)
     scores = tuple(check_scores(options.scores or default_scores(Path(options.model))))
     # One number of threads serves all inputs: that of the first that was begun.
     begun = () if options.overwrite else map(read_manifest, (target.out for target in inputs))
@@ -174,32 +160,9 @@ def open_job(options: PredictOptions) -> Iterator[Job]:
             raise InputError(f"--bits is for 16-bit images, and {source.path} is a video", hint="leave --bits out")
     model = load_model(Path(options.model))
     with flushed_denormals(), threads(recorded if options.threads is None else options.threads):
-        sampler = make_sampler(model, options, scores if tiling is None else check_scores([*scores, NEEDED_SCORE]))
+        sampler = make_sampler(model, options, scores)
         shown = first_shown(scores) if options.overlay else None
-        yield Job(options, inputs, sources, shard, scores, region, shown, tiling, model, sampler)
-
-
-_NOT_RECORDED = ("input", "out", "verify", "overwrite", "shard")
-"""Options of predict that decide no value of a map; the input is recorded by itself."""
-
-
-def _command(options: PredictOptions) -> dict[str, Any]:
-    """Return the options that are not the defaults and decide what the maps of an input are."""
-    asked = {f: getattr(options, f.name) for f in fields(options) if f.name not in _NOT_RECORDED}
-    changed = {f.name: value for f, value in asked.items() if value != f.default}
-    return {name: os.path.abspath(v) if name in ("model", "mask") else v for name, v in changed.items()}
-
-
-def recorded_options(out: Path, manifest: Mapping[str, Any]) -> PredictOptions:
-    """Return what makes the damaged maps of a folder again, from the command that its manifest records; InputError where this version
-    does not know that command."""
-    command, spec = manifest.get("command"), manifest.get("moved_to") or manifest["run"].get("input")
-    options = {f.name for f in fields(PredictOptions)} - set(_NOT_RECORDED)
-    if not (isinstance(command, dict) and isinstance(spec, str) and "model" in command and command.keys() <= options):
-        message = f"the manifest of {out} records no command of this version of segunc"
-        raise InputError(message, hint="run its predict command again with --verify")
-    values: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in command.items()}
-    return PredictOptions(**values, input=spec, out=out, verify=True)
+        yield Job(options, inputs, sources, shard, scores, region, shown, model, sampler)
 
 
 class InputResult(NamedTuple):
@@ -216,13 +179,13 @@ def predict_input(job: Job, place: int) -> InputResult:
     """Write the maps of the input at a place, or of a shard of it; frames that fail are in the summary."""
     options, target, source = job.options, job.inputs[place], job.sources[place]
     recorded = None if options.overwrite else read_manifest(target.out)
-    execution = choose_execution(options, job.tiling, job.sampler, source, recorded and recorded["run"])
+    execution = choose_execution(options, job.sampler, source, recorded and recorded["run"])
     sampler = job.sampler.with_chunk(execution.chunk)
     manifest = run_manifest(job, place, execution)
     overlay = overlay_drawer(job.overlay, manifest) if job.overlay else None
     again = {"overwrite": options.overwrite, "verify": options.verify}
     writer = MapsWriter(target.out, manifest, shard=job.shard, region=job.region, **again)
-    process = FrameProcess(sampler, job.scores, size=options.size, tiling=job.tiling)
+    process = FrameProcess(sampler, job.scores, size=options.size)
     shown: dict[str, Any] = {"group": execution.group, "writers": writer_threads(sampler.device)}
     with ConsoleProgress(label=target.label) as show:
         shown |= {"draw_overlay": overlay, "on_progress": show, "on_note": show.say}
@@ -240,7 +203,7 @@ def writer_threads(device: torch.device) -> int:
 
 def run_manifest(job: Job, place: int, execution: Execution) -> dict[str, Any]:
     """Return the manifest of an input's maps."""
-    options, model, sampler, tiling = job.options, job.model, job.sampler, job.tiling
+    options, model, sampler = job.options, job.model, job.sampler
     description, calibration = model.network.description, model.attachments.get("calibration")
     bounds = {score: SCORES[score].threshold for score in SCORES if score in job.scores}
     thresholds = {score: value for score, value in bounds.items() if value is not None}
@@ -257,7 +220,7 @@ def run_manifest(job: Job, place: int, execution: Execution) -> dict[str, Any]:
         **noise_record(options),
         "scope": sampler.scope,
         "size": None if options.size is None else list(options.size),
-        "tile": None if tiling is None else [*tiling.size, tiling.overlap],
+        "tile": None,  # earlier versions could cut frames into tiles; such a run is not continued
         "smooth": None,  # earlier versions could average along a video; such a run is not continued
         "store": "png",
         "redraw": False,  # earlier versions could draw anew for every frame; such a run is not continued
@@ -289,7 +252,7 @@ def run_manifest(job: Job, place: int, execution: Execution) -> dict[str, Any]:
             "calibration": calibration and asdict(calibration),
         },
         component_thresholds=thresholds,
-    ) | {"command": _command(options)}
+    )
 
 
 def overlay_drawer(score: str, manifest: dict[str, Any]) -> DrawOverlay:

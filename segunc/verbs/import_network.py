@@ -65,7 +65,7 @@ def import_network(options: ImportOptions) -> ImportResult:
     if weights is None:
         raise InputError(f"{options.source} has no weights of its own", hint="--weights FILE, a state dict")
     # With all outputs: the checks below, of probabilities for instance, hold for them together.
-    network = build_network(description.with_all_outputs(), weights)
+    network = build_network(description.with_all_outputs())
     notes = load_foreign(network.body, weights, str(options.weights or options.source), options.weights_key)
     network.eval()
     settle_size(network)

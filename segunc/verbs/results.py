@@ -1,4 +1,4 @@
-"""The verbs on maps and results on disk, which load no network: ``compare``, ``export``, ``overlay``, ``review``, ``summary``."""
+"""The verbs on maps and results on disk, which load no network: ``compare``, ``overlay``, ``review``, ``summary``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from segunc.data.datasets import entry_of_labels
 from segunc.evaluation.compare import Comparison, format_comparison
 from segunc.evaluation.compare import compare as compare_results
 from segunc.evaluation.resampling import load_results
-from segunc.exchange import ExportResult, export_maps
 from segunc.gallery.page import page_of, run_id, write_review, write_verdicts
 from segunc.gallery.pictures import VIDEO_SUFFIX, frame_rate, write_pictures, write_video
 from segunc.maps.folder import PREDICTION
@@ -21,7 +20,7 @@ from segunc.maps.labelled import LabelSources, open_maps
 from segunc.maps.manifest import read_manifest
 from segunc.maps.statistics import Moment, maps_folders, usual_statistic, worst_moments
 from segunc.maps.verdicts import agreement_table, merge_verdicts, read_verdicts, summary_table
-from segunc.options import CompareOptions, ExportOptions, OverlayOptions, ReviewOptions, SummaryOptions, takes
+from segunc.options import CompareOptions, OverlayOptions, ReviewOptions, SummaryOptions, takes
 from segunc.scores import first_shown
 from segunc.verbs.evaluate import label_arguments
 
@@ -53,25 +52,6 @@ def compare(options: CompareOptions) -> CompareResult:
     if options.out:
         write_file(Path(options.out), f"{text}\n".encode())
     return CompareResult(comparison, text, (Path(options.out),) if options.out else ())
-
-
-@takes(ExportOptions)
-def export(options: ExportOptions) -> ExportResult:
-    """Write maps in the files of a benchmark.
-
-    Raises:
-        InputError: the maps, the score or the place of the export do not fit.
-
-    >>> result = export(ExportOptions(maps=maps, score="entropy", to="fishyscapes", out=folder / "export"))
-    >>> result.written == result.total, *(len(list(result.folder.glob(f"*_{part}.npy"))) for part in ("anomaly", "segmentation"))
-    (True, 4, 4)
-    """
-    if options.anomaly_only and options.to != "fishyscapes":
-        raise InputError(f"--anomaly-only means nothing to --to {options.to}", hint="leave out --anomaly-only")
-    names = {name: getattr(options, name) for name in ("method", "dataset", "anomaly_only")}
-    with ConsoleProgress() as show:
-        folders = Path(options.maps), Path(options.out)
-        return export_maps(*folders, options.score, options.to, **names, on_frame=show.count)
 
 
 class OverlayResult(NamedTuple):

@@ -18,6 +18,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from segunc.affine.convert import ORIGIN
 from segunc.affine.posterior import Branch, Deterministic
 from segunc.baselines.decoder_ensemble import DecoderEnsemble, decoder_state
+from segunc.baselines.decoder_task import DecoderTask
 from segunc.core.errors import InputError
 from segunc.data.labels import label_map
 from segunc.networks import NetworkDescription, build_network, load_network, save_network
@@ -28,7 +29,6 @@ from segunc.posteriors.model import load_model
 from segunc.sampling import Sampler
 from segunc.sampling.engine import own_tensors
 from segunc.sampling.shortcuts import Prefix
-from segunc.training.base import DecoderTask
 from segunc.verbs.doctor import doctor
 from segunc.verbs.evaluate import evaluate
 from segunc.verbs.training import finetune

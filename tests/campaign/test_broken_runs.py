@@ -113,8 +113,8 @@ Around = Callable[[Path], contextlib.AbstractContextManager[None]]
     ("prepare", "around"), [(limit_files, contextlib.nullcontext), (obey_permissions, not_permitted)]
 )
 def test_what_lacks_is_said_and_made_good(prepare: Callable[[], None], around: Around, world: World) -> None:
-    out, whole, _ = unbroken(world, "export")
-    words = world.words("export", out)
+    out, whole, _ = unbroken(world, "overlay")
+    words = world.words("overlay", out)
     with around(out):
         done = Command(*words, prepare=prepare).wait(600.0)
     assert objection(done, (1, 2)) == ""
@@ -124,8 +124,8 @@ def test_what_lacks_is_said_and_made_good(prepare: Callable[[], None], around: A
 
 def test_of_two_runs_in_one_folder_one_ends_well(world: World) -> None:
     """And so does the other, or it says that the folder is being written."""
-    out, whole, _ = unbroken(world, "export")
-    words = world.words("export", out)
+    out, whole, _ = unbroken(world, "overlay")
+    words = world.words("overlay", out)
     ended = [run.wait(600.0) for run in [Command(*words), Command(*words)]]
     assert [objection(done, (0, 1, 2)) for done in ended] == ["", ""]
     assert 0 in {done.code for done in ended}

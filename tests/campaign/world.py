@@ -20,7 +20,7 @@ CASES = range(*map(int, os.environ.get("SEGUNC_CASES", "0:8").split(":")))
 SMALL = f"--draws 4 --threads 1 {FAST}"
 COMMANDS = {
     "predict": f"predict --model {{abnn}} {SMALL} --input {{frames}} --overlay --frames-at-once 2",
-    "export": "export --to smiyc --method M --dataset D --score entropy --maps {maps}",
+    "overlay": "overlay --score entropy --maps {maps}",
 }
 
 

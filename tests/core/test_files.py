@@ -215,7 +215,6 @@ ALLOWED = {
     "core/files.py path.open": "writes",
     "core/files.py np.load": FROM_BYTES,
     "data/images.py PilImage.open": FROM_BYTES,
-    "exchange.py h5py.File": FROM_BYTES,
     "frames/video.py av.open": "sampled_hash has opened the file before, by open_file; or writes",
     "gallery/page.py asset.read_bytes": OWN,
     "gallery/page.py (assets / 'index.html').read_text": OWN,

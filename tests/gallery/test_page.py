@@ -282,7 +282,7 @@ import sys
 from segunc.cli.main import main
 for words in (
     "review --anomaly-labels {masks} --dataset toy --out {out}/page", "summary",
-    "overlay --dataset toy --panel --video --fps 5 --out {out}/pictures", "export --score entropy --to fishyscapes --out {out}/files",
+    "overlay --dataset toy --panel --video --fps 5 --out {out}/pictures",
 ):
     assert main([*words.split(), "--maps", "{maps}"]) == 0, words
     assert not {{"torch", "albumentations", "lightning"}} & set(sys.modules), words

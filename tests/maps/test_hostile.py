@@ -27,7 +27,6 @@ VERBS = {
     "overlay": ("overlay", "--maps", "MAPS", "--out", "OUT", "--images", "IN"),
     "review": ("review", "--maps", "MAPS", "--out", "OUT"),
     "compare": ("review", "--maps", "HONEST", "--compare", "MAPS", "--out", "OUT"),
-    "smiyc": ("export", "--to", "smiyc", "--method=M", "--dataset=D", "--score=entropy", "--maps", "MAPS", "--out=OUT"),
     "evaluate": ("evaluate", "--maps", "MAPS", "--anomaly-labels", "IN", "--out", "OUT/metrics.json"),
     "summary": ("summary", "--maps", "MAPS", "--out", "OUT/moments.csv"),
 }

@@ -194,11 +194,11 @@ def test_damage_to_a_file_is_read_by_nobody_and_made_again(home: Path, file: str
     reader = MapsReader(home / "maps")
     for bit in np.random.default_rng(0).choice(8 * len(whole), 60, replace=False):
         flip(path, int(bit))
-        with pytest.raises(InputError, match=rf"{FRAME}.* was changed since it was written.*--repair"):
+        with pytest.raises(InputError, match=rf"{FRAME}.* was changed since it was written.*--verify"):
             reader._read(FRAME, file.split("/")[0])
         path.write_bytes(whole)
     path.unlink()
-    with pytest.raises(InputError, match=rf"{FRAME}.* is missing.*--repair"):
+    with pytest.raises(InputError, match=rf"{FRAME}.* is missing.*--verify"):
         reader._read(FRAME, file.split("/")[0])
     # Another size is noticed always, a flipped bit when asked.
     path.write_bytes(whole[:50])
@@ -220,7 +220,7 @@ def test_damaged_doubled_torn_and_lost_lines(home: Path) -> None:
     assert (health.frames, health.lost, health.amount) == (4, 1, 2)
     # Its folder is said once, by who asks.
     assert re.match(r"frames.jsonl, line 3, was changed.*, no line tells of 1", health.examples)
-    with pytest.raises(DamageError, match=r"line 3, was changed since it was written.*doctor --maps DIR --repair"):
+    with pytest.raises(DamageError, match=r"line 3, was changed since it was written.*--verify"):
         MapsReader(home / "maps")
     log.write_bytes(lines[0] + lines[2])
     assert "has lost the lines of 2 finished frames" in (MapsReader(home / "maps").unfinished or "")

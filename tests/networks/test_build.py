@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -17,7 +16,6 @@ from torch import Tensor, nn
 from segunc.core.errors import InputError
 from segunc.networks import NetworkDescription, SegmentationNetwork, build_network
 from segunc.networks.features import FeatureExtractor, SecondEncoder, fold_norms
-from segunc.networks.files import KINDS, weights_bytes
 from segunc.networks.network import inference_size
 from segunc.networks.smp import encoder_normalisation, load_encoder_weights
 from tests.affine.networks import randomise
@@ -96,55 +94,6 @@ def test_input_and_output_of_a_wrong_shape_are_refused() -> None:
 )
 def test_inference_size(wanted: Any, frame: tuple[int, int], override: Any, seen: tuple[int, int]) -> None:
     assert inference_size(replace(describe("x", "y"), inference_size=wanted), frame, override) == seen
-
-
-def of_transformers(name: str, config: dict[str, Any]) -> NetworkDescription:
-    return replace(describe(f"{name}ForSemanticSegmentation", "", config=config), kind="transformers")
-
-
-MOST = 1 << 30
-
-
-@pytest.mark.parametrize(
-    "description",
-    [
-        describe("FPN", "resnet18", decoder_pyramid_channels=200_000),
-        describe("Unet", "resnet18", decoder_channels=[10**9] * 5),
-        of_transformers("Segformer", {"num_labels": 10**9}),
-        of_transformers(
-            "Segformer", {"depths": [100_000, 1, 1, 1], "hidden_sizes": [1] * 4, "num_attention_heads": [1] * 4}
-        ),
-        of_transformers("Segformer", {"hidden_sizes": [32, 64, 160, 100_000]}),
-        of_transformers("DPT", {"image_size": 40_000, "patch_size": 1, "num_hidden_layers": 12}),
-    ],
-    ids=lambda description: str(description.options)[:60],
-)
-def test_a_network_that_its_weights_cannot_fill_is_refused_before_it_takes_memory(
-    description: NetworkDescription,
-) -> None:
-    if description.kind == "transformers":
-        pytest.importorskip("transformers")
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    with pytest.raises(InputError, match="network"):
-        build_network(description, {"a": torch.zeros(1000)})
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before < MOST
-
-
-@pytest.mark.parametrize("encoder", ["vgg11", "tu-swin_tiny_patch4_window7_224"])
-def test_a_network_that_its_weights_fill_is_built_as_without_them(encoder: str) -> None:
-    """VGG builds a classifier that is cut off, Swin tables that no file holds."""
-    description = describe("Unet", encoder)
-    torch.manual_seed(0)
-    expected = KINDS[description.kind](description)[0].state_dict()
-    torch.manual_seed(0)
-    built = build_network(description, expected).body.state_dict()
-    assert built.keys() == expected.keys()
-    assert all(torch.equal(built[name], value) for name, value in expected.items())
-
-
-def test_bytes_that_several_names_share_count_once() -> None:
-    shared = torch.zeros(100)
-    assert weights_bytes({"a": shared, "b": shared[:50], "c": torch.zeros(7, dtype=torch.int64)}) == 456
 
 
 IMAGES = torch.rand(1, 3, 64, 64, generator=torch.Generator().manual_seed(0))

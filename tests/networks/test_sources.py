@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import shutil
 import socket
@@ -21,7 +20,6 @@ from segunc import InputError, Sampler, import_network, load_network
 from segunc.core.trust import TRUST
 from segunc.data.labels import label_map
 from segunc.networks import NetworkDescription, build_network
-from segunc.networks.files import network_sha256
 from segunc.options import ImportOptions
 from segunc.posteriors.mixtures import TTA, TtaConfig
 from segunc.training.config import FitConfig
@@ -208,59 +206,7 @@ def test_bad_input_is_one_line_and_writes_nothing(theirs: Path, change: dict[str
     assert not (theirs / "imported").exists()
 
 
-def segformer(folder: Path) -> Any:
-    transformers = pytest.importorskip("transformers")
-    torch.manual_seed(0)
-    config = transformers.SegformerConfig(
-        depths=[1] * 4, hidden_sizes=[8, 8, 16, 16], num_attention_heads=[1] * 4, decoder_hidden_size=16
-    )
-    config.id2label = dict(enumerate(CLASSES.split(",")))
-    network = transformers.SegformerForSemanticSegmentation(config).eval()
-    network.save_pretrained(folder)
-    scale = {"image_mean": [0.1, 0.2, 0.3], "image_std": [0.4, 0.5, 0.6]}
-    transformers.SegformerImageProcessor(size={"height": 64, "width": 96}, **scale).save_pretrained(folder)
-    return network
-
-
-def test_transformers_says_its_classes_size_and_normalisation(tmp_path: Path) -> None:
-    theirs = segformer(tmp_path / "theirs")
-    source = f"transformers:{tmp_path / 'theirs'}"
-    ours = imported(tmp_path, source, classes=None, size=None, mean=None, std=None)
-    description = ours.description
-    assert (description.classes, description.inference_size) == (("road", "car", "sky"), (64, 96))
-    assert (description.mean, description.std) == ((0.1, 0.2, 0.3), (0.4, 0.5, 0.6))
-    import transformers
-
-    processor = transformers.SegformerImageProcessor.from_pretrained(tmp_path / "theirs")
-    frame = (IMAGES[0] * 255).round().byte()
-    output = logits(theirs, processor(frame, return_tensors="pt")["pixel_values"])
-    expected = processor.post_process_semantic_segmentation(output, target_sizes=[SIZE])[0]
-    assert len(expected.unique()) > 1
-    assert torch.equal(logits(ours, frame[None] / 255).argmax(1)[0], expected)
-
-
-def test_a_stranger_s_configuration_opens_no_connection_and_runs_no_code(tmp_path: Path) -> None:
-    segformer(tmp_path / "theirs")
-    network = imported(tmp_path, f"transformers:{tmp_path / 'theirs'}")
-    place = tmp_path / "imported" / "network.json"
-    content = json.loads(place.read_text())
-    config = content["options"]["config"]
-
-    def forge() -> None:
-        description = NetworkDescription.from_json({k: v for k, v in content.items() if k != "sha256"}, "forged")
-        place.write_text(json.dumps(content | {"sha256": network_sha256(network.body, description)}))
-
-    config |= {"_attn_implementation": "hub/kernels", "auto_map": {"AutoConfig": "hub/code--x.Y"}}
-    forge()
-    load_network(tmp_path / "imported")
-    for backbone in ("hf_hub:them/theirs", "them/theirs"):
-        config["backbone_config"] = {"model_type": "timm_backbone", "backbone": backbone}
-        forge()
-        with pytest.raises(InputError, match="open a connection"):
-            load_network(tmp_path / "imported")
-
-
-TIMM, PRETRAINED = {"model_type": "timm_backbone", "backbone": "resnet18"}, {"pretrained": True}
+PRETRAINED = {"pretrained": True}
 
 
 @pytest.mark.parametrize(
@@ -273,16 +219,6 @@ TIMM, PRETRAINED = {"model_type": "timm_backbone", "backbone": "resnet18"}, {"pr
             for options in (PRETRAINED, {"pretrained_cfg": {"url": "https://x"}})
         ),
         *(("torchvision", "fcn_resnet50", "", {key: "DEFAULT"}) for key in ("weights", "weights_backbone")),
-        *(
-            ("transformers", architecture, "", {"config": config})
-            for architecture in ("UperNetForSemanticSegmentation", "DPTForSemanticSegmentation")
-            for config in (
-                *({"backbone": name} for name in ("resnet50", "gpt2", "x/y", "hf_hub:x/y")),
-                {"backbone": "resnet18", "use_timm_backbone": True, "backbone_kwargs": PRETRAINED},
-                {"backbone_config": {**TIMM, "backbone": "hf_hub:x/y"}},
-                {"backbone_config": {"model_type": "timm_wrapper", "architecture": "hf_hub:x/y"}},
-            )
-        ),
     ],
 )
 def test_a_description_that_points_outside_is_refused_without_a_connection(
@@ -300,37 +236,6 @@ def test_a_description_that_points_outside_is_refused_without_a_connection(
         build_network(NetworkDescription(architecture, encoder, ("a", "b"), options=options, kind=kind))
     assert asked == []
     assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize("known", [True, False])
-@pytest.mark.parametrize(
-    ("file", "key"),
-    [("config.json", "auto_map"), ("config.json", "backbone_config"), ("preprocessor_config.json", "auto_map")],
-)
-def test_code_in_a_folder_of_transformers_does_not_run_whoever_says_yes(
-    file: str, key: str, known: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    segformer(tmp_path / "theirs")
-    names = ("AutoConfig", "AutoModelForSemanticSegmentation", "AutoBackbone", "AutoImageProcessor")
-    (tmp_path / "theirs/code.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\nclass Theirs:\n    pass\n")
-    content = json.loads((tmp_path / "theirs" / file).read_text())
-    code: dict[str, Any] = {name: "code.Theirs" for name in names}
-    content[key] = code if key == "auto_map" else {"model_type": "theirs", "auto_map": code}
-    if not known:
-        content |= {"model_type": "theirs"} if file == "config.json" else {"image_processor_type": "Theirs"}
-    (tmp_path / "theirs" / file).write_text(json.dumps(content))
-    monkeypatch.setattr("builtins.input", lambda *_: "y")
-    with contextlib.suppress(InputError):
-        imported(tmp_path, f"transformers:{tmp_path / 'theirs'}")
-    assert not (tmp_path / "ran").exists()
-
-
-def test_a_folder_of_a_network_that_does_not_segment_is_refused(tmp_path: Path) -> None:
-    transformers = pytest.importorskip("transformers")
-    config = transformers.SegformerConfig(depths=[1] * 4, hidden_sizes=[8] * 4, num_attention_heads=[1] * 4)
-    transformers.SegformerForImageClassification(config).save_pretrained(tmp_path / "theirs")
-    with pytest.raises(InputError, match="'SegformerForImageClassification' of transformers"):
-        imported(tmp_path, f"transformers:{tmp_path / 'theirs'}")
 
 
 FRAMES = torch.rand(2, 3, 100, 168, generator=torch.Generator().manual_seed(0))

@@ -28,13 +28,13 @@ from segunc.networks.features import FeatureExtractor
 from segunc.posteriors.abnn import ABNN, ABNNPosterior, Members, reestimate
 from segunc.posteriors.anomaly import ScoreSum, Standard, Surprise
 from segunc.posteriors.mixtures import Ensemble, TestTimeAugmentation
-from segunc.processing import FrameProcess, HostMaps, Tiling
+from segunc.processing import FrameProcess, HostMaps
 from segunc.sampling import Sampler
 from segunc.sampling import sampler as sampler_module
 from segunc.sampling.density import FeatureDensity, Neighbours
 from segunc.sampling.sampler import Fitted
 from segunc.sampling.shortcuts import Upsampling
-from segunc.scores import EVIDENCE, MEANS, SCORES
+from segunc.scores import EVIDENCE, SCORES
 from segunc.training.affine_tuner import AffineTuner
 from segunc.training.config import AffineTrainingConfig
 from segunc.uncertainty import Calibrator
@@ -229,15 +229,6 @@ def test_every_kind_of_posterior(method: str) -> None:
         on_gpu([own, *(part.network for part in getattr(posterior, "parts", ()))])
         sampler = Sampler(own, posterior, draws=4)
         assert_waits(FrameProcess(sampler, sampler.scores), waits)
-
-
-def test_tiles() -> None:
-    own = network()
-    posterior = abnn(own)
-    with fake_gpu() as waits:
-        scores = [name for name, score in SCORES.items() if MEANS.issuperset(score.needs)]
-        sampler = Sampler(on_gpu(own), posterior, draws=4, scores=scores)
-        assert_waits(FrameProcess(sampler, scores, tiling=Tiling((32, 40), 0)), waits)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
