@@ -264,7 +264,7 @@ class DemoOptions(DeviceOptions):
     seed: Seed = 0
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class InitOptions(Options):
     """Look at a folder of images and labels, and write one configuration for all verbs.
 

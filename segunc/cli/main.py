@@ -110,7 +110,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             warnings.showwarning = _show_warning
             asked = parsed(options_of(verb), arguments, **({"settings": rest} if verb in TRAINING else {}))
             check_options(asked)
-            run(verb, asked, result if arguments.json else None)
+            run(verb, asked, *([result] if arguments.json else []))
         sys.stdout.flush()
         return 0
     except BrokenPipeError:  # as `| head` leaves it; what Python would still write has nowhere to go

@@ -102,7 +102,8 @@ def discover(root: Path, images: str | None = None, labels: str | None = None, *
         raise InputError(f"{root} holds no images", hint="name the folder that holds images and labels")
     found = Found(root, [])
     label_files = _chosen(root, files, labels, "--labels") or _label_files(root, files, found)
-    image_list = _chosen(root, files, images, "--images") or [path for path in files if path not in set(label_files)]
+    others = [path for path in files if path not in set(label_files)]
+    image_list = _chosen(root, files, images, "--images") or [p for p in others if not _named_as_label(p)] or others
     _pair(found, image_list, label_files, labelled_only)
     _look_at_labels(found)
     _divide(found)
@@ -132,12 +133,13 @@ def _words(folder: str) -> list[str]:
     return [word for each in parts for word in each]
 
 
-def _label_files(root: Path, files: Sequence[Path], found: Found) -> list[Path]:
-    def named(path: Path) -> bool:
-        words = [word for folder in path.parts[:-1] for word in _words(folder)]
-        return bool(LABEL_WORDS.intersection(words)) or path.stem.endswith(LABEL_WORD_ENDINGS)
+def _named_as_label(path: Path) -> bool:
+    words = [word for folder in path.parts[:-1] for word in _words(folder)]
+    return bool(LABEL_WORDS.intersection(words)) or path.stem.endswith(LABEL_WORD_ENDINGS)
 
-    labels = [path for path in files if named(path)]
+
+def _label_files(root: Path, files: Sequence[Path], found: Found) -> list[Path]:
+    labels = [path for path in files if _named_as_label(path)]
     # Photographs may lie among the labels.
     ranks = {path: label_rank(root / path) for path in labels}
     if labels and len(labels) < len(files):
@@ -285,7 +287,7 @@ def _look_at_labels(found: Found) -> None:
         instances = ": these look like photographs or numbers of instances"
         what = f"the labels in {found.root} hold {count} {'colours' if colours else 'values'}"
         raise InputError(
-            f"{what}{smooth if most > 0.9 else instances}", hint="--labels names the folder of the class labels"
+            f"{what}{smooth if most > 0.5 else instances}", hint="--labels names the folder of the class labels"
         )
 
 
@@ -314,7 +316,15 @@ def _palette(path: Path) -> dict[int, tuple[int, int, int]]:
 
 def _divide(found: Found) -> None:
     """Give each pair a split: where no folder says which frames validate, whole sequences of the training frames do."""
-    pairs = [Pair(pair.split or "train", pair.image, pair.label) for pair in found.pairs]
+    pairs, known = found.pairs, [pair for pair in found.pairs if pair.split]
+    if known and len(known) < len(pairs):
+        other = next(pair for pair in pairs if not pair.split)
+        note = (
+            f"leaves out {len(pairs) - len(known)} pairs outside of the folders train, val and test, e.g. {other.image}"
+        )
+        found.notes.append(f"{note}; --images and --labels choose others")
+        pairs = known
+    pairs = [Pair(pair.split or "train", pair.image, pair.label) for pair in pairs]
     splits = {pair.split for pair in pairs}
     if "train" not in splits:
         pairs = [Pair("train" if pair.split == "val" else pair.split, pair.image, pair.label) for pair in pairs]

@@ -49,6 +49,10 @@ def init(options: InitOptions) -> InitResult:
 
     Raises:
         InputError: no images or labels are found, or what they mean is not clear; the hint names the option that decides.
+
+    >>> result = init(InitOptions(data=data, out=folder / "mine.yaml", labels="gtFine"))
+    >>> result.config.name, len(result.about) > 5
+    ('mine.yaml', True)
     """
     root, config = Path(options.data), Path(options.out)
     stem = config.with_suffix("")

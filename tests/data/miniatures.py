@@ -154,6 +154,15 @@ FORMS: dict[str, Sequence[list[Frame]]] = {
     "bdd100k": _BDD_FORMS,
     "bdd-anomaly": _BDD_FORMS,
     "bdd-anomaly-two-class": _BDD_FORMS,
+    "idd-lite": [
+        _frames(
+            "leftImg8bit/{}_image.jpg",
+            "gtFine/{}_label.png",
+            ("train/0/024541", range(8 - 1)),
+            ("train/439/frame20476", (0, 4, 255)),
+            ("val/89/946749", (3, 6)),
+        )
+    ],
     "idd": [_frames("leftImg8bit/{}_leftImg8bit.{}", "gtFine/{}_gtFine_labellevel3Ids.png", *_IDD)],
     "mapillary": [
         _frames("{0}/images/{1}.jpg", f"{{0}}/{folder}/{{1}}.png", *_mapillary(66))

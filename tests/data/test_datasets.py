@@ -28,7 +28,7 @@ COUNTS: dict[str, dict[str, int]] = {
     "bdd100k": {"train": 3, "val": 2},
     "bdd-anomaly": {"train": 1, "val": 1, "test": 3},
     "bdd-anomaly-two-class": {"train": 2, "val": 1, "test": 2},
-    **{name: {"train": 2, "val": 1} for name in ("idd", "mapillary", "mapillary-v2")},
+    **{name: {"train": 2, "val": 1} for name in ("idd", "idd-lite", "mapillary", "mapillary-v2")},
     "muad": {"train": 1, "val": 1, "test_id": 1, "test_ood": 2},
     "streethazards": {"train": 2, "val": 1, "test": 2},
     **{name: {"test": 2, "all": 2} for name in ("road-anomaly", "course-road-anomaly-21")},
@@ -43,7 +43,7 @@ COUNTS: dict[str, dict[str, int]] = {
 }
 """Frames of each split that the miniatures have."""
 CLASSES = dict.fromkeys(("cityscapes", "acdc", "bdd100k"), 19) | {
-    **{"camvid": 11, "idd": 26, "mapillary": 65, "mapillary-v2": 123, "toy": 9},
+    **{"camvid": 11, "idd": 26, "idd-lite": 7, "mapillary": 65, "mapillary-v2": 123, "toy": 9},
     **{"bdd-anomaly": 16, "bdd-anomaly-two-class": 17, "muad": 15, "streethazards": 13},
 }
 EVERY_FORM = [(name, form) for name, forms in FORMS.items() for form in range(len(forms))]

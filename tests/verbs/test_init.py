@@ -1,0 +1,247 @@
+"""From a folder of one's own to a configuration that every verb takes."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+import yaml
+from PIL import Image
+
+import segunc
+from segunc.core.errors import InputError
+from segunc.data.datasets import DATASETS, dataset_entry
+from segunc.data.discover import discover
+from segunc.data.labels import label_map, read_label_map
+from tests.conftest import Job
+from tests.verbs.processes import FAST, refuse, succeed
+
+CAMVID = label_map("camvid")
+IDS = np.array([0, 1, 2, 3, 8, 11], np.uint8)
+"""Of sky, building, pole, road, car and void."""
+
+
+def label(seed: int) -> np.ndarray[Any, Any]:
+    return IDS[np.random.default_rng(seed).integers(0, len(IDS), (8, 6))].repeat(6, 0).repeat(8, 1)
+
+
+def as_ids(path: Path, ids: np.ndarray[Any, Any]) -> None:
+    Image.fromarray(ids).save(path)
+
+
+def as_colours(path: Path, ids: np.ndarray[Any, Any]) -> None:
+    palette = np.zeros((256, 3), np.uint8)
+    palette[: CAMVID.num_classes] = CAMVID.palette
+    Image.fromarray(palette[ids]).save(path)
+
+
+def as_palette(path: Path, ids: np.ndarray[Any, Any]) -> None:
+    picture = Image.fromarray(ids, "P")
+    palette = np.zeros((256, 3), np.uint8)
+    palette[: CAMVID.num_classes] = CAMVID.palette
+    picture.putpalette(palette.ravel().tolist())
+    picture.save(path)
+
+
+def as_three_channels(path: Path, ids: np.ndarray[Any, Any]) -> None:
+    Image.fromarray(ids[..., None].repeat(3, 2)).save(path)
+
+
+def as_mask(path: Path, ids: np.ndarray[Any, Any]) -> None:
+    Image.fromarray(np.where(ids == 3, 255, 0).astype(np.uint8)).save(path)
+
+
+Write = Callable[[Path, np.ndarray[Any, Any]], None]
+LAYOUTS = {
+    "images/{split}/{name}.jpg": "masks/{split}/{name}.png",
+    "{split}/{name}.jpg": "{split}annot/{name}.png",
+    "leftImg8bit/{split}/ulm/{name}_leftImg8bit.png": "gtFine/{split}/ulm/{name}_gtFine_labelIds.png",
+    "{name}.jpg": "{name}_label.png",
+    "img/{name}.jpg": "annotations/{name}_L.png",
+}
+
+
+def draw(root: Path, write: Write = as_ids, image: str = "images/{split}/{name}.jpg", frames: int = 8) -> Path:
+    """A data set; where the layout has no splits, of two drives."""
+    for number in range(frames):
+        split = "val" if number % 4 == 3 else "train"
+        names = {"split": split, "name": f"{'ab'[number >= 6]}_{number:04d}"}
+        picture = np.random.default_rng(number).integers(0, 256, (48, 48, 3), np.uint8)
+        for pattern in (image, LAYOUTS[image]):
+            (root / pattern.format(**names)).parent.mkdir(parents=True, exist_ok=True)
+        assert cv2.imwrite(str(root / image.format(**names)), picture)
+        write(root / LAYOUTS[image].format(**names), label(number))
+    return root
+
+
+@pytest.mark.parametrize("image", LAYOUTS)
+def test_layouts_and_splits_are_found(tmp_path: Path, image: str) -> None:
+    found = discover(draw(tmp_path / "data", image=image))
+    assert found.counts() == {"train": 6, "val": 2}
+    held_out = {pair.image.stem[:6] for pair in found.pairs if pair.split == "val"}
+    if "{split}" in image:
+        assert held_out == {"a_0003", "b_0007"}
+        assert found.notes == []
+    else:  # a whole drive, not neighbours of training frames
+        assert held_out == {"b_0006", "b_0007"}
+        assert "holds out 2 of 8 training frames to validate: 1 of 2 sequences" in found.notes[-1]
+    assert all(pair.label.stem.startswith(pair.image.stem.removesuffix("_leftImg8bit")) for pair in found.pairs)
+
+
+@pytest.mark.parametrize("write", [as_ids, as_colours, as_palette, as_three_channels])
+def test_labels_are_read_as_they_were_drawn_whatever_their_form(tmp_path: Path, write: Write) -> None:
+    root = draw(tmp_path / "data", write)
+    result = segunc.init(root, out=tmp_path / "my.yaml")
+    labels = read_label_map(result.label_map)
+    entry = dataset_entry("folder", labels=str(result.label_map), frames=result.frames)
+    names = [CAMVID.classes[i] for i in IDS[:-1]]
+    for split in ("train", "val"):
+        for sample in entry.samples(root, split):
+            assert sample.label is not None
+            number = int(sample.name[-4:])
+            trained = labels.read(sample.label)
+            for place, raw in enumerate(IDS[:-1]):
+                (train,) = np.unique(trained[label(number) == raw])
+                if write in (as_colours, as_palette):  # the colours are CamVid's, and so are the names
+                    assert labels.classes[train] == names[place]
+                else:
+                    assert labels.classes[train] == f"class {raw}"
+            if write in (as_colours, as_palette):
+                assert (trained[label(number) == 11] == 255).all()
+    assert result.picture.stat().st_size > 1000
+
+
+def test_masks_are_two_classes_where_that_is_asked_for(tmp_path: Path) -> None:
+    root, out = draw(tmp_path / "data", as_mask), tmp_path / "my.yaml"
+    said = refuse("init", root, "--out", out)
+    assert "the labels hold 0 and 255 alone: masks. Hint: --two-classes learns them; if they mark anomalies:" in said
+    assert "--dataset folder-255" in said
+    labels = read_label_map(segunc.init(root, out=out, two_classes=True).label_map)
+    assert labels.raw_to_train == {0: 0, 255: 1}
+
+
+def without_labels(root: Path) -> None:
+    shutil.rmtree(root / "masks")
+
+
+def two_kinds(root: Path) -> None:
+    as_colours(root / "masks/train/a_0001.png", label(1))
+
+
+def half(root: Path) -> None:
+    for path in sorted((root / "masks").rglob("*.png"))[::2]:
+        path.unlink()
+
+
+def a_thousand_classes(root: Path) -> None:
+    for path in (root / "masks").rglob("*.png"):
+        Image.fromarray(np.arange(48 * 48, dtype=np.uint16).reshape(48, 48)).save(path)
+
+
+def smoothed(root: Path) -> None:
+    for path in (root / "masks").rglob("*.png"):
+        as_colours(path, label(0))
+        picture = cv2.resize(cv2.imread(str(path)), (31, 33), interpolation=cv2.INTER_AREA)
+        cv2.imwrite(str(path), cv2.resize(picture, (48, 48)))
+
+
+def both_sets(root: Path) -> None:
+    shutil.copytree(root / "masks", root / "labels")
+
+
+@pytest.mark.parametrize(
+    ("change", "said", "hint"),
+    [
+        (without_labels, "no file or folder is named as labels", "--labels FOLDER"),
+        (two_kinds, "the labels in ROOT are of two kinds: masks/train", "chooses one kind"),
+        (half, "4 of 8 images in ROOT have no label, the first are images/train/a_0000.jpg", "--labelled-only leaves"),
+        (a_thousand_classes, "values up to 2303, but class ids are 0 to 255", "--labels names"),
+        (smoothed, "edges were smoothed", "--labels names"),
+        (both_sets, "an image has 2 labels: ", "e.g. --labels labels"),
+    ],
+)
+def test_what_is_not_clear_is_one_sentence(
+    tmp_path: Path, change: Callable[[Path], None], said: str, hint: str
+) -> None:
+    root = draw(tmp_path / "data")
+    change(root)
+    message = refuse("init", root, "--out", tmp_path / "my.yaml")
+    assert said.replace("ROOT", str(root)) in message
+    assert hint in message
+    assert not (tmp_path / "my.yaml").exists()
+
+
+def test_the_option_that_is_named_decides(tmp_path: Path) -> None:
+    root = draw(tmp_path / "data")
+    both_sets(root)
+    half(root)
+    assert discover(root, labels="labels").counts() == {"train": 6, "val": 2}
+    assert sum(discover(root, labels="masks", labelled_only=True).counts().values()) == 4
+    result = segunc.init(root, out=tmp_path / "x.yaml", labels="labels", void=["11"])
+    assert read_label_map(result.label_map).raw_to_train[11] == 255
+    with pytest.raises(InputError, match="is there"):
+        segunc.init(root, out=tmp_path / "x.yaml", labels="labels")
+
+
+def test_a_csv_of_another_spreadsheet_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "other.csv").write_text("Monday;12\nTuesday;13\n")
+    said = refuse("init", draw(tmp_path / "data"), "--out", tmp_path / "my.yaml", "--label-map", tmp_path / "other.csv")
+    assert "has the columns Monday;12 instead of id,name,train_id,red,green,blue" in said
+
+
+def test_one_configuration_serves_every_verb_and_models_know_their_data(tmp_path: Path) -> None:
+    config = tmp_path / "my.yaml"
+    said = succeed("init", draw(tmp_path / "data", as_colours), "--out", config).stdout
+    assert "8 pairs of image and label: 6 train, 2 val" in said
+    assert "then: segunc train --config" in said
+    content = yaml.safe_load(config.read_text())
+    content["network"] |= {"encoder": "resnet18", "encoder_weights": None, "options": {"decoder_channels": 16}}
+    content["data"]["batch_size"] = 2
+    content |= {"trainer": {"max_epochs": 1}, "temperature": {"frames": 2, "draws": 2}}
+    config.write_text(yaml.safe_dump(content))
+    base, abnn = tmp_path / "base", tmp_path / "abnn"
+    succeed("train --device cpu --config", config, "--out", base)
+    succeed("finetune --device cpu --base", base, "--config", config, "--out", abnn)
+    done = succeed("finetune --device cpu --method temperature --base", abnn, "--out", abnn)
+    assert f"data: folder in {tmp_path / 'data'}, which {abnn} was made with" in done.stdout
+    done = succeed("evaluate --draws 2 --replicates 0", FAST, "--model", abnn)
+    assert f"data: folder in {tmp_path / 'data'}, from the record of the model" in done.stdout
+    assert "split val of folder is evaluated" in done.stdout
+    done = succeed("evaluate --draws 2 --replicates 0 --split train", FAST, "--model", abnn, "--config", config)
+    assert f"from {config}" in done.stdout
+    (tmp_path / "data").rename(tmp_path / "moved")
+    said = refuse("finetune --device cpu --method temperature --base", abnn, "--out", abnn)
+    assert "which is not there. Hint: --data.root DIR" in said
+    succeed("finetune --device cpu --method temperature --data.root", tmp_path / "moved", "--base", abnn, "--out", abnn)
+    config.write_text(config.read_text() + "abn: {}\n")
+    assert "unknown key 'abn'" in refuse(
+        "train --config", config, "--data.root", tmp_path / "moved", "--out", tmp_path / "x"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "folders", "split"),
+    [
+        ("cityscapes", ("leftImg8bit/train", "leftImg8bit/val", "gtFine/val"), "val"),
+        ("camvid", ("train", "val", "test", "testannot"), "test"),
+        ("folder", ("images", "labels"), "all"),
+        ("smiyc-anomaly", ("dataset_AnomalyTrack/images",), "validation"),
+        ("muad", ("val/leftImg8bit", "test_id/leftImg8bit"), "val"),
+    ],
+)
+def test_the_split_that_has_labels_is_evaluated(
+    tmp_path: Path, name: str, folders: tuple[str, ...], split: str
+) -> None:
+    for folder in folders:
+        (tmp_path / folder).mkdir(parents=True)
+    assert DATASETS[name].usual_split(tmp_path) == split
+
+
+def test_the_job_knows_its_data(finetuned: Job) -> None:
+    done = succeed("evaluate --draws 2 --replicates 0", FAST, "--model", finetuned.abnn)
+    assert "note: data: toy in " in done.stdout
