@@ -281,7 +281,7 @@ class InitOptions(Options):
     """
 
     data: Folder = option(flags=("data",))
-    out: File
+    out: File = option(flags=("--out",))
     images: str | None = None
     labels: str | None = None
     label_map: str | None = None

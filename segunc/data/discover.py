@@ -219,6 +219,10 @@ def _pair(found: Found, images: Sequence[Path], labels: Sequence[Path], labelled
         Pair(splits[image], image, each[chosen] if several else next(iter(each.values())))
         for image, each in by_image.items()
     ]
+    if any(pair.split for pair in pairs) and (outside := [pair for pair in pairs if not pair.split]):
+        note = f"leaves out {len(outside)} pairs outside of the folders train, val and test, e.g. {outside[0].image}"
+        found.notes.append(f"{note}; --images and --labels choose others")
+        pairs = [pair for pair in pairs if pair.split]
     labelled = {pair.split for pair in pairs}
     missing = [path for path in images if path not in by_image]
     if closed := [path for path in missing if splits[path] not in labelled]:
@@ -316,15 +320,7 @@ def _palette(path: Path) -> dict[int, tuple[int, int, int]]:
 
 def _divide(found: Found) -> None:
     """Give each pair a split: where no folder says which frames validate, whole sequences of the training frames do."""
-    pairs, known = found.pairs, [pair for pair in found.pairs if pair.split]
-    if known and len(known) < len(pairs):
-        other = next(pair for pair in pairs if not pair.split)
-        note = (
-            f"leaves out {len(pairs) - len(known)} pairs outside of the folders train, val and test, e.g. {other.image}"
-        )
-        found.notes.append(f"{note}; --images and --labels choose others")
-        pairs = known
-    pairs = [Pair(pair.split or "train", pair.image, pair.label) for pair in pairs]
+    pairs = [Pair(pair.split or "train", pair.image, pair.label) for pair in found.pairs]
     splits = {pair.split for pair in pairs}
     if "train" not in splits:
         pairs = [Pair("train" if pair.split == "val" else pair.split, pair.image, pair.label) for pair in pairs]
