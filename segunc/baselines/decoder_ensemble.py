@@ -16,6 +16,7 @@ from torch import Tensor
 from segunc.affine.draws import in_encoder
 from segunc.affine.noise import mix_seed
 from segunc.affine.posterior import TENSORS, Branch, Deterministic
+from segunc.baselines.mixtures import Ensemble
 from segunc.core.bounds import Bound, NonNegativeInt, PositiveInt
 from segunc.core.errors import InputError
 from segunc.networks.files import build_network, load_network
@@ -23,7 +24,6 @@ from segunc.networks.network import SegmentationNetwork
 from segunc.networks.weights import load_state
 from segunc.posteriors.fitting import finetuning
 from segunc.posteriors.methods import Method
-from segunc.posteriors.mixtures import Ensemble
 from segunc.posteriors.model import Model, load_base, posterior_hash
 from segunc.training.config import FinetuneConfig, OptimisationConfig
 from segunc.training.data import OwnData

@@ -3,6 +3,7 @@ values or colours the labels hold."""
 
 from __future__ import annotations
 
+import io
 import re
 import time
 from collections import Counter, defaultdict
@@ -18,7 +19,7 @@ from PIL import Image as PilImage
 from segunc.core.errors import InputError
 from segunc.core.files import read_bytes
 from segunc.data.entry import LABEL_ENDINGS, LABEL_FOLDERS, frame_stem, image_files
-from segunc.data.images import decode_labels, label_rank
+from segunc.data.images import Colour, decode_labels, label_rank
 from segunc.data.labels import IGNORE, LabelMap, label_map
 
 IMAGE_WORDS = {"images", "image", "imgs", "img", "leftimg8bit", "rgb", "frames", "jpegimages", "photos", "data"}
@@ -57,7 +58,7 @@ VAL_SHARE = 0.15  # of the training frames, where no folder holds validation fra
 MAX_CLASSES = 150  # of which no public label map of roads has more; more values are those of something else
 SAMPLED, SECONDS = 200, 6.0  # labels that are looked at, and for how long at most
 
-Value = int | tuple[int, int, int]  # an id, or a colour
+Value = int | Colour  # an id, or a colour
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ class Found:
     pairs: list[Pair]
     pixels: Counter[Value] = field(default_factory=Counter)  # of each id or colour, in the labels that were looked at
     kind: str = "ids"  # or colours
-    palette: Mapping[int, tuple[int, int, int]] = field(default_factory=dict)  # the colours of ids that a palette has
+    palette: Mapping[int, Colour] = field(default_factory=dict)  # the colours of ids that a palette has
     looked_at: int = 0
     notes: list[str] = field(default_factory=list)  # what was assumed or left out, each a sentence
 
@@ -119,10 +120,8 @@ def _chosen(root: Path, files: Sequence[Path], pattern: str | None, flag: str) -
         below = below.relative_to(root.resolve()) if below.is_relative_to(root.resolve()) else below
     chosen = [path for path in files if path.is_relative_to(below) or path.match(str(below))]
     if not chosen:
-        raise InputError(
-            f"{flag} {pattern} matches no image file in {root}",
-            hint="a folder or a pattern below it, e.g. masks or *_L.png",
-        )
+        fact = f"{flag} {pattern} matches no image file in {root}"
+        raise InputError(fact, hint="a folder or a pattern below it, e.g. masks or *_L.png")
     return chosen
 
 
@@ -169,10 +168,8 @@ def _pair(found: Found, images: Sequence[Path], labels: Sequence[Path], labelled
     for path in images:
         split, key = _key(path, frame_stem(path.stem))
         if (other := by_key.setdefault(key, path)) != path:
-            raise InputError(
-                f"{other} and {path} in {found.root} are one frame by their names",
-                hint="--images names the folder of the images",
-            )
+            fact = f"{other} and {path} in {found.root} are one frame by their names"
+            raise InputError(fact, hint="--images names the folder of the images")
         splits[path] = split
     by_image: dict[Path, dict[str, Path]] = defaultdict(dict)
     alone: list[Path] = []
@@ -186,38 +183,27 @@ def _pair(found: Found, images: Sequence[Path], labels: Sequence[Path], labelled
             by_image[by_key[key]][kind] = path
         else:
             alone.append(path)
-    kinds = Counter(kind for each in by_image.values() for kind in each)
-    if not kinds:
-        names = f"{labels[0]} and {images[0]}" if images else str(labels[0])
-        raise InputError(
-            f"no label in {found.root} has the name of an image, e.g. {names}",
-            hint="give labels the names of their images",
+    if not by_image:
+        lack = (
+            f"no label in {found.root} has the name of an image, e.g. {labels[0]} and {images[0] if images else 'none'}"
         )
+        raise InputError(lack, hint="give labels the names of their images")
     several = next((each for each in by_image.values() if len(each) > 1), None)
+    chosen = None
     if several:
-        preferred = [kind for kind in several if kind.lower().endswith("labelids")] or [
-            kind for kind in several if kind.endswith("*")
-        ]
+        ids = [kind for kind in several if kind.lower().endswith("labelids")]
+        preferred = ids or [kind for kind in several if kind.endswith("*")]
         if len(preferred) != 1:
-            some = ", ".join(str(path) for path in list(several.values())[:3])
-            pattern = next(iter(several.values()))
-            choice = (
-                f"--labels '*{pattern.stem[-8:]}{pattern.suffix}'"
-                if pattern.parent == Path()
-                else f"--labels {pattern.parts[0]}"
-            )
-            raise InputError(
-                f"an image has {len(several)} labels: {some}",
-                hint=f"choose one kind by a folder or a pattern, e.g. {choice}",
-            )
-        found.notes.append(
-            f"takes the labels {preferred[0]}.png of {len(several)} kinds; --labels PATTERN takes others"
-        )
-        by_image = defaultdict(dict, {image: each for image, each in by_image.items() if preferred[0] in each})
-        chosen = preferred[0]
+            first, *_ = paths = [*several.values()]
+            choice = first.parts[0] if len(first.parts) > 1 else f"'*{first.stem[-8:]}{first.suffix}'"
+            fact = f"an image has {len(several)} labels: {', '.join(map(str, paths[:3]))}"
+            raise InputError(fact, hint=f"choose one kind by a folder or a pattern, e.g. --labels {choice}")
+        (chosen,) = preferred
+        found.notes.append(f"takes the labels {chosen}.png of {len(several)} kinds; --labels PATTERN takes others")
     pairs = [
-        Pair(splits[image], image, each[chosen] if several else next(iter(each.values())))
+        Pair(splits[image], image, each[chosen or next(iter(each))])
         for image, each in by_image.items()
+        if chosen is None or chosen in each
     ]
     if any(pair.split for pair in pairs) and (outside := [pair for pair in pairs if not pair.split]):
         note = f"leaves out {len(outside)} pairs outside of the folders train, val and test, e.g. {outside[0].image}"
@@ -230,10 +216,8 @@ def _pair(found: Found, images: Sequence[Path], labels: Sequence[Path], labelled
         missing = [path for path in missing if splits[path] in labelled]
     if missing and not labelled_only:
         some = ", ".join(str(path) for path in missing[:3])
-        lack = (
-            f"{len(missing)} of {len(pairs) + len(missing)} images in {found.root} have no label, the first are {some}"
-        )
-        raise InputError(lack, hint="--labelled-only leaves them out")
+        share = f"{len(missing)} of {len(pairs) + len(missing)} images in {found.root}"
+        raise InputError(f"{share} have no label, the first are {some}", hint="--labelled-only leaves them out")
     if missing:
         found.notes.append(f"leaves out {len(missing)} images without a label, the first is {missing[0]}")
     if alone:
@@ -244,8 +228,7 @@ def _pair(found: Found, images: Sequence[Path], labels: Sequence[Path], labelled
 def _look_at_labels(found: Found) -> None:
     """Count the pixels of each value in labels spread over the folder, and say what they are."""
     examples: dict[str, Path] = {}
-    grey3 = Counter[Value]()
-    ids, colours = Counter[Value](), Counter[Value]()
+    counts, grey = {"ids": Counter[Value](), "colours": Counter[Value]()}, Counter[int]()  # grey may be either
     start, order = time.monotonic(), np.linspace(0, len(found.pairs) - 1, min(SAMPLED, len(found.pairs))).astype(int)
     for index in dict.fromkeys([*order[::10].tolist(), *order.tolist()]):  # the whole range first, should time end
         path = found.root / found.pairs[index].label
@@ -254,68 +237,47 @@ def _look_at_labels(found: Found) -> None:
         except Exception as error:  # Pillow's decoders have no common exception
             hint = "write labels as PNG: JPEG changes their values" if label_rank(path) == 2 else "repair or remove it"
             raise InputError(f"label {path} cannot be read ({error})", hint=hint) from error
-        if pixels.ndim == 2:
-            examples.setdefault("ids", path)
-            ids.update(_counted(pixels))
-            if not found.palette:
-                found.palette = _palette(path)
-        elif (pixels == pixels[..., :1]).all():
-            grey3.update(_counted(pixels[..., 0]))
+        if pixels.ndim == 3 and (pixels == pixels[..., :1]).all():
+            grey.update(_counted(pixels[..., 0]))
         else:
-            examples.setdefault("colours", path)
-            colours.update(_counted_colours(pixels))
+            kind = "ids" if pixels.ndim == 2 else "colours"
+            codes = pixels if kind == "ids" else pixels.astype(np.int64) @ (1 << np.array([16, 8, 0]))
+            for code, count in _counted(codes).items():
+                counts[kind][code if kind == "ids" else (code >> 16, code >> 8 & 255, code & 255)] += count
+            examples.setdefault(kind, path)
+            if kind == "ids" and not found.palette:
+                found.palette = _palette(path)
         found.looked_at += 1
         if time.monotonic() - start > SECONDS:
             break
+    where, hint = f"the labels in {found.root}", "--labels names the folder or a pattern of the class labels"
     if len(examples) == 2:
-        both = f"{examples['ids'].relative_to(found.root)} holds ids and {examples['colours'].relative_to(found.root)} colours"
-        raise InputError(
-            f"the labels in {found.root} are of two kinds: {both}", hint="--labels FOLDER or a pattern chooses one kind"
-        )
-    if colours:
-        found.kind = "colours"
-        colours.update({(v, v, v): count for v, count in grey3.items() if isinstance(v, int)})
-    else:
-        ids.update(grey3)
-    found.pixels = colours or ids
-    if max((value for value in ids if isinstance(value, int)), default=0) > IGNORE:
-        raise InputError(
-            f"labels in {found.root} hold values up to {max(map(int, ids))}, but class ids are 0 to 255: these look like instances or depths",  # type: ignore[arg-type]
-            hint="--labels names the folder of the class labels",
-        )
-    if (count := len(found.pixels)) > MAX_CLASSES:
+        first, second = (examples[kind].relative_to(found.root) for kind in ("ids", "colours"))
+        raise InputError(f"{where} are of two kinds: {first} holds ids and {second} colours", hint=hint)
+    ids, colours = (counts[kind] for kind in ("ids", "colours"))
+    found.kind, found.pixels = ("colours", colours) if colours else ("ids", ids)
+    for value, count in grey.items():
+        found.pixels[value if found.kind == "ids" else (value, value, value)] += count
+    largest = max((value for value in found.pixels if isinstance(value, int)), default=0)
+    if largest > IGNORE:
+        what = f"{where} hold values up to {largest}, but class ids are 0 to 255"
+        raise InputError(f"{what}: these look like instances or depths", hint=hint)
+    if (number := len(found.pixels)) > MAX_CLASSES:
         most = sum(pixels for _, pixels in found.pixels.most_common(30)) / found.pixels.total()
-        smooth = (
-            f", of which 30 cover {most:.0%} of the pixels: edges were smoothed when labels were resized or compressed"
-        )
-        instances = ": these look like photographs or numbers of instances"
-        what = f"the labels in {found.root} hold {count} {'colours' if colours else 'values'}"
-        raise InputError(
-            f"{what}{smooth if most > 0.5 else instances}", hint="--labels names the folder of the class labels"
-        )
+        why = "edges were smoothed when labels were resized or compressed"
+        why = f"30 cover {most:.0%} of the pixels: {why}" if most > 0.5 else "these look like photographs or instances"
+        raise InputError(f"{where} hold {number} {found.kind}; {why}", hint=hint)
 
 
-def _counted(pixels: npt.NDArray[np.generic]) -> dict[Value, int]:
+def _counted(pixels: npt.NDArray[np.generic]) -> dict[int, int]:
     values, counts = np.unique(pixels, return_counts=True)
     return dict(zip(values.tolist(), counts.tolist(), strict=True))
 
 
-def _counted_colours(pixels: npt.NDArray[np.generic]) -> dict[Value, int]:
-    codes = pixels.astype(np.int64) @ (1 << np.array([16, 8, 0]))
-    return {
-        (code >> 16, code >> 8 & 255, code & 255): count
-        for code, count in _counted(codes).items()
-        if isinstance(code, int)
-    }
-
-
-def _palette(path: Path) -> dict[int, tuple[int, int, int]]:
-    with PilImage.open(path) as image:
-        colours = (image.getpalette() or []) if image.mode == "P" else []
-    return {
-        index: (colours[3 * index], colours[3 * index + 1], colours[3 * index + 2])
-        for index in range(len(colours) // 3)
-    }
+def _palette(path: Path) -> dict[int, Colour]:
+    with PilImage.open(io.BytesIO(read_bytes(path))) as image:
+        colours = iter((image.getpalette() or []) if image.mode == "P" else [])
+    return dict(enumerate(zip(colours, colours, colours, strict=False)))
 
 
 def _divide(found: Found) -> None:
@@ -323,12 +285,9 @@ def _divide(found: Found) -> None:
     pairs = [Pair(pair.split or "train", pair.image, pair.label) for pair in found.pairs]
     splits = {pair.split for pair in pairs}
     if "train" not in splits:
-        pairs = [Pair("train" if pair.split == "val" else pair.split, pair.image, pair.label) for pair in pairs]
-        found.notes.append(
-            f"assumes that the split {' and '.join(sorted(splits))} is all there is, and trains on a part of it"
-        )
-        pairs = [Pair("train", pair.image, pair.label) for pair in pairs]
-        splits = {"train"}
+        names = " and ".join(sorted(splits))
+        found.notes.append(f"assumes that the split {names} is all there is, and trains on a part of it")
+        pairs, splits = [Pair("train", pair.image, pair.label) for pair in pairs], {"train"}
     if "val" not in splits:
         train = [pair for pair in pairs if pair.split == "train"]
         held_out, words = _held_out(train)
@@ -351,17 +310,12 @@ def _held_out(train: Sequence[Pair]) -> tuple[set[Path], str]:
     wanted = max(1, round(VAL_SHARE * len(train)))
     if len(sequences) == 1 or len(train) < 4:
         return set(ordered[len(ordered) - wanted :]), "the last of the only sequence, by their names"
-    if len(sequences) < 10:
-        chosen = [min(sequences, key=lambda frames: abs(len(frames) - wanted))]
-    else:
-        step, chosen = max(1, round(1 / VAL_SHARE)), list[list[Path]]()
-        for frames in sequences[step // 2 :: step]:
-            chosen.append(frames)
+    nearest = min(sequences, key=lambda frames: abs(len(frames) - wanted))
+    step = round(1 / VAL_SHARE)
+    chosen = [nearest] if len(sequences) < 10 else sequences[step // 2 :: step]
     names = ", ".join(sequence_of(frames[0]).removeprefix("./") for frames in chosen[:3])
-    more = ", ..." if len(chosen) > 3 else ""
-    return {
-        path for frames in chosen for path in frames
-    }, f"{len(chosen)} of {len(sequences)} sequences ({names}{more})"
+    words = f"{len(chosen)} of {len(sequences)} sequences ({names}{', ...' if len(chosen) > 3 else ''})"
+    return {path for frames in chosen for path in frames}, words
 
 
 def known_map(values: Iterable[Value]) -> LabelMap | None:

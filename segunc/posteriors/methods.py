@@ -53,12 +53,21 @@ METHODS: Registry[Method] = Registry(
     "segunc.posteriors",
     {
         "abnn": "segunc.posteriors.abnn:METHOD",
-        "ensemble": "segunc.posteriors.mixtures:ENSEMBLE",
-        "tta": "segunc.posteriors.mixtures:TTA",
         "temperature": "segunc.posteriors.temperature:METHOD",
         "features": "segunc.posteriors.features:METHOD",
         "anomaly": "segunc.posteriors.anomaly:METHOD",
     },
-    baselines=("decoder-ensemble", "hmc", "laplace", "mc-dropout", "sghmc", "sgld", "swag", "variational"),
+    baselines=(
+        "ensemble",
+        "tta",
+        "decoder-ensemble",
+        "hmc",
+        "laplace",
+        "mc-dropout",
+        "sghmc",
+        "sgld",
+        "swag",
+        "variational",
+    ),
 )
 """What ``--method`` can name."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -28,6 +28,7 @@ from segunc.data.labels import IGNORE, LabelMap
 from segunc.data.module import SegmentationDataModule
 from segunc.networks import NetworkDescription, SegmentationNetwork, build_network, save_network
 from segunc.networks.description import IMAGENET_MEAN, IMAGENET_STD
+from segunc.networks.files import DESCRIPTION
 from segunc.networks.smp import encoder_normalisation, load_encoder_weights
 from segunc.networks.weights import load_weights, read_checkpoint
 from segunc.training import losses, progress
@@ -272,3 +273,21 @@ def train_network(
             save_network(network, out)
             write_json(out / "training.json", measured)
         return network.eval(), measured
+
+
+def train_members(
+    config: TrainConfig, seeds: Sequence[int], out: Path, *, device: str = "auto", say: progress.Say = say
+) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """Train one network for each seed, in the place of the configuration's, into ``seed-N`` below ``out``; finished ones are skipped.
+    Yields the folder and what was measured, after each training."""
+    if len(set(seeds)) < len(seeds) or not seeds or min(seeds) < 0:
+        shown = ",".join(map(str, seeds))
+        raise InputError(f"--seeds {shown} are not different numbers of at least 0", hint="e.g. 0,1,2,3")
+    for number, seed in enumerate(seeds, start=1):
+        member, folder = replace(config, seed=seed), out / f"seed-{seed}"
+        if (folder / DESCRIPTION).exists():
+            claim_checkpoints(folder, "train", member.plain())  # refuses what other settings made
+            say(f"member {number} of {len(seeds)}: {folder} is finished")
+            continue
+        say(f"member {number} of {len(seeds)}: {folder}")
+        yield folder, train_network(member, folder, device=device)[1]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from string import Template
-from typing import Any
+from typing import Any, cast
 
 import cv2
 import numpy as np
@@ -17,8 +17,9 @@ from segunc.core.errors import InputError
 from segunc.core.files import csv_text, write_file
 from segunc.data.discover import Found, Pair, Value, discover, known_map
 from segunc.data.entry import FRAME_COLUMNS
-from segunc.data.images import Image, load_image, resize_nearest
+from segunc.data.images import Colour, Image, load_image, resize_nearest
 from segunc.data.labels import COLUMNS, IGNORE, LabelMap, label_map, read_label_map
+from segunc.gallery.overlay import Sheet
 from segunc.maps.encoding import encode_jpeg
 from segunc.options import InitOptions, takes
 
@@ -91,42 +92,35 @@ def _classes(found: Found, options: InitOptions) -> list[list[object]]:
     if len(values) <= 2 + (IGNORE in values and len(values) == 3) and not options.two_classes:
         shown = " and ".join(map(_text, values))
         if len(values) < 2:
-            raise InputError(
-                f"the labels hold the value {shown} alone, so there is nothing to learn",
-                hint="--labels names other labels",
-            )
+            raise InputError(f"the labels hold {shown} alone: nothing to learn", hint="--labels names other labels")
         way = {"0 and 2": " --dataset road-anomaly", "0 and 255": " --dataset folder-255"}.get(shown, "")
         masks = f"segunc evaluate --maps MAPS --anomaly-labels LABELS{way}"
-        raise InputError(
-            f"the labels hold {shown} alone: masks", hint=f"--two-classes learns them; if they mark anomalies: {masks}"
-        )
-    if options.void is None and (known_one := known_map(values)):
-        found.notes.append(
-            f"the colours are those of label map {known_one.name}, whose names are taken; --label-map takes others"
-        )
-        return _rows_of(known_one)
-    void = _void(found, values, options)
-    names = _palette_names(found, values)
+        hint = f"--two-classes learns them; if they mark anomalies: {masks}"
+        raise InputError(f"the labels hold {shown} alone: masks", hint=hint)
+    if options.void is None and (built_in := known_map(values)):
+        found.notes.append(f"the colours are those of label map {built_in.name}; --label-map takes others")
+        return _rows_of(built_in)
+    void, names, number = _void(found, values, options), _palette_names(found, values), 0
     rows: list[list[object]] = []
-    number = 0
     for index, value in enumerate(values):
-        raw = value if isinstance(value, int) else index
         ignored = value in void or (options.void is None and names.get(value) == "void")
-        colour = value if not isinstance(value, int) else found.palette.get(value) or PALETTE[number % len(PALETTE)]
-        if isinstance(value, int) and (ignored or len({*colour}) == 1):
-            colour = VOID_COLOUR if ignored else PALETTE[number % len(PALETTE)]
-        rows.append(
-            [
-                raw,
-                "void" if ignored else names.get(value, f"class {_text(value)}"),
-                IGNORE if ignored else number,
-                *colour,
-            ]
-        )
+        colour, raw = value, index
+        if isinstance(value, int):  # no grey: grey pixels of three channels may be ids
+            own, raw = found.palette.get(value, (0, 0, 0)), value
+            colour = VOID_COLOUR if ignored else _proposed(number) if len({*own}) == 1 else own
+        name = "void" if ignored else names.get(value, f"class {_text(value)}")
+        rows.append([raw, name, IGNORE if ignored else number, *cast(Colour, colour)])
         number += not ignored
     if number < 2:
         raise InputError("fewer than two classes are left to learn", hint="name fewer values at --void")
     return rows
+
+
+def _proposed(number: int) -> Colour:
+    """Return the colour of a class; from the fifteenth on the first ones return darker."""
+    rounds, place = divmod(number, len(PALETTE))
+    red, green, blue = (round(part * 0.6**rounds) for part in PALETTE[place])
+    return red, green, blue
 
 
 def _palette_names(found: Found, values: Sequence[Value]) -> dict[Value, str]:
@@ -156,10 +150,8 @@ def _void(found: Found, values: Sequence[Value], options: InitOptions) -> set[Va
         named = {text.lower() for text in options.void} - {"none"}
         void = {value for value in values if _text(value) in named}
         if unknown := named - {_text(value) for value in void}:
-            raise InputError(
-                f"--void {', '.join(sorted(unknown))} is no value of the labels",
-                hint=f"they hold {', '.join(map(_text, values))}",
-            )
+            fact = f"--void {', '.join(sorted(unknown))} is no value of the labels"
+            raise InputError(fact, hint=f"they hold {', '.join(map(_text, values))}")
         return void
     usual: Value = IGNORE if found.kind == "ids" else (0, 0, 0)
     void = {usual} if usual in values and len(values) > (2 if found.kind == "ids" else 3) else set()
@@ -174,10 +166,8 @@ def _about(found: Found, labels: LabelMap, rows: Sequence[Sequence[object]]) -> 
     counts = ", ".join(f"{count} {split}" for split, count in found.counts().items())
     lines = [f"{len(found.pairs)} pairs of image and label: {counts}"]
     lines += [f"  {pair.split}: {pair.image} with {pair.label}" for pair in _spread(found.pairs, 3)]
-    looked = f"{found.looked_at} of {len(found.pairs)} labels were looked at"
-    lines.append(
-        f"{labels.num_classes} classes by {found.kind}; {looked}, and training refuses a value that they did not hold"
-    )
+    looked = f"in the {found.looked_at} of {len(found.pairs)} labels that were looked at"
+    lines.append(f"{labels.num_classes} classes by {found.kind} {looked}; training refuses other values")
     key: Callable[[Any], Any] = (lambda row: row[0]) if found.kind == "ids" else (lambda row: tuple(row[3:]))
     pixels: Mapping[Any, int] = found.pixels
     for row in (row for row in rows if row[2] != IGNORE or key(row) in pixels):
@@ -187,9 +177,7 @@ def _about(found: Found, labels: LabelMap, rows: Sequence[Sequence[object]]) -> 
 
 
 def _spread(pairs: Sequence[Pair], count: int) -> list[Pair]:
-    return [
-        pairs[int(index)] for index in dict.fromkeys(np.linspace(0, len(pairs) - 1, min(count, len(pairs))).astype(int))
-    ]
+    return [pairs[int(index)] for index in np.unique(np.linspace(0, len(pairs) - 1, count).astype(int))]
 
 
 def _picture(found: Found, labels: LabelMap) -> Image:
@@ -211,16 +199,11 @@ def _picture(found: Found, labels: LabelMap) -> Image:
     padded = [np.pad(cell, ((0, tallest - len(cell) + 6), (0, 6), (0, 0)), constant_values=paper) for cell in cells]
     padded += [np.full_like(padded[0], paper)] * (len(padded) % 2)
     grid = np.concatenate([np.concatenate(padded[i : i + 2], 1) for i in range(0, len(padded), 2)])
-    names, columns = [*labels.classes, "void (ignored)"], 4
-    legend: Image = np.full((26 * -(-len(names) // columns) + 8, grid.shape[1], 3), paper, np.uint8)
-    for index, name in enumerate(names):
-        left, top = index % columns * grid.shape[1] // columns + 8, index // columns * 26 + 6
-        colour = palette[index if index < labels.num_classes else IGNORE].tolist()
-        cv2.rectangle(legend, (left, top), (left + 20, top + 18), colour, -1)
-        cv2.putText(
-            legend, name[:40], (left + 28, top + 15), cv2.FONT_HERSHEY_SIMPLEX, 0.5, (30, 30, 30), 1, cv2.LINE_AA
-        )
-    return np.concatenate([grid, legend])
+    colours = [*zip(labels.classes, labels.palette, strict=True), ("void (ignored)", VOID_COLOUR)]
+    legend, width = Sheet(28 * -(-len(colours) // 4) + 6, grid.shape[1]), grid.shape[1] // 4
+    for index, (name, colour) in enumerate(colours):
+        legend.swatch(name, colour, 8 + index % 4 * width, 24 + 28 * (index // 4), 14, width - 16)
+    return np.concatenate([grid, legend.pixels])
 
 
 def _configuration(root: Path, places: Mapping[str, Path], found: Found, sizes: Sequence[tuple[int, int]]) -> str:

@@ -40,8 +40,7 @@ def train(options: TrainOptions) -> TrainResult:
     """
     from segunc.core.device import resolve_device
     from segunc.core.progress import quiet_lightning
-    from segunc.posteriors.mixtures import train_members
-    from segunc.training.base import train_network
+    from segunc.training.base import train_members, train_network
     from segunc.training.config import TrainConfig, parse_config
 
     quiet_lightning()

@@ -19,12 +19,12 @@ from segunc.affine.convert import ORIGIN
 from segunc.affine.posterior import Branch, Deterministic
 from segunc.baselines.decoder_ensemble import DecoderEnsemble, decoder_state
 from segunc.baselines.decoder_task import DecoderTask
+from segunc.baselines.mixtures import Ensemble
 from segunc.core.errors import InputError
 from segunc.data.labels import label_map
 from segunc.networks import NetworkDescription, build_network, load_network, save_network
 from segunc.networks.network import SegmentationNetwork
 from segunc.options import DoctorOptions, EvaluateOptions, FinetuneOptions
-from segunc.posteriors.mixtures import Ensemble
 from segunc.posteriors.model import load_model
 from segunc.sampling import Sampler
 from segunc.sampling.engine import own_tensors

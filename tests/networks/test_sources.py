@@ -17,11 +17,11 @@ import torchvision
 from torch import nn
 
 from segunc import InputError, Sampler, import_network, load_network
+from segunc.baselines.mixtures import TTA, TtaConfig
 from segunc.core.trust import TRUST
 from segunc.data.labels import label_map
 from segunc.networks import NetworkDescription, build_network
 from segunc.options import ImportOptions
-from segunc.posteriors.mixtures import TTA, TtaConfig
 from segunc.training.config import FitConfig
 
 SIZE = (64, 96)

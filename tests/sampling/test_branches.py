@@ -12,8 +12,8 @@ from segunc.affine.draws import AffineLayout
 from segunc.affine.noise import DEFAULT_SCHEME, NoiseSource, mix_seed
 from segunc.affine.posterior import AnyPosterior, Branch, Deterministic
 from segunc.baselines.mc_dropout import OwnDropout, convert_dropout
+from segunc.baselines.mixtures import Ensemble, TestTimeAugmentation
 from segunc.core.errors import InputError
-from segunc.posteriors.mixtures import Ensemble, TestTimeAugmentation
 from segunc.sampling import Sampler
 from segunc.sampling.engine import draw_logits
 from tests.affine.networks import small_network

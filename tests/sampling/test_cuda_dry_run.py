@@ -20,6 +20,7 @@ from segunc.baselines.densities import OF_GAUSSIANS, Gaussians
 from segunc.baselines.head import OF_HEAD, HeadScores, LogitLayer
 from segunc.baselines.max_logit import MaxLogitStatistics
 from segunc.baselines.mc_dropout import ChannelDropout, OwnDropout, convert_dropout
+from segunc.baselines.mixtures import Ensemble, TestTimeAugmentation
 from segunc.baselines.swag import Point, SwagConfig, Trajectory
 from segunc.baselines.variational import MeanFieldTraining, VariationalConfig
 from segunc.core.device import to_device
@@ -27,7 +28,6 @@ from segunc.networks import NetworkDescription, SegmentationNetwork
 from segunc.networks.features import FeatureExtractor
 from segunc.posteriors.abnn import ABNN, ABNNPosterior, Members, reestimate
 from segunc.posteriors.anomaly import ScoreSum, Standard, Surprise
-from segunc.posteriors.mixtures import Ensemble, TestTimeAugmentation
 from segunc.processing import FrameProcess, HostMaps
 from segunc.sampling import Sampler
 from segunc.sampling import sampler as sampler_module

@@ -158,7 +158,7 @@ def both_sets(root: Path) -> None:
     ("change", "said", "hint"),
     [
         (without_labels, "no file or folder is named as labels", "--labels FOLDER"),
-        (two_kinds, "the labels in ROOT are of two kinds: masks/train", "chooses one kind"),
+        (two_kinds, "the labels in ROOT are of two kinds: masks/train", "--labels names the folder or a pattern"),
         (half, "4 of 8 images in ROOT have no label, the first are images/train/a_0000.jpg", "--labelled-only leaves"),
         (a_thousand_classes, "values up to 2303, but class ids are 0 to 255", "--labels names"),
         (smoothed, "edges were smoothed", "--labels names"),

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
@@ -17,15 +17,15 @@ from segunc.affine.posterior import AnyPosterior, Branch, InputTransform, Mixtur
 from segunc.core.bounds import PositiveFloat, Settings
 from segunc.core.errors import InputError
 from segunc.core.files import inside, link_or_copy, read_json, read_record, write_record
-from segunc.networks.files import DESCRIPTION, POSTERIOR
+from segunc.networks.files import POSTERIOR
 from segunc.posteriors import model as stored
 from segunc.posteriors.methods import Method
 from segunc.posteriors.model import MEMBERS, Model, copy_model, load_model, model_files, posterior_hash
 from segunc.training.config import DATA, now
-from segunc.training.progress import Say, claim_checkpoints, is_first_process, say
+from segunc.training.progress import Say, is_first_process, say
 
 if TYPE_CHECKING:
-    from segunc.training.config import FitConfig, TrainConfig
+    from segunc.training.config import FitConfig
 
 SCALES = (1.0, 0.75)  # with their mirror images four draws for the price of three passes (docs/results.md)
 
@@ -54,26 +54,6 @@ class Ensemble(Mixture):
 
     def settings(self) -> dict[str, Any]:
         return {"parts": [{"method": p.posterior.method, **p.posterior.settings()} for p in self.parts]}
-
-
-def train_members(
-    config: TrainConfig, seeds: Sequence[int], out: Path, *, device: str = "auto", say: Say = say
-) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """Train one network for each seed, in the place of the configuration's, into ``seed-N`` below ``out``; finished ones are skipped.
-    Yields the folder and what was measured, after each training."""
-    from segunc.training.base import train_network
-
-    if len(set(seeds)) < len(seeds) or not seeds or min(seeds) < 0:
-        shown = ",".join(map(str, seeds))
-        raise InputError(f"--seeds {shown} are not different numbers of at least 0", hint="e.g. 0,1,2,3")
-    for number, seed in enumerate(seeds, start=1):
-        member, folder = replace(config, seed=seed), out / f"seed-{seed}"
-        if (folder / DESCRIPTION).exists():
-            claim_checkpoints(folder, "train", member.plain())  # refuses what other settings made
-            say(f"member {number} of {len(seeds)}: {folder} is finished")
-            continue
-        say(f"member {number} of {len(seeds)}: {folder}")
-        yield folder, train_network(member, folder, device=device)[1]
 
 
 def make_ensemble(bases: Sequence[Path], out: Path, *, say: Say = say) -> None:
