@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from segunc.core.errors import InputError
-from segunc.metrics.counting import Counts, areas, at_or_above, detection_curve, numbers_of_many
+from segunc.metrics.counting import Counts, at_or_above, numbers_of_many
 
 KINDS = ("size", "distance")  # what objects can be sorted by
 FOUND_AT = 0.05
@@ -78,13 +78,6 @@ def object_counts(keys: npt.NDArray[np.integer], objects: Objects, bins: ObjectB
     return np.bincount(cells, minlength=2 * number * size).reshape(2 * number, size)
 
 
-def found_threshold(normal: npt.NDArray[np.int64]) -> int:
-    """Return the lowest key at which at most :data:`FOUND_AT` of the normal pixels, by key ``[K]``, score at or above it; K where even the
-    highest flags more."""
-    flagged = normal[::-1].cumsum()[::-1]
-    return len(normal) - int(np.count_nonzero(flagged * round(1 / FOUND_AT) <= flagged[0]))
-
-
 def object_numbers_of_many(counts: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """Return AUROC, AUPR, FPR95 and the share that is found of each bin of many counts ``[R, 1 + 2 B, K]``, normal pixels first:
     ``[B, 4, R]``, NaN where the counts define none. See :func:`object_numbers`."""
@@ -92,9 +85,8 @@ def object_numbers_of_many(counts: npt.NDArray[np.float64]) -> npt.NDArray[np.fl
     flagged = at_or_above(normal)
     threshold = np.count_nonzero(flagged * round(1 / FOUND_AT) > flagged[:, :1], axis=1)
     rows = []
-    for pixels, medians in zip(
-        counts[:, 1 : 1 + bins].swapaxes(0, 1), counts[:, 1 + bins :].swapaxes(0, 1), strict=True
-    ):
+    for place in range(1, bins + 1):
+        pixels, medians = counts[:, place], counts[:, bins + place]
         keys = np.flatnonzero(medians.any(axis=0))
         objects, found = medians.sum(1), (medians[:, keys] * (keys >= threshold[:, None])).sum(1)
         with np.errstate(invalid="ignore", divide="ignore"):
@@ -107,12 +99,7 @@ def object_numbers(normal: npt.NDArray[np.int64], counts: Counts) -> list[dict[s
     """Return the numbers of each bin by name of :data:`OBJECT_NUMBERS`, of all normal pixels by key ``[K]`` and :func:`object_counts`
     ``[2 B, K]``: AUROC, AUPR and FPR95 of its pixels, the share of its objects that is found (all in 0..1), objects and pixels.
     None where the counts define none."""
-    bins, threshold = len(counts) // 2, found_threshold(normal)
-    rows: list[dict[str, float | None]] = []
-    pair = np.stack([normal, normal])
-    for pixels, medians in zip(counts[:bins], counts[bins:], strict=True):
-        pair[1] = pixels
-        curve, objects = detection_curve(pair), int(medians.sum())
-        found = float(medians[threshold:].sum() / objects) if objects and curve.negatives else None
-        rows.append(dict(zip(OBJECT_NUMBERS, (*areas(curve), found, objects, curve.positives), strict=True)))
-    return rows
+    rows, bins = np.concatenate([normal[None], counts])[None].astype(np.float64), len(counts) // 2
+    whole = zip(counts[bins:].sum(1).tolist(), counts[:bins].sum(1).tolist(), strict=True)
+    shares = [[None if np.isnan(v) else v for v in of.tolist()] for of in object_numbers_of_many(rows)[..., 0]]
+    return [dict(zip(OBJECT_NUMBERS, (*of, *sums), strict=True)) for of, sums in zip(shares, whole, strict=True)]
