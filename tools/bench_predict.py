@@ -64,10 +64,10 @@ class Bench:
 
     def __init__(self, job: Job) -> None:
         self.options = options = job.options
-        if job.tiling or job.region is not None:
-            raise InputError("--tile and --mask are not measured", hint="leave them out")
+        if job.region is not None:
+            raise InputError("--mask is not measured", hint="leave it out")
         self.scores, self.model, self.source = job.scores, job.model, job.sources[0]
-        self.execution = choose_execution(options, None, job.sampler, self.source, None)
+        self.execution = choose_execution(options, job.sampler, self.source, None)
         self.sampler: Sampler = job.sampler.with_chunk(self.execution.chunk)
         self.process = FrameProcess(self.sampler, self.scores, size=options.size)
         readable = (frame for frame in self.source.frames() if frame.image is not None)

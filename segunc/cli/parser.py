@@ -170,7 +170,7 @@ def _named_data(values: dict[str, Any]) -> dict[str, str]:
     import yaml
 
     data: dict[str, Any] = {}
-    if values.get("config"):
+    if values.get("config") and not values.get("base"):  # not every fine-tuning looks at data that a file names
         with contextlib.suppress(yaml.YAMLError, OSError, ValueError, TypeError, KeyError, RecursionError):
             data = dict(yaml.safe_load(read_text(Path(values["config"])))["data"])
     words = iter(values.get("settings") or ())

@@ -211,7 +211,7 @@ def _configuration(root: Path, places: Mapping[str, Path], found: Found, sizes: 
     height, width = min(size[0] for size in sizes), min(size[1] for size in sizes)
     train, same = found.counts()["train"], len(set(sizes)) == 1
     epochs = min(60, max(10, round(12_000 / train)))
-    template = (resources.files("segunc.verbs") / "init.yaml").read_text(encoding="utf-8")
+    template = (resources.files("segunc.verbs") / "init.template").read_text(encoding="utf-8")
     return Template(template).substitute(
         {name: json.dumps(str(path)) for name, path in places.items()},
         root=json.dumps(str(root)),

@@ -56,6 +56,7 @@ def test_names_and_notes_are_texts(tmp_path: Path, visit: Visit) -> None:
         page.keyboard.press("1")
         assert_nothing_ran(visit)
     page.keyboard.press("m")
+    page.keyboard.press("Tab")
     page.keyboard.type(CLASSES[0])  # a reviewer's name
     page.keyboard.press("Enter")
     page.fill("#note", NOTE)

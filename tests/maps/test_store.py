@@ -194,11 +194,11 @@ def test_damage_to_a_file_is_read_by_nobody_and_made_again(home: Path, file: str
     reader = MapsReader(home / "maps")
     for bit in np.random.default_rng(0).choice(8 * len(whole), 60, replace=False):
         flip(path, int(bit))
-        with pytest.raises(InputError, match=rf"{FRAME}.* was changed since it was written.*--verify"):
+        with pytest.raises(InputError, match=rf"{FRAME}.* was changed since it was written.*`verify`"):
             reader._read(FRAME, file.split("/")[0])
         path.write_bytes(whole)
     path.unlink()
-    with pytest.raises(InputError, match=rf"{FRAME}.* is missing.*--verify"):
+    with pytest.raises(InputError, match=rf"{FRAME}.* is missing.*`verify`"):
         reader._read(FRAME, file.split("/")[0])
     # Another size is noticed always, a flipped bit when asked.
     path.write_bytes(whole[:50])
@@ -220,7 +220,7 @@ def test_damaged_doubled_torn_and_lost_lines(home: Path) -> None:
     assert (health.frames, health.lost, health.amount) == (4, 1, 2)
     # Its folder is said once, by who asks.
     assert re.match(r"frames.jsonl, line 3, was changed.*, no line tells of 1", health.examples)
-    with pytest.raises(DamageError, match=r"line 3, was changed since it was written.*--verify"):
+    with pytest.raises(DamageError, match=r"line 3, was changed since it was written.*`verify`"):
         MapsReader(home / "maps")
     log.write_bytes(lines[0] + lines[2])
     assert "has lost the lines of 2 finished frames" in (MapsReader(home / "maps").unfinished or "")
@@ -390,7 +390,7 @@ def test_images_get_times_from_a_rate(tmp_path: Path) -> None:
     timed = worst_moments([out], "epistemic", "p99", count=20, fps=2.0, apart=5.0)
     assert sorted(m.name[0] for m in timed) == ["a", "b"]  # of each folder one
     assert all(m.time == 0.5 * (names.index(m.name) % 3) for m in timed)
-    result = segunc.summary(out, score="epistemic", top=20, out=tmp_path / "summary.csv")
+    result = segunc.summary(out, score="epistemic", statistic="mean", top=20, out=tmp_path / "summary.csv")
     assert [m.name for m in result.moments] == [m.name for m in worst_moments([out], "epistemic", count=20)]
     assert "neighbours may be listed" in result.notes[0]
     rows = list(csv.DictReader((tmp_path / "summary.csv").open(newline="")))

@@ -35,7 +35,7 @@ def test_several_inputs_each_have_a_folder_and_one_summary(finetuned: Job, tmp_p
     assert names(out / "crossing") == names(out / "second")
     assert set(names(out / "second")) <= {f"{number:06d}" for number in range(0, 12, 3)} - {"000000"}
     done = succeed("summary --top 3 --apart 0.2 --maps", out, "--out", table)
-    assert "worst moments by entropy.mean" in done.stdout
+    assert "worst moments by entropy.region" in done.stdout
     rows = list(csv.DictReader(table.open(newline="")))
     assert {row["list"] for row in rows} == {"moments", "label"}
     assert "crossing/0000" in done.stdout
@@ -98,8 +98,6 @@ def test_everything_at_once_is_killed_and_goes_on_to_the_same_bytes(finetuned: J
     assert len(reader.frames) == 12
     for score in ("prediction", "entropy", "aleatoric", "epistemic"):
         assert not reader.read_stored("000005", score)[48:].any()
-    run = json.loads((tmp_path / "whole/manifest.json").read_text())["run"]
-    assert run["tile"] == [64, 64, 32]
 
 
 def test_panels_their_video_and_one_frame_for_print(finetuned: Job, tmp_path: Path) -> None:
