@@ -135,18 +135,6 @@ def user_folder(variable: str, usual: str) -> Path | None:
         return None
 
 
-def open_new(path: Path) -> BinaryIO:
-    """Open a new file to write, whatever was there: what an old link leads to stays as it is."""
-    path.unlink(missing_ok=True)
-    return path.open("xb")
-
-
-def partial_of(path: Path) -> Path:
-    """Return the hidden neighbour that a file is written to before it takes its name, which may be as long as a file system allows."""
-    digest = hashlib.blake2b(os.fsencode(path.name), digest_size=16).hexdigest()
-    return path.with_name(f".{digest}{PARTIAL_SUFFIX}")
-
-
 def check_place(path: Path, *, folder: bool = False) -> None:
     """Raise InputError where a path is taken by anything but a plain file, or a folder (a device, whose node a result would replace), or
     lies below a file."""
@@ -182,9 +170,12 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     """Open a file to write that takes a path's place when it is whole; after an error everything is as before. InputError where anything
     but a file is there."""
     check_place(path)
-    partial = partial_of(path)
+    # A hidden neighbour whose name fits a file system, however long the path's own is.
+    digest = hashlib.blake2b(os.fsencode(path.name), digest_size=16).hexdigest()
+    partial = path.with_name(f".{digest}{PARTIAL_SUFFIX}")
     try:
-        with open_new(partial) as file:
+        partial.unlink(missing_ok=True)  # what an old link leads to stays as it is
+        with partial.open("xb") as file:
             yield file
         os.replace(partial, path)
     except BaseException:
