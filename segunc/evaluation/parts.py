@@ -39,6 +39,7 @@ Form = str | ScoreBins
 """How a map is stored: ``unit-code``, ``uint16``, ``uint8`` or ``float``, or the bins of floats that 16 bits cannot hold."""
 CONFIDENCE = "msp"  # the score whose complement is the confidence of the prediction: msp = 1 - max_c mean p_c
 Numbers = dict[NumberPath, float | None]
+ManyNumbers = Mapping[NumberPath, npt.NDArray[np.float64]]  # of R counts, [R] each
 Forms = Mapping[str, Form]  # score -> how its maps are stored
 AnomalyProtocol = Literal["pooled", "per-image", "smiyc"]
 PROTOCOLS: tuple[AnomalyProtocol, ...] = get_args(AnomalyProtocol)
@@ -232,9 +233,7 @@ class ArrayPart(ABC):
     def numbers(self, counts: Any, forms: Forms) -> Numbers:
         """Return the numbers of summed counts; None where the counts define none."""
 
-    def numbers_of_many(
-        self, coarse: npt.NDArray[np.float64], forms: Forms
-    ) -> Mapping[NumberPath, npt.NDArray[np.float64]]:
+    def numbers_of_many(self, coarse: npt.NDArray[np.float64], forms: Forms) -> ManyNumbers:
         """Return the numbers ``[R]`` of R coarse counts ``[R, ...]``, NaN where one defines none; those that have no interval may
         be left out."""
         rows = [self.numbers(self.refine(counts), forms) for counts in coarse.astype(np.int64)]
@@ -285,16 +284,10 @@ class Pooled(AnomalyPart):
         thresholds = values_of(forms[self.score], counts.shape[-1])[np.array(keys, np.int64)].tolist()
         return dict(zip(self.names, (*counting.areas(curve), best[0], *thresholds), strict=True))
 
-    def numbers_of_many(
-        self, coarse: npt.NDArray[np.float64], forms: Forms
-    ) -> Mapping[NumberPath, npt.NDArray[np.float64]]:
-        return dict(
-            zip(
-                self.names,
-                counting.numbers_of_many(coarse[:, 0], coarse[:, 1], counting.at_or_above(coarse[:, 0])),
-                strict=False,
-            )
-        )
+    def numbers_of_many(self, coarse: npt.NDArray[np.float64], forms: Forms) -> ManyNumbers:
+        normal, anomalous = coarse.swapaxes(0, 1)
+        areas = counting.numbers_of_many(normal, anomalous, counting.at_or_above(normal))
+        return dict(zip(self.names, areas, strict=False))  # without the thresholds
 
     def why(self, counts: Counts, name: NumberPath) -> str:
         return str(detection_curve(counts).undefined)
@@ -336,9 +329,7 @@ class ByObject(ArrayPart):
         rows = zip(self.bins.names, object_numbers(counts[0], counts[1:]), strict=True)
         return {(name, key): value for name, row in rows for key, value in row.items()}
 
-    def numbers_of_many(
-        self, coarse: npt.NDArray[np.float64], forms: Forms
-    ) -> Mapping[NumberPath, npt.NDArray[np.float64]]:
+    def numbers_of_many(self, coarse: npt.NDArray[np.float64], forms: Forms) -> ManyNumbers:
         numbers = object_numbers_of_many(coarse).reshape(-1, len(coarse))
         return dict(zip([name for name in self.names if name not in self.point], numbers, strict=True))
 
