@@ -13,41 +13,23 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from segunc.affine.convert import convert as convert
     from segunc.affine.draws import AffineLayout as AffineLayout
-    from segunc.core.errors import InputError as InputError
-    from segunc.core.errors import PartialFailure as PartialFailure
+    from segunc.core.errors import InputError as InputError, PartialFailure as PartialFailure
     from segunc.maps.encoding import decode_unit as decode_unit
     from segunc.networks import (
         NetworkDescription as NetworkDescription,
-    )
-    from segunc.networks import (
         SegmentationNetwork as SegmentationNetwork,
-    )
-    from segunc.networks import (
         build_network as build_network,
-    )
-    from segunc.networks import (
         load_network as load_network,
-    )
-    from segunc.networks import (
         save_network as save_network,
     )
     from segunc.posteriors.abnn import (
         ABNN as ABNN,
-    )
-    from segunc.posteriors.abnn import (
         ABNNPosterior as ABNNPosterior,
-    )
-    from segunc.posteriors.abnn import (
         ABNNTuner as ABNNTuner,
-    )
-    from segunc.posteriors.abnn import (
         stochastic as stochastic,
     )
     from segunc.posteriors.abnn_task import ABNNTask as ABNNTask
-    from segunc.posteriors.model import Model as Model
-    from segunc.posteriors.model import load as load
-    from segunc.posteriors.model import load_model as load_model
-    from segunc.posteriors.model import wrap as wrap
+    from segunc.posteriors.model import Model as Model, load as load, load_model as load_model, wrap as wrap
     from segunc.sampling import Sampler as Sampler
     from segunc.training.data import OwnData as OwnData
     from segunc.verbs.demo import demo as demo
@@ -58,18 +40,11 @@ if TYPE_CHECKING:
     from segunc.verbs.predict import predict as predict
     from segunc.verbs.results import (
         compare as compare,
-    )
-    from segunc.verbs.results import (
         overlay as overlay,
-    )
-    from segunc.verbs.results import (
         review as review,
-    )
-    from segunc.verbs.results import (
         summary as summary,
     )
-    from segunc.verbs.training import finetune as finetune
-    from segunc.verbs.training import train as train
+    from segunc.verbs.training import finetune as finetune, train as train
 
 _NAMES = {
     "affine.convert": "convert",

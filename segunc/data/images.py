@@ -18,14 +18,12 @@ import numpy as np
 import numpy.typing as npt
 from PIL import (
     BmpImagePlugin,
+    Image as PilImage,
     ImageOps,
     JpegImagePlugin,
     PngImagePlugin,
     TiffImagePlugin,
     WebPImagePlugin,
-)
-from PIL import (
-    Image as PilImage,
 )
 
 from segunc.core.errors import InputError, NoteWarning

@@ -18,8 +18,7 @@ from segunc.core.errors import InputError, PartialFailure
 from segunc.core.files import read_json
 from segunc.data.images import Image
 from segunc.frames.video import encode_video
-from segunc.toyroads import canvas as paint
-from segunc.toyroads import things
+from segunc.toyroads import canvas as paint, things
 from segunc.toyroads.canvas import Camera, Canvas, Corner, Floats, Id, Light, Points, Random, Stage, Thing
 
 

@@ -10,8 +10,7 @@ from segunc.core.errors import InputError
 from segunc.core.files import csv_text, write_file
 from segunc.core.progress import ConsoleProgress
 from segunc.data.datasets import entry_of_labels
-from segunc.evaluation.compare import Comparison, format_comparison
-from segunc.evaluation.compare import compare as compare_results
+from segunc.evaluation.compare import Comparison, compare as compare_results, format_comparison
 from segunc.evaluation.resampling import load_results
 from segunc.gallery.page import page_of, run_id, write_review, write_verdicts
 from segunc.gallery.pictures import VIDEO_SUFFIX, frame_rate, write_pictures, write_video

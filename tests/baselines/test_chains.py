@@ -12,8 +12,7 @@ import numpy.typing as npt
 import pytest
 import torch
 from arviz_stats.base import array_stats
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 from scipy.integrate import solve_ivp
 from scipy.linalg import solve_discrete_lyapunov
 from sklearn.metrics import log_loss

@@ -10,8 +10,7 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import HealthCheck, example, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, example, given, settings, strategies as st
 
 from segunc.core.errors import InputError
 from segunc.data.datasets import DATASETS, dataset_entry

@@ -12,8 +12,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
-from PIL import Image as PilImage
-from PIL import ImageOps
+from PIL import Image as PilImage, ImageOps
 
 from segunc.core.errors import InputError, NoteWarning
 from segunc.data.entry import BINARY, check_masks

@@ -8,8 +8,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from segunc.core.errors import InputError
 from segunc.frames.source import Selection, format_time, parse_time

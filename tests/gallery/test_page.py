@@ -16,8 +16,7 @@ import cv2
 import hypothesis.extra.numpy as arrays
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from segunc.cli.main import main
 from segunc.core.errors import InputError, PartialFailure

@@ -7,8 +7,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from sklearn import metrics as sklearn_metrics
 from torch.nn.functional import cross_entropy
 from torchmetrics.functional.classification import multiclass_calibration_error

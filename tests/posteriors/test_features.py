@@ -16,8 +16,7 @@ import numpy as np
 import pytest
 import timm
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from safetensors.torch import load_file
 from sklearn.neighbors import NearestNeighbors
 from torch import Tensor, nn

@@ -29,8 +29,7 @@ from segunc.networks.features import FeatureExtractor
 from segunc.posteriors.abnn import ABNN, ABNNPosterior, Members, reestimate
 from segunc.posteriors.anomaly import ScoreSum, Standard, Surprise
 from segunc.processing import FrameProcess, HostMaps
-from segunc.sampling import Sampler
-from segunc.sampling import sampler as sampler_module
+from segunc.sampling import Sampler, sampler as sampler_module
 from segunc.sampling.density import FeatureDensity, Neighbours
 from segunc.sampling.sampler import Fitted
 from segunc.sampling.shortcuts import Upsampling

@@ -24,8 +24,7 @@ from segunc.sampling.engine import Engine, draw_logits
 from segunc.sampling.shortcuts import Prefix
 from tests.affine.networks import LAYERS, Pixelwise, randomise, small_network
 from tests.sampling.plain import assert_maps_of_a_plain_loop, posterior_of
-from tools.identity_table import VIT, architectures
-from tools.identity_table import randomise as randomise_real
+from tools.identity_table import VIT, architectures, randomise as randomise_real
 
 IMAGES = torch.rand(2, 3, 64, 96, generator=torch.Generator().manual_seed(0))
 

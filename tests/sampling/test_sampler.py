@@ -23,8 +23,7 @@ from segunc.core.errors import InputError, NotFiniteError
 from segunc.maps.encoding import encode_unit
 from segunc.posteriors.abnn import ABNNPosterior
 from segunc.posteriors.anomaly import ScoreSum, Standard, Surprise
-from segunc.sampling import Prediction, Sampler
-from segunc.sampling import sampler as sampler_module
+from segunc.sampling import Prediction, Sampler, sampler as sampler_module
 from segunc.sampling.engine import draw_logits
 from segunc.sampling.sampler import CUDA_BATCH_PIXELS, MOST_FRAMES, Fitted, frames_at_once
 from segunc.sampling.tail_native import native_tail

@@ -15,13 +15,11 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from torch import Tensor
 
 from segunc.core.device import threads
-from segunc.sampling import tail as sums_module
-from segunc.sampling import tail_native
+from segunc.sampling import tail as sums_module, tail_native
 from segunc.sampling.shortcuts import Upsampling
 from segunc.sampling.tail import NATIVE_BASE, OF_LOGITS, Backend, DrawAccumulator, base_maps, choose_backend
 from segunc.sampling.tail_native import native_tail
