@@ -91,14 +91,13 @@ class ConsoleProgress:
 
 
 def describe(progress: Progress, unit: str = "frame") -> str:
-    """Return one line: frames done of how many, frames a second of this run, time left, failures and the state."""
+    """Return one line: frames done of how many, frames a second, time left after ten seconds (first frames take longer), failures, state."""
     from tqdm import tqdm
 
     done = progress.skipped + progress.finished + progress.failed
     state = ", ".join(filter(None, [f"{progress.failed} failed" if progress.failed else "", progress.state]))
-    ending = (
-        " of {total_fmt}{unit}, {rate_noinv_fmt}, {remaining} left" if progress.total else "{unit}, {rate_noinv_fmt}"
-    )
+    left = ", {remaining} left" if progress.total and (progress.seconds >= 10 or done == progress.total) else ""
+    ending = f"{' of {total_fmt}' if progress.total else ''}{{unit}}, {{rate_noinv_fmt}}{left}"
     settings: dict[str, Any] = {"unit": f" {unit}s", "initial": progress.skipped, "postfix": state}
     settings["bar_format"] = "{n_fmt}" + ending + "{postfix}"
     return str(tqdm.format_meter(done, progress.total, progress.seconds, **settings)).replace("  ", " ")

@@ -322,5 +322,4 @@ def known_map(values: Iterable[Value]) -> LabelMap | None:
     """Return the built-in label map that has all of at least five colours, if one alone has them."""
     colours = {value for value in values if isinstance(value, tuple)}
     maps = [label_map(name) for name in ("cityscapes", "camvid", "mapillary", "idd-lite", "streethazards", "muad")]
-    fitting = [each for each in maps if len(colours) >= 5 and colours <= {*(each.colours or {})}]
-    return fitting[0] if fitting else None
+    return next((each for each in maps if len(colours) >= 5 and colours <= {*(each.colours or {})}), None)

@@ -67,13 +67,14 @@ def demo(options: DemoOptions, step: Step | None = None, say: Callable[[str], No
 
     video, labels = data / "video" / "crossing.webm", data / "video" / "crossing_anomaly"
     frames, masks, numbers = data / "leftImg8bit" / "anomaly", data / "gtAnomaly" / "anomaly", out / "anomaly.json"
-    drawn = {**common, "overlay": True}
+    quick = {**common, "draws": 9}  # three of each member
+    drawn = {**quick, "overlay": True}
     step("maps of the anomaly split", predict, opts.PredictOptions(abnn, frames, maps, **drawn))
     evaluated = opts.EvaluateOptions(maps=maps, anomaly_labels=masks, out=numbers, **common)
     step("anomaly metrics of the maps", evaluate, evaluated)
     for model in (base, abnn):
         result = out / f"test-{model.name}.json"
-        tested = opts.EvaluateOptions(model=model, dataset="toy", root=data, out=result, **common)
+        tested = opts.EvaluateOptions(model=model, dataset="toy", root=data, out=result, split="test", **quick)
         step(f"segmentation and calibration of the {model.name} network on the test split", evaluate, tested)
     step("maps and overlay video of the crossing", predict, opts.PredictOptions(abnn, video, out / "video", **drawn))
     step("a page to look at", review, opts.ReviewOptions(maps, anomaly_labels=masks, out=page, **common))

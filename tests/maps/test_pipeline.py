@@ -204,8 +204,8 @@ def test_nothing_runs_ahead(tmp_path: Path, slow: str) -> None:
 
 
 def test_progress_lines_hold_rate_and_time_left(tmp_path: Path) -> None:
-    line = describe(Progress(finished=10, failed=2, skipped=8, total=100, seconds=6.0))
-    assert line == "20 of 100 frames, 2.00 frames/s, 00:40 left, 2 failed"
+    line = describe(Progress(finished=10, failed=2, skipped=8, total=100, seconds=12.0))
+    assert line == "20 of 100 frames, 1.00 frames/s, 01:20 left, 2 failed"
     assert describe(Progress(3, 0, 0, None, 2.0)) == "3 frames, 1.50 frames/s"
 
 
