@@ -147,26 +147,22 @@ def _check_names(values: dict[str, Any]) -> None:
         for folder in map(Path, several(values.get(flag) or ())):
             if not any([*folder.glob("network.json"), *folder.glob("posterior.json"), *folder.glob("seed-*/")]):
                 raise InputError(
-                    f"--{flag} {folder} holds no model", hint="give the --out of segunc train, finetune or import"
+                    f"--{flag} {folder} holds no model", hint="give the --out of train, finetune or import"
                 )
     if values.get("model") and values.get("scores"):
         check_scores(values["scores"])
     data = _named_data(values)
-    dataset = values.get("dataset") or data.get("dataset")
-    if dataset:
+    if dataset := values.get("dataset") or data.get("dataset"):
         from segunc.data.datasets import DATASETS
 
         DATASETS[dataset]
     for key in ("root", "frames"):
         if data.get(key) and not Path(data[key]).exists():
-            raise InputError(
-                f"data.{key} {data[key]} does not exist", hint=f"--data.{key} PATH, or correct the configuration"
-            )
+            raise InputError(f"data.{key} {data[key]} does not exist", hint=f"--data.{key} PATH, or correct the file")
 
 
 def _named_data(values: dict[str, Any]) -> dict[str, str]:
-    """Return the texts of the section ``data`` of a configuration, and of the words that overrule it; what is wrong with them otherwise is
-    said by the verb."""
+    """Return the texts of the section ``data`` of a configuration, and of the words that overrule it."""
     import yaml
 
     data: dict[str, Any] = {}

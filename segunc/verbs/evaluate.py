@@ -112,9 +112,7 @@ def _with_data(options: EvaluateOptions) -> tuple[EvaluateOptions, str | None, l
 
         data: Any = read_config(Path(options.config)).get("data")
         if not isinstance(data, dict):
-            raise InputError(
-                f"configuration {options.config} has no section data", hint="data: {dataset: NAME, root: DIR}"
-            )
+            raise InputError(f"{options.config} has no section data", hint="data: {dataset: NAME, root: DIR}")
         source = str(options.config)
     elif options.model and not any(named):
         from segunc.training.config import recorded_data
