@@ -88,16 +88,8 @@ class Found:
 
 
 def discover(root: Path, images: str | None = None, labels: str | None = None, *, labelled_only: bool = False) -> Found:
-    """Return the pairs, the splits and the label values of a folder.
-
-    Args:
-        images, labels: a folder or glob pattern below ``root``, where the names of folders do not tell them apart.
-        labelled_only: leave out images without a label.
-
-    Raises:
-        InputError: no images or labels, images without a label, several labels of one image, labels of two kinds, or of values that no
-            classes have.
-    """
+    """Return the pairs, the splits and the label values of a folder; the arguments are those of :class:`segunc.options.InitOptions`.
+    InputError for no images or labels, images without a label or with several, and labels of two kinds or of too many values."""
     files = [path.relative_to(root) for path in image_files(root)]
     if not files:
         raise InputError(f"{root} holds no images", hint="name the folder that holds images and labels")

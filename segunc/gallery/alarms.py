@@ -33,14 +33,8 @@ def find_alarms(
     prediction: npt.NDArray[np.uint8] | None,
     smallest: int = 1,
 ) -> list[Alarm]:
-    """Return the strongest regions of a frame, at most :data:`MOST_ALARMS`, the strongest first, none of them a speck.
-
-    Args:
-        scores: maps ``[H, W]`` in real units, among them that of ``score``.
-        threshold: from which value on a pixel of ``score`` belongs to a region.
-        smallest: pixels of the smallest region.
-        prediction: class ids ``[H, W]``, or None.
-    """
+    """Return the strongest regions of a frame, at most :data:`MOST_ALARMS`, the strongest first: of pixels at or above the threshold of a
+    score, of at least ``smallest`` pixels. Maps are ``[H, W]`` in real units, the prediction holds class ids."""
     values = scores[score]
     high = np.nan_to_num(values, nan=-np.inf) >= threshold
     _, regions, boxes, _ = cv2.connectedComponentsWithStats(high.astype(np.uint8), connectivity=8)

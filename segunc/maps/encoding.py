@@ -24,7 +24,7 @@ import numpy.typing as npt
 from segunc.core.errors import InputError, one_line
 from segunc.core.files import read_array, read_bytes
 from segunc.core.progress import quiet_opencv
-from segunc.data.images import Image, decode, decode_labels
+from segunc.data.images import MOST_PIXELS, Image, decode, decode_labels
 from segunc.maps.shards import DamageError
 from segunc.scores import SCORES
 
@@ -35,6 +35,8 @@ PNG_LEVEL = 1
 LONGEST_JPEG = 65_500  # pixels of a side, by libjpeg
 _PNG = [cv2.IMWRITE_PNG_COMPRESSION, PNG_LEVEL, cv2.IMWRITE_PNG_STRATEGY, cv2.IMWRITE_PNG_STRATEGY_RLE]
 
+_FILTERS = {1, 2, 3}  # of HDF5: deflation, shuffling, checksums; others are loaded as libraries of any origin
+_MAX_DEFLATION = 1032  # no deflated byte stands for more
 HDF5_KEY = "value"  # of ``ChannelLoaderHDF5`` in https://github.com/SegmentMeIfYouCan/road-anomaly-benchmark
 
 Form = Literal["unit-code", "linear"]
@@ -200,14 +202,25 @@ def _read_image(data: bytes) -> Array:
 
 
 def _read_hdf5(data: bytes) -> Array:
+    """Return the map, after a look whether the file itself holds what it claims."""
     import h5py
 
     with h5py.File(io.BytesIO(data), "r") as file:
-        dataset = file.get(HDF5_KEY)
+        link = file.get(HDF5_KEY, getlink=True)
+        dataset = file[HDF5_KEY] if isinstance(link, h5py.HardLink) else None
         if not isinstance(dataset, h5py.Dataset):
             raise InputError(f"holds no data set '{HDF5_KEY}' of its own")
+        plan = dataset.id.get_create_plist()
+        filters = {plan.get_filter(number)[0] for number in range(plan.get_nfilters())}
+        if dataset.external or dataset.is_virtual:
+            raise InputError("takes its values from other files")
+        if filters - _FILTERS:
+            raise InputError(f"is encoded by the HDF5 filter {max(filters - _FILTERS)}, neither gzip nor shuffle")
         if dataset.dtype.kind not in "biuf":
             raise InputError(f"is of type {dataset.dtype}, neither floats nor whole numbers")
+        most = min(MOST_PIXELS, _MAX_DEFLATION * len(data) // dataset.dtype.itemsize)
+        if dataset.size is None or dataset.size > most:
+            raise InputError(f"claims the shape {dataset.shape} in {len(data)} bytes, which is too large")
         return np.asarray(dataset[()])
 
 
