@@ -1,0 +1,119 @@
+"""What scripts and schedulers rely on: one line of JSON, signals, names that are wrong at once, and inputs that moved."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+import segunc
+from segunc.maps.labelled import open_images
+from segunc.maps.reader import MapsReader
+from tests.conftest import Job
+from tests.verbs.processes import FAST, Command, segunc as run_segunc, succeed
+from tests.verbs.test_interrupted import tree, wait_for
+
+
+def test_json_is_one_line_and_all_else_goes_to_standard_error(predicted: Job, tmp_path: Path) -> None:
+    done = run_segunc("summary --json --maps", predicted.maps)
+    (line,) = done.stdout.splitlines()
+    content = json.loads(line)
+    assert content["statistic"] == "entropy.region"
+    assert content["moments"][0]["folder"] == str(predicted.maps)
+    assert "worst moments" in done.stderr
+    labels = ("--anomaly-labels", predicted.masks, "--replicates 0 --scores entropy --out", tmp_path / "m.json")
+    done = run_segunc("evaluate --json --maps", predicted.maps, *labels)
+    (line,) = done.stdout.splitlines()
+    assert json.loads(line)["numbers"] == json.loads((tmp_path / "m.json").read_text())
+
+
+def test_an_error_is_a_line_of_json_too(tmp_path: Path) -> None:
+    done = run_segunc("summary --json --maps", tmp_path / "gone")
+    assert done.code == 2
+    (line,) = done.stdout.splitlines()
+    assert json.loads(line)["error"] == f"--maps {tmp_path / 'gone'} does not exist. Hint: check the path"
+
+
+def test_sigterm_does_what_ctrl_c_does(finetuned: Job, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    words = ("predict --device cpu --draws 8 --model", finetuned.abnn, "--input", finetuned.video, "--out", out)
+    running, lines = Command(*words), out / "frames.jsonl"
+    wait_for(running, lambda: lines.exists() and lines.read_bytes().count(b"\n") >= 1)
+    assert running.process.pid is not None
+    os.kill(running.process.pid, signal.SIGTERM)
+    done = running.wait()
+    assert done.code == 128 + signal.SIGTERM
+    (line,) = done.error_lines
+    assert line == "segunc predict: interrupted; what is finished is kept, and the same command goes on from there"
+    assert f"{lines.read_bytes().count(bytes([10]))} were finished before" in succeed(*words).stdout
+
+
+def test_training_ends_by_sigterm_and_goes_on(trained: Job, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    words = ("train --trainer.max_epochs 12 --device cpu --config", trained.train_config, "--out", out)
+    running = Command(*words)
+    wait_for(running, (out / "checkpoints" / "last.ckpt").exists)
+    assert running.process.pid is not None
+    os.kill(running.process.pid, signal.SIGTERM)
+    assert running.wait().code == 143
+    succeed(*words)
+    assert json.loads((out / "training.json").read_text())["resumed"]
+
+
+def test_a_run_goes_on_where_its_input_lies_now(finetuned: Job, tmp_path: Path) -> None:
+    given, moved, out = (tmp_path / name for name in ("given", "moved", "maps"))
+    shutil.copytree(finetuned.frames, given)
+    words = ("predict --model", finetuned.abnn, "--draws 2 --scores entropy", FAST)
+    succeed(*words, "--input", given, "--out", tmp_path / "whole")
+    succeed(*words, "--input", given, "--out", out)
+    log = out / "frames.jsonl"
+    log.write_bytes(b"".join(log.read_bytes().splitlines(keepends=True)[:2]))  # as after a kill
+    given.rename(moved)
+    done = run_segunc(*words, "--input", moved, "--out", out)
+    assert done.code == 0
+    assert "2 were finished before" in done.stdout
+    assert tree(out) == tree(tmp_path / "whole")
+    reader = MapsReader(out)
+    source, missing = open_images(reader, None, reader.frames)
+    assert source is not None, missing
+    first = sorted(moved.rglob("*.png"))[0]
+    cv2.imwrite(str(first), np.zeros((64, 128, 3), np.uint8))
+    moved.rename(given.with_name("other"))
+    done = run_segunc(*words, "--input", tmp_path / "other", "--out", out)
+    assert done.code == 2
+    assert "is another picture. Hint: give another --out, or --overwrite" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("predict --model MODEL --input . --out o --scores entropi", "there is no score 'entropi'"),
+        ("predict --model . --input . --out o", "--model . holds no model"),
+        ("evaluate --model MODEL --dataset camvit --root .", "there is no data set 'camvit'"),
+        ("train --config c.yaml --out o --data.root gone", "data.root gone does not exist"),
+        ("train --config c.yaml --out o", "there is no data set 'tooy'"),
+        ("finetune --base gone --out o", "--base gone does not exist"),
+    ],
+)
+def test_wrong_names_are_said_before_torch_is_imported(finetuned: Job, tmp_path: Path, words: str, said: str) -> None:
+    (tmp_path / "c.yaml").write_text(f"data: {{dataset: {'toy' if 'gone' in words else 'tooy'}, root: .}}\n")
+    code = "import sys\nfrom segunc.cli.main import main\ncode = main(sys.argv[1:])\nsys.exit(7 if 'torch' in sys.modules else code)"
+    command = [sys.executable, "-c", code, *words.replace("MODEL", str(finetuned.abnn)).split()]
+    start = time.monotonic()
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 2, done.stderr
+    assert said in done.stderr
+    assert time.monotonic() - start < 30  # a loaded machine; a second on an idle one
+
+
+def test_the_version_is_the_package_s() -> None:
+    assert segunc.__version__ == run_segunc("--version").stdout.split()[1]
