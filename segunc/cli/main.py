@@ -127,7 +127,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         text = " ".join(_message(error, kept).split())
         say(f"segunc {verb}: {text}", stream=sys.stderr)
         if arguments.json and not isinstance(error, PartialFailure):  # whose result is printed
-            say(json.dumps({"error": text}))
+            say(json.dumps({"error": getattr(error, "message", text), "hint": getattr(error, "hint", "")}))
         return 2 if isinstance(error, InputError) else 1
 
 

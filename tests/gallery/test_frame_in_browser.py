@@ -222,9 +222,9 @@ def test_panes_of_two_models_show_a_layer_of_both_and_say_what_is_not_there(full
 def test_axe_finds_nothing_in_any_view(full_page: Path, visit: Visit, theme: str) -> None:
     frame = "view=frame&frame=a%20dark"
     visit.page.emulate_media(color_scheme=theme)
-    for width, height in ((1400, 900), (800, 600)):
+    for width, height in ((1400, 900), (960, 600), (390, 844)):
         visit.page.set_viewport_size({"width": width, "height": height})
-        for fragment in ("", "view=run", f"{frame}&flags=1&threshold=0.4&region=0", f"{frame}&panes=4"):
+        for fragment in ("", "view=alarms", "view=run", f"{frame}&flags=1&threshold=0.4&region=0", f"{frame}&panes=4"):
             page = visit.open(full_page, fragment)
             page.wait_for_timeout(150)
             found = Axe().run(page, options=AXE)
