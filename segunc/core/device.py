@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import os
 from collections.abc import Iterator
 from typing import Any, Literal
 
@@ -39,8 +40,11 @@ def choose_precision(text: str, device: torch.device, network: nn.Module) -> Pre
         return "float32" if text == "float32" else "bfloat16"
     if device.type != "cpu":
         return "bfloat16" if torch.cuda.is_bf16_supported() else "float32"
+    # oneDNN that is told to use less of the processor emulates bfloat16, thirty times slower than float32.
+    limit = os.environ.get("ONEDNN_MAX_CPU_ISA", "DEFAULT").upper()
+    native = any(word in limit for word in ("BF16", "FP16", "AMX", "AVX10", "DEFAULT", "ALL"))
     capable = torch.cpu._is_amx_tile_supported() or torch.cpu._is_avx512_bf16_supported()
-    return "bfloat16" if capable and depthwise_share(network) <= DEPTHWISE else "float32"
+    return "bfloat16" if native and capable and depthwise_share(network) <= DEPTHWISE else "float32"
 
 
 @torch.no_grad()

@@ -43,12 +43,18 @@ def test_the_share_is_that_of_the_multiply_adds_and_the_network_stays_as_it_is()
 def test_auto_is_bfloat16_where_hardware_and_network_allow_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capable: bool
 ) -> None:
+    monkeypatch.delenv("ONEDNN_MAX_CPU_ISA", raising=False)
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: capable)
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: capable)
     expected = "bfloat16" if capable else "float32"
     assert choose_precision("auto", CPU, blocks(0)) == choose_precision("auto", CUDA, blocks(2)) == expected
     assert choose_precision("auto", CPU, blocks(2)) == "float32"
+    with monkeypatch.context() as limited:
+        limited.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
+        assert choose_precision("auto", CPU, blocks(0)) == "float32"
+        limited.setenv("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_AMX")
+        assert choose_precision("auto", CPU, blocks(0)) == expected
     for asked in ("float32", "bfloat16"):
         assert choose_precision(asked, CPU, blocks(2)) == choose_precision(asked, CUDA, blocks(0)) == asked
     assert trainer_settings({}, tmp_path, "cpu", blocks(2))["precision"] == "32-true"
