@@ -65,6 +65,24 @@ def test_alarms_are_judged_with_one_key_and_their_frames_follow(scene: Scene, tm
     visit.shown("#regions [aria-pressed=true]", "false")
 
 
+def test_quick_keys_judge_one_alarm_after_the_other_while_maps_load(scene: Scene, tmp_path: Path, visit: Visit) -> None:
+    page = visit.open(write_page(scene.maps, tmp_path / "review"))
+    page.evaluate(
+        "(() => { const get = segunc.maps.get;"
+        " segunc.maps.get = (...key) => new Promise((done) => setTimeout(() => done(get(...key)), 300)); })()"
+    )
+    page.keyboard.press("w")
+    page.keyboard.press("s")
+    assert page.evaluate("document.getElementById('reviewer').open"), "the name is asked for before the next key"
+    page.keyboard.press("Tab")
+    page.keyboard.type("Ana")
+    page.keyboard.press("Enter")
+    visit.until("document.activeElement.dataset.position === '1'")
+    page.keyboard.press("a")
+    visit.shown("#alarm-list li:nth-child(2) .verdict", "true")
+    visit.shown("#alarm-list li:first-child .verdict", "false")
+
+
 def test_labels_are_hidden_until_a_frame_is_judged(scene: Scene, tmp_path: Path, visit: Visit) -> None:
     index = write_page(scene.maps, tmp_path / "review", anomaly_labels=scene.anomaly, blind=True)
     visit.open_frame(index, NAMES[0], "&layer=label%2Fanomaly")

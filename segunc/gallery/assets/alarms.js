@@ -76,22 +76,28 @@
     list.children[at]?.scrollIntoView({ block: "nearest" });
   }
 
-  /* Judge the alarm that has the focus (else the first), as the region of its frame that it is; then go to the next. */
-  async function judge(verdict) {
+  /* Judge the alarm that has the focus (else the first) and go to the next. The name is asked for and the focus moves before the map
+     is waited for: the next key must find the dialog or the next alarm. */
+  function judge(verdict) {
     const focused = document.activeElement?.closest?.(".alarm");
     if (focused) at = Number(focused.dataset.position);
-    const alarm = shown[at];
+    const alarm = shown[at], position = at;
     if (!alarm) return;
     if (verdict && !(verdict in verdicts.REGION_WORDS)) return announce("an alarm is true, false, part of a missed object, or unsure", true);
+    reviewing.named(() => {
+      focusOn(position + 1);
+      return store(alarm, position, verdict);
+    }, true);
+  }
+
+  /* Keep a verdict on an alarm as one on the region of its frame that it is. */
+  async function store(alarm, position, verdict) {
     const map = await maps.get(table.place(alarm.index), score), known = entryOf(alarm);
     const pieces = known ? [] : regions.pieces(map, threshold, table.size(alarm.index)).found;
     const best = pieces.map((piece) => [regions.overlap(piece.box, alarm.box), piece]).sort((a, b) => b[0] - a[0])[0];
-    if (!known && !best) return announce("this region is too small to be judged by itself; open its frame", true);
-    reviewing.named(() => {
-      verdicts.set(alarm.frame, { verdict }, known?.region ?? { score, threshold, ...best[1] });
-      announce(`alarm ${at + 1}: ${verdict ? verdicts.REGION_WORDS[verdict] : "verdict taken back"}`, true);
-      focusOn(at + 1);
-    }, true);
+    if (!known && !best) return announce(`alarm ${position + 1} is too small to be judged by itself; open its frame`, true);
+    verdicts.set(alarm.frame, { verdict }, known?.region ?? { score, threshold, ...best[1] });
+    announce(`alarm ${position + 1}: ${verdict ? verdicts.REGION_WORDS[verdict] : "verdict taken back"}`, true);
   }
 
   const inSight = new IntersectionObserver((entries) => {
