@@ -1,4 +1,4 @@
-"""Vector scaling and Dirichlet calibration, kinds of :mod:`segunc.posteriors.temperature`.
+"""Vector scaling and Dirichlet calibration, kinds of :mod:`segunc.baselines.temperature`.
 
 Their penalty is ODIR of Kull et al. (NeurIPS 2019, arXiv 1910.12656) and one term more::
 
@@ -19,8 +19,8 @@ from itertools import product
 import torch
 from torch import Tensor
 
+from segunc.baselines.temperature import ALONE, Fit, PixelSample, fit_temperature, mean_nll, minimise
 from segunc.core.errors import InputError
-from segunc.posteriors.temperature import ALONE, Fit, PixelSample, fit_temperature, mean_nll, minimise
 
 FOLDS = 5
 PENALTIES = (1000.0, 10.0, 0.1)  # candidates for mu and lambda

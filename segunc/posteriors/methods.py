@@ -53,11 +53,11 @@ METHODS: Registry[Method] = Registry(
     "segunc.posteriors",
     {
         "abnn": "segunc.posteriors.abnn:METHOD",
-        "temperature": "segunc.posteriors.temperature:METHOD",
         "features": "segunc.posteriors.features:METHOD",
         "anomaly": "segunc.posteriors.anomaly:METHOD",
     },
     baselines=(
+        "temperature",
         "ensemble",
         "tta",
         "decoder-ensemble",

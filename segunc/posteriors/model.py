@@ -105,10 +105,10 @@ ATTACHMENTS: Registry[type[Attachment]] = Registry(
     "attachment",
     "segunc.attachments",
     {
-        "calibration": "segunc.posteriors.temperature:Calibration",
         "features": "segunc.posteriors.features:FeatureBank",
         "anomaly": "segunc.posteriors.anomaly:ScoreSum",
     },
+    baselines=("calibration",),
 )
 
 

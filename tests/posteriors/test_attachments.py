@@ -12,11 +12,11 @@ import pytest
 import torch
 
 from segunc.baselines.max_logit import MaxLogitStatistics
+from segunc.baselines.temperature import Calibration
 from segunc.core.errors import InputError
 from segunc.core.files import write_record
 from segunc.networks import NetworkDescription, build_network, save_network
 from segunc.posteriors.model import ATTACHMENTS, Model, attachments_in, copy_model, load_model
-from segunc.posteriors.temperature import Calibration
 from segunc.uncertainty import Calibrator
 from tests.conftest import change_record
 from tests.training.overconfident import save_abnn

@@ -15,13 +15,7 @@ from torch import Tensor
 
 from segunc.baselines import calibrators
 from segunc.baselines.calibrators import fit_penalised, held_out_nll
-from segunc.core.errors import InputError
-from segunc.data.labels import label_map
-from segunc.data.module import SegmentationDataModule
-from segunc.networks import NetworkDescription, build_network, save_network
-from segunc.posteriors.fitting import frames_as_seen
-from segunc.posteriors.model import load_model
-from segunc.posteriors.temperature import (
+from segunc.baselines.temperature import (
     ZERO,
     PixelSample,
     TemperatureConfig,
@@ -31,6 +25,12 @@ from segunc.posteriors.temperature import (
     sample_pixels,
     scale_temperature,
 )
+from segunc.core.errors import InputError
+from segunc.data.labels import label_map
+from segunc.data.module import SegmentationDataModule
+from segunc.networks import NetworkDescription, build_network, save_network
+from segunc.posteriors.fitting import frames_as_seen
+from segunc.posteriors.model import load_model
 from segunc.sampling import Sampler
 from segunc.training.config import FitConfig
 from segunc.uncertainty import calibrated
@@ -217,7 +217,7 @@ def test_what_is_written_is_what_the_sampler_applies(
     camvid: tuple[Path, Path], tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The NLL of all pixels through the sampler is the one in the record, and a single frame cannot be held out."""
-    monkeypatch.setattr("segunc.posteriors.temperature.check_temperature", lambda _: None)  # an untrained network
+    monkeypatch.setattr("segunc.baselines.temperature.check_temperature", lambda _: None)  # an untrained network
     monkeypatch.setattr(calibrators, "PENALTIES", (1.0, 0.1) if kind == "vector" else (100.0,))
     values = TemperatureConfig(kind=kind, frames=2, pixels=10**6, draws=2)
     config = FitConfig(values, {"dataset": "camvid", "root": str(camvid[1])})
