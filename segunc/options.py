@@ -233,7 +233,7 @@ class SamplingOptions(DeviceOptions):
         seed: of the draws (default 0)
         alpha (A): noise scale of an ABNN in place of its own
         scheme: how the draws of a member are spread (default latin-hypercube)
-        scope (SCOPE): sample fewer norm sites: all, encoder, decoder, last:N, every:N or a pattern
+        scope (SCOPE): sample fewer normalisation layers: all, encoder, decoder, last:N, every:N or a pattern
         size (HxW): size the network sees; maps keep the frame's own size
         chunk (N): draws in a batch (default: by memory)
         precision: of the network (default: bfloat16 where the hardware multiplies it, else float32)

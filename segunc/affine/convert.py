@@ -257,7 +257,7 @@ class ConversionReport:
         return sum(site.channels for site in self.sites)
 
     def __str__(self) -> str:
-        text = f"{len(self.sites)} norm sites with {self.channels:,} channels are stochastic"
+        text = f"{len(self.sites)} normalisation layers with {self.channels:,} channels are stochastic"
         if self.left:
             reasons = sorted({layer.reason for layer in self.left})
             text += f"; {len(self.left)} normalisation layers were left ({'; '.join(reasons)})"

@@ -187,10 +187,10 @@ class McDropoutConfig(Settings):
     """What is dropped, and how much; no data are needed.
 
     Args:
-        sites: norm (channels at the norm sites) or own (the network's own dropout layers, and only they).
-        p: probability that an element or a channel is dropped, below 1; none for 0.003 at norm sites, and for what each own layer was
+        sites: norm (channels at the normalisation layers) or own (the network's own dropout layers, and only they).
+        p: probability that an element or a channel is dropped, below 1; none for 0.003 at normalisation layers, and for what each own layer was
             trained with.
-        scope: norm sites, or own layers, that are stochastic: all, encoder, decoder, last:N, every:N or a regular expression.
+        scope: normalisation layers, or own layers, that are stochastic: all, encoder, decoder, last:N, every:N or a regular expression.
         seed: for the record.
     """
 

@@ -81,11 +81,12 @@ def build_parser() -> Parser:
         if verb in TRAINING:
             shown = "show this help message, with the keys of the configuration, and exit"
             verb_parser.add_argument("-h", "--help", action=ConfigurationHelp, help=shown)
-        verb_parser.add_argument(
+        add_options(verb_parser, options_of(verb))
+        further = verb_parser.add_argument_group("for scripts and reports of faults")
+        further.add_argument(
             "--json", action="store_true", help="print the result as one line of JSON, and all else on standard error"
         )
-        verb_parser.add_argument("--debug", action="store_true", help="show a traceback when something fails")
-        add_options(verb_parser, options_of(verb))
+        further.add_argument("--debug", action="store_true", help="show a traceback when something fails")
     return parser
 
 

@@ -382,7 +382,9 @@ class Sampler:
                 f"what is common to all draws cannot be shared on this network ({what}); everything is computed for every draw"
             )
         if unreached:
-            report.messages.append(f"{len(unreached)} norm sites are never called by the network, e.g. {unreached[0]}")
+            report.messages.append(
+                f"{len(unreached)} normalisation layers are never called by the network, e.g. {unreached[0]}"
+            )
 
 
 def sample_frames(

@@ -85,7 +85,7 @@ class AffineTrainingConfig(Settings):
     """What the methods that train affine parameters have in common.
 
     Args:
-        scope: norm sites that are stochastic: all, encoder, decoder, last:N, every:N or a regular expression.
+        scope: normalisation layers that are stochastic: all, encoder, decoder, last:N, every:N or a regular expression.
         epochs: passes over the training set.
         max_steps: at most this many steps (0: no limit).
         lr: learning rate.

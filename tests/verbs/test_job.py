@@ -148,7 +148,7 @@ def test_an_imported_network_is_fine_tuned_examined_predicted_evaluated_and_revi
     small = ("--abnn.alpha", 0.1, "--abnn.max_steps", 2, "--device", "cpu")
     succeed("finetune", "--base", base, "--config", tmp_path / "tune.yaml", "--out", model, *small)
     draws = ("--draws", 4, "--precision", "float32", "--device", "cpu")
-    assert "47 norm sites" in succeed("doctor", "--model", model, *draws).stdout
+    assert "47 normalisation layers" in succeed("doctor", "--model", model, *draws).stdout
     frames, masks = toy_set / "leftImg8bit" / "anomaly", toy_set / "gtAnomaly" / "anomaly"
     succeed("predict", "--model", model, "--input", frames, "--out", maps, *draws, "--scope", "decoder")
     metrics = tmp_path / "metrics.json"
