@@ -12,13 +12,14 @@ import threading
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
+from functools import partial
 from importlib.metadata import version
 from typing import Any, NoReturn
 
 from segunc import options
-from segunc.cli.parser import Parser, add_keys, add_options, check_options, parsed
+from segunc.cli.parser import Completion, Parser, add_keys, add_options, check_options, parsed
 from segunc.cli.run import run
-from segunc.core.errors import InputError, NoteWarning, PartialFailure, is_out_of_memory
+from segunc.core.errors import InputError, NoteWarning, PartialFailure, is_out_of_memory, nearest
 from segunc.core.terminal import say
 
 VERBS = {
@@ -63,11 +64,15 @@ class ConfigurationHelp(argparse._HelpAction):
         raise SystemExit(0)
 
 
-def build_parser() -> Parser:
-    """Return the parser of all verbs."""
-    parser = Parser(prog="segunc", description="How far to trust a segmentation network, pixel by pixel.")
+def build_parser(*, as_json: bool = False) -> Parser:
+    """Return the parser of all verbs, which says errors as JSON, too, if ``as_json``."""
+    about = "How far to trust a segmentation network, pixel by pixel."
+    parser = Parser(prog="segunc", description=about, as_json=as_json)
     parser.add_argument("--version", action="version", version=f"segunc {version('segunc')}")
-    verbs = parser.add_subparsers(dest="verb", metavar="VERB", parser_class=Parser, required=True)
+    shown = "print what completes verbs, options and paths in this shell, and exit"
+    parser.add_argument("--completion", action=Completion, choices=("bash", "zsh"), help=shown)
+    of_verb = partial(Parser, as_json=as_json)
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", parser_class=of_verb, required=True)
     for verb, example in VERBS.items():
         about, *_ = inspect.cleandoc(options_of(verb).__doc__ or "").splitlines()
         verb_parser = verbs.add_parser(
@@ -87,18 +92,20 @@ def build_parser() -> Parser:
             "--json", action="store_true", help="print the result as one line of JSON, and all else on standard error"
         )
         further.add_argument("--debug", action="store_true", help="show a traceback when something fails")
+        verb_parser.set_defaults(parser=verb_parser)
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb and return the exit code: 0, 1 (failed in the middle, what was finished is kept), 2 (bad input), 130 (Ctrl-C), 143 (the
     signal that ends a process) or 141 (nobody reads what is printed any more)."""
-    parser = build_parser()
-    arguments, rest = parser.parse_known_args(argv)
+    words = sys.argv[1:] if argv is None else argv
+    arguments, rest = build_parser(as_json="--json" in words).parse_known_args(words)
     verb = arguments.verb
     # Training verbs hand further --key.subkey VALUE pairs to their configuration; the others know all their options.
     if rest and verb not in TRAINING:
-        parser.error(f"unrecognised arguments: {' '.join(rest)}")
+        near = nearest(rest[0], arguments.parser._option_string_actions)
+        arguments.parser.error(f"unrecognised arguments: {' '.join(rest)}{near}")
     # albumentations would ask a server for news on import, and Lightning would advertise.
     os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")
     # Its threads wait in a loop, which takes more CPU than they gain for the small matrices of the bootstrap.
@@ -119,6 +126,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 128 + 13  # as shells say it of a command that SIGPIPE ended
     except KeyboardInterrupt:
         say(f"segunc {verb}: interrupted; {kept}", stream=sys.stderr)
+        if arguments.json:
+            say(json.dumps({"error": "interrupted", "hint": kept}))
         return 128 + (ended[0] if ended else signal.SIGINT)  # likewise
     except Exception as error:
         if arguments.debug:

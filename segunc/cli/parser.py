@@ -8,6 +8,7 @@ import dataclasses
 import glob
 import importlib
 import inspect
+import json
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -23,17 +24,43 @@ from segunc.options import parts_of, several
 
 
 class Parser(argparse.ArgumentParser):
-    """Parser that says what is wrong in one line and exits with 2."""
+    """Parser that says what is wrong in one line, and once more as JSON for who asked for it, and exits with 2."""
 
-    def __init__(self, **settings: Any) -> None:
+    def __init__(self, *, as_json: bool = False, **settings: Any) -> None:
         # Abbreviated options would change their meaning when an option is added, and would swallow configuration keys.
         super().__init__(**settings, allow_abbrev=False)
+        self.as_json = as_json
 
     def _print_message(self, message: str, file: Any = None) -> None:
         say(message, stream=file or sys.stderr, end="")
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: error: {visible(message)}; see {self.prog} --help\n")
+        hint = f"see {self.prog} --help"
+        if self.as_json:
+            say(json.dumps({"error": visible(message), "hint": hint}))
+        self.exit(2, f"{self.prog}: error: {visible(message)}; {hint}\n")
+
+
+class Completion(argparse.Action):
+    """Print what completes verbs, options and paths in a shell, and exit."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: object, shell: Any, option: object = None
+    ) -> NoReturn:
+        import shtab
+
+        for each in parsers_of(parser):
+            for action in each._actions:
+                if action.nargs != 0 and action.choices is None:
+                    action.complete = shtab.FILE  # type: ignore[attr-defined]
+        say(shtab.complete(parser, shell))
+        parser.exit()
+
+
+def parsers_of(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
+    """Return the parsers of the verbs of a parser."""
+    verbs = next(action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
+    return list(verbs.choices.values())
 
 
 def add_options(parser: argparse.ArgumentParser, options: type) -> None:

@@ -12,7 +12,7 @@ from numbers import Integral, Real
 from types import UnionType
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from segunc.core.errors import InputError
+from segunc.core.errors import InputError, nearest
 
 T = TypeVar("T")
 
@@ -136,7 +136,8 @@ def from_plain(kind: type[T], values: Mapping[str, Any], where: str) -> T:
             raise cause.within(where) from error
         key = ".".join(str(part) for part in first["loc"][1:])
         if first["type"] == "unexpected_keyword_argument":
-            names = ", ".join(f.name for f in fields(kind))  # type: ignore[arg-type]
-            raise InputError(f"{where}: unknown key '{key}'", hint=f"the keys are {names}") from error
+            names = [f.name for f in fields(kind)]  # type: ignore[arg-type]
+            fact = f"{where}: unknown key '{key}'{nearest(key, names)}"
+            raise InputError(fact, hint=f"the keys are {', '.join(names)}") from error
         value = "" if first["type"] == "missing" else f" {ascii(first['input'])[:80]}"
         raise InputError(f"{where}: {key}{value}: {first['msg'][0].lower()}{first['msg'][1:]}") from error

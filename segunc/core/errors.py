@@ -6,6 +6,8 @@ The command line turns :class:`InputError` into exit code 2 and :class:`PartialF
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from difflib import get_close_matches
 
 _NO_MEMORY = re.compile(
     "not enough memory|out ?of ?memory|allocate memory|insufficient memory|bad_alloc|map segment|create a (primitive|memory)",
@@ -52,6 +54,11 @@ class PartialFailure(RuntimeError):
 
 class NoteWarning(UserWarning):
     """What a user should know of an input that may not be what it seems; the command line shows it as a note."""
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """Return a question after the one of ``names`` that an unknown name is likest to, or nothing."""
+    return f" (did you mean {near[0]}?)" if (near := get_close_matches(name, list(names), 1)) else ""
 
 
 def one_line(error: Exception) -> str:

@@ -23,7 +23,7 @@ from segunc.core.bounds import (
     check_value,
     from_plain,
 )
-from segunc.core.errors import InputError, one_line
+from segunc.core.errors import InputError, nearest, one_line
 from segunc.core.files import read_text, reading, write_json
 from segunc.training.data import OwnData
 from segunc.training.losses import Schedule
@@ -195,7 +195,7 @@ def parse_config(
         _override(values, overrides, list(sections.values()))
         for key, value in values.items():
             if key not in keys:
-                raise InputError(f"unknown key '{key}'", hint=f"the keys are {', '.join(keys)}")
+                raise InputError(f"unknown key '{key}'{nearest(key, keys)}", hint=f"the keys are {', '.join(keys)}")
             if key != "seed" and not isinstance(value, dict):
                 raise InputError(f"{key} is {value!r}, not keys with values", hint=f"write {key}: {{KEY: VALUE}}")
         check_value("seed", values.get("seed", 0), Seed)

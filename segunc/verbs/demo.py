@@ -67,7 +67,7 @@ def demo(options: DemoOptions, step: Step | None = None, say: Callable[[str], No
 
     video, labels = data / "video" / "crossing.webm", data / "video" / "crossing_anomaly"
     frames, masks, numbers = data / "leftImg8bit" / "anomaly", data / "gtAnomaly" / "anomaly", out / "anomaly.json"
-    quick = {**common, "draws": 9}  # three of each member
+    quick = {**common, "draws": 6}  # two of each member
     drawn = {**quick, "overlay": True}
     step("maps of the anomaly split", predict, opts.PredictOptions(abnn, frames, maps, **drawn))
     evaluated = opts.EvaluateOptions(maps=maps, anomaly_labels=masks, out=numbers, **common)
