@@ -12,7 +12,6 @@ import threading
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
-from functools import partial
 from importlib.metadata import version
 from typing import Any, NoReturn
 
@@ -71,8 +70,7 @@ def build_parser(*, as_json: bool = False) -> Parser:
     parser.add_argument("--version", action="version", version=f"segunc {version('segunc')}")
     shown = "print what completes verbs, options and paths in this shell, and exit"
     parser.add_argument("--completion", action=Completion, choices=("bash", "zsh"), help=shown)
-    of_verb = partial(Parser, as_json=as_json)
-    verbs = parser.add_subparsers(dest="verb", metavar="VERB", parser_class=of_verb, required=True)
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", parser_class=Parser, required=True)
     for verb, example in VERBS.items():
         about, *_ = inspect.cleandoc(options_of(verb).__doc__ or "").splitlines()
         verb_parser = verbs.add_parser(
@@ -82,6 +80,7 @@ def build_parser(*, as_json: bool = False) -> Parser:
             epilog=f"example:\n  segunc {verb} {example}",
             formatter_class=argparse.RawDescriptionHelpFormatter,
             add_help=verb not in TRAINING,
+            as_json=as_json,
         )
         if verb in TRAINING:
             shown = "show this help message, with the keys of the configuration, and exit"

@@ -41,7 +41,7 @@ def test_bash_completes_verbs_options_and_paths(tmp_path: Path, capsys: pytest.C
         main(["--completion", "bash"])
     (tmp_path / "my_config.yaml").touch()
     script = f"""{capsys.readouterr().out}
-        for words in "ev" "evaluate --anom" "train --config my"; do
+        for words in "ev" "evaluate --anomaly-l" "train --config my"; do
             COMP_WORDS=(segunc $words) COMP_CWORD=$(set -- $words; echo $#)
             _shtab_segunc; echo "${{COMPREPLY[@]}}"
         done"""
@@ -51,7 +51,7 @@ def test_bash_completes_verbs_options_and_paths(tmp_path: Path, capsys: pytest.C
 
 def test_an_unknown_option_is_named_with_its_neighbour_and_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        main("predict --model m --input i --out o --json --draw 3".split())
+        main(["predict", "--model", "m", "--input", "i", "--out", "o", "--json", "--draw", "3"])
     line = {"error": "unrecognised arguments: --draw 3 (did you mean --draws?)", "hint": "see segunc predict --help"}
     assert json.loads(capsys.readouterr().out) == line
 
