@@ -466,7 +466,7 @@ class ReviewOptions(DeviceOptions, ClassTruthOptions):
         apart (SECONDS): between two moments, of which the gallery shows one each (default 5)
         fps: frames a second of images that are a video, in their order
         limit (N): carry only the N worst frames: those of the strongest region of anomaly, else of entropy
-        blind: hide the labels of a frame until it is judged, as two independent reviewers need it
+        blind: hide labels, and verdicts of others, until a frame is judged: yes, no, or auto: for the second of two reviewers (default auto)
         verdicts (JSON): check, merge and count verdicts that pages exported; with --out the page shows them
         out (DIR): folder of the page
     """
@@ -478,7 +478,7 @@ class ReviewOptions(DeviceOptions, ClassTruthOptions):
     apart: NonNegativeFloat = 5.0
     fps: PositiveFloat | None = None
     limit: PositiveInt | None = None
-    blind: bool = False
+    blind: Literal["auto", "yes", "no"] = option("auto", nargs="?", const="yes")
     verdicts: Sequence[File] | None = option(None, flags=("--import",))
     out: Folder | None = None
 

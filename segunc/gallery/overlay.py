@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import unicodedata
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Self
 
@@ -128,10 +128,12 @@ def page_ranges(
     )
     choose_scores(reader, list(given or {}))  # each has maps
     ranges = {s: display_range(s, own[s]) if own[s] else _range_of_set(reader, s) for s in scores}
-    for score in set(scores) - {*(given or {})}:
-        entry = SCORES.get(score)
-        if entry is not None and entry.measured_to is not None:
-            ranges[score] = _measured_range(reader, score, ranges[score], entry.measured_to)
+    for score in scores:
+        measured, shown = SCORES[score].measured_to if score in SCORES else None, ranges[score]
+        if measured is not None and score not in (given or {}):
+            ranges[score] = _measured_range(reader, score, shown, measured)
+        elif measured is not None and shown.low < measured < shown.high:
+            ranges[score] = replace(shown, measured_to=measured)
     return ranges
 
 

@@ -69,7 +69,7 @@ def write_review(
     apart: float = 5.0,
     fps: float | None = None,
     limit: int | None = None,
-    blind: bool = False,
+    blind: str = "auto",
 ) -> Path:
     """Write the review page of a maps folder and return the path of its ``index.html``; an earlier page is replaced.
 
@@ -110,7 +110,7 @@ def write_review(
         "classes": overlay.class_colours(reader, labels.label_map),
         "fps": fps or (reader.manifest or {}).get("source", {}).get("fps"),
         "apart": apart,
-        "blind": blind,
+        "blind": {"yes": True, "no": False}.get(blind),
         "notices": notices,
     }
     write_data(out / "data" / "page.js", "page", page)
@@ -191,13 +191,19 @@ def _choose_frames(reader: MapsReader, limit: int | None, fps: float | None) -> 
     times = labelled.frame_times(reader, reader.frames, fps)
     rows = [FrameRow(name, place, times[place]) for place, name in enumerate(reader.frames)]
     score = first_shown(reader.scores)
-    statistic = "region" if all(score in record.get("region", {}) for record in reader.records.values()) else "mean"
+    threshold = FrameFiles.region_from(reader, score) if score else None
 
-    def strength(row: FrameRow) -> float:
-        recorded = reader.records.get(row.name, {}).get(statistic, {}).get(score)
-        if recorded is None and reader.has(row.name, score):
-            recorded = reader.read(row.name, score).mean(dtype="float64")
-        return float("-inf") if recorded is None else float(recorded)
+    def strength(row: FrameRow) -> tuple[float, float]:
+        """Of the strongest region, and the mean for frames without one, as the page sorts them."""
+        recorded = reader.records.get(row.name, {})
+        region, mean = (recorded.get(name, {}).get(score) for name in ("region", "mean"))
+        if reader.has(row.name, score) and (mean is None or (region is None and threshold is not None)):
+            values = reader.read(row.name, score)
+            mean = values.mean(dtype="float64")
+            if threshold is not None:
+                region = max(region_strengths(values, threshold)[1].tolist(), default=0.0)
+        mean = -math.inf if mean is None else float(mean)
+        return (mean if region is None else float(region)), mean
 
     worst = rows if limit is None else sorted(rows, key=strength, reverse=True)[:limit]
     return sorted(worst, key=lambda row: row.place)

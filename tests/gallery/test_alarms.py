@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 from segunc.gallery.alarms import find_alarms
+from segunc.gallery.page import run_id, write_verdicts
 from segunc.maps.reader import MapsReader
 from segunc.maps.statistics import region_strengths
-from tests.gallery.scenes import NAMES, Scene, Visit, write_page
+from segunc.maps.verdicts import Verdict
+from tests.gallery.scenes import NAMES, Scene, Visit, name_reviewer, write_page
 
 
 def test_regions_are_ranked_by_area_times_excess() -> None:
@@ -84,21 +86,43 @@ def test_quick_keys_judge_one_alarm_after_the_other_while_maps_load(scene: Scene
 
 
 def test_labels_are_hidden_until_a_frame_is_judged(scene: Scene, tmp_path: Path, visit: Visit) -> None:
-    index = write_page(scene.maps, tmp_path / "review", anomaly_labels=scene.anomaly, blind=True)
-    visit.open_frame(index, NAMES[0], "&layer=label%2Fanomaly")
+    index = write_page(scene.maps, tmp_path / "review", anomaly_labels=scene.anomaly, blind="yes")
+    visit.open_frame(index, NAMES[0], "&layer=label%2Fanomaly&flags=1&threshold=0.6")
     page = visit.page
     assert page.locator("#stage .outline path").count() == 0
     assert page.locator("#layers input[value='label/anomaly']").is_disabled()
     assert page.inner_text("[data-content='label/anomaly']") == "–"
-    page.click("#reviewer-button")
-    page.fill("#reviewer-name", "Ana")
-    page.keyboard.press("Enter")
+    name_reviewer(visit, "Ana")
     page.keyboard.press("g")
     assert "labelled" not in page.inner_text("#cards")
-    visit.open_frame(index, NAMES[0])
+    visit.open_frame(index, NAMES[0], "&flags=1&threshold=0.6")
+    page.keyboard.press("r")
+    page.keyboard.press("s")
+    visit.shown("button.derived", "false alarm")
+    assert page.locator("#layers input[value='label/anomaly']").is_disabled(), "a verdict on a region reveals no frame"
+    page.keyboard.press("Escape")
     page.keyboard.press("a")
     visit.until("document.querySelectorAll('#stage .outline path').length > 0")
     assert not page.locator("#layers input[value='label/anomaly']").is_disabled()
+
+
+@pytest.mark.parametrize(("blind", "others", "hidden"), [("auto", 1, True), ("auto", 2, False), ("no", 1, False)])
+def test_the_second_of_two_reviewers_sees_neither_labels_nor_the_first_before_judging(
+    blind: str, others: int, hidden: bool, scene: Scene, tmp_path: Path, visit: Visit
+) -> None:
+    index = write_page(scene.maps, tmp_path / "review", anomaly_labels=scene.anomaly, blind=blind)
+    verdicts = [Verdict(NAMES[0], "true-alarm", "an elk", "2026-01-01T00:00:00Z", name) for name in ("Ben", "Cem")]
+    write_verdicts(index.parent, run_id(MapsReader(scene.maps)), verdicts[:others])
+    page = visit.open(index)
+    assert ("give your name first" in page.inner_text("#notices")) == (blind == "auto" and others == 1)
+    name_reviewer(visit, "Ana")
+    assert ("true alarm" in page.inner_text("#cards"), "label" in page.inner_text("#cards")) == (not hidden,) * 2
+    visit.open_frame(index, NAMES[0])
+    assert ("an elk" in page.inner_text("#panel")) is not hidden
+    page.keyboard.press("s")
+    visit.shown("#panel", "Ben: true alarm (an elk)")
+    page.keyboard.press("g")
+    visit.shown("#cards", "Ana: false alarm")
 
 
 def test_a_view_is_saved_as_a_picture_with_its_caption(scene: Scene, tmp_path: Path, visit: Visit) -> None:

@@ -12,6 +12,7 @@ from axe_playwright_python.sync_playwright import Axe
 from segunc.gallery.overlay import colourise, display_range
 from segunc.maps.reader import MapsReader
 from tests.gallery.scenes import NAMES, OBJECT, SCORES, SIZE, Scene, Visit, carried, write_page
+from tests.maps.fakes import CLASSES
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -73,6 +74,25 @@ def inside_of(path: str) -> set[tuple[int, int]]:
     for x, top, bottom in re.findall(r"M(\d+) (\d+)V(\d+)", path):
         walls[int(top) : int(bottom), int(x)] += 1
     return {(x, y) for y, x in np.argwhere(np.cumsum(walls, axis=1) % 2)}
+
+
+def test_a_class_of_the_legend_is_shown_alone(full_page: Path, scene: Scene, visit: Visit) -> None:
+    """Palettes of data sets have colours that are one to some eyes; each class of the legend is a button with its name."""
+    visit.open_frame(full_page, NAMES[0], "&layer=prediction")
+    visit.until("document.querySelectorAll('#legends button').length >= 2")
+    before, codes = visit.pixels("#stage canvas"), MapsReader(scene.maps).prediction(NAMES[0]).ravel()
+    names = visit.page.locator("#legends button").all_inner_texts()
+    assert names == [CLASSES[code] for code in np.unique(codes)]
+    visit.page.locator("#legends button").first.focus()
+    visit.page.keyboard.press("Enter")
+    visit.until("segunc.state.get().only !== null && document.querySelector('#legends [aria-pressed=true]') !== null")
+    alone, chosen = visit.pixels("#stage canvas"), codes == codes.min()
+    assert (alone[chosen] == before[chosen]).all()
+    assert len(np.unique(alone[~chosen], axis=0)) == 1
+    assert visit.page.evaluate("document.activeElement.textContent") == names[0]
+    visit.page.keyboard.press("Enter")
+    visit.until("segunc.state.get().only === null")
+    assert (visit.pixels("#stage canvas") == before).all()
 
 
 def test_threshold_shows_what_would_be_flagged(full_page: Path, scene: Scene, visit: Visit) -> None:

@@ -13,14 +13,7 @@ from segunc import review
 from segunc.gallery.page import run_id
 from segunc.maps.reader import MapsReader
 from segunc.maps.verdicts import read_verdicts
-from tests.gallery.scenes import NAMES, SIZE, Scene, Visit, write_page, write_video_scene
-
-
-def name_reviewer(visit: Visit, name: str) -> None:
-    visit.page.click("#reviewer-button")
-    visit.page.fill("#reviewer-name", name)
-    visit.page.keyboard.press("Enter")
-    visit.shown("#reviewer-button", name)
+from tests.gallery.scenes import NAMES, SIZE, Scene, Visit, name_reviewer, write_page, write_video_scene
 
 
 def export(visit: Visit, ending: str, path: Path) -> Path:

@@ -21,10 +21,13 @@ from hypothesis import given, strategies as st
 from segunc.cli.main import main
 from segunc.core.errors import InputError, PartialFailure
 from segunc.data.labels import LabelMap
+from segunc.gallery.overlay import page_ranges
 from segunc.gallery.page import condense, found_up_to, frame_statistics, labelled_objects
+from segunc.maps.manifest import build_manifest
 from segunc.maps.reader import MapsReader
 from segunc.maps.statistics import Region
-from tests.gallery.scenes import LABEL_MAP, NAMES, SCORES, Scene, carried, write_maps, write_page
+from segunc.maps.store import MapsWriter
+from tests.gallery.scenes import LABEL_MAP, NAMES, SCORES, SIZE, Scene, carried, write_maps, write_page
 from tests.maps.fakes import edit_log, edit_manifest
 
 
@@ -139,6 +142,25 @@ def test_scores_are_chosen_and_a_limit_keeps_the_worst(scene: Scene, copy: Path,
     edit_manifest(copy, lambda content: content["run"].update(draws=1))  # nothing says how draws differ
     assert list(table(write_page(copy, tmp_path / "single"), "page")["scores"]) == ["entropy"]
     assert list(table(write_page(copy, tmp_path / "asked", scores=["epistemic"]), "page")["scores"]) == ["epistemic"]
+
+
+def test_a_limit_ranks_old_maps_as_the_page_does(tmp_path: Path) -> None:
+    """By the strongest region, also where the maps do not record it; and by the mean where no frame has one."""
+    manifest = build_manifest({}, ("entropy",), device="cpu", classes=["road"], palette=[(0, 0, 0)])
+    with MapsWriter(tmp_path / "maps", manifest) as writer:
+        for name, level, spot in (("even", 0.4, 0.4), ("spot", 0.1, 0.9), ("faint", 0.2, 0.2)):
+            values = np.full(SIZE, level, np.float32)
+            values[5:15, 5:15] = spot
+            record = writer.store(name, {"entropy": values, "prediction": np.zeros(SIZE, np.uint8)})
+            writer.commit({key: value for key, value in record.items() if key not in ("region", "component")})
+    for limit, kept in ((1, ["spot"]), (2, ["even", "spot"])):
+        assert column(write_page(tmp_path / "maps", tmp_path / str(limit), limit=limit), "name") == kept
+
+
+def test_a_range_that_is_asked_for_keeps_what_was_measured(scene: Scene, tmp_path: Path) -> None:
+    reader = MapsReader(write_maps(scene.images, tmp_path / "maps", scores=("anomaly",)))
+    wide, narrow = (page_ranges(reader, ["anomaly"], {"anomaly": (0, high)})["anomaly"] for high in (6, 2))
+    assert (wide.measured_to, wide.high, narrow.measured_to, narrow.high) == (3, 6, None, 2)
 
 
 def test_the_verb_writes_a_page_and_imports_verdicts(

@@ -7,6 +7,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from segunc.maps.reader import MapsReader
 from tests.gallery.scenes import NAMES, SIZE, Scene, Visit, write_page, write_video_scene
 
@@ -157,3 +159,29 @@ def test_a_page_without_its_folder_and_a_link_without_its_frame_say_so(
     assert "asks for what this page does not hold: frame gone. The rest of it is shown." in visit_notice
     assert page.is_visible("#gallery-view")
     page.close()
+
+
+@pytest.mark.parametrize("size", [(1400, 900), (960, 600), (390, 844)])
+def test_the_first_screen_explains_itself_and_covers_nothing(
+    size: tuple[int, int], full_page: Path, visit: Visit
+) -> None:
+    visit.page.set_viewport_size({"width": size[0], "height": size[1]})
+    page = visit.open(full_page)
+    assert page.locator("#intro li").count() == 3
+    assert page.locator("#cards li").first.bounding_box()["y"] < 0.6 * size[1]
+    if size == (1400, 900):
+        visit.shown("#model", "ABNN, 4 members, 24 draws")
+    page.click("#intro-close")
+    page.reload()
+    assert page.locator("#intro").is_hidden(), "closed for good"
+    page.keyboard.press("?")
+    assert page.evaluate("document.getElementById('help').scrollTop") == 0
+    assert page.locator("#help-title").is_visible()
+    page.keyboard.press("?")
+    page.keyboard.press("q")  # what is said of it is a toast
+    toast = page.locator("#live:not(.unseen)").bounding_box()
+    for button in page.locator("header button:visible, #values dd:visible").all():
+        box = button.bounding_box()
+        apart = box["y"] + box["height"] <= toast["y"] or toast["y"] + toast["height"] <= box["y"]
+        beside = box["x"] + box["width"] <= toast["x"] or toast["x"] + toast["width"] <= box["x"]
+        assert apart or beside, f"{button.inner_text()} is covered"

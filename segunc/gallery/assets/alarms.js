@@ -115,7 +115,7 @@
     for (const item of list.children) inSight.observe(item);
     const rest = alarms.length > MOST ? `, of which the strongest ${MOST} are listed` : "";
     note.textContent = score === null || threshold === null ? "The maps record no threshold of their score, so there are no alarms; open a frame and choose one."
-      : `${alarms.length} regions of ${layers.name(score)} ≥ ${format(threshold)}, at most five a frame, the strongest first${rest}. Enter opens the frame; a, s, m, u judge.`;
+      : `${alarms.length} regions of ${layers.name(score)} ≥ ${format(threshold)}, at most five a frame and none below a ten-thousandth of it, the strongest first${rest}. Enter opens the frame; a, s, m, u judge.`;
     list.addEventListener("keydown", (event) => {
       const step = { ArrowDown: 1, ArrowUp: -1, j: 1, k: -1, Home: -shown.length, End: shown.length }[event.key];
       if (step === undefined || event.ctrlKey || event.altKey || event.metaKey) return;

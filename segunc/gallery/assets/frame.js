@@ -123,7 +123,7 @@
       const words = verdict ? verdicts.WORDS[verdict] : "verdict taken back";
       announce(`${verdict && had?.verdict === verdict && !had.derived ? "already " : ""}${words} · ${frame}`, true);
       if (here && verdict && onward) nextOpen();
-      else if (here && page.blind) showing = show(current(), false); // its label may be seen now
+      else if (here && verdicts.blind()) showing = show(current(), false); // its label may be seen now
     }, true);
   }
 
@@ -183,7 +183,9 @@
   function showMore(index) {
     const [layer] = stage.layersOf(index, state.get());
     const found = layer ? layers.needs(layer).map((content) => maps.peek(table.place(index), content)) : [];
+    const chosen = parts.legends.contains(document.activeElement) ? document.activeElement.textContent : null;
     parts.legends.replaceChildren(...[layer && found.every(Boolean) ? layers.legendOf(layer, found) : null].filter(Boolean));
+    if (chosen) [...parts.legends.querySelectorAll("button")].find(({ textContent }) => textContent === chosen)?.focus();
     showFlagged(index);
     regions.update(index);
   }
@@ -216,7 +218,7 @@
     parts.flagged.textContent = words.join(", ");
   }
 
-  const STAGED = ["frame", "view", "layer", "flags", "threshold", "score", "outline", "panes", "second", "third", "fourth"];
+  const STAGED = ["frame", "view", "layer", "only", "flags", "threshold", "score", "outline", "panes", "second", "third", "fourth"];
   const PLACED = ["opacity", "zoom", "x", "y", "probe", "outline"];
 
   function update(now, changed) {

@@ -61,7 +61,7 @@
 
   /* Filters that no frame of this page could pass are not offered. */
   function offered(name) {
-    if (page.blind && ["found", "missed", "normal", "unlabelled"].includes(name)) return false;
+    if (verdicts.blind() && ["found", "missed", "normal", "unlabelled"].includes(name)) return false;
     if (name === "flagged" || name === "below") return table.scores.length > 0;
     if (name === "found" || name === "missed") return frames.some(({ found }) => Object.keys(found).length);
     if (name === "unlabelled" && !table.everHas("label/anomaly")) return false;

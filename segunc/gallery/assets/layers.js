@@ -71,13 +71,16 @@
     return Number.isNaN(value) ? NOT_A_NUMBER : ramp[Math.round(255 * Math.min(1, Math.max(0, shareOf(score, value))))];
   }
 
+  /* Classes of one colour to some eyes are told apart by the legend: of a class that is pressed there, its pixels alone have a colour. */
+  const classColour = (code) => ([null, code].includes(segunc.state.get().only) ? classColours[code] : RIGHT);
+
   /* Paint a layer on a canvas from its maps; throws where they do not fit together. */
   function paint(canvas, layer, [map, truth]) {
     const name = plain(layer), score = scoreOf(layer), pixels = new Uint32Array(map.codes.length);
     if (truth && (map.width !== truth.width || map.height !== truth.height)) throw new Error("prediction and label differ in size");
     const colourOf = score ? (code) => scoreColour(score, map.table[code])
       : name === "label/anomaly" ? (code) => [RIGHT, ANOMALY][code] ?? IGNORED
-      : name === "label/truth" ? (code) => (code === 255 ? IGNORED : classColours[code]) : (code) => classColours[code];
+      : name === "label/truth" ? (code) => (code === 255 ? IGNORED : classColour(code)) : classColour;
     const colours = Uint32Array.from({ length: 256 }, (_, code) => colourOf(code));
     for (let i = 0; i < pixels.length; i++) {
       if (!truth) pixels[i] = colours[map.codes[i]];
@@ -116,11 +119,14 @@
     if (scoreOf(layer)) return scoreLegend(name);
     const entries = name === "error" ? [["wrong class", WRONG], ["right class", RIGHT], ["ignored", IGNORED]]
       : name === "label/anomaly" ? [["anomaly", ANOMALY], ["normal", RIGHT], ["ignored", IGNORED]]
-      : [...new Set(map.codes)].sort((a, b) => a - b).map((id) => [className(id), id === 255 && !page.classes[id] ? IGNORED : classColours[id]]);
-    const list = element("ul", { class: "swatches" }, ...entries.map(([words, colour]) => {
+      : [...new Set(map.codes)].sort((a, b) => a - b).map((id) => [className(id), id === 255 && !page.classes[id] ? IGNORED : classColours[id], id]);
+    const list = element("ul", { class: "swatches" }, ...entries.map(([words, colour, id]) => {
       const swatch = element("i", { "aria-hidden": "true" });
       swatch.style.background = css(colour);
-      return element("li", {}, swatch, words);
+      if (id === undefined || id === 255) return element("li", {}, swatch, words);
+      const pressed = segunc.state.get().only === id;
+      return element("li", {}, element("button", { type: "button", "aria-pressed": String(pressed), title: "show this class alone, or all again",
+        onclick: () => segunc.state.set({ only: pressed ? null : id }) }, swatch, words));
     }));
     return element("figure", { class: "legend" }, element("figcaption", {}, element("b", {}, title(layer))), list);
   }

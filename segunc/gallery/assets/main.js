@@ -12,7 +12,7 @@
     const words = models.map(({ line }, i) => `${page.compared ? `Model ${i + 1}: ` : ""}${line || "no model is recorded"}`);
     if (input) words.push(`frames of ${input.split(/[\\/]/).slice(-2).join("/")}`);
     const details = element("button", { type: "button", id: "details", title: "All settings of the run (i)", onclick: () => state.set({ view: "run" }) }, "Details");
-    document.getElementById("model").replaceChildren(words.join(" · "), " ", details);
+    document.getElementById("model").replaceChildren(details, " ", words.join(" · "));
     for (const text of page.notices) say(text);
     if (page.failed.length) say(`${page.failed.length} frames failed when they were predicted; they are named under Run.`);
     const broken = frames.filter(({ problems }) => problems.length).length;
@@ -119,6 +119,7 @@
   state.start();
   const sayUnknown = () => { if (state.unknown().length) say(`The address asks for what this page does not hold: ${state.unknown().join(", ")}. The rest of it is shown.`); };
   sayUnknown();
+  if (verdicts.secondWanted()) say("Another reviewer has judged this run. To judge without seeing these verdicts and the labels, give your name first.");
   addEventListener("popstate", sayUnknown);
   document.documentElement.dataset.ready = "yes";
 })(segunc);

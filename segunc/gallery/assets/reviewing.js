@@ -31,7 +31,7 @@
   function download(text, ending) {
     const link = element("a", {
       href: URL.createObjectURL(new Blob([text], { type: "application/json" })),
-      download: `verdicts-${[page.title, verdicts.reviewer() || "no-name"].map((part) => part.replace(/[^\p{L}\p{N}._-]+/gu, "_")).join("-")}.${ending}`,
+      download: `verdicts-${[page.title, page.run.slice(0, 6), verdicts.reviewer() || "no-name"].map((part) => part.replace(/[^\p{L}\p{N}._-]+/gu, "_")).join("-")}.${ending}`,
     });
     link.click();
     setTimeout(() => URL.revokeObjectURL(link.href), 1000);

@@ -103,7 +103,7 @@
 
   function paint(pane, index, layer, found, picture, more) {
     const failures = [found, ...more].filter((part) => part instanceof Error).map(({ message }) => message);
-    const shown = picture.cloneNode(), key = found[0] ? `${index}/${layer}` : "";
+    const shown = picture.cloneNode(), key = found[0] ? `${index}/${layer}/${state.get().only}` : "";
     pane.choice.value = layer;
     shown.classList.toggle("under-colours", layer !== null && layer !== "image");
     if (pane.photo.getAttribute("src") === shown.getAttribute("src")) pane.photo.className = shown.className;

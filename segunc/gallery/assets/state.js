@@ -33,6 +33,7 @@
     second: [null, layer],
     third: [null, layer],
     fourth: [null, layer],
+    only: [null, (text) => (/^\d+$/.test(text) ? Number(text) : undefined)],
     opacity: [0.75, number(0, 1)],
     flags: [false, flag],
     outline: [true, flag],

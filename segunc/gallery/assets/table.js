@@ -26,8 +26,7 @@
     return upTo === null || threshold === null || !revealed(index) ? null : upTo >= threshold ? "found" : "missed";
   }
 
-  /* Whether the labels of a frame may be seen: of a blind page once the reviewer has judged it. */
-  const revealed = (index) => !page.blind || Boolean(segunc.verdicts?.mine(frames[index].name)?.verdict);
+  const revealed = (index) => segunc.verdicts.revealed(frames[index].name);
 
   /* The number that the gallery sorts by. */
   const ranked = (index, state) => value(index, state.score, state.statistic, state.model);

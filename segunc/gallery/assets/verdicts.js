@@ -87,18 +87,28 @@
   }
 
   const on = (frame) => byFrame().get(frame) ?? [];
-  let index = null; // frame -> its entries, until the next change
+  let index = null, others = new Set(); // frame -> its entries, until the next change; the other reviewers
   function byFrame() {
     if (index) return index;
     index = new Map();
+    others = new Set(all().map(({ reviewer }) => reviewer));
+    others.delete(name ?? "");
     for (const entry of all()) index.set(entry.frame, [...(index.get(entry.frame) ?? []), entry]);
     return index;
   }
 
+  /* Whether labels and the verdicts of others are hidden until one has judged: where it was asked for, else from who has a name where one
+     other has judged, whom a second reviewer must not follow. With two or more, differences are settled, and all is seen. */
+  const blind = () => page.blind ?? (byFrame() && others.size === 1 && name !== null);
+
+  /* Whether a frame's labels and the verdicts of others may be seen. A verdict on a region of it is no verdict on the frame. */
+  const revealed = (frame) => !blind() || on(frame).some(({ reviewer, region, verdict }) => reviewer === (name ?? "") && !region && verdict);
+
   /* The verdict of each reviewer on a frame: {reviewer, verdict, note, derived}, derived where only its regions have verdicts. */
   function opinions(frame) {
-    const found = new Map();
+    const found = new Map(), seen = revealed(frame);
     for (const { reviewer, region, verdict, note, time } of on(frame)) {
+      if (!seen && reviewer !== (name ?? "")) continue;
       const one = found.get(reviewer) ?? { reviewer, verdict: "", note: "", time: "", derived: false, regions: [] };
       found.set(reviewer, one);
       if (region) one.regions.push(verdict);
@@ -147,8 +157,9 @@
   });
 
   segunc.verdicts = {
-    mine: (frame) => opinions(frame).find(({ reviewer }) => reviewer === (name ?? "")) ?? null,
-    WORDS, REGION_WORDS, all, set, get, opinions, disagree, undo, setName,
+    blind, revealed, WORDS,
+    /* Whether who gives a name will be blind. */
+    secondWanted: () => page.blind === null && name === null && byFrame() && others.size === 1, REGION_WORDS, all, set, get, opinions, disagree, undo, setName,
     /* What the reviewer said of regions of a frame. */
     regions: (frame) => on(frame).filter(({ region, reviewer }) => region && reviewer === (name ?? "")),
     reviewer: () => name,
