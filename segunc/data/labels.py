@@ -110,7 +110,8 @@ def read_label_map(path: Path) -> LabelMap:
     with reading(f"label map {path}", "a CSV file in UTF-8", "save it so"):
         header, *rows = read_rows(path) or [[]]
     if tuple(header) != COLUMNS:
-        raise InputError(f"label map {path} has the columns {','.join(header)} instead of {','.join(COLUMNS)}")
+        fact = f"label map {path} has the columns {','.join(header)} instead of {','.join(COLUMNS)}"
+        raise InputError(fact, hint="segunc init DATA --out mine.yaml writes one of your labels, to be edited")
     raw_to_train: dict[int, int] = {}
     colours: dict[Colour, int] = {}
     classes: dict[int, tuple[str, tuple[int, int, int]]] = {}  # by train id

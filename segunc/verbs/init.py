@@ -29,6 +29,7 @@ PALETTE = (
     *((51, 34, 136), (136, 34, 85), (17, 119, 51), (153, 153, 51), (136, 204, 238), (170, 68, 153), (221, 204, 119)),
 )
 VOID_COLOUR = (20, 20, 28)
+APART = 60  # steps of 256 between a proposed colour and one that is taken, in one channel at least
 SHOWN_PAIRS, CELL = 8, 400  # pairs on the picture, and pixels of the width of one image there
 
 
@@ -102,12 +103,13 @@ def _classes(found: Found, options: InitOptions) -> list[list[object]]:
         return _rows_of(built_in)
     void, names, number = _void(found, values, options), _palette_names(found, values), 0
     rows: list[list[object]] = []
+    taken = [colour for value, colour in found.palette.items() if value in values and len({*colour}) > 1]
     for index, value in enumerate(values):
         ignored = value in void or (options.void is None and names.get(value) == "void")
         colour, raw = value, index
         if isinstance(value, int):  # no grey: grey pixels of three channels may be ids
             own, raw = found.palette.get(value, (0, 0, 0)), value
-            colour = VOID_COLOUR if ignored else _proposed(number) if len({*own}) == 1 else own
+            colour = VOID_COLOUR if ignored else _proposed(number, taken) if len({*own}) == 1 else own
         name = "void" if ignored else names.get(value, f"class {_text(value)}")
         rows.append([raw, name, IGNORE if ignored else number, *cast(Colour, colour)])
         number += not ignored
@@ -116,10 +118,11 @@ def _classes(found: Found, options: InitOptions) -> list[list[object]]:
     return rows
 
 
-def _proposed(number: int) -> Colour:
-    """Return the colour of a class; from the fifteenth on the first ones return darker."""
-    rounds, place = divmod(number, len(PALETTE))
-    red, green, blue = (round(part * 0.6**rounds) for part in PALETTE[place])
+def _proposed(number: int, taken: Sequence[Colour] = ()) -> Colour:
+    """Return the colour of a class, far from those that others have; from the fifteenth on the first ones return darker."""
+    free = [one for one in PALETTE if all(np.abs(np.subtract(one, other)).max() >= APART for other in taken)] or PALETTE
+    rounds, place = divmod(number, len(free))
+    red, green, blue = (round(part * 0.6**rounds) for part in free[place])
     return red, green, blue
 
 
@@ -157,8 +160,8 @@ def _void(found: Found, values: Sequence[Value], options: InitOptions) -> set[Va
     void = {usual} if usual in values and len(values) > (2 if found.kind == "ids" else 3) else set()
     for value in void:
         found.notes.append(f"assumes that {_text(value)} is void and ignores it; --void none makes it a class")
-    if not void and 0 in values:
-        found.notes.append("assumes that 0 is a class; --void 0 ignores it")
+    if not void:
+        found.notes.append("assumes that every value is a class; --void VALUE ignores one that marks what has none")
     return void
 
 
@@ -184,12 +187,13 @@ def _picture(found: Found, labels: LabelMap) -> Image:
     """Return eight pairs, each the image beside its label over it, and a legend below."""
     palette = np.full((256, 3), VOID_COLOUR, np.uint8)
     palette[: labels.num_classes] = labels.palette
-    cells = []
+    cells, ignored = [], False
     for pair in _spread(found.pairs, SHOWN_PAIRS):
         image, label = load_image(found.root / pair.image), labels.read(found.root / pair.label)
         if image.shape[:2] != label.shape:
             sizes = "{}x{}, its label {}x{}".format(*image.shape[:2], *label.shape)
             raise InputError(f"image {pair.image} is {sizes} pixels", hint="--labels names the labels of these images")
+        ignored |= bool((label == IGNORE).any())
         height = max(1, round(CELL * image.shape[0] / image.shape[1]))
         small = np.asarray(cv2.resize(image, (CELL, height), interpolation=cv2.INTER_AREA), np.uint8)
         grey = np.repeat(small.mean(2, keepdims=True), 3, 2)
@@ -199,7 +203,10 @@ def _picture(found: Found, labels: LabelMap) -> Image:
     padded = [np.pad(cell, ((0, tallest - len(cell) + 6), (0, 6), (0, 0)), constant_values=paper) for cell in cells]
     padded += [np.full_like(padded[0], paper)] * (len(padded) % 2)
     grid = np.concatenate([np.concatenate(padded[i : i + 2], 1) for i in range(0, len(padded), 2)])
-    colours = [*zip(labels.classes, labels.palette, strict=True), ("void (ignored)", VOID_COLOUR)]
+    colours = [
+        *zip(labels.classes, labels.palette, strict=True),
+        *([("void (ignored)", VOID_COLOUR)] if ignored else []),
+    ]
     legend, width = Sheet(28 * -(-len(colours) // 4) + 6, grid.shape[1]), grid.shape[1] // 4
     for index, (name, colour) in enumerate(colours):
         legend.swatch(name, colour, 8 + index % 4 * width, 24 + 28 * (index // 4), 14, width - 16)

@@ -116,6 +116,17 @@ def test_labels_are_read_as_they_were_drawn_whatever_their_form(tmp_path: Path, 
     assert result.picture.stat().st_size > 1000
 
 
+def test_a_proposed_colour_is_far_from_those_of_the_palette(tmp_path: Path) -> None:
+    """CamVid's sky is grey, which grey labels could be, and the first colour proposed in its place is nearly its bicyclist's."""
+    bicyclist = CAMVID.classes.index("bicyclist")
+    root = draw(
+        tmp_path / "data", lambda path, ids: as_palette(path, np.where(ids == 8, bicyclist, ids).astype(np.uint8))
+    )
+    palette = np.array(read_label_map(segunc.init(root, out=tmp_path / "my.yaml").label_map).palette, int)
+    between = np.abs(palette[:, None] - palette).max(2)
+    assert between[~np.eye(len(palette), dtype=bool)].min() >= 60
+
+
 def test_masks_are_two_classes_where_that_is_asked_for(tmp_path: Path) -> None:
     root, out = draw(tmp_path / "data", as_mask), tmp_path / "my.yaml"
     said = refuse("init", root, "--out", out)
@@ -191,7 +202,7 @@ def test_the_option_that_is_named_decides(tmp_path: Path) -> None:
 def test_a_csv_of_another_spreadsheet_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "other.csv").write_text("Monday;12\nTuesday;13\n")
     said = refuse("init", draw(tmp_path / "data"), "--out", tmp_path / "my.yaml", "--label-map", tmp_path / "other.csv")
-    assert "has the columns Monday;12 instead of id,name,train_id,red,green,blue" in said
+    assert "has the columns Monday;12 instead of id,name,train_id,red,green,blue. Hint: segunc init" in said
 
 
 def test_one_configuration_serves_every_verb_and_models_know_their_data(tmp_path: Path) -> None:
