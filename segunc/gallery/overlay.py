@@ -6,6 +6,7 @@ A map coloured by its own extremes makes a calm frame look dangerous, so the ran
 from __future__ import annotations
 
 import math
+import textwrap
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,13 +23,14 @@ from segunc.data.labels import LabelMap
 from segunc.frames.source import format_time
 from segunc.maps.labelled import LabelSources, choose_scores
 from segunc.maps.reader import MapsReader
-from segunc.scores import SCORES, first_shown
+from segunc.scores import SCORES, first_shown, scale_words, title_of
 
 Colour = tuple[int, int, int]
 Mask = npt.NDArray[np.bool_]
 Outlines = list[tuple[str, Colour]]
 NO_LABELS = LabelSources()
 MINIMUM_TEXT = 12  # height of capital letters in pixels: smaller text is not legible in a JPEG
+PRINTED_WIDTH, PRINTED_CAPITALS = 515.5, 5.1  # points of a panel over both columns of a page, and of capitals of 7 pt
 LABELLED, FLAGGED = (255, 255, 255), (0, 229, 255)  # RGB of outlines
 TILE_WIDTH = (
     640  # of a panel in pixels; smaller pictures are enlarged by a whole factor, so that their legend can be read
@@ -183,10 +185,12 @@ def text_width(text: str, size: int) -> int:
 
 
 class Sheet:
-    """An empty picture, RGB uint8 ``[H, W, 3]`` in ``pixels``, for pictures, text and legends."""
+    """A picture, RGB uint8 ``[H, W, 3]`` in ``pixels``, for pictures, text and legends; empty but for one at its top."""
 
-    def __init__(self, height: int, width: int) -> None:
+    def __init__(self, height: int, width: int, picture: Image | None = None) -> None:
         self.pixels: Image = np.full((height, width, 3), PAPER, np.uint8)
+        if picture is not None:
+            self.lay(picture)
 
     def lay(self, picture: Image, left: int = 0, top: int = 0) -> None:
         """Lay a picture on the sheet."""
@@ -196,7 +200,7 @@ class Sheet:
         """Write text, cut to ``width`` pixels. OpenCV's font has no accents, and ``?`` stands for all other characters."""
         if not words:
             return
-        plain = (c for c in unicodedata.normalize("NFKD", words) if not unicodedata.combining(c))
+        plain = (c for c in unicodedata.normalize("NFKD", words.replace("−", "-")) if not unicodedata.combining(c))
         words = "".join(c if " " <= c <= "~" else "?" for c in plain)
         if text_width(words, size) > width:
             while words and text_width(words + "...", size) > width:
@@ -215,6 +219,11 @@ class Sheet:
         """Draw a swatch and its meaning, from ``left`` on in ``width`` pixels."""
         self.bar(np.array([colour], np.uint8), left, baseline - size - 1, 2 * size, size + 2)
         self.write(words, left + round(2.6 * size), baseline, size, width - round(2.6 * size))
+
+    def outlined(self, outlines: Outlines, left: int, baseline: int, size: int, width: int) -> None:
+        """Draw a row with a swatch for everything that is outlined, the first at ``baseline``."""
+        for row, (meaning, colour) in enumerate(outlines):
+            self.swatch(meaning, colour, left, baseline + round(1.9 * size * row), size, width)
 
     def scale(self, colours: Image, legend: Legend, left: int, top: int, width: int, size: int) -> None:
         """Draw a colour bar of ``colours`` ``[K, 3]`` with evenly spaced labels below, and a mark at the threshold."""
@@ -240,10 +249,10 @@ def _outline(
     visible on any colour; say of each what it is."""
     outlined = []
     if legend is not None and values is not None and legend.threshold is not None:
-        words = f"flagged: {legend.score} >= {legend.threshold:g}"
+        words = f"Flagged: {title_of(legend.score)} >= {legend.threshold:g}"
         outlined.append((np.asarray(values >= legend.threshold), words, FLAGGED))
     if anomaly is not None:
-        outlined.append((anomaly, "outlined: labelled anomaly", LABELLED))
+        outlined.append((anomaly, "Outlined: labelled anomaly", LABELLED))
     thickness = max(1, round(picture.shape[1] / 640))
     for mask, _, colour in outlined:
         drawn = resize_nearest(mask, *picture.shape[1::-1]).astype(np.uint8)
@@ -276,25 +285,17 @@ class Legend:
     ) -> Self:
         """Return the legend of a score with what a manifest records of it."""
         unit = (manifest or {}).get("maps", {}).get(score, {}).get("unit", "")
-        return cls(score, unit, shown, model_line(manifest), threshold)
+        return cls(score, unit, shown, model_words(manifest), threshold)
+
+    @property
+    def words(self) -> str:
+        """What the scale means to a reader."""
+        return scale_words(self.score, self.unit)
 
 
 def frame_caption(name: str, time: float | None) -> str:
     """Name a frame and, of a video, its time."""
-    return f"frame {name}" if time is None else f"frame {name}, {format_time(time)}"
-
-
-def model_line(manifest: Mapping[str, Any] | None) -> str:
-    """Describe the model and its posterior in one line, as far as a manifest records them."""
-    manifest = manifest or {}
-    model, run = manifest.get("model", {}), manifest.get("run", {})
-    parts = [str(model[key]) for key in ("architecture", "method") if model.get(key)]
-    if members := model.get("members"):
-        parts.append(f"{members} member{'' if members == 1 else 's'}")
-    if run.get("draws"):
-        parts.append(f"{run['draws']} draws")
-    parts += [f"{key} {run[key]}" for key in ("seed", "scope") if run.get(key) is not None]
-    return ", ".join(parts)
+    return f"Frame {name}" if time is None else f"Frame {name}, {format_time(time)}"
 
 
 METHOD_WORDS = {
@@ -341,38 +342,17 @@ def draw_overlay(
     grey = resize(image, width, height).astype(np.float32) @ (_LUMINANCE * np.float32(PHOTO_BRIGHTNESS))
     picture = blend(grey, resize_nearest(levels(values, legend.shown), width, height))
     outlines = _outline(picture, anomaly, legend, values)
-    title = f"{legend.score} ({legend.unit})" if legend.unit else legend.score
     colours = blend(np.full(256, 128 * PHOTO_BRIGHTNESS, np.float32), np.arange(256))
-    rows = max(len(outlines), bool(caption))
-    words = (title, legend.note, caption)
-    return _with_strip(picture, words, rows, size, outlines, legend, colours)
-
-
-def _with_strip(
-    picture: Image,
-    words: tuple[str, str, str],
-    rows: int,
-    size: int,
-    outlines: Outlines,
-    legend: Legend | None,
-    colours: Image,
-) -> Image:
-    """Return a picture with a strip below: title, note and caption to the left; to the right the scale of a legend and, in
-    ``rows`` rows below it, what is outlined."""
-    height, width = picture.shape[:2]
-    sheet = Sheet(height + round(size * (4.6 + 1.9 * rows)), width)
-    sheet.lay(picture)
+    sheet = Sheet(height + round(size * (6.5 + 1.9 * max(len(outlines), bool(caption)))), width, picture)
     first, second, third = (height + round(size * row) for row in (1.9, 3.8, 5.7))
-    middle = round(width * 0.55) if legend is not None else size  # nothing stands beside the words of an image
-    room, (title, note, caption) = width - size - middle, words
-    beside = width if legend is None else middle
-    sheet.write(title, size, first, size, beside - 2 * size)
-    sheet.write(note, size, second, size, beside - 2 * size, FAINT)
-    sheet.write(caption, size, third, size, (beside if outlines else width) - 2 * size)
-    for row, (meaning, colour) in enumerate(outlines):
-        sheet.swatch(meaning, colour, middle, third + round(1.9 * size * row), size, room)
-    if legend is not None:
-        sheet.scale(colours, legend, middle, height + round(size * 0.8), room, size)
+    middle = round(width * 0.55)
+    room, left = width - size - middle, middle - 2 * size
+    sheet.write(title_of(legend.score, capital=True), size, first, size, left)
+    sheet.write(legend.note, size, second, size, left, FAINT)
+    sheet.write(caption, size, third, size, left if outlines else width - 2 * size)
+    sheet.write(legend.words, size, sheet.pixels.shape[0] - round(0.8 * size), size, width - 2 * size, FAINT)
+    sheet.outlined(outlines, middle, third, size, room)
+    sheet.scale(colours, legend, middle, height + round(size * 0.8), room, size)
     return sheet.pixels
 
 
@@ -401,38 +381,56 @@ def draw_panel(
     anomaly: Mask | None = None,
     caption: str = "",
 ) -> Image:
-    """Draw tiles in rows of three: image, prediction (class ids ``[h, w]``), class legend, then one tile a score.
+    """Draw tiles in rows of three, four in two rows: image, prediction (class ids ``[h, w]``), class legend, then one tile a score.
 
     An image or prediction that is None is left out. What a legend flags of its map is outlined in its tile, a labelled
-    anomaly in every tile. Where tiles are smaller than the maps, a pixel is the mean colour of those it stands for.
+    anomaly in every tile. Where tiles are smaller than the maps, a pixel is the mean colour of those it stands for. Text has
+    at least 7 pt in a panel that is printed over both columns of a page.
     """
     shape = image.shape if image is not None else scores[0][1].shape if prediction is None else prediction.shape
     height, width = max(1, round(TILE_WIDTH * shape[0] / shape[1])), TILE_WIDTH
     _check_sizes(image, anomaly, height, width)
-    size = max(MINIMUM_TEXT, width // 48)
-    rows = (anomaly is not None) + any(legend.threshold is not None for legend, _ in scores)
+    number = (image is not None) + 2 * (prediction is not None and bool(classes)) + len(scores)
+    columns = 2 if number == 4 else min(_COLUMNS, number)
+    across = columns * (width + _GAP) - _GAP
+    size = max(MINIMUM_TEXT, math.ceil(across * PRINTED_CAPITALS / PRINTED_WIDTH))
 
-    def tile(picture: Image, title: str, note: str, legend: Legend | None = None, values: Any = None) -> Image:
-        drawn = resize(picture, width, height)
+    def tile(picture: Image, title: str, words: str, legend: Legend | None = None, values: Any = None) -> Image:
+        drawn, step, room = resize(picture, width, height), round(1.9 * size), width - 2 * size
         outlines = _outline(drawn, anomaly, legend, values)
-        return _with_strip(drawn, (title, note, ""), rows, size, outlines, legend, colour_table())
+        letters = len(words) * room * 0.9 / (text_width(words, size) or 1)  # few lines are a tenth wider than most
+        lines = textwrap.wrap(words, max(4, int(letters)), max_lines=3, placeholder="...")
+        below = 2 if legend is None else 4  # row of the first line: the scale takes two
+        sheet = Sheet(height + step * (below - 1 + len(lines) + len(outlines)) + size, width, drawn)
+        sheet.write(title, size, height + step, size, room)
+        if legend is not None:
+            sheet.scale(colour_table(), legend, size, height + step + size, room, size)
+        for row, line in enumerate(lines, start=below):
+            sheet.write(line, size, height + row * step, size, room, FAINT)
+        sheet.outlined(outlines, size, height + (below + len(lines)) * step, size, room)
+        return sheet.pixels
 
     tiles = []
     if image is not None:
-        tiles.append(tile(image, "image", scores[0][0].note if scores else ""))
+        tiles.append(tile(image, "Image", scores[0][0].note if scores else ""))
     if prediction is not None and classes:
         colours = np.full((256, 3), 255, np.uint8)  # ids beyond the classes are white
         colours[: len(classes)] = [colour for _, colour in classes]
-        tiles.append(tile(colours[resize_nearest(prediction, width, height)], "prediction", ""))
+        tiles.append(tile(colours[resize_nearest(prediction, width, height)], "Prediction", ""))
         tiles.append(_class_legend(prediction, classes, tiles[0].shape[0], size))
     for legend, values in scores:
-        tiles.append(tile(colourise(values, legend.shown), legend.score, legend.unit, legend, values))
-    height, width = (side + _GAP for side in tiles[0].shape[:2])
-    above, columns = round(size * 2.4) if caption else 0, min(_COLUMNS, len(tiles))
-    sheet = Sheet(above + -(-len(tiles) // columns) * height - _GAP, columns * width - _GAP)
-    sheet.write(caption, size, round(size * 1.7), size, sheet.pixels.shape[1] - 2 * size)
-    for index, picture in enumerate(tiles):
-        sheet.lay(picture, (index % columns) * width, above + (index // columns) * height)
+        tiles.append(
+            tile(colourise(values, legend.shown), title_of(legend.score, capital=True), legend.words, legend, values)
+        )
+    rows = [tiles[start : start + columns] for start in range(0, len(tiles), columns)]
+    heights = [max(len(picture) for picture in row) + _GAP for row in rows]
+    top = round(size * 2.4) if caption else 0
+    sheet = Sheet(top + sum(heights) - _GAP, across)
+    sheet.write(caption, size, round(size * 1.7), size, across - 2 * size)
+    for row, row_height in zip(rows, heights, strict=True):
+        for column, picture in enumerate(row):
+            sheet.lay(picture, column * (width + _GAP), top)
+        top += row_height
     return sheet.pixels
 
 
