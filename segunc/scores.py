@@ -78,12 +78,8 @@ class Score:
     needs: tuple[str, ...]  # names of EVIDENCE
     # From what it needs, in that order, to its values [n, H, W]; or module:name where it stands; None where that is the score.
     formula: Callable[..., Tensor] | str | None = None
-    colours: tuple[float, float] | None = (
-        None  # the two ends of the colour bar for all frames; None takes the whole set's
-    )
-    threshold: float | None = (
-        None  # from which on a pixel belongs to a component; None counts none unless the user gives one
-    )
+    colours: tuple[float, float] | None = None  # the two ends of the colour bar of all frames; None takes the set's
+    threshold: float | None = None  # from which on a pixel belongs to a component; None counts none unless one is given
     measured_to: float | None = None  # the largest value that its fit has measured; those beyond are extrapolated
     resized: Literal["map", "evidence"] = "map"  # resized (bilinearly) to the frame's size; evidence before the formula
     title: str = ""  # what readers call it; where empty, its name with spaces
@@ -186,17 +182,17 @@ def first_shown(names: Iterable[str]) -> str:
     return next((name for name in ("anomaly", "entropy", *scores) if name in scores), "")
 
 
-def title_of(name: str, capital: bool = False) -> str:
-    """Return what readers call a score, with a ``capital`` in headings and legends; of one that no table has its name with spaces."""
+def title_of(name: str, capital: bool = True) -> str:
+    """Return what readers call a score, without a ``capital`` within a sentence; of one that no table has its name with spaces."""
     title = (SCORES[name].title if name in SCORES else "") or name.replace("-", " ")
     return title[:1].upper() + title[1:] if capital else title
 
 
 def scale_words(name: str, unit: str = "") -> str:
     """Return what the scale of a score means to a reader, else its meaning and unit; the unit alone where no table has the score."""
-    score = SCORES.get(name)
-    explained = f"{score.meaning} ({unit})" if score and unit else score and score.meaning
-    return (score and score.scale) or explained or unit
+    if name not in SCORES:
+        return unit
+    return SCORES[name].scale or SCORES[name].meaning + (f" ({unit})" if unit else "")
 
 
 def with_parts(names: Iterable[str], fitted: Iterable[Any]) -> tuple[str, ...]:

@@ -32,9 +32,7 @@ NO_LABELS = LabelSources()
 MINIMUM_TEXT = 12  # height of capital letters in pixels: smaller text is not legible in a JPEG
 PRINTED_WIDTH, PRINTED_CAPITALS = 515.5, 5.1  # points of a panel over both columns of a page, and of capitals of 7 pt
 LABELLED, FLAGGED = (255, 255, 255), (0, 229, 255)  # RGB of outlines
-TILE_WIDTH = (
-    640  # of a panel in pixels; smaller pictures are enlarged by a whole factor, so that their legend can be read
-)
+TILE_WIDTH = 640  # of a panel in pixels; smaller pictures are enlarged by a whole factor: their legend can be read
 PHOTO_BRIGHTNESS = 0.8  # share of its brightness that the grey image keeps under the colours
 _LUMINANCE = np.array([0.299, 0.587, 0.114], np.float32)  # ITU-R BT.601 weights of red, green and blue
 _FONT = cv2.FONT_HERSHEY_SIMPLEX
@@ -52,9 +50,7 @@ class DisplayRange:
     high: float
     open_below: bool = False
     open_above: bool = False
-    measured_to: float | None = (
-        None  # lies in the middle of the bar: what is beyond is extrapolated, and shares the upper half
-    )
+    measured_to: float | None = None  # in the middle of the bar: what is beyond is extrapolated, in its upper half
 
     def __post_init__(self) -> None:
         if not (np.isfinite(self.low) and np.isfinite(self.high) and self.low < self.high):
@@ -123,11 +119,8 @@ def page_ranges(
     A range that is given comes first, then the fixed range of the score. Whole numbers of other tools lie in 0..1. An unbounded score
     gets the 1st to the 99th percentile of evenly spaced frames of the whole set, rounded outwards.
     """
-    own = (
-        dict.fromkeys(scores)
-        | {score: SCORES[score].colours for score in scores if score in SCORES}
-        | dict(given or {})
-    )
+    fixed = {score: SCORES[score].colours for score in scores if score in SCORES}
+    own = dict.fromkeys(scores) | fixed | dict(given or {})
     choose_scores(reader, list(given or {}))  # each has maps
     ranges = {s: display_range(s, own[s]) if own[s] else _range_of_set(reader, s) for s in scores}
     for score in scores:
@@ -249,7 +242,7 @@ def _outline(
     visible on any colour; say of each what it is."""
     outlined = []
     if legend is not None and values is not None and legend.threshold is not None:
-        words = f"Flagged: {title_of(legend.score)} >= {legend.threshold:g}"
+        words = f"Flagged: {title_of(legend.score, capital=False)} >= {legend.threshold:g}"
         outlined.append((np.asarray(values >= legend.threshold), words, FLAGGED))
     if anomaly is not None:
         outlined.append((anomaly, "Outlined: labelled anomaly", LABELLED))
@@ -314,10 +307,8 @@ def model_words(manifest: Mapping[str, Any] | None) -> str:
     method = str(model.get("method") or "")
     if not method or method == "deterministic":
         return METHOD_WORDS.get(method, "")
-    counts = [
-        (int(count), word) for count, word in ((model.get("members"), "member"), (run.get("draws"), "draw")) if count
-    ]
-    words = [f"{count} {word}{'' if count == 1 else 's'}" for count, word in counts]
+    counts = ((model.get("members"), "member"), (run.get("draws"), "draw"))
+    words = [f"{count} {word}{'' if int(count) == 1 else 's'}" for count, word in counts if count]
     return ", ".join([METHOD_WORDS.get(method, method.replace("-", " ")), *words])
 
 
@@ -347,7 +338,7 @@ def draw_overlay(
     first, second, third = (height + round(size * row) for row in (1.9, 3.8, 5.7))
     middle = round(width * 0.55)
     room, left = width - size - middle, middle - 2 * size
-    sheet.write(title_of(legend.score, capital=True), size, first, size, left)
+    sheet.write(title_of(legend.score), size, first, size, left)
     sheet.write(legend.note, size, second, size, left, FAINT)
     sheet.write(caption, size, third, size, left if outlines else width - 2 * size)
     sheet.write(legend.words, size, sheet.pixels.shape[0] - round(0.8 * size), size, width - 2 * size, FAINT)
@@ -419,9 +410,7 @@ def draw_panel(
         tiles.append(tile(colours[resize_nearest(prediction, width, height)], "Prediction", ""))
         tiles.append(_class_legend(prediction, classes, tiles[0].shape[0], size))
     for legend, values in scores:
-        tiles.append(
-            tile(colourise(values, legend.shown), title_of(legend.score, capital=True), legend.words, legend, values)
-        )
+        tiles.append(tile(colourise(values, legend.shown), title_of(legend.score), legend.words, legend, values))
     rows = [tiles[start : start + columns] for start in range(0, len(tiles), columns)]
     heights = [max(len(picture) for picture in row) + _GAP for row in rows]
     top = round(size * 2.4) if caption else 0

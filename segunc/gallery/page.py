@@ -153,7 +153,7 @@ def _about(
     scores: dict[str, Any] = {score: asdict(shown) | {"ticks": shown.ticks} for score, shown in ranges.items()}
     for score, entry in scores.items():
         recorded = (reader.manifest or {}).get("maps", {}).get(score, {})
-        entry |= {"title": title_of(score), "words": scale_words(score)}
+        entry |= {"title": title_of(score, capital=False), "words": scale_words(score)}
         entry |= {"unit": recorded.get("unit", ""), "region_from": recorded.get("component_threshold")}
     return about | {
         "compared": _describe_model(other) if other is not None else None,
