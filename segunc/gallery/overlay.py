@@ -411,6 +411,8 @@ def draw_panel(
         tiles.append(_class_legend(prediction, classes, tiles[0].shape[0], size))
     for legend, values in scores:
         tiles.append(tile(colourise(values, legend.shown), title_of(legend.score), legend.words, legend, values))
+    if number == 4 and len(scores) == 1:
+        tiles.append(tiles.pop(2))  # the class legend stands below the prediction
     rows = [tiles[start : start + columns] for start in range(0, len(tiles), columns)]
     heights = [max(len(picture) for picture in row) + _GAP for row in rows]
     top = round(size * 2.4) if caption else 0

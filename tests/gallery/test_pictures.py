@@ -232,8 +232,8 @@ def test_frames_formats_and_ranges_are_chosen(scene: Scene, tmp_path: Path) -> N
     ranges = {"entropy": (0.0, 0.01)}
     draw(scene.maps, tmp_path, score=["entropy"], panel=True, frames=[NAMES[5]], ranges=ranges)
     picture = read_image(tmp_path / "panel" / f"{NAMES[5]}.png")
-    assert picture.shape[1] == 2 * 640 + 6  # four tiles stand two by two, and the score is the last
-    tile = picture[picture.shape[0] // 2 + 20 :][:200, 646:]
+    assert picture.shape[1] == 2 * 640 + 6  # four tiles stand two by two, the score below the image
+    tile = picture[picture.shape[0] // 2 + 20 :][:200, :640]
     np.testing.assert_array_equal(np.unique(tile.reshape(-1, 3), axis=0), colour_table()[255:])
 
 
