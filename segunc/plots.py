@@ -23,6 +23,7 @@ from segunc.evaluation.parts import CONFIDENCE, ConfidenceCalibration, Pooled, S
 from segunc.metrics import counting
 from segunc.metrics.counting import DetectionCurve, Floats, detection_curve
 from segunc.metrics.prediction import RiskCoverage, aurc, bin_counts, risk_coverage
+from segunc.scores import title_of
 
 WIDTH = 3.15  # of a figure in inches: 8 cm, one column of a two-column page
 PANEL = 2.35  # height of a panel in inches, without the legend
@@ -134,10 +135,10 @@ def precision_recall_figure(lines: Sequence[Line], base_rate: float) -> Figure:
     """Draw precision over recall in steps, so that the area is the average precision, and the share of positive pixels in 0..1."""
     figure, axes = _new_figure()
     _draw_lines(axes, lines, drawstyle="steps-pre")
-    axes.axhline(base_rate, label=f"base rate {base_rate:.2g}", **REFERENCE)
+    axes.axhline(base_rate, label=f"Chance  {base_rate:.3f}", **REFERENCE)
     _unit_axis(axes, "xy")
-    axes.set(xlabel="recall (anomaly, pooled)", ylabel="precision (pooled)")
-    _add_legend(figure, "AUPR")
+    axes.set(xlabel="Recall (share of anomalous pixels)", ylabel="Precision (share of flagged pixels)")
+    _add_legend(figure, "Precision and recall of anomalies, all frames", "Average precision (AUPR)")
     return figure
 
 
@@ -150,12 +151,12 @@ def roc_line(name: str, curve: DetectionCurve, place: int) -> Line:
 def roc_figure(lines: Sequence[Line]) -> Figure:
     """Draw true over false positive rate, with the diagonal of a score that says nothing and the recall of FPR95."""
     figure, axes = _new_figure()
-    axes.plot([0, 1], [0, 1], **REFERENCE)
     _draw_lines(axes, lines)
-    axes.axhline(0.95, color=FAINT, linewidth=0.6, zorder=1, label="recall of FPR95")
+    axes.plot([0, 1], [0, 1], label="Chance  0.500", **REFERENCE)
+    axes.axhline(0.95, color=FAINT, linewidth=0.6, zorder=1, label="Recall 0.95 (FPR95)")
     _unit_axis(axes, "xy")
-    axes.set(xlabel="false positive rate (pooled)", ylabel="true positive rate (anomaly, pooled)")
-    _add_legend(figure, "AUROC")
+    axes.set(xlabel="False positives (share of normal pixels)", ylabel="Recall (share of anomalous pixels)")
+    _add_legend(figure, "ROC: anomalies and false alarms, all frames", "Area under the curve (AUROC)")
     return figure
 
 
@@ -167,11 +168,11 @@ def reliability_figure(name: str, bins: Floats, error: float | None) -> Figure:
     with np.errstate(invalid="ignore"):  # 0 / 0 of an empty bin is NaN, which is not drawn
         line = Line(name, confidence / pixels, correct / pixels, error)
     figure, axes = _new_figure()
-    axes.plot([0, 1], [0, 1], **REFERENCE)
-    _draw_lines(axes, [line], marker="o", markersize=3)
+    _draw_lines(axes, [line], str, marker="o", markersize=3)
+    axes.plot([0, 1], [0, 1], label="Perfect calibration", **REFERENCE)
     _unit_axis(axes, "xy")
-    axes.set(xlabel=f"confidence of the predicted class ({len(pixels)} bins)", ylabel="accuracy (pooled)")
-    _add_legend(figure, "ECE")
+    axes.set(xlabel=f"Confidence (predicted class, {len(pixels)} bins)", ylabel="Accuracy (share of pixels right)")
+    _add_legend(figure, "Reliability of class probabilities, all frames", "Expected calibration error (ECE)")
     return figure
 
 
@@ -185,13 +186,13 @@ def risk_coverage_figure(lines: Sequence[Line]) -> Figure:
     """Draw the share of wrong pixels among the accepted ones over the share of accepted pixels."""
     # Networks err on few pixels, so an axis up to 1 would leave most of the figure empty.
     highest = max(float(line.y.max()) for line in lines)
-    top = next((top for top in (0.05, 0.1, 0.2, 0.5) if highest <= top), 1.0)
+    top = next((top for top in (0.05, 0.1, 0.15, 0.2, 0.3, 0.5) if highest <= top), 1.0)
     figure, axes = _new_figure()
     _draw_lines(axes, lines)
     _unit_axis(axes, "x")
     axes.set_ylim(0.0, top * 1.01)
-    axes.set(xlabel="coverage: share of pixels accepted (pooled)", ylabel="risk: share of them wrong")
-    _add_legend(figure, "AURC (lower is better)")
+    axes.set(xlabel="Coverage (share of pixels accepted)", ylabel="Risk (share of these that are wrong)")
+    _add_legend(figure, "Risk of accepting the surest pixels, all frames", "Area (AURC), lower is better")
     return figure
 
 
@@ -216,9 +217,9 @@ def _line_style(place: int) -> dict[str, Any]:
     return {"color": COLOURS[place % len(COLOURS)], "linestyle": "-" if dashes is None else (0, dashes)}
 
 
-def _draw_lines(axes: Axes, lines: Sequence[Line], **look: Any) -> None:
+def _draw_lines(axes: Axes, lines: Sequence[Line], words: Callable[[str], str] = title_of, **look: Any) -> None:
     for line in lines:
-        label = line.name if line.value is None else f"{line.name}  {line.value:.3f}"
+        label = words(line.name) if line.value is None else f"{words(line.name)}  {line.value:.3f}"
         axes.plot(line.x, line.y, label=label, **look, **_line_style(line.place))
 
 
@@ -228,11 +229,13 @@ def _unit_axis(axes: Axes, which: str) -> None:
         axes.set(**{f"{axis}lim": (-0.01, 1.01), f"{axis}ticks": [0.0, 0.25, 0.5, 0.75, 1.0]})
 
 
-def _add_legend(figure: Figure, title: str) -> None:
-    """Put a legend of what is labelled below the panel, where it covers no data, and make the figure as much higher."""
+def _add_legend(figure: Figure, title: str, numbers: str) -> None:
+    """Put a title above the panel and a legend of what is labelled below, where it covers no data, and make the figure as much
+    higher; ``numbers`` says what stands beside the names."""
+    figure.axes[0].set_title(title)
     handles, labels = figure.axes[0].get_legend_handles_labels()
     columns = 2 if len(labels) > 1 and max(map(len, labels)) <= 22 else 1
-    rows = -(-len(labels) // columns) + 1
+    rows = -(-len(labels) // columns) + 2
     figure.set_size_inches(WIDTH, figure.get_figheight() + LEGEND_ROW * rows)
-    look = {"handlelength": 2.6, "columnspacing": 1.2, "labelspacing": 0.3, "ncols": columns, "title": title}
+    look = {"handlelength": 2.6, "columnspacing": 1.2, "labelspacing": 0.3, "ncols": columns, "title": numbers}
     figure.legend(handles, labels, loc="outside lower center", **look)

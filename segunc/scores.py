@@ -78,14 +78,12 @@ class Score:
     needs: tuple[str, ...]  # names of EVIDENCE
     # From what it needs, in that order, to its values [n, H, W]; or module:name where it stands; None where that is the score.
     formula: Callable[..., Tensor] | str | None = None
-    colours: tuple[float, float] | None = (
-        None  # the two ends of the colour bar for all frames; None takes the whole set's
-    )
-    threshold: float | None = (
-        None  # from which on a pixel belongs to a component; None counts none unless the user gives one
-    )
+    colours: tuple[float, float] | None = None  # the two ends of the colour bar of all frames; None takes the set's
+    threshold: float | None = None  # from which on a pixel belongs to a component; None counts none unless one is given
     measured_to: float | None = None  # the largest value that its fit has measured; those beyond are extrapolated
     resized: Literal["map", "evidence"] = "map"  # resized (bilinearly) to the frame's size; evidence before the formula
+    title: str = ""  # what readers call it; where empty, its name with spaces
+    scale: str = ""  # what the ends of its scale mean to a reader; where empty, the meaning is shown
 
     def __post_init__(self) -> None:
         inside = self.lower is not None and self.upper is not None and 0 <= self.lower < self.upper <= 1
@@ -120,34 +118,38 @@ def _share(
 
 
 _LN_C, _PASS = "share of ln C", ("base logits", "temperature")
+_TORN, _NOT_HIGHEST = "0 = certain, 1 = all classes equally likely", "0 = certain; 1 less the highest probability"
 # fmt: off
 _TABLE = (
     # The confidence must be that of the class that is predicted at the frame's size.
     _share("msp", "how unlikely the most probable class is", "Hendrycks & Gimpel 2017, arXiv 1610.02136",
-           "1 - max mean probability", ("probabilities",), "segunc.uncertainty:max_softmax", resized="evidence"),
+           "1 - max mean probability", ("probabilities",), "segunc.uncertainty:max_softmax", resized="evidence", title="1 − confidence",
+           scale=_NOT_HIGHEST),
     _share("entropy", "total uncertainty: entropy of the mean probabilities", "Depeweg et al. 2018, arXiv 1710.07283",
-           _LN_C, ("calibrated entropy",)),
+           _LN_C, ("calibrated entropy",), scale=_TORN),
     _share("aleatoric", "expected entropy of one draw", "Depeweg et al. 2018, arXiv 1710.07283",
-           _LN_C, ("expected entropy",)),
+           _LN_C, ("expected entropy",), title="aleatoric (data)", scale="0 = every draw is certain, 1 = every draw is torn"),
     # With the alphas that validation selects it rarely passes a tenth of ln C, a strong disagreement; on 0..1 it would look empty.
     _share("epistemic", "mutual information of class and parameters", "Houlsby et al. 2011, arXiv 1112.5745",
            _LN_C, ("total entropy", "expected entropy"), lambda total, expected: (total - expected).clamp_min_(0.0),
-           colours=(0, 0.1), threshold=0.1, resized="evidence"),
+           colours=(0, 0.1), threshold=0.1, resized="evidence",
+           title="epistemic (model)", scale="0 = all draws agree; more: they contradict each other"),
     _share("deterministic-msp", "msp of the base network", "Hendrycks & Gimpel 2017, arXiv 1610.02136",
-           "1 - max probability", _PASS, "segunc.uncertainty:max_softmax_of_logits"),
+           "1 - max probability", _PASS, "segunc.uncertainty:max_softmax_of_logits", title="1 − confidence of the base", scale=_NOT_HIGHEST),
     _share("deterministic-entropy", "entropy of the base network's probabilities", "Shannon 1948",
-           _LN_C, _PASS, "segunc.uncertainty:entropy_share_of_logits"),
+           _LN_C, _PASS, "segunc.uncertainty:entropy_share_of_logits", title="entropy of the base", scale=_TORN),
     Score("deterministic-max-logit", "how low the largest logit of the base network is", "Hendrycks et al. 2022, arXiv 1911.11132",
-          "negative max logit", None, None, "float16", ("base logits",), lambda logits: -logits.float().amax(1)),
+          "negative max logit", None, None, "float16", ("base logits",), lambda logits: -logits.float().amax(1), title="max logit of the base"),
     Score("deterministic-energy", "free energy of the base network's logits", "Liu et al. 2020, arXiv 2010.03759",
-          "-T log-sum-exp of the logits / T", None, None, "float16", ("base logits", "temperature"), "segunc.uncertainty:energy"),
+          "-T log-sum-exp of the logits / T", None, None, "float16", ("base logits", "temperature"), "segunc.uncertainty:energy",
+          title="energy of the base"),
     # Draws split evenly between two of 19 classes have a variance of 0.026.
     _share("variance", "how much the probabilities vary over the draws", "Kendall et al. 2015, arXiv 1511.02680",
            "variance over the draws, mean over the classes", ("variance",), colours=(0, 0.02), threshold=0.05),
     _share("variation-ratio", "how many draws predict another class than most do", "Gal 2016, thesis, section 3.3.1",
            "share of the draws that do not vote for the modal class", ("votes",), lambda votes: 1.0 - votes.amax(1)),
     Score("expected-pairwise-kl", "mean divergence of two draws", "Malinin & Gales 2021, arXiv 2002.07650",
-          "nats", 0, None, "float16", ("covariance",)),
+          "nats", 0, None, "float16", ("covariance",), title="expected pairwise KL"),
     Score("mean-max-logit", "how low the largest logit of a draw is, in the mean", "Hendrycks et al. 2022, arXiv 1911.11132",
           "negative max logit, mean over the draws", None, None, "float16", ("mean max logit",)),
     Score("mean-energy", "free energy of the logits of a draw, in the mean", "Liu et al. 2020, arXiv 2010.03759",
@@ -159,12 +161,13 @@ _TABLE = (
           "variance over the draws (divisor S) of the logits, mean over the classes", 0, None, "float16", ("logit variance",)),
     Score("rba", "how little any class claims a pixel", "Nayal et al. 2023, arXiv 2211.14293",
           "negative sum over the classes of tanh of their scores", None, None, "float16",
-          ("base logits",), lambda logits: -logits.float().tanh().sum(1)),
+          ("base logits",), lambda logits: -logits.float().tanh().sum(1), title="RbA"),
     Score("knn", "how far features are from all those of the training frames", "Sun et al. 2022, arXiv 2204.06507",
-          "1 - cosine with the nearest", 0, 2, "float16", (FEATURE_DISTANCE,), colours=(0, 0.8)),
+          "1 - cosine with the nearest", 0, 2, "float16", (FEATURE_DISTANCE,), colours=(0, 0.8), title="feature distance"),
     Score("anomaly", "how unlike all that is known", "a sum of scores that was fitted on the model, see segunc.posteriors.anomaly",
           "-log10 of the share of pixels of known scenes that score as high", 0, None, "float16", (SUM,),
-          colours=(0, 6), threshold=3, measured_to=3),
+          colours=(0, 6), threshold=3, measured_to=3,
+          scale="x = one in 10^x known pixels scores as high; hatched: beyond what was measured"),
 )
 # fmt: on
 SCORES: Registry[Score] = Registry("score", "segunc.scores", {score.name: score for score in _TABLE})
@@ -177,6 +180,19 @@ def first_shown(names: Iterable[str]) -> str:
     first; empty where there is none."""
     scores = tuple(names)
     return next((name for name in ("anomaly", "entropy", *scores) if name in scores), "")
+
+
+def title_of(name: str, capital: bool = True) -> str:
+    """Return what readers call a score, without a ``capital`` within a sentence; of one that no table has its name with spaces."""
+    title = (SCORES[name].title if name in SCORES else "") or name.replace("-", " ")
+    return title[:1].upper() + title[1:] if capital else title
+
+
+def scale_words(name: str, unit: str = "") -> str:
+    """Return what the scale of a score means to a reader, else its meaning and unit; the unit alone where no table has the score."""
+    if name not in SCORES:
+        return unit
+    return SCORES[name].scale or SCORES[name].meaning + (f" ({unit})" if unit else "")
 
 
 def with_parts(names: Iterable[str], fitted: Iterable[Any]) -> tuple[str, ...]:

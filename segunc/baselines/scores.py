@@ -26,19 +26,19 @@ standardized_max_logit = Score(
     ("base logits", MAX_LOGIT_STATISTICS), "segunc.baselines.max_logit:standardized_max_logit")
 mahalanobis = Score(
     "mahalanobis", "how far features are from all classes of the training frames", "Lee et al. 2018, arXiv 1807.03888",
-    "standard deviations over training features", None, None, "float16", (MAHALANOBIS,))
+    "standard deviations over training features", None, None, "float16", (MAHALANOBIS,), title="Mahalanobis distance")
 relative_mahalanobis = Score(
     "relative-mahalanobis", "the same, less how far they are from all training features", "Ren et al. 2021, arXiv 2106.09022",
-    "standard deviations over training features", None, None, "float16", (RELATIVE_MAHALANOBIS,))
+    "standard deviations over training features", None, None, "float16", (RELATIVE_MAHALANOBIS,), title="relative Mahalanobis distance")
 gmm = Score(
     "gmm", "how rare features are, by one Gaussian a class", "Mukhoti et al. 2023, arXiv 2102.11582",
-    "standard deviations over training features", None, None, "float16", (LOG_DENSITY,))
+    "standard deviations over training features", None, None, "float16", (LOG_DENSITY,), title="Gaussian mixture of features")
 vim = Score(
     "vim", "how much of the last features the training frames do not use", "Wang et al. 2022, arXiv 2203.10807",
-    "virtual logit - log-sum-exp of the logits", None, None, "float16", (VIRTUAL_LOGIT,))
+    "virtual logit - log-sum-exp of the logits", None, None, "float16", (VIRTUAL_LOGIT,), title="ViM")
 react_energy = Score(
     "react-energy", "free energy of the base network with clipped activations", "Sun et al. 2021, arXiv 2111.12797",
-    "-T log-sum-exp of the logits / T", None, None, "float16", (CLIPPED_ENERGY,))
+    "-T log-sum-exp of the logits / T", None, None, "float16", (CLIPPED_ENERGY,), title="ReAct energy")
 scale_energy = Score(
     "scale-energy", "free energy of the base network with scaled activations", "Xu et al. 2024, arXiv 2310.00227",
-    "-T log-sum-exp of the logits / T", None, None, "float16", (SCALED_ENERGY,))
+    "-T log-sum-exp of the logits / T", None, None, "float16", (SCALED_ENERGY,), title="SCALE energy")

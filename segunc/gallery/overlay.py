@@ -6,6 +6,7 @@ A map coloured by its own extremes makes a calm frame look dangerous, so the ran
 from __future__ import annotations
 
 import math
+import textwrap
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,17 +23,16 @@ from segunc.data.labels import LabelMap
 from segunc.frames.source import format_time
 from segunc.maps.labelled import LabelSources, choose_scores
 from segunc.maps.reader import MapsReader
-from segunc.scores import SCORES, first_shown
+from segunc.scores import SCORES, first_shown, scale_words, title_of
 
 Colour = tuple[int, int, int]
 Mask = npt.NDArray[np.bool_]
 Outlines = list[tuple[str, Colour]]
 NO_LABELS = LabelSources()
 MINIMUM_TEXT = 12  # height of capital letters in pixels: smaller text is not legible in a JPEG
+PRINTED_WIDTH, PRINTED_CAPITALS = 515.5, 5.1  # points of a panel over both columns of a page, and of capitals of 7 pt
 LABELLED, FLAGGED = (255, 255, 255), (0, 229, 255)  # RGB of outlines
-TILE_WIDTH = (
-    640  # of a panel in pixels; smaller pictures are enlarged by a whole factor, so that their legend can be read
-)
+TILE_WIDTH = 640  # of a panel in pixels; smaller pictures are enlarged by a whole factor: their legend can be read
 PHOTO_BRIGHTNESS = 0.8  # share of its brightness that the grey image keeps under the colours
 _LUMINANCE = np.array([0.299, 0.587, 0.114], np.float32)  # ITU-R BT.601 weights of red, green and blue
 _FONT = cv2.FONT_HERSHEY_SIMPLEX
@@ -50,9 +50,7 @@ class DisplayRange:
     high: float
     open_below: bool = False
     open_above: bool = False
-    measured_to: float | None = (
-        None  # lies in the middle of the bar: what is beyond is extrapolated, and shares the upper half
-    )
+    measured_to: float | None = None  # in the middle of the bar: what is beyond is extrapolated, in its upper half
 
     def __post_init__(self) -> None:
         if not (np.isfinite(self.low) and np.isfinite(self.high) and self.low < self.high):
@@ -121,11 +119,8 @@ def page_ranges(
     A range that is given comes first, then the fixed range of the score. Whole numbers of other tools lie in 0..1. An unbounded score
     gets the 1st to the 99th percentile of evenly spaced frames of the whole set, rounded outwards.
     """
-    own = (
-        dict.fromkeys(scores)
-        | {score: SCORES[score].colours for score in scores if score in SCORES}
-        | dict(given or {})
-    )
+    fixed = {score: SCORES[score].colours for score in scores if score in SCORES}
+    own = dict.fromkeys(scores) | fixed | dict(given or {})
     choose_scores(reader, list(given or {}))  # each has maps
     ranges = {s: display_range(s, own[s]) if own[s] else _range_of_set(reader, s) for s in scores}
     for score in scores:
@@ -183,10 +178,12 @@ def text_width(text: str, size: int) -> int:
 
 
 class Sheet:
-    """An empty picture, RGB uint8 ``[H, W, 3]`` in ``pixels``, for pictures, text and legends."""
+    """A picture, RGB uint8 ``[H, W, 3]`` in ``pixels``, for pictures, text and legends; empty but for one at its top."""
 
-    def __init__(self, height: int, width: int) -> None:
+    def __init__(self, height: int, width: int, picture: Image | None = None) -> None:
         self.pixels: Image = np.full((height, width, 3), PAPER, np.uint8)
+        if picture is not None:
+            self.lay(picture)
 
     def lay(self, picture: Image, left: int = 0, top: int = 0) -> None:
         """Lay a picture on the sheet."""
@@ -196,7 +193,7 @@ class Sheet:
         """Write text, cut to ``width`` pixels. OpenCV's font has no accents, and ``?`` stands for all other characters."""
         if not words:
             return
-        plain = (c for c in unicodedata.normalize("NFKD", words) if not unicodedata.combining(c))
+        plain = (c for c in unicodedata.normalize("NFKD", words.replace("−", "-")) if not unicodedata.combining(c))
         words = "".join(c if " " <= c <= "~" else "?" for c in plain)
         if text_width(words, size) > width:
             while words and text_width(words + "...", size) > width:
@@ -215,6 +212,11 @@ class Sheet:
         """Draw a swatch and its meaning, from ``left`` on in ``width`` pixels."""
         self.bar(np.array([colour], np.uint8), left, baseline - size - 1, 2 * size, size + 2)
         self.write(words, left + round(2.6 * size), baseline, size, width - round(2.6 * size))
+
+    def outlined(self, outlines: Outlines, left: int, baseline: int, size: int, width: int) -> None:
+        """Draw a row with a swatch for everything that is outlined, the first at ``baseline``."""
+        for row, (meaning, colour) in enumerate(outlines):
+            self.swatch(meaning, colour, left, baseline + round(1.9 * size * row), size, width)
 
     def scale(self, colours: Image, legend: Legend, left: int, top: int, width: int, size: int) -> None:
         """Draw a colour bar of ``colours`` ``[K, 3]`` with evenly spaced labels below, and a mark at the threshold."""
@@ -240,10 +242,10 @@ def _outline(
     visible on any colour; say of each what it is."""
     outlined = []
     if legend is not None and values is not None and legend.threshold is not None:
-        words = f"flagged: {legend.score} >= {legend.threshold:g}"
+        words = f"Flagged: {title_of(legend.score, capital=False)} >= {legend.threshold:g}"
         outlined.append((np.asarray(values >= legend.threshold), words, FLAGGED))
     if anomaly is not None:
-        outlined.append((anomaly, "outlined: labelled anomaly", LABELLED))
+        outlined.append((anomaly, "Outlined: labelled anomaly", LABELLED))
     thickness = max(1, round(picture.shape[1] / 640))
     for mask, _, colour in outlined:
         drawn = resize_nearest(mask, *picture.shape[1::-1]).astype(np.uint8)
@@ -276,25 +278,17 @@ class Legend:
     ) -> Self:
         """Return the legend of a score with what a manifest records of it."""
         unit = (manifest or {}).get("maps", {}).get(score, {}).get("unit", "")
-        return cls(score, unit, shown, model_line(manifest), threshold)
+        return cls(score, unit, shown, model_words(manifest), threshold)
+
+    @property
+    def words(self) -> str:
+        """What the scale means to a reader."""
+        return scale_words(self.score, self.unit)
 
 
 def frame_caption(name: str, time: float | None) -> str:
     """Name a frame and, of a video, its time."""
-    return f"frame {name}" if time is None else f"frame {name}, {format_time(time)}"
-
-
-def model_line(manifest: Mapping[str, Any] | None) -> str:
-    """Describe the model and its posterior in one line, as far as a manifest records them."""
-    manifest = manifest or {}
-    model, run = manifest.get("model", {}), manifest.get("run", {})
-    parts = [str(model[key]) for key in ("architecture", "method") if model.get(key)]
-    if members := model.get("members"):
-        parts.append(f"{members} member{'' if members == 1 else 's'}")
-    if run.get("draws"):
-        parts.append(f"{run['draws']} draws")
-    parts += [f"{key} {run[key]}" for key in ("seed", "scope") if run.get(key) is not None]
-    return ", ".join(parts)
+    return f"Frame {name}" if time is None else f"Frame {name}, {format_time(time)}"
 
 
 METHOD_WORDS = {
@@ -313,10 +307,8 @@ def model_words(manifest: Mapping[str, Any] | None) -> str:
     method = str(model.get("method") or "")
     if not method or method == "deterministic":
         return METHOD_WORDS.get(method, "")
-    counts = [
-        (int(count), word) for count, word in ((model.get("members"), "member"), (run.get("draws"), "draw")) if count
-    ]
-    words = [f"{count} {word}{'' if count == 1 else 's'}" for count, word in counts]
+    counts = ((model.get("members"), "member"), (run.get("draws"), "draw"))
+    words = [f"{count} {word}{'' if int(count) == 1 else 's'}" for count, word in counts if count]
     return ", ".join([METHOD_WORDS.get(method, method.replace("-", " ")), *words])
 
 
@@ -341,38 +333,17 @@ def draw_overlay(
     grey = resize(image, width, height).astype(np.float32) @ (_LUMINANCE * np.float32(PHOTO_BRIGHTNESS))
     picture = blend(grey, resize_nearest(levels(values, legend.shown), width, height))
     outlines = _outline(picture, anomaly, legend, values)
-    title = f"{legend.score} ({legend.unit})" if legend.unit else legend.score
     colours = blend(np.full(256, 128 * PHOTO_BRIGHTNESS, np.float32), np.arange(256))
-    rows = max(len(outlines), bool(caption))
-    words = (title, legend.note, caption)
-    return _with_strip(picture, words, rows, size, outlines, legend, colours)
-
-
-def _with_strip(
-    picture: Image,
-    words: tuple[str, str, str],
-    rows: int,
-    size: int,
-    outlines: Outlines,
-    legend: Legend | None,
-    colours: Image,
-) -> Image:
-    """Return a picture with a strip below: title, note and caption to the left; to the right the scale of a legend and, in
-    ``rows`` rows below it, what is outlined."""
-    height, width = picture.shape[:2]
-    sheet = Sheet(height + round(size * (4.6 + 1.9 * rows)), width)
-    sheet.lay(picture)
+    sheet = Sheet(height + round(size * (6.5 + 1.9 * max(len(outlines), bool(caption)))), width, picture)
     first, second, third = (height + round(size * row) for row in (1.9, 3.8, 5.7))
-    middle = round(width * 0.55) if legend is not None else size  # nothing stands beside the words of an image
-    room, (title, note, caption) = width - size - middle, words
-    beside = width if legend is None else middle
-    sheet.write(title, size, first, size, beside - 2 * size)
-    sheet.write(note, size, second, size, beside - 2 * size, FAINT)
-    sheet.write(caption, size, third, size, (beside if outlines else width) - 2 * size)
-    for row, (meaning, colour) in enumerate(outlines):
-        sheet.swatch(meaning, colour, middle, third + round(1.9 * size * row), size, room)
-    if legend is not None:
-        sheet.scale(colours, legend, middle, height + round(size * 0.8), room, size)
+    middle = round(width * 0.55)
+    room, left = width - size - middle, middle - 2 * size
+    sheet.write(title_of(legend.score), size, first, size, left)
+    sheet.write(legend.note, size, second, size, left, FAINT)
+    sheet.write(caption, size, third, size, left if outlines else width - 2 * size)
+    sheet.write(legend.words, size, sheet.pixels.shape[0] - round(0.8 * size), size, width - 2 * size, FAINT)
+    sheet.outlined(outlines, middle, third, size, room)
+    sheet.scale(colours, legend, middle, height + round(size * 0.8), room, size)
     return sheet.pixels
 
 
@@ -401,38 +372,56 @@ def draw_panel(
     anomaly: Mask | None = None,
     caption: str = "",
 ) -> Image:
-    """Draw tiles in rows of three: image, prediction (class ids ``[h, w]``), class legend, then one tile a score.
+    """Draw tiles in rows of three, four in two rows: image, prediction (class ids ``[h, w]``), class legend, then one tile a score.
 
     An image or prediction that is None is left out. What a legend flags of its map is outlined in its tile, a labelled
-    anomaly in every tile. Where tiles are smaller than the maps, a pixel is the mean colour of those it stands for.
+    anomaly in every tile. Where tiles are smaller than the maps, a pixel is the mean colour of those it stands for. Text has
+    at least 7 pt in a panel that is printed over both columns of a page.
     """
     shape = image.shape if image is not None else scores[0][1].shape if prediction is None else prediction.shape
     height, width = max(1, round(TILE_WIDTH * shape[0] / shape[1])), TILE_WIDTH
     _check_sizes(image, anomaly, height, width)
-    size = max(MINIMUM_TEXT, width // 48)
-    rows = (anomaly is not None) + any(legend.threshold is not None for legend, _ in scores)
+    number = (image is not None) + 2 * (prediction is not None and bool(classes)) + len(scores)
+    columns = 2 if number == 4 else min(_COLUMNS, number)
+    across = columns * (width + _GAP) - _GAP
+    size = max(MINIMUM_TEXT, math.ceil(across * PRINTED_CAPITALS / PRINTED_WIDTH))
 
-    def tile(picture: Image, title: str, note: str, legend: Legend | None = None, values: Any = None) -> Image:
-        drawn = resize(picture, width, height)
+    def tile(picture: Image, title: str, words: str, legend: Legend | None = None, values: Any = None) -> Image:
+        drawn, step, room = resize(picture, width, height), round(1.9 * size), width - 2 * size
         outlines = _outline(drawn, anomaly, legend, values)
-        return _with_strip(drawn, (title, note, ""), rows, size, outlines, legend, colour_table())
+        letters = len(words) * room * 0.9 / (text_width(words, size) or 1)  # few lines are a tenth wider than most
+        lines = textwrap.wrap(words, max(4, int(letters)), max_lines=3, placeholder="...")
+        below = 2 if legend is None else 4  # row of the first line: the scale takes two
+        sheet = Sheet(height + step * (below - 1 + len(lines) + len(outlines)) + size, width, drawn)
+        sheet.write(title, size, height + step, size, room)
+        if legend is not None:
+            sheet.scale(colour_table(), legend, size, height + step + size, room, size)
+        for row, line in enumerate(lines, start=below):
+            sheet.write(line, size, height + row * step, size, room, FAINT)
+        sheet.outlined(outlines, size, height + (below + len(lines)) * step, size, room)
+        return sheet.pixels
 
     tiles = []
     if image is not None:
-        tiles.append(tile(image, "image", scores[0][0].note if scores else ""))
+        tiles.append(tile(image, "Image", scores[0][0].note if scores else ""))
     if prediction is not None and classes:
         colours = np.full((256, 3), 255, np.uint8)  # ids beyond the classes are white
         colours[: len(classes)] = [colour for _, colour in classes]
-        tiles.append(tile(colours[resize_nearest(prediction, width, height)], "prediction", ""))
+        tiles.append(tile(colours[resize_nearest(prediction, width, height)], "Prediction", ""))
         tiles.append(_class_legend(prediction, classes, tiles[0].shape[0], size))
     for legend, values in scores:
-        tiles.append(tile(colourise(values, legend.shown), legend.score, legend.unit, legend, values))
-    height, width = (side + _GAP for side in tiles[0].shape[:2])
-    above, columns = round(size * 2.4) if caption else 0, min(_COLUMNS, len(tiles))
-    sheet = Sheet(above + -(-len(tiles) // columns) * height - _GAP, columns * width - _GAP)
-    sheet.write(caption, size, round(size * 1.7), size, sheet.pixels.shape[1] - 2 * size)
-    for index, picture in enumerate(tiles):
-        sheet.lay(picture, (index % columns) * width, above + (index // columns) * height)
+        tiles.append(tile(colourise(values, legend.shown), title_of(legend.score), legend.words, legend, values))
+    if number == 4 and len(scores) == 1:
+        tiles.append(tiles.pop(2))  # the class legend stands below the prediction
+    rows = [tiles[start : start + columns] for start in range(0, len(tiles), columns)]
+    heights = [max(len(picture) for picture in row) + _GAP for row in rows]
+    top = round(size * 2.4) if caption else 0
+    sheet = Sheet(top + sum(heights) - _GAP, across)
+    sheet.write(caption, size, round(size * 1.7), size, across - 2 * size)
+    for row, row_height in zip(rows, heights, strict=True):
+        for column, picture in enumerate(row):
+            sheet.lay(picture, column * (width + _GAP), top)
+        top += row_height
     return sheet.pixels
 
 

@@ -38,7 +38,7 @@ from segunc.maps.reader import MapsReader, check_classes
 from segunc.maps.shards import STATISTICS
 from segunc.maps.statistics import region_strengths
 from segunc.maps.verdicts import FORMAT, FORMAT_VERSION, Verdict
-from segunc.scores import SCORES, first_shown
+from segunc.scores import first_shown, scale_words, title_of
 
 PAGE_NAME = "review.json"
 PAGE_FORMAT = "segunc-review"
@@ -153,7 +153,7 @@ def _about(
     scores: dict[str, Any] = {score: asdict(shown) | {"ticks": shown.ticks} for score, shown in ranges.items()}
     for score, entry in scores.items():
         recorded = (reader.manifest or {}).get("maps", {}).get(score, {})
-        entry |= {"words": SCORES[score].meaning if score in SCORES else ""}
+        entry |= {"title": title_of(score, capital=False), "words": scale_words(score)}
         entry |= {"unit": recorded.get("unit", ""), "region_from": recorded.get("component_threshold")}
     return about | {
         "compared": _describe_model(other) if other is not None else None,

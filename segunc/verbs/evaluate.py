@@ -99,7 +99,8 @@ def evaluate(options: EvaluateOptions) -> EvaluateResult:
     if options.plots:
         from segunc.plots import write_plots
 
-        figures = write_plots(gatherer, result, Path(options.plots), out.stem if out else "metrics")
+        shown = out.stem if out else Path(str(options.model or options.maps or options.verdicts)).resolve().name
+        figures = write_plots(gatherer, result, Path(options.plots), shown)
     return EvaluateResult(out, result, tuple(figures), (*notes_on_data, *notes), _failure(result))
 
 

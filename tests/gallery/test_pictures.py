@@ -32,6 +32,7 @@ from segunc.gallery.pictures import frame_rate, write_video
 from segunc.maps.encoding import encode_jpeg
 from segunc.maps.reader import MapsReader
 from segunc.maps.store import MapsWriter
+from segunc.scores import DEFAULT_SCORES
 from tests.gallery.scenes import NAMES, SCORES, Scene, draw, write_maps, write_video_scene
 from tests.maps.fakes import CLASSES, manifest
 
@@ -106,7 +107,8 @@ def test_legend_names_score_unit_range_and_model_at_every_size(texts: dict[str, 
     picture = draw_overlay(
         image(height, width), values, legend("epistemic"), caption="Straße: frame 000120, 0:00:04.800"
     )
-    assert {"epistemic (share of ln C)", "0", "0.05", ">= 0.1", "Stra?e: frame 000120, 0:00:04.800"} <= texts.keys()
+    said = {"Epistemic (model)", "0 = all draws agree; more: they contradict each other", "0", "0.05", ">= 0.1"}
+    assert said | {"Stra?e: frame 000120, 0:00:04.800"} <= texts.keys()
     assert any(text.startswith("ABNN, 4 members, 24 draws") for text in texts)
     assert min(texts.values()) >= MINIMUM_TEXT - 1
     assert picture.shape[1] >= 640
@@ -131,7 +133,17 @@ def test_panel_holds_all_tiles_and_the_class_names(texts: dict[str, int]) -> Non
     prediction[:, 40:80], prediction[:, 80:] = 1, 255
     classes = [("road", (128, 64, 128)), ("sky", (70, 130, 180)), ("absent", (0, 0, 0))]
     panel = draw_panel(image(90, 160), prediction, scores, classes=classes)
-    assert texts.keys() >= {"image", "prediction", "road", "sky", "entropy", "epistemic", "share of ln C"}
+    assert texts.keys() >= {
+        "Image",
+        NOTE,
+        "Prediction",
+        "road",
+        "sky",
+        "Entropy",
+        "Aleatoric (data)",
+        "Epistemic (model)",
+    }
+    assert "0 = certain, 1 = all classes equally likely" in texts
     assert "absent" not in texts
     assert panel.shape[1] == 3 * 640 + 2 * 6
     # Road, sky, and an id beyond the palette.
@@ -146,6 +158,21 @@ def test_panel_holds_all_tiles_and_the_class_names(texts: dict[str, int]) -> Non
     assert draw_panel(None, None, scores[:1]).shape[1] == 640
 
 
+@pytest.mark.parametrize("names", [["anomaly"], ["anomaly", "entropy", "epistemic"], [*DEFAULT_SCORES[:5], "knn"]])
+def test_text_of_a_printed_panel_has_seven_points(texts: dict[str, int], names: list[str]) -> None:
+    """Capitals of a sans-serif font of 7 pt are 5 pt high; both columns of a page are 7.16 inches wide."""
+    values, anomaly = np.zeros((45, 80), np.float32), np.ones((45, 80), bool)
+    scores = [(legend(name, 0.5), values) for name in names]
+    panel = draw_panel(
+        image(45, 80), np.zeros((45, 80), np.uint8), scores, classes=[("road", (1, 2, 3))], anomaly=anomaly
+    )
+    assert min(texts.values()) * 7.16 * 72 / panel.shape[1] >= 5
+    assert not any(text.endswith("...") for text in texts)
+    assert not any("-" in text.replace("1 - confidence", "") for text in texts), "code names"
+    draw_panel(None, None, [(legend(), values)], caption="1 − x")
+    assert "1 - x" in texts
+
+
 def test_what_is_flagged_or_labelled_is_outlined_and_named(texts: dict[str, int]) -> None:
     values, flat = np.full((360, 640), 0.2, np.float32), np.full((360, 640, 3), 90, np.uint8)
     values[100:200, 300:400] = 0.4  # at the threshold: flagged
@@ -153,7 +180,7 @@ def test_what_is_flagged_or_labelled_is_outlined_and_named(texts: dict[str, int]
     anomaly = np.zeros((360, 640), bool)
     anomaly[20:60, 20:60] = True
     plain, outlined = draw_overlay(flat, values, legend()), draw_overlay(flat, values, flagged, anomaly=anomaly)
-    assert {"entropy (share of ln C)", "flagged: entropy >= 0.4", "outlined: labelled anomaly"} <= texts.keys()
+    assert {"Entropy", "Flagged: entropy >= 0.4", "Outlined: labelled anomaly"} <= texts.keys()
     assert (plain[120:180, 310:390] == outlined[120:180, 310:390]).all()
     for colour, place in ((FLAGGED, np.s_[95:205, 295:405]), (LABELLED, np.s_[15:65, 15:65])):
         found = (np.abs(outlined[:360].astype(int) - colour) < 60).all(axis=2)  # lines are smoothed
@@ -165,7 +192,7 @@ def test_what_is_flagged_or_labelled_is_outlined_and_named(texts: dict[str, int]
     assert abs(marked.mean() - (left + 0.4 * (right - left))) < 2
     texts.clear()
     draw_panel(flat, None, [(flagged, values), (legend("epistemic"), values)], caption="frame 1", anomaly=anomaly)
-    assert {"flagged: entropy >= 0.4", "epistemic", "outlined: labelled anomaly", "frame 1"} <= texts.keys()
+    assert {"Flagged: entropy >= 0.4", "Epistemic (model)", "Outlined: labelled anomaly", "frame 1"} <= texts.keys()
 
 
 def names(folder: Path) -> list[str]:
@@ -184,7 +211,7 @@ def test_overlays_are_those_of_the_one_drawing_code(scene: Scene, tmp_path: Path
         source = read_image(scene.images / f"{NAMES[1]}.png")
         of_score = Legend.of(reader.manifest, score, shown)
         picture = draw_overlay(
-            source, reader.read(NAMES[1], score), of_score, anomaly=mask, caption=f"frame {NAMES[1]}"
+            source, reader.read(NAMES[1], score), of_score, anomaly=mask, caption=f"Frame {NAMES[1]}"
         )
         np.testing.assert_array_equal(read_image(tmp_path / "out" / f"overlay-{score}" / f"{NAMES[1]}.png"), picture)
 
@@ -195,7 +222,7 @@ def test_anomaly_comes_first_where_it_is(scene: Scene, tmp_path: Path, texts: di
     assert list(draw(scene.maps, tmp_path / "out", frames=[NAMES[0]]).pictures) == ["overlay-entropy"]
     texts.clear()
     draw(maps, tmp_path / "out", frames=[NAMES[0]], panel=True)
-    order = ["image", "prediction", *CLASSES[:2], "anomaly", "entropy", "epistemic", f"frame {NAMES[0]}"]
+    order = ["Image", "Prediction", *CLASSES[:2], "Anomaly", "Entropy", "Epistemic (model)", f"Frame {NAMES[0]}"]
     assert [text for text in texts if text in order] == order
 
 
@@ -205,6 +232,7 @@ def test_frames_formats_and_ranges_are_chosen(scene: Scene, tmp_path: Path) -> N
     ranges = {"entropy": (0.0, 0.01)}
     draw(scene.maps, tmp_path, score=["entropy"], panel=True, frames=[NAMES[5]], ranges=ranges)
     picture = read_image(tmp_path / "panel" / f"{NAMES[5]}.png")
+    assert picture.shape[1] == 2 * 640 + 6  # four tiles stand two by two, the score below the image
     tile = picture[picture.shape[0] // 2 + 20 :][:200, :640]
     np.testing.assert_array_equal(np.unique(tile.reshape(-1, 3), axis=0), colour_table()[255:])
 

@@ -17,6 +17,7 @@ from segunc.maps.encoding import decode_unit, encode_unit
 from segunc.metrics.counting import Counts, detection_curve
 from segunc.metrics.prediction import bin_counts, risk_coverage
 from segunc.plots import WIDTH, save_figure, thin
+from segunc.scores import title_of
 from tests.metrics.test_counting import count_keys
 from tools.study.scatter import Panel, Point, frontier, scatter_figure
 
@@ -52,7 +53,7 @@ def risk() -> Figure:
 
 
 def reliable() -> Figure:
-    return plots.reliability_figure("abnn", bin_counts(counts(2), 1 - VALUES), 0.1234)
+    return plots.reliability_figure("my-abnn", bin_counts(counts(2), 1 - VALUES), 0.1234)
 
 
 METHODS = ("deterministic", "fine-tuned, alpha 0", "ABNN", "ABNN, temperature", "MC dropout", "variational", "SWAG")
@@ -99,6 +100,17 @@ def test_every_text_lies_inside_the_page_and_is_legible(make: Callable[[], Figur
         assert figure.axes[0].get_xlim() == figure.axes[0].get_ylim() == (-0.01, 1.01)
 
 
+@pytest.mark.parametrize("make", [pr, roc, risk, reliable])
+def test_titles_axes_and_legends_are_words_with_units(make: Callable[[], Figure]):
+    figure = make()
+    axes, shown = figure.axes[0], [text.get_text() for text in figure.legends[0].get_texts()]
+    assert axes.get_title().endswith("all frames")
+    assert all("(" in label and label[0].isupper() for label in (axes.get_xlabel(), axes.get_ylabel()))
+    if make is not reliable:  # which shows the user's own name of the model
+        assert [text.rpartition("  ")[0] for text in shown[: len(NAMES)]] == [title_of(name) for name in NAMES]
+        assert not any(name in text for text in shown for name in ("msp", "deterministic", "-"))
+
+
 def test_drawn_curves_are_those_of_scikit_learn():
     codes, truth = pixels(3)
     precision, recall, _ = precision_recall_curve(truth, codes)
@@ -106,7 +118,7 @@ def test_drawn_curves_are_those_of_scikit_learn():
     first = precision[recall > 0][-1]  # the step of the highest score begins at recall 0
     for figure, number, expected in (
         (pr(), 3, [*zip(recall, precision, strict=True), (0.0, first)]),
-        (roc(), 4, zip(false_positive, true_positive, strict=True)),  # after the diagonal
+        (roc(), 3, zip(false_positive, true_positive, strict=True)),
     ):
         drawn = np.column_stack(figure.axes[0].lines[number].get_data())
         assert len(drawn) > 1000
@@ -130,8 +142,8 @@ def test_points_and_their_intervals_are_where_they_should_be():
 def test_reliability_draws_accuracy_over_confidence():
     pixels, correct, confidence = bin_counts(counts(2), 1 - VALUES)
     figure = reliable()
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["abnn  0.123"]
-    line, filled = figure.axes[0].lines[1], pixels > 0
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["my-abnn  0.123", "Perfect calibration"]
+    line, filled = figure.axes[0].lines[0], pixels > 0
     np.testing.assert_array_equal(line.get_xdata()[filled], (confidence / np.maximum(pixels, 1))[filled])
     np.testing.assert_array_equal(line.get_ydata()[filled], (correct / np.maximum(pixels, 1))[filled])
 
@@ -158,6 +170,6 @@ def test_files_are_whole_and_the_same_whatever_the_settings_of_the_process(tmp_p
     for path, other in zip(first, second, strict=True):
         assert path.read_bytes() == other.read_bytes()
     assert first[0].read_bytes().startswith(b"%PDF")
-    assert b"false positive rate (pooled)" in first[1].read_bytes()  # text stays text
+    assert b"False positives (share of normal pixels)" in first[1].read_bytes()  # text stays text
     with Image.open(first[2]) as picture:
         assert picture.width == round(WIDTH * 300)

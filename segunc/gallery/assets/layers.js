@@ -28,9 +28,7 @@
     .filter((layer) => (layer === "image" ? table.everHas("image") : needs(layer).every(table.everHas)));
 
   const TITLES = { image: "image", prediction: "prediction", error: "error", "label/truth": "ground truth", "label/anomaly": "anomaly label" };
-  /* A score in words. */
-  const NAMES = { msp: "1 − confidence", aleatoric: "aleatoric (data)", epistemic: "epistemic (model)", knn: "feature distance" };
-  const name = (score) => NAMES[score] ?? (score.startsWith("deterministic-") ? `${name(score.slice(14)).replace("max-logit", "max logit")} of the base` : score.replaceAll("-", " "));
+  const name = (score) => page.scores[score]?.title ?? score.replaceAll("-", " ");
   function title(layer) {
     const words = TITLES[plain(layer)] ?? name(plain(layer));
     if (!page.compared || ["image", "label/truth", "label/anomaly"].includes(layer)) return words;
@@ -91,18 +89,11 @@
     canvas.getContext("2d").putImageData(image, 0, 0);
   }
 
-  /* What the ends of a scale mean, for those who do not think in shares of ln C (the unit, which the tooltip says). */
-  const WORDS = {
-    entropy: "0 = certain, 1 = all classes equally likely", "deterministic-entropy": "0 = certain, 1 = all classes equally likely",
-    aleatoric: "0 = every draw is certain, 1 = every draw is torn", epistemic: "0 = all draws agree; more: they contradict each other",
-    msp: "0 = certain; 1 less the highest probability", "deterministic-msp": "0 = certain; 1 less the highest probability",
-    anomaly: "x = one in 10^x known pixels scores as high; hatched: beyond what was measured",
-  };
   const css = (c) => `rgb(${c & 255} ${(c >> 8) & 255} ${(c >> 16) & 255})`;
 
   function scoreLegend(score) {
     const { unit, ticks, measured_to: measured, words } = page.scores[score];
-    const beyond = measured === null ? "" : `, measured up to ${measured}`, about = WORDS[score] ?? (words || unit);
+    const beyond = measured === null ? "" : `, measured up to ${measured}`, about = words || unit;
     const bar = element("div", { class: "bar", role: "img", "aria-label": `colours from ${ticks[0]} to ${ticks[2]}${beyond}` },
       measured === null ? null : element("i", { class: "extrapolated" }));
     bar.style.background = `linear-gradient(90deg, ${[...ramp].filter((_, i) => i % 15 === 0).map(css).join(", ")})`;
