@@ -78,7 +78,7 @@
       return { region: { score, threshold, ...piece }, entry: near[1] };
     });
     const rest = judged.filter((entry) => !taken.has(entry)).map((entry) => ({ region: entry.region, entry }));
-    note.textContent = map ? `${now.length} flagged regions${flagged.small ? `, ${flagged.small} smaller ones are not listed` : ""}` : "";
+    note.textContent = map ? `${now.length} flagged region${now.length === 1 ? "" : "s"}${flagged.small ? `, ${flagged.small} smaller not listed` : ""}` : "";
     return [...now, ...rest];
   }
 
