@@ -142,3 +142,11 @@ def test_a_configuration_for_finished_models_runs(path: Path, overconfident: Job
 def test_a_folder_may_be_called_as_a_section_is(words: list[str]) -> None:
     config = parse_config(TrainConfig, None, ["--data.dataset", "toy", *words])
     assert config.data["root"] == "data"
+
+
+def test_the_word_none_is_none(tmp_path: Path) -> None:
+    """YAML has null for it, which nobody types."""
+    (tmp_path / "a.yaml").write_text("data: {dataset: toy, root: data}\nnetwork: {encoder_weights: none}\n")
+    written = parse_config(TrainConfig, tmp_path / "a.yaml", [])
+    typed = parse_config(TrainConfig, REPOSITORY / "configs/camvid.yaml", ["--network.encoder_weights", "none"])
+    assert written.network.encoder_weights is typed.network.encoder_weights is None

@@ -107,7 +107,8 @@ def load_encoder_weights(encoder: nn.Module, name: str, weights: str) -> list[st
         raise InputError(f"smp has no encoder weights '{weights}' ({error.args[0]})", hint="or name a file") from error
     except Exception as error:  # the hub's client, its HTTP library and timm have no common exception
         message = f"encoder weights '{weights}' of {name} cannot be downloaded ({one_line(error)})"
-        raise InputError(message, hint="--network.encoder_weights FILE, of smp, timm or torchvision") from error
+        hint = "--network.encoder_weights FILE, of smp, timm or torchvision, or none"
+        raise InputError(message, hint=hint) from error
     return []
 
 

@@ -203,7 +203,7 @@ def parse_config(
         made: dict[str, Any] = {name: values[name] for name in further if name in values}
         chosen = sections.pop("data", None)
         made |= {
-            name: from_plain(section, values.get(section.section, {}), section.section)
+            name: from_plain(section, _with_none(section, values.get(section.section, {})), section.section)
             for name, section in sections.items()
         }
         # A training always needs some.
@@ -314,6 +314,12 @@ def _override(values: dict[str, Any], words: list[str], sections: list[type[Sett
         if hint is not str and value not in (choices := get_args(hint)):
             read = _read_yaml(value)
             inner[keys[-1]] = value if str in choices and isinstance(read, int | float) else read
+
+
+def _with_none(section: type[Settings], values: dict[str, Any]) -> dict[str, Any]:
+    """Return values with None for the word none, which YAML takes for a text, where a setting may be None."""
+    optional = {key for key, kind in get_type_hints(section).items() if type(None) in get_args(kind)}
+    return {key: None if value == "none" and key in optional else value for key, value in values.items()}
 
 
 def config_sections(settings: type[Settings] | None, *, data: bool) -> dict[str, type[Settings]]:
