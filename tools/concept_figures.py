@@ -147,8 +147,8 @@ def protocols(demo: Demo) -> Figure:
     first, second, pooled = (float(average_precision(curve) or 0) for curve in curves.values())
     figure = Figure(figsize=(8, 3.2), layout="constrained")
     grid = figure.subplot_mosaic("ACE;BCE", width_ratios=(1, 1.1, 0.8))
-    for place, (key, curve) in enumerate(zip("AB", NAMES, strict=False)):
-        show(grid[key], maps[place], f"anomaly: {curve}", labels[place], cmap="inferno", vmin=0, vmax=maps[0].max())
+    for place, (key, name) in enumerate(zip("AB", NAMES, strict=False)):
+        show(grid[key], maps[place], f"anomaly: {name}", labels[place], cmap="inferno", vmin=0, vmax=maps[0].max())
     for place, (name, curve) in enumerate(curves.items()):
         style: dict[str, Any] = {"color": COLOURS[place], "linestyle": ("-", "--", ":")[place], "linewidth": 1.8}
         grid["C"].plot(curve.recall, curve.precision, label=name, **style)
@@ -167,6 +167,7 @@ def protocols(demo: Demo) -> Figure:
         grid["E"].text(value + 0.03, place, f"{value:.2f}", va="center", color=INK)
     grid["E"].set(xlim=(0, 1), xlabel="higher is better")
     grid["E"].set_title("the same two maps,\nfour numbers")
+    grid["E"].grid(visible=False)
     grid["E"].invert_yaxis()
     return figure
 
@@ -179,7 +180,7 @@ def write(demo: Demo, out: Path) -> None:
     for concept in (draws, scores, density, protocols):
         figure = concept(demo)
         figure.set_facecolor("white")  # legible on a dark page, too
-        figure.get_layout_engine().set(w_pad=0.08, h_pad=0.08)  # type: ignore[union-attr]
+        figure.set_layout_engine("constrained", w_pad=0.08, h_pad=0.08)
         drawn, file = io.BytesIO(), io.BytesIO()
         figure.savefig(drawn, format="png", dpi=130)
         Image.open(drawn).convert("RGB").quantize(256, Image.Quantize.MEDIANCUT).save(file, "PNG", optimize=True)
