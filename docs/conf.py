@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import importlib.metadata
+import json
+from collections.abc import Iterator
 from typing import Any
 
 from docutils import nodes
@@ -13,6 +15,7 @@ project = "segunc"
 author = "the segunc developers"
 version = release = importlib.metadata.version("segunc")
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+source_suffix = {".md": "markdown", ".ipynb": "markdown"}
 exclude_patterns = ["_build", "registered*", "witness", "study"]
 myst_heading_anchors = 3
 myst_enable_extensions = ["colon_fence"]
@@ -58,10 +61,24 @@ def _row(action: argparse.Action) -> str:
     return f"| {names}{value.replace('|', chr(92) + '|')} | {meaning} |"
 
 
-def fill_in_commands(app: Sphinx, name: str, source: list[str]) -> None:
-    """Replace the text of the page of commands, which holds a heading alone."""
+def notebook_page(notebook: dict[str, Any]) -> Iterator[str]:
+    """Yield the cells of a notebook as Markdown, with the outputs that it stores. Nothing is executed."""
+    for cell in notebook["cells"]:
+        text = "".join(cell["source"])
+        yield text if cell["cell_type"] == "markdown" else f"```python\n{text}\n```"
+        for output in cell.get("outputs", []):
+            if "text" in output:
+                yield f"```text\n{''.join(output['text']).rstrip()}\n```"
+            else:
+                yield f"![figure of the cell above](data:image/png;base64,{output['data']['image/png']})"
+
+
+def fill_in(app: Sphinx, name: str, source: list[str]) -> None:
+    """Replace the text of the page of commands, which holds a heading alone, and that of a notebook, which is JSON."""
     if name == "reference/commands":
         source[0] = commands_page()
+    elif app.env.doc2path(name).suffix == ".ipynb":
+        source[0] = "\n\n".join(notebook_page(json.loads(source[0])))
 
 
 def to_repository(app: Sphinx, doctree: nodes.document, name: str) -> None:
@@ -72,7 +89,7 @@ def to_repository(app: Sphinx, doctree: nodes.document, name: str) -> None:
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
-    """Fill in the page of commands as it is read, and mend links after the build."""
-    app.connect("source-read", fill_in_commands)
+    """Fill in the page of commands and notebooks as they are read, and mend links after the build."""
+    app.connect("source-read", fill_in)
     app.connect("doctree-resolved", to_repository)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import cv2
 import numpy as np
@@ -20,6 +21,7 @@ import pytest
 import segunc
 from segunc.cli.main import VERBS, build_parser, options_of
 from segunc.cli.run import FUNCTIONS
+from tools.run_notebook import execute
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -177,3 +179,29 @@ def test_commands_parse(command: str) -> None:
         assert not rest
     for config in re.findall(r"configs/\S+\.yaml", command):
         assert (ROOT / config).is_file()
+
+
+def test_the_notebook_runs_and_shows_what_it_says() -> None:
+    """Prints and figures are those that are stored, but for digits, which differ between processors."""
+    notebook = json.loads((DOCS / "start.ipynb").read_text("utf-8"))
+    stored = shape_of_outputs(notebook)
+    assert sum("figure" in cell for cell in stored) == 2
+    execute(notebook)
+    assert shape_of_outputs(notebook) == stored
+    *_, entropy, epistemic, energy = re.findall(r"(0\.\d+) +0\.\d+ +\d\.\d+\n", str_of_outputs(notebook))
+    assert min(map(float, (entropy, epistemic, energy))) > 0.6
+
+
+def shape_of_outputs(notebook: dict[str, Any]) -> list[list[str]]:
+    code = (cell for cell in notebook["cells"] if cell["cell_type"] == "code")
+    return [
+        [
+            re.sub(r"[\d.]+", "0", "".join(output["text"])) if "text" in output else "figure"
+            for output in cell["outputs"]
+        ]
+        for cell in code
+    ]
+
+
+def str_of_outputs(notebook: dict[str, Any]) -> str:
+    return "".join(line for cell in notebook["cells"] for o in cell.get("outputs", []) for line in o.get("text", []))
