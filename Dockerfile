@@ -1,5 +1,6 @@
 # An image with segunc and the versions of requirements-default.lock.
 #
+# The base needs Python 3.11 or newer from its Debian packages: Debian 12 (bookworm), Ubuntu 24.04, or later ones.
 #     docker build -t segunc .
 #     docker build --build-arg BASE=nvidia/cuda:12.8.1-runtime-ubuntu24.04 -t segunc .    # any base with Debian packages
 #     docker run --rm --gpus all -v "$PWD:/work" segunc predict --model runs/abnn --input drive.mp4 --out maps

@@ -84,7 +84,7 @@ def fill_in(app: Sphinx, name: str, source: list[str]) -> None:
 def to_repository(app: Sphinx, doctree: nodes.document, name: str) -> None:
     """Turn links that lead out of the documentation, to code and configurations, into plain text."""
     for node in list(doctree.findall(nodes.reference)):
-        if str(node.get("refuri", "")).startswith(".."):
+        if str(node.get("refuri", "")).startswith("..") and not node.get("internal"):
             node.replace_self(nodes.literal(text=node.astext()))
 
 

@@ -54,6 +54,13 @@ def test_nothing_is_loaded_from_elsewhere(site: Path) -> None:
         assert not loaded, page
 
 
+def test_links_of_the_site_lead_to_its_files(site: Path) -> None:
+    for page in site.rglob("*.html"):
+        links = re.findall(r'<a class="reference [^>]*href="([^":#]+)["#]', page.read_text(encoding="utf-8"))
+        assert [link for link in links if not (page.parent / link).exists()] == []
+    assert 'href="../results.html"' in (site / "concepts/scores.html").read_text("utf-8").split("<article")[1]
+
+
 def test_every_test_that_the_page_names_is_there() -> None:
     assert len(NAMED) > 20
     gone = [
@@ -184,24 +191,59 @@ def test_commands_parse(command: str) -> None:
 def test_the_notebook_runs_and_shows_what_it_says() -> None:
     """Prints and figures are those that are stored, but for digits, which differ between processors."""
     notebook = json.loads((DOCS / "start.ipynb").read_text("utf-8"))
-    stored = shape_of_outputs(notebook)
-    assert sum("figure" in cell for cell in stored) == 2
+    stored = outputs_of(notebook)
+    assert stored.count("figure") == 2
     execute(notebook)
-    assert shape_of_outputs(notebook) == stored
-    *_, entropy, epistemic, energy = re.findall(r"(0\.\d+) +0\.\d+ +\d\.\d+\n", str_of_outputs(notebook))
-    assert min(map(float, (entropy, epistemic, energy))) > 0.6
+    printed = outputs_of(notebook)
+    assert [re.sub(r"[\d.]+", "0", text) for text in printed] == [re.sub(r"[\d.]+", "0", text) for text in stored]
+    areas = re.findall(r"^(?:entropy|epistemic|deterministic-energy) +(0\.\d+)", printed[-1], re.MULTILINE)
+    assert len(areas) == 3
+    assert min(map(float, areas)) > 0.6  # of .5 by chance
 
 
-def shape_of_outputs(notebook: dict[str, Any]) -> list[list[str]]:
-    code = (cell for cell in notebook["cells"] if cell["cell_type"] == "code")
-    return [
-        [
-            re.sub(r"[\d.]+", "0", "".join(output["text"])) if "text" in output else "figure"
-            for output in cell["outputs"]
-        ]
-        for cell in code
-    ]
+def outputs_of(notebook: dict[str, Any]) -> list[str]:
+    outputs = [output for cell in notebook["cells"] for output in cell.get("outputs", [])]
+    return ["".join(output["text"]) if "text" in output else "figure" for output in outputs]
 
 
-def str_of_outputs(notebook: dict[str, Any]) -> str:
-    return "".join(line for cell in notebook["cells"] for o in cell.get("outputs", []) for line in o.get("text", []))
+PROSE = [ROOT / "README.md", DOCS / "index.md", DOCS / "start.ipynb"]
+PROSE += [path for folder in ("guides", "concepts", "reference") for path in sorted((DOCS / folder).glob("*.md"))]
+
+
+def text_of(path: Path) -> str:
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".md":
+        return text
+    cells = [cell for cell in json.loads(text)["cells"] if cell["cell_type"] == "markdown"]
+    return "\n\n".join("".join(cell["source"]) for cell in cells)
+
+
+def sentences(text: str) -> list[str]:
+    """Sentences of Markdown without its blocks of code, tables, pictures and lines of links; a link or a bit of code counts one word a
+    word."""
+    text = re.sub(r"^```.*?^```$", "\n", text, flags=re.DOTALL | re.MULTILINE)
+    found = []
+    for block in re.split(r"\n\s*\n|\n(?=\s*(?:[-*#|:]|\d+\.) ?)", text):
+        words = " ".join(re.sub(r"^\s*(?:[-*#:]+|\d+\.) ", "", block).split())
+        if words.startswith(("|", "![")) or words.count(" \u00b7 ") > 1:
+            continue
+        words = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", re.sub(r"`[^`]*`", "Code", words))
+        found += re.split(r"(?<=[.!?:])[)*\"]*\s+(?=[(*\"]*[A-Z])", words)
+    return found
+
+
+def test_sentences_are_found() -> None:
+    text = "One `a b`. Two\nhas [a link](x.md): Three.\n\n- Four (in. side)\n\n| no | table |\n\n```console\nNo.\n```\n**Five.** Six.\n"
+    assert sentences(text) == ["One Code.", "Two has a link:", "Three.", "Four (in. side)", "**Five.", "Six."]
+
+
+@pytest.mark.parametrize("path", PROSE, ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_no_sentence_is_longer_than_30_words(path: Path) -> None:
+    long = [text for text in sentences(text_of(path)) if sum(any(map(str.isalnum, word)) for word in text.split()) > 30]
+    assert long == []
+
+
+def test_the_readme_is_short() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 130
+    assert len(text.split()) <= 1200
