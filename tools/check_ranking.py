@@ -1,18 +1,21 @@
-"""How frames are ranked by each statistic of a score: where one frame stands, how well anomalous frames stand before normal ones, and
-whether the strongest alarms lie on labelled anomalies.
+"""How frames are ranked by each statistic of a score: where one frame stands, how well anomalous frames stand before normal ones, how
+well the order follows the labelled area, and whether the strongest alarms lie on labelled anomalies.
 
     python -m tools.check_ranking --maps MAPS --labels MASKS --anomaly 2 [--normal MAPS_OF_NORMAL_FRAMES] [--frame NAME]
 
-Sums over regions are divided by the pixels of the frame, since the two folders differ in size.
+Sums over regions are divided by the pixels of the frame, since the two folders differ in size. Equal values share the mean of their ranks.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from segunc.data.entry import find_labels
 from segunc.data.images import read_label_image
@@ -32,6 +35,20 @@ def statistics_of(reader: MapsReader, score: str, statistic: str) -> dict[str, f
     }
 
 
+def mean_ranks(values: Sequence[float]) -> npt.NDArray[np.float64]:
+    """Return the rank of each value from 0 on; equal values share the mean of their ranks."""
+    _, place, number = np.unique(np.asarray(values, np.float64), return_inverse=True, return_counts=True)
+    ranks: npt.NDArray[np.float64] = (np.cumsum(number) - (number + 1) / 2)[place]
+    return ranks
+
+
+def spearman(first: Sequence[float], second: Sequence[float]) -> float:
+    """Return the correlation of the ranks, -1..1; NaN where all values of one are equal."""
+    a, b = (ranks - ranks.mean() for ranks in (mean_ranks(first), mean_ranks(second)))
+    spread = float(np.sqrt((a @ a) * (b @ b)))
+    return float(a @ b) / spread if spread else math.nan
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--maps", type=Path, required=True)
@@ -45,6 +62,8 @@ def main() -> None:
     print(json.dumps(provenance()))
     reader = MapsReader(asked.maps)
     normal = MapsReader(asked.normal) if asked.normal else None
+    labels = find_labels(asked.labels, reader.frames)
+    area = {name: float((read_label_image(labels[name]) == asked.anomaly).mean()) for name in reader.frames}
     for statistic in STATISTICS:
         values = statistics_of(reader, asked.score, statistic)
         order, words = sorted(values, key=lambda name: -values[name]), [f"{asked.score} {statistic}"]
@@ -52,11 +71,12 @@ def main() -> None:
             words.append(f"{asked.frame} is {order.index(asked.frame) + 1} of {len(order)}")
         if normal is not None:
             others = [*statistics_of(normal, asked.score, statistic).values()]
-            ranks = np.argsort(np.argsort([*values.values(), *others])).astype(np.uint16)
+            ranks = (2 * mean_ranks([*values.values(), *others])).astype(np.uint16)
             truth = np.repeat(np.array([1, 0], np.uint8), (len(values), len(others)))
             words.append(f"AUROC of anomalous frames {auroc(detection_curve(count_scores(ranks, truth))):.3f}")
+        words.append(f"Spearman with the labelled area {spearman([*values.values()], [area[n] for n in values]):.2f}")
         print(", ".join(words))
-    labels, strongest, five = find_labels(asked.labels, reader.frames), 0, 0
+    strongest, five = 0, 0
     for name in reader.frames:
         values, truth = reader.read(name, asked.score), read_label_image(labels[name]) == asked.anomaly
         hits = []
