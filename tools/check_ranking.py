@@ -74,16 +74,16 @@ def main() -> None:
             ranks = (2 * mean_ranks([*values.values(), *others])).astype(np.uint16)
             truth = np.repeat(np.array([1, 0], np.uint8), (len(values), len(others)))
             words.append(f"AUROC of anomalous frames {auroc(detection_curve(count_scores(ranks, truth))):.3f}")
-        words.append(f"Spearman with the labelled area {spearman([*values.values()], [area[n] for n in values]):.2f}")
+        words.append(f"Spearman with the labelled area {spearman([*values.values()], [area[n] for n in values]):z.2f}")
         print(", ".join(words))
     strongest, five = 0, 0
     for name in reader.frames:
-        values, truth = reader.read(name, asked.score), read_label_image(labels[name]) == asked.anomaly
+        scores, truth = reader.read(name, asked.score), read_label_image(labels[name]) == asked.anomaly
         hits = []
-        for alarm in find_alarms({asked.score: values}, asked.score, asked.threshold, None, 10):
+        for alarm in find_alarms({asked.score: scores}, asked.score, asked.threshold, None, 10):
             left, top, width, height = alarm.box
             window = np.s_[top : top + height, left : left + width]
-            hits.append(bool((truth[window] & (values[window] >= asked.threshold)).any()))
+            hits.append(bool((truth[window] & (scores[window] >= asked.threshold)).any()))
         strongest, five = strongest + any(hits[:1]), five + any(hits)
     print(
         f"the strongest alarm touches a labelled anomaly in {strongest} of {len(reader.frames)} frames, one of five in {five}"
