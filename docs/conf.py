@@ -29,6 +29,8 @@ html_title = f"segunc {version}"
 html_copy_source = False
 html_show_sourcelink = False
 html_theme_options = {"navigation_with_keys": True}
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
 
 
 def commands_page() -> str:
