@@ -27,6 +27,7 @@ autodoc_typehints = "description"
 html_theme = "furo"
 html_title = f"segunc {version}"
 html_copy_source = False
+html_show_copyright = False
 html_show_sourcelink = False
 html_theme_options = {"navigation_with_keys": True}
 html_static_path = ["_static"]
