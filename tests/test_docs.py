@@ -247,3 +247,11 @@ def test_the_readme_is_short() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert len(text.splitlines()) <= 130
     assert len(text.split()) <= 1200
+
+
+@pytest.mark.parametrize("path", sorted((DOCS / "concepts").glob("*.md")), ids=lambda path: path.name)
+def test_a_concept_shows_a_small_picture_below_its_first_paragraph(path: Path) -> None:
+    _, _, picture, *_ = path.read_text(encoding="utf-8").split("\n\n")
+    alternative, file = re.fullmatch(r"!\[(.+)\]\((.+)\)", picture).groups()  # type: ignore[union-attr]
+    assert len(alternative.split()) > 5
+    assert (path.parent / file).stat().st_size < 120_000
