@@ -131,13 +131,13 @@ class MapsWriter:
         numbers = {s: map_statistics(stored[s], threshold, kept) for s, threshold in self._thresholds.items()}
         for statistic in STATISTICS:
             record[statistic] = {score: of[statistic] for score, of in numbers.items() if statistic in of}
-        reasons = getattr(maps, "reasons", None)  # of a pixel (x, y), see segunc.sampling.sampler.Reasons
+        reasons = getattr(maps, "reasons", None)  # of pixels (x, y), see segunc.sampling.sampler.Reasons
         for score, threshold in self._thresholds.items():
             if reasons and threshold is not None and "scores" in SCORES[score].sources:
                 regions = strongest_regions(stored[score], threshold, kept=kept)
-                peaks = record.setdefault("peaks", {})[score] = []
-                for *_, area, strength, at in regions:
-                    peaks.append({"at": list(at), "area": area, "strength": float(f"{strength:.9g}")} | reasons(*at))
+                peaks = record.setdefault("peaks", {})[score] = reasons([region.peak for region in regions])
+                for peak, (*_, area, strength, at) in zip(peaks, regions, strict=True):
+                    peak |= {"at": list(at), "area": area, "strength": float(f"{strength:.9g}")}
         return record
 
     def commit(self, record: Record) -> None:

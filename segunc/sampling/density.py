@@ -52,17 +52,18 @@ FrameFeatures = Sequence[tuple[Tensor, Neighbours, tuple[float, float]]]
 """Of a frame for each map of its features ``[D, h, w]`` the bank, and the height and width that it covers, as shares of the frame's."""
 
 
-def nearest_frame(maps: FrameFeatures, *place: float) -> tuple[float, str]:
-    """Return distance and training frame of the stored feature that is nearest to that of a place, given as shares 0..1 of the
+def nearest_frames(maps: FrameFeatures, places: Sequence[tuple[float, float]]) -> list[tuple[float, str]]:
+    """Return distance and training frame of the stored feature that is nearest to that of each place, given as shares 0..1 of the
     frame's height and width; of several maps that of the smallest distance."""
     nearest = []
     for features, bank, extent in maps:
-        shares = zip(place, extent, features.shape[1:], strict=True)
-        y, x = (min(int(share / covered * count), count - 1) for share, covered, count in shares)
-        feature = F.normalize(features[:, y, x].float(), dim=0).to(bank.bank.dtype)
-        cosine, index = (bank.bank @ feature).float().max(0)
-        nearest.append((min(2.0, max(0.0, 1.0 - float(cosine))), bank.frames[int(index)]))
-    return min(nearest)
+        shape = features.shape[1:]
+        at = [[min(int(s / e * n), n - 1) for s, e, n in zip(place, extent, shape, strict=True)] for place in places]
+        rows = unit_features(features[:, [y for y, _ in at], [x for _, x in at]][None, ..., None])
+        cosines, indices = (rows.to(bank.bank.dtype) @ bank.bank.T).float().max(1)
+        distances = (1.0 - cosines).clamp_(0.0, 2.0).tolist()
+        nearest.append([(d, bank.frames[index]) for d, index in zip(distances, indices.tolist(), strict=True)])
+    return [min(of_maps) for of_maps in zip(*nearest, strict=True)]
 
 
 class FeatureDensity:

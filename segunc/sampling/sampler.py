@@ -26,7 +26,7 @@ from segunc.core.device import Precision, full_float32, to_device
 from segunc.core.errors import InputError, is_out_of_memory, one_line
 from segunc.data.images import Image
 from segunc.networks.network import SegmentationNetwork, check_images, check_logits, inference_size
-from segunc.sampling.density import NEAREST, FrameFeatures, nearest_frame
+from segunc.sampling.density import NEAREST, FrameFeatures, nearest_frames
 from segunc.sampling.engine import BranchRunner, Engine, Pass, check_common, is_rounding, own_tensors, require_finite
 from segunc.sampling.shortcuts import Prefix
 from segunc.sampling.tail import DrawAccumulator, add_draws, base_evidence, base_maps, choose_backend
@@ -63,16 +63,18 @@ class Reasons:
     nearest: FrameFeatures | None  # None where no feature names its training frame
 
     @torch.inference_mode()
-    def __call__(self, x: int, y: int) -> dict[str, Any]:
-        """Return of a pixel each part in decades, and the training frame of the nearest feature with its distance."""
-        values = {name: float(of_part[y, x]) for name, of_part in self.parts.items()}
-        reasons: dict[str, Any] = {"parts": {}}
-        for provider in self.sums:
-            reasons["parts"] |= provider.decades(values)
-        if self.nearest is not None:
+    def __call__(self, pixels: Sequence[tuple[int, int]]) -> list[dict[str, Any]]:
+        """Return of pixels (x, y) each part in decades, and the training frame of the nearest feature with its distance."""
+        reasons: list[dict[str, Any]] = [{"parts": {}} for _ in pixels]
+        for (x, y), of_pixel in zip(pixels, reasons, strict=True):
+            values = {name: float(of_part[y, x]) for name, of_part in self.parts.items()}
+            for provider in self.sums:
+                of_pixel["parts"] |= provider.decades(values)
+        if self.nearest is not None and pixels:
             height, width = next(iter(self.parts.values())).shape
-            distance, frame = nearest_frame(self.nearest, (y + 0.5) / height, (x + 0.5) / width)
-            reasons["nearest"] = {"frame": frame, "distance": round(distance, 3)}
+            nearest = nearest_frames(self.nearest, [((y + 0.5) / height, (x + 0.5) / width) for x, y in pixels])
+            for of_pixel, (distance, frame) in zip(reasons, nearest, strict=True):
+                of_pixel["nearest"] = {"frame": frame, "distance": round(distance, 3)}
         return reasons
 
 

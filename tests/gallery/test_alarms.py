@@ -73,9 +73,10 @@ def test_alarms_are_judged_with_one_key_and_their_frames_follow(scene: Scene, tm
 
 
 def test_an_alarm_says_why_and_an_older_one_says_what_it_did(scene: Scene, tmp_path: Path, visit: Visit) -> None:
-    def reasons(x: int, y: int) -> dict[str, Any]:
-        parts = {"deterministic-energy": 1.2, "knn": 3.4} if y < 15 else {"knn": 4.7, "deterministic-energy": 0.2}
-        return {"parts": parts, "nearest": {"frame": "town/<7>", "distance": 0.2146}}
+    def reasons(pixels: list[tuple[int, int]]) -> list[dict[str, Any]]:
+        weak, strong = {"deterministic-energy": 1.2, "knn": 3.4}, {"knn": 4.7, "deterministic-energy": 0.2}
+        nearest = {"frame": "town/<7>", "distance": 0.2146}
+        return [{"parts": weak if y < 15 else strong, "nearest": nearest} for _, y in pixels]
 
     made = {"scores": ("entropy", "anomaly"), "reasons": reasons, "measured_to": {"anomaly": 4.3}}
     page = visit.open(write_page(write_maps(scene.images, tmp_path / "maps", **made), tmp_path / "review"))

@@ -38,7 +38,7 @@ from segunc.posteriors.features import (
 )
 from segunc.posteriors.fitting import frames_as_seen
 from segunc.posteriors.model import copy_model, load_model
-from segunc.sampling.density import BLOCK, NEAREST, Neighbours, Sample, nearest_frame, places_of, unit_features
+from segunc.sampling.density import BLOCK, NEAREST, Neighbours, Sample, nearest_frames, places_of, unit_features
 from segunc.sampling.sampler import Fitted, network_input
 from segunc.scores import EVIDENCE, FEATURE_DISTANCE, SCORES, SUM
 from segunc.toyroads.canvas import Id
@@ -137,7 +137,7 @@ def test_only_the_frames_that_are_trained_on_count(base: Job, tmp_path: Path) ->
     expected = Neighbours(stored["0.bank"][wanted]).bank
     assert torch.equal(density.densities[0][0].bank, expected)
     (places,) = density(network_input([load_image(path)], (64, 128)), FEATURES)[NEAREST]
-    assert nearest_frame(places, 0.5, 0.5)[1] in {names[0], names[2]}
+    assert nearest_frames(places, [(0.5, 0.5)])[0][1] in {names[0], names[2]}
     with pytest.raises(InputError, match="none of the 3 frames of the bank"):
         density_of(model, FEATURES, {"another"})
 
@@ -147,12 +147,12 @@ def test_the_nearest_frame_is_that_whose_feature_is_nearest_at_the_place() -> No
     bank = Neighbours(torch.eye(4).repeat(3, 1)[:9], [*"abcdABCDx"])  # a feature that comes again is that of the first
     features = torch.eye(4)[torch.tensor([[0, 1], [2, 3]])].permute(2, 0, 1)
     covered = [("a", 0.1, 0.1), ("b", 0.1, 0.9), ("c", 0.9, 0.1), ("d", 1.0, 1.0)]
-    for name, row, column in covered:
-        assert nearest_frame([(features, bank, (1.0, 1.0))], row, column) == (0.0, name)
-    assert nearest_frame([(features, bank, (2.0, 2.0))], 0.9, 0.9) == (0.0, "a")
+    found = nearest_frames([(features, bank, (1.0, 1.0))], [(row, column) for _, row, column in covered])
+    assert found == [(0.0, name) for name, *_ in covered]
+    assert nearest_frames([(features, bank, (2.0, 2.0))], [(0.9, 0.9)]) == [(0.0, "a")]
     other = Neighbours(torch.tensor([[1.0, 1.0, 0.0, 0.0]]), ["far"])
-    assert nearest_frame([(features, other, (1.0, 1.0))], 0.1, 0.1) == (pytest.approx(1 - 0.5**0.5), "far")
-    assert nearest_frame([(features, m, (1.0, 1.0)) for m in (other, bank)], 0.9, 0.9) == (0.0, "d")
+    assert nearest_frames([(features, other, (1.0, 1.0))], [(0.1, 0.1)]) == [(pytest.approx(1 - 0.5**0.5), "far")]
+    assert nearest_frames([(features, m, (1.0, 1.0)) for m in (other, bank)], [(0.9, 0.9)]) == [(0.0, "d")]
 
 
 def test_a_frame_of_the_bank_is_its_own_nearest_and_older_banks_name_none(base: Job, tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ def test_a_frame_of_the_bank_is_its_own_nearest_and_older_banks_name_none(base: 
     for name in model.attachments["features"].frames:
         (path,) = base.data.glob(f"leftImg8bit/train/{name}.png")
         (places,) = density_of(model)(network_input([load_image(path)], (64, 128)), FEATURES)[NEAREST]
-        found = [nearest_frame(places, row, column) for row in (0.2, 0.6, 0.9) for column in (0.1, 0.5, 0.8)]
+        found = nearest_frames(places, [(row, column) for row in (0.2, 0.6, 0.9) for column in (0.1, 0.5, 0.8)])
         assert {frame for _, frame in found} == {name}
         assert max(distance for distance, _ in found) < 1e-3
     images = torch.rand(1, 3, 64, 128, generator=torch.Generator().manual_seed(0))
