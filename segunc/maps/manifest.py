@@ -126,9 +126,8 @@ def read_manifest(folder: Path) -> Manifest | None:
     manifest = unseal(manifest, path)
     for name, described in manifest["maps"].items():
         if name != "prediction" and name not in SCORES:
-            raise InputError(
-                f"{path} names the score '{name}', which is not known", hint="install the package that it comes from"
-            )
+            message = f"{path} names the score '{name}', which is not known"
+            raise InputError(message, hint="install the package that it comes from")
         if (value := described.get("value")) not in (None, UNIT_VALUE, *COMPACT_VALUES.values()):
             raise InputError(f"{path}: the values of '{name}' are {value}, which this segunc does not know")
     return manifest | joined_state(folder, manifest) if "shards" in manifest else manifest

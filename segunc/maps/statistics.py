@@ -51,9 +51,8 @@ class Region:
         """Return the region at a frame's size, bool ``[height, width]``; raise InputError where it does not fit the frame."""
         rows, columns = self.kept.shape
         if abs(columns / rows / (width / height) - 1.0) > ASPECT_TOLERANCE:
-            raise InputError(
-                f"the mask of {rows}x{columns} does not fit a frame of {height}x{width}", hint="give another --mask"
-            )
+            message = f"the mask of {rows}x{columns} does not fit a frame of {height}x{width}"
+            raise InputError(message, hint="give another --mask")
         resized: Mask = resize_nearest(self.kept, width, height)
         if not resized.any():
             raise InputError(f"the mask leaves nothing of a frame of {height}x{width}")
@@ -165,9 +164,8 @@ def maps_folders(folder: Path) -> list[Path]:
         return [folder]
     inner = sorted(path.parent for path in folder.glob(f"*/{MANIFEST_NAME}") if is_ours(path.parent))
     if not inner:
-        raise InputError(
-            f"{folder} holds no {MANIFEST_NAME}, nor does a folder in it", hint="give the --out of predict"
-        )
+        message = f"{folder} holds no {MANIFEST_NAME}, nor does a folder in it"
+        raise InputError(message, hint="give the --out of predict")
     return inner
 
 

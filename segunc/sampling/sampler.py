@@ -314,10 +314,8 @@ class Sampler:
         own = frozenset[str]() if any(branch.stochastic for branch in self._branches) else own_tensors(networks)
         if not own or is_rounding(difference := check_common(networks, own, images)):
             return own
-        why = (
-            f"what the networks have in common cannot be shared (the logits change by {difference:.1e} of the largest)"
-        )
-        self.report.messages.append(f"{why}; it is computed for each")
+        by = f"(the logits change by {difference:.1e} of the largest)"
+        self.report.messages.append(f"what the networks have in common cannot be shared {by}; it is computed for each")
         return frozenset()
 
     def _sample(self, images: Tensor) -> list[FrameEvidence]:
@@ -410,13 +408,10 @@ class Sampler:
             say(f"self-check failed: {what}; draws run one at a time")
         if is_rounding(check.repeated) and not shared:
             what = f"the logits change by {check.shared:.1e} of the largest"
-            say(
-                f"what is common to all draws cannot be shared on this network ({what}); everything is computed for every draw"
-            )
+            what = f"what is common to all draws cannot be shared on this network ({what})"
+            say(f"{what}; everything is computed for every draw")
         if unreached:
-            report.messages.append(
-                f"{len(unreached)} normalisation layers are never called by the network, e.g. {unreached[0]}"
-            )
+            say(f"{len(unreached)} normalisation layers are never called by the network, e.g. {unreached[0]}")
 
 
 def sample_frames(
