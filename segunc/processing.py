@@ -11,14 +11,15 @@ from torch import Tensor
 from segunc.frames.source import Frame
 from segunc.maps.encoding import Array
 from segunc.maps.store import Maps
-from segunc.sampling.sampler import Sampler, fault_of, sample_frames
+from segunc.sampling.sampler import Reasons, Sampler, fault_of, sample_frames
 
 
 class HostMaps(Mapping[str, Array]):
     """Maps by name as arrays. Copies from a GPU are queued behind the computation; whoever looks at a map waits for them, so that the
     thread that computes goes on to the next frames at once. On a CPU nothing is copied."""
 
-    def __init__(self, maps: Mapping[str, Tensor]) -> None:
+    def __init__(self, maps: Mapping[str, Tensor], reasons: Reasons | None = None) -> None:
+        self.reasons = reasons
         device = next(iter(maps.values())).device
         self._maps = {name: values.to("cpu", non_blocking=True) for name, values in maps.items()}
         self._copied: torch.cuda.Event | None = None
@@ -59,4 +60,5 @@ class FrameProcess:
             if len(frames) > 1:  # one of them may be at fault, or all together too many
                 return [self([frame])[0] for frame in frames]
             return [failure]
-        return [HostMaps({name: values[index] for name, values in maps.items()}) for index in range(len(images))]
+        reasons: Sequence[Reasons | None] = result.reasons or [None] * len(images)
+        return [HostMaps({name: values[i] for name, values in maps.items()}, reasons[i]) for i in range(len(images))]

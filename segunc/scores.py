@@ -80,7 +80,7 @@ class Score:
     formula: Callable[..., Tensor] | str | None = None
     colours: tuple[float, float] | None = None  # the two ends of the colour bar of all frames; None takes the set's
     threshold: float | None = None  # from which on a pixel belongs to a component; None counts none unless one is given
-    measured_to: float | None = None  # the largest value that its fit has measured; those beyond are extrapolated
+    measured_to: float | None = None  # up to where its fit has measured, if the maps do not say; beyond is extrapolated
     resized: Literal["map", "evidence"] = "map"  # resized (bilinearly) to the frame's size; evidence before the formula
     title: str = ""  # what readers call it; where empty, its name with spaces
     scale: str = ""  # what the ends of its scale mean to a reader; where empty, the meaning is shown

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-import cv2
 import numpy as np
 import numpy.typing as npt
 
-MOST_ALARMS = 5  # of a frame
-SMALLEST_SHARE = 1e-4  # of the frame's pixels: the page lists no smaller regions
+from segunc.maps.statistics import strongest_regions
+
 Values = npt.NDArray[np.float32]
 
 
@@ -24,6 +25,7 @@ class Alarm:
     peak: tuple[int, int]  # (x, y) of its largest value
     values: Mapping[str, float]  # of each score at the peak
     class_id: int | None  # that most of its pixels are predicted as; None without a prediction
+    reasons: Mapping[str, Any]  # the recorded peak of the region with its ``parts`` and ``nearest``; empty without one
 
 
 def find_alarms(
@@ -32,25 +34,19 @@ def find_alarms(
     threshold: float,
     prediction: npt.NDArray[np.uint8] | None,
     smallest: int = 1,
+    peaks: Sequence[Mapping[str, Any]] = (),
 ) -> list[Alarm]:
-    """Return the strongest regions of a frame, at most :data:`MOST_ALARMS`, the strongest first: of pixels at or above the threshold of a
-    score, of at least ``smallest`` pixels. Maps are ``[H, W]`` in real units, the prediction holds class ids."""
-    values = scores[score]
-    high = np.nan_to_num(values, nan=-np.inf) >= threshold
-    _, regions, boxes, _ = cv2.connectedComponentsWithStats(high.astype(np.uint8), connectivity=8)
-    excess = np.where(high, values.astype(np.float64) - threshold, 0).ravel()
-    strengths = np.bincount(regions.ravel(), weights=excess, minlength=len(boxes))[1:]
+    """Return the strongest regions of a frame, at most five, the strongest first: of pixels at or above the threshold of a score, of at
+    least ``smallest`` pixels. Maps are ``[H, W]`` in real units, the prediction holds class ids, and ``peaks`` are those of the frame's
+    line for this score."""
     alarms = []
-    strongest = np.argsort(-strengths, kind="stable") + 1
-    smallest = max(smallest, int(SMALLEST_SHARE * values.size))
-    for number in strongest[boxes[strongest, cv2.CC_STAT_AREA] >= smallest][:MOST_ALARMS].tolist():
-        left, top, width, height, area = map(int, boxes[number])
+    for region in strongest_regions(scores[score], threshold, smallest=smallest):
+        (left, top, width, height), (x, y) = region.box, region.peak
         window = np.s_[top : top + height, left : left + width]
-        inside = regions[window] == number
-        y, x = np.unravel_index(np.argmax(np.where(inside, values[window], -np.inf)), inside.shape)
-        peak = left + int(x), top + int(y)
-        ids = None if prediction is None else np.bincount(prediction[window][inside])
-        at_peak = {name: float(of[peak[1], peak[0]]) for name, of in scores.items()}
+        ids = None if prediction is None else np.bincount(prediction[window][region.inside])
+        at_peak = {name: float(of[y, x]) for name, of in scores.items()}
         class_id = None if ids is None else int(ids.argmax())
-        alarms.append(Alarm((left, top, width, height), area, float(strengths[number - 1]), peak, at_peak, class_id))
+        near = min(peaks, key=lambda recorded: math.dist(recorded["at"], (x, y)), default={"at": (-1, -1)})
+        within = left <= near["at"][0] < left + width and top <= near["at"][1] < top + height
+        alarms.append(Alarm(region.box, *region[2:], at_peak, class_id, near if within else {}))
     return alarms

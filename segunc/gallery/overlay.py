@@ -123,8 +123,10 @@ def page_ranges(
     own = dict.fromkeys(scores) | fixed | dict(given or {})
     choose_scores(reader, list(given or {}))  # each has maps
     ranges = {s: display_range(s, own[s]) if own[s] else _range_of_set(reader, s) for s in scores}
+    described = (reader.manifest or {}).get("maps", {})
     for score in scores:
         measured, shown = SCORES[score].measured_to if score in SCORES else None, ranges[score]
+        measured = described.get(score, {}).get("measured_to", measured)  # older maps do not say
         if measured is not None and score not in (given or {}):
             ranges[score] = _measured_range(reader, score, shown, measured)
         elif measured is not None and shown.low < measured < shown.high:
@@ -135,7 +137,7 @@ def page_ranges(
 def _measured_range(reader: MapsReader, score: str, fixed: DisplayRange, measured_to: float) -> DisplayRange:
     """Return the range up to the largest value of the run, so that what lies beyond the fixed range is told apart."""
     largest = (record.get("max", {}).get(score, 0.0) for record in reader.records.values())
-    high = max([fixed.high, *(math.ceil(value) for value in largest if math.isfinite(value))])
+    high = max(fixed.high, math.floor(measured_to) + 1, *(math.ceil(v) for v in largest if math.isfinite(v)))
     return DisplayRange(fixed.low, high, measured_to=measured_to)
 
 

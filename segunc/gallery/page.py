@@ -36,7 +36,7 @@ from segunc.maps.labelled import Label
 from segunc.maps.manifest import tool_commit, tool_version
 from segunc.maps.reader import MapsReader, check_classes
 from segunc.maps.shards import STATISTICS
-from segunc.maps.statistics import region_strengths
+from segunc.maps.statistics import regions_of
 from segunc.maps.verdicts import FORMAT, FORMAT_VERSION, Verdict
 from segunc.scores import first_shown, scale_words, title_of
 
@@ -159,6 +159,7 @@ def _about(
         "compared": _describe_model(other) if other is not None else None,
         "scores": scores,
         "ranking": first_shown(ranges) or None,
+        "second_encoder": (reader.manifest or {}).get("model", {}).get("feature_encoder", "own") != "own",
         "colours": [int(red) << 16 | int(green) << 8 | int(blue) for red, green, blue in overlay.colour_table()],
         "objects": {"share": FOUND_SHARE, "smallest": SMALLEST_OBJECT},
         "total": len(reader.frames),
@@ -201,7 +202,7 @@ def _choose_frames(reader: MapsReader, limit: int | None, fps: float | None) -> 
             values = reader.read(row.name, score)
             mean = values.mean(dtype="float64")
             if threshold is not None:
-                region = max(region_strengths(values, threshold)[1].tolist(), default=0.0)
+                region = max(regions_of(values, threshold)[2].tolist(), default=0.0)
         mean = -math.inf if mean is None else float(mean)
         return (mean if region is None else float(region)), mean
 
@@ -358,7 +359,8 @@ class FrameFiles:
         ranking = first_shown(maps)
         if ranking and (threshold := self.region_from(self.reader, ranking)) is not None:
             prediction = self.reader.prediction(row.name) if PREDICTION in row.contents else None
-            row.alarms = find_alarms(maps, ranking, threshold, prediction, SMALLEST_OBJECT)
+            peaks = self.reader.records.get(row.name, {}).get("peaks", {}).get(ranking, [])
+            row.alarms = find_alarms(maps, ranking, threshold, prediction, SMALLEST_OBJECT, peaks)
         if self.other is not None:
             for _ in self._write_maps(row, self.other, f"{OTHER}/", row.other):
                 pass
@@ -394,7 +396,7 @@ class FrameFiles:
             recorded = {name: record[name][score] for name in STATISTICS if score in record.get(name, {})}
             statistics[score] = recorded or frame_statistics(values)
             if recorded and "region" not in recorded and (threshold := self.region_from(reader, score)) is not None:
-                recorded["region"] = float(max(region_strengths(values, threshold)[1].tolist(), default=0.0))
+                recorded["region"] = float(max(regions_of(values, threshold)[2].tolist(), default=0.0))
             if not statistics[score]:
                 row.problems.append(f"{score} holds NaN or infinite values, so it has no statistics")
             yield score, values

@@ -43,15 +43,16 @@ def build_manifest(
     source: Mapping[str, Any] | None = None,
     model: Mapping[str, Any] | None = None,
     component_thresholds: Mapping[str, float] | None = None,
+    measured_to: Mapping[str, float] | None = None,
 ) -> Manifest:
     """Make the manifest of a run that is about to start.
 
     ``run`` is everything that decides the values of the maps, and ``input``, the absolute input path; ``source`` and ``model``
-    are for readers. From the ``component_thresholds`` on, else those of the scores, pixels form components.
+    are for readers. Pixels form components from the ``component_thresholds`` on, else those of the scores; ``measured_to``: of scores.
     """
     scores = list(scores)
     thresholds = {n: SCORES[n].threshold for n in scores} if component_thresholds is None else component_thresholds
-    compact = bool(run.get("compact"))
+    compact, limits = bool(run.get("compact")), measured_to or {}
     return {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
@@ -63,11 +64,11 @@ def build_manifest(
         "source": dict(source or {}),
         "classes": {"names": list(classes), "palette": [list(colour) for colour in palette]},
         "maps": {"prediction": {"file": "png", "dtype": "uint8", "unit": "class id", "range": [0, len(classes) - 1]}}
-        | {score: _describe_score(score, thresholds.get(score), compact) for score in scores},
+        | {score: _describe_score(score, thresholds.get(score), limits.get(score), compact) for score in scores},
     }
 
 
-def _describe_score(score: str, component_threshold: float | None, compact: bool) -> dict[str, Any]:
+def _describe_score(score: str, threshold: float | None, measured_to: float | None, compact: bool) -> dict[str, Any]:
     """Describe a score map: file type, stored type, unit and range; range None is unbounded."""
     codes, unit = SCORES[score].stored == "unit16", SCORES[score].unit
     described: dict[str, Any] = {"file": "npy", "dtype": "float16", "unit": unit, "range": None}
@@ -77,7 +78,8 @@ def _describe_score(score: str, component_threshold: float | None, compact: bool
         dtype, value = "uint8" if codes else "uint16", COMPACT_VALUES[SCORES[score].stored]
         described |= {"file": "png", "dtype": dtype, "value": value}
         described["pixels"] = "means of 2 x 2 of the frame's; bilinear in between"
-    return described if component_threshold is None else described | {"component_threshold": component_threshold}
+    limits = {"component_threshold": threshold, "measured_to": measured_to}
+    return described | {name: value for name, value in limits.items() if value is not None}
 
 
 def environment() -> dict[str, str]:
@@ -124,9 +126,8 @@ def read_manifest(folder: Path) -> Manifest | None:
     manifest = unseal(manifest, path)
     for name, described in manifest["maps"].items():
         if name != "prediction" and name not in SCORES:
-            raise InputError(
-                f"{path} names the score '{name}', which is not known", hint="install the package that it comes from"
-            )
+            message = f"{path} names the score '{name}', which is not known"
+            raise InputError(message, hint="install the package that it comes from")
         if (value := described.get("value")) not in (None, UNIT_VALUE, *COMPACT_VALUES.values()):
             raise InputError(f"{path}: the values of '{name}' are {value}, which this segunc does not know")
     return manifest | joined_state(folder, manifest) if "shards" in manifest else manifest

@@ -8,6 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import cv2
 import numpy as np
@@ -24,6 +25,8 @@ MASK_NAME = "mask.png"
 ASPECT_TOLERANCE = 0.02
 """By how much the ratio of a mask's sides may differ from that of a frame: another camera's mask is a mistake."""
 
+MOST_REGIONS = 5  # of a frame that are listed
+SMALLEST_SHARE = 1e-4  # of the frame's pixels: smaller regions are not listed
 Mask = npt.NDArray[np.bool_]
 
 
@@ -48,9 +51,8 @@ class Region:
         """Return the region at a frame's size, bool ``[height, width]``; raise InputError where it does not fit the frame."""
         rows, columns = self.kept.shape
         if abs(columns / rows / (width / height) - 1.0) > ASPECT_TOLERANCE:
-            raise InputError(
-                f"the mask of {rows}x{columns} does not fit a frame of {height}x{width}", hint="give another --mask"
-            )
+            message = f"the mask of {rows}x{columns} does not fit a frame of {height}x{width}"
+            raise InputError(message, hint="give another --mask")
         resized: Mask = resize_nearest(self.kept, width, height)
         if not resized.any():
             raise InputError(f"the mask leaves nothing of a frame of {height}x{width}")
@@ -78,7 +80,7 @@ def map_statistics(stored: Array, threshold: float | None = None, kept: Mask | N
 
     ``mean``, the largest value ``max``, ``p99``, the smallest stored value that at least 99 % of the pixels do not
     exceed, and, where there is a threshold, of the connected regions (8 neighbours) of values at or above it: ``component``, the
-    pixels of the largest, and ``region``, the excess of the strongest, see :func:`region_strengths`. ``stored`` are uint16 codes of a score in 0..1 or float16 values ``[H, W]``, ``kept`` the pixels that count.
+    pixels of the largest, and ``region``, the excess of the strongest, see :func:`regions_of`. ``stored`` are uint16 codes of a score in 0..1 or float16 values ``[H, W]``, ``kept`` the pixels that count.
     """
     pixels = stored if kept is None else stored[kept]
     counts = np.bincount(score_keys(pixels).ravel(), minlength=CODE_MAX + 1)
@@ -93,28 +95,55 @@ def map_statistics(stored: Array, threshold: float | None = None, kept: Mask | N
     # Nine digits hold a float32; more would be rounding noise of the summation.
     statistics: dict[str, float] = {name: float(f"{float(number):.9g}") for name, number in numbers.items()}
     if threshold is not None:
-        areas, strengths = region_strengths(values, threshold, kept)
-        statistics["component"] = max(areas.tolist(), default=0)
+        _, boxes, strengths = regions_of(values, threshold, kept)
+        statistics["component"] = max(boxes[:, cv2.CC_STAT_AREA].tolist(), default=0)
         statistics["region"] = float(f"{max(strengths.tolist(), default=0):.9g}")
     return statistics
 
 
-def region_strengths(
+def regions_of(
     values: npt.NDArray[np.floating], threshold: float, kept: Mask | None = None
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
-    """Return area and strength of each connected region (8 neighbours) of values ``[H, W]`` at or above a threshold, ``[R]`` each.
+) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]:
+    """Return the connected regions (8 neighbours) of values ``[H, W]`` at or above a threshold: the number of each pixel's region
+    ``[H, W]``, 0 for none, and of the regions 1, 2, ... left, top, width, height and area ``[R, 5]`` and strength ``[R]``.
 
     The strength is the sum over the pixels of a region of what they exceed the threshold by: area times mean excess. A mean over the
     frame hides a small object, and a maximum takes one pixel of noise for one.
     """
-    high = values >= threshold
-    regions = cv2.connectedComponents((high if kept is None else high & kept).astype(np.uint8), connectivity=8)[
-        1
-    ].ravel()
-    pixels = np.flatnonzero(regions)
-    excess = values.ravel()[pixels].astype(np.float64) - threshold
-    areas, strengths = np.bincount(regions[pixels]), np.bincount(regions[pixels], weights=excess)
-    return areas[1:].astype(np.int64), strengths[1:].astype(np.float64)
+    high = (values >= threshold) & (True if kept is None else kept)
+    _, numbers, boxes, _ = cv2.connectedComponentsWithStats(high.astype(np.uint8), connectivity=8)
+    excess = values[high].astype(np.float64) - threshold
+    return numbers, boxes[1:], np.bincount(numbers[high], weights=excess, minlength=len(boxes))[1:]
+
+
+class StrongRegion(NamedTuple):
+    """One connected region (8 neighbours) of pixels at or above a threshold."""
+
+    box: tuple[int, int, int, int]  # left, top, width and height in pixels of the frame
+    inside: Mask  # [height, width], which pixels of the box belong to it
+    area: int  # pixels
+    strength: float  # sum of what its pixels exceed the threshold by
+    peak: tuple[int, int]  # (x, y) of its largest value
+
+
+def strongest_regions(
+    stored: Array, threshold: float, *, smallest: int = 1, kept: Mask | None = None
+) -> list[StrongRegion]:
+    """Return the strongest regions of a map ``[H, W]``, at most :data:`MOST_REGIONS`, the strongest first: of pixels at or above a
+    threshold, of at least ``smallest`` pixels and :data:`SMALLEST_SHARE` of the frame. The map holds uint16 codes or real values."""
+    values = decode_unit(stored) if stored.dtype == np.uint16 else stored.astype(np.float32)
+    numbers, boxes, strengths = regions_of(values, threshold, kept)
+    strongest = np.argsort(-strengths, kind="stable")
+    smallest = max(smallest, int(SMALLEST_SHARE * values.size))
+    regions = []
+    for number in strongest[boxes[strongest, cv2.CC_STAT_AREA] >= smallest][:MOST_REGIONS].tolist():
+        left, top, width, height, area = map(int, boxes[number])
+        window = np.s_[top : top + height, left : left + width]
+        inside = numbers[window] == number + 1
+        y, x = np.unravel_index(np.argmax(np.where(inside, values[window], -np.inf)), inside.shape)
+        peak = left + int(x), top + int(y)
+        regions.append(StrongRegion((left, top, width, height), inside, area, float(strengths[number]), peak))
+    return regions
 
 
 @dataclass(frozen=True)
@@ -135,9 +164,8 @@ def maps_folders(folder: Path) -> list[Path]:
         return [folder]
     inner = sorted(path.parent for path in folder.glob(f"*/{MANIFEST_NAME}") if is_ours(path.parent))
     if not inner:
-        raise InputError(
-            f"{folder} holds no {MANIFEST_NAME}, nor does a folder in it", hint="give the --out of predict"
-        )
+        message = f"{folder} holds no {MANIFEST_NAME}, nor does a folder in it"
+        raise InputError(message, hint="give the --out of predict")
     return inner
 
 

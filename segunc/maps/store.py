@@ -21,7 +21,8 @@ from segunc.maps.encoding import Array, class_ids, encode_compact, encode_jpeg, 
 from segunc.maps.folder import OVERLAY, PREDICTION, START_LOCK, clear_folder, damaged_file, refuse_foreign, write_map
 from segunc.maps.manifest import COMPACT_VALUES, MAKERS, STATE_KEYS, Manifest, read_manifest, refuse_other_run
 from segunc.maps.shards import FRAMES_NAME, LOCK_STEM, STATISTICS, FrameLog, Record, Shard, read_state, write_state
-from segunc.maps.statistics import MASK_NAME, Region, map_statistics
+from segunc.maps.statistics import MASK_NAME, Region, map_statistics, strongest_regions
+from segunc.scores import SCORES
 
 WHOLE = Shard()
 Maps = Mapping[str, Array]
@@ -105,7 +106,7 @@ class MapsWriter:
 
     def store(self, name: str, maps: Maps, overlay: Image | None = None, *, place: int | None = None) -> Record:
         """Write the files of one frame and return its record, whose statistics are of the values before they become compact; safe
-        from several threads for different frames. The place is the next one where None."""
+        from several threads for different frames. The place is the next one where None. Maps with ``reasons`` have their peaks recorded."""
         expected = {PREDICTION, *self._thresholds}
         if set(maps) != expected:
             raise InputError(f"frame {name} has the maps {sorted(maps)}, not {sorted(expected)}")
@@ -130,6 +131,13 @@ class MapsWriter:
         numbers = {s: map_statistics(stored[s], threshold, kept) for s, threshold in self._thresholds.items()}
         for statistic in STATISTICS:
             record[statistic] = {score: of[statistic] for score, of in numbers.items() if statistic in of}
+        reasons = getattr(maps, "reasons", None)  # of pixels (x, y), see segunc.sampling.sampler.Reasons
+        for score, threshold in self._thresholds.items():
+            if reasons and threshold is not None and "scores" in SCORES[score].sources:
+                regions = strongest_regions(stored[score], threshold, kept=kept)
+                peaks = record.setdefault("peaks", {})[score] = reasons([region.peak for region in regions])
+                for peak, (*_, area, strength, at) in zip(peaks, regions, strict=True):
+                    peak |= {"at": list(at), "area": area, "strength": float(f"{strength:.9g}")}
         return record
 
     def commit(self, record: Record) -> None:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 STEPS, DECADES = 8, 3
 """Levels of a surprise: of each power of ten of the share of pixels, and how many powers; beyond them the tail is a straight line."""
+LEAST_SEEN = 10  # pixels that reach a value up to which a surprise is called measured
 FRAME_PIXELS = 20_000  # that are looked at: neighbours say the same, and a thousand frames fit into memory
 
 
@@ -107,6 +108,9 @@ class ScoreSum(Attachment):
     posterior_sha256: str | None
     features_sha256: str | None  # of the features that scores were made of; None if no part needs features
     calibrator_sha256: str | None = None  # None if the mean over the draws was not calibrated
+    part_surprises: tuple[Surprise, ...] = ()  # of each part; none in files of earlier versions, as the next two
+    pixels: int | None = None  # of normal scenes, that all this was fitted on
+    measured_to: float | None = None  # decades that at least ten of these pixels reach, a multiple of 0.1
 
     gives = frozenset({SUM})
 
@@ -114,9 +118,14 @@ class ScoreSum(Attachment):
         values = torch.stack([maps[name].float() for name in self.parts])
         return {SUM: self.surprise(weighted_sum(values, self.weights, self.scales))}
 
+    def decades(self, values: Mapping[str, float]) -> dict[str, float]:
+        """Return how rare the value of each part is by itself, as a :class:`Surprise`; empty where that was not measured."""
+        surprises = zip(self.parts, self.part_surprises, strict=False)
+        return {name: round(float(surprise(torch.tensor([values[name]]))), 3) for name, surprise in surprises}
+
     def record(self) -> dict[str, Any]:
-        whole = asdict(self)
-        return {"anomaly": {name: whole[name] for name in ("parts", "weights", "scales", "surprise")}}
+        whole, names = asdict(self), ["parts", "weights", "scales", "surprise"]
+        return {"anomaly": {name: whole[name] for name in names + ["part_surprises"] * bool(self.part_surprises)}}
 
     @classmethod
     def load(cls, folder: Path, model: Model) -> Self:
@@ -126,8 +135,9 @@ class ScoreSum(Attachment):
         if not all("mean" in numbers for numbers in content["scales"]):
             raise InputError(f"{folder / cls.file} was fitted by an earlier version", hint="fit it again")
         scales = tuple(Standard(**numbers) for numbers in content["scales"])
-        surprise = Surprise(tuple(content["surprise"]["levels"]), content["surprise"]["excess"])
-        return cls(**content | {"scales": scales, "surprise": surprise})
+        recorded = (content["surprise"], *content.get("part_surprises", ()))
+        surprise, *parts = (Surprise(tuple(numbers["levels"]), numbers["excess"]) for numbers in recorded)
+        return cls(**content | {"scales": scales, "surprise": surprise, "part_surprises": tuple(parts)})
 
 
 @dataclass(frozen=True)
@@ -200,6 +210,9 @@ def fit_sum(
         hashes["features_sha256"] = None
     surprise = Surprise.of(weighted_sum(values, weights, scales))
     fit: dict[str, Any] = {"fitted_on": fitted_on(config, "val"), "frames": frames, "draws": draws, **hashes}
+    decades = surprise(weighted_sum(values, weights, scales)).sort(descending=True).values
+    measured_to = math.floor(10 * float(decades[:LEAST_SEEN][-1])) / 10 if len(decades) >= LEAST_SEEN else None
+    fit |= {"part_surprises": tuple(map(Surprise.of, values)), "pixels": len(decades), "measured_to": measured_to}
     total = ScoreSum(parts, weights, scales, surprise, **fit)
     total.attach(base, config, out, METHOD.name, say)
     terms = [name if weight == 1 else f"{weight:g} {name}" for weight, name in zip(weights, parts, strict=True)]

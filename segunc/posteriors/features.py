@@ -135,8 +135,9 @@ class FeatureBank(Attachment):
 
         def restored(fit: type[FeatureFit], prefix: str) -> Any:
             def take(names: Iterable[str]) -> dict[str, Tensor]:
-                taken = {name: tensors[prefix + name].to(device) for name in names}
-                return taken if "origins" not in taken or frames is None else self._of_frames(taken, frames)
+                there = (name for name in names if prefix + name in tensors)
+                taken = {name: tensors[prefix + name].to(device) for name in there}
+                return taken if "bank" not in taken or frames is None else self._of_frames(taken, frames)
 
             return fit.restore(take, needs, network, self)
 
@@ -156,6 +157,8 @@ class FeatureBank(Attachment):
 
     def _of_frames(self, bank: dict[str, Tensor], frames: Collection[str]) -> dict[str, Tensor]:
         """Return the tensors of :data:`BANK` with the features of some frames alone."""
+        if "origins" not in bank:
+            raise InputError("the bank does not say of which frames its features are", hint="fit the features again")
         wanted = torch.tensor([name in frames for name in self.frames], device=bank["bank"].device)
         chosen = wanted[bank["origins"][:, 0].long()]
         if not chosen.any():
@@ -173,8 +176,10 @@ class BankFit(FeatureFit):
         return {"bank": sample[:, :-4].half().contiguous(), "origins": sample[:, -4:].contiguous()}
 
     @staticmethod
-    def restore(take: Take, *_: object) -> Neighbours:
-        return Neighbours(take(BANK)["bank"])
+    def restore(take: Take, needs: Collection[str], network: SegmentationNetwork, bank: FeatureBank) -> Neighbours:
+        tensors = take(BANK)  # of earlier files without the origins
+        numbers = tensors["origins"][:, 0].long().tolist() if "origins" in tensors else ()
+        return Neighbours(tensors["bank"], [bank.frames[number] for number in numbers])
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from segunc.data.labels import IGNORE
 from segunc.networks.features import FeatureExtractor
 from segunc.scores import FEATURE_DISTANCE
 
+NEAREST = "nearest features"  # beside the evidence: a :data:`FrameFeatures` for each frame
 BLOCK = {"cpu": 512, "cuda": 8192}
 """Places, and features of a bank, that are multiplied at a time: on a CPU their cosines stay in the cache, however large the bank."""
 
@@ -28,12 +29,13 @@ GUIDED_VARIANCE = 0.01
 
 class Neighbours:
     """A bank of features ``[N, D]`` of the training frames, and how far others are from the nearest of them: ``1 - cosine`` in 0..2 (Sun
-    et al., ICML 2022, arXiv 2204.06507). Rounded features are given the length 1 again."""
+    et al., ICML 2022, arXiv 2204.06507). Rounded features are given the length 1 again. ``frames`` names the training frame of each
+    feature; it is empty where that is unknown."""
 
     gives = frozenset({FEATURE_DISTANCE})
 
-    def __init__(self, bank: Tensor) -> None:
-        self.channels = bank.shape[1]
+    def __init__(self, bank: Tensor, frames: Sequence[str] = ()) -> None:
+        self.channels, self.frames = bank.shape[1], frames
         # A GPU multiplies halves faster than it reads them.
         self.bank = F.normalize(bank.float(), dim=1).to(torch.float16 if bank.is_cuda else torch.float32)
 
@@ -44,6 +46,24 @@ class Neighbours:
             for part in torch.split(features.to(self.bank.dtype), side)
         ]
         return {FEATURE_DISTANCE: (1.0 - torch.cat(nearest).float()).clamp_(0.0, 2.0)}
+
+
+FrameFeatures = Sequence[tuple[Tensor, Neighbours, tuple[float, float]]]
+"""Of a frame for each map of its features ``[D, h, w]`` the bank, and the height and width that it covers, as shares of the frame's."""
+
+
+def nearest_frames(maps: FrameFeatures, places: Sequence[tuple[float, float]]) -> list[tuple[float, str]]:
+    """Return distance and training frame of the stored feature that is nearest to that of each place, given as shares 0..1 of the
+    frame's height and width; of several maps that of the smallest distance."""
+    nearest = []
+    for features, bank, extent in maps:
+        shape = features.shape[1:]
+        at = [[min(int(s / e * n), n - 1) for s, e, n in zip(place, extent, shape, strict=True)] for place in places]
+        rows = unit_features(features[:, [y for y, _ in at], [x for _, x in at]][None, ..., None])
+        cosines, indices = (rows.to(bank.bank.dtype) @ bank.bank.T).float().max(1)
+        distances = (1.0 - cosines).clamp_(0.0, 2.0).tolist()
+        nearest.append([(d, bank.frames[index]) for d, index in zip(distances, indices.tolist(), strict=True)])
+    return [min(of_maps) for of_maps in zip(*nearest, strict=True)]
 
 
 class FeatureDensity:
@@ -63,9 +83,10 @@ class FeatureDensity:
     @full_float32()
     def __call__(
         self, images: Tensor, needs: Collection[str], precision: Precision = "float32", temperature: float = 1.0
-    ) -> dict[str, Tensor]:
-        """Return the fitted evidence that is needed of images ``[n, 3, H, W]`` in 0..1, by name, each ``[n, H, W]`` float32."""
-        asked, evidence = self.gives.intersection(needs), dict[str, Tensor]()
+    ) -> dict[str, Any]:
+        """Return the fitted evidence that is needed of images ``[n, 3, H, W]`` in 0..1, by name, each ``[n, H, W]`` float32, and
+        where the frames of all banks are known, under :data:`NEAREST` a :data:`FrameFeatures` for each image."""
+        asked, evidence = self.gives.intersection(needs), dict[str, Any]()
         if not asked:
             return evidence
         with narrowed(images, precision):
@@ -75,10 +96,8 @@ class FeatureDensity:
                 if not density.gives & asked:
                     continue
                 if features.shape[1] != density.channels:
-                    message = (
-                        f"a bank of features of {density.channels} numbers does not fit a layer of {features.shape[1]}"
-                    )
-                    raise InputError(message, hint="fit the features of this network again")
+                    sizes = f"{density.channels} numbers does not fit a layer of {features.shape[1]}"
+                    raise InputError(f"a bank of features of {sizes}", hint="fit the features of this network again")
                 values = density(unit_features(features), asked)
                 coarse = torch.stack([flat.view(len(images), *features.shape[2:]) for flat in values.values()], 1)
                 whole = F.interpolate(coarse, extent, mode="bilinear", align_corners=False)
@@ -89,6 +108,10 @@ class FeatureDensity:
                     whole = whole.clamp(coarse.amin((2, 3), keepdim=True), coarse.amax((2, 3), keepdim=True))
                 for name, of_frames in zip(values, whole.unbind(1), strict=True):
                     evidence[name] = evidence.get(name, 0) + of_frames / len(maps)
+        banks = [bank for of_map in self.densities for bank in of_map if isinstance(bank, Neighbours) and bank.frames]
+        if len(banks) == len(maps):
+            shares = [(height / images.shape[2], width / images.shape[3]) for height, width in extents]
+            evidence[NEAREST] = [tuple(zip(frame, banks, shares, strict=True)) for frame in zip(*maps, strict=True)]
         return evidence
 
 

@@ -26,6 +26,7 @@ from segunc.core.device import Precision, full_float32, to_device
 from segunc.core.errors import InputError, is_out_of_memory, one_line
 from segunc.data.images import Image
 from segunc.networks.network import SegmentationNetwork, check_images, check_logits, inference_size
+from segunc.sampling.density import NEAREST, FrameFeatures, nearest_frames
 from segunc.sampling.engine import BranchRunner, Engine, Pass, check_common, is_rounding, own_tensors, require_finite
 from segunc.sampling.shortcuts import Prefix
 from segunc.sampling.tail import DrawAccumulator, add_draws, base_evidence, base_maps, choose_backend
@@ -54,12 +55,37 @@ def frames_at_once(device: torch.device, size: tuple[int, int], draws: int) -> i
 
 
 @dataclass(frozen=True)
+class Reasons:
+    """What made the sums of scores of one frame, asked for at single pixels while its maps are written. Nothing is computed before."""
+
+    parts: Mapping[str, Tensor]  # maps [H, W] of the scores that are added up
+    sums: Sequence[Any]  # providers of sums
+    nearest: FrameFeatures | None  # None where no feature names its training frame
+
+    @torch.inference_mode()
+    def __call__(self, pixels: Sequence[tuple[int, int]]) -> list[dict[str, Any]]:
+        """Return of pixels (x, y) each part in decades, and the training frame of the nearest feature with its distance."""
+        reasons: list[dict[str, Any]] = [{"parts": {}} for _ in pixels]
+        for (x, y), of_pixel in zip(pixels, reasons, strict=True):
+            values = {name: float(of_part[y, x]) for name, of_part in self.parts.items()}
+            for provider in self.sums:
+                of_pixel["parts"] |= provider.decades(values)
+        if self.nearest is not None and pixels:
+            height, width = next(iter(self.parts.values())).shape
+            nearest = nearest_frames(self.nearest, [((y + 0.5) / height, (x + 0.5) / width) for x, y in pixels])
+            for of_pixel, (distance, frame) in zip(reasons, nearest, strict=True):
+                of_pixel["nearest"] = {"frame": frame, "distance": round(distance, 3)}
+        return reasons
+
+
+@dataclass(frozen=True)
 class Prediction:
     """Maps of n frames."""
 
     prediction: Tensor  # uint8 [n, H, W], the class of the largest mean probability
     scores: Mapping[str, Tensor]  # float32 [n, H, W] by name; entropies divided by ln C (0..1)
     probabilities: Tensor | None = None  # float32 [n, C, H, W] mean over draws, only when asked for
+    reasons: Sequence[Reasons] = ()  # of each frame, where a score is a sum of others
 
 
 class Provider(Protocol):
@@ -82,9 +108,7 @@ class Fitted(Settings):
     epistemic are of the draws as they are, so that entropy is no longer their sum.
     """
 
-    temperature: PositiveFloat = (
-        1.0  # T, by which logits of draws and of the base network are divided before the softmax
-    )
+    temperature: PositiveFloat = 1.0  # T, by which logits of draws and base network are divided before the softmax
     calibrator: Calibrator | None = None
     providers: Sequence[Provider] = ()  # of further evidence
 
@@ -105,6 +129,7 @@ class FrameEvidence(NamedTuple):
     draws: DrawAccumulator
     of_base: dict[str, Tensor]  # maps [H, W] of scores of the base network alone
     others: dict[str, Any]  # evidence of the base network and of what was fitted on the model
+    nearest: FrameFeatures | None
 
 
 class Sampler:
@@ -208,13 +233,19 @@ class Sampler:
             evidence = [frame for image in images for frame in self._sample(image[None])]
         frames = [self._finish(frame, size, keep_probabilities) for frame in evidence]
         maps = {name: torch.stack([frame.scores[name] for frame in frames]) for name in frames[0].scores}
+        reasons = list[Reasons]()
         if self._sums:
             of_scores = self._evidence("scores", maps)
+            sums: list[Any] = [provider for provider in self.fitted.providers if hasattr(provider, "decades")]
+            for number, frame in enumerate(evidence if sums else ()):
+                parts = {name: maps[name][number] for provider in sums for name in provider.parts}
+                reasons.append(Reasons(parts, sums, frame.nearest))
             maps |= {score.name: score(of_scores) for score in self._sums}
         return Prediction(
             torch.stack([frame.prediction for frame in frames]),
             {name: maps[name] for name in self.scores},
             torch.stack([cast(Tensor, frame.probabilities) for frame in frames]) if keep_probabilities else None,
+            reasons,
         )
 
     def _finish(self, frame: FrameEvidence, size: tuple[int, int] | None, keep_probabilities: bool) -> Prediction:
@@ -283,15 +314,14 @@ class Sampler:
         own = frozenset[str]() if any(branch.stochastic for branch in self._branches) else own_tensors(networks)
         if not own or is_rounding(difference := check_common(networks, own, images)):
             return own
-        why = (
-            f"what the networks have in common cannot be shared (the logits change by {difference:.1e} of the largest)"
-        )
-        self.report.messages.append(f"{why}; it is computed for each")
+        by = f"(the logits change by {difference:.1e} of the largest)"
+        self.report.messages.append(f"what the networks have in common cannot be shared {by}; it is computed for each")
         return frozenset()
 
     def _sample(self, images: Tensor) -> list[FrameEvidence]:
         """Run the base network and all draws over frames, and return what each frame's maps are made of."""
         fitted, constants = self._evidence("frame", images), self._evidence("constant", images)
+        nearest = fitted.pop(NEAREST, [None] * len(images))
         first = self._runners[0]
         plain = first if first.branch.transform.identity else first.untransformed()
         if first.branch.network is not self.network:  # whose posterior draws other networks only
@@ -315,7 +345,7 @@ class Sampler:
             others = (base_evidence(logits, upsampling, temperature) if self._both else {}) | constants
             others |= {name: values[number, None] for name, values in fitted.items()}
             sums = DrawAccumulator(*shape, needs=self._needs, temperature=temperature)
-            frames.append(FrameEvidence(sums, of_base, others))
+            frames.append(FrameEvidence(sums, of_base, others, nearest[number]))
         sums_of_frames = [frame.draws for frame in frames]
         for runner in self._runners:
             if runner is not plain:
@@ -378,13 +408,10 @@ class Sampler:
             say(f"self-check failed: {what}; draws run one at a time")
         if is_rounding(check.repeated) and not shared:
             what = f"the logits change by {check.shared:.1e} of the largest"
-            say(
-                f"what is common to all draws cannot be shared on this network ({what}); everything is computed for every draw"
-            )
+            what = f"what is common to all draws cannot be shared on this network ({what})"
+            say(f"{what}; everything is computed for every draw")
         if unreached:
-            report.messages.append(
-                f"{len(unreached)} normalisation layers are never called by the network, e.g. {unreached[0]}"
-            )
+            say(f"{len(unreached)} normalisation layers are never called by the network, e.g. {unreached[0]}")
 
 
 def sample_frames(

@@ -205,6 +205,7 @@ def run_manifest(job: Job, place: int, execution: Execution) -> dict[str, Any]:
     """Return the manifest of an input's maps."""
     options, model, sampler = job.options, job.model, job.sampler
     description, calibration = model.network.description, model.attachments.get("calibration")
+    features, total = (model.attachments.get(name) for name in ("features", "anomaly"))
     bounds = {score: SCORES[score].threshold for score in SCORES if score in job.scores}
     thresholds = {score: value for score, value in bounds.items() if value is not None}
     settings = {
@@ -250,8 +251,10 @@ def run_manifest(job: Job, place: int, execution: Execution) -> dict[str, Any]:
             "parameters": model.posterior.settings(),
             "provenance": model.record.get("provenance"),
             "calibration": calibration and asdict(calibration),
+            **({"feature_encoder": features.encoder} if features else {}),
         },
         component_thresholds=thresholds,
+        measured_to={"anomaly": total.measured_to} if total and total.measured_to else {},
     )
 
 

@@ -44,6 +44,10 @@ class Scene:
     labels: Path
 
 
+class Reasoned(dict[str, Any]):
+    reasons: Any = None
+
+
 def score_maps(grey: Any, seed: int, *, shift: float = 0.0) -> dict[str, Any]:
     """Textured maps whose mean follows the picture's brightness."""
     noise = np.random.default_rng(seed).random(SIZE, np.float32)
@@ -83,20 +87,24 @@ def write_maps(
     shift: float = 0.0,
     skip: Sequence[str] = (),
     scores: Sequence[str] = SCORES,
+    reasons: Any = None,
+    **described: Any,
 ) -> Path:
-    """Maps of a folder of pictures, of a model that is none."""
+    """Maps of a folder of pictures, of a model that is none; ``reasons`` are of a pixel."""
     source = open_source(images)
     run = {"input": str(source.path), "draws": 24, "seed": seed, "scope": "decoder"}
     model: dict[str, Any] = {"architecture": "FPN mobilenet_v2", "method": "ABNN", "members": 4}
-    model["parameters"] = {"alpha": 0.05, "noise": "channel"}
-    manifest = build_manifest(run, scores, device="cpu", classes=CLASSES, palette=PALETTE, model=model)
+    model |= {"parameters": {"alpha": 0.05, "noise": "channel"}, "feature_encoder": "timm's" if reasons else "own"}
+    about = {"device": "cpu", "classes": CLASSES, "palette": PALETTE, "model": model}
+    manifest = build_manifest(run, scores, **about, **described)
     with MapsWriter(out, manifest) as writer:
         for frame in source.frames(lambda _, name: name in skip):
             grey = frame.image.mean(axis=2).astype(np.float32) / 255
             prediction = np.where(grey > 0.5, 2, 0).astype(np.uint8)
             prediction[-6:] = 1
             found = score_maps(grey, frame.index + 100 * seed, shift=shift)
-            maps = {"prediction": prediction, **{name: found[name] for name in scores}}
+            maps = Reasoned({"prediction": prediction, **{name: found[name] for name in scores}})
+            maps.reasons = reasons
             record = writer.store(frame.name, maps, place=frame.index)
             writer.commit(record | {"stamp": frame.stamp})
     return out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import cv2
 import numpy as np
@@ -11,9 +12,9 @@ import pytest
 from segunc.gallery.alarms import find_alarms
 from segunc.gallery.page import run_id, write_verdicts
 from segunc.maps.reader import MapsReader
-from segunc.maps.statistics import region_strengths
+from segunc.maps.statistics import regions_of
 from segunc.maps.verdicts import Verdict
-from tests.gallery.scenes import NAMES, Scene, Visit, name_reviewer, write_page
+from tests.gallery.scenes import NAMES, Scene, Visit, name_reviewer, write_maps, write_page
 
 
 def test_regions_are_ranked_by_area_times_excess() -> None:
@@ -30,8 +31,12 @@ def test_regions_are_ranked_by_area_times_excess() -> None:
     assert strong.strength == pytest.approx(16 * 4.5 + 0.5)
     assert strong.values == {"anomaly": 5.5, "entropy": pytest.approx(0.55)}
     assert (weak.box, weak.class_id, weak.strength) == ((5, 5, 10, 10), 0, pytest.approx(10, rel=1e-4))
-    areas, strengths = region_strengths(values, 0.5)
-    assert sorted(zip(areas.tolist(), strengths.round(3).tolist(), strict=True)) == [(1, 8.5), (16, 72.5), (100, 10.0)]
+    _, boxes, strengths = regions_of(values, 0.5)
+    assert sorted(zip(boxes[:, 4].tolist(), strengths.round(3).tolist(), strict=True)) == [
+        (1, 8.5),
+        (16, 72.5),
+        (100, 10.0),
+    ]
 
 
 def test_alarms_are_judged_with_one_key_and_their_frames_follow(scene: Scene, tmp_path: Path, visit: Visit) -> None:
@@ -65,6 +70,32 @@ def test_alarms_are_judged_with_one_key_and_their_frames_follow(scene: Scene, tm
     visit.until("segunc.state.get().view === 'frame' && segunc.state.get().region !== null")
     assert page.evaluate("segunc.state.get().threshold") == 0.5
     visit.shown("#regions [aria-pressed=true]", "false")
+
+
+def test_an_alarm_says_why_and_an_older_one_says_what_it_did(scene: Scene, tmp_path: Path, visit: Visit) -> None:
+    def reasons(pixels: list[tuple[int, int]]) -> list[dict[str, Any]]:
+        weak, strong = {"deterministic-energy": 1.2, "knn": 3.4}, {"knn": 4.7, "deterministic-energy": 0.2}
+        nearest = {"frame": "town/<7>", "distance": 0.2146}
+        return [{"parts": weak if y < 15 else strong, "nearest": nearest} for _, y in pixels]
+
+    made = {"scores": ("entropy", "anomaly"), "reasons": reasons, "measured_to": {"anomaly": 4.3}}
+    page = visit.open(write_page(write_maps(scene.images, tmp_path / "maps", **made), tmp_path / "review"))
+    page.keyboard.press("w")
+    texts = page.locator("#alarm-list li").all_inner_texts()
+    words = "\n".join(texts)
+    assert "why: second encoder 3.4 decades (1 in 2,500), network 1.2 (1 in 16)" in words
+    assert "why: second encoder 4.7 decades (< 1 in 20,000), network 0.2 (usual)" in words
+    assert all("most like training frame town/<7>, distance 0.21" in text and "; there" not in text for text in texts)
+    assert page.evaluate("segunc.data.page.scores.anomaly.measured_to") == 4.3
+    assert "3 decades: one in 1,000 pixels of normal scenes" in page.inner_text("#alarm-note")
+    older = write_maps(scene.images, tmp_path / "older", scores=("entropy", "anomaly"))
+    page = visit.open(write_page(older, tmp_path / "older-review"))
+    page.keyboard.press("w")
+    texts = page.locator("#alarm-list li").all_inner_texts()
+    assert texts
+    assert all("; there entropy" in text and "why" not in text and "most like" not in text for text in texts)
+    assert page.evaluate("segunc.data.page.scores.anomaly.measured_to") == 3
+    assert "decades" not in page.inner_text("#alarm-note")
 
 
 def test_quick_keys_judge_one_alarm_after_the_other_while_maps_load(scene: Scene, tmp_path: Path, visit: Visit) -> None:

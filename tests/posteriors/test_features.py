@@ -17,7 +17,7 @@ import pytest
 import timm
 import torch
 from hypothesis import given, settings, strategies as st
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from sklearn.neighbors import NearestNeighbors
 from torch import Tensor, nn
 
@@ -38,7 +38,7 @@ from segunc.posteriors.features import (
 )
 from segunc.posteriors.fitting import frames_as_seen
 from segunc.posteriors.model import copy_model, load_model
-from segunc.sampling.density import BLOCK, Neighbours, Sample, places_of, unit_features
+from segunc.sampling.density import BLOCK, NEAREST, Neighbours, Sample, nearest_frames, places_of, unit_features
 from segunc.sampling.sampler import Fitted, network_input
 from segunc.scores import EVIDENCE, FEATURE_DISTANCE, SCORES, SUM
 from segunc.toyroads.canvas import Id
@@ -136,8 +136,46 @@ def test_only_the_frames_that_are_trained_on_count(base: Job, tmp_path: Path) ->
     wanted = torch.isin(stored["0.origins"][:, 0], torch.tensor([0.0, 2.0]))
     expected = Neighbours(stored["0.bank"][wanted]).bank
     assert torch.equal(density.densities[0][0].bank, expected)
+    (places,) = density(network_input([load_image(path)], (64, 128)), FEATURES)[NEAREST]
+    assert nearest_frames(places, [(0.5, 0.5)])[0][1] in {names[0], names[2]}
     with pytest.raises(InputError, match="none of the 3 frames of the bank"):
         density_of(model, FEATURES, {"another"})
+
+
+def test_the_nearest_frame_is_that_whose_feature_is_nearest_at_the_place() -> None:
+    """The second map covers more than the frame, which a network pads below and at the right."""
+    bank = Neighbours(torch.eye(4).repeat(3, 1)[:9], [*"abcdABCDx"])  # a feature that comes again is that of the first
+    features = torch.eye(4)[torch.tensor([[0, 1], [2, 3]])].permute(2, 0, 1)
+    covered = [("a", 0.1, 0.1), ("b", 0.1, 0.9), ("c", 0.9, 0.1), ("d", 1.0, 1.0)]
+    found = nearest_frames([(features, bank, (1.0, 1.0))], [(row, column) for _, row, column in covered])
+    assert found == [(0.0, name) for name, *_ in covered]
+    assert nearest_frames([(features, bank, (2.0, 2.0))], [(0.9, 0.9)]) == [(0.0, "a")]
+    other = Neighbours(torch.tensor([[1.0, 1.0, 0.0, 0.0]]), ["far"])
+    assert nearest_frames([(features, other, (1.0, 1.0))], [(0.1, 0.1)]) == [(pytest.approx(1 - 0.5**0.5), "far")]
+    assert nearest_frames([(features, m, (1.0, 1.0)) for m in (other, bank)], [(0.9, 0.9)]) == [(0.0, "d")]
+
+
+def test_a_frame_of_the_bank_is_its_own_nearest_and_older_banks_name_none(base: Job, tmp_path: Path) -> None:
+    model = fitted(base, tmp_path / "model", layers=["body.encoder.features.3"], bank=10_000)
+    for name in model.attachments["features"].frames:
+        (path,) = base.data.glob(f"leftImg8bit/train/{name}.png")
+        (places,) = density_of(model)(network_input([load_image(path)], (64, 128)), FEATURES)[NEAREST]
+        found = nearest_frames(places, [(row, column) for row in (0.2, 0.6, 0.9) for column in (0.1, 0.5, 0.8)])
+        assert {frame for _, frame in found} == {name}
+        assert max(distance for distance, _ in found) < 1e-3
+    images = torch.rand(1, 3, 64, 128, generator=torch.Generator().manual_seed(0))
+    before = density_of(model)(images, FEATURES)
+    tensors = load_file(tmp_path / "model" / "features.safetensors")
+    save_file({name: v for name, v in tensors.items() if "origins" not in name}, tmp_path / "model" / "old")
+    (tmp_path / "model" / "old").rename(tmp_path / "model" / "features.safetensors")
+    digest = file_sha256(tmp_path / "model" / "features.safetensors")
+    change_record(tmp_path / "model" / "features.json", tensors_sha256=digest)
+    older = load_model(tmp_path / "model")
+    evidence = density_of(older)(images, FEATURES)
+    assert evidence.keys() == {FEATURE_DISTANCE} == before.keys() - {NEAREST}
+    assert torch.equal(evidence[FEATURE_DISTANCE], before[FEATURE_DISTANCE])
+    with pytest.raises(InputError, match="does not say of which frames"):
+        density_of(older, FEATURES, {"any"})
 
 
 def test_what_frames_look_like_under_corruptions_is_known(base: Job, tmp_path: Path) -> None:
@@ -185,6 +223,7 @@ def test_every_score_of_features_is_fitted_in_one_pass_and_loaded_alone(base: Jo
     images = torch.rand(2, 3, 64, 128, generator=torch.Generator().manual_seed(0))
     of_head, whole = features.providers(model, FEATURES)
     found = of_head(images, FEATURES) | whole(images, FEATURES)
+    assert len(found.pop(NEAREST)) == len(images)
     gives = of_head.gives | whole.gives
     assert features.gives == gives == found.keys() == {need for name in scores for need in SCORES[name].needs}
     for name in scores:
@@ -275,6 +314,13 @@ def test_parts_are_measured_on_normal_scenes_and_3_is_one_pixel_in_a_thousand(
     surprise = total(dict(zip(parts, values[:, None, None], strict=True)))[SUM].flatten()
     for decades in (1, 2, 3):
         assert float((surprise >= decades).float().mean()) == pytest.approx(10.0**-decades, rel=0.2)
+    reached = [int((surprise >= total.measured_to + more).sum()) for more in (0, 0.1)]
+    assert reached[1] < 10 <= reached[0]
+    assert total.pixels == values.shape[1]
+    for name, of_part, part in zip(parts, values, total.part_surprises, strict=True):
+        rare = total.decades({one: float(of_part.max()) for one in parts})[name]
+        assert rare == pytest.approx(float(part(of_part.max()[None])), abs=1e-3)
+        assert float((part(of_part) >= 2).float().mean()) == pytest.approx(0.01, rel=0.2)
 
 
 @pytest.mark.parametrize(("held_out", "left_out"), [(None, list("01234567")), ("3", ["3"])])
@@ -325,7 +371,8 @@ def total() -> ScoreSum:
     scales = (Standard.of(values[0]), Standard.of(values[1]))
     surprise = Surprise.of(weighted_sum(values, (1.0, 2.0), scales))
     parts = ("deterministic-energy", "knn")
-    return ScoreSum(parts, (1.0, 2.0), scales, surprise, {"dataset": "toy"}, 3, 1, 1.0, "base", None, "bank")
+    made = ScoreSum(parts, (1.0, 2.0), scales, surprise, {"dataset": "toy"}, 3, 1, 1.0, "base", None, "bank")
+    return replace(made, part_surprises=tuple(map(Surprise.of, values)), pixels=values.shape[1], measured_to=4.1)
 
 
 def test_a_sum_comes_back_and_tells_a_surprise(tmp_path: Path) -> None:
@@ -333,6 +380,11 @@ def test_a_sum_comes_back_and_tells_a_surprise(tmp_path: Path) -> None:
     write_record(tmp_path / written.file, asdict(written))
     again = ScoreSum.load(tmp_path, of_hashes())
     assert again == written
+    assert "part_surprises" in again.record()["anomaly"]
+    change_record(tmp_path / written.file, without=["part_surprises", "pixels", "measured_to"])  # an older file
+    older = ScoreSum.load(tmp_path, of_hashes())
+    assert (older.part_surprises, older.measured_to, older.decades({})) == ((), None, {})
+    assert older.record()["anomaly"].keys() == {"parts", "weights", "scales", "surprise"}
     maps = {"deterministic-energy": known(600, 5).view(1, 20, 30), "knn": known(600, 6).view(1, 20, 30)}
     energy, knn = ((values - scale.mean) / scale.std for values, scale in zip(maps.values(), again.scales, strict=True))
     torch.testing.assert_close(again(maps), {SUM: written.surprise(energy + 2 * knn)})

@@ -85,6 +85,10 @@ def test_maps_and_model_give_the_same_numbers_for_every_score(overconfident: Job
     assert manifest["run"]["calibrator_sha256"] == load_model(fitted).calibrator.sha256
     assert json.loads(one_pass.read_text())["run"]["calibrator"] == manifest["run"]["calibrator"]
     assert set(manifest["maps"]) == {"prediction", *SCORES}
+    assert manifest["maps"]["anomaly"]["measured_to"] == load_model(fitted).attachments["anomaly"].measured_to > 0
+    assert manifest["model"]["feature_encoder"] == "own"
+    lines = map(json.loads, (maps / "frames.jsonl").read_text().splitlines())
+    assert all(bool(line["peaks"]["anomaly"]) == (line["region"]["anomaly"] > 0) for line in lines)
     assert set(first["scores"]) == set(SCORES)
     assert first["scores"] == second["scores"]
     assert first["counts"]["anomaly_pixels"] == second["counts"]["anomaly_pixels"] > 0

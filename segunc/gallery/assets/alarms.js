@@ -1,6 +1,6 @@
 "use strict";
 /* All flagged regions of all frames as one list, the strongest first: each with its crop, what is predicted there, its size and place and
-   the scores at its peak, judged with one key. */
+   the scores at its peak and why it is one, judged with one key. */
 (function (segunc) {
   const { element, table, state, verdicts, regions, maps, layers, stage, reviewing, format, compact, announce } = segunc;
   const { page, frames } = segunc.data;
@@ -38,6 +38,19 @@
     }
   }
 
+  /* What a part of the score looks at. */
+  const PARTS = { "deterministic-energy": "network", knn: page.second_encoder ? "second encoder" : "features" };
+
+  /* Why it is an alarm, as recorded at its peak: how rare each part is by itself, the rarest first, and the most similar training frame. */
+  function why({ parts = {}, nearest }) {
+    const measured = page.scores[score].measured_to ?? Infinity, number = (value) => Number(value.toPrecision(2)).toLocaleString("en");
+    const rare = (decades) => (decades < 0.5 ? "usual" : `${decades > measured ? "< " : ""}1 in ${number(10 ** Math.min(decades, measured))}`);
+    const said = Object.entries(parts).sort((a, b) => b[1] - a[1])
+      .map(([name, decades], i) => `${PARTS[name] ?? layers.name(name)} ${decades.toFixed(1)}${i ? "" : " decades"} (${rare(decades)})`);
+    const like = nearest ? `most like training frame ${nearest.frame}, distance ${nearest.distance.toFixed(2)}` : "";
+    return [said.length ? `why: ${said.join(", ")}` : "", like].filter(Boolean);
+  }
+
   function row(alarm, position) {
     const canvas = element("canvas", { width: 260, height: 150, role: "img", "aria-label": `crop of ${alarm.frame}` });
     const name = alarm.class_id === null ? "" : `taken for ${layers.className(alarm.class_id)}`, time = table.time(alarm.index);
@@ -46,10 +59,11 @@
     const peak = alarm.values[score], measured = page.scores[score].measured_to;
     const beyond = measured !== null && peak > measured ? ` (measured up to ${measured})` : "";
     const values = said.map(([name_, value]) => `${layers.name(name_)} ${format(Number(value.toPrecision(3)))}`);
+    const because = why(alarm.reasons);
     const button = element("button", { type: "button", class: "alarm", "data-position": position, onclick: () => open(alarm) }, canvas,
       element("span", {}, element("b", {}, `${position + 1} · ${alarm.frame}`), ...[time === null ? null : segunc.seconds(time),
         [name, place(alarm), `${alarm.area.toLocaleString("en")} px, strength ${compact(alarm.strength)}`].filter(Boolean).join(" · "),
-        `peak ${format(Number(peak.toPrecision(3)))}${beyond}${values.length ? `; there ${values.join(", ")}` : ""}`].filter(Boolean).map((words) => element("span", {}, words)), element("span", { class: "verdict" })));
+        `peak ${format(Number(peak.toPrecision(3)))}${beyond}${values.length && !because.length ? `; there ${values.join(", ")}` : ""}`, ...because].filter(Boolean).map((words) => element("span", {}, words)), element("span", { class: "verdict" })));
     const item = element("li", {}, button);
     showVerdict(item, alarm);
     return item;
@@ -113,9 +127,10 @@
     view.append(note, list);
     list.append(...shown.map(row));
     for (const item of list.children) inSight.observe(item);
+    const decades = shown.some(({ reasons }) => reasons.parts) ? " 3 decades: one in 1,000 pixels of normal scenes reaches as much." : "";
     const rest = alarms.length > MOST ? `, of which the strongest ${MOST} are listed` : "";
     note.textContent = score === null || threshold === null ? "The maps record no threshold of their score, so there are no alarms; open a frame and choose one."
-      : `${alarms.length} regions of ${layers.name(score)} ≥ ${format(threshold)}, at most five a frame and none below a ten-thousandth of it, the strongest first${rest}. Enter opens the frame; a, s, m, u judge.`;
+      : `${alarms.length} regions of ${layers.name(score)} ≥ ${format(threshold)}, at most five a frame and none below a ten-thousandth of it, the strongest first${rest}. Enter opens the frame; a, s, m, u judge.${decades}`;
     list.addEventListener("keydown", (event) => {
       const step = { ArrowDown: 1, ArrowUp: -1, j: 1, k: -1, Home: -shown.length, End: shown.length }[event.key];
       if (step === undefined || event.ctrlKey || event.altKey || event.metaKey) return;
