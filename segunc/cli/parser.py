@@ -12,15 +12,19 @@ import json
 import re
 import sys
 from collections.abc import Callable, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, NoReturn, Union, get_args, get_origin, get_type_hints
 
 from segunc.core.bounds import check_device, meanings
-from segunc.core.errors import InputError
+from segunc.core.errors import InputError, nearest
 from segunc.core.files import read_text
 from segunc.core.terminal import say, visible
 from segunc.options import parts_of, several
+
+SECTIONS = ("seed", "trainer", "data", "network", "optimisation")
+"""Keys of a configuration beside those of methods."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -178,7 +182,15 @@ def _check_names(values: dict[str, Any]) -> None:
                 )
     if values.get("model") and values.get("scores"):
         check_scores(values["scores"])
-    data = _named_data(values)
+    content, words = _configured(values)
+    for section in {*map(str, content), *(key.partition(".")[0] for key in words)}:
+        if section not in SECTIONS and get_close_matches(section, SECTIONS, 1, 0.8):  # methods know their own
+            where = f"configuration {values['config']}: " if section in content else ""
+            raise InputError(f"{where}unknown key '{section}'{nearest(section, SECTIONS)}", hint="correct the key")
+    # Not every fine-tuning looks at the data that a file names.
+    in_file = None if values.get("base") else content.get("data")
+    given = {**(in_file if isinstance(in_file, dict) else {}), **{k.removeprefix("data."): v for k, v in words.items()}}
+    data = {key: text for key, text in given.items() if isinstance(text, str)}
     if dataset := values.get("dataset") or data.get("dataset"):
         from segunc.data.datasets import DATASETS
 
@@ -188,20 +200,19 @@ def _check_names(values: dict[str, Any]) -> None:
             raise InputError(f"data.{key} {data[key]} does not exist", hint=f"--data.{key} PATH, or correct the file")
 
 
-def _named_data(values: dict[str, Any]) -> dict[str, str]:
-    """Return the texts of the section ``data`` of a configuration, and of the words that overrule it."""
+def _configured(values: dict[str, Any]) -> tuple[dict[Any, Any], dict[str, str]]:
+    """Return the content of a configuration, empty where it cannot be read, and the words that overrule it."""
     import yaml
 
-    data: dict[str, Any] = {}
-    if values.get("config") and not values.get("base"):  # not every fine-tuning looks at data that a file names
-        with contextlib.suppress(yaml.YAMLError, OSError, ValueError, TypeError, KeyError, RecursionError):
-            data = dict(yaml.safe_load(read_text(Path(values["config"])))["data"])
-    words = iter(values.get("settings") or ())
+    content: dict[Any, Any] = {}
+    if values.get("config"):
+        with contextlib.suppress(yaml.YAMLError, OSError, ValueError, TypeError, RecursionError):
+            content = dict(yaml.safe_load(read_text(Path(values["config"]))))
+    given, words = dict[str, str](), iter(values.get("settings") or ())
     for word in words:
         name, equals, text = str(word).partition("=")
-        value = text if equals else next(words, "")
-        data[name.removeprefix("--data.")] = value
-    return {key: text for key, text in data.items() if isinstance(text, str)}
+        given[name.removeprefix("--")] = text if equals else next(words, "")
+    return content, given
 
 
 def _check_path(flag: str, name: str, *, folder: bool) -> None:

@@ -257,15 +257,6 @@ def default_scores(folder: Path) -> tuple[str, ...]:
     return (*scores, *(["anomaly"] if (folder / "anomaly.json").exists() else []))
 
 
-def scores_of(folder: Path, names: Sequence[str] | None) -> tuple[str, ...]:
-    """Return the scores with these names, or without names the default ones; InputError where the model of the folder has no such score."""
-    chosen = check_scores(names or default_scores(folder))
-    if not (folder / POSTERIOR).exists() and (empty := [name for name in chosen if name in OF_DRAWS]):
-        fact = f"{folder} is deterministic: its draws do not differ, so {' and '.join(empty)} would say nothing"
-        raise InputError(fact, hint="leave --scores out, or make a Bayesian network of it with segunc finetune")
-    return chosen
-
-
 def model_files(folder: Path, *, fitted: bool = True) -> list[Path]:
     """Return the files that make the model of a folder, with an ensemble's members and, if ``fitted``, what was fitted on the whole."""
     of_whole = [name for kind in attachments_in(folder) for name in (kind.file, *kind.beside)] if fitted else []

@@ -207,7 +207,7 @@ def _from_model(
     folder: Path, options: EvaluateOptions, entry: DatasetEntry | None, new: Callable[..., Evaluator]
 ) -> Measured:
     from segunc.core.device import flushed_denormals, threads
-    from segunc.posteriors.model import load_model, scores_of
+    from segunc.posteriors.model import default_scores, load_model
     from segunc.scores import check_scores
     from segunc.verbs.execution import calibration_record, make_sampler, noise_record
 
@@ -216,7 +216,7 @@ def _from_model(
         raise InputError("--model needs a data set", hint="--dataset camvid --root data/camvid")
     samples = _samples(entry, options)
     model = load_model(folder)
-    scores = scores_of(folder, options.scores)
+    scores = check_scores(options.scores or default_scores(folder))
     with flushed_denormals(), threads(options.threads):
         # msp is what calibration is made of.
         sampler = make_sampler(model, options, check_scores((*scores, CONFIDENCE)))

@@ -33,10 +33,10 @@ from segunc.maps.store import Maps, MapsWriter
 from segunc.networks.network import SegmentationNetwork, inference_size
 from segunc.options import PredictOptions, SamplingOptions, several
 from segunc.posteriors.abnn import ABNNPosterior
-from segunc.posteriors.model import Model, load_model, scores_of
+from segunc.posteriors.model import Model, default_scores, load_model
 from segunc.processing import FrameProcess
 from segunc.sampling.sampler import Sampler, frames_at_once
-from segunc.scores import DEFAULT_SCORES, SCORES, first_shown
+from segunc.scores import DEFAULT_SCORES, SCORES, check_scores, first_shown
 
 MAX_WRITERS = 8
 USUAL_FRAME_RATE = 25.0  # frames per second of a video that does not say its rate
@@ -145,7 +145,7 @@ def open_job(options: PredictOptions) -> Iterator[Job]:
     selection = Selection(options.every, *(parse_time(t) if t else None for t in (options.start, options.end)))
     region = Region(Path(options.mask)) if options.mask else None
     inputs = tuple(plan_inputs([str(spec) for spec in several(options.input)], Path(options.out)))
-    scores = scores_of(Path(options.model), options.scores)
+    scores = tuple(check_scores(options.scores or default_scores(Path(options.model))))
     # One number of threads serves all inputs: that of the first that was begun.
     begun = () if options.overwrite else map(read_manifest, (target.out for target in inputs))
     recorded = next((manifest["run"].get("threads") for manifest in begun if manifest is not None), None)

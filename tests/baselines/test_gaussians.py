@@ -246,7 +246,7 @@ def test_classes_that_are_hardly_predicted_get_the_statistics_of_all() -> None:
 
 MODULES = {"hmc": "chains", "laplace": "laplace", "sghmc": "chains", "sgld": "chains", "swag": "swag"}
 MODULES |= {"variational": "variational", "mc-dropout": "mc_dropout", "decoder-ensemble": "decoder_ensemble"}
-MODULES |= {"ensemble": "mixtures", "tta": "mixtures"}
+MODULES |= {"ensemble": "mixtures", "tta": "mixtures", "temperature": "temperature"}
 
 
 def test_each_baseline_is_found_under_its_name() -> None:
