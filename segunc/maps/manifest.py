@@ -48,7 +48,8 @@ def build_manifest(
     """Make the manifest of a run that is about to start.
 
     ``run`` is everything that decides the values of the maps, and ``input``, the absolute input path; ``source`` and ``model``
-    are for readers. Pixels form components from the ``component_thresholds`` on, else those of the scores; ``measured_to``: of scores.
+    are for readers. Pixels form components from the ``component_thresholds`` on, else those of the scores. Values of a score beyond its
+    ``measured_to`` are extrapolated.
     """
     scores = list(scores)
     thresholds = {n: SCORES[n].threshold for n in scores} if component_thresholds is None else component_thresholds
