@@ -167,7 +167,7 @@ _TABLE = (
     Score("anomaly", "how unlike all that is known", "a sum of scores that was fitted on the model, see segunc.posteriors.anomaly",
           "-log10 of the share of pixels of known scenes that score as high", 0, None, "float16", (SUM,),
           colours=(0, 6), threshold=3, measured_to=3,
-          scale="x = one in 10^x known pixels scores as high; hatched: beyond what was measured"),
+          scale="x = one in 10^x known pixels scores as high"),
 )
 # fmt: on
 SCORES: Registry[Score] = Registry("score", "segunc.scores", {score.name: score for score in _TABLE})

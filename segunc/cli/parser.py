@@ -12,7 +12,6 @@ import json
 import re
 import sys
 from collections.abc import Callable, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, NoReturn, Union, get_args, get_origin, get_type_hints
@@ -184,9 +183,9 @@ def _check_names(values: dict[str, Any]) -> None:
         check_scores(values["scores"])
     content, words = _configured(values)
     for section in {*map(str, content), *(key.partition(".")[0] for key in words)}:
-        if section not in SECTIONS and get_close_matches(section, SECTIONS, 1, 0.8):  # methods know their own
+        if section not in SECTIONS and (near := nearest(section, SECTIONS, 0.8)):  # methods know their own
             where = f"configuration {values['config']}: " if section in content else ""
-            raise InputError(f"{where}unknown key '{section}'{nearest(section, SECTIONS)}", hint="correct the key")
+            raise InputError(f"{where}unknown key '{section}'{near}", hint="correct the key")
     # Not every fine-tuning looks at the data that a file names.
     in_file = None if values.get("base") else content.get("data")
     given = {**(in_file if isinstance(in_file, dict) else {}), **{k.removeprefix("data."): v for k, v in words.items()}}

@@ -56,9 +56,9 @@ class NoteWarning(UserWarning):
     """What a user should know of an input that may not be what it seems; the command line shows it as a note."""
 
 
-def nearest(name: str, names: Iterable[str]) -> str:
-    """Return a question after the one of ``names`` that an unknown name is likest to, or nothing."""
-    return f" (did you mean {near[0]}?)" if (near := get_close_matches(name, list(names), 1)) else ""
+def nearest(name: str, names: Iterable[str], cutoff: float = 0.6) -> str:
+    """Return a question after the one of ``names`` that an unknown name is likest to; nothing where none is, by difflib's ``cutoff``."""
+    return f" (did you mean {near[0]}?)" if (near := get_close_matches(name, list(names), 1, cutoff)) else ""
 
 
 def one_line(error: Exception) -> str:

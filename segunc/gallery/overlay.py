@@ -285,7 +285,8 @@ class Legend:
     @property
     def words(self) -> str:
         """What the scale means to a reader."""
-        return scale_words(self.score, self.unit)
+        hatched = "" if self.shown.measured_to is None else "; hatched: beyond what was measured"
+        return scale_words(self.score, self.unit) + hatched
 
 
 def frame_caption(name: str, time: float | None) -> str:

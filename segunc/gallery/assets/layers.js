@@ -93,7 +93,7 @@
 
   function scoreLegend(score) {
     const { unit, ticks, measured_to: measured, words } = page.scores[score];
-    const beyond = measured === null ? "" : `, measured up to ${measured}`, about = words || unit;
+    const beyond = measured === null ? "" : `, measured up to ${measured}`, about = (words || unit) + (measured === null ? "" : "; hatched: beyond what was measured");
     const bar = element("div", { class: "bar", role: "img", "aria-label": `colours from ${ticks[0]} to ${ticks[2]}${beyond}` },
       measured === null ? null : element("i", { class: "extrapolated" }));
     bar.style.background = `linear-gradient(90deg, ${[...ramp].filter((_, i) => i % 15 === 0).map(css).join(", ")})`;

@@ -119,7 +119,7 @@
   state.start();
   const sayUnknown = () => { if (state.unknown().length) say(`The address asks for what this page does not hold: ${state.unknown().join(", ")}. The rest of it is shown.`); };
   sayUnknown();
-  if (verdicts.secondWanted()) say("Another reviewer has judged this run. To judge without seeing these verdicts and the labels, give your name first.");
+  if (verdicts.blindOnceNamed()) say("Another reviewer has judged this run. To judge without seeing these verdicts and the labels, give your name first.");
   addEventListener("popstate", sayUnknown);
   document.documentElement.dataset.ready = "yes";
 })(segunc);

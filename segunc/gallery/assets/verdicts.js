@@ -99,7 +99,8 @@
 
   /* Whether labels and the verdicts of others are hidden until one has judged: where it was asked for, else from who has a name where one
      other has judged, whom a second reviewer must not follow. With two or more, differences are settled, and all is seen. */
-  const blind = () => page.blind ?? (byFrame() && others.size === 1 && name !== null);
+  const second = () => page.blind === null && byFrame() && others.size === 1;
+  const blind = () => page.blind ?? (second() && name !== null);
 
   /* Whether a frame's labels and the verdicts of others may be seen. A verdict on a region of it is no verdict on the frame. */
   const revealed = (frame) => !blind() || on(frame).some(({ reviewer, region, verdict }) => reviewer === (name ?? "") && !region && verdict);
@@ -159,7 +160,7 @@
   segunc.verdicts = {
     blind, revealed, WORDS,
     /* Whether who gives a name will be blind. */
-    secondWanted: () => page.blind === null && name === null && byFrame() && others.size === 1, REGION_WORDS, all, set, get, opinions, disagree, undo, setName,
+    blindOnceNamed: () => second() && name === null, REGION_WORDS, all, set, get, opinions, disagree, undo, setName,
     /* What the reviewer said of regions of a frame. */
     regions: (frame) => on(frame).filter(({ region, reviewer }) => region && reviewer === (name ?? "")),
     reviewer: () => name,
