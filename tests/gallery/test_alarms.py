@@ -154,6 +154,10 @@ def test_the_second_of_two_reviewers_sees_neither_labels_nor_the_first_before_ju
     visit.shown("#panel", "Ben: true alarm (an elk)")
     page.keyboard.press("g")
     visit.shown("#cards", "Ana: false alarm")
+    page.set_viewport_size({"width": 390, "height": 844})
+    for badge in page.locator("#cards .badge.person").all():
+        box = badge.bounding_box()
+        assert box["x"] + box["width"] <= 390, f"{badge.inner_text()} is cut on a phone"
 
 
 def test_a_view_is_saved_as_a_picture_with_its_caption(scene: Scene, tmp_path: Path, visit: Visit) -> None:
