@@ -70,16 +70,20 @@ def inside(folder: Path, name: str) -> Path:
 def open_file(path: Path) -> BinaryIO:
     """Open a file that comes from outside, to read its bytes; every reader of the package goes through here. Raises OSError where the path
     is missing, a broken link, a folder, or a pipe or device, whose reader may wait for ever."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe without a writer opens at once
+    return open(path, "rb", opener=_open_regular)
+
+
+def _open_regular(path: str, flags: int) -> int:
+    descriptor = os.open(path, flags | os.O_NONBLOCK)  # a pipe without a writer opens at once
     try:
         if not stat.S_ISREG(mode := os.fstat(descriptor).st_mode):
             code, reason = (errno.EISDIR, "it is a folder") if stat.S_ISDIR(mode) else (errno.EINVAL, "it is no file")
-            raise OSError(code, reason, str(path))
+            raise OSError(code, reason, path)
         os.set_blocking(descriptor, True)
-        return os.fdopen(descriptor, "rb")
     except BaseException:
         os.close(descriptor)
         raise
+    return descriptor
 
 
 def require_file(path: Path) -> None:

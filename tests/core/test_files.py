@@ -8,10 +8,13 @@ import io
 import os
 import socket
 import struct
+import sys
 import threading
 import zipfile
 from collections.abc import Callable
+from itertools import count, takewhile
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -211,6 +214,7 @@ CHECKED = "require_file looks at the path before the library opens it"
 OWN = "a file of the package, or one that the same run has just written"
 ALLOWED = {
     "cli/main.py os.open": "the null device",
+    "core/files.py open": "this is the door",
     "core/files.py os.open": "this is the door",
     "core/files.py partial.open": "writes",
     "cli/parser.py yaml.safe_load": "read_text has opened the file",
@@ -269,6 +273,31 @@ def test_a_file_is_read_as_it_is_and_a_folder_is_none(tmp_path: Path) -> None:
         read_bytes(tmp_path)
     with pytest.raises(FileNotFoundError):
         read_bytes(tmp_path / "b")
+
+
+def test_an_interrupted_opening_is_interrupted_whatever_it_was_doing(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"text")
+    traced = sys.gettrace()
+
+    def interrupted(place: int) -> bool:
+        steps = count()
+
+        def interrupt(frame: FrameType, event: str, _: Any) -> Any:
+            frame.f_trace_opcodes = True
+            if next(steps) == place:
+                raise KeyboardInterrupt
+            return interrupt
+
+        sys.settrace(interrupt)
+        try:
+            open_file(tmp_path / "a").close()
+        except KeyboardInterrupt:
+            return True
+        finally:
+            sys.settrace(traced)
+        return False
+
+    assert sum(1 for _ in takewhile(interrupted, count())) > 50
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
