@@ -10,26 +10,23 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from segunc.core.bounds import NonNegativeInt, PositiveFloat, PositiveInt, Settings
+from segunc.core.bounds import NonNegativeInt, PositiveFloat, PositiveInt
 from segunc.core.device import flushed_denormals, resolve_device, to_device
 from segunc.core.errors import InputError
-from segunc.data.labels import IGNORE
-from segunc.posteriors.fitting import fitted_on, frames_as_seen, load_for_fitting
+from segunc.data.labels import UNKNOWN
+from segunc.posteriors.fitting import FittingData, FramesConfig, as_seen, fitted_on, frames_to_fit, load_for_fitting
 from segunc.posteriors.methods import Method
 from segunc.posteriors.model import Attachment, Model
 from segunc.sampling.sampler import Sampler
 from segunc.scores import SCORES, SUM, check_scores
 from segunc.training.config import FitConfig
 from segunc.training.progress import Say, say
-
-if TYPE_CHECKING:
-    from segunc.data.module import SegmentationDataModule
 
 STEPS, DECADES = 8, 3
 """Levels of a surprise: of each power of ten of the share of pixels, and how many powers; beyond them the tail is a straight line."""
@@ -141,9 +138,10 @@ class ScoreSum(Attachment):
 
 
 @dataclass(frozen=True)
-class AnomalyConfig(Settings):
+class AnomalyConfig(FramesConfig):
     """What is added up, and which frames of normal scenes say how high is high: the split val, or with data.validation leave-sequence-out
     each sequence of the training frames, compared with features of the others alone. A base that was trained on all sequences has seen them.
+    With ``images`` each frame is compared with features of the other frames alone.
 
     Args:
         parts: names of scores, none of them a sum.
@@ -154,6 +152,7 @@ class AnomalyConfig(Settings):
     """
 
     section = "anomaly"
+    without_data: ClassVar[str] = "--anomaly.images FOLDER"
     parts: list[str] = field(default_factory=lambda: ["deterministic-energy", "knn"])
     weights: list[PositiveFloat] | None = None
     frames: NonNegativeInt = 0
@@ -162,19 +161,22 @@ class AnomalyConfig(Settings):
 
 
 def known_pixels(
-    model: Model, data: SegmentationDataModule, parts: Sequence[str], settings: AnomalyConfig, draws: int
+    model: Model, data: FittingData, parts: Sequence[str], settings: AnomalyConfig, draws: int
 ) -> tuple[Tensor, int]:
     """Return the values ``[P, N]`` float32 of P scores at random labelled pixels of normal scenes, and the number of frames. A frame is
     never compared with features of its own sequence, which would make it look too familiar."""
     generator, values = torch.Generator().manual_seed(settings.seed), list[Tensor]()
+    features, trained_on = model.attachments.get("features"), None
     for fold in data.folds():
-        left_out = fold.validation != "val"
-        trained_on = {sample.name for sample in fold.dataset("train").samples} if left_out else None
+        if fold.validation != "val":
+            train, val = ({sample.name for sample in fold.dataset(split).samples} for split in ("train", "val"))
+            trained_on = train.union(features.frames if features else ()) - val
         posterior = model.posterior if model.bayesian else None
         sampler = Sampler(model.network, posterior, draws=draws, scores=parts, fitted=model.fitted(parts, trained_on))
-        for _, image, labels in frames_as_seen(model, fold, "val", settings.frames, METHOD.name):
-            maps = sampler(image).scores
-            labelled = torch.from_numpy(labels.ravel() != IGNORE).nonzero().flatten()
+        for _, image, labels in frames_to_fit(fold, "val", settings.frames, METHOD.name):
+            seen, labels = as_seen(model, fold, image, labels)
+            maps = sampler(seen, whole=[image]).scores
+            labelled = torch.from_numpy(labels.ravel() < UNKNOWN).nonzero().flatten()
             chosen = labelled[torch.randperm(len(labelled), generator=generator)[:FRAME_PIXELS]]
             values.append(torch.cat([maps[name].float() for name in parts]).flatten(1).cpu()[:, chosen])
     known_values = torch.cat(values, 1)
@@ -201,7 +203,7 @@ def fit_sum(
     if len(weights) != len(parts):
         message = f"anomaly.weights has {len(weights)} numbers for {len(parts)} parts"
         raise InputError(message, hint="give one weight a part")
-    model, data = load_for_fitting(base, config, resolve_device(device))
+    model, data = load_for_fitting(base, config, resolve_device(device), say)
     draws = max(settings.draws, model.posterior.members)
     values, frames = known_pixels(model, data, parts, settings, draws)
     scales = tuple(map(Standard.of, values))

@@ -2,7 +2,9 @@
 was seen: a bank of them for ``knn``, and what the fits of other packages make of them.
 
 Fine-tuning lets an encoder forget what it does not need, and no noise on it brings that back. A generic encoder that never saw the
-task, the *second encoder*, still tells a zebra from a road. Frames are not augmented, and are seen at the size of predictions.
+task, the *second encoder*, still tells a zebra from a road. Frames are not augmented, and are seen at the size of predictions, or whole.
+
+The frames are those of the training set, or some of the operator's own road, which tell what is normal there: two of them hold most of it.
 """
 
 from __future__ import annotations
@@ -10,30 +12,31 @@ from __future__ import annotations
 import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import torch
 from safetensors.torch import save
 from torch import Tensor, nn
 
 from segunc.affine.posterior import file_sha256
-from segunc.core.bounds import Bound, NonNegativeInt, PositiveInt, Settings
+from segunc.core.bounds import Bound, NonNegativeInt, PositiveInt
 from segunc.core.device import flushed_denormals, resolve_device
 from segunc.core.errors import InputError
 from segunc.core.files import write_atomically
 from segunc.core.registry import Registry
 from segunc.data.corruptions import Corruption
+from segunc.data.labels import IGNORE, UNKNOWN
 from segunc.networks.features import FeatureExtractor, SecondEncoder, deepest_layer
 from segunc.networks.network import SegmentationNetwork
 from segunc.networks.smp import encoder_normalisation, load_encoder_weights
 from segunc.networks.weights import load_state, read_tensors
-from segunc.posteriors.fitting import fitted_on, frames_as_seen, load_for_fitting
+from segunc.posteriors.fitting import FramesConfig, as_seen, fitted_on, frames_to_fit, load_for_fitting
 from segunc.posteriors.methods import Method
 from segunc.posteriors.model import Attachment, Model
 from segunc.sampling.density import FeatureDensity, Neighbours, Sample, places_of, unit_features
-from segunc.sampling.sampler import Provider
+from segunc.sampling.sampler import Provider, whole_frames
 from segunc.scores import FEATURE_DISTANCE, SCORES, check_scores
 from segunc.training.config import FitConfig
 from segunc.training.progress import Say, say
@@ -43,10 +46,14 @@ ENCODER = "witness."  # prefix of the names of the second encoder's weights
 BANK = ("bank", "origins")
 """Tensors of a map for ``knn``: features ``[N, D]`` of length 1 but for rounding, and for each ``[N, 4]`` the frame's number, row and
 column as shares of its height and width, and train id (255 for none)."""
+NO_ORIGINS = "the bank does not say of which frames its features are"  # as of earlier versions
 SCALE_PERCENTILE = 85.0  # of the activations of a place, from which on they are its largest for ``scale-energy``
 LARGEST_SIZE = 16
+LEAST_FEATURES = 10  # of a bank of frames of one's own
 Take = Callable[[Iterable[str]], dict[str, Tensor]]
 Upsampling = Literal["bilinear", "guided"]
+Resolution = Literal["network", "frame"]
+KEPT = ("scores", "encoder", "layers", "sizes", "resolution", "upsampling")  # of the bank that others are added to
 
 
 class FeatureFit(ABC):
@@ -112,6 +119,7 @@ class FeatureBank(Attachment):
     frames: tuple[str, ...]  # their names
     base_sha256: str
     tensors_sha256: str  # of all that was fitted and of the second encoder's weights, in the file beside this
+    resolution: Resolution = "network"
 
     @property
     def gives(self) -> frozenset[str]:
@@ -126,11 +134,7 @@ class FeatureBank(Attachment):
         self, model: Model, needs: Collection[str], frames: Collection[str] | None = None
     ) -> Sequence[Provider]:
         """InputError where the tensors are damaged or of another fit, or the bank holds no feature of the frames."""
-        assert model.folder is not None  # from which this was loaded, too
-        path, network, needs = model.folder / TENSORS, model.network, self.gives.intersection(needs)
-        tensors = read_tensors(path, "the tensors of the bank", "fit it again")
-        if file_sha256(path) != self.tensors_sha256:
-            raise InputError(f"{path} has changed since {self.file} was written", hint="fit the features again")
+        tensors, network, needs = self.tensors(model), model.network, self.gives.intersection(needs)
         device = next(network.parameters()).device
 
         def restored(fit: type[FeatureFit], prefix: str) -> Any:
@@ -143,29 +147,43 @@ class FeatureBank(Attachment):
 
         providers: list[Provider] = [restored(fit, fit.prefix) for fit in fits_of(needs, maps=False)]
         if of_maps := fits_of(needs, maps=True):
-            encoder: nn.Module = network
-            if self.encoder != OWN:
-                weights = {k.removeprefix(ENCODER): v for k, v in tensors.items() if k.startswith(ENCODER)}
-                second = SecondEncoder(self.encoder, self.mean, self.std)
-                load_state(second, weights, str(path))
-                encoder = second.folded(self.layers).to(device)
+            encoder = self.opened(network, tensors)
+            if isinstance(encoder, SecondEncoder):
+                encoder = encoder.folded(self.layers).to(device)
             extractor = FeatureExtractor(encoder, self.layers, self.sizes)
             maps = range(len(self.layers) * len(self.sizes))
             densities = [[restored(fit, f"{index}.") for fit in of_maps] for index in maps]
-            providers.append(FeatureDensity(extractor, densities, guided=self.upsampling == "guided"))
+            how = {"guided": self.upsampling == "guided", "whole": self.resolution == "frame"}
+            providers.append(FeatureDensity(extractor, densities, **how))
         return providers
+
+    def tensors(self, model: Model) -> dict[str, Tensor]:
+        """Return all that was stored beside the model; InputError where it is damaged or of another fit."""
+        assert model.folder is not None  # from which this was loaded, too
+        path = model.folder / TENSORS
+        tensors = read_tensors(path, "the tensors of the bank", "fit it again")
+        if file_sha256(path) != self.tensors_sha256:
+            raise InputError(f"{path} has changed since {self.file} was written", hint="fit the features again")
+        return tensors
+
+    def opened(self, network: SegmentationNetwork, tensors: Mapping[str, Tensor]) -> nn.Module:
+        """Return the module that makes the features."""
+        if self.encoder == OWN:
+            return network
+        second = SecondEncoder(self.encoder, self.mean, self.std)
+        weights = {k.removeprefix(ENCODER): v for k, v in tensors.items() if k.startswith(ENCODER)}
+        load_state(second, weights, TENSORS)
+        return second
 
     def _of_frames(self, bank: dict[str, Tensor], frames: Collection[str]) -> dict[str, Tensor]:
         """Return the tensors of :data:`BANK` with the features of some frames alone."""
         if "origins" not in bank:
-            raise InputError("the bank does not say of which frames its features are", hint="fit the features again")
+            raise InputError(NO_ORIGINS, hint="fit the features again")
         wanted = torch.tensor([name in frames for name in self.frames], device=bank["bank"].device)
         chosen = wanted[bank["origins"][:, 0].long()]
         if not chosen.any():
-            message = (
-                f"none of the {len(self.frames)} frames of the bank is trained on where their sequence is held out"
-            )
-            raise InputError(message, hint="fit the features on the same data set")
+            message = f"all {len(self.frames)} frames of the bank are left out, as they are compared with it"
+            raise InputError(message, hint="fit the features on more frames")
         return {name: tensor[chosen] for name, tensor in bank.items()}
 
 
@@ -183,7 +201,7 @@ class BankFit(FeatureFit):
 
 
 @dataclass(frozen=True)
-class FeaturesConfig(Settings):
+class FeaturesConfig(FramesConfig):
     """What is kept of the features, and how.
 
     Args:
@@ -193,6 +211,8 @@ class FeaturesConfig(Settings):
         weights: of the second encoder: a file in the names of timm or torchvision, or imagenet, which timm downloads.
         layers: names of the modules whose outputs are the features; none for the deepest map.
         sizes: factors by which frames are resized before the encoder, a map for each.
+        resolution: of the frames before that: network, as the network sees them, or frame, their own, which shows a second encoder more.
+        keep: add to the bank that the base has, whose encoder, layers, sizes, resolution and upsampling it takes.
         bank: features that are kept for knn for each layer and size, and on which the others are standardised: a random sample of all.
         upsampling: of the maps to the frame: bilinear, or guided by the edges of the grey image (He et al. 2013).
         frames: how many evenly spaced frames (0: all).
@@ -201,6 +221,7 @@ class FeaturesConfig(Settings):
     """
 
     section = "features"
+    without_data: ClassVar[str] = "--features.images FOLDER"
     scores: list[str] = field(default_factory=lambda: ["knn"])
     encoder: str = OWN
     weights: str | None = None
@@ -211,10 +232,27 @@ class FeaturesConfig(Settings):
     frames: NonNegativeInt = 0
     corruptions: list[str] = field(default_factory=list)
     seed: NonNegativeInt = 0
+    resolution: Resolution = "network"
+    keep: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.kinds()
+        if (self.images or self.keep) and evidence_of(self.scores) != {FEATURE_DISTANCE}:
+            what = "added to" if self.keep else "fitted on frames without class labels"
+            raise InputError(f"features.scores is {', '.join(self.scores)}, but knn alone can be {what}")
+
+    def kept(self, bank: FeatureBank | None) -> Self:
+        """Return the settings with those of the bank that is added to."""
+        if bank is None:
+            raise InputError("features.keep adds to a bank that the base does not have", hint="leave it out")
+        values = {name: getattr(bank, name) for name in KEPT}
+        values |= {name: list(value) for name, value in values.items() if isinstance(value, tuple)}
+        for name, value in values.items():
+            if getattr(self, name) not in (value, getattr(FeaturesConfig(), name)):
+                message = f"features.{name} is {getattr(self, name)}, and {value} of the bank that is added to"
+                raise InputError(message, hint="leave it or features.keep out")
+        return replace(self, **values)
 
     def kinds(self) -> list[Corruption]:
         """Return the corruptions; InputError for an unknown one."""
@@ -222,40 +260,55 @@ class FeaturesConfig(Settings):
 
 
 class TrainingFeatures:
-    """All fits of a run over the training frames: those of each map with a sample of its features, and those of the frames themselves."""
+    """All fits of a run over the training frames: those of each map with a sample of its features, and those of the frames themselves.
+    The features of ``kept``, a bank of the model, are in the bank before."""
 
-    def __init__(self, network: SegmentationNetwork, settings: FeaturesConfig, say: Say) -> None:
-        needs = evidence_of(settings.scores)
+    def __init__(self, model: Model, settings: FeaturesConfig, kept: FeatureBank | None, say: Say) -> None:
+        needs, network = evidence_of(settings.scores), model.network
+        self.normal = settings.images is not None  # places that are of no one class, or of an anomaly, are left out
         self.of_frames = [kind(network, needs, settings) for kind in fits_of(needs, maps=False)]
         self.encoder: nn.Module | None = None
         self.layers, self.count = tuple[str, ...](), 0
         self.maps: list[tuple[Sample, list[FeatureFit]]] = []
+        self.before: list[Tensor] = []  # of each map what the bank that is kept holds
         if of_maps := fits_of(needs, maps=True):
-            self.encoder, deepest = _open_encoder(network, settings, say)
+            stored = kept.tensors(model) if kept else {}
+            opened, deepest = (kept.opened(network, stored), "") if kept else _open_encoder(network, settings, say)
+            self.encoder = opened.to(next(network.parameters()).device)
             self.layers = tuple(settings.layers or [deepest])
             self.extractor = FeatureExtractor(self.encoder, self.layers, settings.sizes)
-            for _ in range(len(self.layers) * len(settings.sizes)):
+            for index in range(len(self.layers) * len(settings.sizes)):
+                before = [stored[f"{index}.{name}"].float() for name in BANK if f"{index}.{name}" in stored]
+                if len(before) == 1:
+                    raise InputError(NO_ORIGINS, hint="fit the features again")
+                self.before.append(torch.cat(before, 1) if before else torch.empty(0))
                 fits = [kind(network, needs, settings) for kind in of_maps]
                 self.maps.append((Sample(settings.bank, settings.seed), fits))
 
-    def add(self, image: Tensor, labels: Tensor, frame: int) -> None:
-        """Take an image ``[1, 3, h, w]`` in 0..1 with its train ids ``[h, w]``."""
+    def add_frame(self, image: Tensor, labels: Tensor) -> None:
+        """Take an image ``[1, 3, h, w]`` in 0..1, as the network sees it, with its train ids ``[h, w]``."""
+        for fit in self.of_frames:
+            fit.add(image, labels)
+
+    def add_maps(self, image: Tensor, labels: Tensor, frame: int) -> None:
+        """Take an image ``[1, 3, h, w]`` in 0..1, as the encoder sees it, with its train ids ``[h, w]`` and its number."""
         if self.encoder is not None:
             extents = self.extractor.extents(image)
             for (sample, fits), maps, extent in zip(self.maps, self.extractor(image), extents, strict=True):
                 rows = unit_features(maps).cpu()
                 places = places_of(labels, (maps.shape[2], maps.shape[3]), extent)
+                if self.normal:
+                    rows, places = (part[places[:, 2] != IGNORE] for part in (rows, places))
                 sample.add(torch.cat([rows, torch.full((len(rows), 1), frame), places], 1))
                 self.count += len(rows)
                 for fit in fits:
                     fit.add(rows, places[:, 2].long())
-        for fit in self.of_frames:
-            fit.add(image, labels)
 
     def tensors(self, say: Say) -> dict[str, Tensor]:
         """Return all that is stored, with the weights of a second encoder."""
         once = functools.cache(say)  # all maps have the same to tell
-        parts = [(f"{i}.", fit, sample.rows) for i, (sample, fits) in enumerate(self.maps) for fit in fits]
+        rows = [torch.cat([before, sample.rows]) for before, (sample, _) in zip(self.before, self.maps, strict=True)]
+        parts = [(f"{i}.", fit, rows[i]) for i, (_, fits) in enumerate(self.maps) for fit in fits]
         parts += [(fit.prefix, fit, torch.empty(0)) for fit in self.of_frames]
         tensors = {prefix + name: v for prefix, fit, rows in parts for name, v in fit.tensors(rows, once).items()}
         if isinstance(self.encoder, SecondEncoder):
@@ -282,7 +335,7 @@ def _open_encoder(network: SegmentationNetwork, settings: FeaturesConfig, say: S
     second = SecondEncoder(settings.encoder, mean, std, pretrained=pretrained)
     for note in () if pretrained else load_encoder_weights(second.encoder, settings.encoder, settings.weights):
         say(f"note: {note}")
-    return second.to(next(network.parameters()).device).requires_grad_(False), second.deepest
+    return second.requires_grad_(False), second.deepest
 
 
 @flushed_denormals()
@@ -292,15 +345,31 @@ def fit_features(
     """Gather the features and write the same model with them; ``out`` may be ``base``. InputError for a layer or weights that are not
     there, or too few features."""
     settings = config.settings
-    model, data = load_for_fitting(base, config, resolve_device(device))
-    features = TrainingFeatures(model.network, settings, say)
-    samples, names = data.dataset("train").samples, list[str]()
+    model, data = load_for_fitting(base, config, resolve_device(device), say)
+    kept: FeatureBank | None = None
+    if settings.keep:
+        kept = model.attachments.get("features")
+        settings = settings.kept(kept)
+    features = TrainingFeatures(model, settings, kept, say)
+    samples, names = data.dataset("train").samples, [*(kept.frames if kept else ())]
+    first, anomalous = len(names), False
     with torch.inference_mode():
-        seen = frames_as_seen(model, data, "train", settings.frames, METHOD.name, settings.kinds())
-        for index, image, labels in seen:
-            if samples[index].name not in names[-1:]:
+        shown = frames_to_fit(data, "train", settings.frames, METHOD.name, settings.kinds())
+        for index, image, labels in shown:
+            if samples[index].name not in names[first:][-1:]:
                 names.append(samples[index].name)
-            features.add(image, torch.from_numpy(labels), len(names) - 1)
+            seen, of_seen = as_seen(model, data, image, labels)
+            features.add_frame(seen, torch.from_numpy(of_seen))
+            if settings.resolution == "frame":
+                seen, of_seen = whole_frames([image], seen.device), labels
+            features.add_maps(seen, torch.from_numpy(of_seen), len(names) - 1)
+            anomalous |= bool((labels == UNKNOWN).any())
+    if anomalous and len(names) == first + 1:
+        message = f"the only frame, {names[-1]}, holds an anomaly, which features beside it have seen, too"
+        raise InputError(message, hint="give a frame without one, or more frames")
+    if settings.images and (count := min(len(sample.rows) for sample, _ in features.maps)) < LEAST_FEATURES:
+        message = f"{count} features of {len(names)} frames in {settings.images} are of normal pixels, fewer than {LEAST_FEATURES}"
+        raise InputError(message, hint="give more frames, or check their anomaly labels")
     tensors = features.tensors(say)
     mean, std = (), ()
     if isinstance(features.encoder, SecondEncoder):
@@ -310,12 +379,13 @@ def fit_features(
     scores = check_scores(settings.scores)
     bank = FeatureBank(
         scores, settings.encoder, features.layers, tuple(settings.sizes), settings.upsampling, SCALE_PERCENTILE,
-        mean, std, fitted_on(config, "train"), tuple(names), model.sha256, file_sha256(out / TENSORS),
+        mean, std, fitted_on(config, "train"), tuple(names), model.sha256, file_sha256(out / TENSORS), settings.resolution,
     )  # fmt: skip
     bank.attach(base, config, out, METHOD.name, say)
     counted = f"{features.count:,} features of " if features.maps else ""
     where = f" ({', '.join(features.layers)})" if features.maps else ""
-    say(f"wrote {out}: {', '.join(scores)}, fitted on {counted}{len(names)} frames{where}")
+    added = f", added to those of {first} frames" if kept else ""
+    say(f"wrote {out}: {', '.join(scores)}, fitted on {counted}{len(names) - first} frames{where}{added}")
     return bank
 
 

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from segunc.core.bounds import Settings
 from segunc.core.device import flushed_denormals
+from segunc.core.errors import InputError
 from segunc.core.progress import ConsoleProgress
 from segunc.data.corruptions import Corruption
-from segunc.data.images import resize_nearest
+from segunc.data.datasets import dataset_entry
+from segunc.data.entry import BINARY, AnomalyEncoding, Sample, find_labels, frame_name, list_images, without_labels
+from segunc.data.images import Image, Labels, load_image, resize_nearest
+from segunc.data.labels import UNKNOWN
 from segunc.networks.network import inference_size
 from segunc.posteriors.model import Model, load_model
 from segunc.sampling.sampler import network_input
@@ -27,6 +32,7 @@ from segunc.training.progress import Say, no_half_folder, say
 if TYPE_CHECKING:
     from segunc.data.module import SegmentationDataModule
 
+FittingData: TypeAlias = "SegmentationDataModule | RoadFrames"
 Check = Callable[[Path, FinetuneConfig[Any], Path], None]
 Work = Callable[[FinetuneRun[Any]], dict[str, Any]]
 
@@ -53,41 +59,120 @@ def finetuning(check: Check | None = None, partial: str | None = None) -> Callab
     return fit_of
 
 
-def load_for_fitting(base: Path, config: FitConfig[Any], device: torch.device) -> tuple[Model, SegmentationDataModule]:
-    """Return a model of either kind on its device, and the data set of its classes that something is to be fitted on."""
-    model = load_model(base)
-    data = open_data(config.data, model.network.description.num_classes)
+@dataclass(frozen=True)
+class FramesConfig(Settings):
+    """Which frames something is fitted on that needs no class labels.
+
+    Args:
+        images (FOLDER): frames of your own road in the place of the data set. They need no labels; anomaly labels in a folder labels or
+            labels_masks, in it or beside it, keep the pixels out that are not normal.
+        dataset: a data set with anomaly labels that lies in images; none for 0 normal, 1 anomaly, 255 ignored.
+    """
+
+    images: str | None = None
+    dataset: str | None = None
+
+    @property
+    def uses_data(self) -> dict[str, str]:
+        return {} if self.images else {"train": "what is fitted"}
+
+
+@dataclass(frozen=True)
+class RoadFrames:
+    """Frames without class labels, as :class:`SegmentationDataModule` gives those of a data set: ``val`` is the frame that is held out, and
+    ``train`` the others."""
+
+    samples: Sequence[Sample]
+    encoding: AnomalyEncoding = BINARY
+    held_out: str | None = None
+    size: ClassVar[None] = None
+    validation: ClassVar[str] = "leave-frame-out"
+
+    @classmethod
+    def open(cls, folder: Path, name: str | None, say: Say) -> Self:
+        """Return the images of a folder with their anomaly labels, where there are some, or those of a data set."""
+        if name is not None:
+            entry = dataset_entry(name)
+            if (encoding := entry.anomaly_encoding) is None:
+                raise InputError(f"data set {name} has no anomaly labels", hint="name one that has, or none")
+            return cls(entry.samples(folder, entry.usual_split(folder)), encoding)
+        images = {frame_name(folder, path): path for path in without_labels(folder, list_images(folder))}
+        places = (place / word for place in (folder, folder.parent) for word in ("labels", "labels_masks"))
+        labels = next((place for place in places if place.is_dir()), None)
+        masks = {} if labels is None else find_labels(labels, images)
+        if masks:
+            say(f"anomaly labels of {len(masks)} of {len(images)} frames: {labels}")
+        return cls([Sample(name, path, None, masks.get(name)) for name, path in images.items()])
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def dataset(self, split: str) -> Self:
+        return replace(self, samples=[s for s in self.samples if (s.name == self.held_out) == (split == "val")])
+
+    def folds(self) -> list[Self]:
+        return [replace(self, held_out=sample.name) for sample in self.samples]
+
+    def read(self, index: int) -> tuple[Image, Labels]:
+        """Return an image RGB uint8 ``[H, W, 3]`` and uint8 ``[H, W]``: 0 normal, 254 anomaly, 255 ignored."""
+        image, mask = load_image(self.samples[index].image), self.samples[index].anomaly
+        if mask is None:
+            return image, np.zeros(image.shape[:2], np.uint8)
+        anomaly = self.encoding.read(mask)
+        if anomaly.shape != image.shape[:2]:
+            sizes = "{}x{}, its image {}x{}".format(*anomaly.shape, *image.shape[:2])
+            raise InputError(f"label {mask} is {sizes}")
+        return image, np.where(anomaly == 1, np.uint8(UNKNOWN), anomaly)
+
+
+def load_for_fitting(
+    base: Path, config: FitConfig[Any], device: torch.device, say: Say = say
+) -> tuple[Model, FittingData]:
+    """Return a model of either kind on its device, and the frames that something is to be fitted on: those of a data set of its classes, or
+    those of a :class:`FramesConfig`."""
+    model, settings = load_model(base), config.settings
+    data: FittingData
+    if isinstance(settings, FramesConfig) and settings.images:
+        data = RoadFrames.open(Path(settings.images), settings.dataset, say)
+    else:
+        data = open_data(config.data, model.network.description.num_classes)
     model.place(device)
     return model, data
 
 
-def frames_as_seen(
-    model: Model,
-    data: SegmentationDataModule,
-    split: str,
-    limit: int,
-    label: str,
-    corruptions: Sequence[Corruption] = (),
-) -> Iterator[tuple[int, Tensor, npt.NDArray[np.uint8]]]:
-    """Yield at most ``limit`` (0: all) evenly spaced frames of a split as ``segunc predict`` would show them to the network, each clean
-    and then under the corruptions: the index, the image ``[1, 3, h, w]`` in 0..1 on the network's device, and the train ids uint8
-    ``[h, w]``, 255 ignored. ``label`` says what is done with them, for the progress."""
-    frames, device = data.dataset(split), next(model.network.parameters()).device
-    override = None if data.size is None else (data.size[0], data.size[1])
+def frames_to_fit(
+    data: FittingData, split: str, limit: int, label: str, corruptions: Sequence[Corruption] = ()
+) -> Iterator[tuple[int, Image, Labels]]:
+    """Yield at most ``limit`` (0: all) evenly spaced frames of a split, each clean and then under the corruptions: the index, the image RGB
+    uint8 ``[H, W, 3]``, and the train ids uint8 ``[H, W]``, 255 ignored. ``label`` says what is done with them, for the progress."""
+    frames = data.dataset(split)
     for index in ConsoleProgress(label=label).follow(spaced(len(frames), limit)):
         image, labels = frames.read(index)
-        size = inference_size(model.network.description, (image.shape[0], image.shape[1]), override)
-        labels = resize_nearest(labels, size[1], size[0])
         for corruption in (None, *corruptions):
-            shown = corruption(image, frames.samples[index].name) if corruption else image
-            yield index, network_input([shown], size).to(device).contiguous(memory_format=torch.channels_last), labels
+            yield index, corruption(image, frames.samples[index].name) if corruption else image, labels
+
+
+def as_seen(model: Model, data: FittingData, image: Image, labels: Labels) -> tuple[Tensor, Labels]:
+    """Return a frame as ``segunc predict`` would show it to the network, ``[1, 3, h, w]`` in 0..1 on its device, with its labels ``[h, w]``."""
+    override = None if data.size is None else (data.size[0], data.size[1])
+    size = inference_size(model.network.description, (image.shape[0], image.shape[1]), override)
+    seen = network_input([image], size).to(next(model.network.parameters()).device)
+    return seen.contiguous(memory_format=torch.channels_last), resize_nearest(labels, size[1], size[0])
+
+
+def frames_as_seen(
+    model: Model, data: FittingData, split: str, limit: int, label: str, corruptions: Sequence[Corruption] = ()
+) -> Iterator[tuple[int, Tensor, Labels]]:
+    """Yield what :func:`frames_to_fit` yields :func:`as_seen`."""
+    for index, image, labels in frames_to_fit(data, split, limit, label, corruptions):
+        yield index, *as_seen(model, data, image, labels)
 
 
 def fitted_on(config: FitConfig[Any], split: str) -> dict[str, Any]:
-    """Return on what, when and with which library something was fitted."""
+    """Return on what, when and with which library something was fitted; the data set is none for frames of one's own."""
     size = config.data.get("size")
     return {
-        "dataset": config.data["dataset"],
+        "dataset": config.settings.dataset if getattr(config.settings, "images", None) else config.data["dataset"],
         "split": split,
         "size": None if size is None else list(size),
         "date": now(),

@@ -97,7 +97,8 @@ class Provider(Protocol):
         self, given: Any, needs: Collection[str], precision: Precision, temperature: float, /
     ) -> dict[str, Any]:
         """Return what is needed of it, by the names of :data:`segunc.scores.EVIDENCE`: for the images ``[n, 3, H, W]`` in 0..1 maps
-        ``[n, H, W]``, or a constant; or for the maps of its parts ``[n, H, W]``, by name, maps of their size."""
+        ``[n, H, W]``, or a constant; or for the maps of its parts ``[n, H, W]``, by name, maps of their size. One that is ``whole`` gets
+        frames at their own size where the images have another."""
 
 
 @dataclass(frozen=True)
@@ -212,6 +213,7 @@ class Sampler:
         *,
         size: tuple[int, int] | None = None,
         keep_probabilities: bool = False,
+        whole: Sequence[Image] = (),
     ) -> Prediction:
         """Return the maps of n frames of one size.
 
@@ -219,6 +221,7 @@ class Sampler:
             images: what the network takes, ``[n, 3, H, W]``.
             size: (height, width) of the maps, to which they are resized bilinearly; None for the network's input.
             keep_probabilities: also return the mean probabilities.
+            whole: the frames of the images, RGB uint8 at their own size, for evidence that is made of these; without them the images are.
 
         Raises:
             NotFiniteError: the images hold, or the network returns, NaN or infinite values.
@@ -227,10 +230,11 @@ class Sampler:
         check_images(images, self.network)
         images = to_device(images, self.device).contiguous(memory_format=torch.channels_last)
         self._prepare(images, self.noise)
-        evidence = self._sample(images)
+        evidence = self._sample(images, whole)
         if len(images) > 1 and any(engine.branching for engine in self._engines.values()):
             # A branch that values decide was taken for the whole batch.
-            evidence = [frame for image in images for frame in self._sample(image[None])]
+            alone = (self._sample(image[None], whole[i : i + 1]) for i, image in enumerate(images))
+            evidence = [frame for of_image in alone for frame in of_image]
         frames = [self._finish(frame, size, keep_probabilities) for frame in evidence]
         maps = {name: torch.stack([frame.scores[name] for frame in frames]) for name in frames[0].scores}
         reasons = list[Reasons]()
@@ -258,13 +262,17 @@ class Sampler:
         evidence |= frame.others
         return finish_frame(self._of_draws, evidence, size, most_probable, frame.of_base, keep=keep_probabilities)
 
-    def _evidence(self, source: Source, subject: Any) -> dict[str, Any]:
-        """Return what is needed of one source of that which was fitted on the model, for images or maps."""
+    def _evidence(self, source: Source, subject: Any, whole: Sequence[Image] = ()) -> dict[str, Any]:
+        """Return what is needed of one source of that which was fitted on the model, for images or maps. Of whole frames it is resized to
+        the images."""
         needs = {name for name in self._needs if EVIDENCE[name].source == source}
         evidence: dict[str, Any] = {}
         for provider in self.fitted.providers:
             if asked := needs & provider.gives:
-                evidence |= provider(subject, asked, self.precision, self.fitted.temperature)
+                resized = len(whole) > 0 and getattr(provider, "whole", False)
+                given = whole_frames(whole, self.device) if resized else subject
+                found = provider(given, asked, self.precision, self.fitted.temperature)
+                evidence |= {k: _resized(v, subject.shape[-2:]) for k, v in found.items()} if resized else found
         return evidence
 
     def with_chunk(self, chunk: int | None) -> Sampler:
@@ -318,9 +326,9 @@ class Sampler:
         self.report.messages.append(f"what the networks have in common cannot be shared {by}; it is computed for each")
         return frozenset()
 
-    def _sample(self, images: Tensor) -> list[FrameEvidence]:
+    def _sample(self, images: Tensor, whole: Sequence[Image] = ()) -> list[FrameEvidence]:
         """Run the base network and all draws over frames, and return what each frame's maps are made of."""
-        fitted, constants = self._evidence("frame", images), self._evidence("constant", images)
+        fitted, constants = self._evidence("frame", images, whole), self._evidence("constant", images)
         nearest = fitted.pop(NEAREST, [None] * len(images))
         first = self._runners[0]
         plain = first if first.branch.transform.identity else first.untransformed()
@@ -427,7 +435,7 @@ def sample_frames(
     assert isinstance(network, SegmentationNetwork)
     frame = (images[0].shape[0], images[0].shape[1])
     batch = network_input(images, inference_size(network.description, frame, size))
-    return sampler(batch, size=frame, keep_probabilities=keep_probabilities)
+    return sampler(batch, size=frame, keep_probabilities=keep_probabilities, whole=images)
 
 
 def fault_of(error: Exception, image: Image | None) -> InputError:
@@ -452,6 +460,12 @@ def network_input(images: Sequence[Image], size: tuple[int, int]) -> Tensor:
             image = np.asarray(cv2.resize(image, (size[1], size[0]), interpolation=interpolation), np.uint8)
         resized.append(np.ascontiguousarray(image.transpose(2, 0, 1)))
     return torch.from_numpy(np.stack(resized)).float().div_(255.0)
+
+
+def whole_frames(images: Sequence[Image], device: torch.device) -> Tensor:
+    """Return RGB uint8 images ``[H, W, 3]`` of one size at that size, float32 ``[n, 3, H, W]`` in 0..1."""
+    batch = network_input(images, (images[0].shape[0], images[0].shape[1]))
+    return to_device(batch, device).contiguous(memory_format=torch.channels_last)
 
 
 def calibrate(evidence: Mapping[str, Any], calibrator: Calibrator) -> dict[str, Any]:
