@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -25,13 +25,16 @@ from segunc.core.device import flushed_denormals, resolve_device
 from segunc.core.errors import InputError
 from segunc.core.registry import Registry
 from segunc.data.labels import IGNORE
-from segunc.posteriors.fitting import FittingData, fitted_on, frames_as_seen, load_for_fitting
+from segunc.posteriors.fitting import fitted_on, frames_as_seen, load_for_fitting
 from segunc.posteriors.methods import Method
 from segunc.posteriors.model import Attachment, Model
 from segunc.sampling.engine import draw_logits
 from segunc.training.config import FitConfig
 from segunc.training.progress import Say, say
 from segunc.uncertainty import Calibrator, calibrated
+
+if TYPE_CHECKING:
+    from segunc.data.module import SegmentationDataModule
 
 LOWEST, HIGHEST, GRID = 0.05, 20.0, 13
 """Temperatures between which the best is sought, first at so many; networks in use lie in 0.5 to 5."""
@@ -109,7 +112,7 @@ class PixelSample(NamedTuple):
     frames: Tensor  # [P] int64, which of the frames, 0 and up in their order
 
 
-def sample_pixels(model: Model, data: FittingData, settings: TemperatureConfig) -> PixelSample:
+def sample_pixels(model: Model, data: SegmentationDataModule, settings: TemperatureConfig) -> PixelSample:
     """Return the mean prediction at randomly chosen labelled pixels of validation frames; InputError where there is none."""
     kept: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
     for index, image, truth in frames_as_seen(model, data, settings.split, settings.frames, "temperature"):

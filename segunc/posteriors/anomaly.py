@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -20,13 +20,16 @@ from segunc.core.bounds import NonNegativeInt, PositiveFloat, PositiveInt
 from segunc.core.device import flushed_denormals, resolve_device, to_device
 from segunc.core.errors import InputError
 from segunc.data.labels import UNKNOWN
-from segunc.posteriors.fitting import FittingData, FramesConfig, as_seen, fitted_on, frames_to_fit, load_for_fitting
+from segunc.posteriors.fitting import FramesConfig, as_seen, fitted_on, frames_to_fit, load_for_fitting
 from segunc.posteriors.methods import Method
 from segunc.posteriors.model import Attachment, Model
 from segunc.sampling.sampler import Sampler
 from segunc.scores import SCORES, SUM, check_scores
 from segunc.training.config import FitConfig
 from segunc.training.progress import Say, say
+
+if TYPE_CHECKING:
+    from segunc.data.module import SegmentationDataModule
 
 STEPS, DECADES = 8, 3
 """Levels of a surprise: of each power of ten of the share of pixels, and how many powers; beyond them the tail is a straight line."""
@@ -161,7 +164,7 @@ class AnomalyConfig(FramesConfig):
 
 
 def known_pixels(
-    model: Model, data: FittingData, parts: Sequence[str], settings: AnomalyConfig, draws: int
+    model: Model, data: SegmentationDataModule, parts: Sequence[str], settings: AnomalyConfig, draws: int
 ) -> tuple[Tensor, int]:
     """Return the values ``[P, N]`` float32 of P scores at random labelled pixels of normal scenes, and the number of frames. A frame is
     never compared with features of its own sequence, which would make it look too familiar."""

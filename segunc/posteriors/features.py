@@ -12,9 +12,9 @@ from __future__ import annotations
 import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import torch
 from safetensors.torch import save
@@ -41,6 +41,9 @@ from segunc.scores import FEATURE_DISTANCE, SCORES, check_scores
 from segunc.training.config import FitConfig
 from segunc.training.progress import Say, say
 
+if TYPE_CHECKING:
+    from segunc.data.module import SegmentationDataModule
+
 OWN, TENSORS = "own", "features.safetensors"
 ENCODER = "witness."  # prefix of the names of the second encoder's weights
 BANK = ("bank", "origins")
@@ -53,7 +56,6 @@ LEAST_FEATURES = 10  # of a bank of frames of one's own
 Take = Callable[[Iterable[str]], dict[str, Tensor]]
 Upsampling = Literal["bilinear", "guided"]
 Resolution = Literal["network", "frame"]
-KEPT = ("scores", "encoder", "layers", "sizes", "resolution", "upsampling")  # of the bank that others are added to
 
 
 class FeatureFit(ABC):
@@ -212,7 +214,6 @@ class FeaturesConfig(FramesConfig):
         layers: names of the modules whose outputs are the features; none for the deepest map.
         sizes: factors by which frames are resized before the encoder, a map for each.
         resolution: of the frames before that: network, as the network sees them, or frame, their own, which shows a second encoder more.
-        keep: add to the bank that the base has, whose encoder, layers, sizes, resolution and upsampling it takes.
         bank: features that are kept for knn for each layer and size, and on which the others are standardised: a random sample of all.
         upsampling: of the maps to the frame: bilinear, or guided by the edges of the grey image (He et al. 2013).
         frames: how many evenly spaced frames (0: all).
@@ -233,26 +234,13 @@ class FeaturesConfig(FramesConfig):
     corruptions: list[str] = field(default_factory=list)
     seed: NonNegativeInt = 0
     resolution: Resolution = "network"
-    keep: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.kinds()
-        if (self.images or self.keep) and evidence_of(self.scores) != {FEATURE_DISTANCE}:
-            what = "added to" if self.keep else "fitted on frames without class labels"
-            raise InputError(f"features.scores is {', '.join(self.scores)}, but knn alone can be {what}")
-
-    def kept(self, bank: FeatureBank | None) -> Self:
-        """Return the settings with those of the bank that is added to."""
-        if bank is None:
-            raise InputError("features.keep adds to a bank that the base does not have", hint="leave it out")
-        values = {name: getattr(bank, name) for name in KEPT}
-        values |= {name: list(value) for name, value in values.items() if isinstance(value, tuple)}
-        for name, value in values.items():
-            if getattr(self, name) not in (value, getattr(FeaturesConfig(), name)):
-                message = f"features.{name} is {getattr(self, name)}, and {value} of the bank that is added to"
-                raise InputError(message, hint="leave it or features.keep out")
-        return replace(self, **values)
+        if self.images and evidence_of(self.scores) != {FEATURE_DISTANCE}:
+            message = f"features.scores {self.scores} need class labels, which features.images has not"
+            raise InputError(message, hint="name knn alone, or leave features.images out")
 
     def kinds(self) -> list[Corruption]:
         """Return the corruptions; InputError for an unknown one."""
@@ -261,43 +249,55 @@ class FeaturesConfig(FramesConfig):
 
 class TrainingFeatures:
     """All fits of a run over the training frames: those of each map with a sample of its features, and those of the frames themselves.
-    The features of ``kept``, a bank of the model, are in the bank before."""
+    They are made by ``encoder``, by default the one that the settings name."""
 
-    def __init__(self, model: Model, settings: FeaturesConfig, kept: FeatureBank | None, say: Say) -> None:
-        needs, network = evidence_of(settings.scores), model.network
-        self.normal = settings.images is not None  # places that are of no one class, or of an anomaly, are left out
+    def __init__(
+        self, network: SegmentationNetwork, settings: FeaturesConfig, say: Say, encoder: nn.Module | None = None
+    ) -> None:
+        needs, self.settings = evidence_of(settings.scores), settings
         self.of_frames = [kind(network, needs, settings) for kind in fits_of(needs, maps=False)]
         self.encoder: nn.Module | None = None
         self.layers, self.count = tuple[str, ...](), 0
         self.maps: list[tuple[Sample, list[FeatureFit]]] = []
-        self.before: list[Tensor] = []  # of each map what the bank that is kept holds
         if of_maps := fits_of(needs, maps=True):
-            stored = kept.tensors(model) if kept else {}
-            opened, deepest = (kept.opened(network, stored), "") if kept else _open_encoder(network, settings, say)
+            opened, deepest = (encoder, "") if encoder else _open_encoder(network, settings, say)
             self.encoder = opened.to(next(network.parameters()).device)
             self.layers = tuple(settings.layers or [deepest])
             self.extractor = FeatureExtractor(self.encoder, self.layers, settings.sizes)
-            for index in range(len(self.layers) * len(settings.sizes)):
-                before = [stored[f"{index}.{name}"].float() for name in BANK if f"{index}.{name}" in stored]
-                if len(before) == 1:
-                    raise InputError(NO_ORIGINS, hint="fit the features again")
-                self.before.append(torch.cat(before, 1) if before else torch.empty(0))
+            for _ in range(len(self.layers) * len(settings.sizes)):
                 fits = [kind(network, needs, settings) for kind in of_maps]
                 self.maps.append((Sample(settings.bank, settings.seed), fits))
 
-    def add_frame(self, image: Tensor, labels: Tensor) -> None:
-        """Take an image ``[1, 3, h, w]`` in 0..1, as the network sees it, with its train ids ``[h, w]``."""
-        for fit in self.of_frames:
-            fit.add(image, labels)
+    def gather(self, model: Model, data: SegmentationDataModule) -> list[str]:
+        """Take the training frames and return their names. Of images without class labels places are left out where no pixel is normal, or
+        one is of an anomaly; InputError where too little is left."""
+        samples, names, settings, anomalous = data.dataset("train").samples, list[str](), self.settings, False
+        for index, image, labels in frames_to_fit(data, "train", settings.frames, METHOD.name, settings.kinds()):
+            if samples[index].name not in names[-1:]:
+                names.append(samples[index].name)
+            seen, of_seen = as_seen(model, data, image, labels)
+            for fit in self.of_frames:
+                fit.add(seen, torch.from_numpy(of_seen))
+            if settings.resolution == "frame":
+                seen, of_seen = whole_frames([image], seen.device), labels
+            self.add(seen, torch.from_numpy(of_seen), len(names) - 1)
+            anomalous |= bool((labels == UNKNOWN).any())
+        if anomalous and len(names) == 1:
+            message = f"the only frame, {names[0]}, holds an anomaly, which features beside it have seen, too"
+            raise InputError(message, hint="give a frame without one, or more frames")
+        if settings.images and (count := min(len(sample.rows) for sample, _ in self.maps)) < LEAST_FEATURES:
+            message = f"{count} features of {settings.images} are of normal pixels, fewer than {LEAST_FEATURES}"
+            raise InputError(message, hint="give more frames, or check their anomaly labels")
+        return names
 
-    def add_maps(self, image: Tensor, labels: Tensor, frame: int) -> None:
+    def add(self, image: Tensor, labels: Tensor, frame: int) -> None:
         """Take an image ``[1, 3, h, w]`` in 0..1, as the encoder sees it, with its train ids ``[h, w]`` and its number."""
         if self.encoder is not None:
             extents = self.extractor.extents(image)
             for (sample, fits), maps, extent in zip(self.maps, self.extractor(image), extents, strict=True):
                 rows = unit_features(maps).cpu()
                 places = places_of(labels, (maps.shape[2], maps.shape[3]), extent)
-                if self.normal:
+                if self.settings.images:
                     rows, places = (part[places[:, 2] != IGNORE] for part in (rows, places))
                 sample.add(torch.cat([rows, torch.full((len(rows), 1), frame), places], 1))
                 self.count += len(rows)
@@ -307,8 +307,7 @@ class TrainingFeatures:
     def tensors(self, say: Say) -> dict[str, Tensor]:
         """Return all that is stored, with the weights of a second encoder."""
         once = functools.cache(say)  # all maps have the same to tell
-        rows = [torch.cat([before, sample.rows]) for before, (sample, _) in zip(self.before, self.maps, strict=True)]
-        parts = [(f"{i}.", fit, rows[i]) for i, (_, fits) in enumerate(self.maps) for fit in fits]
+        parts = [(f"{i}.", fit, sample.rows) for i, (sample, fits) in enumerate(self.maps) for fit in fits]
         parts += [(fit.prefix, fit, torch.empty(0)) for fit in self.of_frames]
         tensors = {prefix + name: v for prefix, fit, rows in parts for name, v in fit.tensors(rows, once).items()}
         if isinstance(self.encoder, SecondEncoder):
@@ -346,30 +345,9 @@ def fit_features(
     there, or too few features."""
     settings = config.settings
     model, data = load_for_fitting(base, config, resolve_device(device), say)
-    kept: FeatureBank | None = None
-    if settings.keep:
-        kept = model.attachments.get("features")
-        settings = settings.kept(kept)
-    features = TrainingFeatures(model, settings, kept, say)
-    samples, names = data.dataset("train").samples, [*(kept.frames if kept else ())]
-    first, anomalous = len(names), False
+    features = TrainingFeatures(model.network, settings, say)
     with torch.inference_mode():
-        shown = frames_to_fit(data, "train", settings.frames, METHOD.name, settings.kinds())
-        for index, image, labels in shown:
-            if samples[index].name not in names[first:][-1:]:
-                names.append(samples[index].name)
-            seen, of_seen = as_seen(model, data, image, labels)
-            features.add_frame(seen, torch.from_numpy(of_seen))
-            if settings.resolution == "frame":
-                seen, of_seen = whole_frames([image], seen.device), labels
-            features.add_maps(seen, torch.from_numpy(of_seen), len(names) - 1)
-            anomalous |= bool((labels == UNKNOWN).any())
-    if anomalous and len(names) == first + 1:
-        message = f"the only frame, {names[-1]}, holds an anomaly, which features beside it have seen, too"
-        raise InputError(message, hint="give a frame without one, or more frames")
-    if settings.images and (count := min(len(sample.rows) for sample, _ in features.maps)) < LEAST_FEATURES:
-        message = f"{count} features of {len(names)} frames in {settings.images} are of normal pixels, fewer than {LEAST_FEATURES}"
-        raise InputError(message, hint="give more frames, or check their anomaly labels")
+        names = features.gather(model, data)
     tensors = features.tensors(say)
     mean, std = (), ()
     if isinstance(features.encoder, SecondEncoder):
@@ -384,8 +362,7 @@ def fit_features(
     bank.attach(base, config, out, METHOD.name, say)
     counted = f"{features.count:,} features of " if features.maps else ""
     where = f" ({', '.join(features.layers)})" if features.maps else ""
-    added = f", added to those of {first} frames" if kept else ""
-    say(f"wrote {out}: {', '.join(scores)}, fitted on {counted}{len(names) - first} frames{where}{added}")
+    say(f"wrote {out}: {', '.join(scores)}, fitted on {counted}{len(names)} frames{where}")
     return bank
 
 

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from segunc.core.bounds import Settings
 from segunc.core.device import flushed_denormals
-from segunc.core.errors import InputError
 from segunc.core.progress import ConsoleProgress
+from segunc.core.registry import Registry
 from segunc.data.corruptions import Corruption
-from segunc.data.datasets import dataset_entry
-from segunc.data.entry import BINARY, AnomalyEncoding, Sample, find_labels, frame_name, list_images, without_labels
-from segunc.data.images import Image, Labels, load_image, resize_nearest
-from segunc.data.labels import UNKNOWN
+from segunc.data.images import Image, Labels, resize_nearest
 from segunc.networks.network import inference_size
 from segunc.posteriors.model import Model, load_model
 from segunc.sampling.sampler import network_input
@@ -32,9 +28,12 @@ from segunc.training.progress import Say, no_half_folder, say
 if TYPE_CHECKING:
     from segunc.data.module import SegmentationDataModule
 
-FittingData: TypeAlias = "SegmentationDataModule | RoadFrames"
 Check = Callable[[Path, FinetuneConfig[Any], Path], None]
 Work = Callable[[FinetuneRun[Any]], dict[str, Any]]
+FRAMES: Registry[Callable[[Path, str | None, Say], Any]] = Registry(
+    "kind of frames", "segunc.frames_to_fit", {}, baselines=("images",)
+)
+"""What something is fitted on that needs no class labels, in the form of :class:`segunc.data.module.SegmentationDataModule`."""
 
 
 def finetuning(check: Check | None = None, partial: str | None = None) -> Callable[[Work], Callable[..., Any]]:
@@ -77,63 +76,14 @@ class FramesConfig(Settings):
         return {} if self.images else {"train": "what is fitted"}
 
 
-@dataclass(frozen=True)
-class RoadFrames:
-    """Frames without class labels, as :class:`SegmentationDataModule` gives those of a data set: ``val`` is the frame that is held out, and
-    ``train`` the others."""
-
-    samples: Sequence[Sample]
-    encoding: AnomalyEncoding = BINARY
-    held_out: str | None = None
-    size: ClassVar[None] = None
-    validation: ClassVar[str] = "leave-frame-out"
-
-    @classmethod
-    def open(cls, folder: Path, name: str | None, say: Say) -> Self:
-        """Return the images of a folder with their anomaly labels, where there are some, or those of a data set."""
-        if name is not None:
-            entry = dataset_entry(name)
-            if (encoding := entry.anomaly_encoding) is None:
-                raise InputError(f"data set {name} has no anomaly labels", hint="name one that has, or none")
-            return cls(entry.samples(folder, entry.usual_split(folder)), encoding)
-        images = {frame_name(folder, path): path for path in without_labels(folder, list_images(folder))}
-        places = (place / word for place in (folder, folder.parent) for word in ("labels", "labels_masks"))
-        labels = next((place for place in places if place.is_dir()), None)
-        masks = {} if labels is None else find_labels(labels, images)
-        if masks:
-            say(f"anomaly labels of {len(masks)} of {len(images)} frames: {labels}")
-        return cls([Sample(name, path, None, masks.get(name)) for name, path in images.items()])
-
-    def __len__(self) -> int:
-        return len(self.samples)
-
-    def dataset(self, split: str) -> Self:
-        return replace(self, samples=[s for s in self.samples if (s.name == self.held_out) == (split == "val")])
-
-    def folds(self) -> list[Self]:
-        return [replace(self, held_out=sample.name) for sample in self.samples]
-
-    def read(self, index: int) -> tuple[Image, Labels]:
-        """Return an image RGB uint8 ``[H, W, 3]`` and uint8 ``[H, W]``: 0 normal, 254 anomaly, 255 ignored."""
-        image, mask = load_image(self.samples[index].image), self.samples[index].anomaly
-        if mask is None:
-            return image, np.zeros(image.shape[:2], np.uint8)
-        anomaly = self.encoding.read(mask)
-        if anomaly.shape != image.shape[:2]:
-            sizes = "{}x{}, its image {}x{}".format(*anomaly.shape, *image.shape[:2])
-            raise InputError(f"label {mask} is {sizes}")
-        return image, np.where(anomaly == 1, np.uint8(UNKNOWN), anomaly)
-
-
 def load_for_fitting(
     base: Path, config: FitConfig[Any], device: torch.device, say: Say = say
-) -> tuple[Model, FittingData]:
-    """Return a model of either kind on its device, and the frames that something is to be fitted on: those of a data set of its classes, or
-    those of a :class:`FramesConfig`."""
+) -> tuple[Model, SegmentationDataModule]:
+    """Return a model of either kind on its device, and what something is to be fitted on: the data set of its classes, or the images that a
+    :class:`FramesConfig` names, which look like one."""
     model, settings = load_model(base), config.settings
-    data: FittingData
     if isinstance(settings, FramesConfig) and settings.images:
-        data = RoadFrames.open(Path(settings.images), settings.dataset, say)
+        data = FRAMES["images"](Path(settings.images), settings.dataset, say)
     else:
         data = open_data(config.data, model.network.description.num_classes)
     model.place(device)
@@ -141,7 +91,7 @@ def load_for_fitting(
 
 
 def frames_to_fit(
-    data: FittingData, split: str, limit: int, label: str, corruptions: Sequence[Corruption] = ()
+    data: SegmentationDataModule, split: str, limit: int, label: str, corruptions: Sequence[Corruption] = ()
 ) -> Iterator[tuple[int, Image, Labels]]:
     """Yield at most ``limit`` (0: all) evenly spaced frames of a split, each clean and then under the corruptions: the index, the image RGB
     uint8 ``[H, W, 3]``, and the train ids uint8 ``[H, W]``, 255 ignored. ``label`` says what is done with them, for the progress."""
@@ -152,7 +102,7 @@ def frames_to_fit(
             yield index, corruption(image, frames.samples[index].name) if corruption else image, labels
 
 
-def as_seen(model: Model, data: FittingData, image: Image, labels: Labels) -> tuple[Tensor, Labels]:
+def as_seen(model: Model, data: SegmentationDataModule, image: Image, labels: Labels) -> tuple[Tensor, Labels]:
     """Return a frame as ``segunc predict`` would show it to the network, ``[1, 3, h, w]`` in 0..1 on its device, with its labels ``[h, w]``."""
     override = None if data.size is None else (data.size[0], data.size[1])
     size = inference_size(model.network.description, (image.shape[0], image.shape[1]), override)
@@ -161,7 +111,12 @@ def as_seen(model: Model, data: FittingData, image: Image, labels: Labels) -> tu
 
 
 def frames_as_seen(
-    model: Model, data: FittingData, split: str, limit: int, label: str, corruptions: Sequence[Corruption] = ()
+    model: Model,
+    data: SegmentationDataModule,
+    split: str,
+    limit: int,
+    label: str,
+    corruptions: Sequence[Corruption] = (),
 ) -> Iterator[tuple[int, Tensor, Labels]]:
     """Yield what :func:`frames_to_fit` yields :func:`as_seen`."""
     for index, image, labels in frames_to_fit(data, split, limit, label, corruptions):

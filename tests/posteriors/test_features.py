@@ -138,7 +138,7 @@ def test_only_the_frames_that_are_trained_on_count(base: Job, tmp_path: Path) ->
     assert torch.equal(density.densities[0][0].bank, expected)
     (places,) = density(network_input([load_image(path)], (64, 128)), FEATURES)[NEAREST]
     assert nearest_frames(places, [(0.5, 0.5)])[0][1] in {names[0], names[2]}
-    with pytest.raises(InputError, match="none of the 3 frames of the bank"):
+    with pytest.raises(InputError, match="all 3 frames of the bank are left out"):
         density_of(model, FEATURES, {"another"})
 
 
