@@ -3,6 +3,7 @@ method ``more-features``, which adds the features of such frames to the bank tha
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,11 +13,9 @@ import numpy as np
 import torch
 from safetensors.torch import save
 
-from segunc.affine.posterior import file_sha256
 from segunc.core.bounds import NonNegativeInt, PositiveInt
 from segunc.core.device import flushed_denormals, resolve_device
 from segunc.core.errors import InputError
-from segunc.core.files import write_atomically
 from segunc.data.datasets import dataset_entry
 from segunc.data.entry import BINARY, AnomalyEncoding, Sample, find_labels, frame_name, list_images, without_labels
 from segunc.data.images import Image, Labels, load_image
@@ -121,10 +120,9 @@ def add_features(
         if name.endswith("origins"):
             tensors[name][:, 0] += len(bank.frames)
         tensors[name] = torch.cat([before[name], tensors[name]])
-    out.mkdir(parents=True, exist_ok=True)
-    write_atomically(out / TENSORS, save(tensors))
-    larger = replace(bank, frames=(*bank.frames, *names), tensors_sha256=file_sha256(out / TENSORS))
-    larger.attach(base, config, out, METHOD.name, say)
+    content = save(tensors)
+    larger = replace(bank, frames=(*bank.frames, *names), tensors_sha256=hashlib.sha256(content).hexdigest())
+    larger.attach(base, config, out, METHOD.name, say, {TENSORS: content})
     say(f"wrote {out}: {features.count:,} features of {len(names)} frames beside those of {len(bank.frames)}")
     return larger
 

@@ -10,6 +10,7 @@ The frames are those of the training set, or some of the operator's own road, wh
 from __future__ import annotations
 
 import functools
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,7 +25,6 @@ from segunc.affine.posterior import file_sha256
 from segunc.core.bounds import Bound, NonNegativeInt, PositiveInt
 from segunc.core.device import flushed_denormals, resolve_device
 from segunc.core.errors import InputError
-from segunc.core.files import write_atomically
 from segunc.core.registry import Registry
 from segunc.data.corruptions import Corruption
 from segunc.data.labels import IGNORE, UNKNOWN
@@ -352,14 +352,12 @@ def fit_features(
     mean, std = (), ()
     if isinstance(features.encoder, SecondEncoder):
         mean, std = (tuple(v.flatten().tolist()) for v in (features.encoder.mean, features.encoder.std))
-    out.mkdir(parents=True, exist_ok=True)
-    write_atomically(out / TENSORS, save(tensors))
-    scores = check_scores(settings.scores)
+    scores, content = check_scores(settings.scores), save(tensors)
     bank = FeatureBank(
         scores, settings.encoder, features.layers, tuple(settings.sizes), settings.upsampling, SCALE_PERCENTILE,
-        mean, std, fitted_on(config, "train"), tuple(names), model.sha256, file_sha256(out / TENSORS), settings.resolution,
+        mean, std, fitted_on(config, "train"), tuple(names), model.sha256, hashlib.sha256(content).hexdigest(), settings.resolution,
     )  # fmt: skip
-    bank.attach(base, config, out, METHOD.name, say)
+    bank.attach(base, config, out, METHOD.name, say, {TENSORS: content})
     counted = f"{features.count:,} features of " if features.maps else ""
     where = f" ({', '.join(features.layers)})" if features.maps else ""
     say(f"wrote {out}: {', '.join(scores)}, fitted on {counted}{len(names)} frames{where}")
