@@ -4,6 +4,7 @@ method ``more-features``, which adds the features of such frames to the bank tha
 from __future__ import annotations
 
 import hashlib
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,11 +16,11 @@ from safetensors.torch import save
 
 from segunc.core.bounds import NonNegativeInt, PositiveInt
 from segunc.core.device import flushed_denormals, resolve_device
-from segunc.core.errors import InputError
+from segunc.core.errors import InputError, NoteWarning
 from segunc.data.datasets import dataset_entry
 from segunc.data.entry import BINARY, AnomalyEncoding, Sample, find_labels, frame_name, list_images, without_labels
 from segunc.data.images import Image, Labels, load_image
-from segunc.data.labels import UNKNOWN
+from segunc.data.labels import UNKNOWN, label_values
 from segunc.posteriors.features import BANK, NO_ORIGINS, TENSORS, FeatureBank, FeaturesConfig, TrainingFeatures
 from segunc.posteriors.fitting import FramesConfig, load_for_fitting
 from segunc.posteriors.methods import Method
@@ -60,8 +61,9 @@ class RoadFrames:
         return image, np.where(anomaly == 1, np.uint8(UNKNOWN), anomaly)
 
 
-def open_images(folder: Path, name: str | None, say: Say) -> RoadFrames:
-    """Return the images of a folder with their anomaly labels, where there are some, or those of a data set."""
+def open_images(folder: Path, name: str | None) -> RoadFrames:
+    """Return the images of a folder with their anomaly labels, where there are some, or those of a data set. InputError for a single image
+    that holds an anomaly."""
     if name is not None:
         entry = dataset_entry(name)
         if (encoding := entry.anomaly_encoding) is None:
@@ -72,7 +74,11 @@ def open_images(folder: Path, name: str | None, say: Say) -> RoadFrames:
     labels = next((place for place in places if place.is_dir()), None)
     masks = {} if labels is None else find_labels(labels, images)
     if masks:
-        say(f"anomaly labels of {len(masks)} of {len(images)} frames: {labels}")
+        note = f"{labels} holds anomaly labels of {len(masks)} of {len(images)} frames in {folder}"
+        warnings.warn(note, NoteWarning, stacklevel=2)
+    if len(images) == 1 and any(1 in label_values(mask) for mask in masks.values()):
+        message = f"the only frame in {folder} holds an anomaly, which features beside it have seen, too"
+        raise InputError(message, hint="give a frame without one, or more frames")
     return RoadFrames([Sample(name, path, None, masks.get(name)) for name, path in images.items()])
 
 
@@ -100,19 +106,19 @@ def add_features(
     base: Path, config: FitConfig[MoreFeaturesConfig], out: Path, *, device: str = "auto", say: Say = say
 ) -> FeatureBank:
     """Write the same model with a bank of more features. InputError for a model without a bank, or whose bank holds more than features."""
-    model, data = load_for_fitting(base, config, resolve_device(device), say)
+    model, data = load_for_fitting(base, config, resolve_device(device))
     bank: FeatureBank | None = model.attachments.get("features")
     if bank is None:
         raise InputError(f"{base} has no bank of features to add to", hint="segunc finetune --method features")
     if bank.gives != {FEATURE_DISTANCE}:
         message = f"the features of {base} were fitted for {', '.join(bank.scores)}, and a bank for knn alone can grow"
         raise InputError(message, hint="fit the features again, for knn")
-    before = bank.tensors(model)
+    before, encoder = bank.stored(model)
     if "0.origins" not in before:
         raise InputError(NO_ORIGINS, hint="fit the features again")
     how = {"encoder": bank.encoder, "layers": [*bank.layers], "sizes": [*bank.sizes], "resolution": bank.resolution}
     settings = FeaturesConfig(**{**vars(config.settings), **how})
-    features = TrainingFeatures(model.network, settings, say, bank.opened(model.network, before))
+    features = TrainingFeatures(model.network, settings, say, encoder)
     with torch.inference_mode():
         names = features.gather(model, data)
     tensors = features.tensors(say)

@@ -20,7 +20,7 @@ from segunc.core.bounds import NonNegativeInt, PositiveFloat, PositiveInt
 from segunc.core.device import flushed_denormals, resolve_device, to_device
 from segunc.core.errors import InputError
 from segunc.data.labels import UNKNOWN
-from segunc.posteriors.fitting import FramesConfig, as_seen, fitted_on, frames_to_fit, load_for_fitting
+from segunc.posteriors.fitting import FramesConfig, fitted_on, frames_as_seen, load_for_fitting
 from segunc.posteriors.methods import Method
 from segunc.posteriors.model import Attachment, Model
 from segunc.sampling.sampler import Sampler
@@ -176,9 +176,8 @@ def known_pixels(
             trained_on = train.union(features.frames if features else ()) - val
         posterior = model.posterior if model.bayesian else None
         sampler = Sampler(model.network, posterior, draws=draws, scores=parts, fitted=model.fitted(parts, trained_on))
-        for _, image, labels in frames_to_fit(fold, "val", settings.frames, METHOD.name):
-            seen, labels = as_seen(model, fold, image, labels)
-            maps = sampler(seen, whole=[image]).scores
+        for _, image, labels, frame, _ in frames_as_seen(model, fold, "val", settings.frames, METHOD.name):
+            maps = sampler(image, whole=[frame]).scores
             labelled = torch.from_numpy(labels.ravel() < UNKNOWN).nonzero().flatten()
             chosen = labelled[torch.randperm(len(labelled), generator=generator)[:FRAME_PIXELS]]
             values.append(torch.cat([maps[name].float() for name in parts]).flatten(1).cpu()[:, chosen])
@@ -206,7 +205,7 @@ def fit_sum(
     if len(weights) != len(parts):
         message = f"anomaly.weights has {len(weights)} numbers for {len(parts)} parts"
         raise InputError(message, hint="give one weight a part")
-    model, data = load_for_fitting(base, config, resolve_device(device), say)
+    model, data = load_for_fitting(base, config, resolve_device(device))
     draws = max(settings.draws, model.posterior.members)
     values, frames = known_pixels(model, data, parts, settings, draws)
     scales = tuple(map(Standard.of, values))

@@ -27,12 +27,12 @@ from segunc.core.device import flushed_denormals, resolve_device
 from segunc.core.errors import InputError
 from segunc.core.registry import Registry
 from segunc.data.corruptions import Corruption
-from segunc.data.labels import IGNORE, UNKNOWN
+from segunc.data.labels import IGNORE
 from segunc.networks.features import FeatureExtractor, SecondEncoder, deepest_layer
 from segunc.networks.network import SegmentationNetwork
 from segunc.networks.smp import encoder_normalisation, load_encoder_weights
 from segunc.networks.weights import load_state, read_tensors
-from segunc.posteriors.fitting import FramesConfig, as_seen, fitted_on, frames_to_fit, load_for_fitting
+from segunc.posteriors.fitting import FramesConfig, fitted_on, frames_as_seen, load_for_fitting
 from segunc.posteriors.methods import Method
 from segunc.posteriors.model import Attachment, Model
 from segunc.sampling.density import FeatureDensity, Neighbours, Sample, places_of, unit_features
@@ -136,7 +136,7 @@ class FeatureBank(Attachment):
         self, model: Model, needs: Collection[str], frames: Collection[str] | None = None
     ) -> Sequence[Provider]:
         """InputError where the tensors are damaged or of another fit, or the bank holds no feature of the frames."""
-        tensors, network, needs = self.tensors(model), model.network, self.gives.intersection(needs)
+        (tensors, encoder), network, needs = self.stored(model), model.network, self.gives.intersection(needs)
         device = next(network.parameters()).device
 
         def restored(fit: type[FeatureFit], prefix: str) -> Any:
@@ -149,7 +149,6 @@ class FeatureBank(Attachment):
 
         providers: list[Provider] = [restored(fit, fit.prefix) for fit in fits_of(needs, maps=False)]
         if of_maps := fits_of(needs, maps=True):
-            encoder = self.opened(network, tensors)
             if isinstance(encoder, SecondEncoder):
                 encoder = encoder.folded(self.layers).to(device)
             extractor = FeatureExtractor(encoder, self.layers, self.sizes)
@@ -159,23 +158,19 @@ class FeatureBank(Attachment):
             providers.append(FeatureDensity(extractor, densities, **how))
         return providers
 
-    def tensors(self, model: Model) -> dict[str, Tensor]:
-        """Return all that was stored beside the model; InputError where it is damaged or of another fit."""
+    def stored(self, model: Model) -> tuple[dict[str, Tensor], nn.Module]:
+        """Return the tensors beside the model and the module that makes the features; InputError where these are damaged or of another fit."""
         assert model.folder is not None  # from which this was loaded, too
         path = model.folder / TENSORS
         tensors = read_tensors(path, "the tensors of the bank", "fit it again")
         if file_sha256(path) != self.tensors_sha256:
             raise InputError(f"{path} has changed since {self.file} was written", hint="fit the features again")
-        return tensors
-
-    def opened(self, network: SegmentationNetwork, tensors: Mapping[str, Tensor]) -> nn.Module:
-        """Return the module that makes the features."""
         if self.encoder == OWN:
-            return network
+            return tensors, model.network
         second = SecondEncoder(self.encoder, self.mean, self.std)
         weights = {k.removeprefix(ENCODER): v for k, v in tensors.items() if k.startswith(ENCODER)}
-        load_state(second, weights, TENSORS)
-        return second
+        load_state(second, weights, str(path))
+        return tensors, second
 
     def _of_frames(self, bank: dict[str, Tensor], frames: Collection[str]) -> dict[str, Tensor]:
         """Return the tensors of :data:`BANK` with the features of some frames alone."""
@@ -271,20 +266,16 @@ class TrainingFeatures:
     def gather(self, model: Model, data: SegmentationDataModule) -> list[str]:
         """Take the training frames and return their names. Of images without class labels places are left out where no pixel is normal, or
         one is of an anomaly; InputError where too little is left."""
-        samples, names, settings, anomalous = data.dataset("train").samples, list[str](), self.settings, False
-        for index, image, labels in frames_to_fit(data, "train", settings.frames, METHOD.name, settings.kinds()):
+        samples, names, settings = data.dataset("train").samples, list[str](), self.settings
+        shown = frames_as_seen(model, data, "train", settings.frames, METHOD.name, settings.kinds())
+        for index, image, labels, frame, own in shown:
             if samples[index].name not in names[-1:]:
                 names.append(samples[index].name)
-            seen, of_seen = as_seen(model, data, image, labels)
             for fit in self.of_frames:
-                fit.add(seen, torch.from_numpy(of_seen))
+                fit.add(image, torch.from_numpy(labels))
             if settings.resolution == "frame":
-                seen, of_seen = whole_frames([image], seen.device), labels
-            self.add(seen, torch.from_numpy(of_seen), len(names) - 1)
-            anomalous |= bool((labels == UNKNOWN).any())
-        if anomalous and len(names) == 1:
-            message = f"the only frame, {names[0]}, holds an anomaly, which features beside it have seen, too"
-            raise InputError(message, hint="give a frame without one, or more frames")
+                image, labels = whole_frames([frame], image.device), own
+            self.add(image, torch.from_numpy(labels), len(names) - 1)
         if settings.images and (count := min(len(sample.rows) for sample, _ in self.maps)) < LEAST_FEATURES:
             message = f"{count} features of {settings.images} are of normal pixels, fewer than {LEAST_FEATURES}"
             raise InputError(message, hint="give more frames, or check their anomaly labels")
@@ -344,7 +335,7 @@ def fit_features(
     """Gather the features and write the same model with them; ``out`` may be ``base``. InputError for a layer or weights that are not
     there, or too few features."""
     settings = config.settings
-    model, data = load_for_fitting(base, config, resolve_device(device), say)
+    model, data = load_for_fitting(base, config, resolve_device(device))
     features = TrainingFeatures(model.network, settings, say)
     with torch.inference_mode():
         names = features.gather(model, data)

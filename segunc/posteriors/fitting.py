@@ -30,9 +30,7 @@ if TYPE_CHECKING:
 
 Check = Callable[[Path, FinetuneConfig[Any], Path], None]
 Work = Callable[[FinetuneRun[Any]], dict[str, Any]]
-FRAMES: Registry[Callable[[Path, str | None, Say], Any]] = Registry(
-    "kind of frames", "segunc.frames_to_fit", {}, baselines=("images",)
-)
+FRAMES: Registry[Callable[..., Any]] = Registry("kind of frames", "segunc.frames_to_fit", {}, baselines=("images",))
 """What something is fitted on that needs no class labels, in the form of :class:`segunc.data.module.SegmentationDataModule`."""
 
 
@@ -76,38 +74,16 @@ class FramesConfig(Settings):
         return {} if self.images else {"train": "what is fitted"}
 
 
-def load_for_fitting(
-    base: Path, config: FitConfig[Any], device: torch.device, say: Say = say
-) -> tuple[Model, SegmentationDataModule]:
+def load_for_fitting(base: Path, config: FitConfig[Any], device: torch.device) -> tuple[Model, SegmentationDataModule]:
     """Return a model of either kind on its device, and what something is to be fitted on: the data set of its classes, or the images that a
     :class:`FramesConfig` names, which look like one."""
     model, settings = load_model(base), config.settings
     if isinstance(settings, FramesConfig) and settings.images:
-        data = FRAMES["images"](Path(settings.images), settings.dataset, say)
+        data = FRAMES["images"](Path(settings.images), settings.dataset)
     else:
         data = open_data(config.data, model.network.description.num_classes)
     model.place(device)
     return model, data
-
-
-def frames_to_fit(
-    data: SegmentationDataModule, split: str, limit: int, label: str, corruptions: Sequence[Corruption] = ()
-) -> Iterator[tuple[int, Image, Labels]]:
-    """Yield at most ``limit`` (0: all) evenly spaced frames of a split, each clean and then under the corruptions: the index, the image RGB
-    uint8 ``[H, W, 3]``, and the train ids uint8 ``[H, W]``, 255 ignored. ``label`` says what is done with them, for the progress."""
-    frames = data.dataset(split)
-    for index in ConsoleProgress(label=label).follow(spaced(len(frames), limit)):
-        image, labels = frames.read(index)
-        for corruption in (None, *corruptions):
-            yield index, corruption(image, frames.samples[index].name) if corruption else image, labels
-
-
-def as_seen(model: Model, data: SegmentationDataModule, image: Image, labels: Labels) -> tuple[Tensor, Labels]:
-    """Return a frame as ``segunc predict`` would show it to the network, ``[1, 3, h, w]`` in 0..1 on its device, with its labels ``[h, w]``."""
-    override = None if data.size is None else (data.size[0], data.size[1])
-    size = inference_size(model.network.description, (image.shape[0], image.shape[1]), override)
-    seen = network_input([image], size).to(next(model.network.parameters()).device)
-    return seen.contiguous(memory_format=torch.channels_last), resize_nearest(labels, size[1], size[0])
 
 
 def frames_as_seen(
@@ -117,10 +93,20 @@ def frames_as_seen(
     limit: int,
     label: str,
     corruptions: Sequence[Corruption] = (),
-) -> Iterator[tuple[int, Tensor, Labels]]:
-    """Yield what :func:`frames_to_fit` yields :func:`as_seen`."""
-    for index, image, labels in frames_to_fit(data, split, limit, label, corruptions):
-        yield index, *as_seen(model, data, image, labels)
+) -> Iterator[tuple[int, Tensor, Labels, Image, Labels]]:
+    """Yield at most ``limit`` (0: all) evenly spaced frames of a split as ``segunc predict`` would show them to the network, each clean
+    and then under the corruptions: the index, the image ``[1, 3, h, w]`` in 0..1 on the network's device, and the train ids uint8
+    ``[h, w]``, 255 ignored; then image and train ids at the frame's own size. ``label`` says what is done with them, for the progress."""
+    frames, device = data.dataset(split), next(model.network.parameters()).device
+    override = None if data.size is None else (data.size[0], data.size[1])
+    for index in ConsoleProgress(label=label).follow(spaced(len(frames), limit)):
+        image, own = frames.read(index)
+        size = inference_size(model.network.description, (image.shape[0], image.shape[1]), override)
+        labels = resize_nearest(own, size[1], size[0])
+        for corruption in (None, *corruptions):
+            shown = corruption(image, frames.samples[index].name) if corruption else image
+            seen = network_input([shown], size).to(device).contiguous(memory_format=torch.channels_last)
+            yield index, seen, labels, shown, own
 
 
 def fitted_on(config: FitConfig[Any], split: str) -> dict[str, Any]:

@@ -72,12 +72,7 @@ class FeatureDensity:
     ``whole`` asks for frames at their own size (:class:`segunc.sampling.sampler.Provider`)."""
 
     def __init__(
-        self,
-        extractor: FeatureExtractor,
-        densities: Sequence[Sequence[Any]],
-        *,
-        guided: bool = False,
-        whole: bool = False,
+        self, extractor: FeatureExtractor, densities: Sequence[Any], *, guided: bool = False, whole: bool = False
     ) -> None:
         self.extractor, self.densities, self.guided, self.whole = extractor, densities, guided, whole
 

@@ -233,8 +233,8 @@ class Sampler:
         evidence = self._sample(images, whole)
         if len(images) > 1 and any(engine.branching for engine in self._engines.values()):
             # A branch that values decide was taken for the whole batch.
-            alone = (self._sample(image[None], whole[i : i + 1]) for i, image in enumerate(images))
-            evidence = [frame for of_image in alone for frame in of_image]
+            ones = (slice(i, i + 1) for i in range(len(images)))
+            evidence = [frame for one in ones for frame in self._sample(images[one], whole[one])]
         frames = [self._finish(frame, size, keep_probabilities) for frame in evidence]
         maps = {name: torch.stack([frame.scores[name] for frame in frames]) for name in frames[0].scores}
         reasons = list[Reasons]()

@@ -305,7 +305,7 @@ def test_parts_are_measured_on_normal_scenes_and_3_is_one_pixel_in_a_thousand(
     assert (total.parts, total.weights, total.frames, total.features_sha256) == (tuple(parts), (2.0, 1.0), 3, None)
     model, module = load_model(base.base), SegmentationDataModule(**data)
     sampler, pixels = Sampler(model.network, scores=parts), []
-    for _, image, labels in frames_as_seen(model, module, "val", 3, "test"):
+    for _, image, labels, *_ in frames_as_seen(model, module, "val", 3, "test"):
         maps = sampler(image).scores
         pixels.append(torch.stack([maps[name][0][torch.from_numpy(labels != 255)] for name in parts]))
     values = torch.cat(pixels, 1)
