@@ -14,15 +14,15 @@ import numpy as np
 import torch
 from safetensors.torch import save
 
-from segunc.core.bounds import NonNegativeInt, PositiveInt
+from segunc.core.bounds import NonNegativeInt, PositiveInt, Settings
 from segunc.core.device import flushed_denormals, resolve_device
 from segunc.core.errors import InputError, NoteWarning
-from segunc.data.datasets import dataset_entry
+from segunc.data.datasets import DATASETS, dataset_entry
 from segunc.data.entry import BINARY, AnomalyEncoding, Sample, find_labels, frame_name, list_images, without_labels
 from segunc.data.images import Image, Labels, load_image
 from segunc.data.labels import UNKNOWN, label_values
 from segunc.posteriors.features import BANK, NO_ORIGINS, TENSORS, FeatureBank, FeaturesConfig, TrainingFeatures
-from segunc.posteriors.fitting import FramesConfig, load_for_fitting
+from segunc.posteriors.fitting import load_for_fitting
 from segunc.posteriors.methods import Method
 from segunc.scores import FEATURE_DISTANCE
 from segunc.training.config import FitConfig
@@ -61,13 +61,15 @@ class RoadFrames:
         return image, np.where(anomaly == 1, np.uint8(UNKNOWN), anomaly)
 
 
-def open_images(folder: Path, name: str | None) -> RoadFrames:
-    """Return the images of a folder with their anomaly labels, where there are some, or those of a data set. InputError for a single image
-    that holds an anomaly."""
-    if name is not None:
+def open_images(place: str) -> RoadFrames:
+    """Return the images of ``FOLDER`` with their anomaly labels, where there are some, or those of the data set in ``DATASET:FOLDER``.
+    InputError for a single image that holds an anomaly."""
+    name, colon, rest = place.partition(":")
+    folder = Path(rest if colon and name in DATASETS else place)
+    if colon and name in DATASETS:
         entry = dataset_entry(name)
         if (encoding := entry.anomaly_encoding) is None:
-            raise InputError(f"data set {name} has no anomaly labels", hint="name one that has, or none")
+            raise InputError(f"data set {name} has no anomaly labels", hint="name one that has, or the folder alone")
         return RoadFrames(entry.samples(folder, entry.usual_split(folder)), encoding)
     images = {frame_name(folder, path): path for path in without_labels(folder, list_images(folder))}
     places = (place / word for place in (folder, folder.parent) for word in ("labels", "labels_masks"))
@@ -83,10 +85,11 @@ def open_images(folder: Path, name: str | None) -> RoadFrames:
 
 
 @dataclass(frozen=True)
-class MoreFeaturesConfig(FramesConfig):
+class MoreFeaturesConfig(Settings):
     """Whose features are added to the bank of the base, by its encoder, layers, sizes and resolution.
 
     Args:
+        images ([DATASET:]FOLDER): see the method features.
         bank: features that are added for each layer and size: a random sample of all.
         frames: how many evenly spaced frames (0: all).
         corruptions: see the method features.
@@ -95,6 +98,7 @@ class MoreFeaturesConfig(FramesConfig):
 
     section = "more_features"
     without_data: ClassVar[str] = "--more_features.images FOLDER"
+    images: str | None = None
     bank: PositiveInt = FeaturesConfig.bank
     frames: NonNegativeInt = 0
     corruptions: list[str] = field(default_factory=list)

@@ -16,11 +16,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from segunc.core.bounds import NonNegativeInt, PositiveFloat, PositiveInt
+from segunc.core.bounds import NonNegativeInt, PositiveFloat, PositiveInt, Settings
 from segunc.core.device import flushed_denormals, resolve_device, to_device
 from segunc.core.errors import InputError
 from segunc.data.labels import UNKNOWN
-from segunc.posteriors.fitting import FramesConfig, fitted_on, frames_as_seen, load_for_fitting
+from segunc.posteriors.fitting import fitted_on, frames_as_seen, load_for_fitting
 from segunc.posteriors.methods import Method
 from segunc.posteriors.model import Attachment, Model
 from segunc.sampling.sampler import Sampler
@@ -141,10 +141,9 @@ class ScoreSum(Attachment):
 
 
 @dataclass(frozen=True)
-class AnomalyConfig(FramesConfig):
+class AnomalyConfig(Settings):
     """What is added up, and which frames of normal scenes say how high is high: the split val, or with data.validation leave-sequence-out
     each sequence of the training frames, compared with features of the others alone. A base that was trained on all sequences has seen them.
-    With ``images`` each frame is compared with features of the other frames alone.
 
     Args:
         parts: names of scores, none of them a sum.
@@ -152,6 +151,7 @@ class AnomalyConfig(FramesConfig):
         frames: how many evenly spaced frames of val or of each sequence (0: all).
         draws: of the posterior, where a part needs them.
         seed: of the pixels that are looked at.
+        images ([DATASET:]FOLDER): frames of your own road in the place of the data set, each compared with features of the others alone.
     """
 
     section = "anomaly"
@@ -161,6 +161,7 @@ class AnomalyConfig(FramesConfig):
     frames: NonNegativeInt = 0
     draws: PositiveInt = 12
     seed: NonNegativeInt = 0
+    images: str | None = None
 
 
 def known_pixels(

@@ -3,8 +3,6 @@ was seen: a bank of them for ``knn``, and what the fits of other packages make o
 
 Fine-tuning lets an encoder forget what it does not need, and no noise on it brings that back. A generic encoder that never saw the
 task, the *second encoder*, still tells a zebra from a road. Frames are not augmented, and are seen at the size of predictions, or whole.
-
-The frames are those of the training set, or some of the operator's own road, which tell what is normal there: two of them hold most of it.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from segunc.affine.posterior import file_sha256
-from segunc.core.bounds import Bound, NonNegativeInt, PositiveInt
+from segunc.core.bounds import Bound, NonNegativeInt, PositiveInt, Settings
 from segunc.core.device import flushed_denormals, resolve_device
 from segunc.core.errors import InputError
 from segunc.core.registry import Registry
@@ -32,11 +30,11 @@ from segunc.networks.features import FeatureExtractor, SecondEncoder, deepest_la
 from segunc.networks.network import SegmentationNetwork
 from segunc.networks.smp import encoder_normalisation, load_encoder_weights
 from segunc.networks.weights import load_state, read_tensors
-from segunc.posteriors.fitting import FramesConfig, fitted_on, frames_as_seen, load_for_fitting
+from segunc.posteriors.fitting import fitted_on, frames_as_seen, load_for_fitting
 from segunc.posteriors.methods import Method
 from segunc.posteriors.model import Attachment, Model
 from segunc.sampling.density import FeatureDensity, Neighbours, Sample, places_of, unit_features
-from segunc.sampling.sampler import Provider, whole_frames
+from segunc.sampling.sampler import Provider, network_input
 from segunc.scores import FEATURE_DISTANCE, SCORES, check_scores
 from segunc.training.config import FitConfig
 from segunc.training.progress import Say, say
@@ -198,7 +196,7 @@ class BankFit(FeatureFit):
 
 
 @dataclass(frozen=True)
-class FeaturesConfig(FramesConfig):
+class FeaturesConfig(Settings):
     """What is kept of the features, and how.
 
     Args:
@@ -214,6 +212,8 @@ class FeaturesConfig(FramesConfig):
         frames: how many evenly spaced frames (0: all).
         corruptions: NAME:STRENGTH (noise:2) each: what the frames look like under these is known, too, and is not flagged.
         seed: of the sample.
+        images ([DATASET:]FOLDER): frames of your own road in the place of the training set; they need no labels. Anomaly labels keep
+            places out: those of a data set, or in folders named labels or labels_masks beside them (0 normal, 1 anomaly, 255 ignored).
     """
 
     section = "features"
@@ -228,14 +228,12 @@ class FeaturesConfig(FramesConfig):
     frames: NonNegativeInt = 0
     corruptions: list[str] = field(default_factory=list)
     seed: NonNegativeInt = 0
+    images: str | None = None
     resolution: Resolution = "network"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.kinds()
-        if self.images and evidence_of(self.scores) != {FEATURE_DISTANCE}:
-            message = f"features.scores {self.scores} need class labels, which features.images has not"
-            raise InputError(message, hint="name knn alone, or leave features.images out")
 
     def kinds(self) -> list[Corruption]:
         """Return the corruptions; InputError for an unknown one."""
@@ -274,7 +272,7 @@ class TrainingFeatures:
             for fit in self.of_frames:
                 fit.add(image, torch.from_numpy(labels))
             if settings.resolution == "frame":
-                image, labels = whole_frames([frame], image.device), own
+                image, labels = network_input([frame]).to(image.device), own
             self.add(image, torch.from_numpy(labels), len(names) - 1)
         if settings.images and (count := min(len(sample.rows) for sample, _ in self.maps)) < LEAST_FEATURES:
             message = f"{count} features of {settings.images} are of normal pixels, fewer than {LEAST_FEATURES}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from segunc.core.bounds import Settings
 from segunc.core.device import flushed_denormals
 from segunc.core.progress import ConsoleProgress
 from segunc.core.registry import Registry
@@ -56,32 +54,11 @@ def finetuning(check: Check | None = None, partial: str | None = None) -> Callab
     return fit_of
 
 
-@dataclass(frozen=True)
-class FramesConfig(Settings):
-    """Which frames something is fitted on that needs no class labels.
-
-    Args:
-        images (FOLDER): frames of your own road in the place of the data set. They need no labels; anomaly labels in a folder labels or
-            labels_masks, in it or beside it, keep the pixels out that are not normal.
-        dataset: a data set with anomaly labels that lies in images; none for 0 normal, 1 anomaly, 255 ignored.
-    """
-
-    images: str | None = None
-    dataset: str | None = None
-
-    @property
-    def uses_data(self) -> dict[str, str]:
-        return {} if self.images else {"train": "what is fitted"}
-
-
 def load_for_fitting(base: Path, config: FitConfig[Any], device: torch.device) -> tuple[Model, SegmentationDataModule]:
-    """Return a model of either kind on its device, and what something is to be fitted on: the data set of its classes, or the images that a
-    :class:`FramesConfig` names, which look like one."""
-    model, settings = load_model(base), config.settings
-    if isinstance(settings, FramesConfig) and settings.images:
-        data = FRAMES["images"](Path(settings.images), settings.dataset)
-    else:
-        data = open_data(config.data, model.network.description.num_classes)
+    """Return a model of either kind on its device, and what something is to be fitted on: the data set of its classes, or the ``images`` of
+    the settings, which look like one."""
+    model, images = load_model(base), getattr(config.settings, "images", None)
+    data = FRAMES["images"](images) if images else open_data(config.data, model.network.description.num_classes)
     model.place(device)
     return model, data
 
@@ -110,10 +87,10 @@ def frames_as_seen(
 
 
 def fitted_on(config: FitConfig[Any], split: str) -> dict[str, Any]:
-    """Return on what, when and with which library something was fitted; the data set is none for frames of one's own."""
+    """Return on what, when and with which library something was fitted."""
     size = config.data.get("size")
     return {
-        "dataset": config.settings.dataset if getattr(config.settings, "images", None) else config.data["dataset"],
+        "dataset": getattr(config.settings, "images", None) or config.data["dataset"],
         "split": split,
         "size": None if size is None else list(size),
         "date": now(),

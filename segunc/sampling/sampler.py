@@ -270,7 +270,7 @@ class Sampler:
         for provider in self.fitted.providers:
             if asked := needs & provider.gives:
                 resized = len(whole) > 0 and getattr(provider, "whole", False)
-                given = whole_frames(whole, self.device) if resized else subject
+                given = to_device(network_input(whole), self.device) if resized else subject
                 found = provider(given, asked, self.precision, self.fitted.temperature)
                 evidence |= {k: _resized(v, subject.shape[-2:]) for k, v in found.items()} if resized else found
         return evidence
@@ -450,22 +450,16 @@ def fault_of(error: Exception, image: Image | None) -> InputError:
     return InputError(message, hint="give a smaller --size, --tile or --chunk")
 
 
-def network_input(images: Sequence[Image], size: tuple[int, int]) -> Tensor:
-    """Return RGB uint8 images ``[H, W, 3]`` as float32 ``[n, 3, h, w]`` in 0..1, resized to (height, width) ``size``. Shrinking averages
-    over areas, enlarging is bilinear."""
+def network_input(images: Sequence[Image], size: tuple[int, int] | None = None) -> Tensor:
+    """Return RGB uint8 images ``[H, W, 3]`` as float32 ``[n, 3, h, w]`` in 0..1, resized to (height, width) ``size``, None: their own.
+    Shrinking averages over areas, enlarging is bilinear."""
     resized = []
     for image in images:
-        if image.shape[:2] != size:
+        if size is not None and image.shape[:2] != size:
             interpolation = cv2.INTER_AREA if size[0] < image.shape[0] else cv2.INTER_LINEAR
             image = np.asarray(cv2.resize(image, (size[1], size[0]), interpolation=interpolation), np.uint8)
         resized.append(np.ascontiguousarray(image.transpose(2, 0, 1)))
     return torch.from_numpy(np.stack(resized)).float().div_(255.0)
-
-
-def whole_frames(images: Sequence[Image], device: torch.device) -> Tensor:
-    """Return RGB uint8 images ``[H, W, 3]`` of one size at that size, float32 ``[n, 3, H, W]`` in 0..1."""
-    batch = network_input(images, (images[0].shape[0], images[0].shape[1]))
-    return to_device(batch, device).contiguous(memory_format=torch.channels_last)
 
 
 def calibrate(evidence: Mapping[str, Any], calibrator: Calibrator) -> dict[str, Any]:

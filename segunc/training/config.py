@@ -208,6 +208,7 @@ def parse_config(
         }
         # A training always needs some.
         needs = getattr(made.get("settings"), "uses_data", {"train": "what is trained or fitted"})
+        needs = {} if getattr(made.get("settings"), "images", None) else needs
         named = values.get("data", {})
         if (
             chosen
