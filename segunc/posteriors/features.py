@@ -50,7 +50,6 @@ column as shares of its height and width, and train id (255 for none)."""
 NO_ORIGINS = "the bank does not say of which frames its features are"  # as of earlier versions
 SCALE_PERCENTILE = 85.0  # of the activations of a place, from which on they are its largest for ``scale-energy``
 LARGEST_SIZE = 16
-LEAST_FEATURES = 10  # of a bank of frames of one's own
 Take = Callable[[Iterable[str]], dict[str, Tensor]]
 Upsampling = Literal["bilinear", "guided"]
 Resolution = Literal["network", "frame"]
@@ -139,8 +138,7 @@ class FeatureBank(Attachment):
 
         def restored(fit: type[FeatureFit], prefix: str) -> Any:
             def take(names: Iterable[str]) -> dict[str, Tensor]:
-                there = (name for name in names if prefix + name in tensors)
-                taken = {name: tensors[prefix + name].to(device) for name in there}
+                taken = {name: tensors[prefix + name].to(device) for name in names if prefix + name in tensors}
                 return taken if "bank" not in taken or frames is None else self._of_frames(taken, frames)
 
             return fit.restore(take, needs, network, self)
@@ -274,8 +272,8 @@ class TrainingFeatures:
             if settings.resolution == "frame":
                 image, labels = network_input([frame]).to(image.device), own
             self.add(image, torch.from_numpy(labels), len(names) - 1)
-        if settings.images and (count := min(len(sample.rows) for sample, _ in self.maps)) < LEAST_FEATURES:
-            message = f"{count} features of {settings.images} are of normal pixels, fewer than {LEAST_FEATURES}"
+        if settings.images and self.count < 10 * len(self.maps):
+            message = f"{self.count} features of {settings.images} are of normal pixels, fewer than 10 a map"
             raise InputError(message, hint="give more frames, or check their anomaly labels")
         return names
 

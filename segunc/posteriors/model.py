@@ -394,9 +394,7 @@ def check_base(folder: Path, record: Mapping[str, Any], digest: str) -> None:
     """Raise an InputError where a record is not of the base network with this hash."""
     if record.get("base_sha256") != digest:
         there = str(record.get("base_sha256"))[:12]
-        message = (
-            f"the posterior in {folder} belongs to a base network with the hash {there}, and not to that beside it"
-        )
+        message = f"the posterior in {folder} belongs to a base network with the hash {there}, not to that beside it"
         raise InputError(message, hint="fine-tune this base, or restore the other")
 
 

@@ -21,8 +21,6 @@ from segunc.scores import FEATURE_DISTANCE
 NEAREST = "nearest features"  # beside the evidence: a :data:`FrameFeatures` for each frame
 BLOCK = {"cpu": 512, "cuda": 8192}
 """Places, and features of a bank, that are multiplied at a time: on a CPU their cosines stay in the cache, however large the bank."""
-
-
 GUIDED_VARIANCE = 0.01
 """Of the grey image (0..1) in a window, from which on a guided map follows its edges: epsilon of He et al., 0.1 squared."""
 

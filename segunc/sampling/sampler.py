@@ -258,7 +258,8 @@ class Sampler:
         calibrator = self.fitted.calibrator
         most_probable = None if calibrator is not None and not calibrator.scalar else prediction
         if calibrator is not None:
-            evidence = calibrate(evidence, calibrator)
+            probabilities, entropy = calibrator(evidence["probabilities"])
+            evidence |= {"probabilities": probabilities, "calibrated entropy": entropy}
         evidence |= frame.others
         return finish_frame(self._of_draws, evidence, size, most_probable, frame.of_base, keep=keep_probabilities)
 
@@ -410,10 +411,8 @@ class Sampler:
             what = f"two passes of the same frame and draw differ by {check.repeated:.1e} of the largest logit: the network draws random numbers"
             say(f"{what} itself, which no seed decides here; switch its noise or its dropout off in eval mode")
         elif not batched:
-            what = (
-                f"two draws as a batch differ from the same two one by one by {check.batched:.1e} of the largest logit"
-            )
-            say(f"self-check failed: {what}; draws run one at a time")
+            what = f"two draws as a batch differ from the same two one by one by {check.batched:.1e}"
+            say(f"self-check failed: {what} of the largest logit; draws run one at a time")
         if is_rounding(check.repeated) and not shared:
             what = f"the logits change by {check.shared:.1e} of the largest"
             what = f"what is common to all draws cannot be shared on this network ({what})"
@@ -460,11 +459,6 @@ def network_input(images: Sequence[Image], size: tuple[int, int] | None = None) 
             image = np.asarray(cv2.resize(image, (size[1], size[0]), interpolation=interpolation), np.uint8)
         resized.append(np.ascontiguousarray(image.transpose(2, 0, 1)))
     return torch.from_numpy(np.stack(resized)).float().div_(255.0)
-
-
-def calibrate(evidence: Mapping[str, Any], calibrator: Calibrator) -> dict[str, Any]:
-    probabilities, entropy = calibrator(evidence["probabilities"])
-    return {**evidence, "probabilities": probabilities, "calibrated entropy": entropy}
 
 
 def finish_frame(
