@@ -177,7 +177,7 @@ def standardize_max_logit(
     model, data = load_for_fitting(base, config, resolve_device(device))
     moments = ClassMoments(model.network.description.num_classes)
     frames = 0
-    for _, image, _ in frames_as_seen(model, data, settings.split, settings.frames, METHOD.name):
+    for _, image, *_ in frames_as_seen(model, data, settings.split, settings.frames, METHOD.name):
         (logits,) = draw_logits(model.network, Deterministic(), image, 1)
         largest, predicted = logits[0].max(0)
         moments.add(largest.flatten(), predicted.flatten())

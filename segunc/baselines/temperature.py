@@ -115,7 +115,7 @@ class PixelSample(NamedTuple):
 def sample_pixels(model: Model, data: SegmentationDataModule, settings: TemperatureConfig) -> PixelSample:
     """Return the mean prediction at randomly chosen labelled pixels of validation frames; InputError where there is none."""
     kept: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
-    for index, image, truth in frames_as_seen(model, data, settings.split, settings.frames, "temperature"):
+    for index, image, truth, *_ in frames_as_seen(model, data, settings.split, settings.frames, "temperature"):
         labelled = np.flatnonzero(truth.ravel() != IGNORE)
         if labelled.size == 0:
             continue

@@ -330,9 +330,7 @@ class DatasetEntry:
     anomaly_masks: AnomalyEncoding | None = None  # the encoding of masks that mark anomalies and no classes
     declared: tuple[str, ...] = ()  # classes of ``labels`` that the user declares anomalies beside these
     source: str = "see docs/data-sets.md"  # where the data come from
-    listed: Path | None = (
-        None  # a CSV with the columns split,image,label in the place of the layouts, its paths relative to the root
-    )
+    listed: Path | None = None  # a CSV of split,image,label in the place of the layouts, its paths relative to the root
 
     @property
     def splits(self) -> tuple[str, ...]:
@@ -421,9 +419,8 @@ class DatasetEntry:
             rows = [(root / image, root / label) for name, image, label in self._rows() if name == split]
             if gone := [path for pair in rows for path in pair if not path.exists()]:
                 lack = f"{len(gone)} files of {self.listed} are not in {root}, the first is {gone[0]}"
-                raise InputError(
-                    lack, hint="--data.root (or --root) is the folder that segunc init was given; or run it again"
-                )
+                hint = "--data.root (or --root) is the folder that segunc init was given; or run it again"
+                raise InputError(lack, hint=hint)
             classes, anomalies = self.labels is not None, self.anomaly_encoding is not None
             return [
                 Sample(frame_name(root, image), image, label if classes else None, label if anomalies else None)

@@ -19,6 +19,7 @@ from segunc.core.files import read_rows, reading
 from segunc.data.images import Colour, read_label_image
 
 IGNORE = 255  # the train id of pixels that no loss and no metric counts
+UNKNOWN = 254  # stands for a train id at pixels that an anomaly label marks
 COLUMNS = ("id", "name", "train_id", "red", "green", "blue")
 
 

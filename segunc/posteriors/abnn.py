@@ -394,9 +394,7 @@ def reestimate(
         twin(images)
     for layer, sums in moments.items():
         if values[layer] < 2:
-            message = (
-                f"a {type(layer).__name__} behind a pooling to 1 x 1 has statistics of one frame, and needs two frames"
-            )
+            message = f"a {type(layer).__name__} behind a pooling to 1 x 1 has statistics of one frame, and needs two"
             raise InputError(message, hint="give more frames, or --abnn.statistics frozen")
         mean, square = sums / count
         layer.running_mean.copy_(mean)

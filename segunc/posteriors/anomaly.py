@@ -19,7 +19,7 @@ from torch import Tensor
 from segunc.core.bounds import NonNegativeInt, PositiveFloat, PositiveInt, Settings
 from segunc.core.device import flushed_denormals, resolve_device, to_device
 from segunc.core.errors import InputError
-from segunc.data.labels import IGNORE
+from segunc.data.labels import UNKNOWN
 from segunc.posteriors.fitting import fitted_on, frames_as_seen, load_for_fitting
 from segunc.posteriors.methods import Method
 from segunc.posteriors.model import Attachment, Model
@@ -151,14 +151,17 @@ class AnomalyConfig(Settings):
         frames: how many evenly spaced frames of val or of each sequence (0: all).
         draws: of the posterior, where a part needs them.
         seed: of the pixels that are looked at.
+        images ([DATASET:]FOLDER): frames of your own road in the place of the data set, each compared with features of the others alone.
     """
 
     section = "anomaly"
+    without_data: ClassVar[str] = "--anomaly.images FOLDER"
     parts: list[str] = field(default_factory=lambda: ["deterministic-energy", "knn"])
     weights: list[PositiveFloat] | None = None
     frames: NonNegativeInt = 0
     draws: PositiveInt = 12
     seed: NonNegativeInt = 0
+    images: str | None = None
 
 
 def known_pixels(
@@ -167,14 +170,16 @@ def known_pixels(
     """Return the values ``[P, N]`` float32 of P scores at random labelled pixels of normal scenes, and the number of frames. A frame is
     never compared with features of its own sequence, which would make it look too familiar."""
     generator, values = torch.Generator().manual_seed(settings.seed), list[Tensor]()
+    features, trained_on = model.attachments.get("features"), None
     for fold in data.folds():
-        left_out = fold.validation != "val"
-        trained_on = {sample.name for sample in fold.dataset("train").samples} if left_out else None
+        if fold.validation != "val":
+            train, val = ({sample.name for sample in fold.dataset(split).samples} for split in ("train", "val"))
+            trained_on = train.union(features.frames if features else ()) - val
         posterior = model.posterior if model.bayesian else None
         sampler = Sampler(model.network, posterior, draws=draws, scores=parts, fitted=model.fitted(parts, trained_on))
-        for _, image, labels in frames_as_seen(model, fold, "val", settings.frames, METHOD.name):
-            maps = sampler(image).scores
-            labelled = torch.from_numpy(labels.ravel() != IGNORE).nonzero().flatten()
+        for _, image, labels, frame, _ in frames_as_seen(model, fold, "val", settings.frames, METHOD.name):
+            maps = sampler(image, whole=[frame]).scores
+            labelled = torch.from_numpy(labels.ravel() < UNKNOWN).nonzero().flatten()
             chosen = labelled[torch.randperm(len(labelled), generator=generator)[:FRAME_PIXELS]]
             values.append(torch.cat([maps[name].float() for name in parts]).flatten(1).cpu()[:, chosen])
     known_values = torch.cat(values, 1)

@@ -2,17 +2,18 @@
 was seen: a bank of them for ``knn``, and what the fits of other packages make of them.
 
 Fine-tuning lets an encoder forget what it does not need, and no noise on it brings that back. A generic encoder that never saw the
-task, the *second encoder*, still tells a zebra from a road. Frames are not augmented, and are seen at the size of predictions.
+task, the *second encoder*, still tells a zebra from a road. Frames are not augmented, and are seen at the size of predictions, or whole.
 """
 
 from __future__ import annotations
 
 import functools
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import torch
 from safetensors.torch import save
@@ -22,9 +23,9 @@ from segunc.affine.posterior import file_sha256
 from segunc.core.bounds import Bound, NonNegativeInt, PositiveInt, Settings
 from segunc.core.device import flushed_denormals, resolve_device
 from segunc.core.errors import InputError
-from segunc.core.files import write_atomically
 from segunc.core.registry import Registry
 from segunc.data.corruptions import Corruption
+from segunc.data.labels import IGNORE
 from segunc.networks.features import FeatureExtractor, SecondEncoder, deepest_layer
 from segunc.networks.network import SegmentationNetwork
 from segunc.networks.smp import encoder_normalisation, load_encoder_weights
@@ -33,20 +34,25 @@ from segunc.posteriors.fitting import fitted_on, frames_as_seen, load_for_fittin
 from segunc.posteriors.methods import Method
 from segunc.posteriors.model import Attachment, Model
 from segunc.sampling.density import FeatureDensity, Neighbours, Sample, places_of, unit_features
-from segunc.sampling.sampler import Provider
+from segunc.sampling.sampler import Provider, network_input
 from segunc.scores import FEATURE_DISTANCE, SCORES, check_scores
 from segunc.training.config import FitConfig
 from segunc.training.progress import Say, say
+
+if TYPE_CHECKING:
+    from segunc.data.module import SegmentationDataModule
 
 OWN, TENSORS = "own", "features.safetensors"
 ENCODER = "witness."  # prefix of the names of the second encoder's weights
 BANK = ("bank", "origins")
 """Tensors of a map for ``knn``: features ``[N, D]`` of length 1 but for rounding, and for each ``[N, 4]`` the frame's number, row and
 column as shares of its height and width, and train id (255 for none)."""
+NO_ORIGINS = "the bank does not say of which frames its features are"  # as of earlier versions
 SCALE_PERCENTILE = 85.0  # of the activations of a place, from which on they are its largest for ``scale-energy``
 LARGEST_SIZE = 16
 Take = Callable[[Iterable[str]], dict[str, Tensor]]
 Upsampling = Literal["bilinear", "guided"]
+Resolution = Literal["network", "frame"]
 
 
 class FeatureFit(ABC):
@@ -112,6 +118,7 @@ class FeatureBank(Attachment):
     frames: tuple[str, ...]  # their names
     base_sha256: str
     tensors_sha256: str  # of all that was fitted and of the second encoder's weights, in the file beside this
+    resolution: Resolution = "network"
 
     @property
     def gives(self) -> frozenset[str]:
@@ -126,46 +133,50 @@ class FeatureBank(Attachment):
         self, model: Model, needs: Collection[str], frames: Collection[str] | None = None
     ) -> Sequence[Provider]:
         """InputError where the tensors are damaged or of another fit, or the bank holds no feature of the frames."""
-        assert model.folder is not None  # from which this was loaded, too
-        path, network, needs = model.folder / TENSORS, model.network, self.gives.intersection(needs)
-        tensors = read_tensors(path, "the tensors of the bank", "fit it again")
-        if file_sha256(path) != self.tensors_sha256:
-            raise InputError(f"{path} has changed since {self.file} was written", hint="fit the features again")
+        (tensors, encoder), network, needs = self.stored(model), model.network, self.gives.intersection(needs)
         device = next(network.parameters()).device
 
         def restored(fit: type[FeatureFit], prefix: str) -> Any:
             def take(names: Iterable[str]) -> dict[str, Tensor]:
-                there = (name for name in names if prefix + name in tensors)
-                taken = {name: tensors[prefix + name].to(device) for name in there}
+                taken = {name: tensors[prefix + name].to(device) for name in names if prefix + name in tensors}
                 return taken if "bank" not in taken or frames is None else self._of_frames(taken, frames)
 
             return fit.restore(take, needs, network, self)
 
         providers: list[Provider] = [restored(fit, fit.prefix) for fit in fits_of(needs, maps=False)]
         if of_maps := fits_of(needs, maps=True):
-            encoder: nn.Module = network
-            if self.encoder != OWN:
-                weights = {k.removeprefix(ENCODER): v for k, v in tensors.items() if k.startswith(ENCODER)}
-                second = SecondEncoder(self.encoder, self.mean, self.std)
-                load_state(second, weights, str(path))
-                encoder = second.folded(self.layers).to(device)
+            if isinstance(encoder, SecondEncoder):
+                encoder = encoder.folded(self.layers).to(device)
             extractor = FeatureExtractor(encoder, self.layers, self.sizes)
             maps = range(len(self.layers) * len(self.sizes))
             densities = [[restored(fit, f"{index}.") for fit in of_maps] for index in maps]
-            providers.append(FeatureDensity(extractor, densities, guided=self.upsampling == "guided"))
+            how = {"guided": self.upsampling == "guided", "whole": self.resolution == "frame"}
+            providers.append(FeatureDensity(extractor, densities, **how))
         return providers
+
+    def stored(self, model: Model) -> tuple[dict[str, Tensor], nn.Module]:
+        """Return the tensors beside the model and the module that makes the features; InputError where these are damaged or of another fit."""
+        assert model.folder is not None  # from which this was loaded, too
+        path = model.folder / TENSORS
+        tensors = read_tensors(path, "the tensors of the bank", "fit it again")
+        if file_sha256(path) != self.tensors_sha256:
+            raise InputError(f"{path} has changed since {self.file} was written", hint="fit the features again")
+        if self.encoder == OWN:
+            return tensors, model.network
+        second = SecondEncoder(self.encoder, self.mean, self.std)
+        weights = {k.removeprefix(ENCODER): v for k, v in tensors.items() if k.startswith(ENCODER)}
+        load_state(second, weights, str(path))
+        return tensors, second
 
     def _of_frames(self, bank: dict[str, Tensor], frames: Collection[str]) -> dict[str, Tensor]:
         """Return the tensors of :data:`BANK` with the features of some frames alone."""
         if "origins" not in bank:
-            raise InputError("the bank does not say of which frames its features are", hint="fit the features again")
+            raise InputError(NO_ORIGINS, hint="fit the features again")
         wanted = torch.tensor([name in frames for name in self.frames], device=bank["bank"].device)
         chosen = wanted[bank["origins"][:, 0].long()]
         if not chosen.any():
-            message = (
-                f"none of the {len(self.frames)} frames of the bank is trained on where their sequence is held out"
-            )
-            raise InputError(message, hint="fit the features on the same data set")
+            message = f"all {len(self.frames)} frames of the bank are left out, as they are compared with it"
+            raise InputError(message, hint="fit the features on more frames")
         return {name: tensor[chosen] for name, tensor in bank.items()}
 
 
@@ -193,14 +204,18 @@ class FeaturesConfig(Settings):
         weights: of the second encoder: a file in the names of timm or torchvision, or imagenet, which timm downloads.
         layers: names of the modules whose outputs are the features; none for the deepest map.
         sizes: factors by which frames are resized before the encoder, a map for each.
+        resolution: of the frames before that: network, as the network sees them, or frame, their own, which shows a second encoder more.
         bank: features that are kept for knn for each layer and size, and on which the others are standardised: a random sample of all.
         upsampling: of the maps to the frame: bilinear, or guided by the edges of the grey image (He et al. 2013).
         frames: how many evenly spaced frames (0: all).
         corruptions: NAME:STRENGTH (noise:2) each: what the frames look like under these is known, too, and is not flagged.
         seed: of the sample.
+        images ([DATASET:]FOLDER): frames of your own road in the place of the training set; they need no labels. Anomaly labels keep
+            places out: those of a data set, or in folders named labels or labels_masks beside them (0 normal, 1 anomaly, 255 ignored).
     """
 
     section = "features"
+    without_data: ClassVar[str] = "--features.images FOLDER"
     scores: list[str] = field(default_factory=lambda: ["knn"])
     encoder: str = OWN
     weights: str | None = None
@@ -211,6 +226,8 @@ class FeaturesConfig(Settings):
     frames: NonNegativeInt = 0
     corruptions: list[str] = field(default_factory=list)
     seed: NonNegativeInt = 0
+    images: str | None = None
+    resolution: Resolution = "network"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -222,35 +239,57 @@ class FeaturesConfig(Settings):
 
 
 class TrainingFeatures:
-    """All fits of a run over the training frames: those of each map with a sample of its features, and those of the frames themselves."""
+    """All fits of a run over the training frames: those of each map with a sample of its features, and those of the frames themselves.
+    They are made by ``encoder``, by default the one that the settings name."""
 
-    def __init__(self, network: SegmentationNetwork, settings: FeaturesConfig, say: Say) -> None:
-        needs = evidence_of(settings.scores)
+    def __init__(
+        self, network: SegmentationNetwork, settings: FeaturesConfig, say: Say, encoder: nn.Module | None = None
+    ) -> None:
+        needs, self.settings = evidence_of(settings.scores), settings
         self.of_frames = [kind(network, needs, settings) for kind in fits_of(needs, maps=False)]
         self.encoder: nn.Module | None = None
         self.layers, self.count = tuple[str, ...](), 0
         self.maps: list[tuple[Sample, list[FeatureFit]]] = []
         if of_maps := fits_of(needs, maps=True):
-            self.encoder, deepest = _open_encoder(network, settings, say)
+            opened, deepest = (encoder, "") if encoder else _open_encoder(network, settings, say)
+            self.encoder = opened.to(next(network.parameters()).device)
             self.layers = tuple(settings.layers or [deepest])
             self.extractor = FeatureExtractor(self.encoder, self.layers, settings.sizes)
             for _ in range(len(self.layers) * len(settings.sizes)):
                 fits = [kind(network, needs, settings) for kind in of_maps]
                 self.maps.append((Sample(settings.bank, settings.seed), fits))
 
+    def gather(self, model: Model, data: SegmentationDataModule) -> list[str]:
+        """Take the training frames and return their names. Of images without class labels places are left out where no pixel is normal, or
+        one is of an anomaly; InputError where too little is left."""
+        samples, names, settings = data.dataset("train").samples, list[str](), self.settings
+        shown = frames_as_seen(model, data, "train", settings.frames, METHOD.name, settings.kinds())
+        for index, image, labels, frame, own in shown:
+            if samples[index].name not in names[-1:]:
+                names.append(samples[index].name)
+            for fit in self.of_frames:
+                fit.add(image, torch.from_numpy(labels))
+            if settings.resolution == "frame":
+                image, labels = network_input([frame]).to(image.device), own
+            self.add(image, torch.from_numpy(labels), len(names) - 1)
+        if settings.images and self.count < 10 * len(self.maps):
+            message = f"{self.count} features of {settings.images} are of normal pixels, fewer than 10 a map"
+            raise InputError(message, hint="give more frames, or check their anomaly labels")
+        return names
+
     def add(self, image: Tensor, labels: Tensor, frame: int) -> None:
-        """Take an image ``[1, 3, h, w]`` in 0..1 with its train ids ``[h, w]``."""
+        """Take an image ``[1, 3, h, w]`` in 0..1, as the encoder sees it, with its train ids ``[h, w]`` and its number."""
         if self.encoder is not None:
             extents = self.extractor.extents(image)
             for (sample, fits), maps, extent in zip(self.maps, self.extractor(image), extents, strict=True):
                 rows = unit_features(maps).cpu()
                 places = places_of(labels, (maps.shape[2], maps.shape[3]), extent)
+                if self.settings.images:
+                    rows, places = (part[places[:, 2] != IGNORE] for part in (rows, places))
                 sample.add(torch.cat([rows, torch.full((len(rows), 1), frame), places], 1))
                 self.count += len(rows)
                 for fit in fits:
                     fit.add(rows, places[:, 2].long())
-        for fit in self.of_frames:
-            fit.add(image, labels)
 
     def tensors(self, say: Say) -> dict[str, Tensor]:
         """Return all that is stored, with the weights of a second encoder."""
@@ -282,7 +321,7 @@ def _open_encoder(network: SegmentationNetwork, settings: FeaturesConfig, say: S
     second = SecondEncoder(settings.encoder, mean, std, pretrained=pretrained)
     for note in () if pretrained else load_encoder_weights(second.encoder, settings.encoder, settings.weights):
         say(f"note: {note}")
-    return second.to(next(network.parameters()).device).requires_grad_(False), second.deepest
+    return second.requires_grad_(False), second.deepest
 
 
 @flushed_denormals()
@@ -294,25 +333,18 @@ def fit_features(
     settings = config.settings
     model, data = load_for_fitting(base, config, resolve_device(device))
     features = TrainingFeatures(model.network, settings, say)
-    samples, names = data.dataset("train").samples, list[str]()
     with torch.inference_mode():
-        seen = frames_as_seen(model, data, "train", settings.frames, METHOD.name, settings.kinds())
-        for index, image, labels in seen:
-            if samples[index].name not in names[-1:]:
-                names.append(samples[index].name)
-            features.add(image, torch.from_numpy(labels), len(names) - 1)
+        names = features.gather(model, data)
     tensors = features.tensors(say)
     mean, std = (), ()
     if isinstance(features.encoder, SecondEncoder):
         mean, std = (tuple(v.flatten().tolist()) for v in (features.encoder.mean, features.encoder.std))
-    out.mkdir(parents=True, exist_ok=True)
-    write_atomically(out / TENSORS, save(tensors))
-    scores = check_scores(settings.scores)
+    scores, content = check_scores(settings.scores), save(tensors)
     bank = FeatureBank(
         scores, settings.encoder, features.layers, tuple(settings.sizes), settings.upsampling, SCALE_PERCENTILE,
-        mean, std, fitted_on(config, "train"), tuple(names), model.sha256, file_sha256(out / TENSORS),
+        mean, std, fitted_on(config, "train"), tuple(names), model.sha256, hashlib.sha256(content).hexdigest(), settings.resolution,
     )  # fmt: skip
-    bank.attach(base, config, out, METHOD.name, say)
+    bank.attach(base, config, out, METHOD.name, say, {TENSORS: content})
     counted = f"{features.count:,} features of " if features.maps else ""
     where = f" ({', '.join(features.layers)})" if features.maps else ""
     say(f"wrote {out}: {', '.join(scores)}, fitted on {counted}{len(names)} frames{where}")

@@ -7,15 +7,14 @@ from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from segunc.core.device import flushed_denormals
 from segunc.core.progress import ConsoleProgress
+from segunc.core.registry import Registry
 from segunc.data.corruptions import Corruption
-from segunc.data.images import resize_nearest
+from segunc.data.images import Image, Labels, resize_nearest
 from segunc.networks.network import inference_size
 from segunc.posteriors.model import Model, load_model
 from segunc.sampling.sampler import network_input
@@ -29,6 +28,8 @@ if TYPE_CHECKING:
 
 Check = Callable[[Path, FinetuneConfig[Any], Path], None]
 Work = Callable[[FinetuneRun[Any]], dict[str, Any]]
+FRAMES: Registry[Callable[..., Any]] = Registry("kind of frames", "segunc.frames_to_fit", {}, baselines=("images",))
+"""What something is fitted on that needs no class labels, in the form of :class:`segunc.data.module.SegmentationDataModule`."""
 
 
 def finetuning(check: Check | None = None, partial: str | None = None) -> Callable[[Work], Callable[..., Any]]:
@@ -54,9 +55,10 @@ def finetuning(check: Check | None = None, partial: str | None = None) -> Callab
 
 
 def load_for_fitting(base: Path, config: FitConfig[Any], device: torch.device) -> tuple[Model, SegmentationDataModule]:
-    """Return a model of either kind on its device, and the data set of its classes that something is to be fitted on."""
-    model = load_model(base)
-    data = open_data(config.data, model.network.description.num_classes)
+    """Return a model of either kind on its device, and what something is to be fitted on: the data set of its classes, or the ``images`` of
+    the settings, which look like one."""
+    model, images = load_model(base), getattr(config.settings, "images", None)
+    data = FRAMES["images"](images) if images else open_data(config.data, model.network.description.num_classes)
     model.place(device)
     return model, data
 
@@ -68,26 +70,27 @@ def frames_as_seen(
     limit: int,
     label: str,
     corruptions: Sequence[Corruption] = (),
-) -> Iterator[tuple[int, Tensor, npt.NDArray[np.uint8]]]:
+) -> Iterator[tuple[int, Tensor, Labels, Image, Labels]]:
     """Yield at most ``limit`` (0: all) evenly spaced frames of a split as ``segunc predict`` would show them to the network, each clean
     and then under the corruptions: the index, the image ``[1, 3, h, w]`` in 0..1 on the network's device, and the train ids uint8
-    ``[h, w]``, 255 ignored. ``label`` says what is done with them, for the progress."""
+    ``[h, w]``, 255 ignored; then image and train ids at the frame's own size. ``label`` says what is done with them, for the progress."""
     frames, device = data.dataset(split), next(model.network.parameters()).device
     override = None if data.size is None else (data.size[0], data.size[1])
     for index in ConsoleProgress(label=label).follow(spaced(len(frames), limit)):
-        image, labels = frames.read(index)
+        image, own = frames.read(index)
         size = inference_size(model.network.description, (image.shape[0], image.shape[1]), override)
-        labels = resize_nearest(labels, size[1], size[0])
+        labels = resize_nearest(own, size[1], size[0])
         for corruption in (None, *corruptions):
             shown = corruption(image, frames.samples[index].name) if corruption else image
-            yield index, network_input([shown], size).to(device).contiguous(memory_format=torch.channels_last), labels
+            seen = network_input([shown], size).to(device).contiguous(memory_format=torch.channels_last)
+            yield index, seen, labels, shown, own
 
 
 def fitted_on(config: FitConfig[Any], split: str) -> dict[str, Any]:
     """Return on what, when and with which library something was fitted."""
     size = config.data.get("size")
     return {
-        "dataset": config.data["dataset"],
+        "dataset": getattr(config.settings, "images", None) or config.data["dataset"],
         "split": split,
         "size": None if size is None else list(size),
         "date": now(),

@@ -64,6 +64,7 @@ METHODS: Registry[Method] = Registry(
         "hmc",
         "laplace",
         "mc-dropout",
+        "more-features",
         "sghmc",
         "sgld",
         "swag",

@@ -26,7 +26,7 @@ from segunc.affine.posterior import (
     save_posterior,
 )
 from segunc.core.errors import InputError, one_line
-from segunc.core.files import is_record, json_sha256, link_or_copy, read_record, write_record
+from segunc.core.files import is_record, json_sha256, link_or_copy, read_record, write_atomically, write_record
 from segunc.core.registry import Registry
 from segunc.core.trust import agree, find_code
 from segunc.data.images import Image
@@ -75,9 +75,13 @@ class Attachment:
         """Return it from the folder of a model that has all that it is fitted after."""
         return cls(**cls.content(folder, model))
 
-    def attach(self, base: Path, config: FitConfig[Any], out: Path, method: str, say: Say) -> None:
-        """Write the model that it was fitted on, its configuration and the record."""
+    def attach(
+        self, base: Path, config: FitConfig[Any], out: Path, method: str, say: Say, beside: Mapping[str, bytes] = {}
+    ) -> None:
+        """Write the model that it was fitted on, its configuration, the files beside the record by name, and the record."""
         copy_model(base, out)
+        for name, content in beside.items():
+            write_atomically(out / name, content)
         for kind in () if self.of_others else [kind for kind in attachments_in(out) if kind.of_others]:
             (out / kind.file).unlink()
             say(f"removed {out / kind.file}, which was fitted with a former {self.what}: fit it again")
@@ -390,9 +394,7 @@ def check_base(folder: Path, record: Mapping[str, Any], digest: str) -> None:
     """Raise an InputError where a record is not of the base network with this hash."""
     if record.get("base_sha256") != digest:
         there = str(record.get("base_sha256"))[:12]
-        message = (
-            f"the posterior in {folder} belongs to a base network with the hash {there}, and not to that beside it"
-        )
+        message = f"the posterior in {folder} belongs to a base network with the hash {there}, not to that beside it"
         raise InputError(message, hint="fine-tune this base, or restore the other")
 
 

@@ -14,15 +14,13 @@ from torch import Tensor
 
 from segunc.core.device import Precision, full_float32, to_device
 from segunc.core.errors import InputError
-from segunc.data.labels import IGNORE
+from segunc.data.labels import IGNORE, UNKNOWN
 from segunc.networks.features import FeatureExtractor
 from segunc.scores import FEATURE_DISTANCE
 
 NEAREST = "nearest features"  # beside the evidence: a :data:`FrameFeatures` for each frame
 BLOCK = {"cpu": 512, "cuda": 8192}
 """Places, and features of a bank, that are multiplied at a time: on a CPU their cosines stay in the cache, however large the bank."""
-
-
 GUIDED_VARIANCE = 0.01
 """Of the grey image (0..1) in a window, from which on a guided map follows its edges: epsilon of He et al., 0.1 squared."""
 
@@ -68,12 +66,13 @@ def nearest_frames(maps: FrameFeatures, places: Sequence[tuple[float, float]]) -
 
 class FeatureDensity:
     """How unlike the training frames the features of frames are, by the densities of each map of the extractor: objects such as
-    :class:`Neighbours`, of ``channels`` D, that return the evidence needed, of what they ``give``, of features ``[M, D]`` of length 1."""
+    :class:`Neighbours`, of ``channels`` D, that return the evidence needed, of what they ``give``, of features ``[M, D]`` of length 1.
+    ``whole`` asks for frames at their own size (:class:`segunc.sampling.sampler.Provider`)."""
 
     def __init__(
-        self, extractor: FeatureExtractor, densities: Sequence[Sequence[Any]], *, guided: bool = False
+        self, extractor: FeatureExtractor, densities: Sequence[Any], *, guided: bool = False, whole: bool = False
     ) -> None:
-        self.extractor, self.densities, self.guided = extractor, densities, guided
+        self.extractor, self.densities, self.guided, self.whole = extractor, densities, guided, whole
 
     @property
     def gives(self) -> frozenset[str]:
@@ -168,8 +167,8 @@ class Sample:
 
 def places_of(labels: Tensor, size: tuple[int, int], extent: tuple[int, int]) -> Tensor:
     """For each place of a map of (height, width) ``size`` that covers ``extent`` pixels of a frame its centre's row and column as
-    shares of the frame's height and width, and the train id of most of its labelled pixels (255 where none has most), ``[h w, 3]``
-    float32. Train ids uint8 ``[H, W]``; what a network pads beyond the frame counts as its edge."""
+    shares of the frame's height and width, and the train id of most of its labelled pixels (255 where none has most, and beside
+    unknown pixels, which features there have seen), ``[h w, 3]`` float32. Train ids uint8 ``[H, W]``; what a network pads beyond the frame counts as its edge."""
     axes, count = list(zip(size, extent, labels.shape, strict=True)), size[0] * size[1]
     shares = [(torch.arange(n) + 0.5) / n * covered / side for n, covered, side in axes]
     centres = torch.cartesian_prod(*(share.clamp_max(1.0) for share in shares)).view(-1, 2)
@@ -177,5 +176,6 @@ def places_of(labels: Tensor, size: tuple[int, int], extent: tuple[int, int]) ->
     place = (row[:, None] * size[1] + column).clamp_max(count - 1)
     counts = torch.bincount((place * 256 + labels).flatten(), minlength=count * 256).view(-1, 256)[:, :IGNORE]
     most, label = counts.max(1)
-    label[2 * most <= counts.sum(1)] = IGNORE
+    unknown = F.max_pool2d(counts[:, UNKNOWN].view(1, *size).float(), 3, 1, 1).flatten() > 0
+    label[(2 * most <= counts.sum(1)) | unknown] = IGNORE
     return torch.cat([centres, label[:, None]], 1)

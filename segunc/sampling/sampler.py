@@ -97,7 +97,8 @@ class Provider(Protocol):
         self, given: Any, needs: Collection[str], precision: Precision, temperature: float, /
     ) -> dict[str, Any]:
         """Return what is needed of it, by the names of :data:`segunc.scores.EVIDENCE`: for the images ``[n, 3, H, W]`` in 0..1 maps
-        ``[n, H, W]``, or a constant; or for the maps of its parts ``[n, H, W]``, by name, maps of their size."""
+        ``[n, H, W]``, or a constant; or for the maps of its parts ``[n, H, W]``, by name, maps of their size. One that is ``whole`` gets
+        frames at their own size where the images have another."""
 
 
 @dataclass(frozen=True)
@@ -212,6 +213,7 @@ class Sampler:
         *,
         size: tuple[int, int] | None = None,
         keep_probabilities: bool = False,
+        whole: Sequence[Image] = (),
     ) -> Prediction:
         """Return the maps of n frames of one size.
 
@@ -219,6 +221,7 @@ class Sampler:
             images: what the network takes, ``[n, 3, H, W]``.
             size: (height, width) of the maps, to which they are resized bilinearly; None for the network's input.
             keep_probabilities: also return the mean probabilities.
+            whole: the frames of the images, RGB uint8 at their own size, for evidence that is made of these; without them the images are.
 
         Raises:
             NotFiniteError: the images hold, or the network returns, NaN or infinite values.
@@ -227,10 +230,11 @@ class Sampler:
         check_images(images, self.network)
         images = to_device(images, self.device).contiguous(memory_format=torch.channels_last)
         self._prepare(images, self.noise)
-        evidence = self._sample(images)
+        evidence = self._sample(images, whole)
         if len(images) > 1 and any(engine.branching for engine in self._engines.values()):
             # A branch that values decide was taken for the whole batch.
-            evidence = [frame for image in images for frame in self._sample(image[None])]
+            ones = (slice(i, i + 1) for i in range(len(images)))
+            evidence = [frame for one in ones for frame in self._sample(images[one], whole[one])]
         frames = [self._finish(frame, size, keep_probabilities) for frame in evidence]
         maps = {name: torch.stack([frame.scores[name] for frame in frames]) for name in frames[0].scores}
         reasons = list[Reasons]()
@@ -254,17 +258,22 @@ class Sampler:
         calibrator = self.fitted.calibrator
         most_probable = None if calibrator is not None and not calibrator.scalar else prediction
         if calibrator is not None:
-            evidence = calibrate(evidence, calibrator)
+            probabilities, entropy = calibrator(evidence["probabilities"])
+            evidence |= {"probabilities": probabilities, "calibrated entropy": entropy}
         evidence |= frame.others
         return finish_frame(self._of_draws, evidence, size, most_probable, frame.of_base, keep=keep_probabilities)
 
-    def _evidence(self, source: Source, subject: Any) -> dict[str, Any]:
-        """Return what is needed of one source of that which was fitted on the model, for images or maps."""
+    def _evidence(self, source: Source, subject: Any, whole: Sequence[Image] = ()) -> dict[str, Any]:
+        """Return what is needed of one source of that which was fitted on the model, for images or maps. Of whole frames it is resized to
+        the images."""
         needs = {name for name in self._needs if EVIDENCE[name].source == source}
         evidence: dict[str, Any] = {}
         for provider in self.fitted.providers:
             if asked := needs & provider.gives:
-                evidence |= provider(subject, asked, self.precision, self.fitted.temperature)
+                resized = len(whole) > 0 and getattr(provider, "whole", False)
+                given = to_device(network_input(whole), self.device) if resized else subject
+                found = provider(given, asked, self.precision, self.fitted.temperature)
+                evidence |= {k: _resized(v, subject.shape[-2:]) for k, v in found.items()} if resized else found
         return evidence
 
     def with_chunk(self, chunk: int | None) -> Sampler:
@@ -318,9 +327,9 @@ class Sampler:
         self.report.messages.append(f"what the networks have in common cannot be shared {by}; it is computed for each")
         return frozenset()
 
-    def _sample(self, images: Tensor) -> list[FrameEvidence]:
+    def _sample(self, images: Tensor, whole: Sequence[Image] = ()) -> list[FrameEvidence]:
         """Run the base network and all draws over frames, and return what each frame's maps are made of."""
-        fitted, constants = self._evidence("frame", images), self._evidence("constant", images)
+        fitted, constants = self._evidence("frame", images, whole), self._evidence("constant", images)
         nearest = fitted.pop(NEAREST, [None] * len(images))
         first = self._runners[0]
         plain = first if first.branch.transform.identity else first.untransformed()
@@ -402,10 +411,8 @@ class Sampler:
             what = f"two passes of the same frame and draw differ by {check.repeated:.1e} of the largest logit: the network draws random numbers"
             say(f"{what} itself, which no seed decides here; switch its noise or its dropout off in eval mode")
         elif not batched:
-            what = (
-                f"two draws as a batch differ from the same two one by one by {check.batched:.1e} of the largest logit"
-            )
-            say(f"self-check failed: {what}; draws run one at a time")
+            what = f"two draws as a batch differ from the same two one by one by {check.batched:.1e}"
+            say(f"self-check failed: {what} of the largest logit; draws run one at a time")
         if is_rounding(check.repeated) and not shared:
             what = f"the logits change by {check.shared:.1e} of the largest"
             what = f"what is common to all draws cannot be shared on this network ({what})"
@@ -427,7 +434,7 @@ def sample_frames(
     assert isinstance(network, SegmentationNetwork)
     frame = (images[0].shape[0], images[0].shape[1])
     batch = network_input(images, inference_size(network.description, frame, size))
-    return sampler(batch, size=frame, keep_probabilities=keep_probabilities)
+    return sampler(batch, size=frame, keep_probabilities=keep_probabilities, whole=images)
 
 
 def fault_of(error: Exception, image: Image | None) -> InputError:
@@ -442,21 +449,16 @@ def fault_of(error: Exception, image: Image | None) -> InputError:
     return InputError(message, hint="give a smaller --size, --tile or --chunk")
 
 
-def network_input(images: Sequence[Image], size: tuple[int, int]) -> Tensor:
-    """Return RGB uint8 images ``[H, W, 3]`` as float32 ``[n, 3, h, w]`` in 0..1, resized to (height, width) ``size``. Shrinking averages
-    over areas, enlarging is bilinear."""
+def network_input(images: Sequence[Image], size: tuple[int, int] | None = None) -> Tensor:
+    """Return RGB uint8 images ``[H, W, 3]`` as float32 ``[n, 3, h, w]`` in 0..1, resized to (height, width) ``size``, None: their own.
+    Shrinking averages over areas, enlarging is bilinear."""
     resized = []
     for image in images:
-        if image.shape[:2] != size:
+        if size is not None and image.shape[:2] != size:
             interpolation = cv2.INTER_AREA if size[0] < image.shape[0] else cv2.INTER_LINEAR
             image = np.asarray(cv2.resize(image, (size[1], size[0]), interpolation=interpolation), np.uint8)
         resized.append(np.ascontiguousarray(image.transpose(2, 0, 1)))
     return torch.from_numpy(np.stack(resized)).float().div_(255.0)
-
-
-def calibrate(evidence: Mapping[str, Any], calibrator: Calibrator) -> dict[str, Any]:
-    probabilities, entropy = calibrator(evidence["probabilities"])
-    return {**evidence, "probabilities": probabilities, "calibrated entropy": entropy}
 
 
 def finish_frame(

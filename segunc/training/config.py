@@ -184,13 +184,7 @@ def parse_config(
         further = [name for name in ("seed", "trainer") if name in kind.__dataclass_fields__]
         keys = [*further, *(section.section for section in sections.values())]
         if not values.keys() <= {*keys}:
-            elsewhere = {
-                "seed",
-                "data",
-                *(each.section for each in (NetworkConfig, OptimisationConfig)),
-                "trainer",
-                *others(),
-            }
+            elsewhere = {"seed", "data", "trainer", NetworkConfig.section, OptimisationConfig.section, *others()}
             values = {key: value for key, value in values.items() if key in keys or key not in elsewhere}
         _override(values, overrides, list(sections.values()))
         for key, value in values.items():
@@ -208,14 +202,10 @@ def parse_config(
         }
         # A training always needs some.
         needs = getattr(made.get("settings"), "uses_data", {"train": "what is trained or fitted"})
+        needs = {} if getattr(made.get("settings"), "images", None) else needs
         named = values.get("data", {})
-        if (
-            chosen
-            and recorded
-            and not in_file
-            and (named or needs)
-            and named.get("dataset") in (None, recorded["dataset"])
-        ):
+        same = recorded and named.get("dataset") in (None, recorded["dataset"])
+        if chosen and recorded and same and not in_file and (named or needs):
             values["data"] = {**recorded, **named}
         if chosen and "data" in values:
             made["data"] = asdict(from_plain(chosen, values["data"], chosen.section))

@@ -168,9 +168,8 @@ def _from_maps(
 def _from_verdicts(options: EvaluateOptions, resampling: Resampling) -> Measured:
     for name in ("model", "labels", "anomaly_labels", "dataset", "flag", "plots"):
         if getattr(options, name):
-            raise InputError(
-                f"--verdicts and --{name.replace('_', '-')} do not go together: verdicts are evaluated alone"
-            )
+            other = name.replace("_", "-")
+            raise InputError(f"--verdicts and --{other} do not go together: verdicts are evaluated alone")
     if not options.maps:
         raise InputError("--verdicts needs the maps that were reviewed", hint="add --maps DIR")
     reader = open_maps(Path(options.maps))

@@ -203,10 +203,7 @@ def _picture(found: Found, labels: LabelMap) -> Image:
     padded = [np.pad(cell, ((0, tallest - len(cell) + 6), (0, 6), (0, 0)), constant_values=paper) for cell in cells]
     padded += [np.full_like(padded[0], paper)] * (len(padded) % 2)
     grid = np.concatenate([np.concatenate(padded[i : i + 2], 1) for i in range(0, len(padded), 2)])
-    colours = [
-        *zip(labels.classes, labels.palette, strict=True),
-        *([("void (ignored)", VOID_COLOUR)] if ignored else []),
-    ]
+    colours = [*zip(labels.classes, labels.palette, strict=True)] + [("void (ignored)", VOID_COLOUR)] * ignored
     legend, width = Sheet(28 * -(-len(colours) // 4) + 6, grid.shape[1]), grid.shape[1] // 4
     for index, (name, colour) in enumerate(colours):
         legend.swatch(name, colour, 8 + index % 4 * width, 24 + 28 * (index // 4), 14, width - 16)

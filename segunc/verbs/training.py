@@ -113,12 +113,8 @@ def finetune(options: FinetuneOptions, say: Callable[[str], None] | None = None)
 
 def _tell_data(data: Any, recorded: Mapping[str, Any] | None, base: Path, say: Callable[[str], None]) -> None:
     """Say where the data come from if nobody named them; InputError where they are gone."""
-    if (
-        isinstance(data, Mapping)
-        and data
-        and recorded
-        and all(json.dumps(data.get(k)) == json.dumps(v) for k, v in recorded.items())
-    ):
+    named = data if isinstance(data, Mapping) else {}
+    if recorded and all(json.dumps(named.get(k)) == json.dumps(v) for k, v in recorded.items()):
         say(f"data: {data['dataset']} in {data['root']}, which {base} was made with")
         if not Path(data["root"]).is_dir():
             lack = f"{base} was made with data in {data['root']}, which is not there"

@@ -124,7 +124,7 @@ def test_sampled_pixels_have_the_mean_prediction_of_the_sampler(camvid: tuple[Pa
     data = SegmentationDataModule("camvid", str(camvid[1]))
     every = sample_pixels(model, data, TemperatureConfig(frames=0, pixels=10**6, draws=4, seed=5))
     sampler = Sampler(model.network, model.posterior, draws=4, seed=5)
-    found = [pooled(sampler, image, truth) for _, image, truth in frames_as_seen(model, data, "val", 0, "test")]
+    found = [pooled(sampler, image, truth) for _, image, truth, *_ in frames_as_seen(model, data, "val", 0, "test")]
     assert every.frames.unique().tolist() == [0, 1, 2]
     assert torch.equal(every.labels, torch.cat([labels for _, labels in found]))
     assert torch.equal(every.weights, torch.ones(len(every.labels), dtype=torch.float64))
@@ -231,7 +231,7 @@ def test_what_is_written_is_what_the_sampler_applies(
     assert record.nll_after < record.nll_before
     sampler = Sampler(model.network, model.posterior, draws=2, fitted=model.fitted(("msp",)), scores=("msp",))
     data = SegmentationDataModule("camvid", str(camvid[1]))
-    found = [pooled(sampler, image, truth) for _, image, truth in frames_as_seen(model, data, "val", 2, "test")]
+    found = [pooled(sampler, image, truth) for _, image, truth, *_ in frames_as_seen(model, data, "val", 2, "test")]
     p, labels = (torch.cat(parts) for parts in zip(*found, strict=True))
     nll = -float(p.double().gather(1, labels[:, None]).log().mean())
     assert nll == pytest.approx(record.nll_after, rel=1e-4)

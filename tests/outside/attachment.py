@@ -40,7 +40,7 @@ def fit(base, config, out, *, device="auto", say=print):
     model, data = load_for_fitting(base, config, resolve_device(device))
     counts = torch.ones(model.network.description.num_classes)
     with torch.inference_mode():
-        for _, image, _ in frames_as_seen(model, data, "train", config.settings.frames, "class-shares"):
+        for _, image, *_ in frames_as_seen(model, data, "train", config.settings.frames, "class-shares"):
             counts += model.network(image).argmax(1).flatten().bincount(minlength=len(counts)).cpu()
     found = ClassShares(tuple((counts / counts.sum()).tolist()), fitted_on(config, "train"), model.sha256)
     found.attach(base, config, out, "class-shares", say)

@@ -138,7 +138,7 @@ def test_only_the_frames_that_are_trained_on_count(base: Job, tmp_path: Path) ->
     assert torch.equal(density.densities[0][0].bank, expected)
     (places,) = density(network_input([load_image(path)], (64, 128)), FEATURES)[NEAREST]
     assert nearest_frames(places, [(0.5, 0.5)])[0][1] in {names[0], names[2]}
-    with pytest.raises(InputError, match="none of the 3 frames of the bank"):
+    with pytest.raises(InputError, match="all 3 frames of the bank are left out"):
         density_of(model, FEATURES, {"another"})
 
 
@@ -305,7 +305,7 @@ def test_parts_are_measured_on_normal_scenes_and_3_is_one_pixel_in_a_thousand(
     assert (total.parts, total.weights, total.frames, total.features_sha256) == (tuple(parts), (2.0, 1.0), 3, None)
     model, module = load_model(base.base), SegmentationDataModule(**data)
     sampler, pixels = Sampler(model.network, scores=parts), []
-    for _, image, labels in frames_as_seen(model, module, "val", 3, "test"):
+    for _, image, labels, *_ in frames_as_seen(model, module, "val", 3, "test"):
         maps = sampler(image).scores
         pixels.append(torch.stack([maps[name][0][torch.from_numpy(labels != 255)] for name in parts]))
     values = torch.cat(pixels, 1)

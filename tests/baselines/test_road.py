@@ -1,0 +1,131 @@
+"""Frames of one's own road: a bank without labels, labels that keep anomalies out, more features for a bank, and frames at their own size."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from safetensors.torch import load_file
+
+from segunc import Sampler, build_network, save_network
+from segunc.baselines.road import MoreFeaturesConfig, add_features
+from segunc.core.errors import InputError
+from segunc.data.images import load_image
+from segunc.networks.description import NetworkDescription
+from segunc.posteriors.anomaly import AnomalyConfig, fit_sum
+from segunc.posteriors.features import FeaturesConfig, fit_features
+from segunc.posteriors.model import Model, load_model
+from segunc.sampling.sampler import network_input, sample_frames
+from segunc.training.config import FitConfig
+from tests.conftest import change_record
+from tests.verbs.processes import succeed
+
+LAYERS = ["body.encoder.features.3"]  # of stride 4
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An untrained network that sees frames at half their size."""
+    torch.manual_seed(0)
+    description = NetworkDescription("FPN", "mobilenet_v2", ("road", "car", "sky"), inference_size=(64, 128))
+    folder = tmp_path_factory.mktemp("base")
+    save_network(build_network(description), folder)
+    return folder
+
+
+@pytest.fixture
+def road(tmp_path: Path) -> Path:
+    return write(tmp_path / "road" / "images", *np.random.default_rng(0).integers(0, 255, (3, 128, 256, 3), np.uint8))
+
+
+def write(folder: Path, *images: Any) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, image in enumerate(images):
+        cv2.imwrite(str(folder / f"{number}.png"), image)
+    return folder
+
+
+def mask(road: Path) -> Path:
+    """Write labels beside: the left half is an anomaly, the lowest quarter is ignored."""
+    labels = np.zeros((128, 256), np.uint8)
+    labels[:, :128], labels[96:] = 1, 255
+    return write(road.parent / "labels_masks", *[labels] * 3)
+
+
+def fitted(base: Path, out: Path, road: object, **more: Any) -> Model:
+    settings: dict[str, Any] = {"images": str(road), "layers": LAYERS, **more}
+    fit_features(base, FitConfig(FeaturesConfig(**settings)), out, device="cpu")
+    return load_model(out)
+
+
+def test_a_bank_of_images_alone_knows_them(base: Path, road: Path, tmp_path: Path) -> None:
+    words = ("--method", "features", "--features.images", road, "--features.layers", LAYERS[0].join("[]"))
+    succeed("finetune", "--base", base, *words, "--out", tmp_path / "model", "--device", "cpu")
+    model = load_model(tmp_path / "model")
+    assert model.attachments["features"].frames == ("0", "1", "2")
+    near = model(load_image(road / "0.png"), scores=["knn"]).knn
+    assert near.max() < 2e-4 < model(np.zeros((128, 256, 3), np.uint8), scores=["knn"]).knn.min()
+
+
+def test_anomalies_and_ignored_pixels_stay_out(base: Path, road: Path, tmp_path: Path) -> None:
+    mask(road)
+    for place in (road, f"folder:{road.parent}"):
+        fitted(base, tmp_path / "model", place)
+        _, row, column, _ = load_file(tmp_path / "model" / "features.safetensors")["0.origins"].T
+        assert len(row) == 3 * 12 * 15  # a place beside an anomaly has seen it
+        assert row.max() < 0.75
+        assert column.min() > 0.5
+
+
+def test_bad_frames_are_one_sentence(base: Path, road: Path, tmp_path: Path) -> None:
+    def refused(said: str, images: object = road) -> None:
+        with pytest.raises(InputError, match=said):
+            fitted(base, tmp_path / "out", images)
+        assert not (tmp_path / "out").exists()
+
+    one = write(tmp_path / "one" / "images", np.zeros((128, 256, 3), np.uint8))
+    mask(one)
+    refused("holds an anomaly, which features beside it have seen", one)
+    refused("does not exist", tmp_path / "nowhere")
+    refused("has no anomaly labels", f"camvid:{road}")
+    write(mask(road), *np.ones((3, 128, 256), np.uint8))
+    refused("0 features of .* are of normal pixels")
+
+
+def test_a_bank_grows(base: Path, road: Path, tmp_path: Path) -> None:
+    other = write(tmp_path / "other", *np.random.default_rng(1).integers(0, 255, (2, 128, 256, 3), np.uint8))
+    grown = FitConfig(MoreFeaturesConfig(images=str(other)))
+    with pytest.raises(InputError, match="has no bank of features"):
+        add_features(base, grown, tmp_path / "model", device="cpu")
+    before = fitted(base, tmp_path / "model", road)
+    add_features(tmp_path / "model", grown, tmp_path / "more", device="cpu")
+    after, stored = load_model(tmp_path / "more"), load_file(tmp_path / "more" / "features.safetensors")
+    assert after.attachments["features"].frames == ("0", "1", "2", "0", "1")
+    assert stored["0.origins"][:, 0].long().bincount().tolist() == [512] * 5
+    new = load_image(other / "1.png")
+    assert after(new, scores=["knn"]).knn.max() < 2e-4 < before(new, scores=["knn"]).knn.max()
+    change_record(tmp_path / "model" / "features.json", scores=["knn", "gmm"])
+    with pytest.raises(InputError, match="a bank for knn alone can grow"):
+        add_features(tmp_path / "model", grown, tmp_path / "more", device="cpu")
+
+
+def test_whole_frames_are_seen_at_their_own_size(base: Path, road: Path, tmp_path: Path) -> None:
+    model = fitted(base, tmp_path / "model", road, resolution="frame")
+    total = fit_sum(tmp_path / "model", FitConfig(AnomalyConfig(images=str(road))), tmp_path / "sum", device="cpu")
+    assert (total.frames, total.fitted_on["dataset"]) == (3, str(road))
+    assert total.scales[1].mean > 0.01  # a frame that is compared with itself has no distance
+    sampler = Sampler(model.network, scores=["knn"], fitted=model.fitted(["knn"]))
+    image = load_image(road / "1.png")
+    (density,) = model.fitted(["knn"]).providers
+    distance = density(network_input([image]), density.gives)["feature distance"]
+    assert (len(density.densities[0][0].bank), distance.shape) == (3 * 32 * 64, (1, 128, 256))
+    found = sample_frames(sampler, [image, load_image(road / "0.png")]).scores["knn"]
+    expected = F.interpolate(F.interpolate(distance[None], (64, 128), mode="bilinear"), (128, 256), mode="bilinear")
+    torch.testing.assert_close(found[:1], expected[0])
+    change_record(tmp_path / "model" / "features.json", without=["resolution"])
+    assert not load_model(tmp_path / "model").fitted(["knn"]).providers[0].whole  # as in earlier folders
