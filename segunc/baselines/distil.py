@@ -41,9 +41,8 @@ from segunc.training.data import open_data, spaced
 from segunc.training.losses import diverged, make_optimizer, make_schedule
 from segunc.training.progress import Say, no_half_folder, say
 
-PIXEL_STEP = (
-    4  # of rows and columns at which the maps of the teacher are kept and learnt from: last layers seldom have more
-)
+PIXEL_STEP = 4  # of the rows and columns at which a student learns: last layers seldom have more places
+CORRUPTIONS = "noise:1 fog:2 darkness:2 noise:3 fog:4 blur:3 jpeg:3"
 HEAD_RATE = 5.0  # learning rate of the head, which begins with random weights, as a multiple of that of the network
 FLOOR = 1e-5  # nats that are added to epistemic before its logarithm: float32 tells no less from rounding
 HEAD, SIGN = "student_head", "student_sign"  # names beside the parameters of the last layer
@@ -100,7 +99,7 @@ class DistilConfig(Settings):
 
     Args:
         input: a folder, a pattern or a video of frames without labels, in the place of the training frames of the data set.
-        frames: how many evenly spaced frames (0: all); they and the teacher's maps stay in memory, about 3 bytes a pixel and 2 a class and 16 pixels.
+        frames: how many evenly spaced frames (0: all). They stay in memory with the maps of the teacher: with 19 classes 12 bytes a pixel.
         corruptions: each frame is learnt clean and under one of these in turn, NAME:STRENGTH as of ``evaluate --corruption``.
         epochs: how often each of these is learnt; the teacher sees it once.
         crop: share of both sides of a frame that a step sees, at a random place; the teacher has seen the whole.
@@ -117,9 +116,7 @@ class DistilConfig(Settings):
     section = "distil"
     input: str = ""
     frames: NonNegativeInt = 100
-    corruptions: list[str] = field(
-        default_factory=lambda: ["noise:1", "fog:2", "darkness:2", "noise:3", "fog:4", "blur:3", "jpeg:3"]
-    )
+    corruptions: list[str] = field(default_factory=CORRUPTIONS.split)
     epochs: PositiveInt = 6
     crop: Annotated[float, Bound(above=0, most=1)] = 0.7
     batch_size: PositiveInt = 2
@@ -148,14 +145,12 @@ class Lesson(NamedTuple):
 
     def part(self, share: float, random: np.random.Generator) -> Lesson:
         """Return a crop of so large a share of both sides, at a random place."""
-        sides = [max(64, PIXEL_STEP * round(share * side / PIXEL_STEP)) for side in self.image.shape[:2]]
-        places = [
-            random.integers(max(0, whole - side) // PIXEL_STEP + 1)
-            for whole, side in zip(self.image.shape, sides, strict=False)
-        ]
-        rows, columns = (slice(place, place + side // PIXEL_STEP) for place, side in zip(places, sides, strict=True))
-        (top, left), (height, width) = (PIXEL_STEP * place for place in places), sides
-        image = np.ascontiguousarray(self.image[top : top + height, left : left + width])
+        whole = [side // PIXEL_STEP for side in self.image.shape[:2]]
+        sides = [min(side, max(16, round(share * side))) for side in whole]
+        first = [int(random.integers(most - side + 1)) for most, side in zip(whole, sides, strict=True)]
+        rows, columns = (slice(start, start + side) for start, side in zip(first, sides, strict=True))
+        top, left, bottom, right = (PIXEL_STEP * n for n in (*first, rows.stop, columns.stop))
+        image = np.ascontiguousarray(self.image[top:bottom, left:right])
         return Lesson(image, self.first, *(values[..., rows, columns] for values in self[2:]))
 
 
@@ -197,22 +192,22 @@ class Learner:
             return torch.cat([logits + difference, logits - difference])
 
         with self.place.changed(lambda x: seen.append(x) or x, both):  # type: ignore[func-returns-value]
-            return cast(Tensor, self.network(images))
+            return cast(Tensor, self.network(images.contiguous(memory_format=torch.channels_last)))
 
     def train(self, lessons: Sequence[Lesson]) -> dict[str, float]:
         """Learn each lesson once an epoch, and return the mean parts of the loss over the last epoch."""
         settings, random = self.settings, np.random.Generator(np.random.Philox(key=self.settings.seed))
         each = -(-len(lessons) // settings.batch_size)
-        order = [
-            part for _ in range(settings.epochs) for part in np.array_split(random.permutation(len(lessons)), each)
-        ]
+        shuffled = (random.permutation(len(lessons)) for _ in range(settings.epochs))
+        order = [part for numbers in shuffled for part in np.array_split(numbers, each)]
         rates = {settings.lr: self.parameters, HEAD_RATE * settings.lr: [*self.head.parameters()]}
         optimizer = make_optimizer("adamw", [{"params": p, "lr": lr} for lr, p in rates.items()], settings.lr)
         schedule = make_schedule(optimizer, "onecycle", len(order), [*rates])
         losses: list[dict[str, float]] = []
         for step, numbers in enumerate(ConsoleProgress(label="student", unit="step").follow(order)):
             for lesson in (lessons[number].part(settings.crop, random) for number in numbers):
-                parts = distillation_loss(self.logits(as_input(lesson.image, self.network)), lesson, settings)
+                image = network_input([lesson.image], lesson.image.shape[:2]).to(self.network.mean.device)
+                parts = distillation_loss(self.logits(image), lesson, settings)
                 loss = torch.stack([*parts.values()])
                 if not bool(torch.isfinite(loss).all()):
                     raise diverged("the loss", step)
@@ -223,12 +218,6 @@ class Learner:
             optimizer.zero_grad()
         last = losses[-len(lessons) :]
         return {name: round(float(np.mean([parts[name] for parts in last])), 6) for name in last[0]}
-
-
-def as_input(image: Image, network: SegmentationNetwork) -> Tensor:
-    """Return an image at the size that the network sees as its input ``[1, 3, h, w]``, on its device."""
-    batch = network_input([image], (image.shape[0], image.shape[1]))
-    return batch.to(network.mean.device).contiguous(memory_format=torch.channels_last)
 
 
 def frames_to_learn(config: FitConfig[DistilConfig], classes: int) -> Iterator[tuple[str, Image]]:
@@ -242,11 +231,10 @@ def frames_to_learn(config: FitConfig[DistilConfig], classes: int) -> Iterator[t
     chosen = spaced(source.length or source.length_hint or 0, config.settings.frames)
     for frame in source.frames(lambda index, _: index not in chosen):
         if frame.image is None:
-            raise InputError(f"{source.path} has a frame that cannot be read: {frame.error}")
+            raise InputError(f"a frame cannot be read: {frame.error}")
         yield frame.name, frame.image
 
 
-@torch.inference_mode()
 def make_lessons(teacher: Model, network: SegmentationNetwork, config: FitConfig[DistilConfig]) -> Iterator[Lesson]:
     """Yield each frame clean and under one of the corruptions, at the size at which the network will see it, with what the teacher says."""
     settings, scores = config.settings, ("entropy", "aleatoric", "epistemic", "mean-energy")
@@ -256,29 +244,24 @@ def make_lessons(teacher: Model, network: SegmentationNetwork, config: FitConfig
     random = np.random.Generator(np.random.Philox(key=settings.seed))
     nats = math.log(network.description.num_classes)
     for number, (name, image) in enumerate(frames_to_learn(config, network.description.num_classes)):
-        for corruption in (None, *(corruptions[number % len(corruptions) :][:1] if corruptions else ())):
-            shown = corruption(image, name) if corruption else image
-            seen = inference_size(network.description, (image.shape[0], image.shape[1]), size and (size[0], size[1]))
-            inputs = network_input([shown], seen)
+        seen = inference_size(network.description, (image.shape[0], image.shape[1]), size and (size[0], size[1]))
+        for corruption in (None, *corruptions[number % max(1, len(corruptions)) :][:1]):
+            inputs = network_input([corruption(image, name) if corruption else image], seen)
             try:
                 result = sampler(inputs, keep_probabilities=True)
             except RuntimeError as error:  # whatever the network raises where sizes do not match
                 if is_out_of_memory(error):
                     raise
-                message = (
-                    f"the teacher takes no frames of {seen[1]} x {seen[0]} pixels, as {name} is ({one_line(error)})"
-                )
+                message = f"the teacher takes no frames of {seen[1]} x {seen[0]} pixels ({one_line(error)})"
                 raise InputError(message, hint="give another --data.size H,W") from error
             top, left = random.integers(PIXEL_STEP, size=2).tolist()
             kept = (..., slice(top, None, PIXEL_STEP), slice(left, None, PIXEL_STEP))
-            maps = [values[0][kept].cpu() for values in (cast(Tensor, result.probabilities), *result.scores.values())]
+            maps = [
+                values[0][kept].clone().cpu()
+                for values in (cast(Tensor, result.probabilities), *result.scores.values())
+            ]
             pixels = (inputs[0] * 255).round().byte().permute(1, 2, 0).numpy()
             yield Lesson(pixels, (top, left), maps[0].half(), maps[3] * nats, maps[4])
-
-
-def network_folder(model: Path) -> Path:
-    """Return the folder with the network of a model, of an ensemble that of its first member."""
-    return model if (model / WEIGHTS).exists() else model / MEMBERS / "0"
 
 
 @flushed_denormals()
@@ -290,13 +273,13 @@ def distil(base: Path, config: FitConfig[DistilConfig], out: Path, *, device: st
     teacher = load_model(base)
     if isinstance(getattr(teacher.posterior, "inner", teacher.posterior), Student):
         raise InputError(f"{base} is a student, which cannot be a teacher", hint="name the teacher of this student")
-    network = load_network(network_folder(Path(settings.start or base)), ignore_posterior=True)
+    begin = Path(settings.start or base)
+    begin = begin if (begin / WEIGHTS).exists() else begin / MEMBERS / "0"  # of an ensemble
+    network = load_network(begin, ignore_posterior=True)
     theirs, ours = teacher.network.description.classes, network.description.classes
     if theirs != ours:
-        words = [", ".join(classes[:4]) for classes in (theirs, ours)]
-        raise InputError(
-            f"{base} has the classes {words[0]}, ..., and {settings.start} {words[1]}, ...", hint="both need the same"
-        )
+        message = f"{base} has the classes {', '.join(theirs[:4])}, ..., and {begin} {', '.join(ours[:4])}, ..."
+        raise InputError(message, hint="both need the same")
     place = resolve_device(device)
     teacher.place(place)
     torch.manual_seed(settings.seed)
@@ -308,21 +291,20 @@ def distil(base: Path, config: FitConfig[DistilConfig], out: Path, *, device: st
     with no_half_folder(out):
         save_network(network, out)
         student = Student(network, learner.head, learner.place.module)
-        provenance = {
-            **{"teacher": teacher.posterior.method, "teacher_sha256": teacher.posterior_sha256 or teacher.sha256},
-            **{
-                "dataset": config.data.get("dataset"),
-                "settings": config.plain()[settings.section],
-                **environment("32-true"),
-            },
-            **{"frames": len(lessons), "loss": loss, "teacher_seconds": round(taught, 1)},
-            "seconds": round(time.perf_counter() - start, 1),
+        made_of: dict[str, Any] = {
+            "teacher": teacher.posterior.method,
+            "teacher_posterior_sha256": teacher.posterior_sha256,
+            "loss": loss,
         }
+        made_of |= {"dataset": config.data.get("dataset"), "settings": config.plain()[settings.section]}
+        made_of |= {"frames": len(lessons), "teacher_seconds": round(taught, 1)}
+        provenance = {**made_of, **environment("32-true"), "seconds": round(time.perf_counter() - start, 1)}
         save_posterior(student, None, out, out, seed=settings.seed, provenance=provenance)
         save_config(config, out, METHOD.name)
         record_data(out, config.data, base)
-    parts = ", ".join(f"{name} {value:.4f}" for name, value in loss.items())
-    say(f"wrote {out}: a student of {teacher.posterior.method}, loss of the last epoch: {parts}")
+    say(
+        f"wrote {out}: a student of {teacher.posterior.method}, {loss['divergence']:.4f} nats from it in the last epoch"
+    )
 
 
 def load_student(folder: Path, record: Mapping[str, Any]) -> Model:
