@@ -25,7 +25,7 @@ from segunc.baselines.head import LogitLayer
 from segunc.baselines.mixtures import Ensemble
 from segunc.core.bounds import Bound, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, Seed, Settings
 from segunc.core.device import flushed_denormals, resolve_device
-from segunc.core.errors import InputError, is_out_of_memory, one_line
+from segunc.core.errors import InputError, one_line
 from segunc.core.progress import ConsoleProgress
 from segunc.data.corruptions import Corruption
 from segunc.data.images import Image
@@ -39,7 +39,7 @@ from segunc.sampling.sampler import Sampler, network_input
 from segunc.training.config import FitConfig, environment, record_data, save_config
 from segunc.training.data import open_data, spaced
 from segunc.training.losses import diverged, make_optimizer, make_schedule
-from segunc.training.progress import Say, no_half_folder, say
+from segunc.training.progress import Say, say
 
 PIXEL_STEP = 4  # of the rows and columns at which a student learns: last layers seldom have more places
 CORRUPTIONS = "noise:1 fog:2 darkness:2 noise:3 fog:4 blur:3 jpeg:3"
@@ -237,7 +237,7 @@ def frames_to_learn(config: FitConfig[DistilConfig], classes: int) -> Iterator[t
 
 def make_lessons(teacher: Model, network: SegmentationNetwork, config: FitConfig[DistilConfig]) -> Iterator[Lesson]:
     """Yield each frame clean and under one of the corruptions, at the size at which the network will see it, with what the teacher says."""
-    settings, scores = config.settings, ("entropy", "aleatoric", "epistemic", "mean-energy")
+    settings, scores = config.settings, ("epistemic", "mean-energy")
     corruptions = [Corruption.parse(text) for text in settings.corruptions]
     options: Any = {"draws": settings.draws, "seed": settings.seed, "scores": scores, "fitted": teacher.fitted(scores)}
     sampler, size = Sampler(teacher.network, teacher.posterior, **options), config.data.get("size")
@@ -249,19 +249,15 @@ def make_lessons(teacher: Model, network: SegmentationNetwork, config: FitConfig
             inputs = network_input([corruption(image, name) if corruption else image], seen)
             try:
                 result = sampler(inputs, keep_probabilities=True)
-            except RuntimeError as error:  # whatever the network raises where sizes do not match
-                if is_out_of_memory(error):
-                    raise
+            except RuntimeError as error:
                 message = f"the teacher takes no frames of {seen[1]} x {seen[0]} pixels ({one_line(error)})"
                 raise InputError(message, hint="give another --data.size H,W") from error
             top, left = random.integers(PIXEL_STEP, size=2).tolist()
             kept = (..., slice(top, None, PIXEL_STEP), slice(left, None, PIXEL_STEP))
-            maps = [
-                values[0][kept].clone().cpu()
-                for values in (cast(Tensor, result.probabilities), *result.scores.values())
-            ]
+            maps = (cast(Tensor, result.probabilities), *result.scores.values())
+            probabilities, epistemic, energy = (values[0][kept].clone().cpu() for values in maps)
             pixels = (inputs[0] * 255).round().byte().permute(1, 2, 0).numpy()
-            yield Lesson(pixels, (top, left), maps[0].half(), maps[3] * nats, maps[4])
+            yield Lesson(pixels, (top, left), probabilities.half(), epistemic * nats, energy)
 
 
 @flushed_denormals()
@@ -288,23 +284,17 @@ def distil(base: Path, config: FitConfig[DistilConfig], out: Path, *, device: st
     taught = time.perf_counter() - start
     say(f"the teacher has seen {len(lessons)} frames, clean and corrupted, in {taught:.0f} s")
     loss = learner.train(lessons)
-    with no_half_folder(out):
-        save_network(network, out)
-        student = Student(network, learner.head, learner.place.module)
-        made_of: dict[str, Any] = {
-            "teacher": teacher.posterior.method,
-            "teacher_posterior_sha256": teacher.posterior_sha256,
-            "loss": loss,
-        }
-        made_of |= {"dataset": config.data.get("dataset"), "settings": config.plain()[settings.section]}
-        made_of |= {"frames": len(lessons), "teacher_seconds": round(taught, 1)}
-        provenance = {**made_of, **environment("32-true"), "seconds": round(time.perf_counter() - start, 1)}
-        save_posterior(student, None, out, out, seed=settings.seed, provenance=provenance)
-        save_config(config, out, METHOD.name)
-        record_data(out, config.data, base)
-    say(
-        f"wrote {out}: a student of {teacher.posterior.method}, {loss['divergence']:.4f} nats from it in the last epoch"
-    )
+    made_of: dict[str, Any] = {"teacher": teacher.posterior.method, "teacher_sha256": teacher.posterior_sha256}
+    made_of |= {"dataset": config.data.get("dataset"), "settings": config.plain()[settings.section]}
+    made_of |= {"frames": len(lessons), "loss": loss, "teacher_seconds": round(taught, 1)}
+    provenance = {**made_of, **environment("32-true"), "seconds": round(time.perf_counter() - start, 1)}
+    save_network(network, out)
+    student = Student(network, learner.head, learner.place.module)
+    save_posterior(student, None, out, out, seed=settings.seed, provenance=provenance)
+    save_config(config, out, METHOD.name)
+    record_data(out, config.data, base)
+    nats = loss["divergence"]
+    say(f"wrote {out}: a student of {teacher.posterior.method}, {nats:.4f} nats from it in the last epoch")
 
 
 def load_student(folder: Path, record: Mapping[str, Any]) -> Model:
