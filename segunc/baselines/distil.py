@@ -63,7 +63,7 @@ def add_head(layer: Any, inputs: tuple[Tensor, ...], logits: Tensor) -> Tensor:
 
 def with_head(network: SegmentationNetwork, layer: nn.Module, head: nn.Module, sign: int) -> SegmentationNetwork:
     """Return a network of the very modules of another, but for its last layer, which holds a head, and adds what it makes
-    times ``sign``: 1, -1 or 0. The sign is all in which such networks differ, so that all else runs once for all of them."""
+    times ``sign``, 1 or -1. The sign is all in which such networks differ, so that all else runs once for all of them."""
     place = next(name for name, module in network.named_modules() if module is layer)
     above = {"", *(place[:end] for end, letter in enumerate(place) if letter == "."), place}
     memo = {id(module): module for name, module in network.named_modules() if name not in above}
@@ -77,13 +77,14 @@ def with_head(network: SegmentationNetwork, layer: nn.Module, head: nn.Module, s
 
 
 class Student(Ensemble):
-    """Draws z + d and z - d of a network whose last layer makes z; ``network`` gives z alone."""
+    """Draws z + d and z - d of a network whose last layer makes z. ``network`` is the first draw, so base scores are those of z + d."""
 
     method: ClassVar[str] = "distil"
 
     def __init__(self, network: SegmentationNetwork, head: nn.Sequential, layer: nn.Module) -> None:
         self.head = head
-        self.network, *draws = (with_head(network, layer, head, sign) for sign in (0, 1, -1))
+        draws = [with_head(network, layer, head, sign) for sign in (1, -1)]
+        self.network = draws[0]  # a network of its own would be one more pass of what lies behind the last layer
         super().__init__([Branch(draw, Deterministic()) for draw in draws])
 
     def tensors(self) -> dict[str, Tensor]:
