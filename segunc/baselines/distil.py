@@ -103,8 +103,7 @@ class DistilConfig(Settings):
         frames: how many evenly spaced frames (0: all). They stay in memory with the maps of the teacher: with 19 classes 12 bytes a pixel.
         corruptions: each frame is learnt clean and under one of these in turn, NAME:STRENGTH as of ``evaluate --corruption``.
         epochs: how often each of these is learnt; the teacher sees it once.
-        crop: share of both sides of a frame that a step sees, at a random place; the teacher has seen the whole. On CamVid
-            whole frames taught more for the same time.
+        crop: share of both sides of a frame that a step sees, at a random place; the teacher has seen the whole.
         batch_size: crops in a step.
         lr: peak learning rate, of a one-cycle schedule.
         epistemic_weight: of the loss of the logarithm of epistemic, beside the divergence of the mean probabilities.
