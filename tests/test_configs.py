@@ -129,10 +129,12 @@ def test_a_configuration_for_finished_models_runs(path: Path, overconfident: Job
         words += ["--features.weights", tmp_path / "encoder.pth"]
     if method == "anomaly":  # a model without features
         words += ["--anomaly.parts", "[deterministic-energy,entropy]"]
+    if method == "distil":
+        words += ["--distil.frames 1 --distil.epochs 1 --distil.draws 2"]
     succeed("finetune", "--method", method, *words, "--device", "cpu", apart=True)
     model = load_model(tmp_path / "out")
-    if method == "tta":
-        assert model.posterior.members == 6
+    if method in ("tta", "distil"):
+        assert model.posterior.members == {"tta": 6, "distil": 2}[method]
     else:
         names = {"temperature": "calibration", "features": "features", "anomaly": "anomaly"}
         assert names.get(str(method), "max_logit_statistics") in model.attachments

@@ -33,7 +33,9 @@ class LogitLayer:
     """The last layer that a network calls with as many outputs as classes, a Conv2d or a Linear; InputError where there is none, or what
     comes behind it does not take each frame by itself."""
 
-    def __init__(self, network: SegmentationNetwork) -> None:
+    def __init__(
+        self, network: SegmentationNetwork, hint: str = "leave vim, react-energy and scale-energy out"
+    ) -> None:
         self.network, called = network, list[nn.Module]()
         handles = [
             module.register_forward_hook(lambda module, _, __: called.append(module))
@@ -47,7 +49,6 @@ class LogitLayer:
         finally:
             for handle in handles:
                 handle.remove()
-        hint = "leave vim, react-energy and scale-energy out"
         if not called:
             name = type(network.body).__name__
             raise InputError(f"{name} has no convolution or linear layer that makes its logits", hint=hint)

@@ -61,6 +61,7 @@ METHODS: Registry[Method] = Registry(
         "ensemble",
         "tta",
         "decoder-ensemble",
+        "distil",
         "hmc",
         "laplace",
         "mc-dropout",

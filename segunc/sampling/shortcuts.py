@@ -116,6 +116,11 @@ class InterpolationWatch(InterpolationCounter):
 
     def _call(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         output = func(*args, **kwargs)
+        with torch._C.DisableTorchFunction():  # what is read here is none of the operations that a prefix counts
+            self._look(func, args, kwargs, output)
+        return output
+
+    def _look(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
         inputs, name = list(tensors_in((*args, *kwargs.values()))), func.__name__
         if any(hasattr(tensor, _ON_INPUT) for tensor in inputs):
             selects = name == "__getitem__" and any(t.dtype == torch.bool for t in tensors_in([args[1]]))
@@ -134,7 +139,6 @@ class InterpolationWatch(InterpolationCounter):
                 self._ends += outputs
             elif outputs or output is None:  # what returns neither looked at a shape or a type
                 self._ends = []
-        return output
 
     def ending(self, logits: Tensor) -> Ending | None:
         """Return the ending of the watched pass if its last interpolation made ``logits``, but for a crop and the type."""

@@ -32,7 +32,7 @@ CONTEXT.set_forkserver_preload(
     [*_LIBRARIES, *{_HOMES[FUNCTIONS.get(verb, verb)] for verb in VERBS}, *(f"segunc.{name}" for name in _LATE)]
 )
 FAST = "--precision float32 --device cpu"
-PROGRESS = re.compile(r" (frames|parts)/s| frames$| are free$|^(train|finetune|head \d+): .* steps/s")
+PROGRESS = re.compile(r" (frames|parts)/s| frames$| are free$|^(train|finetune|student|head \d+): .* steps/s")
 SMALL = f"--draws 2 {FAST} --scores entropy,aleatoric,epistemic"
 
 

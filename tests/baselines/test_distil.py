@@ -1,0 +1,148 @@
+"""Students: one pass, the draws z + d and z - d, what is trained, what is refused."""
+
+from __future__ import annotations
+
+import copy
+import math
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from segunc.baselines.distil import DistilConfig, Learner, Lesson, Student, distillation_loss
+from segunc.core.errors import InputError
+from segunc.networks import load_network, save_network
+from segunc.networks.network import SegmentationNetwork
+from segunc.options import DoctorOptions, FinetuneOptions
+from segunc.posteriors.model import load_model
+from segunc.sampling import Sampler
+from segunc.uncertainty import energy, entropy_share, entropy_share_of_logits
+from segunc.verbs.doctor import doctor
+from segunc.verbs.training import finetune
+from tests.baselines.test_decoder_ensemble import flops, frames, network
+
+SCORES = ("epistemic", "entropy", "aleatoric", "mean-energy", "deterministic-energy")
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_a_student_is_two_draws_in_one_pass(precision: Any) -> None:
+    learner = Learner(network(0), DistilConfig(head_channels=8))
+    base = copy.deepcopy(learner.network)
+    student = Student(learner.network, learner.head, learner.place.module)
+    sampler = Sampler(student.network, student, scores=SCORES, precision=precision)
+    close = partial(torch.testing.assert_close, atol=1e-4 if precision == "float32" else 0.1, rtol=0)
+    for images in (frames(64, 96, 2), frames(50, 70), frames(64, 96, 2).flip(0, -1)):
+        made = sampler(images, keep_probabilities=True)
+        with torch.inference_mode():
+            plus, minus = learner.logits(images).chunk(2)
+            mean = (plus.softmax(1) + minus.softmax(1)) / 2
+            expected = (entropy_share_of_logits(plus) + entropy_share_of_logits(minus)) / 2
+        close(made.scores["deterministic-energy"], energy(plus))
+        close(made.probabilities, mean)
+        close(made.scores["epistemic"], entropy_share(mean) - expected)
+        close(made.scores["mean-energy"], (energy(plus) + energy(minus)) / 2)
+        assert float(made.scores["epistemic"].mean()) > 1e-6
+    head = flops(lambda: learner.head(torch.zeros(2, 16, 16, 24)))
+    assert 0 < head == flops(lambda: sampler(images)) - flops(lambda: base(images)), "one pass and the head"
+
+
+def test_the_loss_is_nothing_for_the_teacher_itself_and_crops_keep_pixels_in_place() -> None:
+    """Two draws of (.9, .1) and (.5, .5): a mean of (.7, .3), .6109 - (.3251 + .6931) / 2 = .1018 nats of epistemic, energies of 0."""
+    draws = torch.tensor([[0.9, 0.1], [0.5, 0.5]]).log()[:, :, None, None].expand(2, 2, 96, 128)
+    image: Any = np.arange(96 * 128).reshape(96, 128, 1).repeat(3, 2)
+    numbers = torch.from_numpy(image[3::4, 1::4, 0])
+    means, zero = torch.tensor([0.7, 0.3])[:, None, None].expand(2, 24, 32), torch.zeros(24, 32)
+    settings = DistilConfig(epistemic_weight=1.0, energy_weight=0.5)
+    parts = distillation_loss(draws, Lesson(image, (3, 1), means, zero + 0.10175, zero), settings)
+    assert all(abs(float(part)) < 1e-3 for part in parts.values())
+    parts = distillation_loss(draws, Lesson(image, (3, 1), means, zero + 0.10175 * math.e, zero + 3), settings)
+    assert (float(parts["epistemic"]), float(parts["energy"])) == pytest.approx((0.5, 0.5 * 2.5), abs=1e-2)
+    random, lesson = np.random.default_rng(0), Lesson(image, (3, 1), means, zero, numbers)
+    for share, shape in (*[(0.7, (68, 88))] * 20, (1.0, (96, 128))):
+        part = lesson.part(share, random)
+        assert part.image.shape[:2] == shape
+        assert np.array_equal(part.image[3::4, 1::4, 0], part.energy.numpy())
+
+
+@pytest.fixture(scope="module")
+def made(toy_set: Path, tmp_path_factory: pytest.TempPathFactory) -> FinetuneOptions:
+    """The options of a small run; ``base`` and ``teacher`` lie beside its student."""
+    folder = tmp_path_factory.mktemp("distil")
+    save_network(network(0), folder / "base")
+    finetune(FinetuneOptions(base=folder / "base", out=folder / "teacher", method="tta"))
+    small = {"frames": 4, "epochs": 2, "head_channels": 8, "corruptions": ["noise:2", "fog:3"]}
+    settings = {"data.dataset": "toy", "data.root": str(toy_set), **{f"distil.{k}": v for k, v in small.items()}}
+    paths = {"base": folder / "teacher", "out": folder / "student"}
+    options = FinetuneOptions(**paths, method="distil", device="cpu", settings=settings)
+    finetune(options)
+    return options
+
+
+def test_a_student_is_trained_stored_and_read_by_the_verbs(made: FinetuneOptions, tmp_path: Path) -> None:
+    out = Path(made.out)
+    model, base = load_model(out), load_network(out.parent / "base").body
+    assert (model.posterior.method, model.posterior.members) == ("distil", 2)
+    made_of = model.record["provenance"]
+    assert (made_of["teacher"], made_of["frames"], made_of["settings"]["corruptions"][1]) == ("tta", 8, "fog:3")
+    trained, before = load_network(out, ignore_posterior=True).body.state_dict(), base.state_dict()
+    changed = {name for name, tensor in trained.items() if not torch.equal(tensor, before[name])}
+    norms = {name for name, module in base.named_modules() if isinstance(module, nn.BatchNorm2d)}
+    assert (last := {"segmentation_head.0.weight", "segmentation_head.0.bias"}) <= changed
+    assert all(name.rpartition(".")[0] in norms and "running" not in name for name in changed - last)
+    maps = model(np.full((64, 96, 3), 99, np.uint8), scores=SCORES)
+    assert 0 < maps.epistemic.mean() < maps.entropy.mean()
+    assert doctor(DoctorOptions(model=out, size=(64, 96), device="cpu")).failure == ""
+    finetune(replace(made, out=tmp_path / "again"))
+    assert (tmp_path / "again" / "posterior.safetensors").read_bytes() == (out / "posterior.safetensors").read_bytes()
+
+
+def test_training_on_frames_without_labels_brings_the_student_nearer(made: FinetuneOptions, tmp_path: Path) -> None:
+    (tmp_path / "images").mkdir()
+    for number in range(3):
+        frame = np.random.default_rng(number).integers(0, 256, (16, 24, 3), np.uint8)
+        cv2.imwrite(str(tmp_path / "images" / f"{number}.png"), cv2.resize(frame, (96, 64)))
+    save_network(network(1), tmp_path / "start")
+    losses = []
+    for epochs in (1, 12):
+        paths = {"distil.input": str(tmp_path / "images"), "distil.start": str(tmp_path / "start")}
+        settings = {**paths, "distil.epochs": epochs, "distil.batch_size": 4, "distil.lr": 0.01}
+        finetune(replace(made, out=tmp_path / f"{epochs}", settings=settings))
+        made_of = load_model(tmp_path / f"{epochs}").record["provenance"]
+        assert (made_of["dataset"], made_of["frames"]) == (None, 6)
+        losses.append(made_of["loss"])
+    assert all(losses[1][part] < 0.7 * losses[0][part] for part in ("divergence", "epistemic", "energy"))
+
+
+def test_what_cannot_be_a_student_is_one_sentence(
+    made: FinetuneOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, settings, augmented = tmp_path / "out", dict(made.settings), tmp_path / "augmented"  # type: ignore[call-overload]
+    (tmp_path / "empty").mkdir()
+    turned = network(1)
+    turned.description = replace(turned.description, classes=turned.description.classes[::-1])
+    save_network(turned, tmp_path / "classes")
+    finetune(FinetuneOptions(base=made.out, out=augmented, method="tta"))
+
+    def refused(said: str, more: dict[str, Any], **changed: Any) -> None:
+        with pytest.raises(InputError, match=said):
+            finetune(replace(made, **{"out": out, **changed}, settings={**settings, **more}))
+        assert not out.exists()
+
+    refused("is the teacher", {}, out=made.base)
+    refused("is a student, which cannot be a teacher", {}, base=made.out)
+    refused("is a student, which cannot be a teacher", {}, base=augmented)
+    refused("has the classes", {"distil.start": str(tmp_path / "classes")})
+    refused("holds no image", {"distil.input": str(tmp_path / "empty")})
+    refused("corruption 'rain'", {"distil.corruptions": ["rain:3"]})
+
+    whole = SegmentationNetwork.forward  # LogitLayer looks at it with 64 x 64 pixels
+    monkeypatch.setattr(
+        SegmentationNetwork, "forward", lambda net, x: whole(net, x if x.shape[-1] == 64 else x.view(7))
+    )
+    refused("the teacher takes no frames of 128 x 64 pixels", {})
