@@ -229,7 +229,7 @@ class SamplingOptions(DeviceOptions):
     """Draws, their noise and the network's size and precision.
 
     Args:
-        draws (S): networks that are drawn (default 24)
+        draws (S): networks that are drawn (default 8)
         seed: of the draws (default 0)
         alpha (A): noise scale of an ABNN in place of its own
         scheme: how the draws of a member are spread (default latin-hypercube)
@@ -240,7 +240,7 @@ class SamplingOptions(DeviceOptions):
         threads (N): CPU threads of the network (default: all cores)
     """
 
-    draws: Count = 24
+    draws: Count = 8
     seed: Seed = 0
     alpha: NonNegativeFloat | None = None
     scheme: Literal["independent", "antithetic", "latin-hypercube"] | None = None

@@ -214,7 +214,7 @@ class Model:
             network.to(device).to(memory_format=torch.channels_last)
 
     def __call__(
-        self, image: Image, *, draws: int = 24, seed: int = 0, scores: Sequence[str] = DEFAULT_SCORES
+        self, image: Image, *, draws: int = 8, seed: int = 0, scores: Sequence[str] = DEFAULT_SCORES
     ) -> ImageMaps:
         """Return the maps of an image RGB uint8 ``[H, W, 3]``, at its own size, computed where the network is. The first call of a size takes
         longer, because the sampler checks itself.
