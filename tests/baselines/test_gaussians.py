@@ -251,7 +251,7 @@ MODULES |= {"ensemble": "mixtures", "tta": "mixtures", "temperature": "temperatu
 
 def test_each_baseline_is_found_under_its_name() -> None:
     modules = {name: METHODS[name].fit.__module__.removeprefix("segunc.baselines.") for name in METHODS}
-    expected = MODULES | {"standardized-max-logit": "max_logit"}
+    expected = MODULES | {"standardized-max-logit": "max_logit", "distil": "distil", "more-features": "road"}
     assert {name: module for name, module in modules.items() if not module.startswith("segunc.")} == expected
 
 

@@ -96,7 +96,7 @@ def test_statistics_of_batches_of_one_are_those_of_all_frames(sizes: list[int]) 
     deviation = (square - mean.square() + 1e-5).sqrt()
     torch.testing.assert_close(rescale, (1 + 1e-5) ** 0.5 / deviation, rtol=1e-3, atol=0)
     torch.testing.assert_close(reshift, -mean / deviation, rtol=1e-3, atol=1e-5)
-    with pytest.raises(InputError, match="two frames"):
+    with pytest.raises(InputError, match="of one frame, and needs two"):
         reestimate(network, posterior, 0, [torch.rand(1, 3, 8, 8)])
 
 

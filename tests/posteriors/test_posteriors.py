@@ -62,7 +62,16 @@ CHAINS: dict[str, Callable[[str], Posterior]] = {
 
 
 def test_every_stored_posterior_is_tested() -> None:
-    others = {"ensemble", "decoder-ensemble", "tta", "temperature", "standardized-max-logit", "features", "anomaly"}
+    others = {
+        "ensemble",
+        "decoder-ensemble",
+        "tta",
+        "distil",
+        "temperature",
+        "standardized-max-logit",
+        "features",
+        "anomaly",
+    }
     assert set(MAKE) | set(CHAINS) | others | {"more-features"} == set(METHODS)
 
 
