@@ -25,7 +25,7 @@ from segunc.baselines.head import LogitLayer
 from segunc.baselines.mixtures import Ensemble
 from segunc.core.bounds import Bound, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, Seed, Settings
 from segunc.core.device import flushed_denormals, resolve_device
-from segunc.core.errors import InputError, one_line
+from segunc.core.errors import InputError, is_out_of_memory, one_line
 from segunc.core.progress import ConsoleProgress
 from segunc.data.corruptions import Corruption
 from segunc.data.images import Image
@@ -251,6 +251,8 @@ def make_lessons(teacher: Model, network: SegmentationNetwork, config: FitConfig
             try:
                 result = sampler(inputs, keep_probabilities=True)
             except RuntimeError as error:
+                if is_out_of_memory(error):
+                    raise
                 message = f"the teacher takes no frames of {seen[1]} x {seen[0]} pixels ({one_line(error)})"
                 raise InputError(message, hint="give another --data.size H,W") from error
             top, left = random.integers(PIXEL_STEP, size=2).tolist()
@@ -263,7 +265,7 @@ def make_lessons(teacher: Model, network: SegmentationNetwork, config: FitConfig
 
 @flushed_denormals()
 def distil(base: Path, config: FitConfig[DistilConfig], out: Path, *, device: str = "auto", say: Say = say) -> None:
-    """Train a student of the teacher in ``base``, and write its model folder; a run that was killed has written nothing and begins anew."""
+    """Train a student of the teacher in ``base``, and write its model folder; a run that was killed while it trained begins anew."""
     settings, start = config.settings, time.perf_counter()
     if out.resolve() == base.resolve():
         raise InputError(f"--out {out} is the teacher", hint="give another --out")

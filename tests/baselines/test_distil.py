@@ -146,3 +146,10 @@ def test_what_cannot_be_a_student_is_one_sentence(
         SegmentationNetwork, "forward", lambda net, x: whole(net, x if x.shape[-1] == 64 else x.view(7))
     )
     refused("the teacher takes no frames of 128 x 64 pixels", {})
+
+    def full(*_: Any, **__: Any) -> Any:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr("segunc.baselines.distil.Sampler.__call__", full)
+    with pytest.raises(torch.OutOfMemoryError):  # which the command line calls what it is
+        finetune(replace(made, out=out))
