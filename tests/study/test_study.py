@@ -21,7 +21,7 @@ from tests.study.conftest import Run
 from tools import study_methods
 from tools.study.cells import Study
 from tools.study.plan import read_plan
-from tools.study.report import axis_values, named_as_drawn, report, selection_report
+from tools.study.report import axis_label, axis_values, named_as_drawn, report, selection_report
 
 pytestmark = pytest.mark.usefixtures("few_units")
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -202,7 +202,9 @@ def test_the_tables_hold_the_numbers_of_the_results(made: Any) -> None:
     difference = float(np.mean(values)) - base
     assert shown(row_of(text, "ABNN (2)")[1]) == pytest.approx(np.mean(values), abs=6e-4)
     assert shown(row_of(text.split("less base")[1], "ABNN (2)")[1]) == pytest.approx(difference, abs=6e-4)
-    drawn = axis_values(study, "toy/test/calibration.nll")
+    axis = "toy/test/calibration.nll"
+    assert axis_label(study, axis) == f"NLL (nats) ↓\n{study.plan.tables[0].title}\ndifference to base"
+    drawn = axis_values(study, axis)
     assert drawn["base"] == (0.0, None)
     value, interval = drawn["ABNN"]
     assert value == pytest.approx(difference)

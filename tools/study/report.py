@@ -10,6 +10,7 @@ from typing import Any
 
 from segunc.core.errors import InputError
 from segunc.core.files import read_json, write_atomically, write_json
+from segunc.evaluation import parts as kinds
 from segunc.evaluation.compare import ARROWS, data_warnings, first_of, higher_is_better
 from segunc.evaluation.resampling import EvaluationResult, NumberPath, load_results
 from segunc.plots import save_figure
@@ -49,6 +50,10 @@ COSTS = (
     "included. The posterior is what lies beside the networks. † A training was continued: its seconds are those of the last part."
 )
 SELECTION_NUMBERS = ("calibration.nll", "calibration.ece", "calibration.brier", "segmentation.miou")
+
+_OF_CLASSES = (kinds.ConfidenceCalibration, kinds.ProbabilityCalibration, kinds.Segmentation, kinds.Selective)
+TITLES = kinds.titles((*kinds.AREAS, *(metric for kind in _OF_CLASSES for metric in kind.metrics)))
+"""What the axes of a figure call a number."""
 
 PRICE_FILE = "price.json"
 """Of ``tools.study_price``, beside the report."""
@@ -227,11 +232,11 @@ def _draw(study: Study, figure: Scatter) -> list[Path]:
             for label in labels
             if label in across and label in up
         ]
-        panels.append(Panel(_axis_label(study, axis, "\n"), points, bool(_higher(axis))))
+        panels.append(Panel(axis_label(study, axis), points, bool(_higher(axis))))
     if not any(panel.points for panel in panels):
         return []
     logarithmic = _number(figure.x) in (TRAINING_SECONDS, PRICE)
-    drawn = scatter_figure(panels, _axis_label(study, figure.x), logarithmic=logarithmic)
+    drawn = scatter_figure(panels, axis_label(study, figure.x), logarithmic=logarithmic)
     return save_figure(drawn, study.out / figure.name)
 
 
@@ -296,16 +301,16 @@ def _number(axis: str) -> str:
     return axis.rpartition("/")[2]
 
 
-def _axis_label(study: Study, axis: str, between: str = ", ") -> str:
-    """``calibration.ece ↓, camvid/test`` and ``difference to base`` below."""
+def axis_label(study: Study, axis: str) -> str:
+    """In words: the number and its direction, the title of the first table of its evaluation, ``difference to base``; a line each."""
     number, place = _number(axis), axis.rpartition("/")[0]
     if number == TRAINING_SECONDS:
         return "training of method and networks, s"
     if number == PRICE:
         return "price of a frame in base passes"
-    arrow = ARROWS[_higher(axis)]
-    of = " of its score" if SCORE in number else ""
-    return f"{_of_score(number)}{of}{arrow}{between}{place}\ndifference to {study.plan.baseline}"
+    name = TITLES.get(number.split(".")[-1], number) + ARROWS[_higher(axis)]
+    title = next((table.title for table in study.plan.tables if table.evaluation == place), place)
+    return f"{name}\n{title}\ndifference to {study.plan.baseline}"
 
 
 def _higher(axis: str) -> bool | None:
