@@ -30,7 +30,6 @@ RECORD_FORMAT, _SEAL = 2, "record_sha256"
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\\]|^[A-Za-z]:")
 """Control characters, and the separator and the drive letters of another system."""
 _NUMBER = re.compile(r"(?<![0-9]{9}\.)(?<![0-9])[0-9]+")
-_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 
 
 def safe_name(name: Any, what: str, *, single: bool = False) -> str:
@@ -206,20 +205,10 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def csv_text(rows: Iterable[Iterable[object]]) -> str:
-    """Return rows as CSV, None as an empty cell. A text that a spreadsheet would take for a formula gets an apostrophe before it (OWASP,
-    "CSV Injection"); numbers stay, also where they are texts."""
+    """Return rows as CSV, None as an empty cell."""
     buffer = io.StringIO()
-    csv.writer(buffer, lineterminator="\n").writerows(map(_harmless, row) for row in rows)
+    csv.writer(buffer, lineterminator="\n").writerows(rows)
     return buffer.getvalue()
-
-
-def _harmless(cell: object) -> object:
-    if isinstance(cell, str) and cell.startswith(_FORMULA_STARTS):
-        try:
-            float(cell)
-        except ValueError:
-            return f"'{cell}"
-    return cell
 
 
 def _bytes(count: int) -> str:

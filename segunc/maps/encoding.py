@@ -35,8 +35,6 @@ PNG_LEVEL = 1
 LONGEST_JPEG = 65_500  # pixels of a side, by libjpeg
 _PNG = [cv2.IMWRITE_PNG_COMPRESSION, PNG_LEVEL, cv2.IMWRITE_PNG_STRATEGY, cv2.IMWRITE_PNG_STRATEGY_RLE]
 
-_FILTERS = {1, 2, 3}  # of HDF5: deflation, shuffling, checksums; others are loaded as libraries of any origin
-_MAX_DEFLATION = 1032  # no deflated byte stands for more
 HDF5_KEY = "value"  # of ``ChannelLoaderHDF5`` in https://github.com/SegmentMeIfYouCan/road-anomaly-benchmark
 
 Form = Literal["unit-code", "linear"]
@@ -171,7 +169,7 @@ def read_score_file(path: Path, read: Callable[[Path], bytes] = read_bytes, *, i
     """Read a single-channel map ``[H, W]`` in the type it is stored in; its ending tells the kind, ``read`` gives its bytes.
 
     With ``ids`` it holds class ids: those of a palette image are its indices, and three equal channels are one. A leading or
-    trailing axis of length 1 is dropped. An HDF5 file holds its map itself, under ``value``, uncompressed or deflated.
+    trailing axis of length 1 is dropped. An HDF5 file holds its map under ``value``.
     """
     reader = _READERS.get(path.suffix.lower())
     if reader is None:
@@ -202,25 +200,14 @@ def _read_image(data: bytes) -> Array:
 
 
 def _read_hdf5(data: bytes) -> Array:
-    """Return the map, after a look whether the file itself holds what it claims."""
     import h5py
 
     with h5py.File(io.BytesIO(data), "r") as file:
-        link = file.get(HDF5_KEY, getlink=True)
-        dataset = file[HDF5_KEY] if isinstance(link, h5py.HardLink) else None
+        dataset = file.get(HDF5_KEY)
         if not isinstance(dataset, h5py.Dataset):
-            raise InputError(f"holds no data set '{HDF5_KEY}' of its own")
-        plan = dataset.id.get_create_plist()
-        filters = {plan.get_filter(number)[0] for number in range(plan.get_nfilters())}
-        if dataset.external or dataset.is_virtual:
-            raise InputError("takes its values from other files")
-        if filters - _FILTERS:
-            raise InputError(f"is encoded by the HDF5 filter {max(filters - _FILTERS)}, neither gzip nor shuffle")
-        if dataset.dtype.kind not in "biuf":
-            raise InputError(f"is of type {dataset.dtype}, neither floats nor whole numbers")
-        most = min(MOST_PIXELS, _MAX_DEFLATION * len(data) // dataset.dtype.itemsize)
-        if dataset.size is None or dataset.size > most:
-            raise InputError(f"claims the shape {dataset.shape} in {len(data)} bytes, which is too large")
+            raise InputError(f"holds no data set '{HDF5_KEY}'")
+        if dataset.size is None or dataset.size > MOST_PIXELS:
+            raise InputError(f"has the shape {dataset.shape}, which is no map")
         return np.asarray(dataset[()])
 
 

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+import cv2
 import numpy as np
 import torch
 from torch import Tensor
@@ -35,6 +36,7 @@ STEPS, DECADES = 8, 3
 """Levels of a surprise: of each power of ten of the share of pixels, and how many powers; beyond them the tail is a straight line."""
 LEAST_SEEN = 10  # pixels that reach a value up to which a surprise is called measured
 FRAME_PIXELS = 20_000  # that are looked at: neighbours say the same, and a thousand frames fit into memory
+LEAST_SURFACE = 0.01  # share of a frame that a connected piece of drivable surface covers, to be one
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,18 @@ def weighted_sum(values: Tensor, weights: Sequence[float], scales: Sequence[Stan
     return torch.stack([weight * scale(of_score) for weight, scale, of_score in terms]).sum(0)
 
 
+def drivable_hull(prediction: Tensor, classes: Sequence[int]) -> Tensor:
+    """Return the convex hull, bool ``[H, W]``, of the large connected pieces of classes in a prediction ``[H, W]``; all where there is none."""
+    surface = np.isin(prediction.cpu().numpy(), classes).astype(np.uint8)
+    _, pieces, statistics, _ = cv2.connectedComponentsWithStats(surface, connectivity=8)
+    large = np.flatnonzero(statistics[1:, cv2.CC_STAT_AREA] >= LEAST_SURFACE * surface.size) + 1
+    hull = np.full_like(surface, not len(large))
+    if len(large):
+        points = cv2.findNonZero(np.isin(pieces, large).astype(np.uint8))
+        cv2.fillConvexPoly(hull, cv2.convexHull(points), 1)
+    return to_device(torch.from_numpy(hull > 0), prediction.device)
+
+
 @dataclass(frozen=True)
 class ScoreSum(Attachment):
     """A weighted sum of scores, and the numbers that make it a surprise."""
@@ -111,12 +125,16 @@ class ScoreSum(Attachment):
     part_surprises: tuple[Surprise, ...] = ()  # of each part; none in files of earlier versions, as the next two
     pixels: int | None = None  # of normal scenes, that all this was fitted on
     measured_to: float | None = None  # decades that at least ten of these pixels reach, a multiple of 0.1
+    drivable: Sequence[int] = ()  # classes outside of whose hull the sum is 0; none: the whole frame
 
     gives = frozenset({SUM})
 
     def __call__(self, maps: Mapping[str, Tensor], *_: object) -> dict[str, Tensor]:
         values = torch.stack([maps[name].float() for name in self.parts])
-        return {SUM: self.surprise(weighted_sum(values, self.weights, self.scales))}
+        total = self.surprise(weighted_sum(values, self.weights, self.scales))
+        if self.drivable:
+            total *= torch.stack([drivable_hull(prediction, self.drivable) for prediction in maps["prediction"]])
+        return {SUM: total}
 
     def decades(self, values: Mapping[str, float]) -> dict[str, float]:
         """Return how rare the value of each part is by itself, as a :class:`Surprise`; empty where that was not measured."""
@@ -125,7 +143,7 @@ class ScoreSum(Attachment):
 
     def record(self) -> dict[str, Any]:
         whole, names = asdict(self), ["parts", "weights", "scales", "surprise"]
-        return {"anomaly": {name: whole[name] for name in names + ["part_surprises"] * bool(self.part_surprises)}}
+        return {"anomaly": {name: whole[name] for name in (*names, "part_surprises", "drivable") if whole[name]}}
 
     @classmethod
     def load(cls, folder: Path, model: Model) -> Self:
@@ -152,6 +170,7 @@ class AnomalyConfig(Settings):
         draws: of the posterior, where a part needs them.
         seed: of the pixels that are looked at.
         images ([DATASET:]FOLDER): frames of your own road in the place of the data set, each compared with features of the others alone.
+        drivable: classes, outside of the convex hull of whose prediction the sum is 0. It finds obstacles on the road, and nothing beside it.
     """
 
     section = "anomaly"
@@ -162,6 +181,7 @@ class AnomalyConfig(Settings):
     draws: PositiveInt = 12
     seed: NonNegativeInt = 0
     images: str | None = None
+    drivable: list[str] = field(default_factory=list)
 
 
 def known_pixels(
@@ -171,6 +191,7 @@ def known_pixels(
     never compared with features of its own sequence, which would make it look too familiar."""
     generator, values = torch.Generator().manual_seed(settings.seed), list[Tensor]()
     features, trained_on = model.attachments.get("features"), None
+    drivable = [model.network.description.classes.index(name) for name in settings.drivable]
     for fold in data.folds():
         if fold.validation != "val":
             train, val = ({sample.name for sample in fold.dataset(split).samples} for split in ("train", "val"))
@@ -178,10 +199,11 @@ def known_pixels(
         posterior = model.posterior if model.bayesian else None
         sampler = Sampler(model.network, posterior, draws=draws, scores=parts, fitted=model.fitted(parts, trained_on))
         for _, image, labels, frame, _ in frames_as_seen(model, fold, "val", settings.frames, METHOD.name):
-            maps = sampler(image, whole=[frame]).scores
-            labelled = torch.from_numpy(labels.ravel() < UNKNOWN).nonzero().flatten()
+            found = sampler(image, whole=[frame])
+            looked_at = torch.from_numpy(labels < UNKNOWN) & drivable_hull(found.prediction[0], drivable).cpu()
+            labelled = looked_at.flatten().nonzero().flatten()
             chosen = labelled[torch.randperm(len(labelled), generator=generator)[:FRAME_PIXELS]]
-            values.append(torch.cat([maps[name].float() for name in parts]).flatten(1).cpu()[:, chosen])
+            values.append(torch.cat([found.scores[name].float() for name in parts]).flatten(1).cpu()[:, chosen])
     known_values = torch.cat(values, 1)
     if not known_values.numel():
         raise InputError(f"{len(values)} validation frames hold no labelled pixel", hint="check the labels of val")
@@ -208,6 +230,9 @@ def fit_sum(
         raise InputError(message, hint="give one weight a part")
     model, data = load_for_fitting(base, config, resolve_device(device))
     draws = max(settings.draws, model.posterior.members)
+    classes = model.network.description.classes
+    if unknown := set(settings.drivable).difference(classes):
+        raise InputError(f"{base} has no class '{min(unknown)}'", hint=f"anomaly.drivable is of {', '.join(classes)}")
     values, frames = known_pixels(model, data, parts, settings, draws)
     scales = tuple(map(Standard.of, values))
     hashes = model.hashes
@@ -215,6 +240,7 @@ def fit_sum(
         hashes["features_sha256"] = None
     surprise = Surprise.of(weighted_sum(values, weights, scales))
     fit: dict[str, Any] = {"fitted_on": fitted_on(config, "val"), "frames": frames, "draws": draws, **hashes}
+    fit["drivable"] = tuple(map(classes.index, settings.drivable))
     decades = surprise(weighted_sum(values, weights, scales)).sort(descending=True).values
     measured_to = math.floor(10 * float(decades[:LEAST_SEEN][-1])) / 10 if len(decades) >= LEAST_SEEN else None
     fit |= {"part_surprises": tuple(map(Surprise.of, values)), "pixels": len(decades), "measured_to": measured_to}

@@ -97,8 +97,8 @@ class Provider(Protocol):
         self, given: Any, needs: Collection[str], precision: Precision, temperature: float, /
     ) -> dict[str, Any]:
         """Return what is needed of it, by the names of :data:`segunc.scores.EVIDENCE`: for the images ``[n, 3, H, W]`` in 0..1 maps
-        ``[n, H, W]``, or a constant; or for the maps of its parts ``[n, H, W]``, by name, maps of their size. One that is ``whole`` gets
-        frames at their own size where the images have another."""
+        ``[n, H, W]``, or a constant; or for the maps of its parts and the ``prediction`` ``[n, H, W]``, by name, maps of their size. One that
+        is ``whole`` gets frames at their own size where the images have another."""
 
 
 @dataclass(frozen=True)
@@ -237,16 +237,16 @@ class Sampler:
             evidence = [frame for one in ones for frame in self._sample(images[one], whole[one])]
         frames = [self._finish(frame, size, keep_probabilities) for frame in evidence]
         maps = {name: torch.stack([frame.scores[name] for frame in frames]) for name in frames[0].scores}
-        reasons = list[Reasons]()
+        reasons, prediction = list[Reasons](), torch.stack([frame.prediction for frame in frames])
         if self._sums:
-            of_scores = self._evidence("scores", maps)
+            of_scores = self._evidence("scores", {**maps, "prediction": prediction})
             sums: list[Any] = [provider for provider in self.fitted.providers if hasattr(provider, "decades")]
             for number, frame in enumerate(evidence if sums else ()):
                 parts = {name: maps[name][number] for provider in sums for name in provider.parts}
                 reasons.append(Reasons(parts, sums, frame.nearest))
             maps |= {score.name: score(of_scores) for score in self._sums}
         return Prediction(
-            torch.stack([frame.prediction for frame in frames]),
+            prediction,
             {name: maps[name] for name in self.scores},
             torch.stack([cast(Tensor, frame.probabilities) for frame in frames]) if keep_probabilities else None,
             reasons,

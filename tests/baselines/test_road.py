@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from segunc.baselines.road import MoreFeaturesConfig, add_features
 from segunc.core.errors import InputError
 from segunc.data.images import load_image
 from segunc.networks.description import NetworkDescription
-from segunc.posteriors.anomaly import AnomalyConfig, fit_sum
+from segunc.posteriors.anomaly import AnomalyConfig, ScoreSum, drivable_hull, fit_sum
 from segunc.posteriors.features import FeaturesConfig, fit_features
 from segunc.posteriors.model import Model, load_model
 from segunc.sampling.sampler import network_input, sample_frames
@@ -129,3 +130,39 @@ def test_whole_frames_are_seen_at_their_own_size(base: Path, road: Path, tmp_pat
     torch.testing.assert_close(found[:1], expected[0])
     change_record(tmp_path / "model" / "features.json", without=["resolution"])
     assert not load_model(tmp_path / "model").fitted(["knn"]).providers[0].whole  # as in earlier folders
+
+
+def test_a_hull_joins_large_pieces_and_holds_what_lies_between_them() -> None:
+    prediction = torch.full((40, 60), 2, dtype=torch.uint8)
+    prediction[20:, 10:25], prediction[20:, 35:50] = 0, 1
+    prediction[2, 2] = 0  # too small to be road
+    hull = drivable_hull(prediction, (0, 1))
+    assert hull.nonzero().aminmax(dim=0).min.tolist() == [20, 10]
+    assert hull[20:, 10:50].all()
+    assert hull.sum() == 20 * 40
+    assert drivable_hull(prediction, (3,)).all()
+
+
+def test_outside_of_the_drivable_hull_nothing_is_an_anomaly(
+    base: Path, road: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def left_of(prediction: torch.Tensor, classes: Sequence[int]) -> torch.Tensor:
+        assert tuple(classes) == (2, 0)
+        return torch.arange(prediction.shape[1]).expand_as(prediction) < prediction.shape[1] // 2
+
+    monkeypatch.setattr("segunc.posteriors.anomaly.drivable_hull", left_of)
+    fitted(base, tmp_path / "model", road)
+
+    def summed(*drivable: str) -> ScoreSum:
+        config = FitConfig(AnomalyConfig(images=str(road), drivable=list(drivable)))
+        return fit_sum(tmp_path / "model", config, tmp_path / "sum", device="cpu")
+
+    with pytest.raises(InputError, match="has no class 'pavement'"):
+        summed("road", "pavement")
+    total = summed("sky", "road")
+    model = load_model(tmp_path / "sum")
+    maps = model(load_image(road / "0.png"), scores=["anomaly"]).anomaly
+    assert not maps[:, 128:].any()
+    assert maps[:, :128].any()
+    assert total.pixels == 3 * 64 * 64  # of the left half of what the network sees
+    assert model.attachments["anomaly"].record()["anomaly"]["drivable"] == (2, 0)
