@@ -211,13 +211,6 @@ def csv_text(rows: Iterable[Iterable[object]]) -> str:
     return buffer.getvalue()
 
 
-def _bytes(count: int) -> str:
-    """Return a number of bytes in words, in powers of 1000."""
-    units = ("bytes", "kB", "MB", "GB", "TB")
-    step = min((len(str(count)) - 1) // 3, len(units) - 1)
-    return f"{count / 1000**step:.3g} {units[step]}"
-
-
 def parse_json(text: str | bytes) -> Any:
     """Return what JSON in UTF-8 says; ValueError for anything else, also for NaN, half of a surrogate pair and too deep a nesting."""
 
@@ -316,7 +309,7 @@ def read_arrays(data: bytes, most: int) -> dict[str, Any]:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             members = archive.infolist()
             if (size := sum(member.file_size for member in members)) > most:
-                raise ValueError(f"it unpacks to {_bytes(size)}, and no more than {_bytes(most)} are read")
+                raise ValueError(f"it unpacks to {size / 1e6:.3g} MB, and no more than {most / 1e6:.3g} MB are read")
             return {member.filename.removesuffix(".npy"): read_array(archive.read(member)) for member in members}
     except Exception as error:  # what a damaged archive raises has no common type
         raise ValueError(f"no archive of arrays ({one_line(error)})") from error
@@ -333,10 +326,8 @@ def link_or_copy(source: Path, target: Path) -> None:
 
 class Lock:
     """Hold the lock file ``path`` until :meth:`release`, which removes it, or until this process ends, however it ends. InputError, which says
-    ``what`` is held, where another run holds it for ``wait`` seconds, or where a link lies there.
-
-    The file says who holds it (process id and host). The operating system locks it, and forgets the lock of a dead process.
-    """
+    ``what`` is held, where another run holds it for ``wait`` seconds, or where a link lies there. The file says who holds it (process id and
+    host). The operating system locks it, and forgets the lock of a dead process."""
 
     def __init__(self, path: Path, what: str, wait: float = 0.0) -> None:
         from filelock import FileLock, Timeout  # here, because readers of maps import this module and lock nothing

@@ -35,6 +35,8 @@ PNG_LEVEL = 1
 LONGEST_JPEG = 65_500  # pixels of a side, by libjpeg
 _PNG = [cv2.IMWRITE_PNG_COMPRESSION, PNG_LEVEL, cv2.IMWRITE_PNG_STRATEGY, cv2.IMWRITE_PNG_STRATEGY_RLE]
 
+# Of HDF5: deflation, shuffling, checksums, LZF (others are loaded as libraries of any origin); and what a deflated byte may stand for.
+_FILTERS, _MOST_UNPACKED = {1, 2, 3, 32000}, 1032
 HDF5_KEY = "value"  # of ``ChannelLoaderHDF5`` in https://github.com/SegmentMeIfYouCan/road-anomaly-benchmark
 
 Form = Literal["unit-code", "linear"]
@@ -169,7 +171,7 @@ def read_score_file(path: Path, read: Callable[[Path], bytes] = read_bytes, *, i
     """Read a single-channel map ``[H, W]`` in the type it is stored in; its ending tells the kind, ``read`` gives its bytes.
 
     With ``ids`` it holds class ids: those of a palette image are its indices, and three equal channels are one. A leading or
-    trailing axis of length 1 is dropped. An HDF5 file holds its map under ``value``.
+    trailing axis of length 1 is dropped. An HDF5 file holds its map itself, under ``value``.
     """
     reader = _READERS.get(path.suffix.lower())
     if reader is None:
@@ -203,11 +205,17 @@ def _read_hdf5(data: bytes) -> Array:
     import h5py
 
     with h5py.File(io.BytesIO(data), "r") as file:
-        dataset = file.get(HDF5_KEY)
-        if not isinstance(dataset, h5py.Dataset):
-            raise InputError(f"holds no data set '{HDF5_KEY}'")
-        if dataset.size is None or dataset.size > MOST_PIXELS:
-            raise InputError(f"has the shape {dataset.shape}, which is no map")
+        is_own = isinstance(file.get(HDF5_KEY, getlink=True), h5py.HardLink)
+        if not is_own or not isinstance(dataset := file[HDF5_KEY], h5py.Dataset):
+            raise InputError(f"holds no data set '{HDF5_KEY}' of its own")
+        plan = dataset.id.get_create_plist()
+        filters = {plan.get_filter(number)[0] for number in range(plan.get_nfilters())}
+        if dataset.external or dataset.is_virtual:
+            raise InputError("takes its values from other files")
+        if filters - _FILTERS:
+            raise InputError(f"is encoded by the HDF5 filter {max(filters - _FILTERS)}, neither gzip, LZF nor shuffle")
+        if dataset.size is None or dataset.size > MOST_PIXELS or dataset.nbytes > _MOST_UNPACKED * len(data):
+            raise InputError(f"claims the shape {dataset.shape} in {len(data)} bytes, which is too large")
         return np.asarray(dataset[()])
 
 

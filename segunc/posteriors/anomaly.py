@@ -96,8 +96,7 @@ def drivable_hull(prediction: Tensor, classes: Sequence[int]) -> Tensor:
     large = np.flatnonzero(statistics[1:, cv2.CC_STAT_AREA] >= LEAST_SURFACE * surface.size) + 1
     hull = np.full_like(surface, not len(large))
     if len(large):
-        points = cv2.findNonZero(np.isin(pieces, large).astype(np.uint8))
-        cv2.fillConvexPoly(hull, cv2.convexHull(points), 1)
+        cv2.fillConvexPoly(hull, cv2.convexHull(cv2.findNonZero(np.isin(pieces, large).astype(np.uint8))), 1)
     return to_device(torch.from_numpy(hull > 0), prediction.device)
 
 
@@ -240,11 +239,10 @@ def fit_sum(
         hashes["features_sha256"] = None
     surprise = Surprise.of(weighted_sum(values, weights, scales))
     fit: dict[str, Any] = {"fitted_on": fitted_on(config, "val"), "frames": frames, "draws": draws, **hashes}
-    fit["drivable"] = tuple(map(classes.index, settings.drivable))
     decades = surprise(weighted_sum(values, weights, scales)).sort(descending=True).values
     measured_to = math.floor(10 * float(decades[:LEAST_SEEN][-1])) / 10 if len(decades) >= LEAST_SEEN else None
     fit |= {"part_surprises": tuple(map(Surprise.of, values)), "pixels": len(decades), "measured_to": measured_to}
-    total = ScoreSum(parts, weights, scales, surprise, **fit)
+    total = ScoreSum(parts, weights, scales, surprise, **fit, drivable=tuple(map(classes.index, settings.drivable)))
     total.attach(base, config, out, METHOD.name, say)
     terms = [name if weight == 1 else f"{weight:g} {name}" for weight, name in zip(weights, parts, strict=True)]
     say(f"wrote {out}: anomaly is {' + '.join(terms)} on {frames} frames")

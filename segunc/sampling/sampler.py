@@ -1,7 +1,7 @@
 """The sampler: S draws of one network, or of several, over the same sums, and the maps of the scores asked for.
 
-It deals draws to branches (:mod:`segunc.sampling.engine`), takes their logits, a chunk at a time, from the engine
-(:mod:`segunc.sampling.engine`), and hands them to the sums (:mod:`segunc.sampling.tail`).
+It deals draws to branches, takes their logits, a chunk at a time, from the engine (:mod:`segunc.sampling.engine`), and hands them to the
+sums (:mod:`segunc.sampling.tail`).
 """
 
 from __future__ import annotations

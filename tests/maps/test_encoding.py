@@ -93,21 +93,32 @@ def test_what_is_no_map_is_refused(tmp_path: Path, name: str, values: np.ndarray
         read_score_file(tmp_path / name)
 
 
+def _virtual(file: Any) -> None:
+    layout = h5py.VirtualLayout((4, 4), "f4")
+    layout[:] = h5py.VirtualSource("other.h5", "value", (4, 4))
+    file.create_virtual_dataset("value", layout)
+
+
 @pytest.mark.parametrize(
     ("write", "said"),
     [
         (lambda f: f.create_dataset("group/value", data=RAMP), "holds no data set 'value'"),
         (lambda f: f.create_group("value"), "holds no data set 'value'"),
-        (lambda f: f.create_dataset("value", (1 << 20, 1 << 20), "f4"), "which is no map"),
-        (lambda f: f.create_dataset("value", (40_000, 40_000), "f4", compression="gzip"), "which is no map"),
-        (lambda f: f.create_dataset("value", dtype="f4", data=h5py.Empty("f4")), "which is no map"),
+        (lambda f: f.__setitem__("value", h5py.ExternalLink("secret.h5", "value")), "holds no data set 'value'"),
+        (lambda f: f.create_dataset("value", (4, 4), "u1", external=[("secret.raw", 0, 16)]), "from other files"),
+        (_virtual, "from other files"),
+        (lambda f: f.create_dataset("value", (1 << 20, 1 << 20), "f4"), "claims the shape"),
+        (lambda f: f.create_dataset("value", (40_000, 40_000), "f4", compression="gzip"), "claims the shape"),
+        (lambda f: f.create_dataset("value", dtype="f4", data=h5py.Empty("f4")), "claims the shape"),
         (lambda f: f.create_dataset("value", data=[["text"]], dtype=h5py.string_dtype()), "is of type object"),
     ],
 )
-def test_what_is_no_hdf5_map_is_one_sentence(
+def test_an_hdf5_map_is_held_by_its_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: Callable[[Any], Any], said: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    Path("secret.raw").write_bytes(b"root:x:0:0:root:")
+    write_map(Path("secret.h5"), np.ones((4, 4)))
     with h5py.File("map.hdf5", "w") as file:
         write(file)
     tracemalloc.start()
@@ -115,6 +126,13 @@ def test_what_is_no_hdf5_map_is_one_sentence(
         read_score_file(Path("map.hdf5"))
     assert tracemalloc.get_traced_memory()[1] < 2**24
     tracemalloc.stop()
+
+
+@pytest.mark.parametrize("compression", ["gzip", "lzf"])
+def test_a_compressed_hdf5_map_is_read(tmp_path: Path, compression: str) -> None:
+    with h5py.File(tmp_path / "map.hdf5", "w") as file:
+        file.create_dataset("value", data=RAMP, compression=compression, shuffle=True)
+    np.testing.assert_array_equal(read_score_file(tmp_path / "map.hdf5"), RAMP)
 
 
 def written(out: Path, region: Region | None = None, **run: Any) -> MapsReader:
