@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal, ParamSpec, Protocol, TypeVar, cast, 
 
 from segunc.core.bounds import (
     Bits,
+    Bound,
     Count,
     NonNegativeFloat,
     NonNegativeInt,
@@ -507,6 +508,35 @@ class SummaryOptions(DeviceOptions):
     apart: NonNegativeFloat = 5.0
     fps: PositiveFloat | None = None
     out: File | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class MonitorOptions(Options):
+    """Are frames still like those that a threshold was calibrated on, and does its promise hold?
+
+    Args:
+        threshold (JSON): of segunc threshold, whose score is watched
+        maps (DIR): a maps folder that may grow; a later call looks at all of it again
+        reference (DIR): maps of the calibration frames (default: none; each frame is compared with those before it)
+        verdicts (JSON): reviewers' verdicts on --maps, exported by their pages: also bounds of the promised risk
+        statistic: of each frame: mean, 99th percentile, maximum, strongest region, or pixels of the largest region (default mean)
+        level (A): probability of a false alarm over all frames to come (default 0.01)
+        every (N): compare every N-th unit of the threshold (default 1)
+        apart (SECONDS): between two frames of a video that are compared (default 0); neighbours resemble each other
+        out (JSON): file of the state
+        plot (FILE): figure of the martingale: FILE.pdf, FILE.svg and FILE.png
+    """
+
+    threshold: File
+    maps: Folder
+    reference: Folder | None = None
+    verdicts: Sequence[File] | None = None
+    statistic: Literal["mean", "p99", "max", "region", "component"] = "mean"
+    level: Annotated[float, Bound(above=0, below=1)] = 0.01
+    every: PositiveInt = 1
+    apart: NonNegativeFloat = 0.0
+    out: File | None = None
+    plot: PathLike | None = None
 
 
 @dataclass(frozen=True)

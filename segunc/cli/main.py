@@ -31,6 +31,7 @@ VERBS = {
     "evaluate": "--maps maps --anomaly-labels labels --groups ^[a-z_]+ --out metrics.json",
     "review": "--maps maps --anomaly-labels masks --out review",
     "summary": "--maps maps --score entropy --statistic p99 --apart 10 --out summary.csv",
+    "monitor": "--threshold threshold.json --maps maps --reference calibration --apart 10 --out monitor.json",
     "overlay": "--maps maps --out figures --panel --score entropy,epistemic --video",
     "compare": "abnn.json base.json --baseline base.json --out table.md",
     "doctor": "--model runs/abnn --image frame.png",

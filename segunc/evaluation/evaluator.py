@@ -67,6 +67,9 @@ class Tally:
     def replicates(self, at_once: int = 32) -> Iterator[npt.NDArray[Any]]:
         """Yield the coarse counts of replicates, some at once: whole numbers ``[R, ...]`` of the form of :meth:`ArrayPart.coarsen`, without keys that no
         unit has where the part takes many at once."""
+        if self.part.listed:
+            yield from self._drawn_rows(at_once)
+            return
         sums: dict[str, Counts] = {}
         for unit, packed in self._packed:
             sums[unit] = sums.get(unit, 0) + np.frombuffer(zlib.decompress(packed), np.int64)
@@ -84,6 +87,16 @@ class Tally:
         for start in range(0, self.resampling.replicates, at_once):
             rows = weights[:, start : start + at_once].T @ units
             yield np.asarray(rows.reshape(-1, *shape))
+
+    def _drawn_rows(self, at_once: int) -> Iterator[Counts]:
+        """Yield the rows of all frames ``[R, N, ...]``, with the weights of their units in the place of a one."""
+        rows = np.stack([np.frombuffer(zlib.decompress(packed), np.int64) for _, packed in self._packed])
+        weights = np.stack([self.resampling.weights(unit) for unit, _ in self._packed], axis=1)
+        for start in range(0, self.resampling.replicates, at_once):
+            drawn = weights[start : start + at_once]
+            block = np.repeat(rows[None], len(drawn), axis=0)
+            block[..., 0] *= drawn
+            yield block
 
     def replicate_numbers(self, forms: Forms) -> dict[NumberPath, npt.NDArray[np.float64]]:
         """Return the replicates ``[R]`` of each number that all frames together define, NaN where a replicate defines none; they are
@@ -310,7 +323,7 @@ class Evaluator(Gatherer):
             first = f" (first {self._left_out[0]['frame']}: {self._left_out[0]['reason']})" if lost else ""
             message = f"none of {lost} frames could be scored{first}; check that the labels belong to these maps"
             raise PartialFailure(message)
-        sections = ("scores", "segmentation", "calibration", "selective", "intervals", "reasons")
+        sections = ("scores", "segmentation", "calibration", "selective", "frames", "intervals", "reasons")
         result: Result = {name: {} for name in sections}
         self.place_numbers(result)
         result["segmentation"].setdefault("per_class", {})

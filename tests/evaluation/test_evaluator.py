@@ -45,7 +45,7 @@ def result(run) -> dict[str, Any]:
 
 
 def test_the_schema_is_complete(result):
-    sections = ["scores", "segmentation", "calibration", "selective"]
+    sections = ["scores", "segmentation", "calibration", "selective", "frames"]
     assert list(result) == [*sections, "intervals", "reasons", "counts", "forms", "left_out"]
     assert list(result["scores"]) == list(SCORES)
     for values in result["scores"].values():

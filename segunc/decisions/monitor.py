@@ -1,0 +1,112 @@
+"""Watch whether frames are still like those of the calibration, and whether a promised risk still holds: tests that may be looked at after
+every frame.
+
+* Without labels: a conformal test martingale (Vovk 2021, "Testing randomness online", arXiv 1906.09256; Vovk et al. 2021, "Retrain or not
+  retrain", arXiv 2102.10439, algorithm 1). p-values of a frame's statistic are independent and uniform where all frames, those of the
+  reference among them, are exchangeable. Bets on them make a martingale that starts at 1. By Ville's inequality it ever reaches
+  1 / level with a probability of at most ``level``.
+* With verdicts: a confidence sequence by betting of the mean loss of judged frames (Waudby-Smith & Ramdas 2023, arXiv 2010.09686, section 4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from segunc.core.errors import InputError
+from segunc.maps.verdicts import Verdict
+
+BETS = (-2.0, -1.0, 0.0, 1.0, 2.0)
+"""Slopes e of the bets 1 + e (p - 1/2): a negative one wins where statistics are high. Beyond 2 a bet could lose more than it has."""
+JUMP = 0.01  # share of the capital that moves to other slopes with each frame
+GRID = np.linspace(0.0, 1.0, 1001)  # risks that the confidence sequence tells apart
+LARGEST_BET = 0.5  # share of the capital that one frame may lose; Waudby-Smith & Ramdas take 1/2 or 3/4
+LOSSES = {
+    "missed-objects": ("missed", "true-alarm"),
+    "false-alarms": ("false-alarm", "true-alarm", "nothing-wrong", "missed"),
+}
+"""Controls that verdicts speak of: the verdict that is a loss, and those that are none."""
+Floats = npt.NDArray[np.float64]
+
+
+def smoothed_p_values(values: Floats, reference: Floats, uniforms: Floats) -> Floats:
+    """Return the p-value in 0..1 of each statistic among the reference and all values before it, low where it is high, ``[..., T]``:
+    (#{z > x} + u (#{z = x} + 1)) / (n + 1) over the n earlier statistics z. Against a reference that does not grow p-values would depend
+    on each other.
+
+    Args:
+        values: statistics ``[..., T]`` in the order of their frames.
+        reference: those of the calibration ``[..., N]``; N may be 0.
+        uniforms: random numbers u in 0..1, ``[..., T]``, which break ties.
+    """
+    pool, start = np.concatenate([reference, values], axis=-1), reference.shape[-1]
+    p_values = np.empty(values.shape)
+    for t in range(values.shape[-1]):
+        before, value = pool[..., : start + t], values[..., t, None]
+        above, equal = (before > value).sum(-1), (before == value).sum(-1)
+        p_values[..., t] = (above + uniforms[..., t] * (equal + 1)) / (start + t + 1)
+    return p_values
+
+
+def log_martingale(p_values: Floats, bets: Sequence[float] = BETS, jump: float = JUMP) -> Floats:
+    """Return log10 of the simple jumper martingale after each of the p-values ``[..., T]``. Before each bet a share ``jump`` of the capital
+    is spread over all slopes again, so that the martingale grows soon after a change, however long nothing changed before."""
+    slopes, path = np.array(bets), np.empty(p_values.shape)
+    capital = np.full(
+        (*p_values.shape[:-1], len(slopes)), 1 / len(slopes)
+    )  # of each slope, as shares of the martingale
+    value = np.zeros(p_values.shape[:-1])
+    for t in range(p_values.shape[-1]):
+        capital = ((1 - jump) * capital + jump / len(slopes)) * (1 + slopes * (p_values[..., t, None] - 0.5))
+        growth = capital.sum(-1)
+        capital, value = capital / growth[..., None], value + np.log10(growth)
+        path[..., t] = value
+    return path
+
+
+def risk_bounds(losses: Floats, level: float) -> tuple[Floats, Floats]:
+    """Return lower and upper bounds of the mean of losses ``[n]`` in 0..1 after each, in their order; each holds at all times with the
+    confidence 1 - level.
+
+    Against each risk m of a grid one bettor holds the capital prod(1 + b_t (x_t - m)), another prod(1 - b_t (x_t - m)). The bets
+    b_t = sqrt(2 ln(1 / level) / (v_t t ln(1 + t))), with the variance v_t of the losses before, lose at most :data:`LARGEST_BET`. A risk
+    at which capital ever reaches 1 / level is rejected, and all below (or above) it.
+    """
+    bounds = np.tile([0.0, 1.0], (len(losses) + 1, 1))
+    capital = np.zeros((2, len(GRID)))  # ln, of those who bet on more than m, and on less
+    with np.errstate(divide="ignore"):
+        most_above, most_below = LARGEST_BET / GRID, LARGEST_BET / (1 - GRID)
+    total, squares = 0.5, 0.25  # a first guess of mean and variance, as of one frame
+    for t, loss in enumerate(losses.tolist(), start=1):
+        bet = np.sqrt(-2 * np.log(level) / (squares * np.log(1 + t)))
+        capital += np.log1p([np.minimum(bet, most_above) * (loss - GRID), np.minimum(bet, most_below) * (GRID - loss)])
+        above, below = (GRID[ln >= -np.log(level)] for ln in capital)
+        bounds[t] = above.max(initial=bounds[t - 1, 0]), below.min(initial=bounds[t - 1, 1])
+        total += loss
+        squares += (loss - total / (t + 1)) ** 2
+    return bounds[1:, 0], bounds[1:, 1]
+
+
+def losses_of_verdicts(verdicts: Sequence[Verdict], control: str) -> dict[str, float]:
+    """Return the loss in 0..1 of each judged frame by its name, in the order of their first verdicts: the mean over its reviewers.
+
+    Of ``missed-objects`` it is the share of missed ones among the anomalies that a reviewer named; frames without one say nothing. Of
+    ``false-alarms`` it is 1 for a frame with at least one. Verdicts on regions count in place of the verdict on their frame.
+    """
+    if control not in LOSSES:
+        message = f"verdicts say nothing of {control}, only of {' and '.join(LOSSES)}"
+        raise InputError(message, hint="leave --verdicts out")
+    loss, *others = LOSSES[control]
+    words: dict[str, dict[str, list[str]]] = {verdict.frame: {} for verdict in sorted(verdicts, key=lambda v: v.time)}
+    for verdict in sorted((v for v in verdicts if v.verdict), key=lambda v: v.region is None):
+        of_reviewer = words[verdict.frame].setdefault(verdict.reviewer, [])
+        if verdict.region is not None or not of_reviewer:
+            of_reviewer.append(verdict.verdict)
+    losses = {}
+    for frame, reviewers in words.items():
+        counts = [(said.count(loss), sum(map(said.count, others))) for said in reviewers.values()]
+        shares = [n / (n + m) if control == "missed-objects" else float(n > 0) for n, m in counts if n + m]
+        losses |= {frame: sum(shares) / len(shares)} if shares else {}
+    return losses
