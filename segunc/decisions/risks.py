@@ -9,8 +9,8 @@ is never smaller, so that the methods that need monotone losses hold.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import cv2
 import numpy as np
@@ -128,23 +128,31 @@ def _below(keys: npt.NDArray[np.integer]) -> Counts:
     return np.concatenate([[0], np.bincount(keys, minlength=KEYS).cumsum()]).astype(np.int64)
 
 
-def pool(frames: Iterable[Counts], seconds: float | None = None) -> npt.NDArray[np.float64]:
-    """Return the counts of a unit, float64 ``[2, ...]``: the sums of its frames'. With the length of the unit in ``seconds`` they are the
-    false alarms that begin, regions more than in the frame before, out of its minutes."""
-    total: npt.NDArray[np.float64] = np.zeros(2)
-    before: npt.NDArray[np.generic] | int = 0
-    for counts in frames:
-        lost = counts[0] if seconds is None else np.maximum(counts[0] - before, 0)
-        before = counts[0]
-        total = np.add(total, [lost, counts[1]]) if total.ndim > 1 else np.array([lost, counts[1]], np.float64)
-    if seconds is not None:
-        total[1] = seconds / 60
-    return total
+class Pool:
+    """The counts of a unit, float64 ``[2, ...]``: the sums of its frames'. With the length of the unit in ``seconds`` they are the false alarms
+    that begin, regions more than in the frame before, out of its minutes."""
+
+    def __init__(self, seconds: float | None = None) -> None:
+        self.minutes = None if seconds is None else seconds / 60
+        self.counts: npt.NDArray[np.float64] | None = None
+        self._before: Any = 0
+
+    def add(self, counts: Counts) -> None:
+        """Add a frame, in the order of their times."""
+        added = counts.astype(np.float64)
+        if self.minutes is not None:
+            added[0] = np.maximum(counts[0] - self._before, 0)
+            self._before = counts[0]
+        self.counts = added if self.counts is None else self.counts + added
+        if self.minutes is not None:
+            self.counts[1] = self.minutes
 
 
-def losses(counts: npt.NDArray[np.float64], control: str) -> Losses | None:
+def losses(counts: npt.NDArray[np.float64] | None, control: str) -> Losses | None:
     """Return the loss of a unit at each threshold of its counts ``[2, T]``, the last of which flags nothing; None where it says nothing of
     the control, as a unit without an anomaly of misses."""
+    if counts is None:
+        return None
     out_of = np.maximum(counts[1], LEAST_KEPT * counts[1, -1])
     if not out_of.all():
         return None

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,7 +17,7 @@ from segunc.core.progress import ConsoleProgress
 from segunc.data.datasets import entry_of_labels
 from segunc.data.entry import check_masks
 from segunc.decisions.guarantees import Method
-from segunc.decisions.risks import OF_ANOMALIES, RISING, LossSums, Scene, largest_loss, losses, pool
+from segunc.decisions.risks import OF_ANOMALIES, RISING, LossSums, Pool, Scene, largest_loss, losses
 from segunc.decisions.threshold import RISKS, GuaranteedThreshold, is_time, model_of, promise_of, settings_of
 from segunc.evaluation.parts import LabelledFrame, decode_keys
 from segunc.evaluation.resampling import group_frames, resampled_units
@@ -147,7 +146,7 @@ def _confidence(options: ThresholdOptions, further: int) -> float | None:
             raise InputError(f"a level of {level:g} for {control} is not between 0 and {most:g}", hint="--level 0.1")
     if options.control in options.also:
         raise InputError(f"--also {options.control} is the control already", hint="name another control")
-    if options.method is None and options.confidence is None and not further or options.method == "conformal":
+    if (options.method is None and options.confidence is None and not further) or options.method == "conformal":
         return None
     confidence = USUAL_CONFIDENCE if options.confidence is None else options.confidence
     if not 0 < confidence < 1:
@@ -191,11 +190,12 @@ class _Seen:
         self.groups = {group: LossSums(main) for group in members}
         with ConsoleProgress() as show:
             for done, frames in enumerate(units.values(), start=1):
-                scenes = [counts for name in frames for counts in [self._counts(reader, score, files, name)]]
+                pools = {c: Pool(_seconds(c, options.unit)) for c in self.sums}
+                for name in frames:
+                    for control, counts in self._counts(reader, score, files, name).items():
+                        pools[control].add(counts)
                 for control, sums in self.sums.items():
-                    seconds = float(options.unit[:-1]) if control == "false-alarms" and is_time(options.unit) else None
-                    of_frames = [counts[control] for counts in scenes if control in counts]
-                    values = losses(pool(of_frames, seconds), control) if of_frames else None
+                    values = losses(pools[control].counts, control)
                     if values is None:
                         self.left_out += control == main
                         continue
@@ -263,6 +263,10 @@ def _common_place(places: Mapping[str, int], options: ThresholdOptions) -> int:
         both = " and ".join(places)
         raise InputError(f"no threshold keeps to the levels of {both} at once", hint="raise one of the levels")
     return high if options.control in RISING else low
+
+
+def _seconds(control: str, unit: str) -> float | None:
+    return float(unit[:-1]) if control == "false-alarms" and is_time(unit) else None
 
 
 def _numbers(sums: LossSums, place: int, method: Method) -> dict[str, float]:
