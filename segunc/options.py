@@ -26,6 +26,7 @@ from segunc.core.bounds import (
     Seed,
     Side,
     Threads,
+    UnitInterval,
     check_value,
 )
 from segunc.core.errors import InputError
@@ -453,6 +454,46 @@ class EvaluateOptions(SamplingOptions, ClassTruthOptions):
     replicates: NonNegativeInt = 2000
     resample: str = "frame"
     plots: Folder | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ThresholdOptions(Options, ClassTruthOptions):
+    """A threshold with a promise, from maps and labels of calibration frames: threshold.json, which --flag takes elsewhere.
+
+    Args:
+        maps (DIR): maps of the calibration frames
+        out (JSON): the threshold with its promise
+        control: the risk that is bounded: shares of anomaly pixels or of anomalous objects missed, of normal pixels flagged, of wrong pixels
+            among those kept; or false alarms a frame, with a unit in seconds a minute
+        level: the bound: a share, or a number of false alarms
+        method: conformal: the expected risk; ltt: the risk, with a confidence; clopper-pearson: the share of units with any loss, with a
+            confidence (default: ltt with --confidence or --also, else conformal)
+        confidence: of ltt and clopper-pearson (default 0.9)
+        also (CONTROL=LEVEL): a second risk of the same threshold, with ltt: flagged-pixels=0.02
+        score: score whose threshold is sought (default anomaly if there, else entropy)
+        unit (UNIT): what frames to come are exchangeable with: frame (default), folder, blocks of seconds of a video (10s), or a
+            regular expression; frames with one match stay together
+        groups (PATTERN|CSV): also a threshold for each group of frames, as --groups of evaluate names them
+        frames (PATTERN): only frames whose names match this regular expression
+        found_share: share of an object's pixels that must be flagged for it to be found (default 0.5)
+        smallest (N): pixels of a flagged region on normal ground that is a false alarm (default 50)
+    """
+
+    maps: Folder
+    out: File
+    control: Literal["missed-pixels", "flagged-pixels", "missed-objects", "false-alarms", "errors-kept"]
+    level: PositiveFloat
+    method: Literal["conformal", "ltt", "clopper-pearson"] | None = None
+    confidence: UnitInterval | None = None
+    also: Annotated[
+        Mapping[str, float], partial(by_name, read=float, form="CONTROL=LEVEL, e.g. flagged-pixels=0.02")
+    ] = option({})
+    score: str | None = None
+    unit: str = "frame"
+    groups: Annotated[str | Mapping[str, str], frame_groups] | None = None
+    frames: str | None = None
+    found_share: UnitInterval = 0.5
+    smallest: PositiveInt = 50
 
 
 @dataclass(frozen=True)

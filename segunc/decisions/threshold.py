@@ -15,6 +15,7 @@ KIND, VERSION = "segunc threshold", 1
 ControlName = Literal["missed-pixels", "flagged-pixels", "missed-objects", "false-alarms", "errors-kept", "class-sets"]
 MethodName = Literal["conformal", "ltt", "clopper-pearson", "split-conformal"]
 CONTROLS: tuple[ControlName, ...] = get_args(ControlName)
+MOST_ALARMS = 5  # false alarms of a frame or a minute that are counted: the methods need a bounded loss
 RISKS: dict[str, str] = {
     "missed-pixels": "missed anomaly pixels",
     "flagged-pixels": "flagged normal pixels",
@@ -106,6 +107,27 @@ def short_promise(control: str, level: float, confidence: float | None, unit: st
         bound = f"{100 * level:.3g} %"
     sure = "" if confidence is None else f" ({100 * confidence:.3g} % sure)"
     return f"{RISKS[control]} <= {bound}{sure}"
+
+
+def promise_of(
+    control: str, level: float, method: str, confidence: float | None, unit: str, found_share: float, smallest: int
+) -> str:
+    """Return the promise as one sentence."""
+    of = unit if unit in ("frame", "folder") else f"block of {unit}" if is_time(unit) else "unit"
+    share = f"{100 * level:.3g} %"
+    start = "On average" if confidence is None else f"With {100 * confidence:.3g} % confidence"
+    if method == "clopper-pearson":
+        return f"{start}, at most {share if control != 'false-alarms' else f'{level:g}'} of the {of}s have any {RISKS[control]}."
+    words = {
+        "missed-pixels": f"{share} of the anomaly pixels of a {of} are missed",
+        "flagged-pixels": f"{share} of the normal pixels of a {of} are flagged",
+        "missed-objects": f"{share} of the anomalous objects of a {of} are missed; an object is found where {100 * found_share:.3g} % of "
+        "its pixels are flagged",
+        "false-alarms": f"{level:g} false alarms come a {'minute' if is_time(unit) else 'frame'}: regions of at least {smallest} flagged "
+        f"pixels on normal ground, of which {MOST_ALARMS} at most are counted",
+        "errors-kept": f"{share} of the pixels of a {of} that are kept, below the threshold, are wrongly predicted",
+    }
+    return f"{start}, at most {words[control]}."
 
 
 def is_time(unit: str) -> bool:
