@@ -562,8 +562,8 @@ class MonitorOptions(Options):
         verdicts (JSON): reviewers' verdicts on --maps, exported by their pages: also bounds of the promised risk
         statistic: of each frame: mean, 99th percentile, maximum, strongest region, or pixels of the largest region (default mean)
         level (A): probability of a false alarm over all frames to come (default 0.01)
-        every (N): compare every N-th unit of the threshold (default 1)
-        apart (SECONDS): between two frames of a video that are compared (default 0); neighbours resemble each other
+        every (N): compare every N-th unit (default 1); neighbours resemble each other
+        apart (SECONDS): between two frames of a video that are compared (default 0)
         out (JSON): file of the state
         plot (FILE): figure of the martingale: FILE.pdf, FILE.svg and FILE.png
     """

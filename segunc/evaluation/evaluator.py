@@ -92,9 +92,8 @@ class Tally:
         """Yield the rows of all frames ``[R, N, ...]``, with the weights of their units in the place of a one."""
         rows = np.stack([np.frombuffer(zlib.decompress(packed), np.int64) for _, packed in self._packed])
         weights = np.stack([self.resampling.weights(unit) for unit, _ in self._packed], axis=1)
-        for start in range(0, self.resampling.replicates, at_once):
-            drawn = weights[start : start + at_once]
-            block = np.repeat(rows[None], len(drawn), axis=0)
+        for start in range(0, len(weights), at_once):
+            block = np.repeat(rows[None], len(drawn := weights[start : start + at_once]), axis=0)
             block[..., 0] *= drawn
             yield block
 

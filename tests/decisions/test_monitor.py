@@ -1,0 +1,226 @@
+"""The monitor: its level and its delay by simulation, its martingale beside MAPIE's, bounds of a risk, and the verb over maps on disk."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from segunc import monitor
+from segunc.core.errors import InputError
+from segunc.decisions.monitor import log_martingale, losses_of_verdicts, risk_bounds, smoothed_p_values
+from segunc.decisions.threshold import GuaranteedThreshold, model_of, settings_of
+from segunc.gallery.page import run_id
+from segunc.maps.manifest import build_manifest
+from segunc.maps.reader import MapsReader
+from segunc.maps.store import MapsWriter
+from segunc.maps.verdicts import JudgedRegion, Verdict
+from tests.decisions.simulate_monitor import LEVEL, delays
+from tests.maps.foreign import write_map
+from tests.verbs.processes import segunc
+
+REGION = JudgedRegion((0, 0, 1, 1), 1, (8, 8), (0, 1), "entropy", 0.5)
+RUN = {"base_sha256": "b" * 64, "posterior_sha256": "p" * 64, "draws": 4, "seed": 0, "size": None}
+
+
+@pytest.mark.parametrize("settings", [{}, {"ties": True}, {"reference": 0}], ids=["plain", "ties", "no reference"])
+def test_it_fires_at_most_at_its_level_where_nothing_changes(settings: dict[str, Any]) -> None:
+    assert np.isfinite(delays(0.0, 1000, seed=1, **settings)).mean() <= LEVEL
+
+
+def test_it_fires_the_sooner_the_larger_the_shift_is_also_downwards() -> None:
+    medians = [np.median(delays(shift, 200)) for shift in (0.5, 1.0, 2.0)]
+    assert medians == sorted(medians, reverse=True)
+    assert medians[1:] < [40, 20]
+    assert np.median(delays(-1.0, 200)) < 40
+
+
+def test_p_values_are_ranks_among_all_that_came_before_and_do_not_change_when_frames_come() -> None:
+    values, uniforms = np.array([3.0, 1.0, 3.0]), np.array([0.5, 0.25, 0.5])
+    found = smoothed_p_values(values, np.array([1.0, 2.0]), uniforms)
+    np.testing.assert_allclose(found, [0.5 / 3, (2 + 0.25 * 2) / 4, 0.5 * 2 / 5])
+    np.testing.assert_array_equal(found[:2], smoothed_p_values(values[:2], np.array([1.0, 2.0]), uniforms[:2]))
+
+
+def test_the_martingale_is_that_of_mapie() -> None:
+    """MAPIE's test takes features and labels, but its p-value and its jumper take numbers."""
+    online = pytest.importorskip("mapie.exchangeability_testing", reason="MAPIE is not installed").OnlineMartingaleTest
+    values = np.random.default_rng(3).standard_normal(300).round(1)
+    values[150:] += 1
+    theirs = online(test_method="jumper_martingale", jump_size=0.01, random_state=5)
+    p_values = [theirs.compute_p_value(value, values[: 40 + t]) for t, value in enumerate(values[40:])]
+    path = [theirs.update_simple_jumper_martingale(p) for p in p_values]
+    ours = smoothed_p_values(values[40:], values[:40], np.random.default_rng(5).random(260))
+    np.testing.assert_allclose(ours, p_values, rtol=1e-12)
+    np.testing.assert_allclose(log_martingale(ours, (-1.0, 0.0, 1.0)), np.log10(path), atol=1e-9)
+
+
+@pytest.mark.parametrize("risk", [0.02, 0.2])
+def test_bounds_of_a_risk_hold_at_all_times_and_close_in(risk: float) -> None:
+    generator, missed = np.random.default_rng(2), np.zeros(2)
+    for _ in range(200):
+        losses = (generator.random(150) < risk).astype(float)
+        lower, upper = risk_bounds(losses, 0.1)
+        missed += lower.max() > risk, upper.min() < risk
+    assert (missed <= 0.1 * 200).all()
+    assert (np.diff(lower) >= 0).all()
+    assert (np.diff(upper) <= 0).all()
+    lower, upper = risk_bounds((generator.random(3000) < risk).astype(float), 0.1)
+    assert upper[-1] - lower[-1] < 0.06
+
+
+def test_a_risk_is_rejected_where_the_capital_of_a_bet_against_it_is_large() -> None:
+    """The bound of a few losses, by the product of the paper alone."""
+    losses, level = np.array([1.0, 1.0, 0.0, 1.0, 1.0, 1.0]), 0.3
+
+    def capital(risk: float) -> float:
+        value, largest = 1.0, 1.0
+        for t, loss in enumerate(losses, start=1):
+            means = [(0.5 + losses[: i + 1].sum()) / (i + 2) for i in range(t - 1)]
+            variance = (0.25 + sum((losses[i] - mean) ** 2 for i, mean in enumerate(means))) / t
+            bet = min(np.sqrt(2 * np.log(1 / level) / (variance * t * np.log(1 + t))), 0.5 / risk)
+            value *= 1 + bet * (loss - risk)
+            largest = max(largest, value)
+        return largest
+
+    bound = risk_bounds(losses, level)[0][-1]
+    assert capital(bound) >= 1 / level > capital(bound + 0.001)
+
+
+def test_losses_are_those_of_what_reviewers_said() -> None:
+    said = [
+        Verdict("b", "true-alarm", time="3", reviewer="x", region=REGION),
+        Verdict("b", "missed", time="3", reviewer="x", region=replace(REGION, score=None)),
+        Verdict("b", "nothing-wrong", time="2", reviewer="y"),
+        Verdict("a", "false-alarm", time="4"),
+        Verdict("c", "unsure", time="1"),
+    ]
+    assert losses_of_verdicts(said, "missed-objects") == {"b": 0.5}
+    assert list(losses_of_verdicts(said, "false-alarms").items()) == [("b", 0.0), ("a", 1.0)]
+    with pytest.raises(InputError, match="say nothing of missed-pixels"):
+        losses_of_verdicts(said, "missed-pixels")
+
+
+def write_maps(folder: Path, means: npt.NDArray[np.float64], apart: float, draws: int = 4) -> MapsReader:
+    """Maps of a video whose frames, so many seconds apart, have these mean entropies."""
+    run = RUN | {"draws": draws}
+    manifest = build_manifest(
+        run, ["entropy", "deterministic-energy"], device="cpu", classes=["road"], palette=[(0, 0, 0)]
+    )
+    with MapsWriter(folder, manifest) as writer:
+        for place, mean in enumerate(means.tolist()):
+            values = np.full((8, 8), mean, np.float32)
+            values[0] += place * 1e-4  # no two frames are the same
+            maps = {"prediction": np.zeros((8, 8), np.uint8), "entropy": values, "deterministic-energy": -values}
+            writer.commit(writer.store(f"{folder.name}_{place:04d}", maps) | {"time": place * apart})
+    return MapsReader(folder)
+
+
+@pytest.fixture
+def calibrated(tmp_path: Path) -> Callable[..., dict[str, Any]]:
+    """Maps of the calibration and their threshold, and maps to watch, as options of the verb."""
+
+    def make(shift: float, *, apart: float = 10.0, draws: int = 4, **changes: Any) -> dict[str, Any]:
+        generator = np.random.default_rng(4)
+        before, now = (generator.uniform(0.1, 0.4, size) for size in (60, 80))
+        now[40:] += shift
+        reader = write_maps(tmp_path / "before", before, 10.0)
+        write_maps(tmp_path / "now", now, apart, draws)
+        frames = {name: reader.identity(name, "entropy") for name in reader.frames}
+        fields: dict[str, Any] = {
+            "score": "entropy",
+            "value": 0.5,
+            "form": "unit-code",
+            "method": "conformal",
+            "level": 0.1,
+        }
+        fields |= {"confidence": None, "unit": "frame", "units": 60, "minimum_units": 9, "risk": 0.05, "bound": None}
+        fields |= {"promise": "p.", "condition": "c.", "command": "", "date": "", "segunc": "0"}
+        fields |= {"model": model_of(RUN), "settings": settings_of(RUN), "frames": frames, "control": "missed-objects"}
+        GuaranteedThreshold(**fields | changes).write(tmp_path / "threshold.json")
+        places = {"threshold": tmp_path / "threshold.json", "maps": tmp_path / "now", "reference": tmp_path / "before"}
+        return places | {"out": tmp_path / "state" / "monitor.json", "plot": tmp_path / "plots" / "monitor"}
+
+    return make
+
+
+def test_the_verb_says_what_changed_by_its_state_its_figure_and_its_exit_code(
+    calibrated: Callable[..., dict[str, Any]],
+) -> None:
+    options = calibrated(0.3)
+    done = segunc("monitor", *(word for name, value in options.items() for word in (f"--{name}", value)))
+    state = json.loads(options["out"].read_text())
+    assert done.code == 1
+    assert 40 < int(state["fired"][-4:]) < 60
+    assert f"no longer like those before: alarm at {state['fired']}" in done.stderr
+    assert "against 60 calibration frames" in done.stdout
+    assert (state["frames"], state["reference"]["frames"], state["risk"]) == (80, 60, None)
+    assert state["martingale"] > 2
+    assert all(options["plot"].with_suffix(suffix).stat().st_size > 1000 for suffix in (".pdf", ".svg", ".png"))
+    assert segunc("monitor", *(w for n, v in calibrated(0.0).items() for w in (f"--{n}", v))).code == 0
+
+
+def test_frames_of_the_calibration_are_not_watched_and_neighbours_are_thinned(
+    calibrated: Callable[..., dict[str, Any]],
+) -> None:
+    options = calibrated(0.0, apart=0.5)
+    near = monitor(**options)
+    assert "frames 0.5 s apart resemble each other" in near.notes[0]
+    thinned = monitor(**options, apart=5.0, every=2)
+    assert (thinned.state["frames"], thinned.notes) == (4, ())
+    blocks = monitor(**calibrated(0.0, apart=0.5, unit="10s"))
+    assert (blocks.state["frames"], blocks.state["reference"]["frames"]) == (4, 60)
+    with pytest.raises(InputError, match="holds 0 frames beside those of the calibration"):
+        monitor(**options | {"maps": options["reference"]})
+
+
+def test_verdicts_give_bounds_of_the_risk(calibrated: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+    options = calibrated(0.0)
+    reader = MapsReader(options["maps"])
+    verdicts = [{"frame": name, "verdict": "missed" if i % 2 else "true-alarm"} for i, name in enumerate(reader.frames)]
+    content = {"format": "segunc-verdicts", "version": 2, "run": run_id(reader), "verdicts": verdicts}
+    options["verdicts"] = [tmp_path / "verdicts.json"]
+    options["verdicts"][0].write_text(json.dumps(content))
+    found = monitor(**options)
+    risk = found.state["risk"]
+    assert 0.1 < risk["lower"] < risk["estimate"] == 0.5 < risk["bound"]
+    assert (risk["verdicts"], found.state["fired"]) == (80, None)
+    assert f"are at least {risk['lower']:.3g}" in found.failure
+    with pytest.raises(InputError, match="say nothing of false alarms a minute"):
+        monitor(**options | calibrated(0.0, unit="10s", control="false-alarms"))
+
+
+@pytest.mark.parametrize(
+    ("message", "changes", "given"),
+    [
+        ("threshold of another model", {"model": "other"}, {}),
+        ("with draws 4, and these have 2", {"draws": 2}, {}),
+        ("is a threshold of anomaly, and .* holds entropy", {"score": "anomaly"}, {}),
+        ("holds none of the frames that .* was calibrated on", {"frames": {"a": "1"}}, {}),
+        ("the unit of the threshold finds nothing in the frame name", {"unit": "night"}, {}),
+        ("holds 8 frames .* of at least 20", {}, {"reference": None, "every": 10}),
+        ("holds maps of another tool, without statistics", {}, {"maps": "other"}),
+        ("has no region of deterministic-energy on record", {"score": "deterministic-energy"}, {"statistic": "region"}),
+    ],
+)
+def test_maps_that_do_not_fit_are_refused_in_one_sentence(
+    message: str,
+    changes: dict[str, Any],
+    given: dict[str, Any],
+    calibrated: Callable[..., dict[str, Any]],
+    tmp_path: Path,
+) -> None:
+    write_map(tmp_path / "other" / "entropy" / "a.png", np.zeros((8, 8), np.uint8))
+    options = calibrated(0.0, **changes) | given
+    options["maps"] = tmp_path / options["maps"]
+    with pytest.raises(InputError) as error:
+        monitor(**options)
+    assert re.search(message, error.value.message)
+    assert not options["out"].exists()
