@@ -1,0 +1,108 @@
+"""Numbers of whole frames, beside aggrigator and a plain computation, and how they find anomalous and failed frames, beside scikit-learn."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+from sklearn.metrics import average_precision_score, roc_auc_score
+
+from segunc.evaluation.evaluator import Evaluator
+from segunc.evaluation.frames import AnomalousFrames, FailedFrames
+from segunc.evaluation.report import format_metrics
+from segunc.evaluation.resampling import Resampling
+from segunc.maps.encoding import encode_unit
+from segunc.metrics.aggregates import MASSES, MOST_PIXELS, aggregates, mass_ratios
+from segunc.metrics.counting import STEPS_PER_FRACTION
+from tests.evaluation.runs import make_frame
+
+GENERATOR = np.random.default_rng(0)
+NOISE = GENERATOR.random((23, 31))
+MAPS = {
+    "noise": NOISE,
+    "blobs": cv2.GaussianBlur(NOISE, (9, 9), 2),
+    "few values": np.where(NOISE > 0.8, NOISE.round(1), 0.0),
+}
+
+
+@pytest.mark.parametrize("values", MAPS.values(), ids=MAPS)
+def test_numbers_are_those_of_aggrigator(values: np.ndarray[Any, Any]) -> None:
+    pytest.importorskip("aggrigator", reason="aggrigator is not installed")
+    from aggrigator.methods import AggregationMethods
+    from aggrigator.spatial_decomposition import spatial_decomposition
+    from aggrigator.uncertainty_maps import UncertaintyMap
+
+    theirs = UncertaintyMap(values)
+    found = aggregates(values, 0.5, masses=True)
+    assert found["mean"] == pytest.approx(AggregationMethods.mean(theirs), rel=1e-12)
+    assert found["above"] == pytest.approx(AggregationMethods.above_threshold_mean(theirs, 0.5), rel=1e-12)
+    for name, measure in zip(MASSES, ("eds", "moran", "entropy"), strict=True):
+        # Their map of Moran's I is float32, and their entropies have 1e-12 added to each share.
+        assert found[name] == pytest.approx(spatial_decomposition(theirs, 3, measure)[3], abs=2e-8)
+
+
+def test_numbers_of_small_maps_are_those_by_hand() -> None:
+    values = np.zeros((10, 10))
+    values[4:6, 4:8] = 0.75
+    values[0, 0] = np.nan
+    found = aggregates(values, 0.5)
+    assert found == {"mean": 6 / 99, "p99": 0.75, "above": 0.75, "component": 8, "region": 2.0}
+    assert aggregates(np.zeros((4, 4)), 0.5, masses=True) == dict.fromkeys([*found, *MASSES], 0.0)
+    assert mass_ratios(np.full((6, 6), 0.3)) == pytest.approx({"edge-mass": 0, "moran-mass": 1, "entropy-mass": 0})
+    coarse = GENERATOR.random((128, 160))
+    assert mass_ratios(coarse.repeat(2, 0).repeat(2, 1)) == pytest.approx(mass_ratios(coarse))
+    assert coarse.size < MOST_PIXELS < 4 * coarse.size
+
+
+def test_both_tasks_are_scored_as_scikit_learn_and_the_definition_do() -> None:
+    truth, risk = GENERATOR.integers(0, 2, 40), GENERATOR.random(40)
+    values = (truth + risk + GENERATOR.random(40)).round(1)  # with ties
+    bits = np.column_stack([values] * 5 + [np.zeros(40)] * 3).view(np.int64)
+    rows = np.column_stack([np.ones(40, np.int64), truth, bits])
+    found = AnomalousFrames("entropy").numbers(rows, {})
+    assert found["mean", "auroc"] == pytest.approx(roc_auc_score(truth, values))
+    assert found["p99", "aupr"] == pytest.approx(average_precision_score(truth, values))
+    assert found["edge-mass", "auroc"] == 0.5
+    rows[:, 1] = np.rint(risk * STEPS_PER_FRACTION)
+    orders = (np.lexsort((GENERATOR.random(40), values)) for _ in range(4000))
+    curve = np.mean([(risk[order].cumsum() / np.arange(1, 41)).mean() for order in orders])
+    best = (np.sort(risk).cumsum() / np.arange(1, 41)).mean()
+    found = FailedFrames("entropy", 3).numbers(rows, {})
+    assert found["mean", "aurc"] == pytest.approx(curve, abs=1e-3)
+    assert found["mean", "aurc"] - found["mean", "eaurc"] == pytest.approx(best, abs=1e-9)
+
+
+def test_a_replicate_is_the_numbers_of_the_frames_that_it_draws_in_any_order() -> None:
+    run, resampling = {f"f{i}": make_frame(i) for i in range(20)}, Resampling(40)
+    names = ("entropy", "deterministic-energy")
+    evaluators = [Evaluator(names, ("road", "car", "tree", "sky"), resampling=resampling) for _ in range(2)]
+    for evaluator, frames in zip(evaluators, (list(run.items()), list(run.items())[::-1]), strict=True):
+        for name, frame in frames:
+            anomaly = np.where(frame.anomaly == 1, 0, frame.anomaly) if int(name[1:]) % 2 else frame.anomaly
+            assert evaluator.update(name, frame.stored, frame.prediction, None, frame.labels, anomaly)
+    results = [evaluator.numbers() for evaluator in evaluators]
+    assert results[0]["frames"] == results[1]["frames"]
+    assert [*results[0]["frames"]["deterministic-energy"]] == ["mean", "p99"]
+    assert "frames.entropy.moran-mass.eaurc" in results[0]["intervals"]
+    assert "moran-mass of entropy" in format_metrics(results[0])
+    for tally in (tally for tally in evaluators[0].tallies if tally.part.listed):
+        replicates = tally.replicate_numbers({})
+        for place in range(3):
+            drawn = [
+                row for row, name in zip(tally.total, run, strict=True) for _ in range(resampling.weights(name)[place])
+            ]
+            expected = tally.part.numbers(np.array(drawn), {})
+            assert {name: replicates[name][place] for name in expected} == pytest.approx(expected, nan_ok=True)
+
+
+def test_a_frame_without_a_label_or_a_second_kind_counts_for_nothing() -> None:
+    evaluator = Evaluator(("entropy",), ("road", "car"))
+    code = encode_unit(np.full((4, 4), 0.5, np.float32))
+    for name, anomaly, label in (("a", 1, 0), ("b", 255, 255), ("c", 1, 1)):
+        full = [np.full((4, 4), value, np.uint8) for value in (0, label, anomaly)]
+        evaluator.update(name, {"entropy": code, "msp": code}, full[0], None, full[1], full[2])
+    result = evaluator.numbers()
+    assert result["frames"]["entropy"]["mean"] == {"auroc": None, "aupr": None, "aurc": 0.5, "eaurc": 0.25}
+    assert result["reasons"]["frames.entropy.mean.auroc"] == "every frame holds an anomaly"
