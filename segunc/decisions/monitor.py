@@ -104,7 +104,7 @@ def losses_of_verdicts(verdicts: Sequence[Verdict], control: str) -> dict[str, f
         of_reviewer = words[verdict.frame].setdefault(verdict.reviewer, [])
         if verdict.region is not None or not of_reviewer:
             of_reviewer.append(verdict.verdict)
-    losses = {}
+    losses: dict[str, float] = {}
     for frame, reviewers in words.items():
         counts = [(said.count(loss), sum(map(said.count, others))) for said in reviewers.values()]
         shares = [n / (n + m) if control == "missed-objects" else float(n > 0) for n, m in counts if n + m]

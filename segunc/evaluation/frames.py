@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -47,7 +48,7 @@ class _Frames(ArrayPart):
         many = self.numbers_of_many(counts[None], forms)
         return {name: None if np.isnan(values[0]) else float(values[0]) for name, values in many.items()}
 
-    def numbers_of_many(self, coarse: npt.NDArray[np.int64], forms: Forms) -> ManyNumbers:
+    def numbers_of_many(self, coarse: npt.NDArray[Any], forms: Forms) -> ManyNumbers:
         columns = np.ascontiguousarray(coarse[0, :, 2:].T).view(np.float64)
         rows = [row for column in columns for row in self.of_order(coarse[..., 0], coarse[0, :, 1], column)]
         return dict(zip(self.names, rows, strict=True))

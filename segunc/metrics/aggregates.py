@@ -58,9 +58,8 @@ def mass_ratios(values: Floats) -> dict[str, float]:
     """
     values, factor = values.astype(np.float64), int(np.ceil(np.sqrt(values.size / MOST_PIXELS)))
     if factor > 1:
-        values = cv2.resize(
-            values, [max(side // factor, 1) for side in values.shape[::-1]], interpolation=cv2.INTER_AREA
-        )
+        size = [max(side // factor, 1) for side in values.shape[::-1]]
+        values = np.asarray(cv2.resize(values, size, interpolation=cv2.INTER_AREA), np.float64)
     edges = np.zeros(values.shape)
     for down, smooth_down in _PLACES:
         for across, smooth_across in _PLACES:

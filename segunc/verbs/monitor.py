@@ -57,9 +57,9 @@ def monitor(options: MonitorOptions) -> MonitorResult:
     if frames < least:
         message = f"{options.maps} holds {frames} frames beside those of the calibration, of at least {least}"
         raise InputError(message, hint="predict more frames" + ("" if reference else ", or add --reference DIR"))
-    series = (np.array([*of.values()], np.float64) for of in (values, reference))
+    series, past = (np.array([*of.values()], np.float64) for of in (values, reference))
     # The first random numbers are the same when frames are added, and so is what was said of the first frames.
-    path = log_martingale(smoothed_p_values(*series, np.random.default_rng(0).random(frames)))
+    path = log_martingale(smoothed_p_values(series, past, np.random.default_rng(0).random(frames)))
     fired = names[int(np.argmax(path >= bound))] if path.max() >= bound else None
     by = f"{options.statistic} of {threshold.score}"
     against = f"{len(reference)} calibration frames" if reference else "the frames before"
