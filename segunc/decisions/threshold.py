@@ -64,6 +64,15 @@ class GuaranteedThreshold(Settings):
     version: int = VERSION
 
     @property
+    def levels(self) -> dict[str, float]:
+        """The level of each control that is promised."""
+        return {self.control: self.level} | {name: of["level"] for name, of in self.also.items()}
+
+    def seconds(self, control: str) -> float | None:
+        """The length of a unit, where a control counts by the minute."""
+        return unit_seconds(control, self.unit)
+
+    @property
     def short(self) -> str:
         """The promise in few words, for a legend."""
         return short_promise(self.control, self.level, self.confidence, self.unit)
@@ -133,6 +142,11 @@ def promise_of(
 def is_time(unit: str) -> bool:
     """Return whether a unit is a block of seconds, such as ``10s``."""
     return unit.endswith("s") and unit[:-1].replace(".", "", 1).isdigit()
+
+
+def unit_seconds(control: str, unit: str) -> float | None:
+    """Return the length of a unit, where a control counts by the minute: false alarms of blocks of seconds."""
+    return float(unit[:-1]) if control == "false-alarms" and is_time(unit) else None
 
 
 def model_of(run: Mapping[str, Any]) -> str:

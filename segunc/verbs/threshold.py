@@ -18,7 +18,7 @@ from segunc.data.datasets import entry_of_labels
 from segunc.data.entry import check_masks
 from segunc.decisions.guarantees import Method
 from segunc.decisions.risks import OF_ANOMALIES, RISING, LossSums, Pool, Scene, largest_loss, losses
-from segunc.decisions.threshold import RISKS, GuaranteedThreshold, is_time, model_of, promise_of, settings_of
+from segunc.decisions.threshold import RISKS, GuaranteedThreshold, model_of, promise_of, settings_of, unit_seconds
 from segunc.evaluation.parts import LabelledFrame, decode_keys
 from segunc.evaluation.resampling import group_frames, resampled_units
 from segunc.maps.folder import PREDICTION
@@ -190,7 +190,7 @@ class _Seen:
         self.groups = {group: LossSums(main) for group in members}
         with ConsoleProgress() as show:
             for done, frames in enumerate(units.values(), start=1):
-                pools = {c: Pool(_seconds(c, options.unit)) for c in self.sums}
+                pools = {c: Pool(unit_seconds(c, options.unit)) for c in self.sums}
                 for name in frames:
                     for control, counts in self._counts(reader, score, files, name).items():
                         pools[control].add(counts)
@@ -263,10 +263,6 @@ def _common_place(places: Mapping[str, int], options: ThresholdOptions) -> int:
         both = " and ".join(places)
         raise InputError(f"no threshold keeps to the levels of {both} at once", hint="raise one of the levels")
     return high if options.control in RISING else low
-
-
-def _seconds(control: str, unit: str) -> float | None:
-    return float(unit[:-1]) if control == "false-alarms" and is_time(unit) else None
 
 
 def _numbers(sums: LossSums, place: int, method: Method) -> dict[str, float]:
