@@ -287,7 +287,10 @@ class Achieved(_Flagged):
         values = [float(of[0]) for of in of_units if of is not None]
         if not values:
             return dict.fromkeys(self.names)
-        risk, largest = sum(values) / len(values), largest_loss(self.control)
+        largest = largest_loss(self.control)
+        if self.guarantee.method == "clopper-pearson":  # which bounds the share of units with any loss
+            values, largest = [float(value > 0) for value in values], 1.0
+        risk = sum(values) / len(values)
         upper = largest * bentkus_bound(risk / largest, len(values), 0.05)
         return dict(zip(self.names, (risk, self.level, len(values), upper), strict=True))
 
