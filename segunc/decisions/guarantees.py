@@ -45,15 +45,23 @@ class Method:
         """The chance that the bound does not hold."""
         return 1 - float(self.confidence or 0)
 
+    def largest(self, control: str) -> float:
+        """Return the largest value of what is bounded: the loss of a unit, of ``clopper-pearson`` a share of units."""
+        return 1.0 if self.name == "clopper-pearson" else largest_loss(control)
+
+    def risk(self, sums: LossSums, place: int) -> float:
+        """Return what the units say of the risk at a threshold, without a correction."""
+        return float((sums.failed if self.name == "clopper-pearson" else sums.total)[place]) / sums.units
+
     def certified(self, sums: LossSums, level: float) -> int | None:
         """Return the last threshold from the safe end on up to which all keep to the level; None where the first does not."""
-        largest, units = largest_loss(sums.control), sums.units
+        largest, units = self.largest(sums.control), sums.units
         if self.name == "conformal":
             holds = (sums.total + largest) / (units + 1) <= level + 1e-12  # rounding of sums
         elif self.name == "ltt":
-            holds = hoeffding_bentkus(sums.risk / largest, units, level / largest) <= self.doubt
+            holds = hoeffding_bentkus(sums.total / units / largest, units, level / largest) <= self.doubt
         else:
-            holds = binom.cdf(sums.failed, units, level / largest) <= self.doubt
+            holds = binom.cdf(sums.failed, units, level) <= self.doubt
         rising = sums.control in RISING
         ordered = holds if rising else holds[::-1]
         length = len(ordered) if ordered.all() else int(np.argmin(ordered))
@@ -64,23 +72,22 @@ class Method:
     def smallest_level(self, control: str, units: int) -> float:
         """Return the smallest level that so many units can give, where none of them loses anything."""
         share = 1 / (units + 1) if self.name == "conformal" else -math.expm1(math.log(self.doubt) / units)
-        return largest_loss(control) * share
+        return self.largest(control) * share
 
     def minimum_units(self, control: str, level: float) -> int:
         """Return the fewest units with which a level can be had."""
-        share = level / largest_loss(control)
+        share = level / self.largest(control)
         needed = 1 / share - 1 if self.name == "conformal" else math.log(self.doubt) / math.log1p(-share)
         return max(math.ceil(needed - 1e-9), 1)
 
     def upper_bound(self, sums: LossSums, place: int) -> float:
         """Return the upper bound of the risk at a threshold; of ``conformal`` that of its expectation."""
-        largest, units, total = largest_loss(sums.control), sums.units, float(sums.total[place])
+        largest, units, failed = self.largest(sums.control), sums.units, int(sums.failed[place])
         if self.name == "conformal":
-            return (total + largest) / (units + 1)
+            return (float(sums.total[place]) + largest) / (units + 1)
         if self.name == "clopper-pearson":
-            failed = int(sums.failed[place])
-            return largest * (1.0 if failed == units else float(beta.isf(self.doubt, failed + 1, units - failed)))
-        return largest * bentkus_bound(total / units / largest, units, self.doubt)
+            return 1.0 if failed == units else float(beta.isf(self.doubt, failed + 1, units - failed))
+        return largest * bentkus_bound(self.risk(sums, place) / largest, units, self.doubt)
 
 
 def bentkus_bound(risk: float, units: int, doubt: float) -> float:

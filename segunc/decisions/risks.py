@@ -24,7 +24,10 @@ from segunc.metrics.objects import Objects
 
 THRESHOLDS = KEYS + 1
 LEAST_KEPT = 0.01  # of a unit's pixels: where fewer are kept, the share of wrong ones is taken of so many, for a few pixels prove nothing
-ALARM_GRID = 32  # keys between two thresholds at which regions are counted: 32 of them double a float
+ALARM_KEYS = (
+    *range(256),
+    *range(256, KEYS, 32),
+)  # thresholds at which regions are counted: all of uint8, 32 from a float to its double
 RISING = (
     "missed-pixels",
     "missed-objects",
@@ -110,15 +113,15 @@ class Scene:
         maximum from the highest threshold down, int64 ``[THRESHOLDS]``."""
         below = _below(self.keys[self.normal])
         flagged, alarms, worst, seen = below[-1] - below, np.zeros(THRESHOLDS, np.int64), 0, 0
-        for key in range(KEYS - ALARM_GRID, -1, -ALARM_GRID):
+        for key, above in zip(ALARM_KEYS[::-1], (KEYS, *ALARM_KEYS[:0:-1]), strict=True):
             if flagged[key] != seen and flagged[key] >= smallest:
                 mask = (self.keys >= key) & self.normal
                 *_, regions, _ = cv2.connectedComponentsWithStats(mask.view(np.uint8), connectivity=8)
                 worst = max(worst, int(np.count_nonzero(regions[1:, cv2.CC_STAT_AREA] >= smallest)))
             seen = flagged[key]
-            alarms[key : key + ALARM_GRID] = worst
+            alarms[key:above] = worst
             if worst >= MOST_ALARMS:
-                alarms[: key + ALARM_GRID] = MOST_ALARMS
+                alarms[:above] = MOST_ALARMS
                 break
         return alarms
 

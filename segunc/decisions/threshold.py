@@ -64,9 +64,24 @@ class GuaranteedThreshold(Settings):
     version: int = VERSION
 
     @property
+    def levels(self) -> dict[str, float]:
+        """The level of each control that is promised."""
+        return {self.control: self.level} | {name: of["level"] for name, of in self.also.items()}
+
+    def seconds(self, control: str) -> float | None:
+        """The length of a unit, where a control counts by the minute."""
+        return unit_seconds(control, self.unit)
+
+    @property
     def short(self) -> str:
         """The promise in few words, for a legend."""
-        return short_promise(self.control, self.level, self.confidence, self.unit)
+        bound = f"<= {100 * self.level:.3g} %"
+        if self.method == "clopper-pearson":
+            bound = f"in {bound} of the {unit_words(self.unit)}s"
+        elif self.control == "false-alarms":
+            bound = f"<= {self.level:g} a {'minute' if is_time(self.unit) else 'frame'}"
+        sure = "" if self.confidence is None else f" ({100 * self.confidence:.3g} % sure)"
+        return f"{RISKS[self.control]} {bound}{sure}"
 
     def write(self, path: Path) -> None:
         """Write ``threshold.json`` atomically."""
@@ -99,25 +114,15 @@ class GuaranteedThreshold(Settings):
 _AGAIN = "calibrate on maps like these: segunc threshold --maps MAPS"
 
 
-def short_promise(control: str, level: float, confidence: float | None, unit: str) -> str:
-    """Return ``missed objects <= 10 %`` with a confidence, where there is one, or with the unit of false alarms."""
-    if control == "false-alarms":
-        bound = f"{level:g} a {'minute' if is_time(unit) else 'frame'}"
-    else:
-        bound = f"{100 * level:.3g} %"
-    sure = "" if confidence is None else f" ({100 * confidence:.3g} % sure)"
-    return f"{RISKS[control]} <= {bound}{sure}"
-
-
 def promise_of(
     control: str, level: float, method: str, confidence: float | None, unit: str, found_share: float, smallest: int
 ) -> str:
     """Return the promise as one sentence."""
-    of = unit if unit in ("frame", "folder") else f"block of {unit}" if is_time(unit) else "unit"
+    of = unit_words(unit)
     share = f"{100 * level:.3g} %"
     start = "On average" if confidence is None else f"With {100 * confidence:.3g} % confidence"
     if method == "clopper-pearson":
-        return f"{start}, at most {share if control != 'false-alarms' else f'{level:g}'} of the {of}s have any {RISKS[control]}."
+        return f"{start}, at most {share} of the {of}s have any {RISKS[control]}."
     words = {
         "missed-pixels": f"{share} of the anomaly pixels of a {of} are missed",
         "flagged-pixels": f"{share} of the normal pixels of a {of} are flagged",
@@ -130,9 +135,19 @@ def promise_of(
     return f"{start}, at most {words[control]}."
 
 
+def unit_words(unit: str) -> str:
+    """Return what a unit is called, one."""
+    return unit if unit in ("frame", "folder") else f"{unit} block" if is_time(unit) else "unit"
+
+
 def is_time(unit: str) -> bool:
     """Return whether a unit is a block of seconds, such as ``10s``."""
     return unit.endswith("s") and unit[:-1].replace(".", "", 1).isdigit()
+
+
+def unit_seconds(control: str, unit: str) -> float | None:
+    """Return the length of a unit, where a control counts by the minute: false alarms of blocks of seconds."""
+    return float(unit[:-1]) if control == "false-alarms" and is_time(unit) else None
 
 
 def model_of(run: Mapping[str, Any]) -> str:

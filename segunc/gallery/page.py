@@ -70,6 +70,8 @@ def write_review(
     fps: float | None = None,
     limit: int | None = None,
     blind: str = "auto",
+    flag: Mapping[str, float] | None = None,
+    promises: Sequence[str] = (),
 ) -> Path:
     """Write the review page of a maps folder and return the path of its ``index.html``; an earlier page is replaced.
 
@@ -89,13 +91,13 @@ def write_review(
     if labels.label_map is not None:
         for model in filter(None, (reader, other)):
             check_classes(model, labels.label_map)
-    notices = list(_notices(reader, other, frame_labels, names))
+    notices = [*promises, *_notices(reader, other, frame_labels, names)]
     source, missing = labelled.open_images(reader, images, names)
     record = _begin(reader, out) | {"scores": shown, "frames": len(rows)}
     size = (reader.manifest or {}).get("run", {}).get("size")
     longest = min(LONGEST_SIDE, max(size or [LONGEST_SIDE]))  # no more than the network has seen
     ranges = overlay.page_ranges(reader, shown)
-    writer = FrameFiles(out, reader, shown, ranges, frame_labels, other, longest)
+    writer = FrameFiles(out, reader, shown, ranges, frame_labels, other, longest, flag or {})
     by_name = {row.name: row for row in rows}
     for done, (name, image, error) in enumerate(labelled.with_images(names, source), start=1):
         if error is not None:
@@ -104,7 +106,7 @@ def write_review(
         on_frame(done, len(rows))
     if missing or (without := sum(IMAGE not in row.contents for row in rows)):
         notices.append(missing or f"{without} of {len(rows)} frames have no image; their maps are shown alone.")
-    page = _about(reader, other, ranges, longest) | {
+    page = _about(reader, other, ranges, longest, flag or {}) | {
         "run": record["run"],
         "written": record["tool"],
         "classes": overlay.class_colours(reader, labels.label_map),
@@ -142,7 +144,11 @@ def _describe_model(reader: MapsReader) -> dict[str, Any]:
 
 
 def _about(
-    reader: MapsReader, other: MapsReader | None, ranges: Mapping[str, overlay.DisplayRange], longest: int
+    reader: MapsReader,
+    other: MapsReader | None,
+    ranges: Mapping[str, overlay.DisplayRange],
+    longest: int,
+    flag: Mapping[str, float],
 ) -> dict[str, Any]:
     """Describe the models, the run, the scores and what the page carries of the maps."""
     about = _describe_model(reader)
@@ -154,7 +160,7 @@ def _about(
     for score, entry in scores.items():
         recorded = (reader.manifest or {}).get("maps", {}).get(score, {})
         entry |= {"title": title_of(score, capital=False), "words": scale_words(score)}
-        entry |= {"unit": recorded.get("unit", ""), "region_from": recorded.get("component_threshold")}
+        entry |= {"unit": recorded.get("unit", ""), "region_from": flag.get(score, recorded.get("component_threshold"))}
     return about | {
         "compared": _describe_model(other) if other is not None else None,
         "scores": scores,
@@ -343,6 +349,7 @@ class FrameFiles:
     labels: labelled.ReviewLabels
     other: MapsReader | None
     longest: int  # pixels of a map's longer side
+    flag: Mapping[str, float]  # from which value on pixels of a score are flagged, in place of what the maps record
 
     def write(self, row: FrameRow, image: Image | None) -> None:
         """Write all files of a frame and fill in its row; a file that cannot be read is noted there and left out."""
@@ -357,7 +364,7 @@ class FrameFiles:
             if anomaly is not None and objects and anomaly.shape == values.shape and row.statistics[score]:
                 row.found[score] = found_up_to(values, objects)
         ranking = first_shown(maps)
-        if ranking and (threshold := self.region_from(self.reader, ranking)) is not None:
+        if ranking and (threshold := self._flagged_from(self.reader, ranking)) is not None:
             prediction = self.reader.prediction(row.name) if PREDICTION in row.contents else None
             peaks = self.reader.records.get(row.name, {}).get("peaks", {}).get(ranking, [])
             row.alarms = find_alarms(maps, ranking, threshold, prediction, SMALLEST_OBJECT, peaks)
@@ -394,12 +401,17 @@ class FrameFiles:
                 continue
             self._write_map(row, f"{prefix}{score}", values)
             recorded = {name: record[name][score] for name in STATISTICS if score in record.get(name, {})}
+            if score in self.flag:  # the regions of the run are of another threshold
+                recorded = {name: value for name, value in recorded.items() if name not in ("region", "component")}
             statistics[score] = recorded or frame_statistics(values)
-            if recorded and "region" not in recorded and (threshold := self.region_from(reader, score)) is not None:
+            if recorded and "region" not in recorded and (threshold := self._flagged_from(reader, score)) is not None:
                 recorded["region"] = float(max(regions_of(values, threshold)[2].tolist(), default=0.0))
             if not statistics[score]:
                 row.problems.append(f"{score} holds NaN or infinite values, so it has no statistics")
             yield score, values
+
+    def _flagged_from(self, reader: MapsReader, score: str) -> float | None:
+        return self.flag.get(score, self.region_from(reader, score))
 
     @staticmethod
     def region_from(reader: MapsReader, score: str) -> float | None:

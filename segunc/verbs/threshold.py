@@ -17,8 +17,8 @@ from segunc.core.progress import ConsoleProgress
 from segunc.data.datasets import entry_of_labels
 from segunc.data.entry import check_masks
 from segunc.decisions.guarantees import Method
-from segunc.decisions.risks import OF_ANOMALIES, RISING, LossSums, Pool, Scene, largest_loss, losses
-from segunc.decisions.threshold import RISKS, GuaranteedThreshold, is_time, model_of, promise_of, settings_of
+from segunc.decisions.risks import OF_ANOMALIES, RISING, LossSums, Pool, Scene, losses
+from segunc.decisions.threshold import RISKS, GuaranteedThreshold, model_of, promise_of, settings_of, unit_seconds
 from segunc.evaluation.parts import LabelledFrame, decode_keys
 from segunc.evaluation.resampling import group_frames, resampled_units
 from segunc.maps.folder import PREDICTION
@@ -62,10 +62,16 @@ def threshold(options: ThresholdOptions) -> ThresholdResult:
     >>> threshold(maps=maps, anomaly_labels=masks, out=folder / "threshold.json", **asked).threshold.units
     4
     """
-    levels, confidence = {options.control: options.level, **options.also}, _confidence(options, len(options.also))
+    levels, confidence = {options.control: options.level, **options.also}, _confidence(options)
     name = options.method or ("conformal" if confidence is None else "ltt")
     # Two promises at once share the chance that one of them fails.
     method = Method(name, None if confidence is None else 1 - (1 - confidence) / len(levels))
+    for control, level in levels.items():
+        if control not in RISKS or control == "class-sets":
+            known = ", ".join(control for control in RISKS if control != "class-sets")
+            raise InputError(f"--also has no control '{control}'", hint=f"controls are {known}")
+        if not 0 < level < (most := method.largest(control)):
+            raise InputError(f"a level of {level:g} for {control} is not between 0 and {most:g}", hint="--level 0.1")
     reader = open_maps(Path(options.maps))
     score = choose_scores(reader, [options.score or first_shown(reader.scores)])[0]
     entry = entry_of_labels(options.dataset, options.label_map, list(options.anomaly_class))
@@ -97,7 +103,7 @@ def threshold(options: ThresholdOptions) -> ThresholdResult:
             continue
         at = _place(sums, options.level, method, seen.top)
         value = float(decode_keys(seen.form, np.array([at]))[0])
-        groups[group] = {"value": value, "units": sums.units, "risk": float(sums.risk[at])}
+        groups[group] = {"value": value, "units": sums.units, "risk": method.risk(sums, at)}
     also = {c: {"level": level, **_numbers(seen.sums[c], place, method)} for c, level in options.also.items()}
     how: Any = (name, confidence, options.unit, options.found_share, options.smallest)
     result = GuaranteedThreshold(
@@ -131,22 +137,15 @@ def threshold(options: ThresholdOptions) -> ThresholdResult:
     return ThresholdResult(Path(options.out), result, price, tuple(notes))
 
 
-def _confidence(options: ThresholdOptions, further: int) -> float | None:
+def _confidence(options: ThresholdOptions) -> float | None:
     """Return the confidence of the promise, None of an expectation; InputError where options contradict each other."""
-    if options.method == "conformal" and (options.confidence is not None or further):
-        what = "--also" if further else "--confidence"
+    if options.method == "conformal" and (options.confidence is not None or options.also):
+        what = "--also" if options.also else "--confidence"
         message = f"{what} and --method conformal do not go together: it bounds one expected risk"
         raise InputError(message, hint="--method ltt")
-    for control, level in {options.control: options.level, **options.also}.items():
-        if control not in RISKS or control == "class-sets":
-            known = ", ".join(c for c in RISKS if c != "class-sets")
-            raise InputError(f"--also has no control '{control}'", hint=f"controls are {known}")
-        if not 0 < level < largest_loss(control):
-            most = largest_loss(control)
-            raise InputError(f"a level of {level:g} for {control} is not between 0 and {most:g}", hint="--level 0.1")
     if options.control in options.also:
         raise InputError(f"--also {options.control} is the control already", hint="name another control")
-    if (options.method is None and options.confidence is None and not further) or options.method == "conformal":
+    if (options.method is None and options.confidence is None and not options.also) or options.method == "conformal":
         return None
     confidence = USUAL_CONFIDENCE if options.confidence is None else options.confidence
     if not 0 < confidence < 1:
@@ -190,7 +189,7 @@ class _Seen:
         self.groups = {group: LossSums(main) for group in members}
         with ConsoleProgress() as show:
             for done, frames in enumerate(units.values(), start=1):
-                pools = {c: Pool(_seconds(c, options.unit)) for c in self.sums}
+                pools = {c: Pool(unit_seconds(c, options.unit)) for c in self.sums}
                 for name in frames:
                     for control, counts in self._counts(reader, score, files, name).items():
                         pools[control].add(counts)
@@ -265,9 +264,5 @@ def _common_place(places: Mapping[str, int], options: ThresholdOptions) -> int:
     return high if options.control in RISING else low
 
 
-def _seconds(control: str, unit: str) -> float | None:
-    return float(unit[:-1]) if control == "false-alarms" and is_time(unit) else None
-
-
 def _numbers(sums: LossSums, place: int, method: Method) -> dict[str, float]:
-    return {"risk": float(sums.risk[place]), "bound": method.upper_bound(sums, place)}
+    return {"risk": method.risk(sums, place), "bound": method.upper_bound(sums, place)}
