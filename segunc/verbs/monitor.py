@@ -42,6 +42,9 @@ def monitor(options: MonitorOptions) -> MonitorResult:
 
     Raises:
         InputError: the maps do not fit the threshold, or are too few.
+
+    >>> monitor(threshold=threshold, maps=maps, reference=maps).state["fired"] is None
+    True
     """
     source, bound = Path(options.threshold), -math.log10(options.level)
     threshold = read_threshold(source)
