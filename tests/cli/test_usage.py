@@ -272,7 +272,7 @@ def test_the_example_of_a_verb_runs(verb: str, predicted: Job, tmp_path: Path) -
         first = f"^{MapsReader(predicted.maps).frames[0]}$"
         asked = {"control": "flagged-pixels", "level": 0.5, "score": "entropy", "frames": first}
         known["threshold"] = tmp_path / "threshold.json"
-        segunc.threshold(predicted.maps, anomaly_labels=predicted.masks, out=known["threshold"], **asked)
+        segunc.threshold(maps=predicted.maps, anomaly_labels=predicted.masks, out=known["threshold"], **asked)
     example = doctest.DocTestFinder().find(known[verb], verb, globs=known)[0]
     assert example.examples
     runner = doctest.DocTestRunner(verbose=False)
