@@ -119,7 +119,8 @@ def job(row: str, arguments: argparse.Namespace) -> tuple[Callable[[], object], 
                 return logits
 
         return lambda: by_hand(one, arguments.draws), 1
-    sampler = Sampler(network, posterior, draws=arguments.draws, scope=rest or None, precision=precision)
+    words = {"draws": arguments.draws, "scope": rest or None, "chunk": getattr(arguments, "chunk", None)}
+    sampler = Sampler(network, posterior, precision=precision, **words)
     return lambda: sampler(images), 1
 
 

@@ -38,6 +38,8 @@ CHUNK_PIXELS = 1 << 19
 """Pixels of a batch on a CPU: with more, activations leave the cache between layers and every pass gets slower."""
 ACTIVATION_BYTES = 512
 """Memory of activations for a pixel of input on a GPU, on the safe side; what does not fit is halved."""
+CUDA_CHUNK_PIXELS = 1 << 21
+"""Pixels of a batch of draws on a GPU: a larger one takes gigabytes and was hardly faster (docs/benchmarks.md)."""
 CUDA_BATCH_PIXELS = 1 << 22
 """Pixels of a batch up to which a GPU is taken to have cores to spare; more frames are no gain."""
 MOST_FRAMES = 16  # frames of a group at most: as many are decoded, kept and, after a kill, computed again together
@@ -294,7 +296,7 @@ class Sampler:
             # What earlier frames have freed is PyTorch's, not the driver's.
             free += torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
             # Networks that do not end in an upsampling have float32 logits at full resolution, and as much around.
-            most = int(free // 2 // (pixels * (ACTIVATION_BYTES + 8 * classes)))
+            most = min(CUDA_CHUNK_PIXELS // pixels, int(free // 2 // (pixels * (ACTIVATION_BYTES + 8 * classes))))
         else:
             most = CHUNK_PIXELS // pixels
         return max(1, min(self.draws, most))
