@@ -381,6 +381,7 @@ def main() -> int:
     if asked.device.startswith("cuda") and not torch.cuda.is_available():
         print("no CUDA device: nothing was measured", file=sys.stderr)
         return 2
+    asked.out.mkdir(parents=True, exist_ok=True)
     began, path = time.monotonic(), asked.out / "gpu_day.json"
     right, fast = Right(asked.out, asked.device, asked.tiny), Fast(asked.device, asked.tiny, asked.out / "distil")
     parts = {"right": right.steps, "fast": fast.steps}
