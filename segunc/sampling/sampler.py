@@ -38,8 +38,8 @@ CHUNK_PIXELS = 1 << 19
 """Pixels of a batch on a CPU: with more, activations leave the cache between layers and every pass gets slower."""
 ACTIVATION_BYTES = 512
 """Memory of activations for a pixel of input on a GPU, on the safe side; what does not fit is halved."""
-CUDA_CHUNK_PIXELS = 1 << 21
-"""Pixels of a batch of draws on a GPU: a larger one takes gigabytes and was hardly faster (docs/benchmarks.md)."""
+CUDA_CHUNK_PIXELS = 1 << 22
+"""Pixels of a batch of draws on a GPU: half as many took 1.6 times as long, three times as many a tenth less (docs/benchmarks.md)."""
 CUDA_BATCH_PIXELS = 1 << 22
 """Pixels of a batch up to which a GPU is taken to have cores to spare; more frames are no gain."""
 MOST_FRAMES = 16  # frames of a group at most: as many are decoded, kept and, after a kill, computed again together
