@@ -188,7 +188,7 @@ def predict_input(job: Job, place: int) -> InputResult:
     process = FrameProcess(sampler, job.scores, size=options.size)
     shown: dict[str, Any] = {"group": execution.group, "writers": writer_threads(sampler.device)}
     with ConsoleProgress(label=target.label) as show:
-        shown |= {"draw_overlay": overlay, "on_progress": show, "on_note": show.say}
+        shown |= {"draw_overlay": overlay, "on_progress": show.count, "on_note": show.say}
         summary = run_pipeline(source, process, writer, **shown)
     if isinstance(source, ImageSource):
         source.depth.warn(source.path)
