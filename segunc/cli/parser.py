@@ -44,28 +44,6 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: error: {visible(message)}; {hint}\n")
 
 
-class Completion(argparse.Action):
-    """Print what completes verbs, options and paths in a shell, and exit."""
-
-    def __call__(
-        self, parser: argparse.ArgumentParser, namespace: object, shell: Any, option: object = None
-    ) -> NoReturn:
-        import shtab
-
-        for each in parsers_of(parser):
-            for action in each._actions:
-                if action.nargs != 0 and action.choices is None:
-                    action.complete = shtab.FILE  # type: ignore[attr-defined]
-        say(shtab.complete(parser, shell))
-        parser.exit()
-
-
-def parsers_of(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
-    """Return the parsers of the verbs of a parser."""
-    verbs = next(action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
-    return list(verbs.choices.values())
-
-
 def add_options(parser: argparse.ArgumentParser, options: type) -> None:
     """Add a dataclass's options, and under a title those of each of its bases: the first words of its docstring."""
     kinds, texts = get_type_hints(options, include_extras=True), meanings(options)

@@ -108,7 +108,6 @@ def evaluate_model(
     *,
     size: tuple[int, int] | None = None,
     corruption: Corruption | None = None,
-    bits: int | None = None,
 ) -> tuple[Result, Evaluator]:
     """Predict and count frame by frame; nothing is kept but the counts. Component tracks predict the frames with anomaly labels again.
 
@@ -119,11 +118,10 @@ def evaluate_model(
         scores, new: as of :func:`evaluate_maps`, which also says what is returned.
         size: (height, width) that the network sees; None is its inference size.
         corruption: applied to every image at its own size.
-        bits: that the values of 16-bit images use.
     """
     from segunc.sampling.sampler import fault_of, sample_frames
 
-    classes, by_name, depth = _classes_of(entry, samples, model), {s.name: s for s in samples}, PixelDepth(bits)
+    classes, by_name, depth = _classes_of(entry, samples, model), {s.name: s for s in samples}, PixelDepth()
     masks = {sample.name: sample.anomaly for sample in samples if sample.anomaly is not None}
     encoding = encoding_of_masks(entry)
     check_masks(masks.values(), encoding)

@@ -15,7 +15,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
-from typing import Any
 
 from segunc.core.errors import InputError
 from segunc.core.files import frame_order, safe_name
@@ -49,9 +48,6 @@ class ImageSource(FrameSource):
                 )
         self._files, self.depth = relative[:: selection.every], PixelDepth()
         self.length = self.length_hint = len(self._files)
-
-    def identity(self) -> dict[str, Any]:
-        return super().identity() | ({} if self.depth.bits is None else {"bits": self.depth.bits})
 
     def name_of(self, index: int) -> str | None:
         return _stem(self._files[index]) if index < len(self._files) else None

@@ -245,7 +245,8 @@ def recorded_data(folder: Path) -> dict[str, Any] | None:
             content = read_config(path)
             values = content if path.name == DATA else content.get("data")
             if isinstance(values, dict) and "dataset" in values:
-                return values
+                # Without settings that are None, so that one of an earlier version that was never used is none.
+                return {key: value for key, value in values.items() if value is not None}
     return None
 
 

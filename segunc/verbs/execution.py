@@ -154,10 +154,6 @@ def open_job(options: PredictOptions) -> Iterator[Job]:
     for source in sources:
         if source.note:
             warnings.warn(source.note, NoteWarning, stacklevel=2)
-        if isinstance(source, ImageSource):
-            source.depth.bits = options.bits
-        elif options.bits is not None:
-            raise InputError(f"--bits is for 16-bit images, and {source.path} is a video", hint="leave --bits out")
     model = load_model(Path(options.model))
     with flushed_denormals(), threads(recorded if options.threads is None else options.threads):
         sampler = make_sampler(model, options, scores)
