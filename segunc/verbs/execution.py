@@ -209,7 +209,6 @@ def run_manifest(job: Job, place: int, execution: Execution) -> dict[str, Any]:
         "base_sha256": model.sha256,
         "posterior_sha256": model.posterior_sha256,
         **calibration_record(sampler),
-        "max_logit_statistics_sha256": None,  # of earlier versions, which recorded their absence
         **{key: value for fitted in model.used(job.scores) for key, value in fitted.record().items()},
         "draws": sampler.draws,
         "seed": sampler.seed,
@@ -217,13 +216,9 @@ def run_manifest(job: Job, place: int, execution: Execution) -> dict[str, Any]:
         **noise_record(options),
         "scope": sampler.scope,
         "size": None if options.size is None else list(options.size),
-        "tile": None,  # earlier versions could cut frames into tiles; such a run is not continued
-        "smooth": None,  # earlier versions could average along a video; such a run is not continued
         "store": "png",
-        "redraw": False,  # earlier versions could draw anew for every frame; such a run is not continued
         **({"compact": True} if options.compact else {}),
         "precision": sampler.precision,
-        "compiled": False,  # earlier versions could compile the draws; such a run is not continued
         "chunk": execution.chunk,
         "group": execution.group,
         "threads": torch.get_num_threads(),
