@@ -22,7 +22,7 @@ from segunc.data.entry import LABEL_ENDINGS, LABEL_FOLDERS, frame_stem, image_fi
 from segunc.data.images import Colour, decode_labels, label_rank
 from segunc.data.labels import IGNORE, LabelMap, label_map
 
-IMAGE_WORDS = {"images", "image", "imgs", "img", "leftimg8bit", "rgb", "frames", "jpegimages", "photos", "data"}
+IMAGE_WORDS = {"images", "image", "imgs", "img", "leftimg8bit", "rgb", "anon", "frames", "jpegimages", "photos", "data"}
 LABEL_WORDS = {word.lower() for word in LABEL_FOLDERS} | {
     *(
         "label",
@@ -35,7 +35,7 @@ LABEL_WORDS = {word.lower() for word in LABEL_FOLDERS} | {
         "segmentations",
         "segmentationclass",
     ),
-    *("seg", "semantic", "labelids", "ann"),
+    *("seg", "semantic", "labelids", "leftlabel", "ann"),
 }
 SPLIT_WORDS = {
     **dict.fromkeys(("train", "training"), "train"),

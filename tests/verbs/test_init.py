@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -63,6 +64,8 @@ LAYOUTS = {
     "leftImg8bit/{split}/ulm/{name}_leftImg8bit.png": "gtFine/{split}/ulm/{name}_gtFine_labelIds.png",
     "{name}.jpg": "{name}_label.png",
     "img/{name}.jpg": "annotations/{name}_L.png",
+    "rgb_anon/fog/{split}/{name}_rgb_anon.png": "gt/fog/{split}/{name}_gt_labelTrainIds.png",  # ACDC
+    "{split}/leftImg8bit/{name}_leftImg8bit.png": "{split}/leftLabel/{name}_leftLabel.png",  # MUAD
 }
 
 
@@ -90,7 +93,9 @@ def test_layouts_and_splits_are_found(tmp_path: Path, image: str) -> None:
     else:  # a whole drive, not neighbours of training frames
         assert held_out == {"b_0006", "b_0007"}
         assert "holds out 2 of 8 training frames to validate: 1 of 2 sequences" in found.notes[-1]
-    assert all(pair.label.stem.startswith(pair.image.stem.removesuffix("_leftImg8bit")) for pair in found.pairs)
+    assert all(
+        pair.label.stem.startswith(re.sub("_leftImg8bit|_rgb_anon", "", pair.image.stem)) for pair in found.pairs
+    )
 
 
 @pytest.mark.parametrize("write", [as_ids, as_colours, as_palette, as_three_channels])
@@ -241,8 +246,7 @@ def test_one_configuration_serves_every_verb_and_models_know_their_data(tmp_path
         ("cityscapes", ("leftImg8bit/train", "leftImg8bit/val", "gtFine/val"), "val"),
         ("camvid", ("train", "val", "test", "testannot"), "test"),
         ("folder", ("images", "labels"), "all"),
-        ("smiyc-anomaly", ("dataset_AnomalyTrack/images",), "validation"),
-        ("muad", ("val/leftImg8bit", "test_id/leftImg8bit"), "val"),
+        ("streethazards", ("train/images/validation", "test/images/test"), "test"),
     ],
 )
 def test_the_split_that_has_labels_is_evaluated(
