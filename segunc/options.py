@@ -414,7 +414,7 @@ class EvaluateOptions(SamplingOptions, ClassTruthOptions):
         every (N): of these, every N-th (default 1)
         scores (A,B): scores to evaluate (default: all maps; with --model those that predict writes by default)
         corruption (NAME:N): corrupt the images first: blur, noise, fog, darkness or jpeg, of strength 1 to 5, e.g. fog:3; with --model
-        protocols (A,B): how anomaly pixels are pooled: pooled, per-image, smiyc (default pooled,per-image)
+        protocols (A,B): how anomaly pixels are pooled: pooled, smiyc (default pooled)
         components (A,B): component tracks smiyc-anomaly, smiyc-obstacle: anomalies as objects, in a second pass
         by (A,B): anomaly numbers also by size of the connected objects, or by distance, the place of their lowest pixel in the frame's
             height: size, distance, or none (default size)
@@ -437,9 +437,7 @@ class EvaluateOptions(SamplingOptions, ClassTruthOptions):
     every: PositiveInt = 1
     scores: Names | None = None
     corruption: str | None = None
-    protocols: Annotated[Sequence[Literal["pooled", "per-image", "smiyc"]], comma_list] = option(
-        ["pooled", "per-image"]
-    )
+    protocols: Annotated[Sequence[Literal["pooled", "smiyc"]], comma_list] = option(["pooled"])
     components: Names | None = None
     by: Names = option(["size"])
     groups: Annotated[str | Mapping[str, str], frame_groups] | None = None
