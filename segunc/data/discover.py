@@ -7,7 +7,7 @@ import io
 import re
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
@@ -20,7 +20,7 @@ from segunc.core.errors import InputError
 from segunc.core.files import read_bytes
 from segunc.data.entry import LABEL_ENDINGS, LABEL_FOLDERS, frame_stem, image_files
 from segunc.data.images import Colour, decode_labels, label_rank
-from segunc.data.labels import IGNORE, LabelMap, label_map
+from segunc.data.labels import IGNORE
 
 IMAGE_WORDS = {"images", "image", "imgs", "img", "leftimg8bit", "rgb", "anon", "frames", "jpegimages", "photos", "data"}
 LABEL_WORDS = {word.lower() for word in LABEL_FOLDERS} | {
@@ -308,10 +308,3 @@ def _held_out(train: Sequence[Pair]) -> tuple[set[Path], str]:
     names = ", ".join(sequence_of(frames[0]).removeprefix("./") for frames in chosen[:3])
     words = f"{len(chosen)} of {len(sequences)} sequences ({names}{', ...' if len(chosen) > 3 else ''})"
     return {path for frames in chosen for path in frames}, words
-
-
-def known_map(values: Iterable[Value]) -> LabelMap | None:
-    """Return the built-in label map that has all of at least five colours, if one alone has them."""
-    colours = {value for value in values if isinstance(value, tuple)}
-    maps = [label_map(name) for name in ("cityscapes", "camvid", "mapillary", "idd-lite", "streethazards", "muad")]
-    return next((each for each in maps if len(colours) >= 5 and colours <= {*(each.colours or {})}), None)

@@ -101,7 +101,8 @@ def test_layouts_and_splits_are_found(tmp_path: Path, image: str) -> None:
 @pytest.mark.parametrize("write", [as_ids, as_colours, as_palette, as_three_channels])
 def test_labels_are_read_as_they_were_drawn_whatever_their_form(tmp_path: Path, write: Write) -> None:
     root = draw(tmp_path / "data", write)
-    result = segunc.init(root, out=tmp_path / "my.yaml")
+    of_camvid = write in (as_colours, as_palette)
+    result = segunc.init(root, out=tmp_path / "my.yaml", label_map="camvid" if of_camvid else None)
     labels = read_label_map(result.label_map)
     entry = dataset_entry("folder", labels=str(result.label_map), frames=result.frames)
     names = [CAMVID.classes[i] for i in IDS[:-1]]
@@ -112,11 +113,11 @@ def test_labels_are_read_as_they_were_drawn_whatever_their_form(tmp_path: Path, 
             trained = labels.read(sample.label)
             for place, raw in enumerate(IDS[:-1]):
                 (train,) = np.unique(trained[label(number) == raw])
-                if write in (as_colours, as_palette):  # the colours are CamVid's, and so are the names
+                if of_camvid:
                     assert labels.classes[train] == names[place]
                 else:
                     assert labels.classes[train] == f"class {raw}"
-            if write in (as_colours, as_palette):
+            if of_camvid:
                 assert (trained[label(number) == 11] == 255).all()
     assert result.picture.stat().st_size > 1000
 
@@ -212,7 +213,7 @@ def test_a_csv_of_another_spreadsheet_is_one_sentence(tmp_path: Path) -> None:
 
 def test_one_configuration_serves_every_verb_and_models_know_their_data(tmp_path: Path) -> None:
     config = tmp_path / "my.yaml"
-    said = succeed("init", draw(tmp_path / "data", as_colours), "--out", config).stdout
+    said = succeed("init", draw(tmp_path / "data", as_colours), "--label-map camvid --out", config).stdout
     assert "8 pairs of image and label: 6 train, 2 val" in said
     assert "then: segunc train --config" in said
     content = yaml.safe_load(config.read_text())
