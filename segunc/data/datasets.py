@@ -40,11 +40,10 @@ def _entry(name: str, files: Sequence[tuple[str, str]], splits: Words, **meaning
 
 # BDD100K (10k images with semantic labels) and BDD-Anomaly, the CAOS benchmark's split of it.
 #
-# Networks are trained and selected on the frames of train and val that hold no anomaly, and tested on those of both that
-# hold one (Hendrycks et al., 1911.11132; ``create_bdd_dataset.py``). The script, and the paper's last version with its
-# 6,280, 910 and 810 frames, declare train, motorcycle and bicycle anomalies. ObsNet (Besnier et al., ICCV 2021), ABNN
-# (Franchi et al., 2312.15297) and others keep bicycle as the 17th known class: numbers of the two do not compare.
-# Unlabelled pixels, normal in the script, are ignored, as in every set.
+# Networks are trained and selected on the frames of train and val that hold no anomaly, and tested on those of both that hold one
+# (Hendrycks et al., 1911.11132; ``create_bdd_dataset.py``). The script, and the paper's last version with its 6,280, 910 and 810 frames,
+# declare train, motorcycle and bicycle anomalies. ObsNet (Besnier et al., ICCV 2021), ABNN (Franchi et al., 2312.15297) and others keep
+# bicycle as the 17th known class: numbers of the two do not compare. Unlabelled pixels, normal in the script, are ignored, as in every set.
 
 _BDD = [("images/10k/{}", "labels/sem_seg/masks/{}"), ("seg/images/{}", "seg/labels/{}/*_train_id")]
 

@@ -112,12 +112,10 @@ def find_labels(
 def match_labels(
     folder: Path, files: Iterable[Path], frames: Iterable[str], label_stem: Callable[[str], str] = frame_stem
 ) -> dict[str, Path]:
-    """Return the label file, of ``files`` below a folder, of each frame that has one; raise InputError where two files claim one frame.
-
-    A label of frame ``a/b_leftImg8bit`` is ``a/b_leftImg8bit.png``, or ``a/b`` with any known ending, or, where
-    that is unambiguous on both sides, the same name in any other folder below ``folder``. ``label_stem`` returns what a
-    label's path relative to ``folder``, without suffix, shares with its frame's name.
-    """
+    """Return the label file, of ``files`` below a folder, of each frame that has one; raise InputError where two files claim one frame. A
+    label of frame ``a/b_leftImg8bit`` is ``a/b_leftImg8bit.png``, or ``a/b`` with any known ending, or, where that is unambiguous on both
+    sides, the same name in any other folder below ``folder``. ``label_stem`` returns what a label's path relative to ``folder``, without
+    suffix, shares with its frame's name."""
     names = {path: frame_name(folder, path) for path in files}
     by_stem: dict[str, list[Path]] = defaultdict(list)
     by_bare_stem: dict[str, list[Path]] = defaultdict(list)

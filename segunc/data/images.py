@@ -61,12 +61,10 @@ class PixelDepth:
 
 
 def read_image(path: Path, depth: PixelDepth | None = None) -> Image:
-    """Return the image of a file as RGB uint8 ``[H, W, 3]``; OSError or ValueError where it cannot be read or decoded.
-
-    Grey images are repeated over the three channels, palettes are expanded, of 16-bit values the high byte is kept and ``depth`` notes the largest, an
-    alpha channel is dropped without blending, and an EXIF orientation is applied: the network sees the road upright
-    and the maps have the size that a viewer shows.
-    """
+    """Return the image of a file as RGB uint8 ``[H, W, 3]``; OSError or ValueError where it cannot be read or decoded. Grey images are
+    repeated over the three channels, palettes are expanded, of 16-bit values the high byte is kept and ``depth`` notes the largest, an
+    alpha channel is dropped without blending, and an EXIF orientation is applied: the network sees the road upright and the maps have the
+    size that a viewer shows."""
     data = read_bytes(path)
     pixels = decode(data, cv2.IMREAD_COLOR | cv2.IMREAD_ANYDEPTH)
     if pixels.dtype != np.uint8:
@@ -199,10 +197,8 @@ def read_label_image(path: Path, colours: Mapping[Colour, int] | None = None, id
 
 def decode_labels(data: bytes) -> npt.NDArray[Any]:
     """Return the stored values of an image file, ``[H, W]`` or RGB ``[H, W, 3]``, turned upright; ValueError, or what Pillow raises, for a
-    file that is damaged, lossy, translucent, or of 2 or 4 bits of grey.
-
-    Decoders change values without a word: OpenCV turns a palette into its colours, and one bit of black and white into 0 and 255.
-    """
+    file that is damaged, lossy, translucent, or of 2 or 4 bits of grey. Decoders change values without a word: OpenCV turns a palette into
+    its colours, and one bit of black and white into 0 and 255."""
     check_whole(data)
     if data.startswith((_JPEG_SIGNATURE, _RIFF_SIGNATURE)):
         raise ValueError("a JPEG or WebP, whose values are not exact")
@@ -242,11 +238,9 @@ def _ids_of_colours(pixels: npt.NDArray[Any], colours: Mapping[Colour, int] | No
 
 
 def resize_nearest(values: npt.NDArray[Scalar], width: int, height: int) -> npt.NDArray[Scalar]:
-    """Return labels, a mask, a map ``[H, W]`` or a picture ``[H, W, 3]`` at another size, each pixel the one nearest to its middle.
-
-    OpenCV takes the upper left pixel of each cell, or always the left one of two in the middle, and so moves labels against their images.
-    Where the middle lies between two pixels, even rows and columns take the first, odd ones the second, so that nothing moves on average.
-    """
+    """Return labels, a mask, a map ``[H, W]`` or a picture ``[H, W, 3]`` at another size, each pixel the one nearest to its middle. OpenCV
+    takes the upper left pixel of each cell, or always the left one of two in the middle, and so moves labels against their images. Where
+    the middle lies between two pixels, even rows and columns take the first, odd ones the second, so that nothing moves on average."""
     if values.shape[:2] == (height, width):
         return values
 

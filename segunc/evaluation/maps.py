@@ -165,10 +165,8 @@ def _classes_of(entry: DatasetEntry, samples: Sequence[Sample], model: Model) ->
 def evaluate_verdicts(
     verdicts: Sequence[Verdict], frames: Sequence[str], resampling: Resampling, unit: Callable[[str], str]
 ) -> tuple[Result, Gatherer]:
-    """Return the numbers of verdicts on ``frames``, of each reviewer and of all together, and the counts behind them.
-
-    The verdict of all together on a frame is the one on which all agree who gave one; ``unit`` is as of :class:`Gatherer`.
-    """
+    """Return the numbers of verdicts on ``frames``, of each reviewer and of all together, and the counts behind them. The verdict of all
+    together on a frame is the one on which all agree who gave one; ``unit`` is as of :class:`Gatherer`."""
     reviewers = by_reviewer(verdicts)
     if not reviewers:
         raise InputError("the files hold notes and no verdict", hint="judge frames on the review page, then export")

@@ -97,12 +97,10 @@ def stamp_of(file: Path) -> str:
 def open_source(
     spec: str | Path, *, out: Path | None = None, selection: Selection = ALL_FRAMES, all_images: bool = True
 ) -> FrameSource:
-    """Open an image file, a folder (all images below it), a glob pattern (``**`` crosses folders) or a video.
-
-    A path that exists is taken as it is, so names with ``[`` or ``*`` can be given. Files of other types in a folder
-    or behind a pattern are left out and, unless ``all_images`` are taken, those that are named as labels, with a note. ``out`` is
-    where maps will be written: not below the input, where they would become frames of the next run.
-    """
+    """Open an image file, a folder (all images below it), a glob pattern (``**`` crosses folders) or a video. A path that exists is taken
+    as it is, so names with ``[`` or ``*`` can be given. Files of other types in a folder or behind a pattern are left out and, unless
+    ``all_images`` are taken, those that are named as labels, with a note. ``out`` is where maps will be written: not below the input, where
+    they would become frames of the next run."""
     path = Path(spec).expanduser().absolute()
     if path.is_file() and _is_video(path):
         return VideoSource(path, selection)
@@ -184,11 +182,9 @@ class Input:
 
 
 def plan_inputs(specs: Sequence[str], out: Path) -> list[Input]:
-    """Return the inputs of a run and their maps folders. A folder or a pattern that holds videos and no image stands for its videos.
-
-    A single input has ``out`` itself as its maps folder. Of several, each has a sub-folder with the name of the file (without its
-    suffix) or folder; where two have one name, folders above it are joined in front with ``_`` until the names differ.
-    """
+    """Return the inputs of a run and their maps folders. A folder or a pattern that holds videos and no image stands for its videos. A
+    single input has ``out`` itself as its maps folder. Of several, each has a sub-folder with the name of the file (without its suffix) or
+    folder; where two have one name, folders above it are joined in front with ``_`` until the names differ."""
     expanded: list[str] = []
     for spec in specs:
         _, images, videos = _listed(Path(spec).expanduser().absolute())

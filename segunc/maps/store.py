@@ -39,8 +39,7 @@ class MapsWriter:
         verify: compare the maps of finished frames with their sums, where else their sizes are enough.
 
     Attributes:
-        forgotten: how many frames of an earlier run are made again: their maps or lines are missing or damaged, or their images
-            are others.
+        forgotten: how many frames of an earlier run are made again: their maps or lines are missing or damaged, or their images are others.
         failed: name -> reason of the frames that failed in this run; the manifest lists them, the next run tries them again.
         was_complete: the folder (or shard) had been finished without a failure before this run.
     """
