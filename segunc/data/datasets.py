@@ -11,15 +11,7 @@ from typing import Any
 
 from segunc.core.errors import InputError
 from segunc.core.registry import Registry
-from segunc.data.entry import (
-    BINARY,
-    ROAD_ANOMALY,
-    WHITE_ANOMALIES,
-    AnomalyEncoding,
-    DatasetEntry,
-    Layout,
-    same_folders,
-)
+from segunc.data.entry import BINARY, ROAD_ANOMALY, WHITE_ANOMALIES, AnomalyEncoding, DatasetEntry, Layout, same_folders
 from segunc.data.labels import label_map
 
 Words = tuple[str, ...] | Mapping[str, tuple[str, ...]]

@@ -24,17 +24,8 @@ from segunc.data.labels import IGNORE
 
 IMAGE_WORDS = {"images", "image", "imgs", "img", "leftimg8bit", "rgb", "anon", "frames", "jpegimages", "photos", "data"}
 LABEL_WORDS = {word.lower() for word in LABEL_FOLDERS} | {
-    *(
-        "label",
-        "mask",
-        "annotation",
-        "annots",
-        "gt",
-        "groundtruth",
-        "segmentation",
-        "segmentations",
-        "segmentationclass",
-    ),
+    *("label", "mask", "annotation", "annots", "gt", "groundtruth"),
+    *("segmentation", "segmentations", "segmentationclass"),
     *("seg", "semantic", "labelids", "leftlabel", "ann"),
 }
 SPLIT_WORDS = {
@@ -44,15 +35,7 @@ SPLIT_WORDS = {
 }
 LABEL_WORD_ENDINGS = (
     *LABEL_ENDINGS,
-    "_L",
-    "_color",
-    "_instanceIds",
-    "_seg",
-    "_GT",
-    "-label",
-    "-mask",
-    ".label",
-    ".mask",
+    *("_L", "_color", "_instanceIds", "_seg", "_GT", "-label", "-mask", ".label", ".mask"),
 )
 VAL_SHARE = 0.15  # of the training frames, where no folder holds validation frames
 MAX_CLASSES = 150  # of which no public label map of roads has more; more values are those of something else

@@ -1,8 +1,5 @@
-"""Label maps: what the values of a label file mean.
-
-A label map is a CSV file with the columns ``id,name,train_id,red,green,blue``; ``train_id`` 255 is ignored.
-Raw ids may share a train id; the first row of a train id names and colours the class.
-"""
+"""Label maps: what the values of a label file mean, as a CSV file says it with the columns ``id,name,train_id,red,green,blue``. ``train_id``
+255 is ignored. Raw ids may share a train id; the first row of a train id names and colours the class."""
 
 from __future__ import annotations
 

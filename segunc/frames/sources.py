@@ -1,8 +1,5 @@
-"""Where frames come from: an image, a folder, a glob pattern or a video, as one stream with names.
-
-A frame's name is its path relative to the input without the suffix, folders kept with ``/``; frames of a video have
-their number in the video, six digits from ``000000``.
-"""
+"""Where frames come from: an image, a folder, a glob pattern or a video, as one stream with names: the path relative to the input without
+the suffix, folders kept with ``/``; of a video the number of the frame, six digits from ``000000``."""
 
 from __future__ import annotations
 

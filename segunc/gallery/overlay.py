@@ -1,7 +1,5 @@
-"""Colours of scores over fixed ranges, and pictures of one frame: a score over its image with a legend, or a panel of everything.
-
-A map coloured by its own extremes makes a calm frame look dangerous, so the range of a score is one for all frames.
-"""
+"""Colours of scores over ranges that all frames share, since a map coloured by its own extremes makes a calm frame look dangerous; and
+pictures of one frame: a score over its image with a legend, or a panel of everything."""
 
 from __future__ import annotations
 

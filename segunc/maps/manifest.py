@@ -1,7 +1,5 @@
-"""The manifest of a maps folder: what made the maps, with which settings, in which units, and what failed.
-
-Its ``run`` part holds everything that decides the maps' values; a later run continues a folder only where that is the same.
-"""
+"""The manifest of a maps folder: what made the maps, with which settings, in which units, and what failed. Its ``run`` part holds everything
+that decides the maps' values; a later run continues a folder only where that is the same."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Frames through a network to maps on disk: decoding, computing and writing at once, in constant memory.
-
-One thread decodes ahead, the caller's thread computes, and a small pool encodes and writes.
-"""
+"""Frames through a network to maps on disk, in constant memory: one thread decodes ahead, the caller's computes, a pool encodes and writes."""
 
 from __future__ import annotations
 
