@@ -453,7 +453,6 @@ class ReviewOptions(DeviceOptions, ClassTruthOptions):
 
     Args:
         maps (DIR): a maps folder, of segunc or any other tool
-        compare (DIR): maps of a second model on the same frames
         images (PATH): the source images, where they are no longer at their place
         scores (A,B): scores that the page carries, or all (default: the first of anomaly and entropy, entropy and epistemic)
         apart (SECONDS): between two moments, of which the gallery shows one each (default 5)
@@ -465,7 +464,6 @@ class ReviewOptions(DeviceOptions, ClassTruthOptions):
     """
 
     maps: Folder
-    compare: Folder | None = None
     images: str | None = None
     scores: Names | None = None
     apart: NonNegativeFloat = 5.0
