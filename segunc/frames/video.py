@@ -170,11 +170,9 @@ def _upright(frame: av.VideoFrame) -> Image:
 
 
 def encode_video(path: Path, frames: Iterable[tuple[float, Image]], fps: float, size: tuple[int, int]) -> None:
-    """Write pictures as a WebM video, each from its time on; the last one is shown for one frame.
-
-    ``frames`` are seconds from the first frame, in rising order, and RGB uint8 ``[H, W, 3]``; ``fps`` is their mean rate, ``size``
-    their height and width, both even. InputError where there is no encoder, OSError where nothing can be written.
-    """
+    """Write pictures as a WebM video, each from its time on; the last one is shown for one frame. ``frames`` are seconds from the first
+    frame, in rising order, and RGB uint8 ``[H, W, 3]``; ``fps`` is their mean rate, ``size`` their height and width, both even. InputError
+    where there is no encoder, OSError where nothing can be written."""
     if "libvpx" not in av.codecs_available:
         raise InputError("this PyAV has no encoder for WebM videos (libvpx)", hint="pip install av")
     # 1001: the denominator of the rates of television, 30000/1001 for instance.

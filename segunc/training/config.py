@@ -239,13 +239,12 @@ def record_data(folder: Path, data: Mapping[str, Any] | OwnData, base: Path | No
 def recorded_data(folder: Path) -> dict[str, Any] | None:
     """Return the settings of the data that a model was made with (of an ensemble: its first member), or None where it has no record."""
     places = [folder, *sorted(folder.glob("members/0"))]
-    files = [place / name for place in places for name in (DATA, "finetune.yaml", "train.yaml")]
-    for path in files:
+    for path in (place / DATA for place in places):
         if path.exists():
-            content = read_config(path)
-            values = content if path.name == DATA else content.get("data")
-            if isinstance(values, dict) and "dataset" in values:
-                return values
+            values = read_config(path)
+            if "dataset" in values:
+                # Without settings that are None, so that one of an earlier version that was never used is none.
+                return {key: value for key, value in values.items() if value is not None}
     return None
 
 

@@ -131,7 +131,6 @@ def _with_data(options: EvaluateOptions) -> tuple[EvaluateOptions, str | None, l
         root=options.root or data.get("root"),
         label_map=options.label_map or data.get("labels"),
         anomaly_class=[*options.anomaly_class] or declared,
-        bits=options.bits or (data.get("bits") if options.model else None),
     )
     frames = data.get("frames") if found.dataset == data.get("dataset") else None
     return found, frames, [f"data: {found.dataset} in {found.root}, from {source}"]
@@ -219,7 +218,7 @@ def _from_model(
     with flushed_denormals(), threads(options.threads):
         # msp is what calibration is made of.
         sampler = make_sampler(model, options, check_scores((*scores, CONFIDENCE)))
-        how: dict[str, Any] = {"size": options.size, "corruption": corruption, "bits": options.bits}
+        how: dict[str, Any] = {"size": options.size, "corruption": corruption}
         result, evaluator = evaluate_model(sampler, model, entry, samples, scores, new, **how)
     result["run"] = {
         **{"dataset": entry.name, "split": options.split, **_chosen_frames(options)},
@@ -227,7 +226,6 @@ def _from_model(
         **calibration_record(sampler),
         **{"draws": sampler.draws, "seed": sampler.seed, "scheme": sampler.noise.scheme, **noise_record(options)},
         **{"scope": sampler.scope, "precision": sampler.precision, "size": options.size},
-        **({} if options.bits is None else {"bits": options.bits}),
         **({} if corruption is None else {"corruption": str(corruption)}),
     }
     return result, evaluator, list(sampler.report.messages)

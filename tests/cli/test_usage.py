@@ -6,7 +6,6 @@ import doctest
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -33,20 +32,6 @@ def test_the_module_is_the_command() -> None:
     command = [sys.executable, "-m", "segunc", "--help"]
     shown = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout
     assert all(f"\n    {verb} " in shown for verb in VERBS)
-
-
-@pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
-def test_bash_completes_verbs_options_and_paths(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as end:
-        main(["--completion", "bash"])
-    (tmp_path / "my_config.yaml").touch()
-    script = f"""{capsys.readouterr().out}
-        for words in "ev" "evaluate --anomaly-l" "train --config my"; do
-            COMP_WORDS=(segunc $words) COMP_CWORD=$(set -- $words; echo $#)
-            _shtab_segunc; echo "${{COMPREPLY[@]}}"
-        done"""
-    done = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert (end.value.code, done.stdout.split()) == (0, ["evaluate", "--anomaly-labels", "my_config.yaml"])
 
 
 def test_an_unknown_option_is_named_with_its_neighbour_and_as_json(capsys: pytest.CaptureFixture[str]) -> None:
