@@ -30,13 +30,7 @@ class Evidence:
     meaning: str  # with its shape
     source: Source
     without: str = ""  # of what was fitted: what messages say of a model that lacks it
-    method: str = ""  # of what was fitted: by which ``segunc finetune --method`` makes it for the score ``{score}``
-
-
-def of_features(meaning: str) -> Evidence:
-    """Return evidence that the method ``features`` fits."""
-    without = "without features of its training set that were fitted for it"
-    return Evidence(f"[n, H, W] {meaning}", "frame", without, "features --features.scores [{score}]")
+    method: str = ""  # of what was fitted: which ``segunc finetune --method`` makes it
 
 
 # fmt: off
@@ -54,7 +48,8 @@ EVIDENCE: Registry[Evidence] = Registry("evidence", "segunc.evidence", {
     "covariance": Evidence("[n, H, W] sum over the classes of cov(p_c, ln p_c) over the draws, divisor S - 1, in nats", "draws"),
     "base logits": Evidence("[n, C, H, W] of the base network, float32", "base"),
     "temperature": Evidence("T > 0 of the model, a number", "base"),
-    FEATURE_DISTANCE: of_features("of features to the nearest of the training set, 0..2, see segunc.sampling.density"),
+    FEATURE_DISTANCE: Evidence("[n, H, W] of features to the nearest of the training set, 0..2, see segunc.sampling.density", "frame",
+                               "without features of its training set", "features"),
     SUM: Evidence("[n, H, W] of other scores, see segunc.posteriors.anomaly", "scores",
                   "that does not say what it is a sum of", "anomaly"),
 })

@@ -137,7 +137,7 @@ def test_a_configuration_for_finished_models_runs(path: Path, overconfident: Job
         assert model.posterior.members == {"tta": 6, "distil": 2}[method]
     else:
         names = {"temperature": "calibration", "features": "features", "anomaly": "anomaly"}
-        assert names.get(str(method), "max_logit_statistics") in model.attachments
+        assert names[str(method)] in model.attachments
 
 
 @pytest.mark.parametrize("words", [["--data.root", "data"], ["--data.root=data"]])

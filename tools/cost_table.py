@@ -132,7 +132,7 @@ class Costs:
     def megabytes(self, count: int) -> float:
         """Of banks of so many features on disk: halves, and four float32 that say where each was seen."""
         assert self.density
-        return sum(count * (2 * densities[0].channels + 16) for densities in self.density.densities) / 1e6
+        return sum(count * (2 * bank.channels + 16) for bank in self.density.banks) / 1e6
 
 
 def in_turns(runs: Mapping[str, Callable[[], object]], rounds: int, device: torch.device) -> dict[str, float]:

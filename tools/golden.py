@@ -85,7 +85,6 @@ SECTIONS = {
     "hmc": "hmc: {scope: decoder, frames: 2, effective_pixels: 300, chains: 2, warmup: 1, samples: 4, trajectory: 0.01, "
     "step_size: 0.003}",
     "temperature": "temperature: {pixels: 200, draws: 4}",
-    "standardized-max-logit": "max_logit: {frames: 4}",
     "tta": "tta: {scales: [1.0, 0.75], flip: true}",
 }
 """The smallest run of each method; ``ensemble`` has no settings."""
@@ -108,7 +107,7 @@ PLACES = {
     "CLASSES": "toy/gtFine/anomaly",
     "VIDEO": "toy/video/crossing.webm",
     "ALL": "msp,entropy,aleatoric,epistemic,deterministic-max-logit,deterministic-energy,deterministic-msp,deterministic-entropy,variance,"
-    "variation-ratio,expected-pairwise-kl,standardized-max-logit",
+    "variation-ratio,expected-pairwise-kl",
     "ON_ABNN": "predict --model abnn --input toy/leftImg8bit/anomaly",
     "TUNE": "finetune --device cpu --base base --out",
     "BAD": "predict --device cpu --model abnn --input toy/leftImg8bit/anomaly --out bad",

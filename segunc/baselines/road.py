@@ -24,7 +24,6 @@ from segunc.data.labels import UNKNOWN, label_values
 from segunc.posteriors.features import BANK, NO_ORIGINS, TENSORS, FeatureBank, FeaturesConfig, TrainingFeatures
 from segunc.posteriors.fitting import load_for_fitting
 from segunc.posteriors.methods import Method
-from segunc.scores import FEATURE_DISTANCE
 from segunc.training.config import FitConfig
 from segunc.training.progress import Say, say
 
@@ -109,14 +108,11 @@ class MoreFeaturesConfig(Settings):
 def add_features(
     base: Path, config: FitConfig[MoreFeaturesConfig], out: Path, *, device: str = "auto", say: Say = say
 ) -> FeatureBank:
-    """Write the same model with a bank of more features. InputError for a model without a bank, or whose bank holds more than features."""
+    """Write the same model with a bank of more features. InputError for a model without a bank."""
     model, data = load_for_fitting(base, config, resolve_device(device))
     bank: FeatureBank | None = model.attachments.get("features")
     if bank is None:
         raise InputError(f"{base} has no bank of features to add to", hint="segunc finetune --method features")
-    if bank.gives != {FEATURE_DISTANCE}:
-        message = f"the features of {base} were fitted for {', '.join(bank.scores)}, and a bank for knn alone can grow"
-        raise InputError(message, hint="fit the features again, for knn")
     before, encoder = bank.stored(model)
     if "0.origins" not in before:
         raise InputError(NO_ORIGINS, hint="fit the features again")
@@ -125,7 +121,7 @@ def add_features(
     features = TrainingFeatures(model.network, settings, say, encoder)
     with torch.inference_mode():
         names = features.gather(model, data)
-    tensors = features.tensors(say)
+    tensors = features.tensors()
     for name in [name for name in tensors if name.endswith(BANK)]:
         if name.endswith("origins"):
             tensors[name][:, 0] += len(bank.frames)

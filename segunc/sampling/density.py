@@ -1,6 +1,6 @@
 """How unlike the training frames a frame's features are: the evidence that no draw of the network gives.
 
-Each density of a map is made at its places, upsampled to the frame, and averaged over layers and sizes.
+The distance of each map is made at its places, upsampled to the frame, and averaged over layers and sizes.
 """
 
 from __future__ import annotations
@@ -30,20 +30,19 @@ class Neighbours:
     et al., ICML 2022, arXiv 2204.06507). Rounded features are given the length 1 again. ``frames`` names the training frame of each
     feature; it is empty where that is unknown."""
 
-    gives = frozenset({FEATURE_DISTANCE})
-
     def __init__(self, bank: Tensor, frames: Sequence[str] = ()) -> None:
         self.channels, self.frames = bank.shape[1], frames
         # A GPU multiplies halves faster than it reads them.
         self.bank = F.normalize(bank.float(), dim=1).to(torch.float16 if bank.is_cuda else torch.float32)
 
-    def __call__(self, features: Tensor, needs: Collection[str] = gives) -> dict[str, Tensor]:
+    def __call__(self, features: Tensor) -> Tensor:
+        """Return the distances ``[M]`` of features ``[M, D]`` of length 1."""
         side = BLOCK[self.bank.device.type]
         nearest = [
             torch.stack([(part @ rows.T).amax(1) for rows in torch.split(self.bank, side)]).amax(0)
             for part in torch.split(features.to(self.bank.dtype), side)
         ]
-        return {FEATURE_DISTANCE: (1.0 - torch.cat(nearest).float()).clamp_(0.0, 2.0)}
+        return (1.0 - torch.cat(nearest).float()).clamp_(0.0, 2.0)
 
 
 FrameFeatures = Sequence[tuple[Tensor, Neighbours, tuple[float, float]]]
@@ -65,52 +64,44 @@ def nearest_frames(maps: FrameFeatures, places: Sequence[tuple[float, float]]) -
 
 
 class FeatureDensity:
-    """How unlike the training frames the features of frames are, by the densities of each map of the extractor: objects such as
-    :class:`Neighbours`, of ``channels`` D, that return the evidence needed, of what they ``give``, of features ``[M, D]`` of length 1.
-    ``whole`` asks for frames at their own size (:class:`segunc.sampling.sampler.Provider`)."""
+    """How far the features of frames are from those of the training frames, by the bank of each map of the extractor. ``whole`` asks for
+    frames at their own size (:class:`segunc.sampling.sampler.Provider`)."""
+
+    gives = frozenset({FEATURE_DISTANCE})
 
     def __init__(
-        self, extractor: FeatureExtractor, densities: Sequence[Any], *, guided: bool = False, whole: bool = False
+        self, extractor: FeatureExtractor, banks: Sequence[Neighbours], *, guided: bool = False, whole: bool = False
     ) -> None:
-        self.extractor, self.densities, self.guided, self.whole = extractor, densities, guided, whole
-
-    @property
-    def gives(self) -> frozenset[str]:
-        return frozenset[str]().union(*(density.gives for density in self.densities[0]))
+        self.extractor, self.banks, self.guided, self.whole = extractor, banks, guided, whole
 
     @torch.inference_mode()
     @full_float32()
     def __call__(
         self, images: Tensor, needs: Collection[str], precision: Precision = "float32", temperature: float = 1.0
     ) -> dict[str, Any]:
-        """Return the fitted evidence that is needed of images ``[n, 3, H, W]`` in 0..1, by name, each ``[n, H, W]`` float32, and
-        where the frames of all banks are known, under :data:`NEAREST` a :data:`FrameFeatures` for each image."""
-        asked, evidence = self.gives.intersection(needs), dict[str, Any]()
-        if not asked:
-            return evidence
+        """Return the mean distance over the maps, ``[n, H, W]`` float32, of images ``[n, 3, H, W]`` in 0..1, and where the frames of all
+        banks are known, under :data:`NEAREST` a :data:`FrameFeatures` for each image."""
         with narrowed(images, precision):
             maps, extents = self.extractor(images), self.extractor.extents(images)
-        for features, densities, extent in zip(maps, self.densities, extents, strict=True):
-            for density in densities:
-                if not density.gives & asked:
-                    continue
-                if features.shape[1] != density.channels:
-                    sizes = f"{density.channels} numbers does not fit a layer of {features.shape[1]}"
-                    raise InputError(f"a bank of features of {sizes}", hint="fit the features of this network again")
-                values = density(unit_features(features), asked)
-                coarse = torch.stack([flat.view(len(images), *features.shape[2:]) for flat in values.values()], 1)
-                whole = F.interpolate(coarse, extent, mode="bilinear", align_corners=False)
-                whole = whole[..., : images.shape[2], : images.shape[3]]
-                if self.guided:
-                    whole = guided_filter(images, whole, max(1, extent[0] // features.shape[2] // 2))
-                    # A linear model leaves the range of the values that it was fitted to.
-                    whole = whole.clamp(coarse.amin((2, 3), keepdim=True), coarse.amax((2, 3), keepdim=True))
-                for name, of_frames in zip(values, whole.unbind(1), strict=True):
-                    evidence[name] = evidence.get(name, 0) + of_frames / len(maps)
-        banks = [bank for of_map in self.densities for bank in of_map if isinstance(bank, Neighbours) and bank.frames]
-        if len(banks) == len(maps):
+        distances = []
+        for features, bank, extent in zip(maps, self.banks, extents, strict=True):
+            if features.shape[1] != bank.channels:
+                sizes = f"{bank.channels} numbers does not fit a layer of {features.shape[1]}"
+                raise InputError(f"a bank of features of {sizes}", hint="fit the features of this network again")
+            coarse = bank(unit_features(features)).view(len(images), 1, *features.shape[2:])
+            whole = F.interpolate(coarse, extent, mode="bilinear", align_corners=False)
+            whole = whole[..., : images.shape[2], : images.shape[3]]
+            if self.guided:
+                whole = guided_filter(images, whole, max(1, extent[0] // features.shape[2] // 2))
+                # A linear model leaves the range of the values that it was fitted to.
+                whole = whole.clamp(coarse.amin((2, 3), keepdim=True), coarse.amax((2, 3), keepdim=True))
+            distances.append(whole[:, 0] / len(maps))
+        evidence: dict[str, Any] = {FEATURE_DISTANCE: sum(distances)}
+        if all(bank.frames for bank in self.banks):
             shares = [(height / images.shape[2], width / images.shape[3]) for height, width in extents]
-            evidence[NEAREST] = [tuple(zip(frame, banks, shares, strict=True)) for frame in zip(*maps, strict=True)]
+            evidence[NEAREST] = [
+                tuple(zip(frame, self.banks, shares, strict=True)) for frame in zip(*maps, strict=True)
+            ]
         return evidence
 
 

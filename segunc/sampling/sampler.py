@@ -186,7 +186,7 @@ class Sampler:
             for need in score.needs if score.sources - {"draws", "base"} else ():
                 if (evidence := EVIDENCE[need]).without and need not in there:
                     message = f"score {score.name} of a model {evidence.without} cannot be made"
-                    hint = f"make one: segunc finetune --method {evidence.method.format(score=score.name)}"
+                    hint = f"make one: segunc finetune --method {evidence.method}"
                     raise InputError(message, hint=hint)
         self._of_base = [score for score in table if score.sources <= {"base", "constant"}]
         self._sums = [score for score in table if "scores" in score.sources]

@@ -110,9 +110,6 @@ def test_a_bank_grows(base: Path, road: Path, tmp_path: Path) -> None:
     assert stored["0.origins"][:, 0].long().bincount().tolist() == [512] * 5
     new = load_image(other / "1.png")
     assert after(new, scores=["knn"]).knn.max() < 2e-4 < before(new, scores=["knn"]).knn.max()
-    change_record(tmp_path / "model" / "features.json", scores=["knn", "gmm"])
-    with pytest.raises(InputError, match="a bank for knn alone can grow"):
-        add_features(tmp_path / "model", grown, tmp_path / "more", device="cpu")
 
 
 def test_whole_frames_are_seen_at_their_own_size(base: Path, road: Path, tmp_path: Path) -> None:
@@ -124,7 +121,7 @@ def test_whole_frames_are_seen_at_their_own_size(base: Path, road: Path, tmp_pat
     image = load_image(road / "1.png")
     (density,) = model.fitted(["knn"]).providers
     distance = density(network_input([image]), density.gives)["feature distance"]
-    assert (len(density.densities[0][0].bank), distance.shape) == (3 * 32 * 64, (1, 128, 256))
+    assert (len(density.banks[0].bank), distance.shape) == (3 * 32 * 64, (1, 128, 256))
     found = sample_frames(sampler, [image, load_image(road / "0.png")]).scores["knn"]
     expected = F.interpolate(F.interpolate(distance[None], (64, 128), mode="bilinear"), (128, 256), mode="bilinear")
     torch.testing.assert_close(found[:1], expected[0])

@@ -68,7 +68,6 @@ def test_every_stored_posterior_is_tested() -> None:
         "tta",
         "distil",
         "temperature",
-        "standardized-max-logit",
         "features",
         "more-features",
         "anomaly",

@@ -109,7 +109,7 @@ def test_peaks_hold_what_the_maps_say_and_the_nearest_frame(tmp_path: Path) -> N
     lines = written(tmp_path / "maps", given)
     reader, process = MapsReader(tmp_path / "maps"), with_reasons()
     density, total = cast(Any, process.fitted.providers)
-    ((bank,),), named = density.densities, list[str]()
+    (bank,), named = density.banks, list[str]()
     for frame, line in zip(given, lines, strict=True):
         maps = {name: reader.read(frame.name, name) for name in REASONED}
         with torch.no_grad():

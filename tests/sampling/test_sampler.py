@@ -17,7 +17,6 @@ from torch import nn
 from torch.nn.functional import interpolate
 
 from segunc.affine.draws import AffineLayout
-from segunc.baselines.max_logit import MaxLogitStatistics
 from segunc.core.device import threads
 from segunc.core.errors import InputError, NotFiniteError
 from segunc.maps.encoding import encode_unit
@@ -34,7 +33,6 @@ from tests.sampling.plain import PURE, assert_maps_of_a_plain_loop, assert_mean_
 
 IMAGES = torch.rand(3, 3, 20, 28, generator=torch.Generator().manual_seed(0))
 SHARES = ("msp", "entropy", "aleatoric", "epistemic")
-STATISTICS = MaxLogitStatistics((1.0, 2.0, 0.5, 1.5), (0.5, 1.0, 0.25, 2.0), (9, 9, 9, 9), {}, 1, "")
 
 
 def model(alpha: float = 0.4, members: int = 2) -> tuple[nn.Module, ABNNPosterior]:
@@ -188,7 +186,7 @@ def test_every_score_at_the_frames_own_size_is_in_its_range_and_consistent() -> 
     scales = (Standard(0.1, 0.5), Standard(0.2, 0.25))
     surprise = Surprise((-1.0, 0.0, 4.0), 0.5)
     total = ScoreSum(("entropy", "knn"), (1.0, 2.0), scales, surprise, {}, {}, 1, 4, 1.0, "", None, None)
-    fitted = Fitted(providers=[STATISTICS, OfFeatures(), total])
+    fitted = Fitted(providers=[OfFeatures(), total])
     sampler = Sampler(*model(), draws=4, scores=SCORES, fitted=fitted)
     result = sampler(IMAGES, size=(37, 51), keep_probabilities=True)
     found = result.scores
@@ -222,7 +220,7 @@ def test_nan_weights_and_dead_alpha_are_errors() -> None:
         ({"draws": 1}, "1 draw is too few for 2 members"),
         ({"chunk": 0}, "chunk"),
         ({"scores": ["msp", "sharpness"]}, "no score 'sharpness'. Hint: choose one of msp, "),
-        ({"scores": ["standardized-max-logit"]}, "finetune --method standardized-max-logit"),
+        ({"scores": ["knn"]}, "finetune --method features"),
     ],
 )
 def test_settings_that_cannot_be(given: dict[str, Any], said: str) -> None:

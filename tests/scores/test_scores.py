@@ -13,7 +13,6 @@ import torch
 from scipy.stats import entropy as scipy_entropy
 from torch import Tensor
 
-from segunc.baselines.max_logit import MaxLogitStatistics
 from segunc.core.errors import InputError
 from segunc.gallery.overlay import display_range
 from segunc.maps.encoding import decode_unit, encode_score
@@ -26,14 +25,13 @@ from tests.sampling.plain import decompose_draws, draw_variance, expected_pairwi
 T = 1.4
 LOGITS = torch.randn(6, 5, 9, 11, generator=torch.Generator().manual_seed(0)) * 3
 """Six draws; the base network's are the first."""
-STATISTICS = MaxLogitStatistics((1.0, 2.0, 0.5, 1.5, 0.0), (0.5, 1.0, 0.25, 2.0, 1.0), (9,) * 5, {}, 1, "")
 
 
 def evidence() -> dict[str, object]:
     sums = DrawAccumulator(5, (9, 11), LOGITS.device, needs=EVIDENCE, temperature=T)
     sums.add(LOGITS, Upsampling.none((9, 11)))
     distances = LOGITS[:1].sigmoid().mean(1)
-    others = {"base logits": LOGITS[:1], "temperature": T, "max-logit statistics": STATISTICS, SUM: 3 * distances}
+    others = {"base logits": LOGITS[:1], "temperature": T, SUM: 3 * distances}
     of_frame = {name: distances for name, evidence in EVIDENCE.items() if evidence.source == "frame"}
     return sums.finish()[1] | others | of_frame
 
@@ -67,9 +65,9 @@ def closed_forms() -> dict[str, Tensor]:
 def test_evidence_is_all_that_the_table_asks_for() -> None:
     assert set(evidence()) == set(EVIDENCE) == {need for score in SCORES.values() for need in score.needs}
     assert {EVIDENCE[name].source for name in MEANS} == {"draws"}
-    # In test_standardized.py, test_densities.py and test_features.py:
+    # In tests/posteriors/test_features.py:
     elsewhere = {name for name, score in SCORES.items() if score.sources & {"scores", "frame"}}
-    assert SCORES.keys() - closed_forms().keys() == {"standardized-max-logit", *elsewhere}
+    assert SCORES.keys() - closed_forms().keys() == elsewhere
 
 
 @pytest.mark.parametrize("name", SCORES)

@@ -1,4 +1,4 @@
-"""Temperature and max-logit statistics through the command line, and the scores that need them."""
+"""Temperature, features and a sum of scores through the command line, and the scores that need them."""
 
 from __future__ import annotations
 
@@ -15,16 +15,13 @@ from segunc.scores import SCORES
 from tests.conftest import Job
 from tests.verbs.processes import FAST, succeed
 
-OF_FEATURES = [name for name, score in SCORES.items() if "frame" in score.sources]
-
 
 @pytest.fixture(scope="module")
 def configs(overconfident: Job, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("configs")
     groups = {
         "temperature": "temperature: {pixels: 200, draws: 4}",
-        "standardized-max-logit": "max_logit: {frames: 4}",
-        "features": f"features: {{frames: 4, layers: [body.encoder.features.3], scores: [{', '.join(OF_FEATURES)}]}}",
+        "features": "features: {frames: 4, layers: [body.encoder.features.3]}",
         "anomaly": "anomaly: {draws: 2, weights: [2, 1], frames: 4}",
     }
     for method, group in groups.items():
@@ -40,10 +37,9 @@ def fit(method: str, base: Path, out: Path, configs: dict[str, Path]) -> str:
 
 @pytest.fixture(scope="module")
 def fitted(overconfident: Job, configs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The ABNN with all of them, the second and the third fitted in place."""
+    """The ABNN with all of them, the last two fitted in place."""
     out = tmp_path_factory.mktemp("fitted") / "model"
     assert "temperature" in fit("temperature", overconfident.abnn, out, configs)
-    assert "max-logit statistics" in fit("standardized-max-logit", out, out, configs)
     assert "features of 4 frames" in fit("features", out, out, configs)
     assert "anomaly is 2 deterministic-energy + knn on 4 frames" in fit("anomaly", out, out, configs)
     return out
@@ -126,7 +122,7 @@ def test_a_sum_without_the_bank_of_its_parts_is_refused(fitted: Path, tmp_path: 
 def test_a_new_bank_or_temperature_takes_away_the_sum_that_it_outdates(
     fitted: Path, configs: dict[str, Path], tmp_path: Path
 ) -> None:
-    for method in ("features", "temperature", "standardized-max-logit"):
+    for method in ("features", "temperature"):
         out = Path(shutil.copytree(fitted, tmp_path / method))
         said = fit(method, out, out, configs)
         assert "anomaly.json, which was fitted with a former" in said
