@@ -39,13 +39,9 @@ EVIDENCE: Registry[Evidence] = Registry("evidence", "segunc.evidence", {
     "calibrated entropy": Evidence("[n, H, W] entropy of these probabilities, share of ln C", "draws"),
     "total entropy": Evidence("[n, H, W] entropy of the mean p of the draws as they are, share of ln C", "draws"),
     "expected entropy": Evidence("[n, H, W] mean over the draws of the entropy of p, share of ln C", "draws"),
-    "variance": Evidence("[n, H, W] variance of p_c over the draws, mean over the classes", "draws"),
-    "votes": Evidence("[n, C, H, W] share of the draws whose most probable class it is", "draws"),
     "mean max logit": Evidence("[n, H, W] mean over the draws of the negative maximum of their logits", "draws"),
     "mean energy": Evidence("[n, H, W] mean over the draws of -T log-sum-exp of their logits / T", "draws"),
-    "energy spread": Evidence("[n, H, W] standard deviation of that energy over the draws, divisor S", "draws"),
     "logit variance": Evidence("[n, H, W] variance of the logits over the draws, divisor S, mean over the classes", "draws"),
-    "covariance": Evidence("[n, H, W] sum over the classes of cov(p_c, ln p_c) over the draws, divisor S - 1, in nats", "draws"),
     "base logits": Evidence("[n, C, H, W] of the base network, float32", "base"),
     "temperature": Evidence("T > 0 of the model, a number", "base"),
     FEATURE_DISTANCE: Evidence("[n, H, W] of features to the nearest of the training set, 0..2, see segunc.sampling.density", "frame",
@@ -138,20 +134,10 @@ _TABLE = (
     Score("deterministic-energy", "free energy of the base network's logits", "Liu et al. 2020, arXiv 2010.03759",
           "-T log-sum-exp of the logits / T", None, None, "float16", ("base logits", "temperature"), "segunc.uncertainty:energy",
           title="energy of the base"),
-    # Draws split evenly between two of 19 classes have a variance of 0.026.
-    _share("variance", "how much the probabilities vary over the draws", "Kendall et al. 2015, arXiv 1511.02680",
-           "variance over the draws, mean over the classes", ("variance",), colours=(0, 0.02), threshold=0.05),
-    _share("variation-ratio", "how many draws predict another class than most do", "Gal 2016, thesis, section 3.3.1",
-           "share of the draws that do not vote for the modal class", ("votes",), lambda votes: 1.0 - votes.amax(1)),
-    Score("expected-pairwise-kl", "mean divergence of two draws", "Malinin & Gales 2021, arXiv 2002.07650",
-          "nats", 0, None, "float16", ("covariance",), title="expected pairwise KL"),
     Score("mean-max-logit", "how low the largest logit of a draw is, in the mean", "Hendrycks et al. 2022, arXiv 1911.11132",
           "negative max logit, mean over the draws", None, None, "float16", ("mean max logit",)),
     Score("mean-energy", "free energy of the logits of a draw, in the mean", "Liu et al. 2020, arXiv 2010.03759",
           "-T log-sum-exp of the logits / T, mean over the draws", None, None, "float16", ("mean energy",)),
-    # The one direction that the softmax takes out of the logits, a constant added to all of them, moves these two alone.
-    Score("energy-spread", "how much the free energy varies over the draws", "standard deviation of Liu et al.'s energy",
-          "standard deviation over the draws (divisor S) of the energy", 0, None, "float16", ("energy spread",)),
     Score("logit-variance", "how much the logits vary over the draws", "Gal 2016, thesis, section 3.3",
           "variance over the draws (divisor S) of the logits, mean over the classes", 0, None, "float16", ("logit variance",)),
     Score("rba", "how little any class claims a pixel", "Nayal et al. 2023, arXiv 2211.14293",
@@ -199,9 +185,7 @@ def with_parts(names: Iterable[str], fitted: Iterable[Any]) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*scores, *parts]))
 
 
-SPREADS = frozenset(
-    {"epistemic", "variance", "variation-ratio", "expected-pairwise-kl", "energy-spread", "logit-variance"}
-)
+SPREADS = frozenset({"epistemic", "logit-variance"})
 """Scores of how draws differ, which one draw leaves at 0."""
 OF_DRAWS = SPREADS | {"aleatoric"}
 """Scores that say nothing of a deterministic network: these are 0, and aleatoric equals entropy."""

@@ -106,8 +106,7 @@ PLACES = {
     "MASKS": "toy/gtAnomaly/anomaly",
     "CLASSES": "toy/gtFine/anomaly",
     "VIDEO": "toy/video/crossing.webm",
-    "ALL": "msp,entropy,aleatoric,epistemic,deterministic-max-logit,deterministic-energy,deterministic-msp,deterministic-entropy,variance,"
-    "variation-ratio,expected-pairwise-kl",
+    "ALL": "msp,entropy,aleatoric,epistemic,deterministic-max-logit,deterministic-energy,deterministic-msp,deterministic-entropy",
     "ON_ABNN": "predict --model abnn --input toy/leftImg8bit/anomaly",
     "TUNE": "finetune --device cpu --base base --out",
     "BAD": "predict --device cpu --model abnn --input toy/leftImg8bit/anomaly --out bad",

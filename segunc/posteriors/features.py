@@ -47,7 +47,6 @@ column as shares of its height and width, and train id (255 for none)."""
 NO_ORIGINS = "the bank does not say of which frames its features are"  # as of earlier versions
 LARGEST_SIZE = 16
 SCORES = ("knn",)
-Upsampling = Literal["bilinear", "guided"]
 Resolution = Literal["network", "frame"]
 
 
@@ -63,7 +62,7 @@ class FeatureBank(Attachment):
     encoder: str  # own, or timm's name of a second encoder
     layers: tuple[str, ...]
     sizes: tuple[float, ...]
-    upsampling: Upsampling
+    upsampling: str  # of the maps to the frame: bilinear; earlier versions had another
     mean: tuple[float, ...]  # input normalisation of the second encoder
     std: tuple[float, ...]
     fitted_on: Mapping[str, Any]  # the data set, its split, the size that the network saw, and the date
@@ -77,8 +76,11 @@ class FeatureBank(Attachment):
     @classmethod
     def load(cls, folder: Path, model: Model) -> Self:
         bank = super().load(folder, model)
-        if bank.scores != SCORES:
-            message = f"{folder / cls.file} was fitted for {', '.join(bank.scores)}, and this version fits features for knn alone"
+        if (bank.scores, bank.upsampling) != (SCORES, "bilinear"):
+            how = f"{', '.join(bank.scores)} with {bank.upsampling} upsampling"
+            message = (
+                f"{folder / cls.file} was fitted for {how}, and this version knows knn with bilinear upsampling alone"
+            )
             raise InputError(message, hint="fit the features again")
         return bank
 
@@ -101,8 +103,7 @@ class FeatureBank(Attachment):
             numbers = bank["origins"][:, 0].long().tolist() if "origins" in bank else ()
             banks.append(Neighbours(bank["bank"], [self.frames[number] for number in numbers]))
         extractor = FeatureExtractor(encoder, self.layers, self.sizes)
-        how = {"guided": self.upsampling == "guided", "whole": self.resolution == "frame"}
-        return [FeatureDensity(extractor, banks, **how)]
+        return [FeatureDensity(extractor, banks, whole=self.resolution == "frame")]
 
     def stored(self, model: Model) -> tuple[dict[str, Tensor], nn.Module]:
         """Return the tensors beside the model and the module that makes the features; InputError where these are damaged or of another fit."""
@@ -141,7 +142,6 @@ class FeaturesConfig(Settings):
         sizes: factors by which frames are resized before the encoder, a map for each.
         resolution: of the frames before that: network, as the network sees them, or frame, their own, which shows a second encoder more.
         bank: features that are kept for each layer and size: a random sample of all.
-        upsampling: of the maps to the frame: bilinear, or guided by the edges of the grey image (He et al. 2013).
         frames: how many evenly spaced frames (0: all).
         corruptions: NAME:STRENGTH (noise:2) each: what the frames look like under these is known, too, and is not flagged.
         seed: of the sample.
@@ -156,7 +156,6 @@ class FeaturesConfig(Settings):
     layers: list[str] | None = None
     sizes: list[Annotated[float, Bound(above=0, most=LARGEST_SIZE)]] = field(default_factory=lambda: [1.0])
     bank: PositiveInt = 20_000
-    upsampling: Upsampling = "bilinear"
     frames: NonNegativeInt = 0
     corruptions: list[str] = field(default_factory=list)
     seed: NonNegativeInt = 0
@@ -173,12 +172,10 @@ class FeaturesConfig(Settings):
 
 
 class TrainingFeatures:
-    """A sample of the features of the training frames for each map of ``encoder``, by default the one that the settings name."""
+    """A sample of the features of the training frames for each map of the encoder that the settings name."""
 
-    def __init__(
-        self, network: SegmentationNetwork, settings: FeaturesConfig, say: Say, encoder: nn.Module | None = None
-    ) -> None:
-        opened, deepest = (encoder, "") if encoder else _open_encoder(network, settings, say)
+    def __init__(self, network: SegmentationNetwork, settings: FeaturesConfig, say: Say) -> None:
+        opened, deepest = _open_encoder(network, settings, say)
         self.settings, self.encoder = settings, opened.to(next(network.parameters()).device)
         self.layers, self.count = tuple(settings.layers or [deepest]), 0
         self.extractor = FeatureExtractor(self.encoder, self.layers, settings.sizes)
@@ -260,7 +257,7 @@ def fit_features(
     if isinstance(features.encoder, SecondEncoder):
         mean, std = (tuple(v.flatten().tolist()) for v in (features.encoder.mean, features.encoder.std))
     bank = FeatureBank(
-        SCORES, settings.encoder, features.layers, tuple(settings.sizes), settings.upsampling,
+        SCORES, settings.encoder, features.layers, tuple(settings.sizes), "bilinear",
         mean, std, fitted_on(config, "train"), tuple(names), model.sha256, hashlib.sha256(content).hexdigest(), settings.resolution,
     )  # fmt: skip
     bank.attach(base, config, out, METHOD.name, say, {TENSORS: content})

@@ -65,7 +65,6 @@ METHODS: Registry[Method] = Registry(
         "hmc",
         "laplace",
         "mc-dropout",
-        "more-features",
         "sghmc",
         "sgld",
         "swag",

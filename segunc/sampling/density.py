@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from segunc.core.device import Precision, full_float32, to_device
+from segunc.core.device import Precision, full_float32
 from segunc.core.errors import InputError
 from segunc.data.labels import IGNORE, UNKNOWN
 from segunc.networks.features import FeatureExtractor
@@ -21,8 +21,6 @@ from segunc.scores import FEATURE_DISTANCE
 NEAREST = "nearest features"  # beside the evidence: a :data:`FrameFeatures` for each frame
 BLOCK = {"cpu": 512, "cuda": 8192}
 """Places, and features of a bank, that are multiplied at a time: on a CPU their cosines stay in the cache, however large the bank."""
-GUIDED_VARIANCE = 0.01
-"""Of the grey image (0..1) in a window, from which on a guided map follows its edges: epsilon of He et al., 0.1 squared."""
 
 
 class Neighbours:
@@ -69,10 +67,8 @@ class FeatureDensity:
 
     gives = frozenset({FEATURE_DISTANCE})
 
-    def __init__(
-        self, extractor: FeatureExtractor, banks: Sequence[Neighbours], *, guided: bool = False, whole: bool = False
-    ) -> None:
-        self.extractor, self.banks, self.guided, self.whole = extractor, banks, guided, whole
+    def __init__(self, extractor: FeatureExtractor, banks: Sequence[Neighbours], *, whole: bool = False) -> None:
+        self.extractor, self.banks, self.whole = extractor, banks, whole
 
     @torch.inference_mode()
     @full_float32()
@@ -91,10 +87,6 @@ class FeatureDensity:
             coarse = bank(unit_features(features)).view(len(images), 1, *features.shape[2:])
             whole = F.interpolate(coarse, extent, mode="bilinear", align_corners=False)
             whole = whole[..., : images.shape[2], : images.shape[3]]
-            if self.guided:
-                whole = guided_filter(images, whole, max(1, extent[0] // features.shape[2] // 2))
-                # A linear model leaves the range of the values that it was fitted to.
-                whole = whole.clamp(coarse.amin((2, 3), keepdim=True), coarse.amax((2, 3), keepdim=True))
             distances.append(whole[:, 0] / len(maps))
         evidence: dict[str, Any] = {FEATURE_DISTANCE: sum(distances)}
         if all(bank.frames for bank in self.banks):
@@ -109,31 +101,6 @@ def narrowed(images: Tensor, precision: Precision) -> torch.autocast:
     """Run what features are taken of in bfloat16 where that was asked for, on a GPU alone: on many CPUs depthwise convolutions are
     slower in it."""
     return torch.autocast(images.device.type, torch.bfloat16, enabled=precision == "bfloat16" and images.is_cuda)
-
-
-def guided_filter(images: Tensor, maps: Tensor, radius: int, epsilon: float = GUIDED_VARIANCE) -> Tensor:
-    """Maps ``[n, E, H, W]`` made linear in the grey image ``[n, 3, H, W]`` (0..1) within each window of 2 radius + 1 pixels, which
-    ends at the frame's edge: the mean of the least-squares fits, whose slopes cost ``epsilon``, of all windows that hold a pixel.
-    He, Sun & Tang, TPAMI 2013. Float32."""
-    # The variance in a window is a small difference of two large sums.
-    shares = to_device(torch.tensor([0.299, 0.587, 0.114], dtype=images.dtype).view(3, 1, 1), images.device)
-    grey = (images.double() * shares).sum(1, keepdim=True)
-    values = maps.double()
-    means = [box_mean(part, radius) for part in (grey, values, grey * grey, grey * values)]
-    slope = (means[3] - means[0] * means[1]) / (means[2] - means[0].square() + epsilon)
-    offset = means[1] - slope * means[0]
-    return (box_mean(slope, radius) * grey + box_mean(offset, radius)).float()
-
-
-def box_mean(maps: Tensor, radius: int) -> Tensor:
-    """The mean of maps ``[..., H, W]`` in a window of 2 radius + 1 pixels around each, less what lies beyond the edge."""
-    for axis in (-2, -1):
-        side = maps.shape[axis]
-        at = torch.arange(side, device=maps.device)
-        first, last = (at - radius - 1).clamp_min(-1), (at + radius).clamp_max(side - 1)
-        sums = F.pad(maps.movedim(axis, -1).cumsum(-1), (1, 0))
-        maps = ((sums[..., last + 1] - sums[..., first + 1]) / (last - first)).movedim(-1, axis)
-    return maps
 
 
 def unit_features(maps: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Frames of one's own road: a bank without labels, labels that keep anomalies out, more features for a bank, and frames at their own size."""
+"""Frames of one's own road: a bank without labels, labels that keep anomalies out, and frames at their own size."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ import torch.nn.functional as F
 from safetensors.torch import load_file
 
 from segunc import Sampler, build_network, save_network
-from segunc.baselines.road import MoreFeaturesConfig, add_features
 from segunc.core.errors import InputError
 from segunc.data.images import load_image
 from segunc.networks.description import NetworkDescription
@@ -96,20 +95,6 @@ def test_bad_frames_are_one_sentence(base: Path, road: Path, tmp_path: Path) -> 
     refused("has no anomaly labels", f"camvid:{road}")
     write(mask(road), *np.ones((3, 128, 256), np.uint8))
     refused("0 features of .* are of normal pixels")
-
-
-def test_a_bank_grows(base: Path, road: Path, tmp_path: Path) -> None:
-    other = write(tmp_path / "other", *np.random.default_rng(1).integers(0, 255, (2, 128, 256, 3), np.uint8))
-    grown = FitConfig(MoreFeaturesConfig(images=str(other)))
-    with pytest.raises(InputError, match="has no bank of features"):
-        add_features(base, grown, tmp_path / "model", device="cpu")
-    before = fitted(base, tmp_path / "model", road)
-    add_features(tmp_path / "model", grown, tmp_path / "more", device="cpu")
-    after, stored = load_model(tmp_path / "more"), load_file(tmp_path / "more" / "features.safetensors")
-    assert after.attachments["features"].frames == ("0", "1", "2", "0", "1")
-    assert stored["0.origins"][:, 0].long().bincount().tolist() == [512] * 5
-    new = load_image(other / "1.png")
-    assert after(new, scores=["knn"]).knn.max() < 2e-4 < before(new, scores=["knn"]).knn.max()
 
 
 def test_whole_frames_are_seen_at_their_own_size(base: Path, road: Path, tmp_path: Path) -> None:

@@ -205,11 +205,14 @@ def test_a_place_has_the_class_of_most_of_its_labelled_pixels() -> None:
     assert places[-1, :2].tolist() == pytest.approx([1, 5 / 6])
 
 
-def test_a_bank_for_scores_that_are_gone_is_refused(base: Job, tmp_path: Path) -> None:
+def test_a_bank_of_what_is_gone_is_refused(base: Job, tmp_path: Path) -> None:
     fitted(base, tmp_path / "model", bank=50)
-    change_record(tmp_path / "model" / "features.json", scores=["knn", "gmm"])
-    with pytest.raises(InputError, match=r"features\.json was fitted for knn, gmm, .* for knn alone"):
-        load_model(tmp_path / "model")
+    for change in ({"scores": ["knn", "gmm"]}, {"scores": ["knn"], "upsampling": "guided"}):
+        change_record(tmp_path / "model" / "features.json", **change)
+        with pytest.raises(
+            InputError, match=r"features\.json was fitted for knn(, gmm)? with .* bilinear upsampling alone"
+        ):
+            load_model(tmp_path / "model")
 
 
 def test_damage_is_one_line(base: Job, weights: Path, tmp_path: Path) -> None:
