@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 FEATURE_DISTANCE = "feature distance"
 SUM = "sum of scores"
+NEAREST = "nearest features"  # beside the distance: a :data:`segunc.sampling.sampler.Nearest` for each frame
 Source = Literal["draws", "base", "constant", "frame", "scores"]
 """Where the sampler has evidence from: sums over the draws, the base network, or what was fitted on the model. The last is a constant, or
 maps that are made of the frame beside the network, or of the maps of other scores at the frame's own size."""
@@ -44,9 +45,9 @@ EVIDENCE: Registry[Evidence] = Registry("evidence", "segunc.evidence", {
     "logit variance": Evidence("[n, H, W] variance of the logits over the draws, divisor S, mean over the classes", "draws"),
     "base logits": Evidence("[n, C, H, W] of the base network, float32", "base"),
     "temperature": Evidence("T > 0 of the model, a number", "base"),
-    FEATURE_DISTANCE: Evidence("[n, H, W] of features to the nearest of the training set, 0..2, see segunc.sampling.density", "frame",
+    FEATURE_DISTANCE: Evidence("[n, H, W] of features to the nearest of the training set, 0..2", "frame",
                                "without features of its training set", "features"),
-    SUM: Evidence("[n, H, W] of other scores, see segunc.posteriors.anomaly", "scores",
+    SUM: Evidence("[n, H, W] of other scores", "scores",
                   "that does not say what it is a sum of", "anomaly"),
 })
 # fmt: on
@@ -145,7 +146,7 @@ _TABLE = (
           ("base logits",), lambda logits: -logits.float().tanh().sum(1), title="RbA"),
     Score("knn", "how far features are from all those of the training frames", "Sun et al. 2022, arXiv 2204.06507",
           "1 - cosine with the nearest", 0, 2, "float16", (FEATURE_DISTANCE,), colours=(0, 0.8), title="feature distance"),
-    Score("anomaly", "how unlike all that is known", "a sum of scores that was fitted on the model, see segunc.posteriors.anomaly",
+    Score("anomaly", "how unlike all that is known", "a sum of scores that was fitted on the model",
           "-log10 of the share of pixels of known scenes that score as high", 0, None, "float16", (SUM,),
           colours=(0, 6), threshold=3, measured_to=3,
           scale="x = one in 10^x known pixels scores as high"),

@@ -30,14 +30,14 @@ from typing import Any
 
 import torch
 
+from segunc.baselines.density import FeatureDensity, Neighbours, unit_features
+from segunc.baselines.feature_extractor import FeatureExtractor, SecondEncoder
 from segunc.core.device import choose_precision, resolve_device
 from segunc.core.errors import InputError
 from segunc.core.files import write_json
-from segunc.networks.features import FeatureExtractor, SecondEncoder
 from segunc.networks.smp import encoder_normalisation
 from segunc.options import PredictOptions, image_size
 from segunc.posteriors.model import load_model
-from segunc.sampling.density import FeatureDensity, Neighbours, unit_features
 from segunc.sampling.engine import Engine
 from segunc.sampling.sampler import Sampler
 from segunc.scores import EVIDENCE, FEATURE_DISTANCE, SCORES, with_parts

@@ -212,7 +212,7 @@ MODULES |= {"ensemble": "mixtures", "tta": "mixtures", "temperature": "temperatu
 
 def test_each_baseline_is_found_under_its_name() -> None:
     modules = {name: METHODS[name].fit.__module__.removeprefix("segunc.baselines.") for name in METHODS}
-    expected = MODULES | {"distil": "distil"}
+    expected = MODULES | {"distil": "distil", "features": "features", "anomaly": "anomaly"}
     assert {name: module for name, module in modules.items() if not module.startswith("segunc.")} == expected
 
 

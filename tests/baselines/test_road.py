@@ -14,11 +14,11 @@ import torch.nn.functional as F
 from safetensors.torch import load_file
 
 from segunc import Sampler, build_network, save_network
+from segunc.baselines.anomaly import AnomalyConfig, ScoreSum, drivable_hull, fit_sum
+from segunc.baselines.features import FeaturesConfig, fit_features
 from segunc.core.errors import InputError
 from segunc.data.images import load_image
 from segunc.networks.description import NetworkDescription
-from segunc.posteriors.anomaly import AnomalyConfig, ScoreSum, drivable_hull, fit_sum
-from segunc.posteriors.features import FeaturesConfig, fit_features
 from segunc.posteriors.model import Model, load_model
 from segunc.sampling.sampler import network_input, sample_frames
 from segunc.training.config import FitConfig
@@ -132,7 +132,7 @@ def test_outside_of_the_drivable_hull_nothing_is_an_anomaly(
         assert tuple(classes) == (2, 0)
         return torch.arange(prediction.shape[1]).expand_as(prediction) < prediction.shape[1] // 2
 
-    monkeypatch.setattr("segunc.posteriors.anomaly.drivable_hull", left_of)
+    monkeypatch.setattr("segunc.baselines.anomaly.drivable_hull", left_of)
     fitted(base, tmp_path / "model", road)
 
     def summed(*drivable: str) -> ScoreSum:

@@ -15,19 +15,19 @@ from torch import Tensor, nn
 from segunc.affine.convert import convert
 from segunc.affine.draws import AffineLayout
 from segunc.affine.posterior import Branch, Deterministic, Trainable
+from segunc.baselines.anomaly import ScoreSum, Standard, Surprise
 from segunc.baselines.decoder_ensemble import DecoderEnsemble, decoder_state
+from segunc.baselines.density import FeatureDensity, Neighbours
+from segunc.baselines.feature_extractor import FeatureExtractor
 from segunc.baselines.mc_dropout import ChannelDropout, OwnDropout, convert_dropout
 from segunc.baselines.mixtures import Ensemble, TestTimeAugmentation
 from segunc.baselines.swag import Point, SwagConfig, Trajectory
 from segunc.baselines.variational import MeanFieldTraining, VariationalConfig
 from segunc.core.device import to_device
 from segunc.networks import NetworkDescription, SegmentationNetwork
-from segunc.networks.features import FeatureExtractor
 from segunc.posteriors.abnn import ABNN, ABNNPosterior, Members, reestimate
-from segunc.posteriors.anomaly import ScoreSum, Standard, Surprise
 from segunc.processing import FrameProcess, HostMaps
 from segunc.sampling import Sampler, sampler as sampler_module
-from segunc.sampling.density import FeatureDensity, Neighbours
 from segunc.sampling.sampler import Fitted
 from segunc.sampling.shortcuts import Upsampling
 from segunc.scores import SCORES

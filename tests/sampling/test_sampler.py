@@ -17,11 +17,11 @@ from torch import nn
 from torch.nn.functional import interpolate
 
 from segunc.affine.draws import AffineLayout
+from segunc.baselines.anomaly import ScoreSum, Standard, Surprise
 from segunc.core.device import threads
 from segunc.core.errors import InputError, NotFiniteError
 from segunc.maps.encoding import encode_unit
 from segunc.posteriors.abnn import ABNNPosterior
-from segunc.posteriors.anomaly import ScoreSum, Standard, Surprise
 from segunc.sampling import Prediction, Sampler, sampler as sampler_module
 from segunc.sampling.engine import draw_logits
 from segunc.sampling.sampler import CUDA_BATCH_PIXELS, MOST_FRAMES, Fitted, frames_at_once

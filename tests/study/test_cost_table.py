@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
-from segunc.posteriors.anomaly import AnomalyConfig, fit_sum
-from segunc.posteriors.features import FeaturesConfig, fit_features
+from segunc.baselines.anomaly import AnomalyConfig, fit_sum
+from segunc.baselines.features import FeaturesConfig, fit_features
 from segunc.training.config import FitConfig
 from tests.conftest import Job
 from tests.study.conftest import Run

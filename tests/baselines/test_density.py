@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from segunc.baselines.density import FeatureDensity, Neighbours, unit_features
+from segunc.baselines.feature_extractor import FeatureExtractor, SecondEncoder
 from segunc.core.errors import InputError
 from segunc.networks.description import NetworkDescription
-from segunc.networks.features import FeatureExtractor, SecondEncoder
 from segunc.networks.network import SegmentationNetwork
-from segunc.sampling.density import FeatureDensity, Neighbours, unit_features
 from segunc.scores import FEATURE_DISTANCE
 
 CLASSES, HALF = 3, (0.5, 0.5, 0.5)

@@ -18,19 +18,19 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from segunc.affine.posterior import file_sha256
+from segunc.baselines.density import FeatureDensity, Neighbours, Sample, places_of, unit_features
+from segunc.baselines.feature_extractor import FeatureExtractor, SecondEncoder, deepest_layer
 from segunc.core.bounds import Bound, NonNegativeInt, PositiveInt, Settings
 from segunc.core.device import flushed_denormals, resolve_device
 from segunc.core.errors import InputError
 from segunc.data.corruptions import Corruption
 from segunc.data.labels import IGNORE
-from segunc.networks.features import FeatureExtractor, SecondEncoder, deepest_layer
 from segunc.networks.network import SegmentationNetwork
 from segunc.networks.smp import encoder_normalisation, load_encoder_weights
 from segunc.networks.weights import load_state, read_tensors
 from segunc.posteriors.fitting import fitted_on, frames_as_seen, load_for_fitting
 from segunc.posteriors.methods import Method
 from segunc.posteriors.model import Attachment, Model
-from segunc.sampling.density import FeatureDensity, Neighbours, Sample, places_of, unit_features
 from segunc.sampling.sampler import Provider, network_input
 from segunc.scores import FEATURE_DISTANCE
 from segunc.training.config import FitConfig

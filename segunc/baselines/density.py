@@ -6,19 +6,19 @@ The distance of each map is made at its places, upsampled to the frame, and aver
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from segunc.baselines.feature_extractor import FeatureExtractor
 from segunc.core.device import Precision, full_float32
 from segunc.core.errors import InputError
 from segunc.data.labels import IGNORE, UNKNOWN
-from segunc.networks.features import FeatureExtractor
-from segunc.scores import FEATURE_DISTANCE
+from segunc.scores import FEATURE_DISTANCE, NEAREST
 
-NEAREST = "nearest features"  # beside the evidence: a :data:`FrameFeatures` for each frame
 BLOCK = {"cpu": 512, "cuda": 8192}
 """Places, and features of a bank, that are multiplied at a time: on a CPU their cosines stay in the cache, however large the bank."""
 
@@ -76,7 +76,7 @@ class FeatureDensity:
         self, images: Tensor, needs: Collection[str], precision: Precision = "float32", temperature: float = 1.0
     ) -> dict[str, Any]:
         """Return the mean distance over the maps, ``[n, H, W]`` float32, of images ``[n, 3, H, W]`` in 0..1, and where the frames of all
-        banks are known, under :data:`NEAREST` a :data:`FrameFeatures` for each image."""
+        banks are known, under :data:`NEAREST` a :data:`segunc.sampling.sampler.Nearest` for each image."""
         with narrowed(images, precision):
             maps, extents = self.extractor(images), self.extractor.extents(images)
         distances = []
@@ -91,9 +91,8 @@ class FeatureDensity:
         evidence: dict[str, Any] = {FEATURE_DISTANCE: sum(distances)}
         if all(bank.frames for bank in self.banks):
             shares = [(height / images.shape[2], width / images.shape[3]) for height, width in extents]
-            evidence[NEAREST] = [
-                tuple(zip(frame, self.banks, shares, strict=True)) for frame in zip(*maps, strict=True)
-            ]
+            frames = (tuple(zip(frame, self.banks, shares, strict=True)) for frame in zip(*maps, strict=True))
+            evidence[NEAREST] = [partial(nearest_frames, frame) for frame in frames]
         return evidence
 
 

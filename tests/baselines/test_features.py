@@ -22,6 +22,13 @@ from torch import Tensor, nn
 
 from segunc import Model, Sampler, build_network, load_network, save_network
 from segunc.affine.posterior import file_sha256
+from segunc.baselines.anomaly import AnomalyConfig, ScoreSum, Standard, Surprise, fit_sum, known_pixels, weighted_sum
+from segunc.baselines.density import BLOCK, Neighbours, Sample, nearest_frames, places_of, unit_features
+from segunc.baselines.feature_extractor import FeatureExtractor
+from segunc.baselines.features import (
+    FeaturesConfig,
+    fit_features,
+)
 from segunc.core.errors import InputError
 from segunc.core.files import write_record
 from segunc.data.corruptions import Corruption
@@ -29,17 +36,10 @@ from segunc.data.images import load_image
 from segunc.data.labels import label_map
 from segunc.data.module import SegmentationDataModule
 from segunc.networks.description import NetworkDescription
-from segunc.networks.features import FeatureExtractor
-from segunc.posteriors.anomaly import AnomalyConfig, ScoreSum, Standard, Surprise, fit_sum, known_pixels, weighted_sum
-from segunc.posteriors.features import (
-    FeaturesConfig,
-    fit_features,
-)
 from segunc.posteriors.fitting import frames_as_seen
 from segunc.posteriors.model import copy_model, load_model
-from segunc.sampling.density import BLOCK, NEAREST, Neighbours, Sample, nearest_frames, places_of, unit_features
 from segunc.sampling.sampler import Fitted, network_input
-from segunc.scores import EVIDENCE, FEATURE_DISTANCE, SUM
+from segunc.scores import EVIDENCE, FEATURE_DISTANCE, NEAREST, SUM
 from segunc.training.config import FitConfig
 from tests.conftest import Job, change_record
 
@@ -134,8 +134,8 @@ def test_only_the_frames_that_are_trained_on_count(base: Job, tmp_path: Path) ->
     wanted = torch.isin(stored["0.origins"][:, 0], torch.tensor([0.0, 2.0]))
     expected = Neighbours(stored["0.bank"][wanted]).bank
     assert torch.equal(density.banks[0].bank, expected)
-    (places,) = density(network_input([load_image(path)], (64, 128)), FEATURES)[NEAREST]
-    assert nearest_frames(places, [(0.5, 0.5)])[0][1] in {names[0], names[2]}
+    (nearest,) = density(network_input([load_image(path)], (64, 128)), FEATURES)[NEAREST]
+    assert nearest([(0.5, 0.5)])[0][1] in {names[0], names[2]}
     with pytest.raises(InputError, match="all 3 frames of the bank are left out"):
         density_of(model, FEATURES, {"another"})
 
@@ -157,8 +157,8 @@ def test_a_frame_of_the_bank_is_its_own_nearest_and_older_banks_name_none(base: 
     model = fitted(base, tmp_path / "model", layers=["body.encoder.features.3"], bank=10_000)
     for name in model.attachments["features"].frames:
         (path,) = base.data.glob(f"leftImg8bit/train/{name}.png")
-        (places,) = density_of(model)(network_input([load_image(path)], (64, 128)), FEATURES)[NEAREST]
-        found = nearest_frames(places, [(row, column) for row in (0.2, 0.6, 0.9) for column in (0.1, 0.5, 0.8)])
+        (nearest,) = density_of(model)(network_input([load_image(path)], (64, 128)), FEATURES)[NEAREST]
+        found = nearest([(row, column) for row in (0.2, 0.6, 0.9) for column in (0.1, 0.5, 0.8)])
         assert {frame for _, frame in found} == {name}
         assert max(distance for distance, _ in found) < 1e-3
     images = torch.rand(1, 3, 64, 128, generator=torch.Generator().manual_seed(0))
