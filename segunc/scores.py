@@ -121,7 +121,7 @@ _TABLE = (
            _LN_C, ("calibrated entropy",), scale=_TORN),
     _share("aleatoric", "expected entropy of one draw", "Depeweg et al. 2018, arXiv 1710.07283",
            _LN_C, ("expected entropy",), title="aleatoric (data)", scale="0 = every draw is certain, 1 = every draw is torn"),
-    # With the alphas that validation selects it rarely passes a tenth of ln C, a strong disagreement; on 0..1 it would look empty.
+    # With usual alphas it rarely passes a tenth of ln C, a strong disagreement; on 0..1 it would look empty.
     _share("epistemic", "mutual information of class and parameters", "Houlsby et al. 2011, arXiv 1112.5745",
            _LN_C, ("total entropy", "expected entropy"), lambda total, expected: (total - expected).clamp_min_(0.0),
            colours=(0, 0.1), threshold=0.1, resized="evidence",

@@ -75,7 +75,7 @@ os._exit(0)
 DATA = "data: {dataset: toy, root: toy, crop: [64, 64], batch_size: 4}\n"
 LANGEVIN = "{cycles: 2, cycle_steps: 4, exploration: 0.25, states_per_cycle: 2, effective_pixels: 1000, scope: decoder}"
 SECTIONS = {
-    "abnn": "abnn: {members: 2, alpha_grid: [0.05, 0.2], epochs: 1, lr: 0.005, random_classes: 3, statistics: frozen}",
+    "abnn": "abnn: {members: 2, alpha: 0.05, epochs: 1, lr: 0.005, random_classes: 3, statistics: frozen}",
     "variational": "variational: {epochs: 1}",
     "swag": "swag: {epochs: 3, burn_in: 0, collect_every: 1, rank: 4}",
     "laplace": "laplace: {images: 8, samples: 1, prior_scale: 0.01}",

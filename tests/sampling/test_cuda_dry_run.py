@@ -248,7 +248,7 @@ def abnn_config(**more: Any) -> ABNN:
 
 
 TRAINED: dict[str, tuple[AffineTrainingConfig, Callable[[AffineLayout], Trainable[Any]]]] = {
-    "abnn": (abnn_config(), lambda layout: Members(layout, CLASSES, abnn_config(), 0.1)),
+    "abnn": (abnn_config(), lambda layout: Members(layout, CLASSES, abnn_config())),
     "deterministic": (AffineTrainingConfig(), Point),
     "swag": (SwagConfig(), lambda layout: Trajectory(layout, SwagConfig(burn_in=0, collect_every=1))),
     "variational": (VariationalConfig(), lambda layout: MeanFieldTraining(layout, VariationalConfig())),
