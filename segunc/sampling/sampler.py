@@ -258,13 +258,11 @@ class Sampler:
     def _finish(self, frame: FrameEvidence, size: tuple[int, int] | None, keep_probabilities: bool) -> Prediction:
         """Return one frame's maps of all scores but sums of others, each ``[H, W]``; its sums over the draws are used up."""
         prediction, evidence = frame.draws.finish()
-        calibrator = self.fitted.calibrator
-        most_probable = None if calibrator is not None and not calibrator.scalar else prediction
-        if calibrator is not None:
+        if (calibrator := self.fitted.calibrator) is not None:
             probabilities, entropy = calibrator(evidence["probabilities"])
             evidence |= {"probabilities": probabilities, "calibrated entropy": entropy}
         evidence |= frame.others
-        return finish_frame(self._of_draws, evidence, size, most_probable, frame.of_base, keep=keep_probabilities)
+        return finish_frame(self._of_draws, evidence, size, prediction, frame.of_base, keep=keep_probabilities)
 
     def _evidence(self, source: Source, subject: Any, whole: Sequence[Image] = ()) -> dict[str, Any]:
         """Return what is needed of one source of that which was fitted on the model, for images or maps. Of whole frames it is resized to

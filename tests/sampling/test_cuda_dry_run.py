@@ -108,7 +108,7 @@ def everything(network: SegmentationNetwork) -> Fitted:
     total = ScoreSum(
         ("entropy", "knn"), (1.0, 2.0), (Standard(0.5, 0.25),) * 2, surprise, {}, 1, 4, 1.0, "", None, None
     )
-    calibrator = Calibrator(tuple(range(1, CLASSES**2 + 1)), (0.1,) * CLASSES)
+    calibrator = Calibrator(0.7)
     return Fitted(1.3, calibrator, [density, total])
 
 

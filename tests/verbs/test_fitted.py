@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 from pathlib import Path
 
@@ -88,29 +87,6 @@ def test_maps_and_model_give_the_same_numbers_for_every_score(overconfident: Job
     assert set(first["scores"]) == set(SCORES)
     assert first["scores"] == second["scores"]
     assert first["counts"]["anomaly_pixels"] == second["counts"]["anomaly_pixels"] > 0
-
-
-def test_classes_are_calibrated_one_by_one(
-    overconfident: Job, fitted: Path, configs: dict[str, Path], tmp_path: Path
-) -> None:
-    out = tmp_path / "model"
-    for kind, said in (("vector", "mu"), ("dirichlet", "lambda")):
-        options = f"--temperature.kind {kind} --temperature.pixels 100"
-        words = ("--base", fitted, "--config", configs["temperature"], "--out", out, options)
-        done = succeed("finetune --device cpu --method temperature", *words).stdout
-        assert re.search(rf"{kind} of \d+ classes, of the mean, NLL .* on frames held out \(.*{said}", done)
-        assert "(temperature alone)" in done
-    words, nll = ("--root", overconfident.data, "--out", tmp_path / "m.json", FAST), []
-    for folder in (overconfident.abnn, out):
-        succeed("evaluate --replicates 0 --draws 4 --dataset toy --split val --model", folder, *words)
-        result = json.loads((tmp_path / "m.json").read_text())
-        nll.append(result["calibration"]["nll"])
-    assert result["run"]["calibrator"].startswith("dirichlet of ")
-    assert nll[1] < nll[0]
-    # A sum of scores belongs to the calibrator that it was fitted with, too.
-    shutil.copy(fitted / "anomaly.json", out)
-    with pytest.raises(InputError, match="whose calibrator_sha256 is"):
-        load_model(out)
 
 
 def test_a_sum_without_the_bank_of_its_parts_is_refused(fitted: Path, tmp_path: Path) -> None:
