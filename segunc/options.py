@@ -199,7 +199,7 @@ class TruthOptions:
         dataset (NAME): data set: what the values of its labels mean, and with --root its frames
         root (DIR): where the data set lies; with --maps instead of label folders
         split: of the data set (default: the first of test, val, validation and all that has labels); selection: the frames that
-            hyper-parameters are selected on
+            settings are compared on
         anomaly_class (A,B): classes of the data set that the network was not trained on: anomalies (may be repeated)
     """
 
@@ -355,8 +355,6 @@ class FinetuneOptions(DeviceOptions):
     out: Folder
     method: str = option("abnn", choices_of="segunc.posteriors.methods:METHODS")
     settings: Overrules = ()
-    data: Any = None
-    """Loaders of your own in place of a data set, a :class:`segunc.OwnData`; then no configuration is needed."""
 
 
 @dataclass(frozen=True)

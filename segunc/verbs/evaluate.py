@@ -232,7 +232,7 @@ def _from_model(
 
 
 def split_samples(entry: DatasetEntry, options: TruthOptions) -> list[Sample]:
-    """Return the frames of the split in ``--root``; :data:`SELECTION` are those that every selection of a fine-tuning looks at."""
+    """Return the frames of the split in ``--root``; :data:`SELECTION` are its validation frames, or what stands in for them."""
     root = Path(options.root or "")
     selected = options.split == SELECTION
     split = options.split or entry.usual_split(root)
