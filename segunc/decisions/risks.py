@@ -183,8 +183,3 @@ class LossSums:
         self.units += 1
         self.total += values
         self.failed += values > 0
-
-    @property
-    def risk(self) -> Losses:
-        """The mean loss at each threshold."""
-        return self.total / max(self.units, 1)

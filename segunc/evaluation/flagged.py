@@ -18,7 +18,7 @@ from segunc.core.files import read_json
 from segunc.data.labels import IGNORE
 from segunc.decisions.guarantees import bentkus_bound
 from segunc.decisions.risks import OF_ANOMALIES, THRESHOLDS, Pool, Scene, largest_loss, losses
-from segunc.decisions.threshold import GuaranteedThreshold, is_threshold, read_threshold
+from segunc.decisions.threshold import KIND, GuaranteedThreshold, read_threshold, unit_seconds
 from segunc.evaluation import parts
 from segunc.evaluation.parts import ALL_IGNORED, NO_ANOMALY_LABEL, Array, ArrayPart, Forms, LabelledFrame, Numbers
 from segunc.evaluation.resampling import NumberPath, load_results, resampled_units
@@ -105,7 +105,7 @@ def _of_value(word: str) -> tuple[str, Threshold]:
 
 
 def _of_file(path: Path, which: str | None) -> dict[str, Threshold]:
-    if not is_threshold(read_json(path, "a result of segunc evaluate, or a threshold of segunc threshold")):
+    if read_json(path, "a result of segunc evaluate, or a threshold of segunc threshold").get("kind") != KIND:
         return _of_result(path, which or "0.8")
     made = read_threshold(path)
     if which and which not in made.groups:
@@ -255,7 +255,7 @@ class Achieved(_Flagged):
         return {}
 
     def numbers(self, counts: dict[str, Counts], forms: Forms) -> Numbers:
-        seconds, pools = self.guarantee.seconds(self.control), dict[str, Pool]()
+        seconds, pools = unit_seconds(self.control, self.guarantee.unit), dict[str, Pool]()
         for name, of in counts.items():
             pools.setdefault(self.unit(name), Pool(seconds)).add(of)
         of_units = [losses(pool.counts, self.control) for pool in pools.values()]

@@ -55,8 +55,8 @@ def threshold(options: ThresholdOptions) -> ThresholdResult:
     Raises:
         InputError: these units cannot give what is asked for.
 
-    >>> asked = {"control": "flagged-pixels", "level": 0.25, "score": "entropy"}
-    >>> threshold(maps=maps, anomaly_labels=masks, out=folder / "threshold.json", **asked).threshold.units
+    >>> asked = {"control": "flagged-pixels", "level": 0.25, "score": "entropy", "dataset": "toy", "split": "anomaly"}
+    >>> threshold(maps=maps, root=data, out=folder / "threshold.json", **asked).threshold.units
     4
     """
     levels = {options.control: options.level, **options.also}
@@ -84,8 +84,8 @@ def threshold(options: ThresholdOptions) -> ThresholdResult:
         raise InputError(f"no threshold keeps to the levels of {' and '.join(places)} at once", hint="raise a level")
     place = highest if options.control in RISING else lowest
     main, run = seen.sums[options.control], (reader.manifest or {}).get("run", {})
-    notes = [f"{seen.left_out} units hold no anomaly, and say nothing of misses"] * bool(seen.left_out)
-    notes += [reader.unfinished] * bool(reader.unfinished)
+    notes: list[str] = [f"{seen.left_out} units hold no anomaly, and say nothing of misses"] * bool(seen.left_out)
+    notes += filter(None, [reader.unfinished])
     if place <= seen.low:
         notes.append(f"this threshold flags every labelled pixel: '{score}' does not part what it should")
     groups, fewest = {}, method.minimum_units(options.control, options.level)
