@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         review as review,
         summary as summary,
     )
+    from segunc.verbs.threshold import threshold as threshold
     from segunc.verbs.training import finetune as finetune, train as train
 
 _NAMES = {
@@ -54,7 +55,7 @@ _NAMES = {
     "verbs.import_network": "import_network",
     "verbs.results": "compare overlay review summary",
     "verbs.training": "finetune train",
-    **{f"verbs.{verb}": verb for verb in ("demo", "doctor", "evaluate", "init", "predict")},
+    **{f"verbs.{verb}": verb for verb in ("demo", "doctor", "evaluate", "init", "predict", "threshold")},
 }
 _HOMES = {name: f"segunc.{home}" for home, names in _NAMES.items() for name in names.split()}
 __all__ = sorted(_HOMES)

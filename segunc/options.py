@@ -24,6 +24,7 @@ from segunc.core.bounds import (
     Seed,
     Side,
     Threads,
+    UnitInterval,
     check_value,
 )
 from segunc.core.errors import InputError
@@ -146,7 +147,7 @@ File = Annotated[PathLike, "file"]
 Names = Annotated[Sequence[str], comma_list]
 Size = Annotated[tuple[Side, Side], image_size]  # (height, width)
 Triple = Annotated[tuple[float, float, float], colour_triple]
-Thresholds = Annotated[Mapping[str, float], partial(by_name, read=float, form="SCORE=VALUE, e.g. entropy=0.5")]
+Levels = Annotated[Mapping[str, float], partial(by_name, read=float, form="CONTROL=LEVEL, e.g. flagged-pixels=0.02")]
 ScoreRanges = Annotated[
     Mapping[str, tuple[float, float]], partial(by_name, read=_ends, form="SCORE=LOW:HIGH, e.g. epistemic=0:0.05")
 ]
@@ -367,6 +368,7 @@ class PredictOptions(SamplingOptions):
         out (DIR): the maps folder; the same command continues a killed run
         compact: maps of half the frame's height and width, scores in 0..1 as 8-bit codes: about a tenth of the bytes
         overlay: also write overlays, and a video of them for a video, of anomaly where it is written, else of entropy
+        flag (JSON): with --overlay, a threshold.json: overlays outline what it flags, and name its promise
         scores (A,B): scores to write (default: those that need no statistics, and anomaly if fitted)
         every (N): take every N-th frame (default 1)
         start (TIME): first moment of a video, in seconds or as HH:MM:SS
@@ -384,6 +386,7 @@ class PredictOptions(SamplingOptions):
     out: Folder
     compact: bool = False
     overlay: bool = False
+    flag: Names = option([])
     scores: Names | None = option(None, flags=("--scores", "--maps"))
     every: PositiveInt = 1
     start: str | None = None
@@ -418,8 +421,9 @@ class EvaluateOptions(SamplingOptions, ClassTruthOptions):
             height: size, distance, or none (default size)
         groups (PATTERN|CSV): anomaly numbers also by groups of frames: what a regular expression finds in their names (its first group,
             where it has one), or a CSV with the columns frame,group; frames without one are the group other
-        flag (SCORE=VALUE|JSON[:RECALL]): also what thresholds flag: false alarms by class, precision and recall; SCORE=VALUE, or an
-            earlier result, whose scores all have one for a recall of 0.8 (default) and 0.95 (may be repeated)
+        flag (SCORE=VALUE|JSON[:RECALL]): also what thresholds flag: false alarms by class, precision and recall; SCORE=VALUE; an
+            earlier result, whose scores all have one for a recall of 0.8 (default) and 0.95; or threshold.json[:GROUP], with the risk that
+            it achieves on these frames (may be repeated)
         replicates (R): of the bootstrap intervals (default 2000; 0: none)
         resample (UNIT): what is resampled: frame (default), folder, blocks of seconds of a video (10s), or a regular expression; frames
             with one match stay together
@@ -445,6 +449,44 @@ class EvaluateOptions(SamplingOptions, ClassTruthOptions):
     plots: Folder | None = None
 
 
+@dataclass(frozen=True, kw_only=True)
+class ThresholdOptions(Options, ClassTruthOptions):
+    """A threshold with a promise, from maps and labels of calibration frames: threshold.json, which --flag takes elsewhere.
+
+    Args:
+        maps (DIR): maps of the calibration frames
+        out (JSON): the threshold with its promise
+        control: the risk that is bounded: shares of anomaly pixels or of anomalous objects missed, of normal pixels flagged, of wrong pixels
+            among those kept; or false alarms a frame, with a unit in seconds a minute
+        level: the bound: a share, or a number of false alarms
+        method: conformal: the expected risk; ltt: the risk, with a confidence; clopper-pearson: the share of units with any loss, with a
+            confidence (default: ltt with --confidence or --also, else conformal)
+        confidence: of ltt and clopper-pearson (default 0.9)
+        also (CONTROL=LEVEL): a second risk of the same threshold, with ltt: flagged-pixels=0.02
+        score: score whose threshold is sought (default anomaly if there, else entropy)
+        unit (UNIT): what frames to come are exchangeable with: frame (default), folder, blocks of seconds of a video (10s), or a
+            regular expression; frames with one match stay together
+        groups (PATTERN|CSV): also a threshold for each group of frames, as --groups of evaluate names them
+        frames (PATTERN): only frames whose names match this regular expression
+        found_share: share of an object's pixels that must be flagged for it to be found (default 0.5)
+        smallest (N): pixels of a flagged region on normal ground that is a false alarm (default 50)
+    """
+
+    maps: Folder
+    out: File
+    control: Literal["missed-pixels", "flagged-pixels", "missed-objects", "false-alarms", "errors-kept"]
+    level: PositiveFloat
+    method: Literal["conformal", "ltt", "clopper-pearson"] | None = None
+    confidence: UnitInterval | None = None
+    also: Levels = option({})
+    score: str | None = None
+    unit: str = "frame"
+    groups: Annotated[str | Mapping[str, str], frame_groups] | None = None
+    frames: str | None = None
+    found_share: UnitInterval = 0.5
+    smallest: PositiveInt = 50
+
+
 @dataclass(frozen=True)
 class ReviewOptions(DeviceOptions, ClassTruthOptions):
     """A static HTML page on which people look at the maps and judge them; reads their verdicts back.
@@ -457,6 +499,7 @@ class ReviewOptions(DeviceOptions, ClassTruthOptions):
         fps: frames a second of images that are a video, in their order
         limit (N): carry only the N worst frames: those of the strongest region of anomaly, else of entropy
         blind: hide labels, and verdicts of others, until a frame is judged: yes, no, or auto: for the second of two reviewers (default auto)
+        flag (JSON): a threshold.json, by which the page flags
         verdicts (JSON): check, merge and count verdicts that pages exported; with --out the page shows them
         out (DIR): folder of the page
     """
@@ -468,6 +511,7 @@ class ReviewOptions(DeviceOptions, ClassTruthOptions):
     fps: PositiveFloat | None = None
     limit: PositiveInt | None = None
     blind: Literal["auto", "yes", "no"] = option("auto", nargs="?", const="yes")
+    flag: Names = option([])
     verdicts: Sequence[File] | None = option(None, flags=("--import",))
     out: Folder | None = None
 
@@ -485,6 +529,7 @@ class SummaryOptions(DeviceOptions):
         top (N): moments and frames to list (default 10)
         apart (SECONDS): between two moments of a video (default 5)
         fps: frames a second of images that are a video, in their order
+        flag (JSON): a threshold.json: also how many frames have a region that it flags
         out (CSV): also write both lists as a table
     """
 
@@ -495,6 +540,7 @@ class SummaryOptions(DeviceOptions):
     top: PositiveInt = 10
     apart: NonNegativeFloat = 5.0
     fps: PositiveFloat | None = None
+    flag: Names = option([])
     out: File | None = None
 
 
@@ -510,7 +556,8 @@ class OverlayOptions(DeviceOptions, TruthOptions):
         frames (A,B): names or patterns of frames, e.g. 000120,night/* (default: all)
         images (PATH): the source images, where they are no longer at their place
         ranges (A=LOW:HIGH,B=LOW:HIGH): ranges of the colours (default: fixed for scores in 0..1, of the whole set for unbounded ones)
-        flag (A=X,B=Y): values from which on pixels of a score are outlined, and named as flagged
+        flag (A=X,B=Y|JSON): values from which on pixels of a score are outlined, and named as flagged; or a threshold.json, whose promise
+            the legend names
         format: png is lossless (default), jpg is smaller
         video: also a video of the pictures: WebM (VP8)
         fps (N): frames a second of the video (default: as recorded)
@@ -523,7 +570,7 @@ class OverlayOptions(DeviceOptions, TruthOptions):
     frames: Names | None = None
     images: str | None = None
     ranges: ScoreRanges = option({}, flags=("--range",))
-    flag: Thresholds = option({})
+    flag: Names | Mapping[str, float] = option([])
     format: Literal["png", "jpg"] = "png"
     video: bool = False
     fps: PositiveFloat | None = None

@@ -17,7 +17,7 @@ FLOORS = (
     {"scores", "uncertainty", "data", "networks"},
     {"toyroads", "affine", "frames"},
     {"sampling", "maps", "metrics"},
-    {"processing", "training"},
+    {"decisions", "processing", "training"},
     {"posteriors"},
     {"baselines", "evaluation", "gallery"},
     {"plots"},

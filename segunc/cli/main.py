@@ -29,6 +29,7 @@ VERBS = {
     "finetune": "--base runs/camvid --config configs/camvid_abnn.yaml --data.root data/camvid --out runs/abnn",
     "predict": "--model runs/abnn --input monday.mp4 tuesday/ --out maps --overlay --shard 1/4",
     "evaluate": "--maps maps --anomaly-labels labels --groups ^[a-z_]+ --out metrics.json",
+    "threshold": "--maps maps --anomaly-labels masks --control missed-objects --level 0.1 --out threshold.json",
     "review": "--maps maps --anomaly-labels masks --out review",
     "summary": "--maps maps --score entropy --statistic p99 --apart 10 --out summary.csv",
     "overlay": "--maps maps --out figures --panel --score entropy,epistemic --video",

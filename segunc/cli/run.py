@@ -129,6 +129,21 @@ def _show_evaluate(result: Any, options: opts.EvaluateOptions) -> Iterator[str]:
         yield f"note: {result.numbers['unfinished']}"
 
 
+def _show_threshold(result: Any, options: opts.ThresholdOptions) -> Iterator[str]:
+    from segunc.decisions.threshold import RISKS
+
+    made = result.threshold
+    yield made.promise
+    yield made.condition
+    yield f"threshold: {made.score} >= {made.value:.6g}, from {made.units} units ({made.method}; {made.minimum_units} are the fewest)"
+    for control, risk in result.price.items():
+        amount = f"{risk:.3g}" if control == "false-alarms" else f"{100 * risk:.3g} %"
+        yield f"  {RISKS[control]}: {amount} on these units"
+    for group, own in made.groups.items():
+        yield f"  group {group}: {made.score} >= {own['value']:.6g}, from {own['units']} units"
+    yield f"wrote {result.path}; give it to --flag"
+
+
 def _show_review(result: Any, options: opts.ReviewOptions) -> Iterator[str]:
     if result.verdicts:
         yield result.verdicts

@@ -220,7 +220,7 @@ class Evaluator(Gatherer):
             parts += [ByObject(score, bins) for score in scores for bins in by]
             parts += [PooledGroup(score, *group) for score in scores for group in members.items()]
         self.tracks, self.flag = tracks if self.protocols else (), flag or {}
-        parts += flag_parts(self.flag, self.score_names, self.classes, anomalies is not None)
+        parts += flag_parts(self.flag, self.score_names, self.classes, anomalies is not None, time_of)
         super().__init__(parts, resampling, resampled_units(resample, time_of))
         for name in frames:
             self.unit(name)
@@ -313,6 +313,8 @@ class Evaluator(Gatherer):
         result["segmentation"].setdefault("per_class", {})
         for name, flagged in result.get("flagged", {}).items():
             flagged["threshold"] = self.flag[name].value
+            if promise := self.flag[name].promise:
+                flagged["promise"] = promise
         self._count_components(result, read)
         self.place_intervals(result)
         result["counts"] = {"frames": scored + lost, "frames_scored": scored, "frames_left_out": lost}

@@ -5,18 +5,24 @@ precision and recall. What reviewers' verdicts say of alarms: precision, misses 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import cv2
 import numpy as np
 
 from segunc.core.errors import InputError
+from segunc.core.files import read_json
 from segunc.data.labels import IGNORE
+from segunc.decisions.guarantees import bentkus_bound
+from segunc.decisions.risks import OF_ANOMALIES, THRESHOLDS, Pool, Scene, largest_loss, losses
+from segunc.decisions.threshold import KIND, GuaranteedThreshold, read_threshold, unit_seconds
 from segunc.evaluation import parts
 from segunc.evaluation.parts import ALL_IGNORED, NO_ANOMALY_LABEL, Array, ArrayPart, Forms, LabelledFrame, Numbers
-from segunc.evaluation.resampling import NumberPath, load_results
+from segunc.evaluation.resampling import NumberPath, load_results, resampled_units
+from segunc.maps.encoding import score_keys
 from segunc.maps.verdicts import GRAVEST, VERDICTS, Verdict
 from segunc.metrics.counting import NO_ANOMALY, Counts
 from segunc.scores import SCORES
@@ -35,33 +41,52 @@ class Threshold:
     value: float
     form: str | None = None
     source: str = ""
+    promise: str = ""
+    guarantee: GuaranteedThreshold | None = None  # what the promise is about
 
 
-def read_thresholds(words: Iterable[str]) -> dict[str, Threshold]:
-    """Return the threshold of each score, of words ``SCORE=VALUE``, or ``FILE.json[:RECALL]``, a result of evaluate, whose scores all
-    have one for each of :data:`parts.RECALLS` (default 0.8)."""
+def read_thresholds(words: Iterable[str] | Mapping[str, float]) -> dict[str, Threshold]:
+    """Return the threshold of each score, of words ``SCORE=VALUE``; ``FILE.json[:RECALL]``, a result of evaluate, whose scores all have
+    one for each of :data:`parts.RECALLS` (default 0.8); or ``threshold.json[:GROUP]``, which segunc threshold wrote."""
     thresholds: dict[str, Threshold] = {}
-    for word in words:
+    for word in [f"{name}={value}" for name, value in words.items()] if isinstance(words, Mapping) else words:
         file = re.fullmatch(r"(.+\.json)(?::([^:]*))?", word)
-        more = _of_result(Path(file[1]), file[2] or "0.8") if file else dict([_of_value(word)])
+        more = _of_file(Path(file[1]), file[2]) if file else dict([_of_value(word)])
         if twice := thresholds.keys() & more.keys():
             raise InputError(f"--flag {word} is a second threshold of '{min(twice)}'")
         thresholds |= more
     return thresholds
 
 
+def check_promises(
+    flag: Mapping[str, Threshold], run: Mapping[str, Any], identities: Callable[[str], Iterable[tuple[str, str]]]
+) -> None:
+    """Raise InputError where maps of a run are not those that a promise is about, or one of the frames, of which ``identities`` gives names and
+    hashes for a score, was used to make it."""
+    for name, threshold in flag.items():
+        if threshold.guarantee:
+            threshold.guarantee.check_run(run, threshold.source)
+            threshold.guarantee.check_frames(identities(name), threshold.source)
+
+
 def flag_parts(
-    flag: Mapping[str, Threshold], scores: Sequence[str], classes: Sequence[str], anomalies: bool
+    flag: Mapping[str, Threshold],
+    scores: Sequence[str],
+    classes: Sequence[str],
+    anomalies: bool,
+    time_of: Callable[[str], float | None] = lambda frame: None,
 ) -> list[_Flagged]:
     """Return the parts of the thresholds of the scores that are evaluated, for the kinds of labels there are."""
     # A result may hold thresholds of further scores, but one that was given for a score was asked for.
-    unused = [name for name, threshold in flag.items() if name not in scores and not threshold.source]
+    unused = [name for name, of in flag.items() if name not in scores and (not of.source or of.guarantee)]
     used = {name: flag[name] for name in scores if name in flag}
     if unused or (flag and not used):
         message = f"--flag has a threshold of '{(unused or [*flag])[0]}', which is not evaluated"
         raise InputError(message, hint=f"evaluated are {', '.join(scores)}; name others with --scores")
     alarms = [FalseAlarms(name, threshold, classes) for name, threshold in used.items() if classes]
-    return [*alarms, *(Hits(name, threshold) for name, threshold in used.items() if anomalies)]
+    hits = [Hits(name, threshold) for name, threshold in used.items() if anomalies]
+    promised = [(name, of, control) for name, of in used.items() if of.guarantee for control in of.guarantee.levels]
+    return [*alarms, *hits, *(Achieved(*of, anomalies, time_of) for of in promised)]
 
 
 def _of_value(word: str) -> tuple[str, Threshold]:
@@ -77,6 +102,17 @@ def _of_value(word: str) -> tuple[str, Threshold]:
     if (low is not None and value < low) or (high is not None and value > high):
         raise InputError(f"--flag {word}: {name} lies in {low:g} to {np.inf if high is None else high:g}")
     return name, Threshold(value)
+
+
+def _of_file(path: Path, which: str | None) -> dict[str, Threshold]:
+    if read_json(path, "a result of segunc evaluate, or a threshold of segunc threshold").get("kind") != KIND:
+        return _of_result(path, which or "0.8")
+    made = read_threshold(path)
+    if which and which not in made.groups:
+        groups = f"its groups are {', '.join(made.groups) or 'none'}"
+        raise InputError(f"--flag {path}:{which}: the threshold has no group '{which}'", hint=groups)
+    value = made.groups[which]["value"] if which else made.value
+    return {made.score: Threshold(value, made.form, path.name, made.promise, made)}
 
 
 def _of_result(path: Path, recall: str) -> dict[str, Threshold]:
@@ -173,7 +209,68 @@ class Hits(_Flagged):
         return NO_ANOMALY if name == ("recall",) else "no pixel with an anomaly label is flagged"
 
 
-FLAGGED_METRICS = parts.Metric("threshold", "threshold"), *FalseAlarms.metrics, *Hits.metrics
+class Achieved(_Flagged):
+    """The mean loss of these units at a threshold with a promise, by the very loss that it bounds, beside the ``level`` that was promised; ``upper``
+    bounds the risk with 95 % (Hoeffding-Bentkus). Its counts are those of each frame, ``[2, 2]``, at the threshold and where nothing is flagged."""
+
+    batch = 512
+    undefined = "no unit holds what the promise is about"
+    names = (("risk",), ("level",), ("units",), ("upper",))
+    metrics = parts.lower("risk", "achieved"), parts.Metric("level", "promised")
+    point = frozenset(names)
+
+    def __init__(
+        self, score: str, threshold: Threshold, control: str, anomalies: bool, time_of: Callable[[str], float | None]
+    ) -> None:
+        super().__init__(score, threshold)
+        assert threshold.guarantee is not None
+        self.guarantee, self.control, self.level = threshold.guarantee, control, threshold.guarantee.levels[control]
+        self.needs = "anomaly" if anomalies and control != "errors-kept" else "class"
+        self.lacks = f"no labelled frame has what {control} needs"
+        self.section = self.section if control == self.guarantee.control else (*self.section, control)
+        self.unit = resampled_units(self.guarantee.unit, time_of, "the unit of the threshold")
+
+    def count(self, frame: LabelledFrame) -> dict[str, Counts] | None:
+        if self.score not in frame.stored or (self.control in OF_ANOMALIES and frame.anomaly is None):
+            return None
+        self.flagged(frame)  # refuses maps of another form
+        scene = Scene.of(frame.stored[self.score], frame.anomaly, frame.labels, frame.prediction)
+        counts = scene.counts(self.control, self.guarantee.found_share, self.guarantee.smallest)
+        return None if counts is None else {frame.name: counts[:, [self._key(str(frame.form(self.score))), -1]]}
+
+    def _key(self, form: str) -> int:
+        if form == "float":
+            return int(score_keys(np.array([self.threshold.value], np.float16))[0])
+        return int(
+            np.searchsorted(parts.decode_keys(form, np.arange(THRESHOLDS - 1)), np.float32(self.threshold.value))
+        )
+
+    def combine(self, counts: Sequence[dict[str, Counts]]) -> dict[str, Counts]:
+        return {name: of for frames in counts for name, of in frames.items()}
+
+    def coarsen(self, counts: Any) -> Counts:
+        return np.zeros(0, np.int64)  # the mean of these units has no interval but ``upper``
+
+    def refine(self, coarse: Counts) -> dict[str, Counts]:
+        return {}
+
+    def numbers(self, counts: dict[str, Counts], forms: Forms) -> Numbers:
+        seconds, pools = unit_seconds(self.control, self.guarantee.unit), dict[str, Pool]()
+        for name, of in counts.items():
+            pools.setdefault(self.unit(name), Pool(seconds)).add(of)
+        of_units = [losses(pool.counts, self.control) for pool in pools.values()]
+        values = [float(of[0]) for of in of_units if of is not None]
+        if not values:
+            return dict.fromkeys(self.names)
+        largest = largest_loss(self.control)
+        if self.guarantee.method == "clopper-pearson":  # which bounds the share of units with any loss
+            values, largest = [float(value > 0) for value in values], 1.0
+        risk = sum(values) / len(values)
+        upper = largest * bentkus_bound(risk / largest, len(values), 0.05)
+        return dict(zip(self.names, (risk, self.level, len(values), upper), strict=True))
+
+
+FLAGGED_METRICS = parts.Metric("threshold", "threshold"), *FalseAlarms.metrics, *Hits.metrics, *Achieved.metrics
 
 
 class _Judged(ArrayPart):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,9 +15,10 @@ from segunc.data.entry import DatasetEntry, Sample, check_masks, encoding_of_mas
 from segunc.data.images import PixelDepth, load_image
 from segunc.data.labels import LabelMap, check_label_files
 from segunc.evaluation.evaluator import Evaluator, Gatherer, Result
-from segunc.evaluation.flagged import JudgedFrames, JudgedRegions
+from segunc.evaluation.flagged import JudgedFrames, JudgedRegions, check_promises
 from segunc.evaluation.parts import CONFIDENCE, ArrayPart, LabelledFrame
 from segunc.evaluation.resampling import Resampling
+from segunc.frames.sources import stamp_of
 from segunc.maps.encoding import encode_score
 from segunc.maps.folder import PREDICTION
 from segunc.maps.labelled import LabelSources, ReviewLabels, choose_scores, every_label
@@ -60,6 +61,9 @@ def evaluate_maps(
         time_of=lambda frame: reader.records.get(frame, {}).get("time"),
         unit_codes={name for name in reader.scores if reader.form(name) == "unit-code"},
     )
+    labelled = [name for name in reader.frames if name in label_files.anomaly_files or name in label_files.class_files]
+    run = (reader.manifest or {}).get("run", {})
+    check_promises(evaluator.flag, run, lambda score: ((name, reader.identity(name, score)) for name in labelled))
     # Where no frame has a prediction the result says so; where only some lack it, these are left out.
     predicted = any(reader.has(frame, PREDICTION) for frame in reader.frames)
     read = partial(_read_frame, reader, chosen, label_files, predicted)
@@ -108,6 +112,7 @@ def evaluate_model(
     *,
     size: tuple[int, int] | None = None,
     corruption: Corruption | None = None,
+    run: Mapping[str, Any] | None = None,
 ) -> tuple[Result, Evaluator]:
     """Predict and count frame by frame; nothing is kept but the counts. Component tracks predict the frames with anomaly labels again.
 
@@ -118,6 +123,7 @@ def evaluate_model(
         scores, new: as of :func:`evaluate_maps`, which also says what is returned.
         size: (height, width) that the network sees; None is its inference size.
         corruption: applied to every image at its own size.
+        run: what the result records of model and settings, which a threshold with a promise must share.
     """
     from segunc.sampling.sampler import fault_of, sample_frames
 
@@ -142,6 +148,7 @@ def evaluate_model(
         return {"stored": stored, "labels": labels, "anomaly": anomaly, **fields}
 
     evaluator = new(scores, classes, list(by_name), anomalies=list(masks) or None)
+    check_promises(evaluator.flag, run or {}, lambda _: ((sample.name, stamp_of(sample.image)) for sample in samples))
     evaluator.count(list(by_name), read)
     depth.warn(f"data set {entry.name}")
     return evaluator.numbers(read), evaluator

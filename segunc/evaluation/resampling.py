@@ -73,8 +73,10 @@ class Resampling:
         return np.random.Generator(np.random.Philox(key=key))
 
 
-def resampled_units(how: str, time_of: Callable[[str], float | None] = lambda frame: None) -> Callable[[str], str]:
-    """Return the function from a frame's name to the unit that is resampled; it raises InputError for a name that does not fit.
+def resampled_units(
+    how: str, time_of: Callable[[str], float | None] = lambda frame: None, option: str = "--resample"
+) -> Callable[[str], str]:
+    """Return the function from a frame's name to its unit; it raises InputError, which names the ``option``, for a name that does not fit.
 
     Args:
         how: ``frame``, ``folder``, ``10s`` for blocks of seconds of the frames of a video, or a regular expression, whose match in the
@@ -83,8 +85,8 @@ def resampled_units(how: str, time_of: Callable[[str], float | None] = lambda fr
     """
     seconds = re.fullmatch(r"(\d*\.?\d+)s", how)
     if seconds and not float(seconds[1]):
-        raise InputError("--resample 0s makes blocks of no time", hint="--resample 10s")
-    pattern = _pattern("--resample", how, "none of frame, folder, 10s and a regular expression")
+        raise InputError(f"{option} 0s makes blocks of no time", hint=f"{option} 10s")
+    pattern = _pattern(option, how, "none of frame, folder, 10s and a regular expression")
 
     def unit(name: str) -> str:
         if how == "frame":
@@ -94,12 +96,12 @@ def resampled_units(how: str, time_of: Callable[[str], float | None] = lambda fr
         if seconds:
             time = time_of(name)
             if time is None:
-                message = f"--resample {how} needs maps of a video, but no time of the frame {name} is known"
-                raise InputError(message, hint=r"take a part of the names: --resample '_f\d\d'")
+                message = f"{option} {how} needs maps of a video, but no time of the frame {name} is known"
+                raise InputError(message, hint=rf"take a part of the names: {option} '_f\d\d'")
             return f"{name.rpartition('/')[0]}/{int(time // float(seconds[1]))}"
         match = pattern.search(name)
         if match is None:
-            raise InputError(f"the regular expression '{how}' of --resample finds nothing in the frame name {name}")
+            raise InputError(f"the regular expression '{how}' of {option} finds nothing in the frame name {name}")
         return str(match[min(pattern.groups, 1)])
 
     return unit

@@ -240,7 +240,7 @@ def _outline(
     visible on any colour; say of each what it is."""
     outlined = []
     if legend is not None and values is not None and legend.threshold is not None:
-        words = f"Flagged: {title_of(legend.score, capital=False)} >= {legend.threshold:g}"
+        words = f"Flagged: {legend.promise or f'{title_of(legend.score, capital=False)} >= {legend.threshold:g}'}"
         outlined.append((np.asarray(values >= legend.threshold), words, FLAGGED))
     if anomaly is not None:
         outlined.append((anomaly, "Outlined: labelled anomaly", LABELLED))
@@ -262,13 +262,14 @@ def resize(picture: Image, width: int, height: int) -> Image:
 @dataclass(frozen=True)
 class Legend:
     """What a legend says of a score: its unit, the fixed range of its colours, a line on the model, and the threshold at
-    or above which pixels are flagged, None where none are."""
+    or above which pixels are flagged, None where none are, with what is promised of it, if anything, in few words."""
 
     score: str
     unit: str
     shown: DisplayRange
     note: str = ""
     threshold: float | None = None
+    promise: str = ""
 
     @classmethod
     def of(

@@ -68,6 +68,8 @@ def write_review(
     fps: float | None = None,
     limit: int | None = None,
     blind: str = "auto",
+    flag: Mapping[str, float] | None = None,
+    promises: Sequence[str] = (),
 ) -> Path:
     """Write the review page of a maps folder and return the path of its ``index.html``; an earlier page is replaced.
 
@@ -85,13 +87,13 @@ def write_review(
     frame_labels = labels.find(reader, names)
     if labels.label_map is not None:
         check_classes(reader, labels.label_map)
-    notices = list(_notices(reader, frame_labels, names))
+    notices = [*promises, *_notices(reader, frame_labels, names)]
     source, missing = labelled.open_images(reader, images, names)
     record = _begin(reader, out) | {"scores": shown, "frames": len(rows)}
     size = (reader.manifest or {}).get("run", {}).get("size")
     longest = min(LONGEST_SIDE, max(size or [LONGEST_SIDE]))  # no more than the network has seen
     ranges = overlay.page_ranges(reader, shown)
-    writer = FrameFiles(out, reader, shown, ranges, frame_labels, longest)
+    writer = FrameFiles(out, reader, shown, ranges, frame_labels, longest, flag or {})
     by_name = {row.name: row for row in rows}
     for done, (name, image, error) in enumerate(labelled.with_images(names, source), start=1):
         if error is not None:
@@ -109,6 +111,8 @@ def write_review(
         "blind": {"yes": True, "no": False}.get(blind),
         "notices": notices,
     }
+    for score in (flag or {}).keys() & ranges.keys():
+        page["scores"][score]["region_from"] = writer.flag[score]
     write_data(out / "data" / "page.js", "page", page)
     write_data(out / "data" / "frames.js", "frames", [asdict(row) for row in rows])
     write_verdicts(out, record["run"], [])
@@ -325,6 +329,7 @@ class FrameFiles:
     ranges: dict[str, overlay.DisplayRange]  # of the thumbnails
     labels: labelled.ReviewLabels
     longest: int  # pixels of a map's longer side
+    flag: Mapping[str, float]  # from which value on pixels of a score are flagged, in place of what the maps record
 
     def write(self, row: FrameRow, image: Image | None) -> None:
         """Write all files of a frame and fill in its row; a file that cannot be read is noted there and left out."""
@@ -339,7 +344,7 @@ class FrameFiles:
             if anomaly is not None and objects and anomaly.shape == values.shape and row.statistics[score]:
                 row.found[score] = found_up_to(values, objects)
         ranking = first_shown(maps)
-        if ranking and (threshold := self.region_from(self.reader, ranking)) is not None:
+        if ranking and (threshold := self.flag.get(ranking, self.region_from(self.reader, ranking))) is not None:
             prediction = self.reader.prediction(row.name) if PREDICTION in row.contents else None
             peaks = self.reader.records.get(row.name, {}).get("peaks", {}).get(ranking, [])
             row.alarms = find_alarms(maps, ranking, threshold, prediction, SMALLEST_OBJECT, peaks)
@@ -372,8 +377,11 @@ class FrameFiles:
                 continue
             self._write_map(row, score, values)
             recorded = {name: record[name][score] for name in STATISTICS if score in record.get(name, {})}
+            if score in self.flag:  # the regions of the run are of another threshold
+                recorded = {name: value for name, value in recorded.items() if name not in ("region", "component")}
             row.statistics[score] = recorded or frame_statistics(values)
-            if recorded and "region" not in recorded and (threshold := self.region_from(reader, score)) is not None:
+            threshold = self.flag.get(score, self.region_from(reader, score))
+            if recorded and "region" not in recorded and threshold is not None:
                 recorded["region"] = float(max(regions_of(values, threshold)[2].tolist(), default=0.0))
             if not row.statistics[score]:
                 row.problems.append(f"{score} holds NaN or infinite values, so it has no statistics")

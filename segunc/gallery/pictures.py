@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Literal
@@ -56,12 +56,14 @@ def write_pictures(
     images: str | None = None,
     ranges: Mapping[str, tuple[float, float]] | None = None,
     flag: Mapping[str, float] | None = None,
+    promises: Mapping[str, str] | None = None,
     format: Literal["png", "jpg"] = "png",
 ) -> WrittenPictures:
     """Draw frames of a maps folder into ``OUT/panel/F.ext`` or ``OUT/overlay-SCORE/F.ext``.
 
     A frame that cannot be drawn does not stop the others; a panel goes without an image that is gone. ``on_frame`` is called after each
-    frame with the number of frames done and their total; the settings are those of :class:`segunc.options.OverlayOptions`.
+    frame with the number of frames done and their total; the settings are those of :class:`segunc.options.OverlayOptions`, and
+    ``promises`` what a legend says of a flag.
 
     Raises:
         InputError: there are no maps, an unknown score, a flag of a score that is not drawn, no frame of the names given, no
@@ -77,6 +79,7 @@ def write_pictures(
         raise InputError(f"'{strange[0]}' is flagged but not drawn", hint=f"--score {','.join((*scores, strange[0]))}")
     shown = overlay.page_ranges(reader, scores, ranges)
     legends = {s: Legend.of(reader.manifest, s, shown[s], (flag or {}).get(s)) for s in scores}
+    legends |= {s: replace(legends[s], promise=promise) for s, promise in (promises or {}).items()}
     times = dict(zip(names, labelled.frame_times(reader, names), strict=True))
     found_labels = labels.find(reader, names)
     source, missing = labelled.open_images(reader, images, names)

@@ -3,6 +3,7 @@ ids in ``prediction/FRAME.ext``. So the files of SegmentMeIfYouCan lie below ``a
 
 from __future__ import annotations
 
+import hashlib
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from segunc.core.errors import InputError
-from segunc.core.files import frame_order, inside
+from segunc.core.files import frame_order, inside, read_bytes
 from segunc.data.entry import frame_name, is_hidden
 from segunc.data.labels import LabelMap
 from segunc.maps.encoding import SUFFIXES, Form, class_ids, decode_compact, decode_stored, read_score_file
@@ -93,6 +94,15 @@ class MapsReader:
     def prediction(self, name: str) -> npt.NDArray[np.uint8]:
         """Read the class ids of a frame, uint8 ``[H, W]``; any whole-numbered file whose values are 0..255."""
         return class_ids(self._read(name, PREDICTION), name)
+
+    def identity(self, name: str, score: str) -> str:
+        """Return the hash by which a frame is known again: that of its image (``stamp_of``) where the maps record it, else of its map."""
+        record = self.records.get(name, {})
+        if stamp := record.get("stamp"):
+            return str(stamp)
+        file = self._file_of(name, score)
+        recorded = record.get("sums", {}).get(score)
+        return str(recorded[1]) if recorded else hashlib.sha256(read_bytes(self.folder / str(file))).hexdigest()
 
     def _read(self, name: str, score: str) -> npt.NDArray[Any]:
         file = self._file_of(name, score)

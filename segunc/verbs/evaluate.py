@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -101,7 +101,8 @@ def evaluate(options: EvaluateOptions) -> EvaluateResult:
 
         shown = out.stem if out else Path(str(options.model or options.maps or options.verdicts)).resolve().name
         figures = write_plots(gatherer, result, Path(options.plots), shown)
-    return EvaluateResult(out, result, tuple(figures), (*notes_on_data, *notes), _failure(result))
+    notes = (*notes_on_data, *notes, *_promises(result))
+    return EvaluateResult(out, result, tuple(figures), notes, _failure(result))
 
 
 def _with_data(options: EvaluateOptions) -> tuple[EvaluateOptions, str | None, list[str]]:
@@ -134,6 +135,15 @@ def _with_data(options: EvaluateOptions) -> tuple[EvaluateOptions, str | None, l
     )
     frames = data.get("frames") if found.dataset == data.get("dataset") else None
     return found, frames, [f"data: {found.dataset} in {found.root}, from {source}"]
+
+
+def _promises(result: Result) -> Iterator[str]:
+    """Yield a line on each promise of a threshold, and on what these units say of it."""
+    for numbers in result.get("flagged", {}).values():
+        for of in (numbers, *(inner for inner in numbers.values() if isinstance(inner, dict) and "level" in inner)):
+            if "promise" in numbers and of.get("risk") is not None:
+                said = numbers["promise"] if of is numbers else "its second level"
+                yield f"promised: {said} Achieved on {of['units']} other units: {of['risk']:.3g}, of {of['level']:.3g}"
 
 
 def _failure(result: Result) -> str:
@@ -184,14 +194,19 @@ def _from_verdicts(options: EvaluateOptions, resampling: Resampling) -> Measured
 
 def _samples(entry: DatasetEntry, options: EvaluateOptions) -> list[Sample]:
     """Return the frames of ``--split`` that are asked for."""
-    samples = split_samples(entry, options)
+    samples = {sample.name: sample for sample in split_samples(entry, options)}
+    return [samples[name] for name in matching(samples, options.frames)][:: options.every]
+
+
+def matching(frames: Iterable[str], pattern: str | None) -> list[str]:
+    """Return the names of frames that match ``--frames``, None all; InputError where none does."""
+    names = [*frames]
     try:
-        pattern = re.compile(options.frames or "")
+        chosen = [name for name in names if re.search(pattern or "", name)]
     except re.error as error:
-        raise InputError(f"--frames '{options.frames}' is no regular expression: {error}") from error
-    chosen = [sample for sample in samples if pattern.search(sample.name)][:: options.every]
+        raise InputError(f"--frames '{pattern}' is no regular expression: {error}") from error
     if not chosen:
-        raise InputError(f"--frames '{options.frames}' matches no frame; the first is {samples[0].name}")
+        raise InputError(f"--frames '{pattern}' matches no frame; the first is {names[0]}")
     return chosen
 
 
@@ -218,16 +233,17 @@ def _from_model(
     with flushed_denormals(), threads(options.threads):
         # msp is what calibration is made of.
         sampler = make_sampler(model, options, check_scores((*scores, CONFIDENCE)))
-        how: dict[str, Any] = {"size": options.size, "corruption": corruption}
+        run = {
+            **{"dataset": entry.name, "split": options.split, **_chosen_frames(options)},
+            **{"method": model.posterior.method, "base_sha256": model.sha256},
+            **{"posterior_sha256": model.posterior_sha256, **calibration_record(sampler)},
+            **{"draws": sampler.draws, "seed": sampler.seed, "scheme": sampler.noise.scheme, **noise_record(options)},
+            **{"scope": sampler.scope, "precision": sampler.precision, "size": options.size},
+            **({} if corruption is None else {"corruption": str(corruption)}),
+        }
+        how: dict[str, Any] = {"size": options.size, "corruption": corruption, "run": run}
         result, evaluator = evaluate_model(sampler, model, entry, samples, scores, new, **how)
-    result["run"] = {
-        **{"dataset": entry.name, "split": options.split, **_chosen_frames(options)},
-        **{"method": model.posterior.method, "base_sha256": model.sha256, "posterior_sha256": model.posterior_sha256},
-        **calibration_record(sampler),
-        **{"draws": sampler.draws, "seed": sampler.seed, "scheme": sampler.noise.scheme, **noise_record(options)},
-        **{"scope": sampler.scope, "precision": sampler.precision, "size": options.size},
-        **({} if corruption is None else {"corruption": str(corruption)}),
-    }
+    result["run"] = run
     return result, evaluator, list(sampler.report.messages)
 
 

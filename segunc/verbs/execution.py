@@ -6,7 +6,7 @@ import contextlib
 import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -22,6 +22,7 @@ from segunc.core.errors import InputError, NoteWarning
 from segunc.core.files import inside
 from segunc.core.progress import ConsoleProgress
 from segunc.data.images import Image
+from segunc.evaluation.flagged import Threshold, check_promises, read_thresholds
 from segunc.frames.source import Frame, FrameSource, Selection, parse_time
 from segunc.frames.sources import ImageSource, Input, open_source, plan_inputs
 from segunc.maps.folder import OVERLAY
@@ -134,6 +135,7 @@ class Job(NamedTuple):
     scores: tuple[str, ...]
     region: Region | None
     overlay: str | None  # the score
+    flag: Mapping[str, Threshold]
     model: Model
     sampler: Sampler
 
@@ -147,6 +149,10 @@ def open_job(options: PredictOptions) -> Iterator[Job]:
     inputs = tuple(plan_inputs([str(spec) for spec in several(options.input)], Path(options.out)))
     scores = tuple(check_scores(options.scores or default_scores(Path(options.model))))
     # One number of threads serves all inputs: that of the first that was begun.
+    flag = read_thresholds(options.flag)
+    if strange := flag.keys() - ({first_shown(scores)} if options.overlay else set()):
+        hint = f"--overlay draws {first_shown(scores)}; segunc overlay draws other scores"
+        raise InputError(f"--flag has a threshold of '{min(strange)}', which is not drawn", hint=hint)
     begun = () if options.overwrite else map(read_manifest, (target.out for target in inputs))
     recorded = next((manifest["run"].get("threads") for manifest in begun if manifest is not None), None)
     how: dict[str, Any] = {"selection": selection, "all_images": options.all_images}
@@ -158,7 +164,7 @@ def open_job(options: PredictOptions) -> Iterator[Job]:
     with flushed_denormals(), threads(recorded if options.threads is None else options.threads):
         sampler = make_sampler(model, options, scores)
         shown = first_shown(scores) if options.overlay else None
-        yield Job(options, inputs, sources, shard, scores, region, shown, model, sampler)
+        yield Job(options, inputs, sources, shard, scores, region, shown, flag, model, sampler)
 
 
 class InputResult(NamedTuple):
@@ -178,7 +184,7 @@ def predict_input(job: Job, place: int) -> InputResult:
     execution = choose_execution(options, job.sampler, source, recorded and recorded["run"])
     sampler = job.sampler.with_chunk(execution.chunk)
     manifest = run_manifest(job, place, execution)
-    overlay = overlay_drawer(job.overlay, manifest) if job.overlay else None
+    overlay = overlay_drawer(job.overlay, manifest, job.flag) if job.overlay else None
     again = {"overwrite": options.overwrite, "verify": options.verify}
     writer = MapsWriter(target.out, manifest, shard=job.shard, region=job.region, **again)
     process = FrameProcess(sampler, job.scores, size=options.size)
@@ -225,6 +231,7 @@ def run_manifest(job: Job, place: int, execution: Execution) -> dict[str, Any]:
         "device": sampler.device.type,
         "maps": list(job.scores),
         "overlay": job.overlay,
+        **({"flag": {name: threshold.value for name, threshold in job.flag.items()}} if job.flag else {}),
         "component_thresholds": thresholds,
         "mask_sha256": None if job.region is None else job.region.sha256,
     }
@@ -249,13 +256,17 @@ def run_manifest(job: Job, place: int, execution: Execution) -> dict[str, Any]:
     )
 
 
-def overlay_drawer(score: str, manifest: dict[str, Any]) -> DrawOverlay:
-    """Return what draws the overlay of a frame, of a score that has a fixed range."""
+def overlay_drawer(score: str, manifest: dict[str, Any], flag: Mapping[str, Threshold]) -> DrawOverlay:
+    """Return what draws the overlay of a frame, of a score that has a fixed range, with what a threshold flags."""
     from segunc.gallery.overlay import Legend, display_range, draw_overlay, frame_caption
 
     if SCORES[score].colours is None:
         raise InputError(f"--overlay of {score}, which has no fixed range of colours", hint="add entropy to --scores")
+    check_promises(flag, manifest["run"], lambda _: ())
     legend = Legend.of(manifest, score, display_range(score))
+    if threshold := flag.get(score):
+        promise = threshold.guarantee.short if threshold.guarantee else ""
+        legend = replace(legend, threshold=threshold.value, promise=promise)
 
     def draw(frame: Frame, maps: Maps) -> Image:
         caption = frame_caption(frame.name, frame.time)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,13 +11,14 @@ from segunc.core.files import csv_text, write_file
 from segunc.core.progress import ConsoleProgress
 from segunc.data.datasets import entry_of_labels
 from segunc.evaluation.compare import Comparison, compare as compare_results, format_comparison
+from segunc.evaluation.flagged import SMALLEST_REGION, Threshold, check_promises, read_thresholds
 from segunc.evaluation.resampling import load_results
 from segunc.gallery.page import page_of, run_id, write_review, write_verdicts
 from segunc.gallery.pictures import VIDEO_SUFFIX, frame_rate, write_pictures, write_video
 from segunc.maps.folder import PREDICTION
 from segunc.maps.labelled import LabelSources, open_maps
 from segunc.maps.manifest import read_manifest
-from segunc.maps.statistics import Moment, maps_folders, usual_statistic, worst_moments
+from segunc.maps.statistics import Moment, maps_folders, regions_of, usual_statistic, worst_moments
 from segunc.maps.verdicts import agreement_table, merge_verdicts, read_verdicts, summary_table
 from segunc.options import CompareOptions, OverlayOptions, ReviewOptions, SummaryOptions, takes
 from segunc.scores import first_shown
@@ -78,8 +79,12 @@ def overlay(options: OverlayOptions) -> OverlayResult:
     entry = entry_of_labels(options.dataset, None, options.anomaly_class)
     maps, out = Path(options.maps), Path(options.out)
     rate = (options.fps or frame_rate(maps)) if options.video else None
-    asked = ("score", "panel", "frames", "images", "ranges", "flag", "format")
+    asked = ("score", "panel", "frames", "images", "ranges", "format")
     settings: dict[str, Any] = {name: getattr(options, name) for name in asked}
+    flag = _flag(options.flag, maps)
+    settings["flag"] = {name: threshold.value for name, threshold in flag.items()}
+    settings["promises"] = {name: of.guarantee.short for name, of in flag.items() if of.guarantee}
+    promises = [f"flagged by {of.source}: {of.promise}" for of in flag.values() if of.promise]
     with ConsoleProgress() as show:
         labels = LabelSources(**label_arguments(options, entry))
         written = write_pictures(maps, out, labels, show.count, **settings)
@@ -90,7 +95,15 @@ def overlay(options: OverlayOptions) -> OverlayResult:
         for folder, paths in pictures.items()
         if rate is not None
     }
-    return OverlayResult(pictures, videos, tuple(written.notes), written.failure)
+    return OverlayResult(pictures, videos, (*written.notes, *promises), written.failure)
+
+
+def _flag(words: Sequence[str] | Mapping[str, float], maps: Path) -> dict[str, Threshold]:
+    """Read thresholds, and refuse one whose promise is not about these maps."""
+    flag = read_thresholds(words)
+    if flag:
+        check_promises(flag, (open_maps(maps).manifest or {}).get("run", {}), lambda _: ())
+    return flag
 
 
 class ReviewResult(NamedTuple):
@@ -122,6 +135,9 @@ def review(options: ReviewOptions) -> ReviewResult:
     settings: dict[str, Any] = {name: getattr(options, name) for name in asked}
     with ConsoleProgress() as show:
         labels = LabelSources(**label_arguments(options, entry))
+        flag = _flag(options.flag, Path(options.maps))
+        settings["flag"] = {name: threshold.value for name, threshold in flag.items()}
+        settings["promises"] = [threshold.promise for threshold in flag.values() if threshold.promise]
         page = write_review(Path(options.maps), Path(options.out), labels, show.count, **settings)
     record, failure = page_of(Path(options.out)) or {}, ""
     if problems := record.get("problems"):
@@ -182,6 +198,7 @@ def summary(options: SummaryOptions) -> SummaryResult:
     statistic = options.statistic or usual_statistic(folders, score)
     if not options.statistic and statistic != "region":
         notes.append(f"the maps record no regions of {score}, so frames are ranked by its {statistic}")
+    notes += _flagged_frames(options, folders)
     moments = worst_moments(folders, score, statistic, **settings)
     label = worst_moments(folders, label_score, "mean", **settings)
     if not moments:
@@ -205,3 +222,19 @@ def summary(options: SummaryOptions) -> SummaryResult:
         failure = f"{len(lost)} frames have no maps and are in no list, {which}; the same predict tries them again"
     out = Path(options.out) if options.out else None
     return SummaryResult(tuple(moments), by, tuple(label), label_by, words, tuple(notes), out, failure)
+
+
+def _flagged_frames(options: SummaryOptions, folders: Sequence[Path]) -> Iterator[str]:
+    """Yield how many frames of maps folders have a region that each threshold flags."""
+    for score, threshold in read_thresholds(options.flag).items():
+        smallest = threshold.guarantee.smallest if threshold.guarantee else SMALLEST_REGION
+        frames = flagged = 0
+        for folder in folders:
+            _flag(options.flag, folder)
+            reader = open_maps(folder)
+            for frame in reader.frames:
+                _, boxes, _ = regions_of(reader.read(frame, score), threshold.value)
+                flagged += bool((boxes[:, -1] >= smallest).any())
+            frames += len(reader.frames)
+        what = f"a region of at least {smallest} pixels with {score} >= {threshold.value:g}"
+        yield f"{flagged} of {frames} frames have {what}. {threshold.promise}".rstrip(". ")

@@ -1,0 +1,103 @@
+"""From the losses of exchangeable units to a threshold with a bound of the risk, which is the mean loss of all units to come.
+
+* ``conformal``: conformal risk control (Angelopoulos et al. 2022, arXiv 2208.02814). The expected loss of the next unit is at most the level,
+  on average over calibrations. It is smaller by at most 2 B / (n + 1), B the largest loss, where losses have no jumps.
+* ``ltt``: Learn then Test (Angelopoulos et al. 2021, arXiv 2110.01052). With the confidence, the risk is at most the level. Thresholds are
+  tested in a fixed sequence from the safe end, until the first Hoeffding-Bentkus p-value above 1 - confidence.
+* ``clopper-pearson``: the same of the share of units with any loss, by the exact binomial test: 0 of n units say at most 3 / n at 95 %.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy.stats import beta, binom
+
+from segunc.decisions.risks import RISING, LossSums, largest_loss
+
+Floats = npt.NDArray[np.float64]
+METHODS = ("conformal", "ltt", "clopper-pearson")
+
+
+def hoeffding_bentkus(risk: npt.ArrayLike, units: int, level: float) -> Floats:
+    """Return the p-value of the hypothesis that the mean of losses in 0..1 is above ``level``, for mean losses ``risk`` of so many units: the
+    smaller one of Hoeffding's and Bentkus' (Angelopoulos et al. 2021, section 3.1; Bates et al. 2021, arXiv 2101.02703)."""
+    mean = np.asarray(risk, np.float64)
+    low = np.minimum(mean, level)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        first = np.where(low > 0, low * np.log(low / level), 0.0)
+        hoeffding = np.exp(-units * (first + (1 - low) * np.log((1 - low) / (1 - level))))
+    bentkus = np.e * binom.cdf(np.ceil(units * mean), units, level)
+    return np.asarray(np.minimum(hoeffding, bentkus))
+
+
+@dataclass(frozen=True)
+class Method:
+    """A way to a bound: its name of :data:`METHODS`, and the confidence in 0..1 of the bound, None of ``conformal``."""
+
+    name: str
+    confidence: float | None = None
+
+    @property
+    def doubt(self) -> float:
+        """The chance that the bound does not hold."""
+        return 1 - float(self.confidence or 0)
+
+    def largest(self, control: str) -> float:
+        """Return the largest value of what is bounded: the loss of a unit, of ``clopper-pearson`` a share of units."""
+        return 1.0 if self.name == "clopper-pearson" else largest_loss(control)
+
+    def risk(self, sums: LossSums, place: int) -> float:
+        """Return what the units say of the risk at a threshold, without a correction."""
+        return float((sums.failed if self.name == "clopper-pearson" else sums.total)[place]) / sums.units
+
+    def certified(self, sums: LossSums, level: float) -> int | None:
+        """Return the last threshold from the safe end on up to which all keep to the level; None where the first does not."""
+        largest, units = self.largest(sums.control), sums.units
+        if self.name == "conformal":
+            holds = (sums.total + largest) / (units + 1) <= level + 1e-12  # rounding of sums
+        elif self.name == "ltt":
+            holds = hoeffding_bentkus(sums.total / units / largest, units, level / largest) <= self.doubt
+        else:
+            holds = binom.cdf(sums.failed, units, level) <= self.doubt
+        rising = sums.control in RISING
+        ordered = holds if rising else holds[::-1]
+        length = len(ordered) if ordered.all() else int(np.argmin(ordered))
+        if not length:
+            return None
+        return length - 1 if rising else len(ordered) - length
+
+    def smallest_level(self, control: str, units: int) -> float:
+        """Return the smallest level that so many units can give, where none of them loses anything."""
+        share = 1 / (units + 1) if self.name == "conformal" else -math.expm1(math.log(self.doubt) / units)
+        return self.largest(control) * share
+
+    def minimum_units(self, control: str, level: float) -> int:
+        """Return the fewest units with which a level can be had."""
+        share = level / self.largest(control)
+        needed = 1 / share - 1 if self.name == "conformal" else math.log(self.doubt) / math.log1p(-share)
+        return max(math.ceil(needed - 1e-9), 1)
+
+    def upper_bound(self, sums: LossSums, place: int) -> float:
+        """Return the upper bound of the risk at a threshold; of ``conformal`` that of its expectation."""
+        largest, units, failed = self.largest(sums.control), sums.units, int(sums.failed[place])
+        if self.name == "conformal":
+            return (float(sums.total[place]) + largest) / (units + 1)
+        if self.name == "clopper-pearson":
+            return 1.0 if failed == units else float(beta.isf(self.doubt, failed + 1, units - failed))
+        return largest * bentkus_bound(self.risk(sums, place) / largest, units, self.doubt)
+
+
+def bentkus_bound(risk: float, units: int, doubt: float) -> float:
+    """Return the smallest level in 0..1 at which :func:`hoeffding_bentkus` is at most ``doubt``, by bisection."""
+    low, high = risk, 1.0
+    for _ in range(50):
+        middle = (low + high) / 2
+        if hoeffding_bentkus(risk, units, middle) <= doubt:
+            high = middle
+        else:
+            low = middle
+    return high

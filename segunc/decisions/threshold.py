@@ -1,0 +1,170 @@
+"""``threshold.json``: a threshold with its promise, what the promise is about, and what voids it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal
+
+from segunc.core.bounds import Settings, from_plain
+from segunc.core.errors import InputError
+from segunc.core.files import differing_keys, json_sha256, read_json, write_json
+
+KIND, VERSION = "segunc threshold", 1
+ControlName = Literal["missed-pixels", "flagged-pixels", "missed-objects", "false-alarms", "errors-kept", "class-sets"]
+MethodName = Literal["conformal", "ltt", "clopper-pearson", "split-conformal"]
+MOST_ALARMS = 5  # false alarms of a frame or a minute that are counted: the methods need a bounded loss
+RISKS: dict[str, str] = {
+    "missed-pixels": "missed anomaly pixels",
+    "flagged-pixels": "flagged normal pixels",
+    "missed-objects": "missed objects",
+    "false-alarms": "false alarms",
+    "errors-kept": "wrong pixels among those kept",
+    "class-sets": "pixels whose class is not in the set",
+}
+"""The risk of each control in words."""
+SETTINGS = (
+    *("temperature", "calibrator_sha256", "draws", "seed", "scheme", "alpha", "scope", "size", "compact", "precision"),
+    *("bits", "mask_sha256"),
+)
+"""Keys of a run that change its maps, beside its model."""
+
+
+@dataclass(frozen=True)
+class GuaranteedThreshold(Settings):
+    """A threshold and what is promised of it. ``also`` holds level, risk and bound of a second control, by its name."""
+
+    score: str
+    value: float  # a pixel is flagged where its score is at or above it
+    form: str  # stored form of the maps, as evaluate records it
+    control: ControlName
+    method: MethodName
+    level: float  # a share, or false alarms a frame or a minute
+    confidence: float | None  # None where the promise is about the expectation
+    unit: str  # frame, folder, a regular expression, or blocks of seconds (10s)
+    units: int  # that it was calibrated on
+    minimum_units: int  # the fewest with which this level can be had
+    risk: float  # mean loss of these units at the value
+    bound: float | None  # upper bound of the risk with this confidence
+    promise: str  # one sentence
+    condition: str  # one sentence on what the promise needs, and what voids it
+    model: str  # see :func:`model_of`; empty for maps of another tool
+    settings: Mapping[str, Any]  # see :func:`settings_of`
+    frames: Mapping[str, str]  # name -> hash of each calibration frame, see MapsReader.identity
+    command: str
+    date: str  # UTC
+    segunc: str  # version
+    found_share: float = 0.5  # of an object's pixels that must be flagged for it to be found
+    smallest: int = 50  # pixels; smaller regions are no alarm
+    groups: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # name -> value, units, risk
+    also: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    kind: str = KIND
+    version: int = VERSION
+
+    @property
+    def levels(self) -> dict[str, float]:
+        """The level of each control that is promised."""
+        return {self.control: self.level} | {name: of["level"] for name, of in self.also.items()}
+
+    @property
+    def short(self) -> str:
+        """The promise in few words, for a legend."""
+        bound = f"<= {100 * self.level:.3g} %"
+        if self.method == "clopper-pearson":
+            bound = f"in {bound} of the {unit_words(self.unit)}s"
+        elif self.control == "false-alarms":
+            bound = f"<= {self.level:g} a {'minute' if is_time(self.unit) else 'frame'}"
+        sure = "" if self.confidence is None else f" ({100 * self.confidence:.3g} % sure)"
+        return f"{RISKS[self.control]} {bound}{sure}"
+
+    def write(self, path: Path) -> None:
+        """Write ``threshold.json`` atomically."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_json(path, asdict(self))
+
+    def check_run(self, run: Mapping[str, Any], source: str) -> None:
+        """Raise InputError, which names the ``source`` of the threshold, where maps come of another model or other settings; maps of
+        another tool (an empty run) record neither."""
+        if bool(run) != bool(self.model):
+            ours, theirs = ("segunc", "another tool") if run else ("another tool", "segunc")
+            raise InputError(f"the maps are of {ours}, and {source} is a threshold for maps of {theirs}", hint=_AGAIN)
+        if run and model_of(run) != self.model:
+            raise InputError(f"{source} is a threshold of another model than that of these maps", hint=_AGAIN)
+        now = {key: run[key] for key in SETTINGS if key in run}
+        both = {key: self.settings[key] for key in now if key in self.settings}
+        if different := differing_keys(both, {key: now[key] for key in both}):
+            key, then, current = different[0]
+            message = f"{source} is a threshold of maps with {key} {then!r}, and these have {current!r}"
+            raise InputError(message, hint=_AGAIN)
+
+    def check_frames(self, identities: Iterable[tuple[str, str]], source: str) -> None:
+        """Raise InputError where a frame, given by its name and its hash, is one of those that the threshold was calibrated on."""
+        calibrated = set(self.frames.values())
+        if shared := [name for name, identity in identities if identity in calibrated]:
+            message = f"{len(shared)} of these frames, first {shared[0]}, are among the {len(calibrated)} that {source} was calibrated on"
+            raise InputError(f"{message}, so they cannot test its promise", hint="evaluate the other frames")
+
+
+_AGAIN = "calibrate on maps like these: segunc threshold --maps MAPS"
+
+
+def promise_of(
+    control: str, level: float, method: str, confidence: float | None, unit: str, found_share: float, smallest: int
+) -> str:
+    """Return the promise as one sentence."""
+    of = unit_words(unit)
+    share = f"{100 * level:.3g} %"
+    start = "On average" if confidence is None else f"With {100 * confidence:.3g} % confidence"
+    if method == "clopper-pearson":
+        return f"{start}, at most {share} of the {of}s have any {RISKS[control]}."
+    words = {
+        "missed-pixels": f"{share} of the anomaly pixels of a {of} are missed",
+        "flagged-pixels": f"{share} of the normal pixels of a {of} are flagged",
+        "missed-objects": f"{share} of the anomalous objects of a {of} are missed; an object is found where {100 * found_share:.3g} % of "
+        "its pixels are flagged",
+        "false-alarms": f"{level:g} false alarms come a {'minute' if is_time(unit) else 'frame'}: regions of at least {smallest} flagged "
+        f"pixels on normal ground, of which {MOST_ALARMS} at most are counted",
+        "errors-kept": f"{share} of the pixels of a {of} that are kept, below the threshold, are wrongly predicted",
+    }
+    return f"{start}, at most {words[control]}."
+
+
+def unit_words(unit: str) -> str:
+    """Return what a unit is called, one."""
+    return unit if unit in ("frame", "folder") else f"{unit} block" if is_time(unit) else "unit"
+
+
+def is_time(unit: str) -> bool:
+    """Return whether a unit is a block of seconds, such as ``10s``."""
+    return unit.endswith("s") and unit[:-1].replace(".", "", 1).isdigit()
+
+
+def unit_seconds(control: str, unit: str) -> float | None:
+    """Return the length of a unit, where a control counts by the minute: false alarms of blocks of seconds."""
+    return float(unit[:-1]) if control == "false-alarms" and is_time(unit) else None
+
+
+def model_of(run: Mapping[str, Any]) -> str:
+    """Return the hash that names model and posterior of a run, from its record in a manifest or a result; empty where it has none."""
+    parts = [run.get(key) for key in ("base_sha256", "posterior_sha256")]
+    return json_sha256(parts) if any(parts) else ""
+
+
+def settings_of(run: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what else of a run changes its maps."""
+    return {key: run[key] for key in SETTINGS if key in run}
+
+
+def read_threshold(path: Path) -> GuaranteedThreshold:
+    """Read ``threshold.json``; InputError where it is missing, damaged or of another version."""
+    content = read_json(path, "a threshold of segunc threshold")
+    if content.get("kind") != KIND:
+        raise InputError(f"{path} is no result of segunc threshold", hint="segunc threshold --help")
+    if content.get("version") != VERSION:
+        message = f"{path} is a threshold of version {content.get('version')!r}, not {VERSION}"
+        raise InputError(message, hint="calibrate again with this segunc")
+    missing = {each.name for each in fields(GuaranteedThreshold)} - content.keys()
+    if missing:
+        raise InputError(f"{path} lacks {min(missing)}", hint="restore it, or calibrate again")
+    return from_plain(GuaranteedThreshold, content, str(path))

@@ -1,0 +1,97 @@
+"""Bounds and thresholds, against MAPIE, closed forms and a simulation whose risk is known."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import optimize, stats
+
+from segunc.decisions.guarantees import METHODS, Method, bentkus_bound, hoeffding_bentkus
+from segunc.decisions.risks import RISING, LossSums, largest_loss
+from tools.simulate_guarantees import CONFIDENCE, CONTROLS, LEVEL, population, simulate
+
+
+def sums_of(rows: np.ndarray, control: str) -> LossSums:
+    sums = LossSums(control, rows.shape[1])
+    for row in rows:
+        sums.add(row)
+    return sums
+
+
+def rising_losses(units: int, seed: int = 0) -> np.ndarray:
+    """Monotone losses [n, 201] of units, 0 at the safe end and 1 at the other."""
+    starts = np.random.default_rng(seed).random((units, 1))
+    return np.clip(np.linspace(0, 1.5, 201) - starts / 2, 0, 1)
+
+
+@pytest.mark.parametrize("units", [20, 57, 400])
+def test_p_values_and_conformal_thresholds_are_those_of_mapie(units: int) -> None:
+    methods = pytest.importorskip("mapie.risk_control.methods", reason="MAPIE is not installed (extra dev)")
+    risks = np.linspace(0, 1, 101)
+    for level in (0.05, 0.1, 0.5):
+        theirs = methods.compute_hoeffding_bentkus_p_value(risks, units, level)[:, 0]
+        np.testing.assert_allclose(hoeffding_bentkus(risks, units, level), theirs, rtol=1e-12, atol=0)
+        rows = rising_losses(units)
+        _, bounds = methods.get_r_hat_plus(rows, np.arange(201), "crc", None, None, None)
+        for values, control in ((rows, "missed-pixels"), (rows[:, ::-1], "flagged-pixels")):
+            ordered = bounds if control in RISING else bounds[::-1]
+            best = int(methods.find_best_predict_param(np.arange(201), ordered, np.array([level]))[0])
+            assert Method("conformal").certified(sums_of(values, control), level) == best
+
+
+def test_fixed_sequences_are_those_of_mapie() -> None:
+    fwer = pytest.importorskip("mapie.risk_control.fwer_control", reason="MAPIE is not installed (extra dev)")
+    rows, method = rising_losses(60), Method("ltt", 0.9)
+    p_values = hoeffding_bentkus(rows.mean(0), 60, 0.2)
+    valid = fwer.control_fwer(p_values, 0.1, fwer_method=fwer.FWERFixedSequenceTesting(n_starts=1))
+    assert method.certified(sums_of(rows, "missed-objects"), 0.2) == max(valid)
+    assert method.certified(sums_of(rows[:, ::-1], "false-alarms"), 1.0) is not None
+
+
+@pytest.mark.parametrize("control", ["missed-objects", "false-alarms"])
+@pytest.mark.parametrize(("name", "confidence"), [("conformal", None), ("ltt", 0.9), ("clopper-pearson", 0.95)])
+def test_the_fewest_units_are_those_that_can_have_the_level(name: str, confidence: float | None, control: str) -> None:
+    method = Method(name, confidence)
+    for level in (0.01, 0.1, 1 / 3):
+        fewest = method.minimum_units(control, level)
+        assert method.smallest_level(control, fewest) <= level + 1e-12
+        for units, holds in ((fewest, True), (fewest - 1, False)):
+            sums = sums_of(np.zeros((units, 3)), control)
+            assert (method.certified(sums, level) is not None) is holds
+        bound = method.upper_bound(sums_of(np.zeros((fewest, 3)), control), 0)
+        assert bound == pytest.approx(method.smallest_level(control, fewest))
+
+
+def test_bounds_have_their_closed_forms() -> None:
+    method, rows = Method("clopper-pearson", 0.95), np.zeros((100, 1))
+    assert method.upper_bound(sums_of(rows, "missed-objects"), 0) == pytest.approx(3 / 100, rel=0.02)
+    rows[:7] = 0.2
+    exact = stats.binomtest(7, 100).proportion_ci(0.9, method="exact").high
+    assert method.upper_bound(sums_of(rows, "missed-objects"), 0) == pytest.approx(exact)
+    bound = bentkus_bound(0.07, 100, 0.1)
+    assert bound == pytest.approx(optimize.brentq(lambda p: float(hoeffding_bentkus(0.07, 100, p)) - 0.1, 0.071, 0.9))
+    conformal = Method("conformal").upper_bound(sums_of(rows, "false-alarms"), 0)
+    assert conformal == pytest.approx((rows.sum() + largest_loss("false-alarms")) / 101)
+
+
+@pytest.fixture(scope="module")
+def units() -> dict[str, np.ndarray]:
+    return population(400)
+
+
+@pytest.mark.parametrize("control", CONTROLS)
+def test_promises_hold_and_conformal_is_tight(control: str, units: dict[str, np.ndarray]) -> None:
+    """The loss has jumps where frames share one threshold, of at most the largest difference between neighbouring ones."""
+    n, draws, rows = 40, 300, units[control]
+    for name in METHODS:
+        risks = simulate(rows, control, Method(name, None if name == "conformal" else CONFIDENCE), n, draws)
+        error = 3 * risks.std() / np.sqrt(draws)
+        if name == "conformal":
+            jump = float(np.abs(np.diff(rows.mean(0))).max()) / largest_loss(control)
+            most = float(rows.mean(0).max()) / largest_loss(control)
+            assert risks.mean() <= LEVEL + error
+            assert risks.mean() >= min(LEVEL, most) - 2 / (n + 1) - jump - error
+        else:
+            doubt = 1 - CONFIDENCE
+            assert np.mean(risks > LEVEL) <= doubt + 3 * np.sqrt(doubt * (1 - doubt) / draws)
+        assert risks.std() > 0, "another calibration gives another threshold"

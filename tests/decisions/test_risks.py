@@ -1,0 +1,119 @@
+"""Losses of units at thresholds, against a count by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import ndimage
+
+from segunc.decisions.risks import ALARM_KEYS, LEAST_KEPT, RISING, LossSums, Pool, Scene, flag_keys, losses, monotone
+from segunc.decisions.threshold import MOST_ALARMS
+from segunc.evaluation.parts import decode_keys
+from segunc.maps.encoding import decode_unit, encode_unit
+
+SIZE = (40, 56)
+EIGHT = np.ones((3, 3))
+
+
+def frame(form: str, seed: int = 0) -> tuple[Any, Any, dict[str, Any]]:
+    """A map in a stored form, its values, and labels; smooth, so that it has regions of many sizes."""
+    random = np.random.default_rng(seed)
+    values = ndimage.gaussian_filter(random.normal(size=SIZE), 2.5)
+    values = (values - values.min()) / (values.max() - values.min())
+    anomaly = (ndimage.gaussian_filter(random.normal(size=SIZE), 2) > 0.12).astype(np.uint8)
+    anomaly[random.random(SIZE) < 0.05] = 255
+    labels, prediction = random.integers(0, 3, SIZE), random.integers(0, 3, SIZE)
+    labels[random.random(SIZE) < 0.1] = 255
+    truth = {"anomaly": anomaly, "labels": labels.astype(np.uint8), "prediction": prediction.astype(np.uint8)}
+    if form == "unit-code":
+        return encode_unit(values), decode_unit(encode_unit(values)), truth
+    if form == "uint8":
+        stored = np.rint(255 * values).astype(np.uint8)
+        return stored, stored.astype(np.float32) / np.float32(255), truth
+    floats = (20 * values - 12).astype(np.float32 if form == "float32" else np.float16)
+    return floats, floats, truth
+
+
+def by_hand(control: str, flagged: Any, truth: dict[str, Any]) -> float:
+    anomaly, known = truth["anomaly"], truth["labels"] != 255
+    if control == "missed-pixels":
+        return float(1 - flagged[anomaly == 1].mean())
+    if control == "flagged-pixels":
+        return float(flagged[anomaly == 0].mean())
+    if control == "missed-objects":
+        numbers, count = ndimage.label(anomaly == 1, EIGHT)
+        return float(np.mean([flagged[numbers == i].mean() < 0.3 for i in range(1, count + 1)]))
+    if control == "false-alarms":
+        sizes = np.bincount(ndimage.label(flagged & (anomaly == 0), EIGHT)[0].ravel())[1:]
+        return float(min((sizes >= 40).sum(), MOST_ALARMS))
+    kept = known & ~flagged
+    wrong = (truth["labels"] != truth["prediction"]) & kept
+    return float(wrong.sum() / max(kept.sum(), LEAST_KEPT * known.sum()))
+
+
+@pytest.mark.parametrize("form", ["unit-code", "uint8", "float16", "float32"])
+@pytest.mark.parametrize(
+    "control", ["missed-pixels", "flagged-pixels", "missed-objects", "false-alarms", "errors-kept"]
+)
+def test_losses_are_those_of_a_count_by_hand(control: str, form: str) -> None:
+    stored, values, truth = frame(form)
+    counts = Scene.of(stored, **truth).counts(control, 0.3, 40)
+    assert counts is not None
+    unit = Pool()
+    unit.add(counts)
+    of_unit = losses(unit.counts, control)
+    assert of_unit is not None
+    keys = np.unique(flag_keys(stored)).astype(int)
+    grid = np.array([key for key in ALARM_KEYS if keys[0] - 40 <= key <= keys[-1] + 40])
+    chosen = grid if control == "false-alarms" else keys[:: max(1, len(keys) // 60)]
+    thresholds = decode_keys("float" if form.startswith("float") else form, np.asarray(chosen))
+    expected = [by_hand(control, values >= threshold, truth) for threshold in thresholds]
+    if control == "false-alarms":
+        assert max(expected) > expected[0], "regions must merge, so that the running maximum matters"
+        expected = np.maximum.accumulate(expected[::-1])[::-1].tolist()
+    assert of_unit[chosen].tolist() == pytest.approx(expected, abs=1e-12)
+    assert len(set(expected)) > 3
+    safe = 0 if control in RISING else -1
+    assert of_unit[safe] == 0
+
+
+def test_units_add_their_frames_and_an_alarm_counts_where_it_begins() -> None:
+    one, two = (np.array([[a, 0], [4, 4]]) for a in (1, 3))
+    shares = Pool()
+    shares.add(one)
+    shares.add(two)
+    values = losses(shares.counts, "missed-pixels")
+    assert values is not None
+    assert values.tolist() == [0.5, 0]
+    minutes = Pool(seconds=30)
+    for regions in (1, 2, 2, 0, 1):
+        minutes.add(np.array([[regions, 0], [1, 1]]))
+    values = losses(minutes.counts, "false-alarms")
+    assert values is not None
+    assert values.tolist() == [MOST_ALARMS, 0], "three begin in half a minute, six a minute, of which five count"
+    assert losses(np.zeros((2, 2)), "missed-objects") is None, "a unit without an anomaly says nothing of misses"
+
+
+def test_sums_are_monotone_whatever_the_losses() -> None:
+    random, sums = np.random.default_rng(1), {c: LossSums(c, 50) for c in ("errors-kept", "false-alarms")}
+    rows = random.random((30, 50)) * (random.random((30, 50)) < 0.3)
+    for control, of in sums.items():
+        for row in rows:
+            assert (monotone(row, control) >= row).all()
+            of.add(row)
+        steps = np.diff(of.total)
+        assert (steps >= 0).all() if control in RISING else (steps <= 0).all()
+        assert (of.total >= rows.sum(0) - 1e-9).all()
+        assert (of.failed >= (rows > 0).sum(0)).all()
+        assert of.units == 30
+
+
+def test_floats_are_flagged_exactly_where_their_value_is() -> None:
+    """float32 rounds up to a float16 as often as down, and a pixel below a threshold must not be flagged."""
+    values = np.random.default_rng(2).normal(0, 30, 5000).astype(np.float32)
+    thresholds = np.unique(values.astype(np.float16))[::97]
+    for threshold in thresholds:
+        key = flag_keys(np.array([threshold]))[0]
+        assert ((flag_keys(values) >= key) == (values >= np.float32(threshold))).all()

@@ -1,0 +1,256 @@
+"""``segunc threshold`` and who uses its file: on maps of another tool, whose numbers a loop over their values gives, and on ours."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+from scipy import ndimage
+
+import segunc
+from segunc.core.errors import InputError
+from segunc.data.datasets import entry_of_labels
+from segunc.decisions.threshold import GuaranteedThreshold, read_threshold
+from segunc.evaluation.flagged import read_thresholds
+from segunc.gallery.overlay import DisplayRange, Legend, _outline
+from segunc.maps.manifest import read_manifest
+from segunc.maps.reader import MapsReader
+from tests.conftest import Job
+
+FRAMES = [f"{'day' if i % 3 else 'night'}/f{i:02d}" for i in range(60)]
+TEST = FRAMES[40:]
+
+
+def write_set(root: Path, frames: list[str]) -> tuple[Path, Path]:
+    """Maps of another tool, float16, and masks: an object of 5 x 5 in every frame, a second one in some."""
+    for name in frames:
+        random = np.random.default_rng(int(name[-2:]))
+        values, mask = random.normal(0, 1, (24, 32)), np.zeros((24, 32), np.uint8)
+        for top in (2, 14)[: 1 + int(name[-1]) % 2]:
+            mask[top : top + 5, 4:9] = 1
+            values[top : top + 5, 4:9] += 1.5 + random.gamma(4, 0.8)
+        (root / "maps" / "other" / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / "masks" / name).parent.mkdir(parents=True, exist_ok=True)
+        np.save(root / "maps" / "other" / f"{name}.npy", values.astype(np.float16))
+        cv2.imwrite(str(root / "masks" / f"{name}.png"), mask)
+    return root / "maps", root / "masks"
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Path]]:
+    root = tmp_path_factory.mktemp("data")
+    return {"calibration": write_set(root / "a", FRAMES[:40]), "test": write_set(root / "b", TEST)}
+
+
+def calibrate(data: Any, out: Path, **asked: Any) -> Any:
+    maps, masks = data["calibration"]
+    usual = {"control": "missed-objects", "level": 0.2, "score": "other"}
+    return segunc.threshold(maps=maps, anomaly_labels=masks, out=out, **(usual | asked))
+
+
+def missed_objects(folders: tuple[Path, Path], value: float) -> list[float]:
+    """The share of objects of each frame of which less than half is flagged."""
+    shares = []
+    for path in sorted((folders[0] / "other").rglob("*.npy")):
+        flagged = np.load(path) >= value
+        mask = cv2.imread(str(folders[1] / path.parent.name / f"{path.stem}.png"), cv2.IMREAD_UNCHANGED)
+        numbers, count = ndimage.label(mask == 1, np.ones((3, 3)))
+        shares.append(float(np.mean([flagged[numbers == i].mean() < 0.5 for i in range(1, count + 1)])))
+    return shares
+
+
+def test_the_file_says_what_was_promised_and_evaluate_what_is_achieved(data: Any, tmp_path: Path) -> None:
+    out = tmp_path / "threshold.json"
+    made = calibrate(data, out).threshold
+    assert read_threshold(out) == made
+    losses = missed_objects(data["calibration"], made.value)
+    assert made.risk == pytest.approx(np.mean(losses))
+    assert made.bound == pytest.approx((sum(losses) + 1) / 41)
+    # The next value that occurs misses more than the level allows.
+    values = np.unique(np.concatenate([np.load(p).ravel() for p in data["calibration"][0].rglob("*.npy")]))
+    above = float(values[values > made.value][0])
+    assert (sum(missed_objects(data["calibration"], above)) + 1) / 41 > 0.2 >= made.bound
+    assert made.units == 40 == len(made.frames) == len(set(made.frames.values()))
+    assert "at most 20 % of the anomalous objects of a frame are missed" in made.promise
+    maps, masks = data["test"]
+    result = segunc.evaluate(maps=maps, anomaly_labels=masks, flag=[str(out)], replicates=60)
+    found = result.numbers["flagged"]["other"]
+    achieved = missed_objects(data["test"], made.value)
+    assert found["risk"] == pytest.approx(np.mean(achieved))
+    assert (found["level"], found["units"], found["promise"]) == (0.2, 20, made.promise)
+    assert found["risk"] < found["upper"] < 1
+    assert any("Achieved on 20 other units" in note for note in result.notes)
+    maps, masks = data["calibration"]
+    with pytest.raises(InputError, match=r"40 of these frames, first .* are among the 40 that threshold.json"):
+        segunc.evaluate(maps=maps, anomaly_labels=masks, flag=[str(out)])
+
+
+def test_two_risks_share_the_doubt_and_groups_have_their_own_thresholds(data: Any, tmp_path: Path) -> None:
+    out = tmp_path / "both.json"
+    made = calibrate(data, out, also={"flagged-pixels": 0.2}, confidence=0.8).threshold
+    alone = calibrate(data, tmp_path / "one.json", confidence=0.9, groups="^[a-z]+").threshold
+    assert made.value == alone.value, "0.1 of doubt for each of two"
+    assert (made.method, made.confidence, alone.confidence) == ("ltt", 0.8, 0.9)
+    assert made.levels == {"missed-objects": 0.2, "flagged-pixels": 0.2}
+    assert made.also["flagged-pixels"]["risk"] < made.also["flagged-pixels"]["bound"] <= 0.2
+    assert {name: of["units"] for name, of in alone.groups.items()} == {"day": 26, "night": 14}
+    (flag,) = read_thresholds([f"{tmp_path / 'one.json'}:night"]).values()
+    assert flag.value == alone.groups["night"]["value"] < alone.value, "fewer units promise less"
+    assert made.command.startswith("segunc threshold --anomaly-labels")
+    assert made.command.endswith("--confidence 0.8 --also flagged-pixels=0.2 --score other")
+    maps, masks = data["test"]
+    numbers = segunc.evaluate(maps=maps, anomaly_labels=masks, flag=[str(out)], replicates=0).numbers["flagged"]
+    assert numbers["other"]["flagged-pixels"]["level"] == 0.2
+    few = calibrate(data, out, groups="f0[12]", **{"level": 0.1})
+    assert set(few.threshold.groups) == {"other"}
+    assert any("group f01 gets no threshold of its own: it has 1 units, of 9" in note for note in few.notes)
+
+
+def test_a_unit_may_be_a_folder(data: Any, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"2 units are too few for missed-objects of 0.2, which needs 4; the smallest"):
+        calibrate(data, tmp_path / "t.json", unit="folder")
+    made = calibrate(data, tmp_path / "t.json", unit="folder", level=0.4).threshold
+    losses = missed_objects(data["calibration"], made.value)
+    assert made.units == 2
+    assert (made.risk == 0) == (max(losses) == 0)
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"level": 0.01}, "40 units are too few for missed-objects of 0.01, which needs 99; the smallest .* is 0.0244"),
+        ({"frames": "f07"}, "one unit cannot promise anything of others"),
+        ({"frames": "x"}, "matches no frame"),
+        ({"frames": "("}, "is no regular expression"),
+        ({"unit": "(f)"}, "one unit cannot promise"),
+        ({"unit": "10s"}, "--unit 10s needs maps of a video|`unit` 10s needs maps of a video"),
+        ({"score": "entropy"}, "the score 'entropy' has no maps"),
+        ({"level": 1.5}, "a level of 1.5 for missed-objects is not between 0 and 1"),
+        ({"method": "conformal", "confidence": 0.9}, "has no confidence and no second risk"),
+        ({"confidence": 1.0}, "is not between 0 and 1"),
+        ({"also": {"alarms": 0.1}}, "no control 'alarms'"),
+        ({"also": {"missed-objects": 0.1}}, "do not go together"),
+        ({"also": {"flagged-pixels": 0.1}, "groups": "f"}, "do not go together"),
+        ({"control": "errors-kept"}, "no frame has class labels and a prediction"),
+        (
+            {"control": "missed-pixels", "level": 0.04, "also": {"flagged-pixels": 0.04}, "confidence": 0.5},
+            "no threshold keeps to the levels of .* at once",
+        ),
+    ],
+)
+def test_what_units_cannot_promise_is_one_sentence(data: Any, tmp_path: Path, asked: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        calibrate(data, tmp_path / "t.json", **asked)
+    assert not list(tmp_path.iterdir())
+
+
+def test_labels_without_an_anomaly_and_scores_without_spread_are_refused(tmp_path: Path) -> None:
+    maps, masks = write_set(tmp_path, FRAMES[:12])
+    for path in masks.rglob("*.png"):
+        cv2.imwrite(str(path), np.zeros((24, 32), np.uint8))
+    asked: Any = {"maps": maps, "anomaly_labels": masks, "out": tmp_path / "t.json", "score": "other", "level": 0.2}
+    with pytest.raises(InputError, match="missed-objects says nothing here: no pixel is labelled as an anomaly"):
+        segunc.threshold(control="missed-objects", **asked)
+    for path in maps.rglob("*.npy"):
+        np.save(path, np.full((24, 32), 0.5, np.float16))
+    with pytest.raises(InputError, match=r"the score 'other' is 0.5 at every labelled pixel"):
+        segunc.threshold(control="flagged-pixels", **asked)
+
+
+def test_files_that_are_no_threshold_are_refused(data: Any, tmp_path: Path) -> None:
+    out = tmp_path / "t.json"
+    calibrate(data, out)
+    content = json.loads(out.read_text())
+    for changes, message in (
+        ({"version": 2}, "is a threshold of version 2, not 1"),
+        ({"kind": "x"}, "is no result of segunc threshold"),
+        ({"value": "high"}, "value"),
+        ({"frames": ["a"]}, "frames"),
+    ):
+        out.write_text(json.dumps(content | changes))
+        with pytest.raises(InputError, match=message):
+            read_threshold(out)
+    out.write_text(json.dumps({key: value for key, value in content.items() if key != "units"}))
+    with pytest.raises(InputError, match="lacks units"):
+        read_threshold(out)
+    out.write_text(json.dumps(content))
+    with pytest.raises(InputError, match="has no group 'night'"):
+        read_thresholds([f"{out}:night"])
+    with pytest.raises(InputError, match="another tool"):
+        read_threshold(out).check_run({"base_sha256": "a"}, "t.json")
+
+
+def test_a_threshold_belongs_to_its_model_and_settings(predicted: Job, tmp_path: Path) -> None:
+    out, asked = tmp_path / "t.json", {"control": "flagged-pixels", "level": 0.3, "score": "entropy"}
+    made = segunc.threshold(maps=predicted.maps, anomaly_labels=predicted.masks, out=out, **asked).threshold
+    run = (read_manifest(predicted.maps) or {})["run"]
+    made.check_run(run, "t.json")
+    for changes, message in (
+        ({"draws": 9}, "maps with draws 4, and these have 9"),
+        ({"base_sha256": "0"}, "another model"),
+    ):
+        with pytest.raises(InputError, match=message):
+            made.check_run(run | changes, "t.json")
+    drawn = segunc.overlay(maps=predicted.maps, out=tmp_path / "o", score=["entropy"], flag=[str(out)])
+    assert any(made.promise in note for note in drawn.notes)
+    legend = Legend("entropy", "", DisplayRange(0, 1), threshold=made.value, promise=made.short)
+    ((words, _),) = _outline(np.zeros((60, 80, 3), np.uint8), None, legend, np.zeros((60, 80)))
+    assert words == "Flagged: flagged normal pixels <= 30 %"
+    page = segunc.review(maps=predicted.maps, out=tmp_path / "review", flag=[str(out)]).page
+    assert f'\\"region_from\\":{made.value}' in (page.parent / "data" / "page.js").read_text()
+    listed = segunc.summary(maps=predicted.maps, flag=[str(out)])
+    assert any("of 4 frames have a region of at least 50 pixels" in note for note in listed.notes)
+    shown = segunc.predict(
+        predicted.abnn,
+        predicted.frames,
+        out=tmp_path / "m",
+        scores=["entropy"],
+        overlay=True,
+        flag=[str(out)],
+        draws=4,
+        precision="float32",
+        device="cpu",
+    )
+    assert shown.frames == 4
+    with pytest.raises(InputError, match="which is not drawn"):
+        segunc.predict(predicted.abnn, predicted.frames, out=tmp_path / "n", flag=[str(out)], device="cpu")
+
+
+@pytest.mark.parametrize("method", ["conformal", "clopper-pearson"])
+def test_errors_among_kept_pixels_come_from_class_labels(predicted: Job, tmp_path: Path, method: Any) -> None:
+    """A threshold of labelled frames; what it bounds is counted again from maps and labels."""
+    truth: Any = {"dataset": "toy", "root": predicted.data, "split": "anomaly"}
+    out, reader, entry = tmp_path / "t.json", MapsReader(predicted.maps), entry_of_labels("toy", None)
+    asked: Any = {"control": "errors-kept", "level": 0.7, "method": method, "score": "entropy"}
+    made = segunc.threshold(maps=predicted.maps, out=out, **asked, **truth).threshold
+    assert entry is not None
+    shares = []
+    for sample in entry.samples(predicted.data, "anomaly"):
+        assert sample.label is not None
+        labels, kept = entry.label_map().read(sample.label), reader.read(sample.name, "entropy") < made.value
+        kept &= labels != 255
+        shares.append(
+            (kept & (reader.prediction(sample.name) != labels)).sum() / max(kept.sum(), 0.01 * (labels != 255).sum())
+        )
+    worst = np.mean(shares) if method == "conformal" else np.mean(np.array(shares) > 0)
+    assert worst <= made.risk <= made.level, "the running maximum is never smaller"
+    assert made.risk - worst < 0.2
+    assert ("wrongly predicted" if method == "conformal" else "have any wrong pixels") in made.promise
+
+
+def test_short_promises_fit_a_legend(data: Any, tmp_path: Path) -> None:
+    made = calibrate(data, tmp_path / "t.json").threshold
+    words = {
+        replace(made, control="false-alarms", level=0.5, unit="10s").short: "false alarms <= 0.5 a minute",
+        replace(made, confidence=0.95).short: "missed objects <= 20 % (95 % sure)",
+        replace(
+            made, method="clopper-pearson", confidence=0.9
+        ).short: "missed objects in <= 20 % of the frames (90 % sure)",
+    }
+    assert all(short == expected for short, expected in words.items())
+    assert isinstance(made, GuaranteedThreshold)
