@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 import base64
-import heapq
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import cv2
 import numpy as np
 
-from segunc.core.errors import InputError, PartialFailure
+from segunc.core.errors import PartialFailure
 from segunc.data.labels import IGNORE
 from segunc.evaluation.flagged import SMALLEST_REGION
+from segunc.evaluation.parts import LabelledFrame
 from segunc.gallery.overlay import colourise, page_ranges
 from segunc.maps import labelled
 from segunc.maps.encoding import encode_jpeg
 from segunc.maps.folder import PREDICTION
 from segunc.maps.reader import MapsReader
 from segunc.maps.statistics import strongest_regions
+from segunc.reporting.inputs import Inputs
 from segunc.scores import first_shown, title_of
 
-EACH = 4  # pictures of each kind
+MOST, EACH = 12, 4  # pictures of a report, and of each kind of a maps folder
 FOUND_SHARE = 0.5  # of an object's pixels that are flagged, from which on it counts as found
 WIDTH, HEIGHT = 240, 180  # of each of the two views of a picture
-_OUTLINE = (255, 255, 255)
 
 
 class Failure(NamedTuple):
@@ -37,75 +37,87 @@ class Failure(NamedTuple):
     box: tuple[int, int, int, int]  # left, top, width, height
 
 
-def failures(reader: MapsReader, labels: labelled.LabelSources, thresholds: Mapping[str, Mapping[str, Any]]) -> list[dict[str, str]]:
-    """Return pictures of maps, the worst of each kind first: ``title``, ``line`` and ``jpeg`` in base64; none where no label belongs to a
-    frame. A pixel is flagged from the threshold of the maps' score on, else from the value that they record for regions."""
-    try:
-        files = labels.find(reader, reader.frames)
-    except PartialFailure:  # of several maps folders some may have no label
-        return []
-    promised = next((of for of in thresholds.values() if of["score"] in reader.scores), None)
-    score = promised["score"] if promised else first_shown(reader.scores)
-    recorded = (reader.manifest or {}).get("maps", {}).get(score, {}).get("component_threshold")
-    threshold = promised["value"] if promised else recorded
-    worst: dict[str, list[Failure]] = {}
-    for name in reader.frames if threshold is not None else ():
-        for failure in _of_frame(reader, files, name, score, threshold):
-            kind = worst.setdefault(failure.title, [])
-            (heapq.heappush if len(kind) < EACH else heapq.heappushpop)(kind, failure)
-    chosen = [failure for kind in worst.values() for failure in sorted(kind, reverse=True)]
-    names = sorted({failure.frame for failure in chosen}, key=reader.frames.index)
-    source, _ = labelled.open_images(reader, None, names)
-    images = {name: image for name, image, _ in labelled.with_images(names, source)}
-    ranges = page_ranges(reader, [score])[score]
-    return [_draw(failure, images[failure.frame], colourise(reader.read(failure.frame, score), ranges)) for failure in chosen]
+def failures(inputs: Inputs, labels: labelled.LabelSources) -> list[dict[str, str]]:
+    """Return pictures of the worst failures of each kind: ``title``, ``line`` and ``jpeg`` in base64; none of maps without labels. A pixel
+    is flagged from the value of a threshold of its score on, else from the one that the maps record for regions."""
+    pictures = []
+    for reader in inputs.maps if labels.anomaly_labels or labels.labels else ():
+        promised = [(of["score"], of["value"]) for of in inputs.thresholds.values() if of["score"] in reader.scores]
+        usual = first_shown(reader.scores)
+        recorded = (reader.manifest or {}).get("maps", {}).get(usual, {}).get("component_threshold")
+        score, threshold = (promised or [(usual, recorded)])[0]
+        worst: dict[str, list[Failure]] = {}
+        try:
+            files = labels.find(reader, reader.frames)
+        except PartialFailure:  # of several maps folders some may have no label
+            continue
+        for name in reader.frames if threshold is not None else ():
+            for failure in _of_frame(reader, files, name, score, threshold):
+                others = worst.get(failure.title, [])
+                worst[failure.title] = sorted([*others, failure], reverse=True)[: max(EACH // len(inputs.maps), 1)]
+        chosen = [failure for kind in sorted(worst, reverse=True) for failure in worst[kind]]
+        names = [name for name in reader.frames if name in {failure.frame for failure in chosen}]
+        images = {
+            name: image for name, image, _ in labelled.with_images(names, labelled.open_images(reader, None, names)[0])
+        }
+        for failure in chosen:
+            colours = colourise(reader.read(failure.frame, score), page_ranges(reader, [score])[score])
+            jpeg = base64.b64encode(_draw(failure, images[failure.frame], colours)).decode()
+            pictures.append({"title": f"{failure.title}.", "line": failure.line, "jpeg": jpeg})
+    return pictures[:MOST]
 
 
-def _of_frame(reader: MapsReader, files: labelled.ReviewLabels, name: str, score: str, threshold: float) -> Iterator[Failure]:
-    values, words = reader.read(name, score), title_of(score, capital=False)
-    anomaly, classes = files.anomaly(name), files.classes(name)
-    for label in (anomaly, classes):
-        if label is not None and label.shape != values.shape:
-            raise InputError(f"frame {name}: the maps are {values.shape}, and the label is {label.shape}", hint="predict at the labels' size")
-    if anomaly is not None:
-        _, numbers, boxes, _ = cv2.connectedComponentsWithStats((anomaly == 1).view(np.uint8), connectivity=8)
-        flagged = np.bincount(numbers[values >= threshold], minlength=len(boxes))
-        for number, (*box, area) in enumerate(boxes[1:].tolist(), start=1):
-            if area >= SMALLEST_REGION and (share := flagged[number] / area) < FOUND_SHARE:
-                line = f"{name}: an object of {area:,} pixels, of which {share:.0%} are flagged by {words}."
-                yield Failure(area, name, "Missed.", line, tuple(box))
-        normal = np.where(anomaly == 0, values, -np.inf).astype(np.float32)
-        for region in strongest_regions(normal, threshold, smallest=SMALLEST_REGION):
+def _of_frame(
+    reader: MapsReader, files: labelled.ReviewLabels, name: str, score: str, threshold: float
+) -> Iterator[Failure]:
+    """Yield missed objects, the strongest false alarm and the largest confident error of a frame."""
+    values, anomaly, classes = reader.read(name, score), files.anomaly(name), files.classes(name)
+    words, prediction = (
+        title_of(score, capital=False),
+        reader.prediction(name) if reader.has(name, PREDICTION) else None,
+    )
+    if anomaly is None and classes is None:
+        return
+    frame = LabelledFrame(name, {score: values}, prediction, None, classes, anomaly)  # checks sizes and labels
+    if frame.anomaly is not None:
+        for box, inside in _regions(frame.anomaly == 1):
+            if (share := float((values[inside] >= threshold).mean())) < FOUND_SHARE:
+                line = f"{name}: an object of {inside.sum():,} pixels, of which {share:.0%} are flagged by {words}."
+                yield Failure(int(inside.sum()), name, "Missed", line, box)
+        normal = np.where(frame.anomaly == 0, values, -np.inf).astype(np.float32)
+        for region in strongest_regions(normal, threshold, smallest=SMALLEST_REGION)[:1]:
             line = f"{name}: {region.area:,} pixels of normal ground, {words} up to {normal[region.peak[::-1]]:.3g}."
-            yield Failure(region.strength, name, "False alarm.", line, region.box)
-    if classes is not None and reader.has(name, PREDICTION):
-        prediction = reader.prediction(name)
-        wrong = (classes != IGNORE) & (prediction != classes) & (values < threshold)
-        _, numbers, boxes, _ = cv2.connectedComponentsWithStats(wrong.view(np.uint8), connectivity=8)
-        for number in np.argsort(-boxes[1:, cv2.CC_STAT_AREA])[:EACH] + 1:
-            *box, area = boxes[number].tolist()
-            inside, names = numbers == number, reader.class_names or [f"class {index}" for index in range(256)]
-            taken, true = (names[int(np.bincount(of[inside]).argmax())] for of in (prediction, classes))
-            line = f"{name}: {area:,} pixels of {true} taken for {taken}, mean {words} {values[inside].mean():.3g}."
-            yield Failure(area, name, "Confident error.", line, tuple(box))
+            yield Failure(region.strength, name, "False alarm", line, region.box)
+    if frame.wrong is not None and frame.labels is not None and prediction is not None:
+        for box, inside in _regions((frame.wrong == 1) & (frame.labels != IGNORE) & (values < threshold))[:1]:
+            names = reader.class_names or list(map(str, range(256)))
+            true, taken = (names[int(np.bincount(of[inside]).argmax())] for of in (frame.labels, prediction))
+            line = f"{name}: {inside.sum():,} pixels of {true} taken for {taken}, mean {words} {values[inside].mean():.3g}."
+            yield Failure(int(inside.sum()), name, "Confident error", line, box)
 
 
-def _draw(failure: Failure, image: Any, score: Any) -> dict[str, str]:
-    """Draw the surroundings of a failure in the image, where there is one, and in the score's colours side by side."""
+def _regions(mask: Any) -> list[tuple[Any, Any]]:
+    """Return box and mask of the regions (8 neighbours) of at least the smallest size that counts, the largest first."""
+    _, numbers, boxes, _ = cv2.connectedComponentsWithStats(mask.astype(np.uint8), connectivity=8)
+    order = [number for number in np.argsort(-boxes[:, 4]).tolist() if number and boxes[number, 4] >= SMALLEST_REGION]
+    return [(tuple(boxes[number, :4].tolist()), numbers == number) for number in order[:EACH]]
+
+
+def _draw(failure: Failure, image: Any, score: Any) -> bytes:
+    """Draw the surroundings of a failure in the image, where there is one, and in the score's colours side by side, as a JPEG."""
     left, top, width, height = failure.box
     rows, columns = score.shape[:2]
     wide = min(max(2.5 * width, 2.5 * height * WIDTH / HEIGHT, columns / 5), columns, rows * WIDTH / HEIGHT)
-    high = wide * HEIGHT / WIDTH
-    x, y = (
-        int(np.clip(start + size / 2 - view / 2, 0, whole - view))
-        for start, size, view, whole in ((left, width, wide, columns), (top, height, high, rows))
+    scale, high, views = WIDTH / wide, wide * HEIGHT / WIDTH, []
+    x = int(np.clip(left + width / 2 - wide / 2, 0, columns - wide))
+    y = int(np.clip(top + height / 2 - high / 2, 0, rows - high))
+    start, end = (
+        (round((a - x) * scale), round((b - y) * scale)) for a, b in ((left, top), (left + width, top + height))
     )
-    views = []
     for picture in (score,) if image is None else (cv2.resize(image, (columns, rows)), score):
-        view = cv2.resize(picture[y : y + round(high), x : x + round(wide)], (WIDTH, HEIGHT), interpolation=cv2.INTER_AREA)
-        corners = [round((at - start) * WIDTH / wide) for at, start in ((left, x), (top, y), (left + width, x), (top + height, y))]
-        for colour, thickness in (((0, 0, 0), 4), (_OUTLINE, 2)):
-            cv2.rectangle(view, corners[:2], corners[2:], colour, thickness, cv2.LINE_AA)
+        part = picture[y : y + round(high), x : x + round(wide)]
+        view = cv2.resize(part, (WIDTH, HEIGHT), interpolation=cv2.INTER_AREA)
+        for colour, thickness in (((0, 0, 0), 4), ((255, 255, 255), 2)):
+            cv2.rectangle(view, start, end, colour, thickness, cv2.LINE_AA)
         views.append(view)
-    jpeg = base64.b64encode(encode_jpeg(np.hstack(views), 82)).decode()
-    return {"title": failure.title, "line": failure.line, "jpeg": jpeg}
+    return encode_jpeg(np.hstack(views), 82)

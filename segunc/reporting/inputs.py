@@ -15,8 +15,7 @@ from segunc.core.files import inside, json_sha256, parse_json, read_bytes, read_
 from segunc.evaluation.resampling import EvaluationResult, load_results
 from segunc.maps.labelled import open_maps
 from segunc.maps.manifest import tool_version
-from segunc.maps.reader import MapsReader
-from segunc.posteriors.model import Model, load_model
+from segunc.posteriors.model import load_model
 from segunc.training.config import read_config
 
 MAX_CELLS = 400  # of a domain
@@ -101,18 +100,19 @@ class Inputs:
         events: Path | None = None,
         domain: Path | None = None,
     ) -> None:
-        self.files = [*runs, *thresholds, *filter(None, (monitor, events, domain))]
+        given = [*runs, *thresholds, *filter(None, (monitor, events, domain))]
+        self.files = {path.name: path for path in given}
         if not self.files and not maps:
             raise InputError(
                 "there is nothing to report of the model", hint="--runs metrics.json, the --out of evaluate"
             )
         self.domain, self.texts = (Domain(), None) if domain is None else read_domain(domain)
-        self.runs, self.maps = load_results(runs), [open_maps(path) for path in maps]
+        runs_read, self.maps = load_results(runs), [open_maps(path) for path in maps]
         self.thresholds = {path.name: _read_kind(path, "threshold") for path in thresholds}
         self.monitor = None if monitor is None else _read_kind(monitor, "monitor")
         self.events = None if events is None else _read_events(events)
         self.folder, self.model = folder, load_model(folder)
-        for run in self.runs:
+        for run in runs_read:
             if (version := run.content.get("run", {}).get("segunc")) != tool_version():
                 made = f"by segunc {version}" if version else "by another tool, or a segunc that recorded no version"
                 raise InputError(f"{run.path} was made {made}, not by {tool_version()}", hint="evaluate again")
@@ -124,9 +124,8 @@ class Inputs:
                 raise InputError(
                     f"{name} is a threshold of another model than {folder}", hint="calibrate it on this model"
                 )
-        labelled = [run for run in self.runs if "verdicts" not in run.content]
-        # Clean images first.
-        self.labelled = sorted(labelled, key=lambda run: bool(run.content["run"].get("corruption")))
+        # Clean images first: what stands for the model is measured on them.
+        self.results = sorted(runs_read, key=lambda run: bool(run.content["run"].get("corruption")))
 
     def _check_model(self, run: Mapping[str, Any], what: str) -> None:
         named = run.get("base_sha256"), run.get("posterior_sha256")
@@ -138,7 +137,7 @@ class Inputs:
 
     def test_frames(self) -> list[str]:
         """Return the names of the frames of results that resample frames; those of the maps where no result says them."""
-        runs = [r for r in self.labelled if r.replicates and r.content.get("bootstrap", {}).get("unit") == "frame"]
+        runs = [run for run in self.results if run.content.get("bootstrap", {}).get("unit") == "frame"]
         names = {name for run in runs if run.replicates for name in run.replicates.units}
         return sorted(names or {name for reader in self.maps for name in reader.frames})
 

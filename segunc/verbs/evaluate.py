@@ -31,7 +31,20 @@ from segunc.options import ClassTruthOptions, EvaluateOptions, TruthOptions, tak
 SELECTION = "selection"
 """A split of every data set with class labels: val, or what stands in for it where every frame of val holds an anomaly."""
 
-MODEL_KEYS = "base_sha256 posterior_sha256 temperature draws seed scheme alpha scope size precision".split()
+MODEL_KEYS = (
+    *(
+        "base_sha256",
+        "posterior_sha256",
+        "temperature",
+        "draws",
+        "seed",
+        "scheme",
+        "alpha",
+        "scope",
+        "size",
+        "precision",
+    ),
+)
 """Keys of a manifest's run that a result of its maps repeats."""
 
 Measured = tuple[Result, Gatherer, Sequence[str]]  # with lines for the user

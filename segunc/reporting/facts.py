@@ -1,0 +1,274 @@
+"""The content of ``report.json``: the records that it is made of, and what follows from their counts without measuring anything again."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+from scipy.stats import beta
+
+from segunc.core.files import flat, read_bytes
+from segunc.evaluation.compare import format_cell, format_number
+from segunc.evaluation.resampling import Cell, EvaluationResult
+from segunc.maps.manifest import environment, tool_commit, tool_version
+from segunc.maps.reader import MapsReader
+from segunc.posteriors.model import model_files
+from segunc.reporting.inputs import Inputs, reliability_of
+from segunc.scores import first_shown, title_of
+from segunc.training.config import now, recorded_data
+
+KIND = "segunc report"
+Facts = dict[str, Any]
+Row = Mapping[str, Any]
+_OF_MACHINE = (
+    "root",
+    "workers",
+    "batch_size",
+    "eval_batch_size",
+    "frames",
+    "labels",
+    "threads",
+    "seconds",
+    "resumed",
+    "trained",
+)
+_LOSSES: Mapping[str, Callable[[Row], float | None]] = {
+    "flagged-pixels": lambda row: row.get("share"),
+    "missed-pixels": lambda row: None if row.get("recall") is None else 1 - row["recall"],
+    "false-alarms": lambda row: row.get("regions_per_frame"),
+}
+"""What a result made with a threshold says of the loss that a control bounds, over all pixels or frames together."""
+
+
+def facts_of(inputs: Inputs, pictures: Sequence[Mapping[str, str]]) -> Facts:
+    """Return what is known of a model, with the pictures of failures."""
+    results = [_result(inputs, run) for run in inputs.results]
+    thresholds = [
+        {"file": name, **of, "achieved": list(_achieved(results, of))} for name, of in inputs.thresholds.items()
+    ]
+    facts: Facts = {
+        **{
+            "kind": KIND,
+            "version": 1,
+            "made": now(),
+            "tool": f"segunc {tool_version()}",
+            "name": inputs.folder.resolve().name,
+        },
+        **{
+            "model": _model(inputs),
+            "tools": {"segunc": f"{tool_version()} {tool_commit() or ''}".strip(), **environment()},
+        },
+        **{"domain": _domain(inputs), "results": results, "maps": [_maps(reader) for reader in inputs.maps]},
+        **{"thresholds": thresholds, "monitor": inputs.monitor, "events": inputs.events, "failures": list(pictures)},
+        **{
+            "training_data": _plain(recorded_data(inputs.folder) or {}),
+            "files": _files(inputs),
+            "commands": _commands(inputs),
+        },
+    }
+    there = {
+        **{"intended use": inputs.domain.intended_use, "factors": facts["domain"]["cells"], "evaluation data": results},
+        **{"training data": facts["training_data"], "segmentation": any(_miou(of) is not None for of in results)},
+        **{"anomalies": any(of["score"] for of in results), "operating point": thresholds, "failures": pictures},
+        **{"residual risk": any(of["missed"]["size"] or of["missed"]["distance"] for of in results)},
+        **{"slices": any(of["content"]["counts"].get("groups") for of in results)},
+        **{"latency": any(of["milliseconds"] for of in facts["maps"]), "operation": inputs.monitor or inputs.events},
+        **{"reviewers": any("verdicts" in of["content"] for of in results), "ethics": inputs.domain.affected},
+    }
+    facts["gaps"] = [name for name, data in there.items() if not data]
+    return facts | {"summary": _summary(facts)}
+
+
+def upper_bound(events: int, trials: int) -> float:
+    """Return the one-sided 95 % upper bound of a share, 0..1 (Clopper & Pearson 1934); of 0 events about 3 / trials."""
+    return 1.0 if events >= trials else float(beta.ppf(0.95, events + 1, trials - events))
+
+
+def _plain(values: Row) -> Facts:
+    return {key: value for key, value in values.items() if key not in _OF_MACHINE and value not in (None, "")}
+
+
+def _model(inputs: Inputs) -> Facts:
+    model, network = inputs.model, inputs.model.network.description
+    made = {**network.provenance, **(model.record.get("provenance") or {})}
+    return {
+        "network": f"{network.architecture} {network.encoder}".strip(),
+        "classes": list(network.classes),
+        "posterior": f"{model.posterior.method}, {model.posterior.members} member{'s' * (model.posterior.members > 1)}",
+        "settings": flat(model.posterior.settings()),
+        "fitted": list(model.attachments),
+        "base_sha256": model.sha256,
+        "posterior_sha256": model.posterior_sha256,
+        "made": _plain(flat(made)),
+    }
+
+
+def _domain(inputs: Inputs) -> Facts:
+    """Return the domain with its cells: the values of the axes, test frames, calibration frames, and test frames that lack."""
+    domain, frames = inputs.domain, inputs.test_frames()
+    calibrated = sorted({name for of in inputs.thresholds.values() for name in of["frames"]})
+    tested, fitted = (Counter(domain.places(names, inputs.texts).values()) for names in (frames, calibrated))
+    cells = [[*c, tested[c], fitted[c], max(domain.minimum - tested[c], 0)] for c in domain.cells()]
+    gaps = sum(lacking > 0 for *_, lacking in cells)
+    return asdict(domain) | {
+        "cells": cells,
+        "gaps": gaps,
+        "frames": len(frames),
+        "outside": len(frames) - tested.total(),
+    }
+
+
+def _result(inputs: Inputs, run: EvaluationResult) -> Facts:
+    """Return a result: its content, what it is of, and by size and distance missed objects with their upper bounds."""
+    content, record = run.content, run.content["run"]
+    corruption = f"under {record['corruption']}" if record.get("corruption") else ""
+    scores = [of["score"] for of in inputs.thresholds.values() if of["score"] in content["scores"]]
+    score = (scores or [first_shown(content["scores"])])[0]
+    missed = {kind: _missed(content["scores"].get(score, {}).get(kind, {})) for kind in ("size", "distance")}
+    data = " ".join(filter(None, (record.get("dataset"), record.get("split"), corruption))) or "labelled frames of maps"
+    detected = content["scores"].get(score, {}).get("pooled", {}).get("aupr") is not None
+    return {
+        "name": run.name,
+        "data": data,
+        "score": score if detected else None,
+        "missed": missed,
+        "bins": reliability_of(run),
+    } | {"content": {key: value for key, value in content.items() if key not in ("reasons", "forms")}}
+
+
+def _missed(bins: Row) -> list[list[Any]]:
+    rows = [
+        (name, of["objects"], of["found"]) for name, of in bins.items() if of["objects"] and of["found"] is not None
+    ]
+    counts = [(name, objects, objects - round(found * objects)) for name, objects, found in rows]
+    return [[name, objects, missed, upper_bound(missed, objects)] for name, objects, missed in counts]
+
+
+def _achieved(results: Sequence[Facts], promised: Row) -> Iterator[Facts]:
+    """Yield of each result that was made with a threshold what it flagged, the loss that is bounded, and whether that keeps to the level."""
+    for result in results:
+        row = result["content"].get("flagged", {}).get(promised["score"], {})
+        if row and np.isclose(row["threshold"], promised["value"], rtol=1e-6, atol=0):
+            loss = row.get("risk", _LOSSES.get(promised["control"], lambda _: None)(row))
+            kept = "not measured" if loss is None else "kept" if loss <= promised["level"] else "exceeded"
+            shifted = "corruption" in result["content"]["run"]
+            yield {
+                "name": result["name"],
+                "data": result["data"],
+                "loss": loss,
+                "kept": kept,
+                "shifted": shifted,
+                "flagged": row,
+            }
+
+
+def _maps(reader: MapsReader) -> Facts:
+    manifest, seconds = reader.manifest or {}, [of["seconds"] for of in reader.records.values() if "seconds" in of]
+    times = [1000 * float(share) for share in np.percentile(seconds, (50, 95, 99))] if seconds else None
+    about = {"name": reader.folder.name, "frames": len(reader.frames), "scores": reader.scores, "milliseconds": times}
+    return about | {
+        "device": manifest.get("device"),
+        "run": _plain(manifest.get("run", {})),
+        "source": manifest.get("source"),
+    }
+
+
+def _files(inputs: Inputs) -> dict[str, str]:
+    files = {path.relative_to(inputs.folder).as_posix(): path for path in model_files(inputs.folder)}
+    return {name: hashlib.sha256(read_bytes(path)).hexdigest() for name, path in {**files, **inputs.files}.items()}
+
+
+def _commands(inputs: Inputs) -> list[str]:
+    """Return the recorded commands, and those that the settings of the other records make."""
+    lines = [of["command"] for of in inputs.thresholds.values() if "command" in of]
+    made = [
+        ("predict --model MODEL --input FRAMES", (r.manifest or {}).get("run", {}), r.folder.name) for r in inputs.maps
+    ]
+    for run in inputs.results:
+        source = "--model MODEL" if "method" in run.content["run"] else "--maps MAPS"
+        made.append(
+            (f"evaluate {source}{' --verdicts FILE' * ('verdicts' in run.content)}", run.content["run"], run.path.name)
+        )
+    for start, record, out in made:
+        keys = ["dataset", "split", "frames", "every"] + ["draws", "seed", "size", "corruption"] * (
+            "--maps" not in start
+        )
+        given = {key: record[key] for key in keys if record.get(key) is not None}
+        given |= {"size": "x".join(map(str, given["size"]))} if "size" in given else {}
+        lines.append(" ".join(["segunc", start, *(f"--{key} {value}" for key, value in given.items()), "--out", out]))
+    return lines
+
+
+def number(result: Row, *path: str) -> str:
+    """Return a number of a result with its interval, as statistics writes it."""
+    value: Any = result["content"]
+    for key in path:
+        value = (value or {}).get(key)
+    return format_cell(Cell(value, result["content"]["intervals"].get(".".join(path))))
+
+
+def chance(counts: Row) -> float:
+    """Return the share of anomaly pixels, which is the AUPR of a random score."""
+    return float(counts["anomaly_pixels"] / max(counts["anomaly_pixels"] + counts["normal_pixels"], 1))
+
+
+def _miou(result: Row) -> Any:
+    return result["content"].get("segmentation", {}).get("miou")
+
+
+def _summary(facts: Facts) -> list[Facts]:
+    """Return lines on what may be trusted and what not, made from the numbers: ``name``, ``state`` and ``text``."""
+    classes = [of for of in facts["results"] if _miou(of) is not None]
+    lines = [("Classes", "measured", _of_classes(of)) for of in classes[:1]]
+    errors = dict.fromkeys(f"{number(of, 'calibration', 'ece')} on {of['data']}" for of in classes)
+    if classes and classes[0]["content"]["calibration"].get("ece") is not None:
+        words = f"Confidence and accuracy differ on average by {', '.join(list(errors)[:3])} (ECE)."
+        lines.append(("Probabilities", "measured", words))
+    lines += [("Unknown objects", "measured", _of_anomalies(of)) for of in facts["results"] if of["score"]][:1]
+    for of in facts["thresholds"]:
+        exceeded = [row["shifted"] for row in of["achieved"] if row["kept"] == "exceeded"]
+        measured = any(row["kept"] == "kept" for row in of["achieved"])
+        state = ("limited" if all(exceeded) and measured else "broken") if exceeded else "holds" if measured else "open"
+        rows = [
+            f"{'No loss' if r['loss'] is None else format_number(r['loss'])} on {r['data']}: {r['kept']}."
+            for r in of["achieved"]
+        ]
+        lines.append(
+            ("Operating point", state, " ".join([of["promise"], *(rows or ["Not measured on other frames."])]))
+        )
+    there, gaps = {name for name, *_ in lines}, facts["gaps"]
+    lines += [
+        (name, "open", "Not measured.")
+        for name in ("Classes", "Unknown objects", "Operating point")
+        if name not in there
+    ]
+    lines.append(
+        ("Gaps", "open", f"Not measured: {', '.join(gaps)}.")
+        if gaps
+        else ("Gaps", "measured", "Every section has data.")
+    )
+    return [dict(zip(("name", "state", "text"), line, strict=True)) for line in lines]
+
+
+def _of_classes(result: Facts) -> str:
+    of = {name: value for name, value in result["content"]["segmentation"]["per_class"].items() if value is not None}
+    best, worst = max(of, key=of.__getitem__), min(of, key=of.__getitem__)
+    words = f"Trust {best} most (IoU {format_number(of[best])}) and {worst} least ({format_number(of[worst])}). "
+    return f"{words}Mean IoU is {number(result, 'segmentation', 'miou')} on {result['data']}."
+
+
+def _of_anomalies(result: Facts) -> str:
+    path = ("scores", result["score"], "pooled")
+    words = f"{title_of(result['score'])} finds anomaly pixels with an AUPR of {number(result, *path, 'aupr')} on {result['data']}; "
+    words += f"chance has {format_number(chance(result['content']['counts']))}. At a recall of 95 % it flags "
+    words += f"{result['content']['scores'][result['score']]['pooled']['fpr95']:.1%} of the normal pixels."
+    if bins := result["missed"]["size"]:
+        objects, missed = sum(of[1] for of in bins), sum(of[2] for of in bins)
+        words += (
+            f" With 5 % flagged it misses {missed} of {objects} objects: at most {upper_bound(missed, objects):.1%}."
+        )
+    return words
