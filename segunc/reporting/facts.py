@@ -24,18 +24,7 @@ from segunc.training.config import now, recorded_data
 KIND = "segunc report"
 Facts = dict[str, Any]
 Row = Mapping[str, Any]
-_OF_MACHINE = (
-    "root",
-    "workers",
-    "batch_size",
-    "eval_batch_size",
-    "frames",
-    "labels",
-    "threads",
-    "seconds",
-    "resumed",
-    "trained",
-)
+_LEFT_OUT = {"root", "workers", "batch_size", "eval_batch_size", "frames", "labels", "threads", "resumed", "trained"}
 _LOSSES: Mapping[str, Callable[[Row], float | None]] = {
     "flagged-pixels": lambda row: row.get("share"),
     "missed-pixels": lambda row: None if row.get("recall") is None else 1 - row["recall"],
@@ -45,41 +34,28 @@ _LOSSES: Mapping[str, Callable[[Row], float | None]] = {
 
 
 def facts_of(inputs: Inputs, pictures: Sequence[Mapping[str, str]]) -> Facts:
-    """Return what is known of a model, with the pictures of failures."""
-    results = [_result(inputs, run) for run in inputs.results]
-    thresholds = [
-        {"file": name, **of, "achieved": list(_achieved(results, of))} for name, of in inputs.thresholds.items()
-    ]
+    """Return what is known of a model, with the pictures of failures; ``gaps`` are the sections without data."""
+    domain, results = inputs.domain, [_result(inputs, run) for run in inputs.results]
+    thresholds = [dict(of, file=name, achieved=[*_achieved(results, of)]) for name, of in inputs.thresholds.items()]
     facts: Facts = {
-        **{
-            "kind": KIND,
-            "version": 1,
-            "made": now(),
-            "tool": f"segunc {tool_version()}",
-            "name": inputs.folder.resolve().name,
-        },
-        **{
-            "model": _model(inputs),
-            "tools": {"segunc": f"{tool_version()} {tool_commit() or ''}".strip(), **environment()},
-        },
-        **{"domain": _domain(inputs), "results": results, "maps": [_maps(reader) for reader in inputs.maps]},
-        **{"thresholds": thresholds, "monitor": inputs.monitor, "events": inputs.events, "failures": list(pictures)},
-        **{
-            "training_data": _plain(recorded_data(inputs.folder) or {}),
-            "files": _files(inputs),
-            "commands": _commands(inputs),
-        },
+        "kind": KIND,
+        "version": 1,
+        "made": now(),
+        "name": inputs.folder.resolve().name,
+        "model": _model(inputs),
     }
-    there = {
-        **{"intended use": inputs.domain.intended_use, "factors": facts["domain"]["cells"], "evaluation data": results},
-        **{"training data": facts["training_data"], "segmentation": any(_miou(of) is not None for of in results)},
-        **{"anomalies": any(of["score"] for of in results), "operating point": thresholds, "failures": pictures},
-        **{"residual risk": any(of["missed"]["size"] or of["missed"]["distance"] for of in results)},
-        **{"slices": any(of["content"]["counts"].get("groups") for of in results)},
-        **{"latency": any(of["milliseconds"] for of in facts["maps"]), "operation": inputs.monitor or inputs.events},
-        **{"reviewers": any("verdicts" in of["content"] for of in results), "ethics": inputs.domain.affected},
-    }
-    facts["gaps"] = [name for name, data in there.items() if not data]
+    facts["tools"] = {"segunc": f"{tool_version()} {tool_commit() or ''}".strip(), **environment()}
+    facts |= {"domain": _domain(inputs), "results": results, "maps": [_maps(reader) for reader in inputs.maps]}
+    facts |= {"thresholds": thresholds, "monitor": inputs.monitor, "events": inputs.events, "failures": list(pictures)}
+    facts |= {"trained": _plain(recorded_data(inputs.folder) or {}), "files": _files(inputs)}
+    data = {"intended use": domain.intended_use, "factors": domain.axes, "evaluation data": results}
+    data |= {"training data": facts["trained"], "segmentation": any(_miou(of) is not None for of in results)}
+    data |= {"anomalies": any(of["score"] for of in results), "operating point": thresholds}
+    data |= {"residual risk": any(of["missed"]["size"] or of["missed"]["distance"] for of in results)}
+    data |= {"slices": any(of["content"]["counts"].get("groups") for of in results), "failures": pictures}
+    data |= {"latency": any(of["milliseconds"] for of in facts["maps"]), "operation": inputs.monitor or inputs.events}
+    data |= {"reviewers": any("verdicts" in of["content"] for of in results), "ethics": domain.affected}
+    facts["gaps"] = [name for name, there in data.items() if not there]
     return facts | {"summary": _summary(facts)}
 
 
@@ -89,22 +65,17 @@ def upper_bound(events: int, trials: int) -> float:
 
 
 def _plain(values: Row) -> Facts:
-    return {key: value for key, value in values.items() if key not in _OF_MACHINE and value not in (None, "")}
+    return {key: value for key, value in values.items() if key not in _LEFT_OUT and value not in (None, "")}
 
 
 def _model(inputs: Inputs) -> Facts:
     model, network = inputs.model, inputs.model.network.description
-    made = {**network.provenance, **(model.record.get("provenance") or {})}
-    return {
-        "network": f"{network.architecture} {network.encoder}".strip(),
-        "classes": list(network.classes),
-        "posterior": f"{model.posterior.method}, {model.posterior.members} member{'s' * (model.posterior.members > 1)}",
-        "settings": flat(model.posterior.settings()),
-        "fitted": list(model.attachments),
-        "base_sha256": model.sha256,
-        "posterior_sha256": model.posterior_sha256,
-        "made": _plain(flat(made)),
-    }
+    members = f"{model.posterior.members} member{'s' * (model.posterior.members > 1)}"
+    made = _plain(flat({**network.provenance, **(model.record.get("provenance") or {})}))
+    about = {"network": f"{network.architecture} {network.encoder}".strip(), "classes": list(network.classes)}
+    about |= {"posterior": f"{model.posterior.method}, {members}", "settings": flat(model.posterior.settings())}
+    hashes = {"base_sha256": model.sha256, "posterior_sha256": model.posterior_sha256}
+    return {**about, **hashes, "fitted": list(model.attachments), "made": made}
 
 
 def _domain(inputs: Inputs) -> Facts:
@@ -113,13 +84,8 @@ def _domain(inputs: Inputs) -> Facts:
     calibrated = sorted({name for of in inputs.thresholds.values() for name in of["frames"]})
     tested, fitted = (Counter(domain.places(names, inputs.texts).values()) for names in (frames, calibrated))
     cells = [[*c, tested[c], fitted[c], max(domain.minimum - tested[c], 0)] for c in domain.cells()]
-    gaps = sum(lacking > 0 for *_, lacking in cells)
-    return asdict(domain) | {
-        "cells": cells,
-        "gaps": gaps,
-        "frames": len(frames),
-        "outside": len(frames) - tested.total(),
-    }
+    rest = {"frames": len(frames), "outside": len(frames) - tested.total()}
+    return {**asdict(domain), "cells": cells, "gaps": sum(lacking > 0 for *_, lacking in cells), **rest}
 
 
 def _result(inputs: Inputs, run: EvaluationResult) -> Facts:
@@ -130,21 +96,15 @@ def _result(inputs: Inputs, run: EvaluationResult) -> Facts:
     score = (scores or [first_shown(content["scores"])])[0]
     missed = {kind: _missed(content["scores"].get(score, {}).get(kind, {})) for kind in ("size", "distance")}
     data = " ".join(filter(None, (record.get("dataset"), record.get("split"), corruption))) or "labelled frames of maps"
+    kept = {key: value for key, value in content.items() if key not in ("reasons", "forms")}
     detected = content["scores"].get(score, {}).get("pooled", {}).get("aupr") is not None
-    return {
-        "name": run.name,
-        "data": data,
-        "score": score if detected else None,
-        "missed": missed,
-        "bins": reliability_of(run),
-    } | {"content": {key: value for key, value in content.items() if key not in ("reasons", "forms")}}
+    about = {"name": run.name, "file": run.path.name, "data": data, "score": score if detected else None}
+    return {**about, "missed": missed, "bins": reliability_of(run), "content": kept}
 
 
 def _missed(bins: Row) -> list[list[Any]]:
-    rows = [
-        (name, of["objects"], of["found"]) for name, of in bins.items() if of["objects"] and of["found"] is not None
-    ]
-    counts = [(name, objects, objects - round(found * objects)) for name, objects, found in rows]
+    found = [(n, of["objects"], of["found"]) for n, of in bins.items() if of["objects"] and of["found"] is not None]
+    counts = [(name, objects, objects - round(share * objects)) for name, objects, share in found]
     return [[name, objects, missed, upper_bound(missed, objects)] for name, objects, missed in counts]
 
 
@@ -155,52 +115,21 @@ def _achieved(results: Sequence[Facts], promised: Row) -> Iterator[Facts]:
         if row and np.isclose(row["threshold"], promised["value"], rtol=1e-6, atol=0):
             loss = row.get("risk", _LOSSES.get(promised["control"], lambda _: None)(row))
             kept = "not measured" if loss is None else "kept" if loss <= promised["level"] else "exceeded"
-            shifted = "corruption" in result["content"]["run"]
-            yield {
-                "name": result["name"],
-                "data": result["data"],
-                "loss": loss,
-                "kept": kept,
-                "shifted": shifted,
-                "flagged": row,
-            }
+            about = {"name": result["name"], "data": result["data"], "loss": loss, "kept": kept, "flagged": row}
+            yield about | {"shifted": "corruption" in result["content"]["run"]}
 
 
 def _maps(reader: MapsReader) -> Facts:
     manifest, seconds = reader.manifest or {}, [of["seconds"] for of in reader.records.values() if "seconds" in of]
     times = [1000 * float(share) for share in np.percentile(seconds, (50, 95, 99))] if seconds else None
     about = {"name": reader.folder.name, "frames": len(reader.frames), "scores": reader.scores, "milliseconds": times}
-    return about | {
-        "device": manifest.get("device"),
-        "run": _plain(manifest.get("run", {})),
-        "source": manifest.get("source"),
-    }
+    run = {key: value for key, value in manifest.get("run", {}).items() if key in ("every", "draws", "seed", "size")}
+    return {**about, "device": manifest.get("device"), "run": run}
 
 
 def _files(inputs: Inputs) -> dict[str, str]:
     files = {path.relative_to(inputs.folder).as_posix(): path for path in model_files(inputs.folder)}
     return {name: hashlib.sha256(read_bytes(path)).hexdigest() for name, path in {**files, **inputs.files}.items()}
-
-
-def _commands(inputs: Inputs) -> list[str]:
-    """Return the recorded commands, and those that the settings of the other records make."""
-    lines = [of["command"] for of in inputs.thresholds.values() if "command" in of]
-    made = [
-        ("predict --model MODEL --input FRAMES", (r.manifest or {}).get("run", {}), r.folder.name) for r in inputs.maps
-    ]
-    for run in inputs.results:
-        source = "--model MODEL" if "method" in run.content["run"] else "--maps MAPS"
-        made.append(
-            (f"evaluate {source}{' --verdicts FILE' * ('verdicts' in run.content)}", run.content["run"], run.path.name)
-        )
-    for start, record, out in made:
-        keys = ["dataset", "split", "frames", "every"] + ["draws", "seed", "size", "corruption"] * (
-            "--maps" not in start
-        )
-        given = {key: record[key] for key in keys if record.get(key) is not None}
-        given |= {"size": "x".join(map(str, given["size"]))} if "size" in given else {}
-        lines.append(" ".join(["segunc", start, *(f"--{key} {value}" for key, value in given.items()), "--out", out]))
-    return lines
 
 
 def number(result: Row, *path: str) -> str:
@@ -233,24 +162,15 @@ def _summary(facts: Facts) -> list[Facts]:
         exceeded = [row["shifted"] for row in of["achieved"] if row["kept"] == "exceeded"]
         measured = any(row["kept"] == "kept" for row in of["achieved"])
         state = ("limited" if all(exceeded) and measured else "broken") if exceeded else "holds" if measured else "open"
-        rows = [
-            f"{'No loss' if r['loss'] is None else format_number(r['loss'])} on {r['data']}: {r['kept']}."
-            for r in of["achieved"]
+        losses = [(None if r["loss"] is None else format_number(r["loss"]), r) for r in of["achieved"]]
+        words = [f"{loss or 'The loss'} on {r['data']}: {r['kept']}." for loss, r in losses] or [
+            "Not measured on other frames."
         ]
-        lines.append(
-            ("Operating point", state, " ".join([of["promise"], *(rows or ["Not measured on other frames."])]))
-        )
-    there, gaps = {name for name, *_ in lines}, facts["gaps"]
-    lines += [
-        (name, "open", "Not measured.")
-        for name in ("Classes", "Unknown objects", "Operating point")
-        if name not in there
-    ]
-    lines.append(
-        ("Gaps", "open", f"Not measured: {', '.join(gaps)}.")
-        if gaps
-        else ("Gaps", "measured", "Every section has data.")
-    )
+        lines.append(("Operating point", state, " ".join([of["promise"], *words])))
+    there, gaps = [name for name, *_ in lines], facts["gaps"]
+    lines += [(n, "open", "Not measured.") for n in ("Classes", "Unknown objects", "Operating point") if n not in there]
+    words_of_gaps = f"Not measured: {', '.join(gaps)}." if gaps else "Every section has data."
+    lines.append(("Gaps", "open" if gaps else "measured", words_of_gaps))
     return [dict(zip(("name", "state", "text"), line, strict=True)) for line in lines]
 
 
@@ -268,7 +188,6 @@ def _of_anomalies(result: Facts) -> str:
     words += f"{result['content']['scores'][result['score']]['pooled']['fpr95']:.1%} of the normal pixels."
     if bins := result["missed"]["size"]:
         objects, missed = sum(of[1] for of in bins), sum(of[2] for of in bins)
-        words += (
-            f" With 5 % flagged it misses {missed} of {objects} objects: at most {upper_bound(missed, objects):.1%}."
-        )
+        bound = f"{upper_bound(missed, objects):.1%}"
+        words += f" With 5 % flagged it misses {missed} of {objects} objects: at most {bound} of such objects."
     return words
