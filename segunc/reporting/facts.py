@@ -48,7 +48,7 @@ def facts_of(inputs: Inputs, pictures: Sequence[Mapping[str, str]]) -> Facts:
     facts |= {"domain": _domain(inputs), "results": results, "maps": [_maps(reader) for reader in inputs.maps]}
     facts |= {"thresholds": thresholds, "monitor": inputs.monitor, "events": inputs.events, "failures": list(pictures)}
     facts |= {"trained": _plain(recorded_data(inputs.folder) or {}), "files": _files(inputs)}
-    data = {"intended use": domain.intended_use, "factors": domain.axes, "evaluation data": results}
+    data: Facts = {"intended use": domain.intended_use, "factors": domain.axes, "evaluation data": results}
     data |= {"training data": facts["trained"], "segmentation": any(_miou(of) is not None for of in results)}
     data |= {"anomalies": any(of["score"] for of in results), "operating point": thresholds}
     data |= {"residual risk": any(of["missed"]["size"] or of["missed"]["distance"] for of in results)}
@@ -72,7 +72,7 @@ def _model(inputs: Inputs) -> Facts:
     model, network = inputs.model, inputs.model.network.description
     members = f"{model.posterior.members} member{'s' * (model.posterior.members > 1)}"
     made = _plain(flat({**network.provenance, **(model.record.get("provenance") or {})}))
-    about = {"network": f"{network.architecture} {network.encoder}".strip(), "classes": list(network.classes)}
+    about: Facts = {"network": f"{network.architecture} {network.encoder}".strip(), "classes": list(network.classes)}
     about |= {"posterior": f"{model.posterior.method}, {members}", "settings": flat(model.posterior.settings())}
     hashes = {"base_sha256": model.sha256, "posterior_sha256": model.posterior_sha256}
     return {**about, **hashes, "fitted": list(model.attachments), "made": made}
@@ -83,9 +83,9 @@ def _domain(inputs: Inputs) -> Facts:
     domain, frames = inputs.domain, inputs.test_frames()
     calibrated = sorted({name for of in inputs.thresholds.values() for name in of["frames"]})
     tested, fitted = (Counter(domain.places(names, inputs.texts).values()) for names in (frames, calibrated))
-    cells = [[*c, tested[c], fitted[c], max(domain.minimum - tested[c], 0)] for c in domain.cells()]
+    cells: list[list[Any]] = [[*c, tested[c], fitted[c], max(domain.minimum - tested[c], 0)] for c in domain.cells()]
     rest = {"frames": len(frames), "outside": len(frames) - tested.total()}
-    return {**asdict(domain), "cells": cells, "gaps": sum(lacking > 0 for *_, lacking in cells), **rest}
+    return {**asdict(domain), "cells": cells, "gaps": sum(bool(of[-1]) for of in cells), **rest}
 
 
 def _result(inputs: Inputs, run: EvaluationResult) -> Facts:
@@ -113,7 +113,7 @@ def _achieved(results: Sequence[Facts], promised: Row) -> Iterator[Facts]:
     for result in results:
         row = result["content"].get("flagged", {}).get(promised["score"], {})
         if row and np.isclose(row["threshold"], promised["value"], rtol=1e-6, atol=0):
-            loss = row.get("risk", _LOSSES.get(promised["control"], lambda _: None)(row))
+            loss = row.get("risk", _LOSSES[promised["control"]](row) if promised["control"] in _LOSSES else None)
             kept = "not measured" if loss is None else "kept" if loss <= promised["level"] else "exceeded"
             about = {"name": result["name"], "data": result["data"], "loss": loss, "kept": kept, "flagged": row}
             yield about | {"shifted": "corruption" in result["content"]["run"]}
@@ -160,13 +160,12 @@ def _summary(facts: Facts) -> list[Facts]:
     lines += [("Unknown objects", "measured", _of_anomalies(of)) for of in facts["results"] if of["score"]][:1]
     for of in facts["thresholds"]:
         exceeded = [row["shifted"] for row in of["achieved"] if row["kept"] == "exceeded"]
-        measured = any(row["kept"] == "kept" for row in of["achieved"])
-        state = ("limited" if all(exceeded) and measured else "broken") if exceeded else "holds" if measured else "open"
-        losses = [(None if r["loss"] is None else format_number(r["loss"]), r) for r in of["achieved"]]
-        words = [f"{loss or 'The loss'} on {r['data']}: {r['kept']}." for loss, r in losses] or [
-            "Not measured on other frames."
-        ]
-        lines.append(("Operating point", state, " ".join([of["promise"], *words])))
+        kept = any(row["kept"] == "kept" and not row["shifted"] for row in of["achieved"])
+        state = ("limited" if all(exceeded) and kept else "broken") if exceeded else "holds" if kept else "open"
+        said = [f"{format_cell(Cell(row['loss']))} on {row['data']}: {row['kept']}." for row in of["achieved"]]
+        lines.append(
+            ("Operating point", state, " ".join([of["promise"], *(said or ["Not measured on other frames."])]))
+        )
     there, gaps = [name for name, *_ in lines], facts["gaps"]
     lines += [(n, "open", "Not measured.") for n in ("Classes", "Unknown objects", "Operating point") if n not in there]
     words_of_gaps = f"Not measured: {', '.join(gaps)}." if gaps else "Every section has data."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
@@ -19,10 +20,10 @@ from segunc.posteriors.model import load_model
 from segunc.training.config import read_config
 
 MAX_CELLS = 400  # of a domain
-_KEYS = {
-    "threshold": "score value control level method confidence unit units minimum_units risk bound promise condition model frames",
-    "monitor": "frames martingale level fired risk statistic",
-}
+_PROMISE = (
+    "score value control level method confidence unit units minimum_units risk bound promise condition model frames"
+)
+_WATCHED = "frames martingale level fired risk statistic"
 
 
 @dataclass(frozen=True)
@@ -101,18 +102,17 @@ class Inputs:
         domain: Path | None = None,
     ) -> None:
         given = [*runs, *thresholds, *filter(None, (monitor, events, domain))]
-        self.files = {path.name: path for path in given}
-        if not self.files and not maps:
-            raise InputError(
-                "there is nothing to report of the model", hint="--runs metrics.json, the --out of evaluate"
-            )
+        if not given and not maps:
+            raise InputError("there is nothing to report of the model", hint="--runs metrics.json")
+        many = Counter(path.name for path in given)
+        self.files = {p.name if many[p.name] < 2 else f"{p.resolve().parent.name}/{p.name}": p for p in given}
         self.domain, self.texts = (Domain(), None) if domain is None else read_domain(domain)
-        runs_read, self.maps = load_results(runs), [open_maps(path) for path in maps]
-        self.thresholds = {path.name: _read_kind(path, "threshold") for path in thresholds}
-        self.monitor = None if monitor is None else _read_kind(monitor, "monitor")
+        results, self.maps = load_results(runs), [open_maps(path) for path in maps]
+        self.thresholds = {n: _read(p, "threshold", _PROMISE) for n, p in self.files.items() if p in thresholds}
+        self.monitor = None if monitor is None else _read(monitor, "monitor", _WATCHED)
         self.events = None if events is None else _read_events(events)
         self.folder, self.model = folder, load_model(folder)
-        for run in runs_read:
+        for run in results:
             if (version := run.content.get("run", {}).get("segunc")) != tool_version():
                 made = f"by segunc {version}" if version else "by another tool, or a segunc that recorded no version"
                 raise InputError(f"{run.path} was made {made}, not by {tool_version()}", hint="evaluate again")
@@ -121,11 +121,9 @@ class Inputs:
             self._check_model((reader.manifest or {}).get("run", {}), str(reader.folder))
         for name, content in self.thresholds.items():
             if content["model"] != json_sha256([self.model.sha256, self.model.posterior_sha256]):
-                raise InputError(
-                    f"{name} is a threshold of another model than {folder}", hint="calibrate it on this model"
-                )
+                raise InputError(f"{name} is a threshold of another model than {folder}", hint="calibrate it again")
         # Clean images first: what stands for the model is measured on them.
-        self.results = sorted(runs_read, key=lambda run: bool(run.content["run"].get("corruption")))
+        self.results = sorted(results, key=lambda run: bool(run.content["run"].get("corruption")))
 
     def _check_model(self, run: Mapping[str, Any], what: str) -> None:
         named = run.get("base_sha256"), run.get("posterior_sha256")
@@ -145,24 +143,18 @@ class Inputs:
 def reliability_of(run: EvaluationResult) -> Sequence[Sequence[float]]:
     """Return confidence, accuracy and pixels of each bin that ``evaluate --plots`` wrote below the folder of a result; nothing where
     there are none, or where their calibration error is not that of the result."""
-    folder, recorded = run.path.parent, run.content["run"].get("plots", "")
-    if not recorded or ".." in recorded or not (folder / recorded / "curves.json").is_file():
-        return []
-    points = next(
-        iter(read_json(inside(folder, f"{recorded}/curves.json"), "curves").get("reliability", {}).values()), None
-    )
-    bins = [] if points is None else list(zip(points["x"], points["y"], points["pixels"], strict=True))
+    recorded = run.content["run"].get("plots")
+    path = recorded and inside(run.path.parent, f"{recorded}/curves.json")
+    lines = read_json(path, "points of curves").get("reliability", {}) if path and path.is_file() else {}
+    bins = [bin for of in lines.values() for bin in zip(of["x"], of["y"], of["pixels"], strict=True)]
     error = sum(abs(x - y) * n for x, y, n in bins) / max(sum(n for *_, n in bins), 1)
     return bins if abs(error - (run.numbers.get(("calibration", "ece")) or 0)) < 1e-6 else []
 
 
-def _read_kind(path: Path, what: str) -> Mapping[str, Any]:
+def _read(path: Path, what: str, keys: str) -> Mapping[str, Any]:
     content = read_json(path, f"a {what} of segunc")
-    if (
-        content.get("kind") != f"segunc {what}"
-        or content.get("version", 1) != 1
-        or not content.keys() >= {*_KEYS[what].split()}
-    ):
+    known = (content.get("kind"), content.get("version", 1)) == (f"segunc {what}", 1)
+    if not known or not content.keys() >= {*keys.split()}:
         raise InputError(f"{path} is no {what} of segunc in version 1", hint=f"give the --out of segunc {what}")
     return content
 

@@ -26,9 +26,13 @@ def render(facts: Mapping[str, Any], sha256: str) -> str:
     style, template, standards = (_asset(name) for name in ("report.css", "page.html", "standards.csv"))
     with resources.as_file(_ASSETS / "sections.yaml") as path:
         sections = read_config(path)
-    known = {"sections": sections, "standards": list(csv.reader(standards.splitlines())), "areas": titles(AREAS)}
-    functions = {"of": number, "chance": chance, "judged": titles(JUDGED_METRICS)}
-    return environment.from_string(template).render(facts, **known, **functions, style=style, sha256=sha256)
+    known: dict[str, Any] = {
+        "sections": sections,
+        "standards": [*csv.reader(standards.splitlines())],
+        "areas": titles(AREAS),
+    }
+    known |= {"of": number, "chance": chance, "judged": titles(JUDGED_METRICS), "style": style, "sha256": sha256}
+    return environment.from_string(template).render(facts, **known)
 
 
 def _asset(name: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -32,18 +31,8 @@ SELECTION = "selection"
 """A split of every data set with class labels: val, or what stands in for it where every frame of val holds an anomaly."""
 
 MODEL_KEYS = (
-    *(
-        "base_sha256",
-        "posterior_sha256",
-        "temperature",
-        "draws",
-        "seed",
-        "scheme",
-        "alpha",
-        "scope",
-        "size",
-        "precision",
-    ),
+    *("base_sha256", "posterior_sha256", "temperature", "draws", "seed", "scheme", "alpha"),
+    *("scope", "size", "precision"),
 )
 """Keys of a manifest's run that a result of its maps repeats."""
 
@@ -105,8 +94,11 @@ def evaluate(options: EvaluateOptions) -> EvaluateResult:
     run["segunc"] = tool_version()
     if options.anomaly_class:
         run["anomaly_classes"] = list(options.anomaly_class)
-    if options.plots and out is not None:
-        run["plots"] = os.path.relpath(options.plots, out.parent)  # so that a report finds the points of the curves
+    plots = Path(options.plots or "").resolve()
+    if options.plots and out is not None and plots.is_relative_to(out.parent.resolve()):
+        run["plots"] = plots.relative_to(
+            out.parent.resolve()
+        ).as_posix()  # where a report finds the points of the curves
     replicates = gatherer.replicates()
     about = {"replicates": options.replicates, "seed": resampling.seed, "unit": options.resample}
     result["bootstrap"] = about | {"units": len(replicates.units)} | result.pop("bootstrap", {})

@@ -41,9 +41,9 @@ def report(options: ReportOptions) -> ReportResult:
     path, page = out / "report.json", out / "index.html"
     if page.exists() and not (path.exists() and read_json(path, "a report").get("kind") == KIND):
         raise InputError(f"{out} holds another page", hint="give a new folder as --out")
-    given = ([Path(name) for name in names or ()] for names in (options.runs, options.maps, options.threshold))
-    single = (name and Path(name) for name in (options.monitor, options.events, options.domain))
-    inputs = Inputs(Path(options.model), *given, *single)
+    runs, maps, thresholds = ([Path(p) for p in of or ()] for of in (options.runs, options.maps, options.threshold))
+    monitor, events, domain = (p and Path(p) for p in (options.monitor, options.events, options.domain))
+    inputs = Inputs(Path(options.model), runs, maps, thresholds, monitor, events, domain)
     entry = entry_of_labels(options.dataset, options.label_map, list(options.anomaly_class))
     pictures = failures(inputs, LabelSources(**label_arguments(options, entry)))
     out.mkdir(parents=True, exist_ok=True)
