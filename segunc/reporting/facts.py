@@ -49,7 +49,7 @@ def facts_of(inputs: Inputs, pictures: Sequence[Mapping[str, str]]) -> Facts:
     facts |= {"thresholds": thresholds, "monitor": inputs.monitor, "events": inputs.events, "failures": list(pictures)}
     facts |= {"trained": _plain(recorded_data(inputs.folder) or {}), "files": _files(inputs)}
     data: Facts = {"intended use": domain.intended_use, "factors": domain.axes, "evaluation data": results}
-    data |= {"training data": facts["trained"], "segmentation": any(_miou(of) is not None for of in results)}
+    data |= {"training data": facts["trained"], "segmentation": any(of["segmented"] for of in results)}
     data |= {"anomalies": any(of["score"] for of in results), "operating point": thresholds}
     data |= {"residual risk": any(of["missed"]["size"] or of["missed"]["distance"] for of in results)}
     data |= {"slices": any(of["content"]["counts"].get("groups") for of in results), "failures": pictures}
@@ -98,7 +98,8 @@ def _result(inputs: Inputs, run: EvaluationResult) -> Facts:
     data = " ".join(filter(None, (record.get("dataset"), record.get("split"), corruption))) or "labelled frames of maps"
     kept = {key: value for key, value in content.items() if key not in ("reasons", "forms")}
     detected = content["scores"].get(score, {}).get("pooled", {}).get("aupr") is not None
-    about = {"name": run.name, "file": run.path.name, "data": data, "score": score if detected else None}
+    about: Facts = {"name": run.name, "file": run.path.name, "data": data, "score": score if detected else None}
+    about["segmented"] = content.get("segmentation", {}).get("miou") is not None
     return {**about, "missed": missed, "bins": reliability_of(run), "content": kept}
 
 
@@ -145,13 +146,9 @@ def chance(counts: Row) -> float:
     return float(counts["anomaly_pixels"] / max(counts["anomaly_pixels"] + counts["normal_pixels"], 1))
 
 
-def _miou(result: Row) -> Any:
-    return result["content"].get("segmentation", {}).get("miou")
-
-
 def _summary(facts: Facts) -> list[Facts]:
     """Return lines on what may be trusted and what not, made from the numbers: ``name``, ``state`` and ``text``."""
-    classes = [of for of in facts["results"] if _miou(of) is not None]
+    classes = [of for of in facts["results"] if of["segmented"]]
     lines = [("Classes", "measured", _of_classes(of)) for of in classes[:1]]
     errors = dict.fromkeys(f"{number(of, 'calibration', 'ece')} on {of['data']}" for of in classes)
     if classes and classes[0]["content"]["calibration"].get("ece") is not None:

@@ -21,6 +21,7 @@ from scipy.stats import binomtest
 
 from segunc.core.errors import InputError
 from segunc.evaluation.resampling import load_results
+from segunc.gallery.page import run_id
 from segunc.maps.labelled import LabelSources
 from segunc.maps.reader import MapsReader
 from segunc.reporting.facts import number, upper_bound
@@ -232,8 +233,6 @@ def test_monitor_events_and_reviewers_have_their_sections(predicted: Job, result
     ]
     (tmp_path / "e.json").write_text(json.dumps(events))
     reader = MapsReader(predicted.maps)
-    from segunc.gallery.page import run_id
-
     given = [
         {"frame": name, "verdict": "true-alarm", "reviewer": who} for name in reader.frames[:2] for who in ("Ana", "Bo")
     ]
