@@ -10,7 +10,6 @@ import cv2
 import numpy as np
 
 from segunc.core.errors import PartialFailure
-from segunc.data.labels import IGNORE
 from segunc.evaluation.flagged import SMALLEST_REGION
 from segunc.evaluation.parts import LabelledFrame
 from segunc.gallery.overlay import colourise, page_ranges
@@ -57,9 +56,8 @@ def failures(inputs: Inputs, labels: labelled.LabelSources) -> list[dict[str, st
                 worst[failure.title] = sorted([*others, failure], reverse=True)[: max(EACH // len(inputs.maps), 1)]
         chosen = [failure for kind in sorted(worst, reverse=True) for failure in worst[kind]]
         names = [name for name in reader.frames if name in {failure.frame for failure in chosen}]
-        images = {
-            name: image for name, image, _ in labelled.with_images(names, labelled.open_images(reader, None, names)[0])
-        }
+        source, _ = labelled.open_images(reader, None, names)
+        images = {name: image for name, image, _ in labelled.with_images(names, source)}
         for failure in chosen:
             colours = colourise(reader.read(failure.frame, score), page_ranges(reader, [score])[score])
             jpeg = base64.b64encode(_draw(failure, images[failure.frame], colours)).decode()
@@ -72,12 +70,10 @@ def _of_frame(
 ) -> Iterator[Failure]:
     """Yield missed objects, the strongest false alarm and the largest confident error of a frame."""
     values, anomaly, classes = reader.read(name, score), files.anomaly(name), files.classes(name)
-    words, prediction = (
-        title_of(score, capital=False),
-        reader.prediction(name) if reader.has(name, PREDICTION) else None,
-    )
     if anomaly is None and classes is None:
         return
+    words = title_of(score, capital=False)
+    prediction = reader.prediction(name) if reader.has(name, PREDICTION) else None
     frame = LabelledFrame(name, {score: values}, prediction, None, classes, anomaly)  # checks sizes and labels
     if frame.anomaly is not None:
         for box, inside in _regions(frame.anomaly == 1):
@@ -89,7 +85,7 @@ def _of_frame(
             line = f"{name}: {region.area:,} pixels of normal ground, {words} up to {normal[region.peak[::-1]]:.3g}."
             yield Failure(region.strength, name, "False alarm", line, region.box)
     if frame.wrong is not None and frame.labels is not None and prediction is not None:
-        for box, inside in _regions((frame.wrong == 1) & (frame.labels != IGNORE) & (values < threshold))[:1]:
+        for box, inside in _regions((frame.wrong == 1) & (values < threshold))[:1]:
             names = reader.class_names or list(map(str, range(256)))
             true, taken = (names[int(np.bincount(of[inside]).argmax())] for of in (frame.labels, prediction))
             line = f"{name}: {inside.sum():,} pixels of {true} taken for {taken}, mean {words} {values[inside].mean():.3g}."
@@ -111,9 +107,8 @@ def _draw(failure: Failure, image: Any, score: Any) -> bytes:
     scale, high, views = WIDTH / wide, wide * HEIGHT / WIDTH, []
     x = int(np.clip(left + width / 2 - wide / 2, 0, columns - wide))
     y = int(np.clip(top + height / 2 - high / 2, 0, rows - high))
-    start, end = (
-        (round((a - x) * scale), round((b - y) * scale)) for a, b in ((left, top), (left + width, top + height))
-    )
+    corners = (left, top), (left + width, top + height)
+    start, end = ((round((a - x) * scale), round((b - y) * scale)) for a, b in corners)
     for picture in (score,) if image is None else (cv2.resize(image, (columns, rows)), score):
         part = picture[y : y + round(high), x : x + round(wide)]
         view = cv2.resize(part, (WIDTH, HEIGHT), interpolation=cv2.INTER_AREA)
