@@ -24,7 +24,18 @@ from segunc.training.config import now, recorded_data
 KIND = "segunc report"
 Facts = dict[str, Any]
 Row = Mapping[str, Any]
-_LEFT_OUT = {"root", "workers", "batch_size", "eval_batch_size", "frames", "labels", "threads", "resumed", "trained"}
+_LEFT_OUT = {
+    "root",
+    "workers",
+    "batch_size",
+    "eval_batch_size",
+    "frames",
+    "labels",
+    "threads",
+    "seconds",
+    "resumed",
+    "trained",
+}
 _LOSSES: Mapping[str, Callable[[Row], float | None]] = {
     "flagged-pixels": lambda row: row.get("share"),
     "missed-pixels": lambda row: None if row.get("recall") is None else 1 - row["recall"],
