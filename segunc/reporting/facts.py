@@ -25,17 +25,10 @@ KIND = "segunc report"
 Facts = dict[str, Any]
 Row = Mapping[str, Any]
 _LEFT_OUT = {
-    "root",
-    "workers",
-    "batch_size",
-    "eval_batch_size",
-    "frames",
-    "labels",
-    "threads",
-    "seconds",
-    "resumed",
-    "trained",
+    *("root", "frames", "labels", "workers", "batch_size", "eval_batch_size"),
+    *("threads", "seconds", "resumed", "trained"),
 }
+"""Keys of records that say something of the machine, or nothing to a reader."""
 _LOSSES: Mapping[str, Callable[[Row], float | None]] = {
     "flagged-pixels": lambda row: row.get("share"),
     "missed-pixels": lambda row: None if row.get("recall") is None else 1 - row["recall"],
