@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from segunc.verbs.import_network import import_network as import_network
     from segunc.verbs.init import init as init
     from segunc.verbs.predict import predict as predict
+    from segunc.verbs.report import report as report
     from segunc.verbs.results import (
         compare as compare,
         overlay as overlay,
@@ -55,7 +56,7 @@ _NAMES = {
     "verbs.import_network": "import_network",
     "verbs.results": "compare overlay review summary",
     "verbs.training": "finetune train",
-    **{f"verbs.{verb}": verb for verb in ("demo", "doctor", "evaluate", "init", "predict", "threshold")},
+    **{f"verbs.{verb}": verb for verb in ("demo", "doctor", "evaluate", "init", "predict", "report", "threshold")},
 }
 _HOMES = {name: f"segunc.{home}" for home, names in _NAMES.items() for name in names.split()}
 __all__ = sorted(_HOMES)

@@ -597,6 +597,31 @@ class CompareOptions(DeviceOptions):
     baseline: str | None = None
 
 
+@dataclass(frozen=True, kw_only=True)
+class ReportOptions(Options, ClassTruthOptions):
+    """What is known of a model, for those who release it: report.json, and one page made from it to read and to print.
+
+    Args:
+        model (DIR): model folder; everything else must be of this model
+        runs (JSON): results of evaluate: of frames, of corrupted frames, made with --flag threshold.json, or of verdicts
+        maps (DIR): maps folders; with labels they give pictures of failures
+        threshold (JSON): thresholds with a promise
+        monitor (JSON): state of a monitor
+        events (JSON): list of events
+        domain (YAML): intended use, and the cells of the operating domain in which frames are counted
+        out (DIR): folder of report.json and index.html
+    """
+
+    model: Folder
+    runs: Sequence[File] | None = None
+    maps: Sequence[Folder] | None = None
+    threshold: Sequence[File] | None = None
+    monitor: File | None = None
+    events: File | None = None
+    domain: File | None = None
+    out: Folder
+
+
 @dataclass(frozen=True)
 class DoctorOptions(SamplingOptions):
     """Is the uncertainty alive and the conversion sound? Are maps what was written?

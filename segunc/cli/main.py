@@ -34,6 +34,7 @@ VERBS = {
     "summary": "--maps maps --score entropy --statistic p99 --apart 10 --out summary.csv",
     "overlay": "--maps maps --out figures --panel --score entropy,epistemic --video",
     "compare": "abnn.json base.json --baseline base.json --out table.md",
+    "report": "--model runs/abnn --runs metrics.json fog.json --threshold threshold.json --out report",
     "doctor": "--model runs/abnn --image frame.png",
 }
 """An example of each verb."""

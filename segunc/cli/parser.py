@@ -75,7 +75,8 @@ def command_line(options: Any, *, but: str) -> str:
     for field in _fields(type(options)):
         value = getattr(options, field.name)
         if field.name != but and value != _default(field):
-            words += [_flags(field)[0], *([] if value is True else [str(value)])]
+            several = value if isinstance(value, list) else [] if value is True else [value]
+            words += [_flags(field)[0], *map(str, several)]
     for key, value in getattr(options, "settings", {}).items():
         words += [f"--{key}", value]
     return " ".join(words)

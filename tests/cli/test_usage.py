@@ -64,7 +64,7 @@ def test_the_demo_shows_commands_that_parse(
     monkeypatch.setattr(run, "run", lambda verb, options: None)
     shown("demo", DemoOptions(out=tmp_path))
     commands = re.findall(r"^\$ segunc (.*)$", capsys.readouterr().out, re.MULTILINE)
-    assert len(commands) == 12
+    assert len(commands) == 13
     for command in commands:
         known, rest = build_parser().parse_known_args(command.split())
         assert not rest or known.verb in ("train", "finetune")
@@ -249,7 +249,7 @@ def test_the_example_of_a_verb_runs(verb: str, predicted: Job, tmp_path: Path) -
         known["weights"] = tmp_path / "lraspp.pth"
         network = torchvision.models.get_model("lraspp_mobilenet_v3_large", weights_backbone=None, num_classes=19)
         torch.save(network.state_dict(), known["weights"])
-    if verb == "compare":
+    if verb in ("compare", "report"):
         labels, out = predicted.masks, tmp_path / "metrics.json"
         known["metrics"] = segunc.evaluate(predicted.maps, anomaly_labels=labels, out=out, replicates=0).path
     example = doctest.DocTestFinder().find(known[verb], verb, globs=known)[0]
