@@ -112,7 +112,6 @@ def evaluate_model(
     *,
     size: tuple[int, int] | None = None,
     corruption: Corruption | None = None,
-    bits: int | None = None,
     run: Mapping[str, Any] | None = None,
 ) -> tuple[Result, Evaluator]:
     """Predict and count frame by frame; nothing is kept but the counts. Component tracks predict the frames with anomaly labels again.
@@ -124,12 +123,11 @@ def evaluate_model(
         scores, new: as of :func:`evaluate_maps`, which also says what is returned.
         size: (height, width) that the network sees; None is its inference size.
         corruption: applied to every image at its own size.
-        bits: that the values of 16-bit images use.
         run: what the result records of model and settings, which a threshold with a promise must share.
     """
     from segunc.sampling.sampler import fault_of, sample_frames
 
-    classes, by_name, depth = _classes_of(entry, samples, model), {s.name: s for s in samples}, PixelDepth(bits)
+    classes, by_name, depth = _classes_of(entry, samples, model), {s.name: s for s in samples}, PixelDepth()
     masks = {sample.name: sample.anomaly for sample in samples if sample.anomaly is not None}
     encoding = encoding_of_masks(entry)
     check_masks(masks.values(), encoding)
@@ -174,10 +172,8 @@ def _classes_of(entry: DatasetEntry, samples: Sequence[Sample], model: Model) ->
 def evaluate_verdicts(
     verdicts: Sequence[Verdict], frames: Sequence[str], resampling: Resampling, unit: Callable[[str], str]
 ) -> tuple[Result, Gatherer]:
-    """Return the numbers of verdicts on ``frames``, of each reviewer and of all together, and the counts behind them.
-
-    The verdict of all together on a frame is the one on which all agree who gave one; ``unit`` is as of :class:`Gatherer`.
-    """
+    """Return the numbers of verdicts on ``frames``, of each reviewer and of all together, and the counts behind them. The verdict of all
+    together on a frame is the one on which all agree who gave one; ``unit`` is as of :class:`Gatherer`."""
     reviewers = by_reviewer(verdicts)
     if not reviewers:
         raise InputError("the files hold notes and no verdict", hint="judge frames on the review page, then export")

@@ -15,6 +15,7 @@ from segunc.options import DemoOptions, takes
 from segunc.verbs.doctor import doctor
 from segunc.verbs.evaluate import evaluate
 from segunc.verbs.predict import predict
+from segunc.verbs.report import report
 from segunc.verbs.results import review
 from segunc.verbs.training import finetune, train
 
@@ -80,6 +81,10 @@ def demo(options: DemoOptions, step: Step | None = None, say: Callable[[str], No
     step("a page to look at", review, opts.ReviewOptions(maps, anomaly_labels=masks, out=page, **common))
     shown = opts.ReviewOptions(out / "video", anomaly_labels=labels, out=out / "review-video", **common)
     step("a page of the video", review, shown)
+
+    results = [numbers, out / "test-abnn.json"]
+    reported = opts.ReportOptions(model=abnn, runs=results, maps=[maps], anomaly_labels=masks, out=out / "report")
+    step("a report of the model", report, reported)
 
     scores = read_json(numbers, "a result of evaluate")["scores"]
     auroc = {name: scores[name]["pooled"]["auroc"] for name in SHOWN}
