@@ -556,8 +556,7 @@ class MonitorOptions(Options):
         verdicts (JSON): reviewers' verdicts on --maps, exported by their pages: also bounds of the promised risk
         statistic: of each frame: mean, 99th percentile, maximum, strongest region, or pixels of the largest region (default mean)
         level (A): probability of a false alarm over all frames to come (default 0.01)
-        every (N): compare every N-th unit (default 1); neighbours resemble each other
-        apart (SECONDS): between two frames of a video that are compared (default 0)
+        apart (SECONDS): between two frames of a video that are compared, for neighbours resemble each other (default 10)
         out (JSON): file of the state
         plot (FILE): figure of the martingale: FILE.pdf, FILE.svg and FILE.png
     """
@@ -568,8 +567,7 @@ class MonitorOptions(Options):
     verdicts: Sequence[File] | None = None
     statistic: Literal["mean", "p99", "max", "region", "component"] = "mean"
     level: Annotated[float, Bound(above=0, below=1)] = 0.01
-    every: PositiveInt = 1
-    apart: NonNegativeFloat = 0.0
+    apart: NonNegativeFloat = 10.0
     out: File | None = None
     plot: PathLike | None = None
 

@@ -197,8 +197,7 @@ def risk_coverage_figure(lines: Sequence[Line]) -> Figure:
 def monitor_figure(path: Floats, alarm: float, name: str) -> Figure:
     """Draw log10 of a martingale of exchangeability after each frame ``[T]``, with the value of its alarm."""
     figure, axes = _new_figure()
-    frames, heights = thin(np.arange(1.0, len(path) + 1), path)
-    _draw_lines(axes, [Line(name, frames, heights)], str)
+    _draw_lines(axes, [Line(name, *thin(np.arange(1.0, len(path) + 1), path))], str)
     axes.axhline(alarm, label=f"Alarm at {alarm:g}", **REFERENCE)
     axes.set(xlabel="Frames that were compared", ylabel="log10 of the martingale")
     _add_legend(figure, "Are frames still like those of the calibration?", "Compared by")

@@ -25,7 +25,7 @@ GRID = np.linspace(0.0, 1.0, 1001)  # risks that the confidence sequence tells a
 LARGEST_BET = 0.5  # share of the capital that one frame may lose; Waudby-Smith & Ramdas take 1/2 or 3/4
 LOSSES = {
     "missed-objects": ("missed", "true-alarm"),
-    "false-alarms": ("false-alarm", "true-alarm", "nothing-wrong", "missed"),
+    "false-alarms": ("false-alarm", "true-alarm nothing-wrong missed"),
 }
 """Controls that verdicts speak of: the verdict that is a loss, and those that are none."""
 Floats = npt.NDArray[np.float64]
@@ -50,20 +50,16 @@ def smoothed_p_values(values: Floats, reference: Floats, uniforms: Floats) -> Fl
     return p_values
 
 
-def log_martingale(p_values: Floats, bets: Sequence[float] = BETS, jump: float = JUMP) -> Floats:
-    """Return log10 of the simple jumper martingale after each of the p-values ``[..., T]``. Before each bet a share ``jump`` of the capital
+def log_martingale(p_values: Floats, bets: Sequence[float] = BETS) -> Floats:
+    """Return log10 of the simple jumper martingale after each of the p-values ``[..., T]``. Before each bet a share of the capital
     is spread over all slopes again, so that the martingale grows soon after a change, however long nothing changed before."""
-    slopes, path = np.array(bets), np.empty(p_values.shape)
-    capital = np.full(
-        (*p_values.shape[:-1], len(slopes)), 1 / len(slopes)
-    )  # of each slope, as shares of the martingale
-    value = np.zeros(p_values.shape[:-1])
+    slopes, growths = np.array(bets), np.empty(p_values.shape)
+    capital = np.full((*p_values.shape[:-1], len(slopes)), 1 / len(slopes))  # by slope, as shares of the martingale
     for t in range(p_values.shape[-1]):
-        capital = ((1 - jump) * capital + jump / len(slopes)) * (1 + slopes * (p_values[..., t, None] - 0.5))
-        growth = capital.sum(-1)
-        capital, value = capital / growth[..., None], value + np.log10(growth)
-        path[..., t] = value
-    return path
+        capital = ((1 - JUMP) * capital + JUMP / len(slopes)) * (1 + slopes * (p_values[..., t, None] - 0.5))
+        growths[..., t] = capital.sum(-1)
+        capital /= growths[..., t, None]
+    return np.asarray(np.log10(growths).cumsum(-1))
 
 
 def risk_bounds(losses: Floats, level: float) -> tuple[Floats, Floats]:
@@ -77,11 +73,11 @@ def risk_bounds(losses: Floats, level: float) -> tuple[Floats, Floats]:
     bounds = np.tile([0.0, 1.0], (len(losses) + 1, 1))
     capital = np.zeros((2, len(GRID)))  # ln, of those who bet on more than m, and on less
     with np.errstate(divide="ignore"):
-        most_above, most_below = LARGEST_BET / GRID, LARGEST_BET / (1 - GRID)
+        most = LARGEST_BET / np.stack([GRID, 1 - GRID])
     total, squares = 0.5, 0.25  # a first guess of mean and variance, as of one frame
     for t, loss in enumerate(losses.tolist(), start=1):
-        bet = np.sqrt(-2 * np.log(level) / (squares * np.log(1 + t)))
-        capital += np.log1p([np.minimum(bet, most_above) * (loss - GRID), np.minimum(bet, most_below) * (GRID - loss)])
+        bets = np.minimum(np.sqrt(-2 * np.log(level) / (squares * np.log(1 + t))), most)
+        capital += np.log1p(bets * [loss - GRID, GRID - loss])
         above, below = (GRID[ln >= -np.log(level)] for ln in capital)
         bounds[t] = above.max(initial=bounds[t - 1, 0]), below.min(initial=bounds[t - 1, 1])
         total += loss
@@ -98,15 +94,16 @@ def losses_of_verdicts(verdicts: Sequence[Verdict], control: str) -> dict[str, f
     if control not in LOSSES:
         message = f"verdicts say nothing of {control}, only of {' and '.join(LOSSES)}"
         raise InputError(message, hint="leave --verdicts out")
-    loss, *others = LOSSES[control]
-    words: dict[str, dict[str, list[str]]] = {verdict.frame: {} for verdict in sorted(verdicts, key=lambda v: v.time)}
-    for verdict in sorted((v for v in verdicts if v.verdict), key=lambda v: v.region is None):
-        of_reviewer = words[verdict.frame].setdefault(verdict.reviewer, [])
-        if verdict.region is not None or not of_reviewer:
-            of_reviewer.append(verdict.verdict)
-    losses: dict[str, float] = {}
-    for frame, reviewers in words.items():
-        counts = [(said.count(loss), sum(map(said.count, others))) for said in reviewers.values()]
-        shares = [n / (n + m) if control == "missed-objects" else float(n > 0) for n, m in counts if n + m]
-        losses |= {frame: sum(shares) / len(shares)} if shares else {}
-    return losses
+    bad, good = LOSSES[control]
+    given: dict[tuple[str, str], list[Verdict]] = {}
+    for verdict in sorted(verdicts, key=lambda verdict: verdict.time):
+        given.setdefault((verdict.frame, verdict.reviewer), []).append(verdict)
+    losses: dict[str, list[float]] = {}
+    for (frame, _), said in given.items():
+        words = [v.verdict for v in said if v.verdict and v.region] or [v.verdict for v in said]
+        lost, kept = words.count(bad), sum(map(words.count, good.split()))
+        if lost + kept:
+            losses.setdefault(frame, []).append(
+                lost / (lost + kept) if control == "missed-objects" else float(lost > 0)
+            )
+    return {frame: sum(shares) / len(shares) for frame, shares in losses.items()}

@@ -64,9 +64,6 @@ class Tally:
     def replicates(self, at_once: int = 32) -> Iterator[npt.NDArray[Any]]:
         """Yield the coarse counts of replicates, some at once: whole numbers ``[R, ...]`` of the form of :meth:`ArrayPart.coarsen`, without keys that no
         unit has where the part takes many at once."""
-        if self.part.listed:
-            yield from self._drawn_rows(at_once)
-            return
         sums: dict[str, Counts] = {}
         for unit, packed in self._packed:
             sums[unit] = sums.get(unit, 0) + np.frombuffer(zlib.decompress(packed), np.int64)
@@ -84,15 +81,6 @@ class Tally:
         for start in range(0, self.resampling.replicates, at_once):
             rows = weights[:, start : start + at_once].T @ units
             yield np.asarray(rows.reshape(-1, *shape))
-
-    def _drawn_rows(self, at_once: int) -> Iterator[Counts]:
-        """Yield the rows of all frames ``[R, N, ...]``, with the weights of their units in the place of a one."""
-        rows = np.stack([np.frombuffer(zlib.decompress(packed), np.int64) for _, packed in self._packed])
-        weights = np.stack([self.resampling.weights(unit) for unit, _ in self._packed], axis=1)
-        for start in range(0, len(weights), at_once):
-            block = np.repeat(rows[None], len(drawn := weights[start : start + at_once]), axis=0)
-            block[..., 0] *= drawn
-            yield block
 
     def replicate_numbers(self, forms: Forms) -> dict[NumberPath, npt.NDArray[np.float64]]:
         """Return the replicates ``[R]`` of each number that all frames together define, NaN where a replicate defines none; they are

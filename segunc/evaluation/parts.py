@@ -21,7 +21,6 @@ from segunc.data.labels import IGNORE
 from segunc.evaluation.resampling import NumberPath
 from segunc.maps.encoding import decode_stored, decode_unit, keys_to_half, score_keys
 from segunc.metrics import counting, prediction, smiyc
-from segunc.metrics.aggregates import aggregates
 from segunc.metrics.counting import KEYS, Counts, ScoreBins, check_anomaly_labels, count_scores, detection_curve
 from segunc.metrics.objects import (
     NO_OBJECT,
@@ -70,8 +69,9 @@ class LabelledFrame:
     unit_codes: Collection[str] | None = None
     bins: Mapping[str, ScoreBins] = field(default_factory=dict)
     anomaly_pixels: Counts = field(init=False)  # int64 [3] normal, anomalous and ignored; zeros without a label
+    # Numbers of the whole map of a score, which parts share.
+    aggregates: dict[str, dict[str, float]] = field(init=False, default_factory=dict, repr=False)
     _counts: dict[tuple[str, str], Counts] = field(init=False, default_factory=dict, repr=False)
-    _aggregates: dict[str, dict[str, float]] = field(init=False, default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         self._check_sizes()
@@ -97,12 +97,6 @@ class LabelledFrame:
         if np.issubdtype(self.stored[name].dtype, np.floating):
             return self.stored[name]
         return decode_stored(self.stored[name], "unit-code" if self.form(name) == "unit-code" else "linear")
-
-    def aggregates(self, name: str, threshold: float | None, masses: bool) -> dict[str, float]:
-        """Return the numbers of the whole map of a score, see :func:`segunc.metrics.aggregates.aggregates`."""
-        if name not in self._aggregates:
-            self._aggregates[name] = aggregates(self.values(name), threshold, masses=masses)
-        return self._aggregates[name]
 
     @cached_property
     def objects(self) -> Objects | None:
@@ -227,9 +221,6 @@ class ArrayPart(ABC):
     point: frozenset[NumberPath] = frozenset()  # numbers without an interval, thresholds for instance
     rows: int = 0  # of counts by key or bin, which bins are sized for
     batch: int = 1  # frames whose counts are kept before they are combined
-    listed: ClassVar[bool] = (
-        False  # whether counts are rows of frames, whose first number is how often a replicate draws them
-    )
     coarse: ClassVar[int | None] = None  # bins that replicates keep of counts by key or bin [2, K]; None: all as it is
 
     @cached_property

@@ -65,10 +65,11 @@ def _tables(result: Mapping[str, Any]) -> Iterator[Table]:
     title = "Selective prediction and failure detection, over the same pixels"
     yield title, _rows(result["selective"], titles(parts.Selective.metrics))
     rows = {f"{name} of {score}": v for score, of in result.get("frames", {}).items() for name, v in of.items()}
-    yield (
-        "Frames as a whole: AUROC and AUPR of those with an anomaly, AURC of 1 - mIoU",
-        _rows(rows, titles((*AnomalousFrames.metrics, *FailedFrames.metrics))),
+    title, metrics = (
+        "Frames as a whole: those with an anomaly, and AURC of 1 - mIoU",
+        (*AnomalousFrames.metrics, *FailedFrames.metrics),
     )
+    yield title, _rows(rows, titles(metrics))
     corruption = result.get("run", {}).get("corruption")
     images = f", images corrupted by {corruption}" if corruption else ""
     alarms: Mapping[str, Any] = result.get("flagged", {})
