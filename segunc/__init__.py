@@ -55,12 +55,10 @@ _NAMES = {
     "posteriors.model": "Model load load_model wrap",
     "sampling": "Sampler",
     "verbs.import_network": "import_network",
+    "verbs.monitor": "monitor",
     "verbs.results": "compare overlay review summary",
     "verbs.training": "finetune train",
-    **{
-        f"verbs.{verb}": verb
-        for verb in ("demo", "doctor", "evaluate", "init", "monitor", "predict", "report", "threshold")
-    },
+    **{f"verbs.{verb}": verb for verb in ("demo", "doctor", "evaluate", "init", "predict", "report", "threshold")},
 }
 _HOMES = {name: f"segunc.{home}" for home, names in _NAMES.items() for name in names.split()}
 __all__ = sorted(_HOMES)

@@ -556,7 +556,7 @@ class MonitorOptions(Options):
         verdicts (JSON): reviewers' verdicts on --maps, exported by their pages: also bounds of the promised risk
         statistic: of each frame: mean, 99th percentile, maximum, strongest region, or pixels of the largest region (default mean)
         level (A): probability of a false alarm over all frames to come (default 0.01)
-        apart (SECONDS): between two frames of a video that are compared, for neighbours resemble each other (default 10)
+        apart (SECONDS): where units are frames of a video, compare one in so many seconds: neighbours resemble each other (default 10)
         out (JSON): file of the state
         plot (FILE): figure of the martingale: FILE.pdf, FILE.svg and FILE.png
     """

@@ -199,7 +199,7 @@ def monitor_figure(path: Floats, alarm: float, name: str) -> Figure:
     figure, axes = _new_figure()
     _draw_lines(axes, [Line(name, *thin(np.arange(1.0, len(path) + 1), path))], str)
     axes.axhline(alarm, label=f"Alarm at {alarm:g}", **REFERENCE)
-    axes.set(xlabel="Frames that were compared", ylabel="log10 of the martingale")
+    axes.set(xlabel="Compared frames", ylabel="log10 of the martingale")
     _add_legend(figure, "Are frames still like those of the calibration?", "Compared by")
     return figure
 

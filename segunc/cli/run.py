@@ -173,8 +173,7 @@ def _show_summary(result: Any, options: opts.SummaryOptions) -> Iterator[str]:
 
 
 def _show_monitor(result: Any, options: opts.MonitorOptions) -> Iterator[str]:
-    yield result.line
-    yield from (f"wrote {path}" for path in result.paths)
+    yield from (result.line, *(f"wrote {path}" for path in result.paths))
 
 
 def _show_overlay(result: Any, options: opts.OverlayOptions) -> Iterator[str]:
