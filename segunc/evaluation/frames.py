@@ -75,8 +75,7 @@ class RankedFrames(ArrayPart):
 
 def frame_parts(scores: Sequence[str], classes: Sequence[str], protocols: Sequence[str]) -> list[ArrayPart]:
     """Return the parts of the labels that there are."""
-    kinds = [0] * bool(protocols) + [len(classes)] * bool(classes)
-    return [RankedFrames(score, kind) for kind in kinds for score in scores]
+    return [RankedFrames(score, n) for n, on in ((0, protocols), (len(classes), classes)) if on for score in scores]
 
 
 def aggregates(values: Array, threshold: float | None = None, *, masses: bool = False) -> dict[str, float]:
@@ -108,7 +107,7 @@ def mass_ratios(values: Array) -> dict[str, float]:
     size = [max(side // max(factor, 1), 1) for side in values.shape[::-1]]
     values = np.asarray(cv2.resize(values.astype(np.float64), size, interpolation=cv2.INTER_AREA), np.float64)
     windows = np.lib.stride_tricks.sliding_window_view(np.pad(values, 1, mode="reflect"), (3, 3))
-    edges = (np.hypot(_SLOPE @ windows @ _SMOOTH.T, _SMOOTH @ windows @ _SLOPE.T) > EDGE).mean((2, 3))
+    edges = (np.hypot(_SLOPE @ windows @ _SMOOTH.T, _SMOOTH @ (windows @ _SLOPE.T)) > EDGE).mean((2, 3))
     offsets, constant = windows - windows.mean((2, 3), keepdims=True), np.ptp(windows, (2, 3)) == 0
     pairs = sum((offsets.take([0, 1], axis) * offsets.take([1, 2], axis)).sum((2, 3)) for axis in (2, 3))
     moran = np.maximum(9 / 12 * pairs / np.where(constant, 1.0, np.square(offsets).sum((2, 3))), constant)

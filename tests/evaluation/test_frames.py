@@ -10,14 +10,13 @@ import pytest
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from segunc.evaluation.evaluator import Evaluator
-from segunc.evaluation.frames import AnomalousFrames, FailedFrames
+from segunc.evaluation.frames import MOST_PIXELS, RankedFrames, aggregates, mass_ratios
 from segunc.evaluation.report import format_metrics
 from segunc.evaluation.resampling import Resampling
 from segunc.maps.encoding import encode_unit
-from segunc.metrics.aggregates import MASSES, MOST_PIXELS, aggregates, mass_ratios
-from segunc.metrics.counting import STEPS_PER_FRACTION
 from tests.evaluation.runs import make_frame
 
+MASSES = "edge-mass", "moran-mass", "entropy-mass"
 GENERATOR = np.random.default_rng(0)
 NOISE = GENERATOR.random((23, 31))
 MAPS = {
@@ -59,42 +58,36 @@ def test_numbers_of_small_maps_are_those_by_hand() -> None:
 def test_both_tasks_are_scored_as_scikit_learn_and_the_definition_do() -> None:
     truth, risk = GENERATOR.integers(0, 2, 40), GENERATOR.random(40)
     values = (truth + risk + GENERATOR.random(40)).round(1)  # with ties
-    bits = np.column_stack([values] * 5 + [np.zeros(40)] * 3).view(np.int64)
-    rows = np.column_stack([np.ones(40, np.int64), truth, bits])
-    found = AnomalousFrames("entropy").numbers(rows, {})
+    rows = np.column_stack([truth, *[values] * 5, *[np.zeros(40)] * 3])
+    found = RankedFrames("entropy").numbers(np.vstack([rows, [np.nan] * 9]), {})
     assert found["mean", "auroc"] == pytest.approx(roc_auc_score(truth, values))
     assert found["p99", "aupr"] == pytest.approx(average_precision_score(truth, values))
     assert found["edge-mass", "auroc"] == 0.5
-    rows[:, 1] = np.rint(risk * STEPS_PER_FRACTION)
+    rows[:, 0] = risk
     orders = (np.lexsort((GENERATOR.random(40), values)) for _ in range(4000))
     curve = np.mean([(risk[order].cumsum() / np.arange(1, 41)).mean() for order in orders])
     best = (np.sort(risk).cumsum() / np.arange(1, 41)).mean()
-    found = FailedFrames("entropy", 3).numbers(rows, {})
+    found = RankedFrames("entropy", 3).numbers(rows, {})
     assert found["mean", "aurc"] == pytest.approx(curve, abs=1e-3)
     assert found["mean", "aurc"] - found["mean", "eaurc"] == pytest.approx(best, abs=1e-9)
+    rows[:, 1] = risk
+    assert RankedFrames("entropy", 3).numbers(rows, {})["mean", "eaurc"] == pytest.approx(0, abs=1e-9)
 
 
-def test_a_replicate_is_the_numbers_of_the_frames_that_it_draws_in_any_order() -> None:
-    run, resampling = {f"f{i}": make_frame(i) for i in range(20)}, Resampling(40)
-    names = ("entropy", "deterministic-energy")
-    evaluators = [Evaluator(names, ("road", "car", "tree", "sky"), resampling=resampling) for _ in range(2)]
-    for evaluator, frames in zip(evaluators, (list(run.items()), list(run.items())[::-1]), strict=True):
+def test_numbers_are_the_same_in_any_order_of_frames_and_have_no_interval() -> None:
+    run, names = {f"f{i}": make_frame(i) for i in range(20)}, ("entropy", "deterministic-energy")
+    results = []
+    for frames in (list(run.items()), list(run.items())[::-1]):
+        evaluator = Evaluator(names, ("road", "car", "tree", "sky"), resampling=Resampling(40))
         for name, frame in frames:
             anomaly = np.where(frame.anomaly == 1, 0, frame.anomaly) if int(name[1:]) % 2 else frame.anomaly
             assert evaluator.update(name, frame.stored, frame.prediction, None, frame.labels, anomaly)
-    results = [evaluator.numbers() for evaluator in evaluators]
+        results.append(evaluator.numbers())
     assert results[0]["frames"] == results[1]["frames"]
     assert [*results[0]["frames"]["deterministic-energy"]] == ["mean", "p99"]
-    assert "frames.entropy.moran-mass.eaurc" in results[0]["intervals"]
+    assert not any(path.startswith("frames") for path in results[0]["intervals"])
+    assert any(path.startswith("selective") for path in results[0]["intervals"])
     assert "moran-mass of entropy" in format_metrics(results[0])
-    for tally in (tally for tally in evaluators[0].tallies if tally.part.listed):
-        replicates = tally.replicate_numbers({})
-        for place in range(3):
-            drawn = [
-                row for row, name in zip(tally.total, run, strict=True) for _ in range(resampling.weights(name)[place])
-            ]
-            expected = tally.part.numbers(np.array(drawn), {})
-            assert {name: replicates[name][place] for name in expected} == pytest.approx(expected, nan_ok=True)
 
 
 def test_a_frame_without_a_label_or_a_second_kind_counts_for_nothing() -> None:
@@ -105,4 +98,4 @@ def test_a_frame_without_a_label_or_a_second_kind_counts_for_nothing() -> None:
         evaluator.update(name, {"entropy": code, "msp": code}, full[0], None, full[1], full[2])
     result = evaluator.numbers()
     assert result["frames"]["entropy"]["mean"] == {"auroc": None, "aupr": None, "aurc": 0.5, "eaurc": 0.25}
-    assert result["reasons"]["frames.entropy.mean.auroc"] == "every frame holds an anomaly"
+    assert result["reasons"]["frames.entropy.mean.auroc"] == "every frame holds an anomaly, or none does"

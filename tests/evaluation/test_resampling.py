@@ -16,7 +16,6 @@ from scipy import stats
 
 from segunc.core.errors import InputError
 from segunc.evaluation.evaluator import Evaluator, Tally
-from segunc.evaluation.frames import FailedFrames
 from segunc.evaluation.parts import PROTOCOLS, ArrayPart, ByObject, Pooled
 from segunc.evaluation.resampling import (
     MIN_REPLICATES,
@@ -127,15 +126,13 @@ def test_every_number_but_thresholds_has_an_interval_around_it():
         *(f"selective.{score}.{number}" for score in SCORES for number in SELECTIVE_NUMBERS),
         *(f"segmentation.{number}" for number in ("miou", "accuracy", *(f"per_class.{name}" for name in CLASSES))),
         *(f"calibration.{number}" for number in ("ece", "nll", "brier")),
-        *(".".join(("frames", score, *name)) for score in SCORES for name in FailedFrames(score, 4).names),
     }
     for path, (low, high) in result["intervals"].items():
         assert low < reduce(getitem, path.split("."), result) < high, path
     assert result["counts"]["resampled_units"] == MIN_UNITS
     effective = result["bootstrap"]["effective_units"]
     assert effective.keys() == result["intervals"].keys()
-    # One frame decides more of a ranking of 15 frames than of their pixels.
-    assert all((2 if path.startswith("frames") else 4) < n <= MIN_UNITS for path, n in effective.items())
+    assert all(4 < number <= MIN_UNITS for number in effective.values())
 
 
 def test_neighbours_are_resampled_together():
