@@ -18,7 +18,7 @@ from segunc.scores import SCORES
 FRAME_METRICS = *parts.AREAS[:2], parts.lower("aurc", "AURC"), parts.lower("eaurc", "excess AURC")
 EDGE, BINS = 0.2, 4  # gradient above which a pixel is an edge, and bins of the entropy, as in the study's package
 MOST_PIXELS = 1 << 16  # of a map whose windows are looked at; a larger one is shrunk, or it would take longest of all
-# Sobel's derivative and smoothing at the three places of a window, whose own values are mirrored at its ends.
+# Sobel's derivative, and smoothing, which comes first as in SciPy, at the places of a window that is mirrored at its ends.
 _SLOPE, _SMOOTH = np.array([[[-1.0, 1, 0], [-1, 0, 1], [0, -1, 1]], [[3.0, 1, 0], [1, 2, 1], [0, 1, 3]]])
 
 
@@ -107,7 +107,7 @@ def mass_ratios(values: Array) -> dict[str, float]:
     size = [max(side // max(factor, 1), 1) for side in values.shape[::-1]]
     values = np.asarray(cv2.resize(values.astype(np.float64), size, interpolation=cv2.INTER_AREA), np.float64)
     windows = np.lib.stride_tricks.sliding_window_view(np.pad(values, 1, mode="reflect"), (3, 3))
-    edges = (np.hypot(_SLOPE @ windows @ _SMOOTH.T, _SMOOTH @ (windows @ _SLOPE.T)) > EDGE).mean((2, 3))
+    edges = (np.hypot(_SLOPE @ (windows @ _SMOOTH.T), _SMOOTH @ windows @ _SLOPE.T) > EDGE).mean((2, 3))
     offsets, constant = windows - windows.mean((2, 3), keepdims=True), np.ptp(windows, (2, 3)) == 0
     pairs = sum((offsets.take([0, 1], axis) * offsets.take([1, 2], axis)).sum((2, 3)) for axis in (2, 3))
     moran = np.maximum(9 / 12 * pairs / np.where(constant, 1.0, np.square(offsets).sum((2, 3))), constant)
