@@ -412,7 +412,7 @@ class EvaluateOptions(SamplingOptions, ClassTruthOptions):
         verdicts (FILE): reviewers' verdicts on --maps, exported by their pages (.json or .csv), in place of labels: how many alarms are
             true, what was missed
         out (JSON): file of the result (default: only printed)
-        frames (PATTERN): only the split's frames whose names match this regular expression
+        frames (PATTERN): only frames (of the maps, or of the split) whose names match this regular expression
         every (N): of these, every N-th (default 1)
         scores (A,B): scores to evaluate (default: all maps; with --model those that predict writes by default)
         corruption (NAME:N): corrupt the images first: blur, noise, fog, darkness or jpeg, of strength 1 to 5, e.g. fog:3; with --model

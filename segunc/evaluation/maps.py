@@ -34,7 +34,11 @@ NO_LABEL = "no label carries its name"  # why a frame is left out that nobody ha
 
 
 def evaluate_maps(
-    maps: Path, labels: LabelSources, scores: Sequence[str] | None = None, new: Callable[..., Evaluator] = Evaluator
+    maps: Path,
+    labels: LabelSources,
+    scores: Sequence[str] | None = None,
+    new: Callable[..., Evaluator] = Evaluator,
+    choose: Callable[[Sequence[str]], Sequence[str]] = lambda names: names,
 ) -> tuple[Result, Evaluator]:
     """Evaluate a folder of maps in bounded memory; frames that could not be counted stand in ``left_out`` with the reason.
 
@@ -42,6 +46,7 @@ def evaluate_maps(
         maps: a folder of ``SCORE/FRAME.{png,npy,...}`` and ``prediction/FRAME.png``, with or without a manifest.
         scores: None evaluates every score there is.
         new: makes the evaluator, with the options of the evaluation.
+        choose: which frames of all.
 
     Returns:
         The content of ``metrics.json``, and the counts behind it.
@@ -52,33 +57,33 @@ def evaluate_maps(
         check_classes(reader, classes)
     label_files = labels.find(reader, reader.frames)
     check_masks(label_files.anomaly_files.values(), labels.anomaly_encoding)
-    chosen, frames = choose_scores(reader, scores), set(reader.frames)
+    chosen, names = choose_scores(reader, scores), choose(reader.frames)
     evaluator = new(
         chosen,
         classes,
-        reader.frames,
+        names,
         anomalies=None if labels.anomaly_labels is None else label_files.anomaly_files,
         time_of=lambda frame: reader.records.get(frame, {}).get("time"),
         unit_codes={name for name in reader.scores if reader.form(name) == "unit-code"},
     )
-    labelled = [name for name in reader.frames if name in label_files.anomaly_files or name in label_files.class_files]
+    labelled = [name for name in names if name in label_files.anomaly_files or name in label_files.class_files]
     run = (reader.manifest or {}).get("run", {})
     check_promises(evaluator.flag, run, lambda score: ((name, reader.identity(name, score)) for name in labelled))
     # Where no frame has a prediction the result says so; where only some lack it, these are left out.
-    predicted = any(reader.has(frame, PREDICTION) for frame in reader.frames)
+    predicted = any(reader.has(frame, PREDICTION) for frame in names)
     read = partial(_read_frame, reader, chosen, label_files, predicted)
     # This tool's maps never hold scores in more than 16 bits.
     if reader.manifest is None and any(reader.may_hold_floats(name) for name in {*chosen, CONFIDENCE}):
-        evaluator.find_bins(reader.frames, read)
-    evaluator.count(reader.frames, read)
+        evaluator.find_bins(names, read)
+    evaluator.count(names, read)
     for failure in (reader.manifest or {}).get("failed", []):
-        if failure["name"] not in frames:
+        if failure["name"] not in reader.frames:
             evaluator.leave_out(failure["name"], f"failed when it was predicted: {failure['reason']}")
     result = evaluator.numbers(read)
     anomalies = ("anomaly", labels.anomaly_labels, label_files.anomaly_files)
     for kind, source, files in (anomalies, ("class", labels.labels, label_files.class_files)):
         if source is not None:
-            result["counts"][f"frames_without_{kind}_label"] = len(frames - files.keys())
+            result["counts"][f"frames_without_{kind}_label"] = len(set(names) - files.keys())
             # Many labels that no frame claims mean that the maps cover only a part of the set.
             result["counts"][f"{kind}_labels_without_frame"] = len(set(every_label(source)) - set(files.values()))
     if reader.unfinished:

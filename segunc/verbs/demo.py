@@ -17,6 +17,7 @@ from segunc.verbs.evaluate import evaluate
 from segunc.verbs.predict import predict
 from segunc.verbs.report import report
 from segunc.verbs.results import review
+from segunc.verbs.threshold import threshold
 from segunc.verbs.training import finetune, train
 
 SHOWN = ("deterministic-energy", "entropy", "epistemic", "anomaly")  # scores whose numbers are printed at the end
@@ -82,8 +83,17 @@ def demo(options: DemoOptions, step: Step | None = None, say: Callable[[str], No
     shown = opts.ReviewOptions(out / "video", anomaly_labels=labels, out=out / "review-video", **common)
     step("a page of the video", review, shown)
 
-    results = [numbers, out / "test-abnn.json"]
-    reported = opts.ReportOptions(model=abnn, runs=results, maps=[maps], anomaly_labels=masks, out=out / "report")
+    promise, achieved = out / "threshold.json", out / "achieved.json"
+    bounded: dict[str, Any] = {"control": "missed-pixels", "level": 0.3, "frames": "[02468]_[0-9]+_"}
+    calibrated = opts.ThresholdOptions(maps=maps, out=promise, anomaly_labels=masks, **bounded)
+    step("a threshold with a promise, from every second frame", threshold, calibrated)
+    other = {"frames": "[13579]_[0-9]+_", "flag": [str(promise)], "scores": ["anomaly"]}
+    kept = opts.EvaluateOptions(maps=maps, anomaly_labels=masks, out=achieved, **other, **common)
+    step("what it achieves on the other frames", evaluate, kept)
+    results = [numbers, out / "test-abnn.json", achieved]
+    reported = opts.ReportOptions(
+        model=abnn, runs=results, maps=[maps], threshold=[promise], anomaly_labels=masks, out=out / "report"
+    )
     step("a report of the model", report, reported)
 
     scores = read_json(numbers, "a result of evaluate")["scores"]

@@ -176,16 +176,16 @@ def _from_maps(
 ) -> Measured:
     if options.corruption is not None:
         raise InputError("--corruption needs --model: maps are of images as they were predicted")
-    if options.root is None and _chosen_frames(options):
-        raise InputError("--frames and --every choose among the frames of --dataset with --root, which are not given")
     if not (options.root or options.labels or options.anomaly_labels):
         raise InputError("--maps needs labels", hint="give --labels, --anomaly-labels, or --dataset with --root")
     labels = LabelSources(**label_arguments(options, entry, _samples))
-    result, evaluator = evaluate_maps(maps, labels, options.scores, new)
-    result["run"] = _recorded_model(read_manifest(maps) if is_ours(maps) else None)
+    choice: dict[str, Any] = {}  # with --root the samples are chosen, and other frames have no label
+    if not options.root:
+        choice["choose"] = lambda names: matching(names, options.frames)[:: options.every]
+    result, evaluator = evaluate_maps(maps, labels, options.scores, new, **choice)
+    result["run"] = _recorded_model(read_manifest(maps) if is_ours(maps) else None) | _chosen_frames(options)
     if entry is not None:
-        asked = {"split": options.split, **_chosen_frames(options)} if options.root else {}
-        result["run"] |= {"dataset": entry.name, **asked}
+        result["run"] |= {"dataset": entry.name, **({"split": options.split} if options.root else {})}
     return result, evaluator, []
 
 
