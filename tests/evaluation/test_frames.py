@@ -19,14 +19,10 @@ from tests.evaluation.runs import make_frame
 MASSES = "edge-mass", "moran-mass", "entropy-mass"
 GENERATOR = np.random.default_rng(0)
 NOISE = GENERATOR.random((23, 31))
-MAPS = {
-    "noise": NOISE,
-    "blobs": cv2.GaussianBlur(NOISE, (9, 9), 2),
-    "few values": np.where(NOISE > 0.8, NOISE.round(1), 0.0),
-}
+MAPS = NOISE, cv2.GaussianBlur(NOISE, (9, 9), 2), np.where(NOISE > 0.8, NOISE.round(1), 0.0)
 
 
-@pytest.mark.parametrize("values", MAPS.values(), ids=MAPS)
+@pytest.mark.parametrize("values", MAPS, ids=["noise", "blobs", "few values"])
 def test_numbers_are_those_of_aggrigator(values: np.ndarray[Any, Any]) -> None:
     pytest.importorskip("aggrigator", reason="aggrigator is not installed")
     from aggrigator.methods import AggregationMethods
@@ -85,8 +81,7 @@ def test_numbers_are_the_same_in_any_order_of_frames_and_have_no_interval() -> N
         results.append(evaluator.numbers())
     assert results[0]["frames"] == results[1]["frames"]
     assert [*results[0]["frames"]["deterministic-energy"]] == ["mean", "p99"]
-    assert not any(path.startswith("frames") for path in results[0]["intervals"])
-    assert any(path.startswith("selective") for path in results[0]["intervals"])
+    assert {path.partition(".")[0] for path in results[0]["intervals"]} & {"frames", "scores"} == {"scores"}
     assert "moran-mass of entropy" in format_metrics(results[0])
 
 
