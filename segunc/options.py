@@ -546,13 +546,12 @@ class SummaryOptions(DeviceOptions):
 
 @dataclass(frozen=True)
 class OverlayOptions(DeviceOptions, TruthOptions):
-    """Pictures and videos of the maps for print: scores over their images, or panels with legends.
+    """Pictures and videos of the maps for print: scores over their images, with legends.
 
     Args:
         maps (DIR): a maps folder, of segunc or any other tool
         out (DIR): folder of the pictures, outside of the maps
-        score (A,B): scores to draw (default anomaly, or else entropy; with --panel with entropy and epistemic)
-        panel: one picture a frame: image, prediction, class legend and every score side by side (default: each score over the image)
+        score (A,B): scores to draw (default anomaly, or else entropy)
         frames (A,B): names or patterns of frames, e.g. 000120,night/* (default: all)
         images (PATH): the source images, where they are no longer at their place
         ranges (A=LOW:HIGH,B=LOW:HIGH): ranges of the colours (default: fixed for scores in 0..1, of the whole set for unbounded ones)
@@ -566,7 +565,6 @@ class OverlayOptions(DeviceOptions, TruthOptions):
     maps: Folder
     out: Folder
     score: Names | None = None
-    panel: bool = False
     frames: Names | None = None
     images: str | None = None
     ranges: ScoreRanges = option({}, flags=("--range",))

@@ -1,4 +1,4 @@
-"""Pictures of maps on disk for print: each score over its image, or everything of a frame side by side; and videos of them."""
+"""Pictures of maps on disk for print, each score over its image, and videos of them."""
 
 from __future__ import annotations
 
@@ -7,22 +7,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from segunc.core.errors import InputError, PartialFailure, one_line
 from segunc.core.files import PARTIAL_SUFFIX, write_file
 from segunc.data.images import Image, read_image
 from segunc.frames.video import encode_video
 from segunc.gallery import overlay
-from segunc.gallery.overlay import Legend, draw_overlay, draw_panel, frame_caption
+from segunc.gallery.overlay import Legend, draw_overlay, frame_caption
 from segunc.maps import labelled
 from segunc.maps.encoding import encode_jpeg, encode_png
-from segunc.maps.folder import PREDICTION
 from segunc.maps.manifest import is_ours, read_manifest
 from segunc.maps.reader import MapsReader
 from segunc.scores import first_shown
 
-PANEL = "panel"
 VIDEO_SUFFIX = ".webm"  # VP8, which every browser plays
 MAXIMUM_WIDTH = 1280  # wider pictures are scaled down: VP8 is encoded on one core, and a review needs no more
 
@@ -51,7 +49,6 @@ def write_pictures(
     on_frame: Callable[[int, int], None] = lambda done, total: None,
     *,
     score: Sequence[str] | None = None,
-    panel: bool = False,
     frames: Sequence[str] | None = None,
     images: str | None = None,
     ranges: Mapping[str, tuple[float, float]] | None = None,
@@ -59,10 +56,9 @@ def write_pictures(
     promises: Mapping[str, str] | None = None,
     format: Literal["png", "jpg"] = "png",
 ) -> WrittenPictures:
-    """Draw frames of a maps folder into ``OUT/panel/F.ext`` or ``OUT/overlay-SCORE/F.ext``.
+    """Draw frames of a maps folder into ``OUT/overlay-SCORE/F.ext``.
 
-    A frame that cannot be drawn does not stop the others; a panel goes without an image that is gone. ``on_frame`` is called after each
-    frame with the number of frames done and their total; the settings are those of :class:`segunc.options.OverlayOptions`, and
+    A frame that cannot be drawn does not stop the others. ``on_frame`` is called after each frame with the number of frames done and their total; the settings are those of :class:`segunc.options.OverlayOptions`, and
     ``promises`` what a legend says of a flag.
 
     Raises:
@@ -73,8 +69,8 @@ def write_pictures(
     reader = labelled.open_maps(maps)
     if is_ours(out) or out.resolve().is_relative_to(maps.resolve()):
         raise InputError(f"output {out} is or lies inside a maps folder", hint="give another --out")
-    usual = overlay.usual_scores(reader) if panel else [first_shown(reader.scores)]
-    scores, names = labelled.choose_scores(reader, score or usual), _choose_frames(reader, frames)
+    scores = labelled.choose_scores(reader, score or [first_shown(reader.scores)])
+    names = _choose_frames(reader, frames)
     if strange := sorted(set(flag or {}) - set(scores)):
         raise InputError(f"'{strange[0]}' is flagged but not drawn", hint=f"--score {','.join((*scores, strange[0]))}")
     shown = overlay.page_ranges(reader, scores, ranges)
@@ -83,16 +79,19 @@ def write_pictures(
     times = dict(zip(names, labelled.frame_times(reader, names), strict=True))
     found_labels = labels.find(reader, names)
     source, missing = labelled.open_images(reader, images, names)
-    if source is None and not panel:
-        raise InputError(f"overlays of {maps} need images ({missing})", hint="give --images PATH, or --panel")
+    if source is None:
+        raise InputError(f"overlays of {maps} need images ({missing})", hint="give --images PATH")
     written = WrittenPictures({}, [text for text in (missing, reader.unfinished) if text])
     for done, (name, image, error) in enumerate(labelled.with_images(names, source), start=1):
         try:
-            if image is None and not panel:
+            if image is None:
                 raise InputError(f"frame {name} has no image ({error or 'the source does not hold it'})")
             label = found_labels.anomaly(name)
             style = {"anomaly": None if label is None else label == 1, "caption": frame_caption(name, times[name])}
-            for folder, picture in _draw(reader, name, image, legends, panel, style).items():
+            read = [(legend, reader.read(name, legend.score)) for legend in legends.values()]
+            drawn = [(legend.score, draw_overlay(image, values, legend, **style)) for legend, values in read]
+            for name_of_score, picture in drawn:
+                folder = f"overlay-{name_of_score}"
                 path = out / folder / f"{name}.{format}"
                 write_file(path, (encode_png if format == "png" else encode_jpeg)(picture))
                 written.pictures.setdefault(folder, []).append(path)
@@ -116,24 +115,6 @@ def _choose_frames(reader: MapsReader, patterns: Sequence[str] | None) -> list[s
             raise InputError(f"no frame of {reader.folder} is named '{pattern}'; they have names like {like}")
         wanted |= matched
     return [name for name in reader.frames if name in wanted]
-
-
-def _draw(
-    reader: MapsReader,
-    name: str,
-    image: Image | None,
-    legends: Mapping[str, Legend],
-    panel: bool,
-    style: dict[str, Any],
-) -> dict[str, Image]:
-    """Return the pictures of a frame by their folders."""
-    scores = [(legend, reader.read(name, score)) for score, legend in legends.items()]
-    if panel:
-        prediction = reader.prediction(name) if reader.has(name, PREDICTION) else None
-        classes = [(entry["name"], tuple(entry["colour"])) for entry in overlay.class_colours(reader)]
-        return {PANEL: draw_panel(image, prediction, scores, classes=classes, **style)}
-    assert image is not None
-    return {f"overlay-{legend.score}": draw_overlay(image, values, legend, **style) for legend, values in scores}
 
 
 def frame_rate(maps: Path) -> float:
