@@ -374,7 +374,6 @@ class PredictOptions(SamplingOptions):
         start (TIME): first moment of a video, in seconds or as HH:MM:SS
         end (TIME): moment of a video to stop before
         shard (I/N): only part I of N of the frames; all N share --out, at once or one by one
-        frames_at_once (N): consecutive frames of one size in a batch (default: by their size; one on a CPU)
         mask (PNG): region of interest: where it is black (the vehicle itself, say), maps are 0 and statistics see nothing
         all_images: take every image of a folder as a frame, those that are named as labels, too
         verify: read the maps of finished frames and make those again that are not what was written (default: compare their sizes)
@@ -392,7 +391,6 @@ class PredictOptions(SamplingOptions):
     start: str | None = None
     end: str | None = None
     shard: str | None = None
-    frames_at_once: Count | None = None
     mask: File | None = None
     all_images: bool = False
     verify: bool = False

@@ -43,8 +43,7 @@ def test_several_inputs_each_have_a_folder_and_one_summary(finetuned: Job, tmp_p
 
 
 def test_shards_of_a_video_at_once_are_one_run(finetuned: Job, tmp_path: Path) -> None:
-    """Also of frames in groups, which follow the whole video and not what a shard takes of it."""
-    command = ("predict --frames-at-once 3 --model", finetuned.abnn, "--input", finetuned.video, SMALL)
+    command = ("predict --model", finetuned.abnn, "--input", finetuned.video, SMALL)
     succeed(*command, "--out", tmp_path / "one")
     running = [Command(*command, "--out", tmp_path / "two", "--shard", f"{number}/2") for number in (2, 1)]
     for command_of_shard in running:
