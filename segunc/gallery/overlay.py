@@ -306,13 +306,11 @@ def model_words(manifest: Mapping[str, Any] | None) -> str:
 def draw_overlay(
     image: Image, values: npt.NDArray[np.floating], legend: Legend, *, anomaly: Mask | None = None, caption: str = ""
 ) -> Image:
-    """Draw a score map over its image with a legend strip below, at least 640 pixels wide; returns RGB uint8.
-
-    The image is shown in grey at 80 % of its brightness. The colour of a pixel covers 10 % of it at the low end of the
-    score's range and 85 % at the high end; the legend's bar is painted by the same rule over mid-grey.
+    """Draw a score map over its image with a legend strip below, at least 640 pixels wide; returns RGB uint8. The image is shown in grey at
+    80 % of its brightness. The colour of a pixel covers 10 % of it at the low end of the score's range and 85 % at the high end; the
+    legend's bar is painted by the same rule over mid-grey.
 
     Args:
-        image: RGB uint8 ``[H, W, 3]``.
         values: in real units ``[h, w]``, resized to the image by the nearest value; what the legend flags is outlined.
         anomaly: labelled pixels ``[H, W]`` to outline.
     """

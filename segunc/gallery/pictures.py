@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from segunc.core.errors import InputError, PartialFailure, one_line
 from segunc.core.files import PARTIAL_SUFFIX, write_file
@@ -56,14 +56,12 @@ def write_pictures(
     promises: Mapping[str, str] | None = None,
     format: Literal["png", "jpg"] = "png",
 ) -> WrittenPictures:
-    """Draw frames of a maps folder into ``OUT/overlay-SCORE/F.ext``.
-
-    A frame that cannot be drawn does not stop the others. ``on_frame`` is called after each frame with the number of frames done and their total; the settings are those of :class:`segunc.options.OverlayOptions`, and
-    ``promises`` what a legend says of a flag.
+    """Draw frames of a maps folder into ``OUT/overlay-SCORE/F.ext``. A frame that cannot be drawn does not stop the others. ``on_frame`` is
+    told frames done and their total; the settings are those of :class:`segunc.options.OverlayOptions`, and ``promises`` what a legend says
+    of a flag.
 
     Raises:
-        InputError: there are no maps, an unknown score, a flag of a score that is not drawn, no frame of the names given, no
-            image for overlays, or an output that is a maps folder or lies in one.
+        InputError: no maps, an unknown score, a flag of a score that is not drawn, no such frame, no images, or an output in a maps folder.
         PartialFailure: no label belongs to a frame.
     """
     reader = labelled.open_maps(maps)
@@ -87,7 +85,10 @@ def write_pictures(
             if image is None:
                 raise InputError(f"frame {name} has no image ({error or 'the source does not hold it'})")
             label = found_labels.anomaly(name)
-            style = {"anomaly": None if label is None else label == 1, "caption": frame_caption(name, times[name])}
+            style: dict[str, Any] = {
+                "anomaly": None if label is None else label == 1,
+                "caption": frame_caption(name, times[name]),
+            }
             read = [(legend, reader.read(name, legend.score)) for legend in legends.values()]
             drawn = [(legend.score, draw_overlay(image, values, legend, **style)) for legend, values in read]
             for name_of_score, picture in drawn:
@@ -127,13 +128,9 @@ def frame_rate(maps: Path) -> float:
 
 
 def write_video(pictures: Sequence[Path], out: Path, fps: float, times: Sequence[float | None] = ()) -> Path:
-    """Write pictures of one shape as a WebM video, so that a run that was continued gives the whole one; it appears when complete.
-
-    Frames follow each other at ``fps`` a second or, where the ``times`` of all are known (seconds), keep a variable rate.
-
-    Raises:
-        PartialFailure: the encoder failed, or a picture cannot be read or has another shape; no file is left.
-    """
+    """Write pictures of one shape as a WebM video; it appears when complete. Frames follow each other at ``fps`` a second or, where the
+    ``times`` of all are known (seconds), keep a variable rate. PartialFailure where the encoder failed, or a picture cannot be read or has
+    another shape; no file is left."""
     recorded = [time for time in times if time is not None]
     timed = len(recorded) == len(pictures)
     moments = [time - recorded[0] for time in recorded] if timed else [i / fps for i in range(len(pictures))]

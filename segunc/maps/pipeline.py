@@ -54,15 +54,12 @@ def run_pipeline(
     on_progress: Show | None = None,
     on_note: Callable[[str], None] | None = None,
 ) -> Summary:
-    """Write the maps of every frame of a source that the writer has not finished, and close the writer.
+    """Write the maps of every frame of a source that the writer has not finished, and close the writer. ``prefetch`` frames are decoded
+    ahead, and as many may wait for being written; ``writers`` threads encode and write them, and draw ``overlay/F.jpg``. ``on_note`` gets a
+    line on finished frames that are made again.
 
-    Args:
-        prefetch: frames decoded ahead; as many may wait for being written.
-        writers: threads that encode and write, and draw ``overlay/F.jpg`` by ``draw_overlay``.
-        on_note: called with a line on finished frames that are made again.
-
-    What was finished is kept whatever is raised: PartialFailure where a file could not be written, InputError where the rest does
-    not fit on the disk. A frame that fails is in the summary.
+    What was finished is kept whatever is raised: PartialFailure where a file could not be written, InputError where the rest does not fit
+    on the disk. A frame that fails is in the summary.
     """
     try:
         writer.begin(source)

@@ -31,7 +31,7 @@ KEPT = "what is finished is kept, and the same command"
 def test_the_module_is_the_command() -> None:
     command = [sys.executable, "-m", "segunc", "--help"]
     shown = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout
-    assert all(f"\n    {verb} " in shown for verb in VERBS)
+    assert all(re.search(rf"\n    {verb}\s", shown) for verb in VERBS)
 
 
 def test_an_unknown_option_is_named_with_its_neighbour_and_as_json(capsys: pytest.CaptureFixture[str]) -> None:
