@@ -168,7 +168,7 @@ class Right:
 
     def predicting(self, out: Path) -> subprocess.Popen[bytes]:
         words = f"{self.on} --precision float32 --draws 4 --out".split()
-        told = "-m segunc predict --model".split()
+        told = ["-m", "segunc", "predict", "--model"]
         command = [sys.executable, *told, self.folder / "abnn", "--input", self.data / "leftImg8bit"]
         return subprocess.Popen([*map(str, command), *words, str(out)], stdout=subprocess.DEVNULL)
 
