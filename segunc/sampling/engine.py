@@ -9,8 +9,8 @@ checked (:func:`check`).
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
+from collections.abc import Callable, Collection, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeVar
@@ -22,9 +22,9 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from segunc.affine.convert import DRAWS, FRAMES, ORIGIN, StochasticSite
 from segunc.affine.draws import AffineDraws, AffineLayout, FoldedDraws
-from segunc.affine.noise import DEFAULT_SCHEME, NoiseSource
-from segunc.affine.posterior import IDENTITY, AnyPosterior, Branch, branches_of, draws_of
-from segunc.core.device import Precision, full_float32
+from segunc.affine.noise import NoiseSource
+from segunc.affine.posterior import IDENTITY, Branch
+from segunc.core.device import Precision
 from segunc.core.errors import InputError, NotFiniteError, is_out_of_memory, one_line
 from segunc.networks.network import SegmentationNetwork
 from segunc.sampling.shortcuts import (
@@ -403,35 +403,3 @@ class Pass:
             logits, _ = engine.logits(self.images, draws, ending, None if self.prefix is None else Prefix())
         expected, _ = engine.logits(self.images, draws.part(len(draws) - 1, len(draws)), ending)
         return relative_difference(logits[-len(expected) :], expected)
-
-
-@torch.no_grad()
-def draw_logits(
-    network: nn.Module, posterior: AnyPosterior, images: Tensor, draws: int, seed: int = 0
-) -> Iterator[Tensor]:
-    """Yield logits ``[n, C, H, W]`` of draw 0, 1, ... of one batch of images, one plain pass a draw.
-
-    The draws are those of :class:`segunc.sampling.Sampler` of the same arguments, in its default scheme. It folds them into sums; here
-    the caller sees each. InputError for fewer draws than members, NotFiniteError for a draw with NaN or infinite logits.
-    """
-    branches = branches_of(network, posterior)
-    count = draws_of(branches, posterior, draws)
-    layouts = {id(b.network): AffineLayout(b.network) for b in branches if b.stochastic}
-    noise = NoiseSource(seed, DEFAULT_SCHEME, count)
-    size: tuple[int, int] | None = None
-    for draw in range(count):
-        branch = branches[draw % len(branches)]
-        active: AbstractContextManager[object] = nullcontext()
-        if branch.stochastic:
-            layout = layouts[id(branch.network)]
-            numbers = branch.numbers(range(draw, draw + 1))
-            active = layout.active(branch.posterior.affine(layout, numbers, branch.noise(noise)))
-        with active, full_float32():
-            logits = branch.network(branch.transform.apply(images))
-        if not branch.transform.identity:
-            if size is None:
-                grid = network(images[:1])
-                size = (grid.shape[-2], grid.shape[-1])
-            logits = branch.transform.undo(logits, size)
-        require_finite(logits, "a draw gives", "check the model with segunc doctor")
-        yield logits
