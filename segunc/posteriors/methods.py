@@ -51,9 +51,7 @@ class Method:
 METHODS: Registry[Method] = Registry(
     "method",
     "segunc.posteriors",
-    {
-        "abnn": "segunc.posteriors.abnn:METHOD",
-    },
+    {"abnn": "segunc.posteriors.abnn:METHOD"},
     baselines=(
         "features",
         "anomaly",

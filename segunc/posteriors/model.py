@@ -106,10 +106,7 @@ class Attachment:
 
 
 ATTACHMENTS: Registry[type[Attachment]] = Registry(
-    "attachment",
-    "segunc.attachments",
-    {},
-    baselines=("features", "anomaly", "calibration"),
+    "attachment", "segunc.attachments", {}, baselines=("features", "anomaly", "calibration")
 )
 
 

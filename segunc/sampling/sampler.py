@@ -425,11 +425,7 @@ class Sampler:
 
 
 def sample_frames(
-    sampler: Sampler,
-    images: Sequence[Image],
-    *,
-    size: tuple[int, int] | None = None,
-    keep_probabilities: bool = False,
+    sampler: Sampler, images: Sequence[Image], *, size: tuple[int, int] | None = None, keep_probabilities: bool = False
 ) -> Prediction:
     """Return the maps of frames RGB uint8 ``[H, W, 3]`` of one size, at their own size. The :class:`SegmentationNetwork` sees (height, width)
     ``size``, None: its inference size for the frame; the rest is of :meth:`Sampler.__call__`."""

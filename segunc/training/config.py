@@ -14,15 +14,7 @@ import torch
 import yaml
 
 from segunc.affine.posterior import Prior
-from segunc.core.bounds import (
-    NonNegativeFloat,
-    NonNegativeInt,
-    PositiveFloat,
-    Seed,
-    Settings,
-    check_value,
-    from_plain,
-)
+from segunc.core.bounds import NonNegativeFloat, NonNegativeInt, PositiveFloat, Seed, Settings, check_value, from_plain
 from segunc.core.errors import InputError, nearest, one_line
 from segunc.core.files import read_text, reading, write_json
 from segunc.training.losses import Schedule
