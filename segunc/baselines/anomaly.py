@@ -41,11 +41,9 @@ LEAST_SURFACE = 0.01  # share of a frame that a connected piece of drivable surf
 
 @dataclass(frozen=True)
 class Surprise:
-    """How rare a value is in normal scenes: ``-log10`` of the share of their pixels that reach it, 0 and more.
-
-    Linear between levels; beyond the last, one pixel in a thousand, values are taken to exceed it by an exponential law of the mean
-    excess seen (peaks over a threshold; Pickands 1975), which tells apart what no known pixel reached.
-    """
+    """How rare a value is in normal scenes: ``-log10`` of the share of their pixels that reach it, 0 and more. Linear between levels;
+    beyond the last, one pixel in a thousand, values are taken to exceed it by an exponential law of the mean excess seen (peaks over a
+    threshold; Pickands 1975), which tells apart what no known pixel reached."""
 
     levels: tuple[float, ...]  # a share of 10 ** -(k / STEPS) of the pixels reaches level k; ascending
     excess: float  # mean excess over the last level, above 0

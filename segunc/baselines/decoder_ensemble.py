@@ -56,8 +56,7 @@ def with_decoder(base: SegmentationNetwork, decoder: Mapping[str, Tensor], sourc
 
 class DecoderEnsemble(Ensemble):
     """Draw s is head s: the base's encoder, which a frame goes through once (:mod:`segunc.sampling.shortcuts`), and a decoder of its own,
-    which of head 0 is the base's; ``decoders`` are the others, see :func:`decoder_state`.
-    """
+    which of head 0 is the base's; ``decoders`` are the others, see :func:`decoder_state`."""
 
     method: ClassVar[str] = "decoder-ensemble"
 

@@ -44,12 +44,9 @@ class FoldedDropout:
 
 
 class ChannelDropout:
-    """Draw s: ``gamma z / (1 - p)`` and ``beta z / (1 - p)``, one ``z ~ Bernoulli(1 - p)`` for each channel.
-
-    The whole output of a dropped channel is 0, and the expectation of every channel stays what it was. The same uniform numbers decide
-    at every p, so the channels dropped at a smaller p in [0, 1) are among those of a larger one. ``affine`` is ``[2, T]``, the trained
-    gamma and beta.
-    """
+    """Draw s: ``gamma z / (1 - p)`` and ``beta z / (1 - p)``, one ``z ~ Bernoulli(1 - p)`` for each channel. The whole output of a dropped
+    channel is 0, and the expectation of every channel stays what it was. The same uniform numbers decide at every p, so the channels
+    dropped at a smaller p in [0, 1) are among those of a larger one. ``affine`` is ``[2, T]``, the trained gamma and beta."""
 
     method: ClassVar[str] = "mc-dropout"
     members = 1
@@ -129,11 +126,9 @@ def convert_dropout(network: nn.Module) -> dict[str, float]:
 
 
 class OwnDropout:
-    """Draw s: the trained affine, and masks of the dropout layers that (seed, s, layer) decide.
-
-    ``nn.Dropout`` drops elements, ``Dropout1d`` to ``Dropout3d`` whole channels; what is kept is divided by 1 - p, the probability in
-    [0, 1) of each layer by its name, in network order. A mask is the same for all windows where a network folds them into the batch.
-    """
+    """Draw s: the trained affine, and masks of the dropout layers that (seed, s, layer) decide. ``nn.Dropout`` drops elements,
+    ``Dropout1d`` to ``Dropout3d`` whole channels; what is kept is divided by 1 - p, the probability in [0, 1) of each layer by its name, in
+    network order. A mask is the same for all windows where a network folds them into the batch."""
 
     method: ClassVar[str] = "mc-dropout"
     members = 1

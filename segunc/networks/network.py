@@ -13,11 +13,9 @@ from segunc.networks.description import NetworkDescription
 
 
 class SegmentationNetwork(nn.Module):
-    """A body (any module from ``[N, 3, H, W]`` to logits ``[N, C, H, W]``) and its description.
-
-    Takes images in 0..1 of any size. Sizes that the body's stride divides reach it untouched; others are padded at
-    the right and bottom by repeating the border and the logits are cropped back.
-    """
+    """A body (any module from ``[N, 3, H, W]`` to logits ``[N, C, H, W]``) and its description. Takes images in 0..1 of any size. Sizes
+    that the body's stride divides reach it untouched; others are padded at the right and bottom by repeating the border and the logits are
+    cropped back."""
 
     mean: Tensor
     std: Tensor

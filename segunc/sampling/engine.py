@@ -49,12 +49,10 @@ BRANCHING = (
 
 
 class Engine:
-    """Runs a network (in eval mode, converted or not) for frames and draws, up to its logits at low resolution.
-
-    In bfloat16 it runs a copy whose weights are bfloat16, so that activations are bfloat16 throughout without casts; a network that does not
-    take that runs under autocast instead. ``messages`` are what a user should know, ``own`` the :func:`own_tensors` of networks that
-    share a prefix, ``copies`` what engines of such networks have copied.
-    """
+    """Runs a network (in eval mode, converted or not) for frames and draws, up to its logits at low resolution. In bfloat16 it runs a copy
+    whose weights are bfloat16, so that activations are bfloat16 throughout without casts; a network that does not take that runs under
+    autocast instead. ``messages`` are what a user should know, ``own`` the :func:`own_tensors` of networks that share a prefix, ``copies``
+    what engines of such networks have copied."""
 
     def __init__(
         self,

@@ -45,11 +45,9 @@ MOST_FRAMES = 16  # frames of a group at most: as many are decoded, kept and, af
 
 
 def frames_at_once(device: torch.device, size: tuple[int, int], draws: int) -> int:
-    """Return how many frames of (height, width) ``size`` share a batch when nobody says how many.
-
-    On a GPU as many as fill it with all their draws; it depends on the pixels alone, not on free memory, so that every shard of a run groups
-    alike. On a CPU one: the draws of one frame mostly fill a chunk.
-    """
+    """Return how many frames of (height, width) ``size`` share a batch when nobody says how many. On a GPU as many as fill it with all
+    their draws; it depends on the pixels alone, not on free memory, so that every shard of a run groups alike. On a CPU one: the draws of
+    one frame mostly fill a chunk."""
     if device.type != "cuda":
         return 1
     return max(1, min(MOST_FRAMES, CUDA_BATCH_PIXELS // (draws * size[0] * size[1])))
@@ -108,11 +106,9 @@ class Provider(Protocol):
 
 @dataclass(frozen=True)
 class Fitted(Settings):
-    """What was fitted on a model, see :meth:`segunc.posteriors.model.Model.fitted`.
-
-    A calibrator is of the mean over the draws: mean probabilities, prediction, msp and entropy are of the calibrated mean; aleatoric and
-    epistemic are of the draws as they are, so that entropy is no longer their sum.
-    """
+    """What was fitted on a model, see :meth:`segunc.posteriors.model.Model.fitted`. A calibrator is of the mean over the draws: mean
+    probabilities, prediction, msp and entropy are of the calibrated mean; aleatoric and epistemic are of the draws as they are, so that
+    entropy is no longer their sum."""
 
     temperature: PositiveFloat = 1.0  # T, by which logits of draws and base network are divided before the softmax
     calibrator: Calibrator | None = None
@@ -469,12 +465,10 @@ def finish_frame(
     *,
     keep: bool = False,
 ) -> Prediction:
-    """Return one frame's maps of some scores, each ``[H, W]``, from its evidence.
-
-    Entropy and aleatoric are resized bilinearly to (height, width) ``size``, epistemic is their difference, and prediction and msp come from
-    the resized mean probabilities: computing entropy from resized probabilities would mix neighbouring classes and write that into
-    epistemic. ``prediction`` is at the size of the evidence, None for the most probable class; ``ready`` maps are only resized.
-    """
+    """Return one frame's maps of some scores, each ``[H, W]``, from its evidence. Entropy and aleatoric are resized bilinearly to (height,
+    width) ``size``, epistemic is their difference, and prediction and msp come from the resized mean probabilities: computing entropy from
+    resized probabilities would mix neighbouring classes and write that into epistemic. ``prediction`` is at the size of the evidence, None
+    for the most probable class; ``ready`` maps are only resized."""
     probabilities: Tensor = evidence["probabilities"]
     resize = size is not None and size != probabilities.shape[-2:]
     late = [score for score in scores if resize and score.resized == "evidence"]

@@ -207,12 +207,10 @@ class Prefix:
 
 
 class SharePrefix(InterpolationCounter):
-    """Records an empty :class:`Prefix`, or uses another, in one pass of so many draws.
-
-    It marks results: from frames only, or from draws too. The first pass over some frames remembers the results that later meet draws; further
-    passes take them from there and skip what led to them. Marked tensors keep one row for each frame and are repeated for the draws where
-    they meet them. Of networks that share an encoder the parameters in which they differ are marked as draws are.
-    """
+    """Records an empty :class:`Prefix`, or uses another, in one pass of so many draws. It marks results: from frames only, or from draws
+    too. The first pass over some frames remembers the results that later meet draws; further passes take them from there and skip what led
+    to them. Marked tensors keep one row for each frame and are repeated for the draws where they meet them. Of networks that share an
+    encoder the parameters in which they differ are marked as draws are."""
 
     def __init__(self, prefix: Prefix, draws: int, stop_at: int | None = None) -> None:
         super().__init__(stop_at)

@@ -120,15 +120,12 @@ class DrawAccumulator:
 
 
 class LogitSums:
-    """Sums of one frame behind the evidence of :data:`OF_LOGITS`, of which only those needed are held.
-
-    With z the logits of a draw divided by the temperature T, these are means over the draws of ``-T max_c z_c`` and of the free energy
-    ``-T ln sum_c exp z_c``, and the variance of the logits T z_c with divisor S, mean over the classes. It grows by Welford's update
-    (1962), so a spread of 1e-4 keeps its digits next to logits of 30.
-
-    The ``planes``, None where not needed, are the sums of ``max_c z_c`` and of ``ln sum_c exp(z_c - max z)``, each ``[H, W]`` float64; the mean
-    z ``[C, H, W]`` float32, and the squared deviations from it, summed over the classes, ``[H, W]`` float64.
-    """
+    """Sums of one frame behind the evidence of :data:`OF_LOGITS`, of which only those needed are held. With z the logits of a draw divided
+    by the temperature T, these are means over the draws of ``-T max_c z_c`` and of the free energy ``-T ln sum_c exp z_c``, and the
+    variance of the logits T z_c with divisor S, mean over the classes. It grows by Welford's update (1962), so a spread of 1e-4 keeps its
+    digits next to logits of 30. The ``planes``, None where not needed, are the sums of ``max_c z_c`` and of ``ln sum_c exp(z_c - max z)``,
+    each ``[H, W]`` float64; the mean z ``[C, H, W]`` float32, and the squared deviations from it, summed over the classes, ``[H, W]``
+    float64."""
 
     def __init__(self, needs: Collection[str], classes: int, size: tuple[int, int], device: torch.device) -> None:
         self._needs, self._classes = needs, classes
@@ -205,11 +202,9 @@ def add_draws(
     upsampling: Upsampling,
     transform: InputTransform,
 ) -> None:
-    """Add so many draws of n frames to the sums of each frame, in their order.
-
-    The chunks hold logits ``[k * n, C, h, w]`` of k draws each, draw-major; one ``[n, C, h, w]`` stands for draws that are all the same.
-    What upsampling is left is done first, then the frames' transform is undone.
-    """
+    """Add so many draws of n frames to the sums of each frame, in their order. The chunks hold logits ``[k * n, C, h, w]`` of k draws each,
+    draw-major; one ``[n, C, h, w]`` stands for draws that are all the same. What upsampling is left is done first, then the frames'
+    transform is undone."""
     size = sums[0].shape[1:]
     shape = (chunks[0].shape[1], *(upsampling.kept if transform.identity else size))
     if shape != sums[0].shape:
