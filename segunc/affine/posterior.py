@@ -1,9 +1,6 @@
-"""Posteriors over affine parameters: their protocol, the deterministic one, the prior that all share, what is trained, and how one over
-one network is stored.
-
-A draw in full is a network, an input transform, and a draw of that network's posterior. Posteriors that vary more than the last are
-mixtures of *branches*: draw s belongs to branch s mod B, so that the branches weigh equally.
-"""
+"""Posteriors over affine parameters: their protocol, the deterministic one, the prior that all share, what is trained, and how one over one
+network is stored. A draw in full is a network, an input transform, and a draw of that network's posterior. Posteriors that vary more than
+the last are mixtures of *branches*: draw s belongs to branch s mod B, so that the branches weigh equally."""
 
 from __future__ import annotations
 

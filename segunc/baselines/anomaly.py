@@ -1,8 +1,6 @@
-"""The score ``anomaly``: a weighted sum of other scores, told as a surprise.
-
-Each part is taken in standard deviations from its mean over pixels of normal scenes before it is weighted and added. The sum is told as a
-:class:`Surprise`, so that 3 means the same for every model: one in a thousand pixels of normal scenes scores as high.
-"""
+"""The score ``anomaly``: a weighted sum of other scores, told as a surprise. Each part is taken in standard deviations from its mean over
+pixels of normal scenes before it is weighted and added. The sum is told as a :class:`Surprise`, so that 3 means the same for every model:
+one in a thousand pixels of normal scenes scores as high."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""Convergence of Markov chains: rank-normalised split R-hat and effective sample size (Vehtari et al. 2021).
-
-Tested against arviz-stats, which does not replace it: it imports scipy.stats and scipy.signal (seconds), takes three times as
-long for the tens of thousands of parameters of a network, and has no R-hat of a single chain.
-"""
+"""Convergence of Markov chains: rank-normalised split R-hat and effective sample size (Vehtari et al. 2021). Tested against arviz-stats,
+which does not replace it: it imports scipy.stats and scipy.signal (seconds), takes three times as long for the tens of thousands of
+parameters of a network, and has no R-hat of a single chain."""
 
 from __future__ import annotations
 

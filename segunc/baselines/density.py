@@ -1,7 +1,5 @@
-"""How unlike the training frames a frame's features are: the evidence that no draw of the network gives.
-
-The distance of each map is made at its places, upsampled to the frame, and averaged over layers and sizes.
-"""
+"""How unlike the training frames a frame's features are: the evidence that no draw of the network gives. The distance of each map is made
+at its places, upsampled to the frame, and averaged over layers and sizes."""
 
 from __future__ import annotations
 

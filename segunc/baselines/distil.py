@@ -1,8 +1,7 @@
-"""Students: a network that is taught to give in about one pass what a teacher gives in many (as DUDES, Landgraf et al. 2023, arXiv 2303.09843).
-
-A student is two draws of one network. Its last layer makes the logits z and a small head beside it makes d; the draws are z + d and z - d,
-which share all that comes before (:mod:`segunc.sampling.shortcuts`). So every score of draws is there, and epistemic is never above entropy.
-"""
+"""Students: a network that is taught to give in about one pass what a teacher gives in many (as DUDES, Landgraf et al. 2023, arXiv
+2303.09843). A student is two draws of one network. Its last layer makes the logits z and a small head beside it makes d; the draws are z +
+d and z - d, which share all that comes before (:mod:`segunc.sampling.shortcuts`). So every score of draws is there, and epistemic is never
+above entropy."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
 """Sampling a density over parameters: Langevin dynamics with cyclical steps from noisy gradients, and Hamiltonian Monte Carlo with
-Metropolis correction from exact ones (Neal 2011, arXiv 1206.1901).
-
-Random numbers depend on (seed, step) alone, so the same seed gives the same chain.
-"""
+Metropolis correction from exact ones (Neal 2011, arXiv 1206.1901). Random numbers depend on (seed, step) alone, so the same seed gives the
+same chain."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
-"""Features of the training frames, of the network itself or of a second encoder beside it, for scores that ask whether anything similar
-was seen: a bank of them for the score ``knn``.
-
-Fine-tuning lets an encoder forget what it does not need, and no noise on it brings that back. A generic encoder that never saw the
-task, the *second encoder*, still tells a zebra from a road. Frames are not augmented, and are seen at the size of predictions, or whole.
-"""
+"""Features of the training frames, of the network itself or of a second encoder beside it, for scores that ask whether anything similar was
+seen: a bank of them for the score ``knn``. Fine-tuning lets an encoder forget what it does not need, and no noise on it brings that back. A
+generic encoder that never saw the task, the *second encoder*, still tells a zebra from a road. Frames are not augmented, and are seen at
+the size of predictions, or whole."""
 
 from __future__ import annotations
 

@@ -51,9 +51,8 @@ MIN_GRADIENTS = 8
 
 
 class Laplace:
-    """Draws from ``N(mean, T P^-1)`` with the precision ``P = N_eff F + I / s^2``.
-
-    F is the Fisher matrix of the mean pixel (see the module's text), so N_eff F stands for the curvature of N_eff independent pixels.
+    """Draws from ``N(mean, T P^-1)`` with the precision ``P = N_eff F + I / s^2``. F is the Fisher matrix of the mean pixel (see the
+    module's text), so N_eff F stands for the curvature of N_eff independent pixels.
 
     Args:
         mean: ``[2, T]`` gamma (row 0) and beta (row 1) at which the Fisher was taken.

@@ -1,9 +1,7 @@
-"""MC dropout (Gal & Ghahramani 2016): over the channels of normalisation layers, or at the network's own dropout layers, which the class swap
-of :mod:`segunc.affine.convert` makes drawable.
-
-While masks are active, a converted dropout layer multiplies its input by masks made of seeds alone: one for each draw and each call of the
-layer within a forward pass, the same for all frames of one size. It holds no random state.
-"""
+"""MC dropout (Gal & Ghahramani 2016): over the channels of normalisation layers, or at the network's own dropout layers, which the class
+swap of :mod:`segunc.affine.convert` makes drawable. While masks are active, a converted dropout layer multiplies its input by masks made of
+seeds alone: one for each draw and each call of the layer within a forward pass, the same for all frames of one size. It holds no random
+state."""
 
 from __future__ import annotations
 

@@ -24,9 +24,8 @@ from segunc.training.finetune_run import FinetuneRun
 
 
 class Swag(Posterior):
-    """Draw s: ``theta = mean + sqrt(scale) (sqrt(variance / 2) z1 + D' z2 / sqrt(2 (K - 1)))``, z1 and z2 ~ N(0, I).
-
-    The covariance is ``scale`` times the mean of a diagonal and a low-rank one, equation 1 of the paper at scale 1.
+    """Draw s: ``theta = mean + sqrt(scale) (sqrt(variance / 2) z1 + D' z2 / sqrt(2 (K - 1)))``, z1 and z2 ~ N(0, I). The covariance is
+    ``scale`` times the mean of a diagonal and a low-rank one, equation 1 of the paper at scale 1.
 
     Args:
         mean, variance: ``[2, T]`` of gamma (row 0) and beta (row 1) over the snapshots.

@@ -33,11 +33,9 @@ from segunc.training.losses import Schedule
 
 
 class ABNNPosterior(Posterior):
-    """Draw s of member m = s mod M: ``weight = gamma_m (1 + alpha eps)``, ``bias = beta_m``, ``eps ~ N(0, I)``, one a channel.
-
-    Members whose running statistics were re-estimated keep the correction as ``rescale`` and ``reshift``:
-    ``weight = gamma' rescale``, ``bias = beta + gamma' reshift``, with gamma' the drawn gamma,
-    rescale = s_base / s_member and reshift = (mu_base - mu_member) / s_member.
+    """Draw s of member m = s mod M: ``weight = gamma_m (1 + alpha eps)``, ``bias = beta_m``, ``eps ~ N(0, I)``, one a channel. Members
+    whose running statistics were re-estimated keep the correction as ``rescale`` and ``reshift``: ``weight = gamma' rescale``, ``bias =
+    beta + gamma' reshift``, with gamma' the drawn gamma, rescale = s_base / s_member and reshift = (mu_base - mu_member) / s_member.
 
     Args:
         gamma, beta: ``[M, T]`` affine parameters of the members.

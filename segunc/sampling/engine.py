@@ -1,10 +1,7 @@
-"""Passes of the draws of one branch (:mod:`segunc.affine.posterior`), as cheap as the network allows, with the same result.
-
-Draws are inputs: statistics, gamma, beta and eps fold once per run into a scale and a shift for each site and draw, so that a frozen
-BatchNorm is one fused multiply-add in the type of the activations. Draws are the outermost part of the batch. A network that does not
-keep that order would give wrong maps without an error, and one whose tensors are changed in place would share wrong ones, so both are
-checked (:func:`check`).
-"""
+"""Passes of the draws of one branch (:mod:`segunc.affine.posterior`), as cheap as the network allows, with the same result. Draws are
+inputs: statistics, gamma, beta and eps fold once per run into a scale and a shift for each site and draw, so that a frozen BatchNorm is one
+fused multiply-add in the type of the activations. Draws are the outermost part of the batch. A network that does not keep that order would
+give wrong maps without an error, and one whose tensors are changed in place would share wrong ones, so both are checked (:func:`check`)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""The sampler: S draws of one network, or of several, over the same sums, and the maps of the scores asked for.
-
-It deals draws to branches, takes their logits, a chunk at a time, from the engine (:mod:`segunc.sampling.engine`), and hands them to the
-sums (:mod:`segunc.sampling.tail`).
-"""
+"""The sampler: S draws of one network, or of several, over the same sums, and the maps of the scores asked for. It deals draws to branches,
+takes their logits, a chunk at a time, from the engine (:mod:`segunc.sampling.engine`), and hands them to the sums
+(:mod:`segunc.sampling.tail`)."""
 
 from __future__ import annotations
 
@@ -135,11 +133,10 @@ class FrameEvidence(NamedTuple):
 
 
 class Sampler:
-    """Samples a converted network and returns the prediction and the scores that are asked for.
-
-    Every posterior is a list of branches (network, input transform, posterior; mostly one): draw s belongs to branch s mod B. The draws of one
-    branch after the other are added to the same sums, in the order of s. The same (posterior, seed, S) gives the same maps for any chunk
-    size, batch size or order of frames, up to rounding where a library sums in another order for another batch size.
+    """Samples a converted network and returns the prediction and the scores that are asked for. Every posterior is a list of branches
+    (network, input transform, posterior; mostly one): draw s belongs to branch s mod B. The draws of one branch after the other are added
+    to the same sums, in the order of s. The same (posterior, seed, S) gives the same maps for any chunk size, batch size or order of
+    frames, up to rounding where a library sums in another order for another batch size.
 
     Args:
         network: from images ``[n, 3, H, W]`` to logits ``[n, C, H, W]``, of an ensemble the first; converted, unless the posterior is

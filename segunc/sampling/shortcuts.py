@@ -1,8 +1,5 @@
-"""What passes of draws leave out: layers that give the same result for every draw, and the network's last upsampling.
-
-Torch function modes follow every operation of a pass, so nothing is found by names. Networks for which this does not hold are found by the
-self-check.
-"""
+"""What passes of draws leave out: layers that give the same result for every draw, and the network's last upsampling. Torch function modes
+follow every operation of a pass, so nothing is found by names. Networks for which this does not hold are found by the self-check."""
 
 from __future__ import annotations
 

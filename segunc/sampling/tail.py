@@ -1,8 +1,6 @@
-"""From the logits of draws to the evidence of a frame, by a reference in PyTorch, C++ on a CPU or Triton on CUDA.
-
-The sum of H(p) and the final entropies are float64, because epistemic is a small difference of two entropies. Draws are added one at a time,
-in strips of rows of a fixed size, so that neither the chunk size nor the number of frames in a batch changes a sum.
-"""
+"""From the logits of draws to the evidence of a frame, by a reference in PyTorch, C++ on a CPU or Triton on CUDA. The sum of H(p) and the
+final entropies are float64, because epistemic is a small difference of two entropies. Draws are added one at a time, in strips of rows of a
+fixed size, so that neither the chunk size nor the number of frames in a batch changes a sum."""
 
 from __future__ import annotations
 

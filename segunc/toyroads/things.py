@@ -1,7 +1,5 @@
-"""What stands and moves on and beside a street, and the anomalies: things that no training scene holds.
-
-Anomalies take their colours from the very distributions of the known things, so that colour alone gives nothing away.
-"""
+"""What stands and moves on and beside a street, and the anomalies: things that no training scene holds. Anomalies take their colours from
+the very distributions of the known things, so that colour alone gives nothing away."""
 
 from __future__ import annotations
 

@@ -21,11 +21,10 @@ from segunc.training.config import AffineTrainingConfig
 
 
 class AffineTuner(nn.Module, Generic[P]):
-    """Train a posterior's parameters over one frozen network, in a loop of one's own.
-
-    Each row of a batch meets one draw of the posterior as it is, made by its own ``affine()``. The loss is the negative log
-    posterior of this package divided by N_eff: mean-pixel cross-entropy plus the regulariser. The network stays in eval mode:
-    running statistics are frozen and its own dropout is off. Steps are counted from 0.
+    """Train a posterior's parameters over one frozen network, in a loop of one's own. Each row of a batch meets one draw of the posterior
+    as it is, made by its own ``affine()``. The loss is the negative log posterior of this package divided by N_eff: mean-pixel
+    cross-entropy plus the regulariser. The network stays in eval mode: running statistics are frozen and its own dropout is off. Steps are
+    counted from 0.
 
     Args:
         network: any module to logits ``[N, C, H, W]``; converted here unless it is already.

@@ -157,9 +157,7 @@ def parse_config(
     others: Callable[[], Collection[str]] = tuple,
 ) -> C:
     """Return the configuration in a YAML file, or the defaults, with ``overrides`` such as ``--data.root PATH`` in the place of its own
-    values.
-
-    One file may serve every verb: sections of other verbs are left alone. Nothing that a configuration names is imported.
+    values. One file may serve every verb: sections of other verbs are left alone. Nothing that a configuration names is imported.
 
     Args:
         settings: the class of the method's settings; None for ``segunc train``.

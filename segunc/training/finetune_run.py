@@ -26,9 +26,8 @@ if TYPE_CHECKING:
 
 
 class FinetuneRun(Generic[S]):
-    """A base network, converted, with the data and the output folder of a fine-tuning; opened before any work.
-
-    A killed run continues from its last checkpoint when it is opened again with the same ``out``.
+    """A base network, converted, with the data and the output folder of a fine-tuning; opened before any work. A killed run continues from
+    its last checkpoint when it is opened again with the same ``out``.
 
     Args:
         base, out: model folder of a deterministic network, and the new model folder.
