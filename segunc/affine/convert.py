@@ -1,6 +1,5 @@
 """Conversion: every normalisation layer of a network becomes a norm site, whose per-channel affine can be drawn. A converted layer keeps
-its class as a base, its parameters, buffers and mode: only its ``forward`` gains a second path, taken while draws are active. That path
-always normalises with running statistics where the layer has them, whatever ``module.training`` says."""
+its class as a base, its parameters, buffers and mode. While draws are active, it normalises with running statistics where it has them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""Convergence of Markov chains: rank-normalised split R-hat and effective sample size (Vehtari et al. 2021). Tested against arviz-stats,
-which does not replace it: it imports scipy.stats and scipy.signal (seconds), takes three times as long for the tens of thousands of
-parameters of a network, and has no R-hat of a single chain."""
+"""Convergence of Markov chains: rank-normalised split R-hat and effective sample size (Vehtari et al. 2021). arviz-stats tests it, but does
+not replace it: it takes seconds to import, three times as long for a network, and has no R-hat of a single chain."""
 
 from __future__ import annotations
 
@@ -17,7 +16,8 @@ MIN_DRAWS = 4  # a chain of fewer draws has halves without a variance
 def rank_normalised_rhat(chains: Array) -> float:
     """Return R-hat of one quantity, of N draws of each of M chains ``[M, N]``: near 1 where the chains agree, NaN where it is constant or
     not finite. One chain is compared with itself, half against half. The larger of the split R-hat of the rank-normalised draws (location)
-    and of their folded distances from the median (scale); Vehtari et al. 2021, arXiv 1903.08008, section 4. The paper asks for below 1.01."""
+    and of their folded distances from the median (scale); Vehtari et al. 2021, arXiv 1903.08008, section 4. The paper asks for below
+    1.01."""
     halves = _split(chains)
     if not _varies(halves):
         return float("nan")

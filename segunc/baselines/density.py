@@ -121,9 +121,9 @@ class Sample:
 
 
 def places_of(labels: Tensor, size: tuple[int, int], extent: tuple[int, int]) -> Tensor:
-    """For each place of a map of (height, width) ``size`` that covers ``extent`` pixels of a frame its centre's row and column as
-    shares of the frame's height and width, and the train id of most of its labelled pixels (255 where none has most, and beside
-    unknown pixels, which features there have seen), ``[h w, 3]`` float32. Train ids uint8 ``[H, W]``; what a network pads beyond the frame counts as its edge."""
+    """For each place of a map of (height, width) ``size`` that covers ``extent`` pixels of a frame its centre's row and column as shares of
+    the frame's height and width, and the train id of most of its labelled pixels (255 where none has most, and beside unknown pixels, which
+    features there have seen), ``[h w, 3]`` float32. Train ids uint8 ``[H, W]``; what a network pads beyond the frame counts as its edge."""
     axes, count = list(zip(size, extent, labels.shape, strict=True)), size[0] * size[1]
     shares = [(torch.arange(n) + 0.5) / n * covered / side for n, covered, side in axes]
     centres = torch.cartesian_prod(*(share.clamp_max(1.0) for share in shares)).view(-1, 2)

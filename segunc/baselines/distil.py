@@ -1,7 +1,6 @@
 """Students: a network that is taught to give in about one pass what a teacher gives in many (as DUDES, Landgraf et al. 2023, arXiv
-2303.09843). A student is two draws of one network. Its last layer makes the logits z and a small head beside it makes d; the draws are z +
-d and z - d, which share all that comes before (:mod:`segunc.sampling.shortcuts`). So every score of draws is there, and epistemic is never
-above entropy."""
+2303.09843). Its last layer makes the logits z and a small head beside it makes d. The draws are z + d and z - d, which share all that comes
+before."""
 
 from __future__ import annotations
 
@@ -199,7 +198,8 @@ class Lesson(NamedTuple):
 
 def distillation_loss(logits: Tensor, lesson: Lesson, settings: DistilConfig) -> dict[str, Tensor]:
     """Return the parts of the loss of logits ``[2, C, H, W]`` of both draws of a frame, each a scalar and the mean over pixels: the
-    divergence of their mean probabilities from the teacher's in nats, and smooth L1 losses of the logarithm of epistemic and of the mean energy."""
+    divergence of their mean probabilities from the teacher's in nats, and smooth L1 losses of the logarithm of epistemic and of the mean
+    energy."""
     logits = logits[:, :, lesson.first[0] :: PIXEL_STEP, lesson.first[1] :: PIXEL_STEP].float()
     taught = lesson.probabilities.to(logits.device).float()
     logs = logits.log_softmax(1)

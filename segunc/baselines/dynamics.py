@@ -220,9 +220,8 @@ def leapfrog(
 
 
 class HamiltonianChain:
-    """One chain of Hamiltonian Monte Carlo with unit masses. Step sizes vary a little from trajectory to trajectory, so that no mode of the
-    density has a period that fits the trajectory exactly (Neal 2011, section 3.2). A Gaussian of standard deviation s is independent of its
-    start after a trajectory of pi s / 2, so pi s / 2 with the prior's s is enough for any posterior narrower than the prior (Izmailov et
+    """One chain of Hamiltonian Monte Carlo with unit masses. Step sizes vary a little, so that no period of the density fits the trajectory
+    (Neal 2011, section 3.2). A trajectory of pi s / 2 with the prior's s is enough for any posterior narrower than the prior (Izmailov et
     al. 2021, section 3)."""
 
     def __init__(self, log_density: LogDensity, start: Tensor, settings: HmcConfig, seed: int) -> None:

@@ -181,8 +181,8 @@ def deepest_layer(network: nn.Module, encoder: nn.Module) -> str:
 
 
 def fold_norms(network: nn.Module, images: Tensor, keep: Collection[str] = ()) -> nn.Module:
-    """Return a copy in eval mode whose convolutions do what the batch norms after them did, as is seen on ``images``. A pair stays where one of
-    the two is called more than once, and where a module named in ``keep`` holds the convolution and not the norm."""
+    """Return a copy in eval mode whose convolutions do what the batch norms after them did, as is seen on ``images``. A pair stays where
+    one of the two is called more than once, and where a module named in ``keep`` holds the convolution and not the norm."""
     if not any(type(module) in NORMS for module in network.modules()):
         return network.eval()
     folded = copy.deepcopy(network).eval()

@@ -1,7 +1,6 @@
-"""Features of the training frames, of the network itself or of a second encoder beside it, for scores that ask whether anything similar was
-seen: a bank of them for the score ``knn``. Fine-tuning lets an encoder forget what it does not need, and no noise on it brings that back. A
-generic encoder that never saw the task, the *second encoder*, still tells a zebra from a road. Frames are not augmented, and are seen at
-the size of predictions, or whole."""
+"""Features of the training frames, of the network itself or of a generic *second encoder* beside it, which never saw the task and still
+tells a zebra from a road: a bank of them for the score ``knn``. Frames are not augmented, and are seen at the size of predictions, or
+whole."""
 
 from __future__ import annotations
 
@@ -104,7 +103,8 @@ class FeatureBank(Attachment):
         return [FeatureDensity(extractor, banks, whole=self.resolution == "frame")]
 
     def stored(self, model: Model) -> tuple[dict[str, Tensor], nn.Module]:
-        """Return the tensors beside the model and the module that makes the features; InputError where these are damaged or of another fit."""
+        """Return the tensors beside the model and the module that makes the features; InputError where these are damaged or of another
+        fit."""
         assert model.folder is not None  # from which this was loaded, too
         path = model.folder / TENSORS
         tensors = read_tensors(path, "the tensors of the bank", "fit it again")

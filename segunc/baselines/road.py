@@ -19,8 +19,8 @@ from segunc.data.labels import UNKNOWN, label_values
 
 @dataclass(frozen=True)
 class RoadFrames:
-    """Frames without class labels, as :class:`segunc.data.module.SegmentationDataModule` gives those of a data set: ``val`` is the frame that is held out, and
-    ``train`` the others."""
+    """Frames without class labels, as :class:`segunc.data.module.SegmentationDataModule` gives those of a data set: ``val`` is the frame
+    that is held out, and ``train`` the others."""
 
     samples: Sequence[Sample]
     encoding: AnomalyEncoding = BINARY

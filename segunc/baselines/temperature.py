@@ -1,8 +1,7 @@
-"""Calibration of what a model predicts on validation NLL: a temperature. Pool, then calibrate (Rahaman & Thiery, NeurIPS 2021, arXiv
-2007.08792): a Bayesian model predicts the mean p over its draws, and a :class:`segunc.uncertainty.Calibrator` acts on that mean,
-``softmax(ln p / T)``. So C numbers of a pixel are kept, whatever the draws: those of a random sample of labelled pixels of each frame,
-chosen by (seed, frame) alone. A frame's pixels are weighted by how many labelled ones they stand for, so the NLL is an unbiased estimate of
-the mean over all labelled pixels of the frames."""
+"""Calibration of what a model predicts on validation NLL: a temperature. A Bayesian model predicts the mean p over its draws, so the
+temperature acts on that mean, ``softmax(ln p / T)``: pool, then calibrate (Rahaman & Thiery, NeurIPS 2021, arXiv 2007.08792). It is fitted
+on a random sample of labelled pixels of each frame, chosen by (seed, frame) alone and weighted by how many labelled ones they stand for, so
+the NLL is an unbiased estimate of the mean over all labelled pixels of the frames."""
 
 from __future__ import annotations
 

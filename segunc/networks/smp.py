@@ -110,8 +110,8 @@ def load_encoder_weights(encoder: nn.Module, name: str, weights: str) -> list[st
 
 
 def encoder_normalisation(name: str) -> tuple[Triple, Triple]:
-    """Return (mean, std) of images in 0..1 with which an encoder's pretrained weights were made, by smp's name for it: those of timm's record,
-    and ImageNet's for encoders that timm does not know, which are all trained so."""
+    """Return (mean, std) of images in 0..1 with which an encoder's pretrained weights were made, by smp's name for it: those of timm's
+    record, and ImageNet's for encoders that timm does not know, which are all trained so."""
     bare = name.removeprefix("tu-").removeprefix("timm-")
     record: Any = timm.get_pretrained_cfg(bare) if timm.is_model(bare) else None
     return (IMAGENET_MEAN, IMAGENET_STD) if record is None else (tuple(record.mean), tuple(record.std))

@@ -280,9 +280,8 @@ def reestimate(
     network: nn.Module, posterior: ABNNPosterior, member: int, batches: Iterable[Tensor], seed: int = 0
 ) -> tuple[Tensor, Tensor]:
     """Return ``rescale`` and ``reshift`` ``[T]`` of :class:`ABNNPosterior`, which replace the base's running statistics by a member's own.
-    A draw of the member meets each batch in a copy of the network whose BatchNorm layers normalise with the batch: a network that is drawn
-    has other statistics than one without noise. Means and squares are averaged over all draws and batches. Sites outside of the posterior's
-    scope keep the base's, so that what lies before the first site of a narrow scope is the same for all members."""
+    A draw of the member meets each batch in a copy of the network whose BatchNorm layers normalise with the batch. Sites outside of the
+    posterior's scope keep the base's statistics, so that what lies before the first site of a narrow scope is the same for all members."""
     try:
         base, twin = AffineLayout(network), copy.deepcopy(network)
     except RuntimeError as error:

@@ -1,6 +1,5 @@
-"""The methods of ``segunc finetune``, and through them the posteriors that model folders hold. A method is one entry of :data:`METHODS`,
-which other packages extend. Its settings are a frozen dataclass and the one place of their defaults. Its module does not import Lightning
-at its top, because reading a stored posterior imports it; its fit does that inside."""
+"""The methods of ``segunc finetune``, and through them the posteriors that model folders hold. The module of a method does not import
+Lightning at its top, because reading a stored posterior imports it; its fit does that inside."""
 
 from __future__ import annotations
 

@@ -210,8 +210,8 @@ class Model:
     def __call__(
         self, image: Image, *, draws: int = 8, seed: int = 0, scores: Sequence[str] = DEFAULT_SCORES
     ) -> ImageMaps:
-        """Return the maps of an image RGB uint8 ``[H, W, 3]``, at its own size, computed where the network is. The first call of a size takes
-        longer, because the sampler checks itself.
+        """Return the maps of an image RGB uint8 ``[H, W, 3]``, at its own size, computed where the network is. The first call of a size
+        takes longer, because the sampler checks itself.
 
         Args:
             draws, seed, scores: see :class:`segunc.sampling.sampler.Sampler`.

@@ -1,7 +1,6 @@
-"""Passes of the draws of one branch (:mod:`segunc.affine.posterior`), as cheap as the network allows, with the same result. Draws are
-inputs: statistics, gamma, beta and eps fold once per run into a scale and a shift for each site and draw, so that a frozen BatchNorm is one
-fused multiply-add in the type of the activations. Draws are the outermost part of the batch. A network that does not keep that order would
-give wrong maps without an error, and one whose tensors are changed in place would share wrong ones, so both are checked (:func:`check`)."""
+"""Passes of the draws of one branch, as cheap as the network allows, with the same result. Statistics, gamma, beta and eps fold once a run
+into a scale and a shift for each site and draw. Draws are the outermost part of the batch: a network that does not keep that order, or
+changes tensors in place, would give wrong maps without an error, so both are checked (:func:`check`)."""
 
 from __future__ import annotations
 
@@ -46,10 +45,9 @@ BRANCHING = (
 
 
 class Engine:
-    """Runs a network (in eval mode, converted or not) for frames and draws, up to its logits at low resolution. In bfloat16 it runs a copy
-    whose weights are bfloat16, so that activations are bfloat16 throughout without casts; a network that does not take that runs under
-    autocast instead. ``messages`` are what a user should know, ``own`` the :func:`own_tensors` of networks that share a prefix, ``copies``
-    what engines of such networks have copied."""
+    """Runs a network (in eval mode, converted or not) for frames and draws, up to its logits at low resolution; in bfloat16 a copy whose
+    weights are bfloat16, or under autocast where that fails. ``messages`` are what a user should know, ``own`` the :func:`own_tensors` of
+    networks that share a prefix, ``copies`` what engines of such networks have copied."""
 
     def __init__(
         self,
@@ -89,8 +87,9 @@ class Engine:
         return self.self_check is not None and is_rounding(self.self_check.shared)
 
     def ending(self, images: Tensor, draws: FoldedDraws | None, prefix: Prefix | None = None) -> Ending | None:
-        """Return how the network ends for images ``[n, 3, H, W]`` of this shape; one full pass over the first of them tells. A bfloat16 copy
-        that calls other sites than the network is not used: a ``forward`` that was replaced on the object calls the original's layers."""
+        """Return how the network ends for images ``[n, 3, H, W]`` of this shape; one full pass over the first of them tells. A bfloat16
+        copy that calls other sites than the network is not used: a ``forward`` that was replaced on the object calls the original's
+        layers."""
         key = tuple(images.shape)
         if key not in self._endings:
             watch = InterpolationWatch()
@@ -333,7 +332,8 @@ class BranchRunner:
         self.alone: dict[tuple[int, ...], bool] = {}
 
     def draw(self, noise: NoiseSource, scope: str | None, images: Tensor | None = None) -> None:
-        """Make the draws of the whole's noise, unless they are there; ``images`` are the first frames, for the self-check of the network."""
+        """Make the draws of the whole's noise, unless they are there; ``images`` are the first frames, for the self-check of the
+        network."""
         branch, engine = self.branch, self.engine
         if not branch.stochastic or self._drawn == (noise, scope):
             return

@@ -1,6 +1,5 @@
-"""The sampler: S draws of one network, or of several, over the same sums, and the maps of the scores asked for. It deals draws to branches,
-takes their logits, a chunk at a time, from the engine (:mod:`segunc.sampling.engine`), and hands them to the sums
-(:mod:`segunc.sampling.tail`)."""
+"""The sampler: it deals draws to branches, takes their logits from :mod:`segunc.sampling.engine`, adds them up in
+:mod:`segunc.sampling.tail`, and makes the maps of the scores that are asked for."""
 
 from __future__ import annotations
 
@@ -43,9 +42,8 @@ MOST_FRAMES = 16  # frames of a group at most: as many are decoded, kept and, af
 
 
 def frames_at_once(device: torch.device, size: tuple[int, int], draws: int) -> int:
-    """Return how many frames of (height, width) ``size`` share a batch when nobody says how many. On a GPU as many as fill it with all
-    their draws; it depends on the pixels alone, not on free memory, so that every shard of a run groups alike. On a CPU one: the draws of
-    one frame mostly fill a chunk."""
+    """Return how many frames of (height, width) ``size`` share a batch: on a GPU as many as fill it with all their draws, by the pixels
+    alone and not by free memory, so that every shard groups alike; on a CPU one, whose draws mostly fill a chunk."""
     if device.type != "cuda":
         return 1
     return max(1, min(MOST_FRAMES, CUDA_BATCH_PIXELS // (draws * size[0] * size[1])))
@@ -97,16 +95,15 @@ class Provider(Protocol):
     def __call__(
         self, given: Any, needs: Collection[str], precision: Precision, temperature: float, /
     ) -> dict[str, Any]:
-        """Return what is needed of it, by the names of :data:`segunc.scores.EVIDENCE`: for the images ``[n, 3, H, W]`` in 0..1 maps
-        ``[n, H, W]``, or a constant; or for the maps of its parts and the ``prediction`` ``[n, H, W]``, by name, maps of their size. One that
-        is ``whole`` gets frames at their own size where the images have another."""
+        """Return what is needed of it, by the names of :data:`segunc.scores.EVIDENCE`: for the images ``[n, 3, H, W]`` in 0..1 maps ``[n,
+        H, W]``, or a constant; or for the maps of its parts and the ``prediction`` ``[n, H, W]``, by name, maps of their size. One that is
+        ``whole`` gets frames at their own size where the images have another."""
 
 
 @dataclass(frozen=True)
 class Fitted(Settings):
-    """What was fitted on a model, see :meth:`segunc.posteriors.model.Model.fitted`. A calibrator is of the mean over the draws: mean
-    probabilities, prediction, msp and entropy are of the calibrated mean; aleatoric and epistemic are of the draws as they are, so that
-    entropy is no longer their sum."""
+    """What was fitted on a model, see :meth:`segunc.posteriors.model.Model.fitted`. A calibrator changes mean probabilities, prediction,
+    msp and entropy; aleatoric and epistemic are of the draws as they are, so that entropy is no longer their sum."""
 
     temperature: PositiveFloat = 1.0  # T, by which logits of draws and base network are divided before the softmax
     calibrator: Calibrator | None = None
@@ -420,8 +417,8 @@ class Sampler:
 def sample_frames(
     sampler: Sampler, images: Sequence[Image], *, size: tuple[int, int] | None = None, keep_probabilities: bool = False
 ) -> Prediction:
-    """Return the maps of frames RGB uint8 ``[H, W, 3]`` of one size, at their own size. The :class:`SegmentationNetwork` sees (height, width)
-    ``size``, None: its inference size for the frame; the rest is of :meth:`Sampler.__call__`."""
+    """Return the maps of frames RGB uint8 ``[H, W, 3]`` of one size, at their own size. The :class:`SegmentationNetwork` sees (height,
+    width) ``size``, None: its inference size for the frame; the rest is of :meth:`Sampler.__call__`."""
     network = sampler.network
     assert isinstance(network, SegmentationNetwork)
     frame = (images[0].shape[0], images[0].shape[1])
@@ -463,9 +460,8 @@ def finish_frame(
     keep: bool = False,
 ) -> Prediction:
     """Return one frame's maps of some scores, each ``[H, W]``, from its evidence. Entropy and aleatoric are resized bilinearly to (height,
-    width) ``size``, epistemic is their difference, and prediction and msp come from the resized mean probabilities: computing entropy from
-    resized probabilities would mix neighbouring classes and write that into epistemic. ``prediction`` is at the size of the evidence, None
-    for the most probable class; ``ready`` maps are only resized."""
+    width) ``size``; prediction and msp come from resized mean probabilities, of which entropies would mix neighbouring classes.
+    ``prediction`` is at the size of the evidence, None for the most probable class; ``ready`` maps are only resized."""
     probabilities: Tensor = evidence["probabilities"]
     resize = size is not None and size != probabilities.shape[-2:]
     late = [score for score in scores if resize and score.resized == "evidence"]

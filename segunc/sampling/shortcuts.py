@@ -1,5 +1,5 @@
 """What passes of draws leave out: layers that give the same result for every draw, and the network's last upsampling. Torch function modes
-follow every operation of a pass, so nothing is found by names. Networks for which this does not hold are found by the self-check."""
+follow every operation of a pass, so nothing is found by names."""
 
 from __future__ import annotations
 
@@ -204,10 +204,10 @@ class Prefix:
 
 
 class SharePrefix(InterpolationCounter):
-    """Records an empty :class:`Prefix`, or uses another, in one pass of so many draws. It marks results: from frames only, or from draws
-    too. The first pass over some frames remembers the results that later meet draws; further passes take them from there and skip what led
-    to them. Marked tensors keep one row for each frame and are repeated for the draws where they meet them. Of networks that share an
-    encoder the parameters in which they differ are marked as draws are."""
+    """Records an empty :class:`Prefix`, or uses another, in one pass of so many draws. The first pass over some frames marks results, of
+    frames only or of draws too, and remembers those of frames that meet draws; further passes take them from there and skip what led to
+    them. Marked tensors keep one row for each frame and are repeated for the draws where they meet them. Of networks that share an encoder
+    the parameters in which they differ are marked as draws are."""
 
     def __init__(self, prefix: Prefix, draws: int, stop_at: int | None = None) -> None:
         super().__init__(stop_at)

@@ -1,6 +1,5 @@
-"""From the logits of draws to the evidence of a frame, by a reference in PyTorch, C++ on a CPU or Triton on CUDA. The sum of H(p) and the
-final entropies are float64, because epistemic is a small difference of two entropies. Draws are added one at a time, in strips of rows of a
-fixed size, so that neither the chunk size nor the number of frames in a batch changes a sum."""
+"""From the logits of draws to the evidence of a frame, by a reference in PyTorch, C++ on a CPU or Triton on CUDA. Draws are added one at a
+time, in strips of rows of a fixed size, so that neither the chunk size nor the number of frames in a batch changes a sum."""
 
 from __future__ import annotations
 
@@ -118,11 +117,10 @@ class DrawAccumulator:
 
 
 class LogitSums:
-    """Sums of one frame behind the evidence of :data:`OF_LOGITS`, of which only those needed are held. With z the logits of a draw divided
-    by the temperature T, these are means over the draws of ``-T max_c z_c`` and of the free energy ``-T ln sum_c exp z_c``, and the
-    variance of the logits T z_c with divisor S, mean over the classes. It grows by Welford's update (1962), so a spread of 1e-4 keeps its
-    digits next to logits of 30. The ``planes``, None where not needed, are the sums of ``max_c z_c`` and of ``ln sum_c exp(z_c - max z)``,
-    each ``[H, W]`` float64; the mean z ``[C, H, W]`` float32, and the squared deviations from it, summed over the classes, ``[H, W]``
+    """Sums of one frame behind the evidence of :data:`OF_LOGITS`, of which only those needed are held. Of the logits z of a draw over the
+    temperature T the evidence is the mean over draws of ``-T max_c z_c``, of ``-T ln sum_c exp z_c``, and the variance of T z_c with
+    divisor S, mean over the classes, by Welford's update (1962). The ``planes``, None where not needed: sums of ``max_c z_c`` and of ``ln
+    sum_c exp(z_c - max z)``, ``[H, W]`` float64; the mean z ``[C, H, W]`` float32; squared deviations over all classes ``[H, W]``
     float64."""
 
     def __init__(self, needs: Collection[str], classes: int, size: tuple[int, int], device: torch.device) -> None:

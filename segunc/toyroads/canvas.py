@@ -1,7 +1,6 @@
-"""The canvas of the toy scenes: the pinhole camera that looks at it, over a gently bending street, colours, textures and light. Street
-coordinates in metres: lateral (right of the camera's path), up (above the ground), station (along the street). The street bends with a
-constant curvature seen from the camera, so a point ``station`` ahead is moved sideways by ``curvature / 2 * distance^2``; everything that
-is projected bends with it. A texture is a float32 patch ``[h, w]`` or ``[h, w, 3]`` of factors around 1 that multiplies a colour."""
+"""The canvas of the toy scenes: a pinhole camera over a gently bending street, colours, textures and light. Street coordinates in metres:
+lateral (right of the camera's path), up, station (along the street). The bend moves a point sideways by ``curvature / 2 * distance^2``.
+A texture is a float32 patch ``[h, w]`` or ``[h, w, 3]`` of factors around 1 that multiplies a colour."""
 
 from __future__ import annotations
 
