@@ -196,8 +196,8 @@ class AffineLayout:
 
     @contextmanager
     def active(self, draws: AffineDraws | FoldedDraws) -> Iterator[None]:
-        """While open, the network computes with these draws; its batch is draw-major: S times n frames. InputError for draws of another
-        layout, or while others are active."""
+        """While open, the network computes with these draws, draw-major: S times n frames; InputError for another layout, or if some are
+        active."""
         folded = self.fold(draws) if isinstance(draws, AffineDraws) else draws
         if any(state.scale is not None for state in self._states):
             raise InputError("draws are active already", hint="leave the first context before")

@@ -77,9 +77,8 @@ class Deterministic(Posterior):
 
 @dataclass(frozen=True)
 class Prior:
-    """``N(theta; theta_prior, s^2)`` in ``log p(theta) = [N_eff x mean-pixel log-likelihood + log prior] / T``; the mean runs over labelled
-    pixels. Pixels of an image are far from independent: N_eff says how many independent ones the data counts for. T below 1 is a cold
-    posterior."""
+    """``N(theta; theta_prior, s^2)`` in ``log p(theta) = [N_eff x mean-pixel log-likelihood + log prior] / T``. N_eff says for how many
+    independent pixels the labelled ones, which are far from independent, count. T below 1 is a cold posterior."""
 
     scale: float = 0.1  # s, the standard deviation, above 0
     effective_pixels: float = 100_000.0  # N_eff, above 0

@@ -84,7 +84,7 @@ def weighted_sum(values: Tensor, weights: Sequence[float], scales: Sequence[Stan
 
 
 def drivable_hull(prediction: Tensor, classes: Sequence[int]) -> Tensor:
-    """Return the convex hull, bool ``[H, W]``, of the large connected pieces of classes in a prediction ``[H, W]``; all where there is
+    """Return the convex hull, bool ``[H, W]``, of the large connected pieces of classes in a prediction ``[H, W]``; all if there is
     none."""
     surface = np.isin(prediction.cpu().numpy(), classes).astype(np.uint8)
     _, pieces, statistics, _ = cv2.connectedComponentsWithStats(surface, connectivity=8)
@@ -213,8 +213,7 @@ def known_pixels(
 def fit_sum(
     base: Path, config: FitConfig[AnomalyConfig], out: Path, *, device: str = "auto", say: Say = say
 ) -> ScoreSum:
-    """Measure the parts on normal scenes and write the same model with their sum; ``out`` may be ``base``. InputError for a part that lacks
-    what it needs, or that is one number everywhere."""
+    """Measure the parts on normal scenes and write the same model with their sum; InputError for a part that is one number everywhere."""
     settings = config.settings
     parts = check_scores(settings.parts)
     if sums := [name for name in parts if "scores" in SCORES[name].sources]:

@@ -15,9 +15,8 @@ MIN_DRAWS = 4  # a chain of fewer draws has halves without a variance
 
 def rank_normalised_rhat(chains: Array) -> float:
     """Return R-hat of one quantity, of N draws of each of M chains ``[M, N]``: near 1 where the chains agree, NaN where it is constant or
-    not finite. One chain is compared with itself, half against half. The larger of the split R-hat of the rank-normalised draws (location)
-    and of their folded distances from the median (scale); Vehtari et al. 2021, arXiv 1903.08008, section 4. The paper asks for below
-    1.01."""
+    not finite. The larger of the split R-hat of the rank-normalised draws (location) and of their folded distances from the median (scale);
+    Vehtari et al. 2021, arXiv 1903.08008, section 4, which asks for below 1.01."""
     halves = _split(chains)
     if not _varies(halves):
         return float("nan")
@@ -26,9 +25,8 @@ def rank_normalised_rhat(chains: Array) -> float:
 
 
 def effective_sample_size(chains: Array) -> float:
-    """Return the bulk effective sample size of a quantity, at most S log10 S of its S = M N draws ``[M, N]``; NaN where it is constant.
-    Autocorrelations of the rank-normalised split chains, summed by Geyer's initial positive and monotone sequence (Geyer 1992); Vehtari et
-    al. 2021, sections 3.2 and 4.3."""
+    """Return the bulk effective sample size of a quantity, at most S log10 S of its S = M N draws ``[M, N]``; NaN where it is constant: the
+    rank-normalised split chains by Geyer's initial positive and monotone sequence (1992); Vehtari et al. 2021, sections 3.2 and 4.3."""
     halves = _split(chains)
     if not _varies(halves):
         return float("nan")

@@ -101,8 +101,7 @@ def _has_a_decoder(base: Path, config: FinetuneConfig[Any], out: Path) -> None:
 
 @finetuning(check=_has_a_decoder, partial=HEADS)
 def finetune_decoders(run: FinetuneRun[DecoderEnsembleConfig]) -> dict[str, Any]:
-    """Train the heads one after the other, and write them beside the base. A killed head goes on from its last epoch, and finished
-    ones take no further step."""
+    """Train the heads one after the other, and write them beside the base; a killed head goes on from its last epoch."""
     options, start = run.config.settings, time.perf_counter()
     run.measured["steps"] = 0
     weights = run.class_weights()

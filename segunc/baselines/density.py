@@ -22,9 +22,8 @@ BLOCK = {"cpu": 512, "cuda": 8192}
 
 
 class Neighbours:
-    """A bank of features ``[N, D]`` of the training frames, and how far others are from the nearest of them: ``1 - cosine`` in 0..2 (Sun
-    et al., ICML 2022, arXiv 2204.06507). Rounded features are given the length 1 again. ``frames`` names the training frame of each
-    feature; it is empty where that is unknown."""
+    """A bank of features ``[N, D]`` of the training frames, and how far others are from the nearest of them: ``1 - cosine`` in 0..2 (Sun et
+    al., ICML 2022, arXiv 2204.06507). ``frames`` names the training frame of each feature; empty where that is unknown."""
 
     def __init__(self, bank: Tensor, frames: Sequence[str] = ()) -> None:
         self.channels, self.frames = bank.shape[1], frames
@@ -95,8 +94,7 @@ class FeatureDensity:
 
 
 def narrowed(images: Tensor, precision: Precision) -> torch.autocast:
-    """Run what features are taken of in bfloat16 where that was asked for, on a GPU alone: on many CPUs depthwise convolutions are
-    slower in it."""
+    """Run features in bfloat16 where that was asked for, on a GPU alone: on many CPUs depthwise convolutions are slower in it."""
     return torch.autocast(images.device.type, torch.bfloat16, enabled=precision == "bfloat16" and images.is_cuda)
 
 

@@ -63,8 +63,7 @@ class SecondEncoder(nn.Module):
         return f"encoder.{self.encoder.feature_info[-1]['module']}"
 
     def folded(self, layers: Sequence[str]) -> nn.Module:
-        """Return a copy without batch norms that makes the same maps of these layers, see :func:`fold_norms`; the
-        encoder itself where it would not."""
+        """Return a copy without batch norms that makes the same maps of these layers (:func:`fold_norms`), or itself where it would not."""
         images = torch.rand(1, *self.encoder.pretrained_cfg["input_size"], generator=torch.Generator().manual_seed(0))
         quick = fold_norms(self, images, layers)
         if quick is self:

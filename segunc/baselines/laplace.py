@@ -1,12 +1,10 @@
 """Laplace approximation over the affine parameters (MacKay 1992; Daxberger et al. 2021, 2106.14806).
 
 With g_i the gradient of log p(y_i | x, theta) of pixel i, the Fisher matrix of the mean pixel is F = (1 / N) sum_i E[g_i g_i'] over the N
-labelled pixels, with labels y_i drawn from the network's own prediction; N_eff F is the (generalised Gauss-Newton) curvature of the
-likelihood of this package. One backward pass an image is enough: with a label drawn for each pixel independently every g_i has mean 0, so
-the cross terms vanish, and of G = sum_i g_i it is E[G G'] = sum_i E[g_i g_i']. (With the true labels, the "empirical Fisher", the g_i of an
-image share a direction, and the sum is too large by up to the number of pixels.) An entry of the diagonal has a relative standard error of
-about sqrt(2 / n) after n gradients. Image i of a batch meets its own draw, a row of the affine tensors, so one pass gives the gradients of
-all.
+labelled pixels, with labels y_i drawn from the network's own prediction; N_eff F is the (generalised Gauss-Newton) curvature of our
+likelihood. One backward pass an image is enough: with a label drawn for each pixel independently every g_i has mean 0, so the cross terms
+vanish, and of G = sum_i g_i it is E[G G'] = sum_i E[g_i g_i']. (With the true labels, the "empirical Fisher", the sum is too large by up to
+the number of pixels.) An entry of the diagonal has a relative standard error of about sqrt(2 / n) after n gradients.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""MC dropout (Gal & Ghahramani 2016): over the channels of normalisation layers, or at the network's own dropout layers. A converted
-dropout layer multiplies its input by masks made of seeds alone: one for each draw and each call within a pass, the same for all frames of
-one size."""
+"""MC dropout (Gal & Ghahramani 2016): over the channels of normalisation layers, or at the network's own dropout layers, which multiply
+their input by masks made of seeds alone: one for each draw and each call within a pass, the same for all frames of one size."""
 
 from __future__ import annotations
 
@@ -122,9 +121,8 @@ def convert_dropout(network: nn.Module) -> dict[str, float]:
 
 
 class OwnDropout:
-    """Draw s: the trained affine, and masks of the dropout layers that (seed, s, layer) decide. ``nn.Dropout`` drops elements,
-    ``Dropout1d`` to ``Dropout3d`` whole channels; what is kept is divided by 1 - p, the p in [0, 1) of each layer by its name, in network
-    order."""
+    """Draw s: the trained affine, and masks of the dropout layers that (seed, s, layer) decide. ``nn.Dropout`` drops elements, the others
+    whole channels; what is kept is divided by 1 - p, the p in [0, 1) of each layer by its name, in network order."""
 
     method: ClassVar[str] = "mc-dropout"
     members = 1
@@ -194,8 +192,7 @@ class McDropoutConfig(Settings):
 
 
 DROPOUTS: Registry[Any] = Registry("dropout at", "segunc.dropout", {"norm": ChannelDropout, "own": OwnDropout})
-"""Posteriors by what ``mc_dropout.sites`` names, each with a class method ``of(run)`` that gives the one which the settings of a run ask
-for, and what it is in a few words."""
+"""Posteriors by what ``mc_dropout.sites`` names; the class method ``of(run)`` gives the one of a run, and what it is in a few words."""
 
 
 @finetuning()

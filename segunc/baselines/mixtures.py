@@ -184,8 +184,7 @@ class TtaConfig(Settings):
 
 
 def augment_model(base: Path, config: FitConfig[TtaConfig], out: Path, *, device: str = "auto", say: Say = say) -> None:
-    """Write a model with test-time augmentation over it; what was fitted on the model without is left out. See
-    :class:`segunc.posteriors.methods.Method`."""
+    """Write a model with test-time augmentation over it; what was fitted on the model without is left out."""
     model = load_model(base)
     posterior = TestTimeAugmentation(model.posterior, config.settings.scales, config.settings.flip)
     for description in (network.description for network in model.networks):

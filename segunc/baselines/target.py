@@ -67,8 +67,8 @@ class LogPosterior:
         return float(value.detach()), gradient
 
     def energy_gradient(self, theta: Tensor, images: Tensor, labels: Tensor, pixels: float) -> Tensor:
-        """Estimate ``[D]``, from a minibatch, of the gradient of the energy -T log p(theta); unbiased where ``pixels`` is the expected
-        number of labelled pixels of such a batch."""
+        """Return an estimate ``[D]``, from a minibatch, of the gradient of the energy -T log p(theta); unbiased where ``pixels`` is the
+        expected number of labelled pixels of such a batch."""
         gradient = (theta - self.centre) / self.prior.scale**2
         if not bool((labels != IGNORE).any()):
             return gradient

@@ -61,8 +61,7 @@ class VariationalConfig(AffineTrainingConfig):
 
 
 class MeanFieldTraining(Trainable[MeanField]):
-    """q(theta) = N(mu, sigma^2) in training, sigma = softplus(rho). With the mean-pixel cross-entropy of reparameterised draws it is the
-    negative evidence lower bound divided by N_eff."""
+    """q(theta) = N(mu, sigma^2) in training, sigma = softplus(rho), by the negative evidence lower bound divided by N_eff."""
 
     regulariser_name = "kl"
 

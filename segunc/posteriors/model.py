@@ -92,8 +92,7 @@ class Attachment:
 
     @classmethod
     def content(cls, folder: Path, model: Model) -> dict[str, Any]:
-        """Return the fields of the record in the folder of a model, lists as tuples; InputError where it was changed, or was fitted on
-        another model."""
+        """Return the fields of the record in the folder of a model, lists as tuples; InputError where it was fitted on another model."""
         path = folder / cls.file
         content = read_record(path, f"the {cls.what}")
         for name in cls.bound_by:

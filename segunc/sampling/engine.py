@@ -87,9 +87,8 @@ class Engine:
         return self.self_check is not None and is_rounding(self.self_check.shared)
 
     def ending(self, images: Tensor, draws: FoldedDraws | None, prefix: Prefix | None = None) -> Ending | None:
-        """Return how the network ends for images ``[n, 3, H, W]`` of this shape; one full pass over the first of them tells. A bfloat16
-        copy that calls other sites than the network is not used: a ``forward`` that was replaced on the object calls the original's
-        layers."""
+        """Return how the network ends for images ``[n, 3, H, W]`` of this shape, by a full pass. A bfloat16 copy that calls other sites
+        than the network is not used: a ``forward`` that was replaced on the object calls the original's layers."""
         key = tuple(images.shape)
         if key not in self._endings:
             watch = InterpolationWatch()
@@ -168,9 +167,8 @@ class Engine:
 
 
 def bfloat16_copy(network: nn.Module, copies: dict[int, Any] | None = None) -> nn.Module:
-    """Return a copy with bfloat16 weights; norm sites and batch norms keep theirs, and share them with the network. A
-    :class:`SegmentationNetwork` goes on normalising its input in float32: its body is what changes. ``copies`` is the memo of
-    several networks, whose common modules are copied once."""
+    """Return a copy with bfloat16 weights but for norm sites and batch norms, and for how a :class:`SegmentationNetwork` normalises its
+    input. ``copies`` is the memo of several networks, whose common modules are copied once."""
     memo = {} if copies is None else copies
     memo |= {id(t): t for t in (*network.parameters(), *network.buffers())}
     copied = copy.deepcopy(network, memo)
@@ -248,8 +246,7 @@ def _check(engine: Engine, frames: Tensor, draws: AffineDraws) -> SelfCheck:
 
 
 def _on_two_frames(images: Tensor, compare: Callable[[Tensor], T]) -> T:
-    """Compare passes on the first of some images, at a small size, and its mirror image: with one frame a forgotten repetition would be put
-    right by broadcasting."""
+    """Compare passes on the first of some images, small, and its mirror image: broadcasting would hide a missing repetition of one."""
     image = small = images[:1].float()
     scale = SIDE / max(image.shape[-2:])
     if scale < 1:
@@ -290,8 +287,8 @@ def own_tensors(networks: Sequence[nn.Module]) -> frozenset[str]:
 
 
 def check_common(networks: Sequence[nn.Module], own: Collection[str], images: Tensor) -> float:
-    """Return the :func:`relative_difference` of logits of networks that share all but what is ``own`` from the same alone, in float32;
-    infinite where they cannot share."""
+    """Return how far logits of networks that share all but ``own`` differ from the same alone, in float32; infinite if they cannot
+    share."""
     engines = [Engine(network, "float32", own=own) for network in networks]
 
     def difference(frames: Tensor) -> float:
@@ -332,8 +329,7 @@ class BranchRunner:
         self.alone: dict[tuple[int, ...], bool] = {}
 
     def draw(self, noise: NoiseSource, scope: str | None, images: Tensor | None = None) -> None:
-        """Make the draws of the whole's noise, unless they are there; ``images`` are the first frames, for the self-check of the
-        network."""
+        """Make the draws of the whole's noise, unless they are there; ``images`` are the first frames, for the self-check."""
         branch, engine = self.branch, self.engine
         if not branch.stochastic or self._drawn == (noise, scope):
             return
@@ -353,8 +349,7 @@ class BranchRunner:
 
 
 class Pass:
-    """One branch over one set of untransformed frames ``[n, 3, H, W]``; ``common`` is what other networks computed of these frames in
-    the same transform."""
+    """One branch over untransformed frames ``[n, 3, H, W]``; ``common`` is what other networks computed of these in the same transform."""
 
     def __init__(self, runner: BranchRunner, images: Tensor, common: Prefix | None = None) -> None:
         self.runner, self.engine = runner, runner.engine

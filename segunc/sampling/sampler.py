@@ -257,8 +257,7 @@ class Sampler:
         return finish_frame(self._of_draws, evidence, size, prediction, frame.of_base, keep=keep_probabilities)
 
     def _evidence(self, source: Source, subject: Any, whole: Sequence[Image] = ()) -> dict[str, Any]:
-        """Return what is needed of one source of that which was fitted on the model, for images or maps. Of whole frames it is resized to
-        the images."""
+        """Return what is needed of one source of evidence, for images or maps; of whole frames it is resized to the images."""
         needs = {name for name in self._needs if EVIDENCE[name].source == source}
         evidence: dict[str, Any] = {}
         for provider in self.fitted.providers:
@@ -427,8 +426,7 @@ def sample_frames(
 
 
 def fault_of(error: Exception, image: Image | None) -> InputError:
-    """Return why one frame has no maps, where that is the frame's own: it is refused, or memory does not suffice for it. Any other error
-    is raised again."""
+    """Return why one frame has no maps where that is the frame's own: it is refused, or too large for memory; else raise the error."""
     if isinstance(error, InputError):
         return error
     if image is None or not is_out_of_memory(error):
@@ -439,8 +437,8 @@ def fault_of(error: Exception, image: Image | None) -> InputError:
 
 
 def network_input(images: Sequence[Image], size: tuple[int, int] | None = None) -> Tensor:
-    """Return RGB uint8 images ``[H, W, 3]`` as float32 ``[n, 3, h, w]`` in 0..1, resized to (height, width) ``size``, None: their own.
-    Shrinking averages over areas, enlarging is bilinear."""
+    """Return RGB uint8 images ``[H, W, 3]`` as float32 ``[n, 3, h, w]`` in 0..1, at (height, width) ``size``, None: their own; bilinear, or
+    the mean over areas where it shrinks."""
     resized = []
     for image in images:
         if size is not None and image.shape[:2] != size:

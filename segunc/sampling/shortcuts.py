@@ -274,8 +274,7 @@ class SharePrefix(InterpolationCounter):
 
 
 def _placeholder(output: Any) -> Any:
-    """Return the same value with tensors that have a shape but no memory. They hold NaN, which the self-check finds in the logits of
-    a network that uses one after all."""
+    """Return the same value with tensors that have a shape but no memory; the self-check finds their NaN in the logits if they are used."""
     if isinstance(output, Tensor):
         number = torch.nan if output.is_floating_point() or output.is_complex() else 0
         return mark(torch.full((), number, dtype=output.dtype, device=output.device).expand(output.shape), FRAMES)

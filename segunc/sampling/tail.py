@@ -119,9 +119,8 @@ class DrawAccumulator:
 class LogitSums:
     """Sums of one frame behind the evidence of :data:`OF_LOGITS`, of which only those needed are held. Of the logits z of a draw over the
     temperature T the evidence is the mean over draws of ``-T max_c z_c``, of ``-T ln sum_c exp z_c``, and the variance of T z_c with
-    divisor S, mean over the classes, by Welford's update (1962). The ``planes``, None where not needed: sums of ``max_c z_c`` and of ``ln
-    sum_c exp(z_c - max z)``, ``[H, W]`` float64; the mean z ``[C, H, W]`` float32; squared deviations over all classes ``[H, W]``
-    float64."""
+    divisor S, mean over the classes, by Welford's update (1962). The ``planes``, None if not needed: sums of ``max z`` and of
+    ``ln sum_c exp(z_c - max z)``, ``[H, W]`` float64; mean z ``[C, H, W]`` float32; squared deviations ``[H, W]`` float64."""
 
     def __init__(self, needs: Collection[str], classes: int, size: tuple[int, int], device: torch.device) -> None:
         self._needs, self._classes = needs, classes
@@ -199,8 +198,7 @@ def add_draws(
     transform: InputTransform,
 ) -> None:
     """Add so many draws of n frames to the sums of each frame, in their order. The chunks hold logits ``[k * n, C, h, w]`` of k draws each,
-    draw-major; one ``[n, C, h, w]`` stands for draws that are all the same. What upsampling is left is done first, then the frames'
-    transform is undone."""
+    draw-major, or ``[n, C, h, w]`` of draws that are all the same. They are upsampled, and then the frames' transform is undone."""
     size = sums[0].shape[1:]
     shape = (chunks[0].shape[1], *(upsampling.kept if transform.identity else size))
     if shape != sums[0].shape:

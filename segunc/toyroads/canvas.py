@@ -280,8 +280,7 @@ class Canvas:
         self.depth: Floats = np.zeros(sky.shape[:2], np.float32)
 
     def fill(self, outline: Points, depth: Points, colour: Points, label: int, patch: Floats | None = None) -> None:
-        """Fill a polygon ``[N, 2]`` (column, row; continuous pixel coordinates) whose corners have a depth in metres; the factors
-        of ``patch`` are stretched over its bounding box."""
+        """Fill a polygon ``[N, 2]`` (column, row) of corners with a depth in metres; ``patch`` is stretched over its bounding box."""
         low, high = outline.min(axis=0), outline.max(axis=0)
         where = self._window(low, high)
         if where is None:
@@ -395,8 +394,8 @@ class Place:
 
     def faces(self, profile: Points, width: float) -> list[tuple[int, Points, Points]]:
         """Return the faces of a solid here that look at the camera, farthest first: (number, street corners, street normal). Its side
-        profile ``[N, 2]`` (forward, up) runs counter-clockwise seen from the right. Face i runs from profile corner i to i + 1, its first
-        two corners on the left; the sides are LEFT and RIGHT."""
+        profile ``[N, 2]`` (forward, up) runs counter-clockwise seen from the right; face i from corner i to i + 1, the sides are LEFT and
+        RIGHT."""
         count, half = len(profile), width / 2
         left, right = (np.column_stack([np.full(count, x), profile[:, 1], profile[:, 0]]) for x in (-half, half))
         faces = [(LEFT, left, np.array([-1.0, 0, 0])), (RIGHT, right, np.array([1.0, 0, 0]))]
