@@ -196,8 +196,7 @@ class AffineLayout:
 
     @contextmanager
     def active(self, draws: AffineDraws | FoldedDraws) -> Iterator[None]:
-        """While open, the network computes with these draws, draw-major: S times n frames; InputError for another layout, or if some are
-        active."""
+        """While open, the network computes with these draws, draw-major: S times n frames; InputError for another layout, or within others."""
         folded = self.fold(draws) if isinstance(draws, AffineDraws) else draws
         if any(state.scale is not None for state in self._states):
             raise InputError("draws are active already", hint="leave the first context before")

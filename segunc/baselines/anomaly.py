@@ -84,8 +84,7 @@ def weighted_sum(values: Tensor, weights: Sequence[float], scales: Sequence[Stan
 
 
 def drivable_hull(prediction: Tensor, classes: Sequence[int]) -> Tensor:
-    """Return the convex hull, bool ``[H, W]``, of the large connected pieces of classes in a prediction ``[H, W]``; all if there is
-    none."""
+    """Return the convex hull, bool ``[H, W]``, of large connected pieces of classes in a prediction ``[H, W]``; all if there is none."""
     surface = np.isin(prediction.cpu().numpy(), classes).astype(np.uint8)
     _, pieces, statistics, _ = cv2.connectedComponentsWithStats(surface, connectivity=8)
     large = np.flatnonzero(statistics[1:, cv2.CC_STAT_AREA] >= LEAST_SURFACE * surface.size) + 1

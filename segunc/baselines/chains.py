@@ -106,9 +106,8 @@ class HMC(ChainStates):
 def run_chains(
     sample: SampleChain, count: int, last: Path, *, resume: bool = False
 ) -> tuple[Tensor, list[dict[str, float]]]:
-    """Run ``count`` chains, M, one after the other, and return their states ``[M, K, D]`` float32 on the CPU and what each measured.
-    ``last`` is the checkpoint of the finished chains, written after each; with ``resume`` they are taken from it, and the one that was
-    under way begins again. PartialFailure where a chain cannot go on."""
+    """Run ``count`` chains, M, one after the other, and return their states ``[M, K, D]`` float32 on the CPU and what each measured. Finished
+    chains are in the checkpoint ``last``, and with ``resume`` taken from it. PartialFailure where a chain cannot go on."""
     finished: dict[str, Any] = read_checkpoint(last) if resume else {"states": [], "records": []}
     for number in range(len(finished["states"]), count):
         label = f"finetune: chain {number + 1}/{count}"

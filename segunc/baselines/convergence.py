@@ -42,8 +42,7 @@ def effective_sample_size(chains: Array) -> float:
     last = max(0, (length - 3) // 2)
     pairs = correlation[: 2 * (last + 1)].reshape(-1, 2).sum(1)
     kept = next((k for k, pair in enumerate(pairs) if pair < 0), last)
-    # Of the pair at which the sum ends the even lag still counts (it lowers the variance), a negative one only where the
-    # pair itself is not negative, that is where the lags and not the correlation end.
+    # Of the pair at which the sum ends the even lag still counts; a negative one only where the lags and not the correlation end.
     even = float(correlation[2 * kept])
     extra = even if pairs[kept] >= 0 else max(0.0, even)
     time = -1.0 + 2.0 * float(np.minimum.accumulate(pairs[:kept]).sum()) + extra

@@ -59,8 +59,7 @@ def nearest_frames(maps: FrameFeatures, places: Sequence[tuple[float, float]]) -
 
 
 class FeatureDensity:
-    """How far the features of frames are from those of the training frames, by the bank of each map of the extractor. ``whole`` asks for
-    frames at their own size (:class:`segunc.sampling.sampler.Provider`)."""
+    """How far the features of frames are from those of the training frames; ``whole`` asks for frames at their own size."""
 
     gives = frozenset({FEATURE_DISTANCE})
 

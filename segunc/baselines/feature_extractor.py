@@ -33,8 +33,8 @@ def hooked(modules: Iterable[nn.Module], hook: Callable[..., None]) -> Iterator[
 
 
 class SecondEncoder(nn.Module):
-    """Hold the second encoder, one of timm beside the network, of images ``[n, 3, H, W]`` in 0..1. It is never trained; its weights are
-    random, unless timm shall download those that are ``pretrained``."""
+    """The second encoder, one of timm beside the network, of images ``[n, 3, H, W]`` in 0..1; it is never trained. Weights are random, or
+    ``pretrained`` ones that timm downloads."""
 
     encoder: Any  # timm's networks have more than a Module
 

@@ -178,8 +178,7 @@ class TrainingFeatures:
         self.maps = [Sample(settings.bank, settings.seed) for _ in range(len(self.layers) * len(settings.sizes))]
 
     def gather(self, model: Model, data: SegmentationDataModule) -> list[str]:
-        """Take the training frames and return their names; of images without class labels only places of normal pixels, InputError where
-        too few are left."""
+        """Take the training frames and return their names; of images without class labels only places of normal pixels."""
         samples, names, settings = data.dataset("train").samples, list[str](), self.settings
         shown = frames_as_seen(model, data, "train", settings.frames, METHOD.name, settings.kinds())
         for index, image, labels, frame, own in shown:

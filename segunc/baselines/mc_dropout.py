@@ -28,8 +28,7 @@ USUAL_P = 0.003  # there are thousands of channels, so already one in a thousand
 
 @dataclass
 class FoldedDropout:
-    """One dropout layer's part of S draws: its probability, and the seed of each draw's mask (None: nothing dropped). While draws are
-    active it is the layer's attribute ``segunc_dropout``, else None."""
+    """One dropout layer's part of S draws, its attribute ``segunc_dropout`` while they are active: p, and seeds (None: nothing dropped)."""
 
     p: float
     seeds: tuple[int | None, ...]

@@ -31,8 +31,7 @@ SCALES = (1.0, 0.75)  # with their mirror images four draws for the price of thr
 
 
 class Ensemble(Mixture):
-    """Draw s is draw s // M of the posterior of member s mod M, with noise of the member's own. Networks give logits of the same classes.
-    Base scores (deterministic-msp and so on) are those of member 0."""
+    """Draw s is draw s // M of the posterior of member s mod M, with noise of the member's own. Base scores are those of member 0."""
 
     method: ClassVar[str] = "ensemble"
 

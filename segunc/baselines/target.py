@@ -104,8 +104,8 @@ def load_batches(data: SegmentationDataset, frames: Sequence[int], size: int) ->
 def minibatches(
     data: SegmentationDataset, frames: Sequence[int], size: int, seed: int, steps: int, workers: int = 0
 ) -> Iterator[Batch]:
-    """Yield for each step the batch of frames that (seed, step) decides, augmentation too. Each pass over the frames has its own order;
-    what is left of a pass after its last whole batch is left out."""
+    """Yield for each step the batch of frames that (seed, step) decides, augmentation too; each pass has its own order, and leaves out what
+    does not fill a batch."""
     if len(frames) < size:
         raise InputError(f"{len(frames)} training frames do not fill a batch of {size}", hint="lower data.batch_size")
     plan, passes = [], len(frames) // size

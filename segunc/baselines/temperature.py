@@ -54,9 +54,7 @@ class Calibration(Attachment):
     base_sha256: str
     posterior_sha256: str | None  # None for a deterministic network
     kind: str = "scalar"  # earlier versions had others
-    # To the logits of every draw and of the base network (of earlier versions, and of a deterministic network, where a temperature
-    # of the two is the same), or to the mean over the draws.
-    applies: Literal["logits", "mean"] = "logits"
+    applies: Literal["logits", "mean"] = "logits"  # of every draw and of the base network, or the mean over the draws
 
     @classmethod
     def load(cls, folder: Path, model: Model) -> Self:

@@ -117,8 +117,7 @@ def check_images(images: Tensor, network: nn.Module | None = None) -> None:
 
 
 def softmax_output(outputs: Tensor) -> str:
-    """Return ``probabilities`` or ``log-probabilities`` where outputs ``[N, C, H, W]`` of two classes or more are such everywhere; else
-    ""."""
+    """Return ``probabilities`` or ``log-probabilities`` where outputs ``[N, C, H, W]`` of two classes or more are such, else ""."""
     values = outputs.float()
     if outputs.shape[1] < 2:
         return ""

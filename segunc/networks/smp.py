@@ -63,8 +63,7 @@ def build(description: NetworkDescription) -> tuple[nn.Module, int]:
         reason = next(iter(str(error).strip("'\"").splitlines()), "").partition(", supported encoders")[0]
         what = f"{description.architecture} with encoder {description.encoder}"
         raise InputError(f"smp cannot build {what}: {reason or type(error).__name__}") from error
-    # The deepest feature map of an smp encoder has stride 32 unless dilation keeps it finer. Decoders that merge
-    # all levels need every level to halve exactly, so the coarser of both is taken.
+    # Stride 32 unless dilation keeps the deepest map finer: decoders that merge all levels need each to halve exactly.
     divisible = getattr(body, "requires_divisible_input_shape", True)
     stride = int(getattr(body.encoder, "output_stride", 32)) if divisible else 1
     if isinstance(body, smp.DPT):

@@ -293,8 +293,7 @@ def reestimate(
         x = inputs[0].transpose(0, 1).flatten(1).double()
         moments[layer] = moments.get(layer, 0) + torch.stack([x.mean(1), x.square().mean(1)])
         values[layer] += x.shape[1]
-        # One value for each channel, of a batch of one behind a pooling to 1 x 1, has no variance to normalise with. Its
-        # mean and its square count as any others', but the layer itself normalises with its running statistics.
+        # One value a channel, of a batch of one behind a pooling to 1 x 1, has no variance: the layer takes its running statistics.
         layer.train(x.shape[1] > 1)
 
     for name, chosen in zip(drawn.names, in_scope(posterior.scope, drawn.names), strict=True):

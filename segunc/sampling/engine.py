@@ -207,8 +207,7 @@ def relative_difference(logits: Tensor, expected: Tensor, largest: float | None 
 
 
 def check(network: nn.Module, images: Tensor, draws: AffineDraws) -> SelfCheck:
-    """Compare the ways of running draws, in float32, on the first of images ``[n, 3, H, W]`` at a small size. Of the
-    draws, at least two, the first is mostly the base network's own affine."""
+    """Compare the ways of running draws, two or more, in float32, on the first of images ``[n, 3, H, W]`` at a small size."""
     engine = Engine(network, "float32")
     return _on_two_frames(images, lambda frames: _check(engine, frames, draws))
 
@@ -287,8 +286,7 @@ def own_tensors(networks: Sequence[nn.Module]) -> frozenset[str]:
 
 
 def check_common(networks: Sequence[nn.Module], own: Collection[str], images: Tensor) -> float:
-    """Return how far logits of networks that share all but ``own`` differ from the same alone, in float32; infinite if they cannot
-    share."""
+    """Return how far logits of networks that share all but ``own`` differ from the same alone; infinite if they cannot share."""
     engines = [Engine(network, "float32", own=own) for network in networks]
 
     def difference(frames: Tensor) -> float:

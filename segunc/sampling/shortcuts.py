@@ -197,8 +197,7 @@ class Prefix:
     """Results of one set of frames that all draws share; empty before the first pass."""
 
     def __init__(self) -> None:
-        # What each skipped operation returns, by its number among those on frames. Tensors that no draw meets are
-        # placeholders of their shape without memory.
+        # What each skipped operation on frames returns, by its number; tensors that no draw meets are placeholders without memory.
         self.results: dict[int, Any] = {}
         self.complete = False  # whether a pass has been recorded
 

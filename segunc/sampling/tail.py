@@ -38,8 +38,7 @@ def choose_backend(device: torch.device) -> tuple[Backend, str]:
 
 
 class DrawAccumulator:
-    """Sums over the draws of one frame of (height, width) ``size``, the logits of each divided by the temperature. Sums of
-    their logits are kept only where that evidence ``needs`` them."""
+    """Sums over the draws of one frame of (height, width) ``size``, with :class:`LogitSums` only where evidence ``needs`` them."""
 
     def __init__(
         self,

@@ -393,9 +393,8 @@ class Place:
         self.stage.flat(points, colour, label, patch)
 
     def faces(self, profile: Points, width: float) -> list[tuple[int, Points, Points]]:
-        """Return the faces of a solid here that look at the camera, farthest first: (number, street corners, street normal). Its side
-        profile ``[N, 2]`` (forward, up) runs counter-clockwise seen from the right; face i from corner i to i + 1, the sides are LEFT and
-        RIGHT."""
+        """Return the faces of a solid here that look at the camera, farthest first: (number, street corners, street normal). Its side profile
+        ``[N, 2]`` (forward, up) runs counter-clockwise seen from the right; face i is from corner i to i + 1, or LEFT or RIGHT."""
         count, half = len(profile), width / 2
         left, right = (np.column_stack([np.full(count, x), profile[:, 1], profile[:, 0]]) for x in (-half, half))
         faces = [(LEFT, left, np.array([-1.0, 0, 0])), (RIGHT, right, np.array([1.0, 0, 0]))]

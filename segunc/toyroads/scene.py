@@ -207,8 +207,7 @@ def _place_anomalies(rng: Random, layout: Layout) -> None:
 
 
 def render_scene(seed: int | Sequence[int] | np.random.SeedSequence, size: tuple[int, int], anomaly: bool) -> Scene:
-    """Draw the scene of a seed, with one to three anomalies or none; the (height, width) ``size`` of 32 pixels or more changes no
-    street."""
+    """Draw the scene of a seed, with one to three anomalies or none; the (height, width) ``size``, at least 32, changes no street."""
     rng = np.random.default_rng(seed)
     return render_layout(sample_layout(rng, anomaly), size, rng)
 

@@ -114,8 +114,7 @@ class AffineTuner(nn.Module, Generic[P]):
         return loss, added
 
     def loss(self, images: Tensor, labels: Tensor, step: int) -> Tensor:
-        """Return the loss of a step, a scalar, see :meth:`terms`, with gradients of the step's member alone: no momentum moves the
-        others."""
+        """Return the loss of a step, a scalar, see :meth:`terms`; only the step's member gets gradients, so no momentum moves the others."""
         others = set(self.trained.others(self.member(step)))
         for parameter in self.trained.parameters():
             parameter.requires_grad_(parameter not in others)

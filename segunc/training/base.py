@@ -39,8 +39,7 @@ MAX_PROCESSES = 64  # that a configuration starts, or as many as the machine has
 
 
 def check_trainer(config: Mapping[str, Any]) -> None:
-    """Raise InputError for settings of Lightning's Trainer that fail late and obscurely, write elsewhere than into ``out``, or name
-    code."""
+    """Raise InputError for settings of Lightning's Trainer that fail late and obscurely, write elsewhere than ``out``, or name code."""
     for key in ("max_epochs", "max_steps", "check_val_every_n_epoch", "accumulate_grad_batches", "num_nodes"):
         if not isinstance(config.get(key, 1), int):
             raise InputError(f"trainer.{key} {config[key]} is no whole number")

@@ -137,8 +137,7 @@ class FitConfig(Config, Generic[S]):
 
 @dataclass(frozen=True)
 class FinetuneConfig(Config, Generic[S]):
-    """Of a method that makes a posterior from a deterministic base, with a data set. The seed stands in files
-    for the sake of ``segunc train``; the method's own decides."""
+    """Of a method that makes a posterior from a deterministic base, with a data set; not the seed but the method's own decides."""
 
     settings: S
     data: Mapping[str, Any]
