@@ -33,7 +33,7 @@ VERBS = {
     "review": "--maps maps --anomaly-labels masks --out review",
     "summary": "--maps maps --score entropy --statistic p99 --apart 10 --out summary.csv",
     "monitor": "--threshold threshold.json --maps maps --reference calibration --out monitor.json",
-    "overlay": "--maps maps --out figures --panel --score entropy,epistemic --video",
+    "overlay": "--maps maps --out figures --score entropy,epistemic --video",
     "compare": "abnn.json base.json --baseline base.json --out table.md",
     "report": "--model runs/abnn --runs metrics.json fog.json --threshold threshold.json --out report",
     "doctor": "--model runs/abnn --image frame.png",

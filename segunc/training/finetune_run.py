@@ -26,12 +26,10 @@ if TYPE_CHECKING:
 
 
 class FinetuneRun(Generic[S]):
-    """A base network, converted, with the data and the output folder of a fine-tuning; opened before any work.
-
-    A killed run continues from its last checkpoint when it is opened again with the same ``out``.
+    """A base network, converted, with the data and the output folder of a fine-tuning; opened before any work. A killed run continues from
+    its last checkpoint when it is opened again with the same ``out``.
 
     Args:
-        base, out: model folder of a deterministic network, and the new model folder.
         config: of the run. Of the settings ``scope`` and ``seed`` are read, and ``epochs``, ``max_steps`` and ``lr``
             where the method trains, each of ``members`` for so many epochs. Without a ``scope`` more is trained than affine
             parameters, and the network is not converted.
@@ -110,8 +108,7 @@ class FinetuneRun(Generic[S]):
         return AffineLayout(self.network)
 
     def train(self, trainable: Trainable[P]) -> P:
-        """Train over this network with a checkpoint after each epoch, and return the posterior, on the CPU as the network then is; with 0
-        epochs the initial one."""
+        """Train with a checkpoint after each epoch, and return the posterior; it and the network are on the CPU then."""
         from segunc.training.affine_task import AffineTask
         from segunc.training.base import make_trainer
 

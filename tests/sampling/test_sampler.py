@@ -23,13 +23,12 @@ from segunc.core.errors import InputError, NotFiniteError
 from segunc.maps.encoding import encode_unit
 from segunc.posteriors.abnn import ABNNPosterior
 from segunc.sampling import Prediction, Sampler, sampler as sampler_module
-from segunc.sampling.engine import draw_logits
-from segunc.sampling.sampler import CUDA_BATCH_PIXELS, MOST_FRAMES, Fitted, frames_at_once
+from segunc.sampling.sampler import Fitted
 from segunc.sampling.tail_native import native_tail
 from segunc.scores import DEFAULT_SCORES, EVIDENCE, SCORES
 from segunc.uncertainty import Calibrator, energy, entropy_from_probabilities, max_softmax
 from tests.affine.networks import Pixelwise, SequenceFirst, randomise, small_network
-from tests.sampling.plain import assert_maps_of_a_plain_loop, assert_mean_of, posterior_of
+from tests.sampling.plain import assert_maps_of_a_plain_loop, assert_mean_of, draw_logits, posterior_of
 
 IMAGES = torch.rand(3, 3, 20, 28, generator=torch.Generator().manual_seed(0))
 SHARES = ("msp", "entropy", "aleatoric", "epistemic")
@@ -194,9 +193,8 @@ def test_every_score_at_the_frames_own_size_is_in_its_range_and_consistent() -> 
 def test_nan_weights_and_dead_alpha_are_errors() -> None:
     network, posterior = model(0.1, 2)
     dead = posterior.with_alpha(1e38)
-    for run in (lambda: Sampler(network, dead, draws=2)(IMAGES), lambda: next(draw_logits(network, dead, IMAGES, 2))):
-        with pytest.raises(NotFiniteError, match="a draw gives NaN"):
-            run()
+    with pytest.raises(NotFiniteError, match="a draw gives NaN"):
+        Sampler(network, dead, draws=2)(IMAGES)
     with torch.no_grad():
         network.head.weight[0] = float("nan")
     with pytest.raises(NotFiniteError, match="NaN or infinite logits"):
@@ -221,14 +219,6 @@ def test_settings_that_cannot_be(given: dict[str, Any], said: str) -> None:
 def test_a_temperature_is_a_positive_number(temperature: float) -> None:
     with pytest.raises(InputError, match="temperature"):
         Fitted(temperature)
-
-
-def test_a_gpu_takes_as_many_frames_as_fill_it_and_a_cpu_one() -> None:
-    cuda = torch.device("cuda")
-    assert frames_at_once(cuda, (1024, 2048), 20) == 1
-    assert frames_at_once(cuda, (176, 320), 8) == CUDA_BATCH_PIXELS // (8 * 176 * 320) == 9
-    assert frames_at_once(cuda, (32, 32), 1) == MOST_FRAMES
-    assert frames_at_once(torch.device("cpu"), (96, 160), 8) == 1
 
 
 def test_networks_that_cannot_be() -> None:
