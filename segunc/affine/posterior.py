@@ -81,11 +81,9 @@ class Deterministic(Posterior):
 
 @dataclass(frozen=True)
 class Prior:
-    """``N(theta; theta_prior, s^2)`` in ``log p(theta) = [N_eff x mean-pixel log-likelihood + log prior] / T``.
-
-    The mean runs over the labelled pixels of the data. Pixels of an image are far from independent, so N_eff says how many independent
-    ones the data counts for. T below 1 is a cold posterior (Wenzel et al. 2020).
-    """
+    """``N(theta; theta_prior, s^2)`` in ``log p(theta) = [N_eff x mean-pixel log-likelihood + log prior] / T``, the mean over labelled
+    pixels. Pixels of an image are far from independent: N_eff says how many independent ones the data counts for. T below 1 is a cold
+    posterior (Wenzel et al. 2020)."""
 
     scale: float = 0.1  # s, the standard deviation, above 0
     effective_pixels: float = 100_000.0  # N_eff, above 0
@@ -105,12 +103,10 @@ class Prior:
 
 
 class Trainable(nn.Module, ABC, Generic[P]):
-    """The parameters of a posterior while gradient steps train them; they start at the trained values.
-
-    A training step asks for the posterior that the parameters are now, takes its draws through its own ``affine()``, and adds
-    :meth:`regulariser` to the mean-pixel loss. Parameters and buffers are what a checkpoint holds. Sites outside the scope keep the
-    base's affine. Of M members, member m = step mod M trains at a step.
-    """
+    """The parameters of a posterior while gradient steps train them; they start at the trained values. A training step asks for the
+    posterior that they are now, takes its draws through its own ``affine()``, and adds :meth:`regulariser` to the mean-pixel loss.
+    Checkpoints hold parameters and buffers. Sites outside the scope keep the base's affine. Of M members, member m = step mod M trains at a
+    step."""
 
     members = 1
     regulariser_name = "prior"

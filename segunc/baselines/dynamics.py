@@ -222,12 +222,9 @@ def leapfrog(
 
 
 class HamiltonianChain:
-    """One chain of Hamiltonian Monte Carlo with unit masses.
-
-    Step sizes vary a little from trajectory to trajectory, so that no mode of the density has a period that fits the trajectory
-    exactly (Neal 2011, section 3.2). A Gaussian of standard deviation s is independent of its start after a trajectory of pi s / 2, so
-    pi s / 2 with the prior's s is enough for any posterior narrower than the prior (Izmailov et al. 2021, section 3).
-    """
+    """One chain of Hamiltonian Monte Carlo with unit masses. Step sizes vary a little from trajectory to trajectory, so that no mode has a
+    period that fits exactly (Neal 2011, section 3.2). A Gaussian of standard deviation s is independent of its start after a trajectory of
+    pi s / 2, so that of the prior is enough for any narrower posterior (Izmailov et al. 2021, section 3)."""
 
     def __init__(self, log_density: LogDensity, start: Tensor, settings: HmcConfig, seed: int) -> None:
         self.log_density, self.settings, self.seed = log_density, settings, seed

@@ -44,12 +44,9 @@ class FoldedDropout:
 
 
 class ChannelDropout:
-    """Draw s: ``gamma z / (1 - p)`` and ``beta z / (1 - p)``, one ``z ~ Bernoulli(1 - p)`` for each channel.
-
-    The whole output of a dropped channel is 0, and the expectation of every channel stays what it was. The same uniform numbers decide
-    at every p, so the channels dropped at a smaller p in [0, 1) are among those of a larger one. ``affine`` is ``[2, T]``, the trained
-    gamma and beta.
-    """
+    """Draw s: ``gamma z / (1 - p)`` and ``beta z / (1 - p)`` of the trained ``affine`` ``[2, T]``, one ``z ~ Bernoulli(1 - p)`` for each
+    channel: a dropped channel is 0, and the expectation of every channel stays what it was. The same uniform numbers decide at every p, so
+    the channels dropped at a smaller p in [0, 1) are among those of a larger one."""
 
     method: ClassVar[str] = "mc-dropout"
     members = 1

@@ -23,13 +23,10 @@ if TYPE_CHECKING:  # the command line reads the names, and is to start at once
 
 @dataclass(frozen=True)
 class Method:
-    """One way from a model folder to another: ``fit(base, config, out, *, device="auto", say=say)`` writes the model folder ``out``
-    and returns what was measured.
-
-    ``config`` is a :class:`segunc.training.config.FitConfig` where the method is made of a finished model, else a
-    :class:`segunc.training.config.FinetuneConfig`; ``device`` is ``auto``, ``cpu`` or ``cuda[:N]``; ``say`` receives a line for each
-    step. With ``several`` it is ``fit(bases, out, *, say=say)``.
-    """
+    """One way from a model folder to another: ``fit(base, config, out, *, device="auto", say=say)`` writes the model folder ``out`` and
+    returns what was measured; with ``several`` it is ``fit(bases, out, *, say=say)``. ``config`` is a
+    :class:`segunc.training.config.FitConfig` where the method is made of a finished model, else a
+    :class:`segunc.training.config.FinetuneConfig`; ``say`` receives a line for each step."""
 
     name: str  # on the command line and in records
     config: type[Settings] | None  # the dataclass of its settings

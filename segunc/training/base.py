@@ -141,12 +141,9 @@ class TrainingProgress(Callback):
 
 
 class SegmentationTask(L.LightningModule):
-    """Train any network from images ``[N, 3, H, W]`` in 0..1 to logits ``[N, C, H, W]``.
-
-    It logs ``train/loss`` every few steps and, of the whole validation set, ``val/miou`` and ``val/loss``. Batches are dictionaries with
-    ``image`` and ``label`` (int64, 255 ignored). ``class_weights`` are C weights in the cross-entropy; None for 1. A loss or a parameter
-    that becomes NaN or infinite ends the training; checkpoints written before stay, and none is written after.
-    """
+    """Train any network from images ``[N, 3, H, W]`` in 0..1 to logits ``[N, C, H, W]``, with C ``class_weights`` (None for 1). It logs
+    ``train/loss`` every few steps and, of the whole validation set, ``val/miou`` and ``val/loss``. A loss or a parameter that becomes NaN
+    or infinite ends the training; checkpoints written before stay, and none is written after."""
 
     class_weights: Tensor | None
 
