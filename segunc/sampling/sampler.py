@@ -420,7 +420,7 @@ def fault_of(error: Exception, image: Image | None) -> InputError:
         raise error
     height, width = image.shape[:2]
     message = f"there is not enough memory for a frame of {width} x {height} pixels ({one_line(error)})"
-    return InputError(message, hint="give a smaller --size, --tile or --chunk")
+    return InputError(message, hint="give a smaller --size or --chunk")
 
 
 def network_input(images: Sequence[Image], size: tuple[int, int] | None = None) -> Tensor:
