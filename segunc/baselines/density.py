@@ -73,7 +73,8 @@ class FeatureDensity:
     ) -> dict[str, Any]:
         """Return the mean distance over the maps, ``[n, H, W]`` float32, of images ``[n, 3, H, W]`` in 0..1, and where the frames of all
         banks are known, under :data:`NEAREST` a :data:`segunc.sampling.sampler.Nearest` for each image."""
-        with narrowed(images, precision):
+        # On a GPU alone: on many CPUs depthwise convolutions are slower in bfloat16.
+        with torch.autocast(images.device.type, torch.bfloat16, enabled=precision == "bfloat16" and images.is_cuda):
             maps, extents = self.extractor(images), self.extractor.extents(images)
         distances = []
         for features, bank, extent in zip(maps, self.banks, extents, strict=True):
@@ -90,11 +91,6 @@ class FeatureDensity:
             frames = (tuple(zip(frame, self.banks, shares, strict=True)) for frame in zip(*maps, strict=True))
             evidence[NEAREST] = [partial(nearest_frames, frame) for frame in frames]
         return evidence
-
-
-def narrowed(images: Tensor, precision: Precision) -> torch.autocast:
-    """Run features in bfloat16 where that was asked for, on a GPU alone: on many CPUs depthwise convolutions are slower in it."""
-    return torch.autocast(images.device.type, torch.bfloat16, enabled=precision == "bfloat16" and images.is_cuda)
 
 
 def unit_features(maps: Tensor) -> Tensor:

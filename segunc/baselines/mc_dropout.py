@@ -202,8 +202,7 @@ def finetune_mc_dropout(run: FinetuneRun[McDropoutConfig]) -> dict[str, Any]:
 
 
 def restore(tensors: Mapping[str, Tensor], record: Mapping[str, Any]) -> Posterior:
-    restored: Posterior = DROPOUTS[record["where"]].from_tensors(tensors, record)
-    return restored
+    return cast(Posterior, DROPOUTS[record["where"]].from_tensors(tensors, record))
 
 
 METHOD = Method("mc-dropout", McDropoutConfig, finetune_mc_dropout, restore)

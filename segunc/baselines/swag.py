@@ -40,9 +40,8 @@ class Swag(Posterior):
         self, mean: Tensor, variance: Tensor, deviations: Tensor, scale: float = 1.0, scope: str = "all"
     ) -> None:
         if (count := len(deviations)) < 2:
-            raise InputError(
-                f"SWAG needs at least 2 snapshots, not {count}", hint="collect more often or train for longer"
-            )
+            message = f"SWAG needs at least 2 snapshots, not {count}"
+            raise InputError(message, hint="collect more often or train for longer")
         self.mean, self.variance, self.deviations = mean, variance, deviations
         self.scale, self.scope = float(scale), scope
 

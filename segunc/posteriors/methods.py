@@ -46,7 +46,7 @@ METHODS: Registry[Method] = Registry(
     "method",
     "segunc.posteriors",
     {"abnn": "segunc.posteriors.abnn:METHOD"},
-    baselines=(
+    [
         "features",
         "anomaly",
         "temperature",
@@ -61,6 +61,6 @@ METHODS: Registry[Method] = Registry(
         "sgld",
         "swag",
         "variational",
-    ),
+    ],
 )
 """What ``--method`` can name."""

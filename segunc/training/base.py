@@ -97,9 +97,8 @@ def run_loggers(out: Path) -> list[Logger]:
 
 def make_trainer(settings: dict[str, Any], out: Path, label: str, *callbacks: Callback) -> L.Trainer:
     """Return a Trainer that writes its logs and, after each epoch, its last checkpoint into ``out``."""
-    last = ModelCheckpoint(
-        out / CHECKPOINTS, "last", every_n_epochs=1, save_on_train_epoch_end=True, enable_version_counter=False
-    )
+    once: dict[str, Any] = {"every_n_epochs": 1, "save_on_train_epoch_end": True, "enable_version_counter": False}
+    last = ModelCheckpoint(out / CHECKPOINTS, "last", **once)
     shown = [] if settings.get("enable_progress_bar") else [TrainingProgress(label)]
     ours = {"callbacks": [*callbacks, last, *shown], "plugins": [WholeCheckpoints()]}
     try:
@@ -251,9 +250,8 @@ def train_network(
         seconds = time.perf_counter() - start
         if best.best_model_path:
             state = read_checkpoint(Path(best.best_model_path))["state_dict"]
-            network.load_state_dict(
-                {k.removeprefix("network."): v for k, v in state.items() if k.startswith("network.")}
-            )
+            ours = {k.removeprefix("network."): v for k, v in state.items() if k.startswith("network.")}
+            network.load_state_dict(ours)
         measured = {
             "val_miou": None if best.best_model_score is None else float(best.best_model_score),
             "epochs": trainer.current_epoch,
