@@ -33,10 +33,8 @@ class Neighbours:
     def __call__(self, features: Tensor) -> Tensor:
         """Return the distances ``[M]`` of features ``[M, D]`` of length 1."""
         side = BLOCK[self.bank.device.type]
-        nearest = [
-            torch.stack([(part @ rows.T).amax(1) for rows in torch.split(self.bank, side)]).amax(0)
-            for part in torch.split(features.to(self.bank.dtype), side)
-        ]
+        blocks, parts = torch.split(self.bank, side), torch.split(features.to(self.bank.dtype), side)
+        nearest = [torch.stack([(part @ rows.T).amax(1) for rows in blocks]).amax(0) for part in parts]
         return (1.0 - torch.cat(nearest).float()).clamp_(0.0, 2.0)
 
 

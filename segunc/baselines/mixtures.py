@@ -155,10 +155,8 @@ class TestTimeAugmentation(Mixture):
         networks, transforms = len(inner), self.members
         period = math.lcm(networks, transforms)
         # One step further after each period, or a common divisor would keep some pairs apart for ever.
-        return [
-            replace(inner[i % networks], transform=self.transforms[(i + i // period) % transforms])
-            for i in range(networks * transforms)
-        ]
+        pairs = ((inner[i % networks], (i + i // period) % transforms) for i in range(networks * transforms))
+        return [replace(branch, transform=self.transforms[number]) for branch, number in pairs]
 
     def settings(self) -> dict[str, Any]:
         within = {"method": self.inner.method, **self.inner.settings()}

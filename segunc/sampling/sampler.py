@@ -240,12 +240,8 @@ class Sampler:
                 parts = {name: maps[name][number] for provider in sums for name in provider.parts}
                 reasons.append(Reasons(parts, sums, frame.nearest))
             maps |= {score.name: score(of_scores) for score in self._sums}
-        return Prediction(
-            prediction,
-            {name: maps[name] for name in self.scores},
-            torch.stack([cast(Tensor, frame.probabilities) for frame in frames]) if keep_probabilities else None,
-            reasons,
-        )
+        kept = torch.stack([cast(Tensor, frame.probabilities) for frame in frames]) if keep_probabilities else None
+        return Prediction(prediction, {name: maps[name] for name in self.scores}, kept, reasons)
 
     def _finish(self, frame: FrameEvidence, size: tuple[int, int] | None, keep_probabilities: bool) -> Prediction:
         """Return one frame's maps of all scores but sums of others, each ``[H, W]``; its sums over the draws are used up. Entropy and

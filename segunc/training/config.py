@@ -184,10 +184,8 @@ def parse_config(
         check_value("trainer", values.get("trainer", {}), Any)
         made: dict[str, Any] = {name: values[name] for name in further if name in values}
         chosen = sections.pop("data", None)
-        made |= {
-            name: from_plain(section, _with_none(section, values.get(section.section, {})), section.section)
-            for name, section in sections.items()
-        }
+        for name, section in sections.items():
+            made[name] = from_plain(section, _with_none(section, values.get(section.section, {})), section.section)
         # A training always needs some.
         needs = getattr(made.get("settings"), "uses_data", {"train": "what is trained or fitted"})
         needs = {} if getattr(made.get("settings"), "images", None) else needs
