@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, ParamSpec, Protocol, TypeVar, cast, get_args, get_type_hints, overload
 
 from segunc.core.bounds import (
+    Bound,
     Count,
     NonNegativeFloat,
     NonNegativeInt,
@@ -374,7 +375,6 @@ class PredictOptions(SamplingOptions):
         start (TIME): first moment of a video, in seconds or as HH:MM:SS
         end (TIME): moment of a video to stop before
         shard (I/N): only part I of N of the frames; all N share --out, at once or one by one
-        frames_at_once (N): consecutive frames of one size in a batch (default: by their size; one on a CPU)
         mask (PNG): region of interest: where it is black (the vehicle itself, say), maps are 0 and statistics see nothing
         all_images: take every image of a folder as a frame, those that are named as labels, too
         verify: read the maps of finished frames and make those again that are not what was written (default: compare their sizes)
@@ -392,7 +392,6 @@ class PredictOptions(SamplingOptions):
     start: str | None = None
     end: str | None = None
     shard: str | None = None
-    frames_at_once: Count | None = None
     mask: File | None = None
     all_images: bool = False
     verify: bool = False
@@ -544,15 +543,41 @@ class SummaryOptions(DeviceOptions):
     out: File | None = None
 
 
+@dataclass(frozen=True, kw_only=True)
+class MonitorOptions(Options):
+    """Are frames still like those that a threshold was calibrated on, and does its promise hold?
+
+    Args:
+        threshold (JSON): of segunc threshold, whose score is watched
+        maps (DIR): a maps folder that may grow; a later call looks at all of it again
+        reference (DIR): maps of the calibration frames (default: none; each frame is compared with those before it)
+        verdicts (JSON): reviewers' verdicts on --maps, exported by their pages: also bounds of the promised risk
+        statistic: of each frame: mean, 99th percentile, maximum, strongest region, or pixels of the largest region (default mean)
+        level (A): probability of a false alarm over all frames to come (default 0.01)
+        apart (SECONDS): where units are frames of a video, compare one in so many seconds: neighbours resemble each other (default 10)
+        out (JSON): file of the state
+        plot (FILE): figure of the martingale: FILE.pdf, FILE.svg and FILE.png
+    """
+
+    threshold: File
+    maps: Folder
+    reference: Folder | None = None
+    verdicts: Sequence[File] | None = None
+    statistic: Literal["mean", "p99", "max", "region", "component"] = "mean"
+    level: Annotated[float, Bound(above=0, below=1)] = 0.01
+    apart: NonNegativeFloat = 10.0
+    out: File | None = None
+    plot: PathLike | None = None
+
+
 @dataclass(frozen=True)
 class OverlayOptions(DeviceOptions, TruthOptions):
-    """Pictures and videos of the maps for print: scores over their images, or panels with legends.
+    """Pictures and videos of the maps for print: scores over their images, with legends.
 
     Args:
         maps (DIR): a maps folder, of segunc or any other tool
         out (DIR): folder of the pictures, outside of the maps
-        score (A,B): scores to draw (default anomaly, or else entropy; with --panel with entropy and epistemic)
-        panel: one picture a frame: image, prediction, class legend and every score side by side (default: each score over the image)
+        score (A,B): scores to draw (default anomaly, or else entropy)
         frames (A,B): names or patterns of frames, e.g. 000120,night/* (default: all)
         images (PATH): the source images, where they are no longer at their place
         ranges (A=LOW:HIGH,B=LOW:HIGH): ranges of the colours (default: fixed for scores in 0..1, of the whole set for unbounded ones)
@@ -566,7 +591,6 @@ class OverlayOptions(DeviceOptions, TruthOptions):
     maps: Folder
     out: Folder
     score: Names | None = None
-    panel: bool = False
     frames: Names | None = None
     images: str | None = None
     ranges: ScoreRanges = option({}, flags=("--range",))

@@ -66,14 +66,8 @@ class Line:
 
 
 def write_plots(gatherer: Gatherer, result: Result, folder: Path, name: str) -> list[Path]:
-    """Write the figures that the counts of an evaluation allow, and return their files: PR, ROC, reliability and risk-coverage;
-    ``curves.json`` holds the points of the curves as drawn.
-
-    Args:
-        gatherer, result: of the evaluation.
-        folder: of the files, made if missing.
-        name: of the model in figures that show one.
-    """
+    """Write the figures that the counts of an evaluation allow into a folder, and return their files: PR, ROC, reliability and
+    risk-coverage; ``curves.json`` holds the points of the curves as drawn. ``name`` is that of the model."""
     points: dict[str, dict[str, dict[str, list[float]]]] = {}  # figure -> line -> x and y
     figures: dict[str, Figure] = {}
 
@@ -190,6 +184,17 @@ def risk_coverage_figure(lines: Sequence[Line]) -> Figure:
     axes.set_ylim(0.0, top * 1.01)
     axes.set(xlabel="Coverage (share of pixels accepted)", ylabel="Risk (share of these that are wrong)")
     _add_legend(figure, "Risk of accepting the surest pixels, all frames", "Area (AURC), lower is better")
+    return figure
+
+
+@styled
+def monitor_figure(path: Floats, alarm: float, name: str) -> Figure:
+    """Draw log10 of a martingale of exchangeability after each frame ``[T]``, with the value of its alarm."""
+    figure, axes = _new_figure()
+    _draw_lines(axes, [Line(name, *thin(np.arange(1.0, len(path) + 1), path))], str)
+    axes.axhline(alarm, label=f"Alarm at {alarm:g}", **REFERENCE)
+    axes.set(xlabel="Compared frames", ylabel="log10 of the martingale")
+    _add_legend(figure, "Are frames still like those of the calibration?", "Compared by")
     return figure
 
 

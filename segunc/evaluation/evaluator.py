@@ -51,7 +51,7 @@ class Tally:
         self._counts.append(counts)
         if len(self._counts) > self.part.batch:
             self._counts = [self.part.combine(self._counts)]
-        if self.resampling.replicates:
+        if self.resampling.replicates and not self.part.point.issuperset(self.part.names):
             coarse = self.part.coarsen(counts).astype(np.int64)
             self._packed.append((unit, zlib.compress(coarse.tobytes(), 1)))
 
@@ -86,7 +86,7 @@ class Tally:
         """Return the replicates ``[R]`` of each number that all frames together define, NaN where a replicate defines none; they are
         shifted by the difference that the coarser counts make over all frames."""
         total, part = self.total, self.part
-        if total is None or not self.resampling.replicates:
+        if not self._packed:
             return {}
         exact, coarse = part.numbers(total, forms), part.numbers(part.refine(part.coarsen(total)), forms)
         shifts = {
@@ -180,9 +180,8 @@ class Evaluator(Gatherer):
 
     Args:
         scores: that every frame with an anomaly label must bring.
-        classes: the label map, or the class names by train id; None where no class labels are evaluated.
+        classes, anomalies: label map or class names, and frames with an anomaly label; None where no such labels are evaluated.
         frames: names to come; each is checked to belong to a resampled unit.
-        anomalies: names of the frames with an anomaly label; None where no such labels are evaluated.
         tracks: of the components, whose threshold is that of the protocol ``smiyc``, which is evaluated too.
         groups, resample, time_of, unit_codes: as of :func:`group_frames`, :func:`resampled_units` and :class:`LabelledFrame`.
     """
@@ -297,17 +296,14 @@ class Evaluator(Gatherer):
 
     def numbers(self, read: Read | None = None) -> Result:
         """Return the numbers of all frames so far, in the form of ``metrics.json``: what cannot be made is None, and ``reasons`` says why
-        under its dotted path. Component tracks ``read`` the frames with anomaly labels once more.
-
-        Raises:
-            PartialFailure: no frame could be counted.
-        """
+        under its dotted path. Component tracks ``read`` the frames with anomaly labels once more. PartialFailure where no frame could be
+        counted."""
         scored, lost = self._counts["frames_scored"], len(self._left_out)
         if scored == 0:
             first = f" (first {self._left_out[0]['frame']}: {self._left_out[0]['reason']})" if lost else ""
             message = f"none of {lost} frames could be scored{first}; check that the labels belong to these maps"
             raise PartialFailure(message)
-        sections = ("scores", "segmentation", "calibration", "selective", "intervals", "reasons")
+        sections = ("scores", "segmentation", "calibration", "selective", "frames", "intervals", "reasons")
         result: Result = {name: {} for name in sections}
         self.place_numbers(result)
         result["segmentation"].setdefault("per_class", {})

@@ -160,9 +160,7 @@ def parse_config(
 
     Args:
         settings: the class of the method's settings; None for ``segunc train``.
-        data: whether the method looks at data.
-        recorded: the data that the base was made with (:func:`recorded_data`), taken where neither the file nor the overrides name others.
-        others: gives the sections of other verbs and methods.
+        data: whether the method looks at data, by default those that the base was made with, ``recorded`` (:func:`recorded_data`).
     """
     where = "configuration" if config is None else f"configuration {config}"
     try:
