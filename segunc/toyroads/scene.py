@@ -377,6 +377,5 @@ def video_frames(seed: tuple[int, int], size: tuple[int, int], frames: int, rate
         crossing = replace(animal, lateral=start + (end - start) * share)
         sensor = np.random.default_rng((*seed, i + 1))
         # The camera stops short of the animal, as a driver would.
-        yield render_layout(
-            replace(layout, things=[*standing, crossing]), size, sensor, (CROSSING - 6.5) * i / frames, time
-        )
+        station = (CROSSING - 6.5) * i / frames
+        yield render_layout(replace(layout, things=[*standing, crossing]), size, sensor, station, time)
