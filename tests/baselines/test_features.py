@@ -25,10 +25,7 @@ from segunc.affine.posterior import file_sha256
 from segunc.baselines.anomaly import AnomalyConfig, ScoreSum, Standard, Surprise, fit_sum, known_pixels, weighted_sum
 from segunc.baselines.density import BLOCK, Neighbours, Sample, nearest_frames, places_of, unit_features
 from segunc.baselines.feature_extractor import FeatureExtractor
-from segunc.baselines.features import (
-    FeaturesConfig,
-    fit_features,
-)
+from segunc.baselines.features import FeaturesConfig, fit_features
 from segunc.core.errors import InputError
 from segunc.core.files import write_record
 from segunc.data.corruptions import Corruption

@@ -135,10 +135,9 @@ def test_one_kind_of_label_and_some_scores_alone(folder):
 )
 def test_a_bad_frame_is_left_out_and_the_others_counted(folder, run, kind, content, message):
     name = "bergen/frame_0"
-    path = {
-        "labels": folder / "labels" / f"{name}.png",
-        "anomaly": folder / "anomaly" / f"{name}_anomaly.png",
-    }.get(kind, folder / "maps" / kind / f"{name}.png")
+    path = {"labels": folder / "labels" / f"{name}.png", "anomaly": folder / "anomaly" / f"{name}_anomaly.png"}.get(
+        kind, folder / "maps" / kind / f"{name}.png"
+    )
     path.unlink()
     if isinstance(content, bytes):
         path.write_bytes(content)

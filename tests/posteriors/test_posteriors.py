@@ -62,15 +62,7 @@ CHAINS: dict[str, Callable[[str], Posterior]] = {
 
 
 def test_every_stored_posterior_is_tested() -> None:
-    others = {
-        "ensemble",
-        "decoder-ensemble",
-        "tta",
-        "distil",
-        "temperature",
-        "features",
-        "anomaly",
-    }
+    others = {"ensemble", "decoder-ensemble", "tta", "distil", "temperature", "features", "anomaly"}
     assert set(MAKE) | set(CHAINS) | others == set(METHODS)
 
 
