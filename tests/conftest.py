@@ -1,7 +1,5 @@
 """A tiny toy set and what the verbs make of it, made once for all tests that need them."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Collection, Iterator

@@ -1,7 +1,5 @@
 """Every configuration of the repository: it parses, its network builds, and it runs a step in its layout."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What is public: names and verbs have their place in the documentation, which builds, and its examples run."""
 
-from __future__ import annotations
-
 import ast
 import dataclasses
 import inspect

@@ -1,7 +1,5 @@
 """A trained network on real frames: conversion, chunks and order, and that noise does something useful."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Small networks for the tests of conversion, draws and sampling."""
 
-from __future__ import annotations
-
 import torch
 from timm.layers import BatchNormAct2d, GroupNormAct, LayerNorm2d, LayerNormAct2d
 from torch import Tensor, nn

@@ -1,7 +1,5 @@
 """Draws: their random numbers, the ABNN formula, contexts, scopes, gradients, statistics corrections."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

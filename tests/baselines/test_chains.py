@@ -1,8 +1,6 @@
 """Chains: the log posterior against scikit-learn, differences and quadrature; HMC against closed forms and an integrator of SciPy, Langevin
 dynamics against the stationary covariance of their own recursion; convergence against ArviZ; and runs of several chains."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Distances of features at the size of the frame, and maps that have none."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor, nn

@@ -1,8 +1,6 @@
 """Feature density, with distances against scikit-learn and a bank that knows its own frames; and one score of several: its scales, the pixels
 that they are measured on, and the surprise that it is told as."""
 
-from __future__ import annotations
-
 import math
 import re
 import shutil

@@ -1,8 +1,6 @@
 """Laplace against the exact Fisher, SWAG against numpy over its trajectory, mean-field variational inference against
 closed forms; and that baselines are found as another package's methods are."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

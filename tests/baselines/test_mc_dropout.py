@@ -1,7 +1,5 @@
 """The network's own dropout layers: which are found, and their masks."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st

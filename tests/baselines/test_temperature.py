@@ -1,7 +1,5 @@
 """Fitted calibrations against scipy's minimisers and known distortions; the sampled pixels against the sampler."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from pathlib import Path

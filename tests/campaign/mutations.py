@@ -1,7 +1,5 @@
 """Damage to the bytes of a file: what any file can suffer, and what hurts its format most. All of it follows from a generator."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import struct

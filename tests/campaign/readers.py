@@ -4,8 +4,6 @@ A reader is given a folder with one damaged file in it. It returns what it read,
 line. Where it is ``exact``, there is a checksum or a hash behind what it reads: then nothing but what was written may be returned.
 """
 
-from __future__ import annotations
-
 import contextlib
 import shutil
 import sys

@@ -3,8 +3,6 @@
 A run that lacks something ends with 0, or with 1 or 2 and one line, and without a traceback.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import hashlib

@@ -5,8 +5,6 @@ none, and, of an exact reader, another result than that of the whole file. Time 
 ``SEGUNC_CASES=4711:4712 pytest tests/campaign -k labels`` runs one case of a reader again.
 """
 
-from __future__ import annotations
-
 import hashlib
 import resource
 import shutil

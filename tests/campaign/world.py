@@ -3,8 +3,6 @@
 The campaign is short in ``make test``; ``SEGUNC_CASES=START:STOP`` chooses the cases of each reader.
 """
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 from functools import cached_property

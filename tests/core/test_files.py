@@ -1,7 +1,5 @@
 """One function opens files from outside, and what they say is believed in no more than they hold; what is written does no harm."""
 
-from __future__ import annotations
-
 import ast
 import fcntl
 import io

@@ -1,7 +1,5 @@
 """What is printed can be seen: no text of a file commands the terminal, and no terminal's encoding stops a verb."""
 
-from __future__ import annotations
-
 import io
 import unicodedata
 import warnings

@@ -3,8 +3,6 @@
 Each form is a list of frames as (image, label, values of the label); ``BESIDE`` are files that lie among them and belong to no frame.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Corruptions: a function of frame, name and strength alone, worse with strength, and what their formulas say."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import cv2

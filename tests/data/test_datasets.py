@@ -1,7 +1,5 @@
 """Every data set by name, on a miniature of each form in which it is published, and any class of one as its anomaly."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Images and label files as tools really write them: damage is found, every kind becomes RGB, and labels give the values that they store."""
 
-from __future__ import annotations
-
 import io
 import struct
 import tracemalloc

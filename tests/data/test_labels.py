@@ -1,7 +1,5 @@
 """Label maps, the built-in ones and those of a CSV file of one's own, and anomaly masks in their raw encodings."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

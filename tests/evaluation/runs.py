@@ -1,7 +1,5 @@
 """A small run that is known in full, its maps and both kinds of labels, and result files with made-up numbers."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass

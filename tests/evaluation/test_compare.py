@@ -1,7 +1,5 @@
 """Results side by side: what is marked, what is tested, what is said where neither can be."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Evaluation of maps on disk: the same numbers as in memory, from any tool's folder, with every gap reported."""
 
-from __future__ import annotations
-
 import json
 import re
 from functools import partial

@@ -1,7 +1,5 @@
 """Verdicts as an evaluation: numbers counted by hand, intervals over frames, and what cannot be evaluated."""
 
-from __future__ import annotations
-
 import pytest
 
 from segunc.core.errors import InputError

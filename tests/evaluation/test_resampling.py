@@ -1,8 +1,6 @@
 """Bootstrap replicates: weights that depend on names alone, sums that merge, intervals that cover; paired tests against SciPy;
 the sidecar of a result."""
 
-from __future__ import annotations
-
 from functools import reduce
 from operator import getitem
 from pathlib import Path

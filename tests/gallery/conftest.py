@@ -1,7 +1,5 @@
 """The scene and its page, made once, and a browser to open it in."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 from pathlib import Path

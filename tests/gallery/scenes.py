@@ -1,7 +1,5 @@
 """A small maps folder with everything a review page can show, and a visitor of its page in a headless Chromium."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -149,7 +147,7 @@ def write_video_scene(root: Path, count: int = 40, fps: float = 20.0) -> Path:
 class Visit:
     """One visitor of a page, with the addresses that it asked for and everything that it complained of."""
 
-    def __init__(self, browser: Browser) -> None:
+    def __init__(self, browser: "Browser") -> None:
         self._context = browser.new_context(viewport={"width": 1400, "height": 900}, accept_downloads=True)
         self.page: Page = self._context.new_page()
         self.page.set_default_timeout(30_000)
@@ -170,7 +168,7 @@ class Visit:
         if request.failure != "net::ERR_ABORTED":
             self.complaints.append(f"{request.url}: {request.failure}")
 
-    def open(self, index: Path, fragment: str = "") -> Page:
+    def open(self, index: Path, fragment: str = "") -> "Page":
         """Open a page from disk and wait until it stands."""
         self.page.goto("about:blank")  # a new fragment alone would not load it anew
         self.page.goto(f"{index.as_uri()}#{fragment}")

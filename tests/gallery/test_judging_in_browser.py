@@ -1,7 +1,5 @@
 """A reviewer's afternoon in Chromium: frames and regions judged by keyboard, undone, boxed, exported, and compared with another's."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

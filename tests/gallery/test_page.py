@@ -1,7 +1,5 @@
 """The review page's folder: complete, escaped, without a network; what lacks is said, and the rest is shown."""
 
-from __future__ import annotations
-
 import base64
 import json
 import re

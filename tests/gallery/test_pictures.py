@@ -1,7 +1,5 @@
 """Pictures for print: fixed colours, a legible legend, outlines where the labels are; and videos at the source's rate."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

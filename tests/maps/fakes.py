@@ -1,7 +1,5 @@
 """A network that is none: maps that follow from the image alone, and a small folder of road-like pictures."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """Files of maps and their folders, of other tools too: every accepted kind, compact ones, damaged and unfit ones in one line each."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A maps folder from a stranger: whatever it says, nothing outside of ``--out`` is written, removed or shown."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

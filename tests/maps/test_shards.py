@@ -1,7 +1,5 @@
 """Shards and their lines: together they are one run, to the byte, whatever the order, the kills and the number of processes."""
 
-from __future__ import annotations
-
 import json
 import os
 import threading

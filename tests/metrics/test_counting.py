@@ -1,7 +1,5 @@
 """Counts of stored scores by key, and pooled numbers against scikit-learn and published fixtures."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st

@@ -1,7 +1,5 @@
 """Segmentation, calibration and selective prediction against scikit-learn, torchmetrics, torch, brute force and closed forms."""
 
-from __future__ import annotations
-
 from itertools import permutations
 
 import numpy as np

@@ -1,7 +1,5 @@
 """SegmentMeIfYouCan's pixel protocol and components against a slow reading of their definitions, compared to the bit."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from itertools import pairwise
 from math import fsum

@@ -1,7 +1,5 @@
 """Networks from their descriptions, and input of any size."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar

@@ -1,7 +1,5 @@
 """Networks on disk: what is saved comes back, and what is wrong is refused without executing anything."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import replace

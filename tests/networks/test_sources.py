@@ -1,7 +1,5 @@
 """Networks of others become model folders that compute the same, or are refused in one line with nothing written."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import socket

@@ -1,7 +1,5 @@
 """The figures: what they draw is what the metrics say, everything lies inside the page, and files come out the same."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

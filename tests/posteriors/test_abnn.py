@@ -1,7 +1,5 @@
 """ABNN fine-tuning: what is trained, what stays, and that it does what its settings say."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Every posterior beside ABNN: its formula, its moments, and what all of them promise."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Frames to their maps: frames that cannot be fail alone."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any, cast

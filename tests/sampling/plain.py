@@ -1,7 +1,5 @@
 """What every way of sampling is compared with: plain passes, one draw at a time, as people write them by hand."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """What a GPU would be asked to do, without one: no tensor lies on the wrong device, and the host waits where it is written here."""
 
-from __future__ import annotations
-
 import ast
 import importlib.util
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The engine against plain passes: shared prefix, early end, bfloat16, and what it does when they fail."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from functools import partial

@@ -1,7 +1,5 @@
 """The sampler: its maps are those of its draws one by one, whatever the chunk, the company and the temperature."""
 
-from __future__ import annotations
-
 import math
 import os
 import subprocess

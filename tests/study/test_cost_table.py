@@ -1,7 +1,5 @@
 """The table of costs of a tiny model: every row is there, and the numbers follow from one another."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

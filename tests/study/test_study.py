@@ -1,7 +1,5 @@
 """A small study on toy scenes, made twice; its tables hold the numbers of the results; plans that cannot be are refused."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Means over seeds, paired differences and costs, against numpy and by hand."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

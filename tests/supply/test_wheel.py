@@ -1,7 +1,5 @@
 """What is installed: the same bytes of a wheel from any checkout, at work where no checkout is, and locked dependencies."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

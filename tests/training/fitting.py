@@ -1,7 +1,5 @@
 """A small data set for the tests of trainings, a task for each thing that is trained, and a Lightning run over it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

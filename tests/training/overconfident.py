@@ -1,7 +1,5 @@
 """Bayesian models made without a training; one of them has something to calibrate."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, cast
 

@@ -1,7 +1,5 @@
 """Training of a base network: it goes on after a kill, stops at NaN, a configuration runs no code, and losses have their closed forms."""
 
-from __future__ import annotations
-
 import json
 import math
 import shutil

@@ -3,8 +3,6 @@
 Importing torch and Lightning takes seconds, so a server process imports them a single time and forks a child for each command.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import multiprocessing

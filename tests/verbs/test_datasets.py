@@ -1,7 +1,5 @@
 """Frames and labels that verbs are given: data sets by name, folders of labels, corrupted frames, parts of splits."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Every method of ``segunc finetune`` but ABNN from the command line on the tiny toy set."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """How a run computes is kept by every shard and after every kill: killed runs go on to the same bytes."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re

@@ -1,7 +1,5 @@
 """The whole job through the command line on a tiny toy set."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What scripts and schedulers rely on: one line of JSON, signals, and inputs that moved."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
