@@ -164,16 +164,10 @@ def forget(*names: str) -> None:
         del sys.modules[name]
 
 
-def test_nothing_runs_without_trust(theirs: Path) -> None:
-    write_module(theirs, before="raise SystemExit")
-    with pytest.raises(InputError, match=r"runs code of yours.*`trust`"):
-        imported(theirs, PYTHON)
-    assert not (theirs / "imported").exists()
-
-
 @pytest.mark.parametrize(
     ("change", "said"),
     [
+        ({"before": "raise SystemExit"}, "runs code of yours.*`trust`"),  # nothing runs without trust
         ({"source": "torchvision:resnet50"}, "no network 'resnet50'.*deeplabv3_resnet50"),
         ({"source": TORCHVISION, "classes": "road,car"}, r"instead of \(2,\).*number of classes"),
         ({"source": "smp:nowhere"}, "'nowhere' is no folder"),

@@ -145,15 +145,12 @@ def test_without_noise_the_draws_are_the_deterministic_network() -> None:
     assert not found["logit-variance"].any()
 
 
-def test_a_network_that_reorders_the_batch_runs_one_draw_at_a_time_and_says_so() -> None:
+def test_a_network_that_reorders_the_batch_runs_one_draw_at_a_time_and_says_so_as_of_unreached_sites() -> None:
     network = randomise(Pixelwise(SequenceFirst()).eval())
     sampler = Sampler(network, posterior_of(network, 0.4, 1), draws=4)
     assert_maps_of_a_plain_loop(sampler, IMAGES)
     assert not sampler.report.batched
     assert any("one at a time" in message for message in sampler.report.messages)
-
-
-def test_unreached_sites_are_reported() -> None:
     network = small_network()
     network.forward = lambda x: network.head(network.decoder(network.encoder(x)))  # type: ignore[method-assign]
     network.add_module("unused", nn.BatchNorm2d(4))
@@ -215,13 +212,10 @@ def test_settings_that_cannot_be(given: dict[str, Any], said: str) -> None:
         Sampler(*model(), **given)
 
 
-@pytest.mark.parametrize("temperature", [0.0, math.nan])
-def test_a_temperature_is_a_positive_number(temperature: float) -> None:
-    with pytest.raises(InputError, match="temperature"):
-        Fitted(temperature)
-
-
-def test_networks_that_cannot_be() -> None:
+def test_networks_and_temperatures_that_cannot_be() -> None:
+    for temperature in (0.0, math.nan):
+        with pytest.raises(InputError, match="temperature"):
+            Fitted(temperature)
     with pytest.raises(InputError, match="is not converted"):
         Sampler(small_network(), model()[1])
     pooled = nn.Sequential(nn.BatchNorm2d(3), nn.AdaptiveAvgPool2d(1), nn.Flatten())

@@ -183,9 +183,6 @@ def test_killed_chains_go_on_to_the_same_states(trained: Job, tmp_path: Path) ->
     succeed(*command)
     assert record(killed)["provenance"]["resumed"] is True
     assert (killed / "posterior.safetensors").read_bytes() == (whole / "posterior.safetensors").read_bytes()
-
-
-def test_a_chain_that_breaks_ends_with_one_line(trained: Job, tmp_path: Path) -> None:
     line = refuse(*chain_words(trained, "sgld", tmp_path / "out", "--sgld.lr", 1e9), code=1)
     assert "chain 1 of 1 stopped: the" in line
     assert "lower the learning rate" in line
