@@ -53,7 +53,6 @@ def images() -> Tensor:
 
 
 def density(own: SegmentationNetwork, images: Tensor) -> FeatureDensity:
-    """Of the features of a layer."""
     extractor = FeatureExtractor(own, ["body.encoder"], [1.0, 0.5])
     with torch.no_grad():
         banks = [Neighbours(unit_features(maps)[::3].half()) for maps in extractor(images)]

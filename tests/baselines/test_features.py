@@ -77,7 +77,6 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def base(toy_set: Path, tmp_path_factory: pytest.TempPathFactory) -> Job:
-    """An untrained network."""
     torch.manual_seed(0)
     options = {"decoder_pyramid_channels": 32, "decoder_segmentation_channels": 32}
     names = label_map("toy").classes
@@ -88,7 +87,6 @@ def base(toy_set: Path, tmp_path_factory: pytest.TempPathFactory) -> Job:
 
 
 def density_of(model: Any, needs: Any = FEATURES, frames: Any = None) -> Any:
-    """Of the features of layers."""
     return model.attachments["features"].providers(model, needs, frames)[-1]
 
 

@@ -128,8 +128,6 @@ def test_a_finetuning_before_moves_the_mean_and_the_fisher_is_of_the_tuned_netwo
 
 
 class Recorded(AffineTask[Any]):
-    """Keeps the parameters after every step."""
-
     def on_train_batch_end(self, *arguments: Any) -> None:
         if not hasattr(self, "trajectory"):
             self.trajectory: dict[int, np.ndarray] = {}

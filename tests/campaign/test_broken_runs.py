@@ -100,7 +100,6 @@ def not_permitted(out: Path) -> Iterator[None]:
 
 
 def limit_files() -> None:
-    """Let the process write files of 2 kB at most."""
     resource.setrlimit(resource.RLIMIT_FSIZE, (2048, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
 
 

@@ -36,7 +36,6 @@ class World:
 
     @cached_property
     def metrics(self) -> Path:
-        """A result."""
         words = ("evaluate --scores entropy,epistemic --replicates 40 --protocols pooled,smiyc --maps", self.job.maps)
         succeed(*words, "--anomaly-labels", self.job.masks, "--out", self.folder / "metrics.json")
         return self.folder / "metrics.json"

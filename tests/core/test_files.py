@@ -51,7 +51,6 @@ def test_what_is_no_json_is_one_line(tmp_path: Path, text: bytes) -> None:
 
 
 def npy(shape: str, kind: str = "<f4", data: bytes = b"", version: bytes = b"\1\0") -> bytes:
-    """An array whose header says what it wants."""
     head = f"{{'descr': '{kind}', 'fortran_order': False, 'shape': {shape}, }}".encode()
     return b"\x93NUMPY" + version + struct.pack("<H" if version[0] == 1 else "<I", len(head)) + head + data
 

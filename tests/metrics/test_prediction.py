@@ -147,7 +147,6 @@ def test_bad_probabilities_are_refused(probabilities):
 
 
 def small_counts(score: np.ndarray, wrong: np.ndarray) -> np.ndarray:
-    """Counts by key where the keys are small whole numbers."""
     return np.stack([np.bincount(score[wrong == row], minlength=score.max() + 1) for row in (0, 1)])
 
 

@@ -197,7 +197,6 @@ def slow_counts(predicted: np.ndarray, truth: np.ndarray, track: Track) -> list[
 
 
 def boxes(shape: tuple[int, int], *places: tuple[int, int, int, int]) -> np.ndarray:
-    """A mask with rectangles (top, left, height, width)."""
     mask = np.zeros(shape, bool)
     for top, left, height, width in places:
         mask[top : top + height, left : left + width] = True

@@ -159,7 +159,6 @@ def test_a_module_of_no_package_is_bound_to_its_folder(theirs: Path, monkeypatch
 
 
 def forget(*names: str) -> None:
-    """Let modules be imported again."""
     for name in [name for name in sys.modules if name.partition(".")[0] in names]:
         del sys.modules[name]
 
@@ -267,7 +266,6 @@ def own_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def import_sized(
     folder: Path, size: Any = (100, 168), classes: str = OUTPUTS, drop: str | None = None, **arguments: Any
 ) -> tuple[nn.Module, Any]:
-    """Their network, and the one that was imported."""
     import net_of_theirs
 
     options = ImportOptions(

@@ -24,7 +24,6 @@ VALUES = decode_unit(np.arange(65536, dtype=np.uint16))
 
 
 def pixels(seed: int, number: int = 3000) -> tuple[np.ndarray, np.ndarray]:
-    """Codes of a score and what they should tell apart."""
     random = np.random.default_rng(seed)
     truth = random.random(number) < 0.2
     return encode_unit(1 / (1 + np.exp(3 - random.standard_normal(number) - 0.4 * seed * truth))), truth

@@ -38,7 +38,6 @@ def block_fisher() -> Tensor:
 
 
 def full_of(blocks: Tensor) -> Tensor:
-    """The ``[32, 32]`` matrix of the same blocks."""
     full = torch.diag(blocks[:2].flatten())
     rows = torch.arange(16)
     full[rows, rows + 16] = full[rows + 16, rows] = blocks[2]

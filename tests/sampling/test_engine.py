@@ -94,8 +94,6 @@ def test_every_kind_of_site_shares_its_prefix(name: str) -> None:
 
 
 class ConvolutionRows(TorchDispatchMode):
-    """Collects the rows of the batch of every convolution that is computed."""
-
     def __init__(self) -> None:
         super().__init__()
         self.rows: list[int] = []

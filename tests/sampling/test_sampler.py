@@ -242,7 +242,6 @@ OTHERS = {
 
 
 def write_maps(path: Path) -> None:
-    """What another process is asked for: all maps of two frames."""
     import torch
     from safetensors.torch import save_file
 
@@ -285,5 +284,4 @@ def test_maps_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def codes_apart(first: np.ndarray, second: np.ndarray) -> int:
-    """The largest difference of two maps in codes."""
     return int(np.abs(encode_unit(first).astype(int) - encode_unit(second)).max())

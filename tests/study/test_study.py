@@ -90,7 +90,6 @@ def plan_content(job: Job, **changed: Any) -> dict[str, Any]:
 
 
 def study_of(content: dict[str, Any], folder: Path, *, candidates: bool = False) -> Study:
-    """The study of a plan that is written to a folder."""
     path = folder / "plan.yaml"
     path.write_text(yaml.safe_dump({"study": content}, sort_keys=False), encoding="utf-8")
     plan = read_plan(path)
@@ -247,7 +246,6 @@ def test_other_settings_are_refused_and_unfinished_ones_made_anew(made: Any, tra
 
 
 def copied(study: Study, content: dict[str, Any], folder: Path) -> Study:
-    """The study with the cells of another one."""
     shutil.copytree(study.out, folder / "out", ignore=shutil.ignore_patterns("*.safetensors"))
     return study_of(content, folder)
 

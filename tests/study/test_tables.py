@@ -18,7 +18,6 @@ from tools.study.tables import Chosen, Entry, cost_table, difference_table
 
 
 def result(name: str, nll: float, replicates: np.ndarray, **numbers: float | None) -> EvaluationResult:
-    """A result with one number that has replicates, and others."""
     held = {("calibration", "nll"): nll, **{("calibration", key): value for key, value in numbers.items()}}
     content = {"counts": COUNTS, "reasons": {"calibration.ece": "no bins"}}
     drawn = Replicates(("calibration.nll",), replicates[None], 0, tuple(map(str, range(15))))

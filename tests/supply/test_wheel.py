@@ -39,7 +39,6 @@ def git(*words: str) -> str:
 
 
 def build(out: Path, checkout: Path = ROOT) -> tuple[Path, Path]:
-    """Source archive and wheel of a checkout."""
     subprocess.run([ROOT / "tools" / "wheel.sh", out, sys.executable], cwd=checkout, capture_output=True, check=True)
     (archive,), (wheel,) = out.glob("*.tar.gz"), out.glob("*.whl")
     return archive, wheel
@@ -47,7 +46,6 @@ def build(out: Path, checkout: Path = ROOT) -> tuple[Path, Path]:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """Source archive and wheel of this checkout."""
     return build(tmp_path_factory.mktemp("built"))
 
 
