@@ -194,7 +194,6 @@ def banana(theta: Tensor) -> tuple[float, Tensor]:
 
 
 def chain_on(density: LogDensity, dimensions: int, seed: int = 0, **settings: Any) -> HamiltonianChain:
-    """From 0, with the settings that ``segunc finetune`` has."""
     return HamiltonianChain(density, torch.zeros(dimensions, dtype=DOUBLE), HmcConfig(**settings), seed)
 
 
@@ -291,7 +290,6 @@ CENTRE = torch.tensor([1.0, -0.5], dtype=torch.float64)
 
 
 def exact(theta: Tensor) -> Tensor:
-    """Gradient of the energy of a correlated Gaussian."""
     return PRECISION @ (theta - CENTRE)
 
 

@@ -26,8 +26,6 @@ class Beyond(nn.Module):
 
 
 class Body(nn.Module):
-    """An encoder of stride 4, and a head of its own at that stride."""
-
     def __init__(self, head: nn.Module, corners: bool = True) -> None:
         super().__init__()
         torch.manual_seed(0)
@@ -59,15 +57,11 @@ def density(own: SegmentationNetwork, images: Tensor) -> FeatureDensity:
     return FeatureDensity(extractor, banks)
 
 
-def test_distances_are_at_the_size_of_the_frame(images: Tensor) -> None:
+def test_distances_are_at_the_size_of_the_frame_and_maps_without_a_place_are_one_line(images: Tensor) -> None:
     found = density(network(), images)
     assert found.gives == {FEATURE_DISTANCE}
     evidence = found(images, found.gives)
     assert {name: values.shape for name, values in evidence.items()} == {FEATURE_DISTANCE: (5, 18, 23)}
-
-
-def test_maps_without_a_place_or_of_other_features_are_one_line(images: Tensor) -> None:
-    found = density(network(), images)
     second = SecondEncoder("vit_tiny_patch16_224", HALF, HALF)
     for small, layer in ((nn.Sequential(Beyond()), "0"), (second, "encoder.norm")):
         with pytest.raises(InputError, match="an image of 12 x 40 is smaller than the stride"):

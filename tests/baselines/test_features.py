@@ -244,7 +244,7 @@ def known(count: int = 200_000, seed: int = 0) -> Tensor:
     return torch.from_numpy(np.random.default_rng(seed).exponential(size=count)).float()
 
 
-def test_surprise_is_the_share_of_known_pixels_that_score_as_high() -> None:
+def test_surprise_is_the_share_of_known_pixels_that_score_as_high_in_their_order_and_with_equal_levels() -> None:
     values = known()
     surprise = Surprise.of(values)
     for share in (1.0, 0.5, 0.1, 0.03, 0.001):
@@ -254,9 +254,6 @@ def test_surprise_is_the_share_of_known_pixels_that_score_as_high() -> None:
     # exp(-x) of the pixels of an exponential law exceed x, and its tail goes on as it must where none was seen.
     far = torch.tensor([9.0, 14.0, 30.0])
     np.testing.assert_allclose(surprise(far).numpy(), far.numpy() / math.log(10), rtol=0.1)
-
-
-def test_surprise_keeps_the_order_and_takes_equal_levels() -> None:
     surprise = Surprise.of(torch.cat([torch.zeros(90_000), known(10_000)]))  # nine in ten are one value
     assert len(set(surprise.levels)) < len(surprise.levels)
     values = torch.linspace(-1, 20, 2001).reshape(3, 23, 29)
@@ -307,13 +304,8 @@ def test_a_frame_is_not_compared_with_features_of_its_own_sequence(
         return Fitted()
 
     monkeypatch.setattr(Model, "fitted", noted)
-    known, frames = known_pixels(
-        load_model(base.base),
-        SegmentationDataModule("toy", str(toy_set), **folds),
-        ["deterministic-entropy"],
-        AnomalyConfig(),
-        1,
-    )
+    data = SegmentationDataModule("toy", str(toy_set), **folds)
+    known, frames = known_pixels(load_model(base.base), data, ["deterministic-entropy"], AnomalyConfig(), 1)
     assert sorted(map(sorted, compared)) == sorted(sorted(set("01234567") - {name}) for name in left_out)
     assert (len(known), frames) == (1, len(left_out))
 

@@ -30,7 +30,6 @@ class World:
     folder: Path
 
     def words(self, command: str, out: Path) -> list[str]:
-        """The words of one of :data:`COMMANDS`."""
         places = {name: str(getattr(self.job, name)) for name in ("abnn", "frames", "maps")}
         return [*COMMANDS[command].format(**places).split(), "--out", str(out)]
 
@@ -42,6 +41,5 @@ class World:
 
     @cached_property
     def checkpoint(self) -> Path:
-        """The base's weights as a PyTorch file."""
         torch.save(load_file(self.job.base / "network.safetensors"), self.folder / "weights.pth")
         return self.folder / "weights.pth"

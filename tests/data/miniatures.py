@@ -45,7 +45,6 @@ def camvid(root: Path, splits: dict[str, int]) -> Path:
 
 
 def folder(root: Path, labels: str, frames: int, values: list[int]) -> Path:
-    """``images/`` beside ``labels/`` or ``labels_masks/``."""
     for i in range(frames):
         write_frame(root / "images" / f"scene{i}.jpg", root / labels / f"scene{i}.png", values, seed=i)
     return root

@@ -44,7 +44,6 @@ Drawn = dict[tuple[str, int], Path]
 
 @pytest.fixture(scope="module")
 def drawn(tmp_path_factory: pytest.TempPathFactory) -> Drawn:
-    """Every miniature, for tests that only look."""
     root = tmp_path_factory.mktemp("published")
     return {(name, form): draw_miniature(name, root / f"{name}{form}", form) for name, form in EVERY_FORM}
 

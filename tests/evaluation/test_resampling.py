@@ -160,7 +160,6 @@ def chance_of(values: np.ndarray, units: int = 30, **given: Any) -> Chance | str
 
 
 def mean_of(influence: np.ndarray, replicates: int = 2000) -> np.ndarray:
-    """Replicates of a number that is linear in its units."""
     weights = np.stack([Resampling(replicates).weights(f"u{i}") for i in range(len(influence))])
     return influence @ (weights - 1)
 

@@ -38,7 +38,6 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture
 def visit(browser: Any) -> Iterator[Visit]:
-    """A visitor whose console must stay clean and whose requests must stay on this disk."""
     visitor = Visit(browser)
     yield visitor
     visitor.close()

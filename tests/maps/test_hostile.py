@@ -42,7 +42,6 @@ def home(tmp_path: Path) -> Path:
 
 
 def tree(home: Path) -> dict[str, Any]:
-    """Everything below a folder: content of files, targets of links."""
     return {
         str(path.relative_to(home)): os.readlink(path) if path.is_symlink() else path.is_dir() or path.read_bytes()
         for path in home.rglob("*")

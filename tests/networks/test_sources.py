@@ -112,7 +112,6 @@ def write_module(folder: Path, result: str = "self.layers(images)", before: str 
 
 @pytest.fixture
 def theirs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A working folder with a module of the user's, and a note of trusted factories of its own."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.delenv(TRUST, raising=False)

@@ -175,12 +175,10 @@ def test_an_evaluation_that_was_lost_or_changed_is_made_again(made: Any) -> None
 
 
 def shown(text: str) -> float:
-    """The number that a cell of a table begins with."""
     return float(text.split()[0].strip("*").replace("−", "-"))
 
 
 def row_of(text: str, start: str) -> list[str]:
-    """The cells of the first row that begins so, without its label."""
     line = next(line for line in text.splitlines() if line.startswith(f"| {start}"))
     return [cell.strip() for cell in line.strip("|").split("|")[1:]]
 

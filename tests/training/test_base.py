@@ -144,7 +144,6 @@ NOTE = "{class_path: their_callbacks.Note, init_args: {}}"
 
 @pytest.fixture
 def theirs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A working folder with a module that writes a file when it is imported and when its class is called."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "their_callbacks", raising=False)

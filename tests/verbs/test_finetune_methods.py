@@ -39,8 +39,6 @@ RECORDED = {
 
 @dataclass(frozen=True)
 class Tuned:
-    """A configuration, its model folder, and the model of a larger own parameter."""
-
     job: Job
     method: str
     config: Path
@@ -199,7 +197,6 @@ def epistemic(folder: Path) -> float:
 
 @pytest.fixture(scope="module")
 def seeds(trained: Job, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two networks of one command."""
     out = tmp_path_factory.mktemp("seeds")
     words = ("train --seeds 0,1 --device cpu --config", trained.train_config, "--out", out)
     assert "--method ensemble" in succeed(*words).stdout
