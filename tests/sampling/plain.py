@@ -19,13 +19,11 @@ from segunc.uncertainty import entropy_share
 
 
 def posterior_of(network: nn.Module, alpha: float = 0.3, members: int = 2) -> ABNNPosterior:
-    """A posterior around a network, which is converted."""
     convert(network)
     return ABNNPosterior.around(AffineLayout(network), alpha, members)
 
 
 def assert_mean_of(result: Prediction, draws: Sequence[Tensor], atol: float = 2e-6) -> None:
-    """The maps are those of the logits ``[n, C, H, W]`` of each draw."""
     probabilities = torch.stack([logits.softmax(1) for logits in draws])
     expected, mean = decompose_draws(probabilities), probabilities.mean(0)
     torch.testing.assert_close(result.probabilities, mean, atol=atol, rtol=0)
