@@ -31,6 +31,7 @@ from segunc.core.bounds import (
 from segunc.core.errors import InputError
 from segunc.core.files import check_place, read_rows
 
+OUTPUTS = "out", "plots", "events", "crops"  # options that name what is written; paths of other options must be there
 Value = TypeVar("Value")
 Asked = ParamSpec("Asked")
 Result = TypeVar("Result", covariant=True)
@@ -174,7 +175,7 @@ class Options:
             check_value(flag, value, hints[each.name], "see --help")
             if Path in parts and "" in (value if isinstance(value, list | tuple) else [value]):
                 raise InputError(f"{flag} is an empty path", hint=". is the current folder")
-            if each.name in ("out", "plots") and value and ("folder" in parts or "file" in parts):
+            if each.name in OUTPUTS and value and ("folder" in parts or "file" in parts):
                 try:
                     check_place(Path(value), folder="folder" in parts)
                 except InputError as error:
@@ -423,8 +424,10 @@ class EvaluateOptions(SamplingOptions, ClassTruthOptions):
         bits (N): bits that 16-bit images use, of 12 for instance the highest value is 4095 (default 16); with --model
         protocols (A,B): how anomaly pixels are pooled: pooled, per-image, smiyc (default pooled,per-image)
         components (A,B): component tracks smiyc-anomaly, smiyc-obstacle: anomalies as objects, in a second pass
-        by (A,B): anomaly numbers also by size of the connected objects, or by distance, the place of their lowest pixel in the frame's
-            height: size, distance, or none (default size)
+        by (A,B): anomaly numbers also by size of the connected objects, by distance, the place of their lowest pixel in the frame's
+            height, or with --flag by class, the value of their pixels in the label: size, distance, class, or none (default size)
+        camera (JSON): distances in metres on a flat road: focal_length and horizon in pixels of the labels, height in metres, pitch in degrees
+        fps: frames a second of maps of images that are a video, in their order
         groups (PATTERN|CSV): anomaly numbers also by groups of frames: what a regular expression finds in their names (its first group,
             where it has one), or a CSV with the columns frame,group; frames without one are the group other
         flag (SCORE=VALUE|JSON[:RECALL]): also what thresholds flag: false alarms by class, precision and recall; SCORE=VALUE; an
@@ -451,6 +454,8 @@ class EvaluateOptions(SamplingOptions, ClassTruthOptions):
     )
     components: Names | None = None
     by: Names = option(["size"])
+    camera: File | None = None
+    fps: PositiveFloat | None = None
     groups: Annotated[str | Mapping[str, str], frame_groups] | None = None
     flag: Names = option([], action="extend")
     replicates: NonNegativeInt = 2000
@@ -540,8 +545,13 @@ class SummaryOptions(DeviceOptions):
         top (N): moments and frames to list (default 10)
         apart (SECONDS): between two moments of a video (default 5)
         fps: frames a second of images that are a video, in their order
-        flag (JSON): a threshold.json: also how many frames have a region that it flags
-        out (CSV): also write both lists as a table
+        flag (SCORE=VALUE|JSON): a threshold, or a file as evaluate takes it: also how many frames have a region that it flags, and of frames
+            with times the events, flagged regions that are followed over frames
+        events (FILE): also write the events: NAME.csv, NAME.json, or NAME_coco.json with masks and tracks
+        crops (DIR): also write the picture around each event at its peak
+        gap (N|SECONDSs): for how long an event may be away: frames, or seconds as in 0.5s (default 2)
+        images (PATH): the source images, where they are no longer at their place
+        out (CSV): also write both lists of frames as a table
     """
 
     maps: Folder
@@ -552,6 +562,10 @@ class SummaryOptions(DeviceOptions):
     apart: NonNegativeFloat = 5.0
     fps: PositiveFloat | None = None
     flag: Names = option([])
+    events: File | None = None
+    crops: Folder | None = None
+    gap: str = "2"
+    images: str | None = None
     out: File | None = None
 
 

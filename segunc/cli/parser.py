@@ -20,7 +20,7 @@ from segunc.core.bounds import check_device, meanings
 from segunc.core.errors import InputError, nearest
 from segunc.core.files import read_text
 from segunc.core.terminal import say, visible
-from segunc.options import parts_of, several
+from segunc.options import OUTPUTS, parts_of, several
 
 SECTIONS = ("seed", "trainer", "data", "network", "optimisation")
 """Keys of a configuration beside those of methods."""
@@ -161,7 +161,7 @@ def check_options(options: Any) -> None:
     values = {field.name: getattr(options, field.name) for field in dataclasses.fields(options)}
     for field in dataclasses.fields(options):
         kinds = {"folder", "file"}.intersection(map(str, parts_of(hints[field.name])))
-        if field.name == "input" or (kinds and field.name not in ("out", "plots")):
+        if field.name == "input" or (kinds and field.name not in OUTPUTS):
             for name in several(values[field.name] or ()):
                 if field.name != "input" or not glob.has_magic(str(name)):
                     _check_path(_flags(field)[0], str(name), folder="folder" in kinds)

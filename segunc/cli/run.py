@@ -168,8 +168,15 @@ def _show_summary(result: Any, options: opts.SummaryOptions) -> Iterator[str]:
             folder = "" if moment.folder == root else f"{moment.folder.relative_to(root)}/"
             at = "" if moment.time is None else f"{format_time(moment.time)}  "
             yield f"{rank:4d}  {at}{moment.value:<12.6g}{folder}{moment.name}"
-    if result.path is not None:
-        yield f"wrote {options.out}"
+    if result.events:
+        single = sum(len(event.sightings) == 1 for event in result.events)
+        yield f"events: {len(result.events)}, {single} of them in one frame alone; the strongest"
+    for event in sorted(result.events, key=lambda event: -event.peak.strength)[: options.top]:
+        start, end, peak = event.sightings[0], event.sightings[-1], event.peak
+        ends = [seen.frame if seen.time is None else format_time(seen.time) for seen in (start, end)]
+        size = f"{len(event.sightings)} frames, {peak.area} px"
+        yield f"{event.id:4d}  {' to '.join(ends)}  {event.score} {peak.value:<10.6g}{size}, peak {peak.frame}"
+    yield from (f"wrote {path}" for path in (options.out, options.events, options.crops) if path)
 
 
 def _show_overlay(result: Any, options: opts.OverlayOptions) -> Iterator[str]:

@@ -19,6 +19,7 @@ from segunc.core.errors import InputError, PartialFailure
 from segunc.core.progress import ConsoleProgress
 from segunc.data.labels import IGNORE, LabelMap
 from segunc.evaluation.flagged import Threshold, flag_parts
+from segunc.evaluation.over_time import AnomalyClasses, object_parts
 from segunc.evaluation.parts import (
     CONFIDENCE,
     PARTS,
@@ -139,6 +140,8 @@ class Gatherer:
     def place_numbers(self, result: Result, tallies: Iterable[Tally] | None = None) -> None:
         """Put every number of parts into a result, None with its reason (by dotted path) where there is none."""
         for tally in self.tallies if tallies is None else tallies:
+            for frame, counts in tally.part.finish():
+                tally.add(counts, self.unit(frame))
             part, total = tally.part, tally.total
             why = self.incomplete(tally)
             numbers = dict.fromkeys(part.names)
@@ -188,6 +191,7 @@ class Evaluator(Gatherer):
         anomalies: names of the frames with an anomaly label; None where no such labels are evaluated.
         tracks: of the components, whose threshold is that of the protocol ``smiyc``, which is evaluated too.
         groups, resample, time_of, unit_codes: as of :func:`group_frames`, :func:`resampled_units` and :class:`LabelledFrame`.
+        anomaly_classes: of the labelled objects, where ``by`` names them.
     """
 
     def __init__(
@@ -206,6 +210,7 @@ class Evaluator(Gatherer):
         resample: str = "frame",
         time_of: Callable[[str], float | None] = lambda frame: None,
         unit_codes: Collection[str] | None = None,
+        anomaly_classes: AnomalyClasses | None = None,
     ) -> None:
         for name in tracks:
             if name not in TRACKS:
@@ -220,10 +225,12 @@ class Evaluator(Gatherer):
         parts = [part for build in PARTS.values() for part in build(self.score_names, self.classes, self.protocols)]
         if anomalies is not None:
             members = {} if groups is None else group_frames(groups, anomalies)
-            parts += [ByObject(score, bins) for score in scores for bins in by]
+            parts += [ByObject(score, bins) for score in scores for bins in by if bins.names]
             parts += [PooledGroup(score, *group) for score in scores for group in members.items()]
         self.tracks, self.flag = tracks if self.protocols else (), flag or {}
         parts += flag_parts(self.flag, self.score_names, self.classes, anomalies is not None, time_of)
+        if anomalies is not None:  # last: it follows objects, so whatever refuses a frame must come first
+            parts += object_parts(self.flag, self.score_names, by, anomaly_classes, time_of)
         super().__init__(parts, resampling, resampled_units(resample, time_of))
         for name in frames:
             self.unit(name)

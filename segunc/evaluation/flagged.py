@@ -32,6 +32,8 @@ from segunc.evaluation.parts import (
 )
 from segunc.evaluation.resampling import NumberPath, load_results, resampled_units
 from segunc.maps.encoding import score_keys
+from segunc.maps.labelled import choose_scores
+from segunc.maps.reader import MapsReader
 from segunc.maps.verdicts import GRAVEST, VERDICTS, Verdict
 from segunc.metrics.counting import NO_ANOMALY, Counts
 from segunc.scores import SCORES
@@ -93,7 +95,7 @@ def flag_parts(
     classes: Sequence[str],
     anomalies: bool,
     time_of: Callable[[str], float | None] = lambda frame: None,
-) -> list[_Flagged]:
+) -> list[Flagged]:
     """Return the parts of the thresholds of the scores that are evaluated, for the kinds of labels there are."""
     # A result may hold thresholds of further scores, but one that was given for a score was asked for.
     unused = [
@@ -153,21 +155,32 @@ def _of_result(path: Path, recall: str) -> dict[str, Threshold]:
     return thresholds
 
 
-class _Flagged(ArrayPart):
+def check_form(reader: MapsReader, score: str, threshold: Threshold) -> None:
+    """Raise InputError where the maps of a score are missing, or stored in another form than those of the threshold."""
+    choose_scores(reader, [score])
+    stored = reader.read_stored(reader.frames[0], score)
+    linear = "float" if stored.dtype.kind == "f" else str(stored.dtype)
+    _refuse_form(score, "unit-code" if linear == "uint16" and reader.form(score) == "unit-code" else linear, threshold)
+
+
+def _refuse_form(score: str, form: str, threshold: Threshold) -> None:
+    if threshold.form not in (None, form):
+        other = f"the threshold of {threshold.source} is of maps stored as {threshold.form}"
+        hint = "take maps of one tool, or give --flag SCORE=VALUE"
+        raise InputError(f"the map '{score}' is stored as {form}, but {other}", hint=hint)
+
+
+class Flagged(ArrayPart):
     def __init__(self, score: str, threshold: Threshold) -> None:
         self.score, self.threshold, self.section = score, threshold, ("flagged", score)
 
     def flagged(self, frame: LabelledFrame) -> Array:
         """Return which pixels of a frame are flagged, bool ``[H, W]``."""
-        form, threshold = str(frame.form(self.score)), self.threshold
-        if threshold.form not in (None, form):
-            other = f"the threshold of {threshold.source} is of maps stored as {threshold.form}"
-            message = f"the map '{self.score}' is stored as {form}, but {other}"
-            raise InputError(message, hint="evaluate maps of one tool, or give --flag SCORE=VALUE")
-        return np.asarray(frame.values(self.score) >= np.float64(threshold.value))
+        _refuse_form(self.score, str(frame.form(self.score)), self.threshold)
+        return np.asarray(frame.values(self.score) >= np.float64(self.threshold.value))
 
 
-class FalseAlarms(_Flagged):
+class FalseAlarms(Flagged):
     """Known pixels that are flagged, by class, and the regions of at least :data:`SMALLEST_REGION` pixels that they make.
 
     Known are the pixels with a class label, but for those that an anomaly label marks; nothing else counts or is part of a region
@@ -209,7 +222,7 @@ class FalseAlarms(_Flagged):
         return "no pixel is labelled with the class" if counts.any() and len(name) > 1 else self.undefined
 
 
-class Hits(_Flagged):
+class Hits(Flagged):
     """Precision and recall of the flagged pixels, over all pixels with an anomaly label; counts ``[2, 2]``, by label and flag."""
 
     needs, lacks = "anomaly", NO_ANOMALY_LABEL
@@ -230,7 +243,7 @@ class Hits(_Flagged):
         return NO_ANOMALY if name == ("recall",) else "no pixel with an anomaly label is flagged"
 
 
-class Achieved(_Flagged):
+class Achieved(Flagged):
     """The mean loss of these units at a threshold with a promise, by the very loss that it bounds, beside the ``level`` that was promised; ``upper``
     bounds the risk with 95 % (Hoeffding-Bentkus). Its counts are those of each frame, ``[2, 2]``, at the threshold and where nothing is flagged."""
 

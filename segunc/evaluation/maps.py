@@ -12,16 +12,17 @@ import numpy as np
 from segunc.core.errors import InputError
 from segunc.data.corruptions import Corruption
 from segunc.data.entry import DatasetEntry, Sample, check_masks, encoding_of_masks
-from segunc.data.images import PixelDepth, load_image
+from segunc.data.images import PixelDepth, load_image, read_label_image
 from segunc.data.labels import LabelMap, check_label_files
 from segunc.evaluation.evaluator import Evaluator, Gatherer, Result
 from segunc.evaluation.flagged import JudgedFrames, JudgedRegions, check_promises
+from segunc.evaluation.over_time import AnomalyClasses
 from segunc.evaluation.parts import CONFIDENCE, ArrayPart, LabelledFrame
 from segunc.evaluation.resampling import Resampling
 from segunc.frames.sources import stamp_of
 from segunc.maps.encoding import encode_score
 from segunc.maps.folder import PREDICTION
-from segunc.maps.labelled import LabelSources, ReviewLabels, choose_scores, every_label
+from segunc.maps.labelled import LabelSources, ReviewLabels, choose_scores, every_label, frame_times
 from segunc.maps.reader import MapsReader, check_classes
 from segunc.maps.verdicts import Verdict, by_reviewer
 
@@ -34,7 +35,11 @@ NO_LABEL = "no label carries its name"  # why a frame is left out that nobody ha
 
 
 def evaluate_maps(
-    maps: Path, labels: LabelSources, scores: Sequence[str] | None = None, new: Callable[..., Evaluator] = Evaluator
+    maps: Path,
+    labels: LabelSources,
+    scores: Sequence[str] | None = None,
+    new: Callable[..., Evaluator] = Evaluator,
+    fps: float | None = None,
 ) -> tuple[Result, Evaluator]:
     """Evaluate a folder of maps in bounded memory; frames that could not be counted stand in ``left_out`` with the reason.
 
@@ -42,6 +47,7 @@ def evaluate_maps(
         maps: a folder of ``SCORE/FRAME.{png,npy,...}`` and ``prediction/FRAME.png``, with or without a manifest.
         scores: None evaluates every score there is.
         new: makes the evaluator, with the options of the evaluation.
+        fps: frames a second of images that are a video.
 
     Returns:
         The content of ``metrics.json``, and the counts behind it.
@@ -58,7 +64,8 @@ def evaluate_maps(
         classes,
         reader.frames,
         anomalies=None if labels.anomaly_labels is None else label_files.anomaly_files,
-        time_of=lambda frame: reader.records.get(frame, {}).get("time"),
+        time_of=dict(zip(reader.frames, frame_times(reader, reader.frames, fps), strict=True)).get,
+        anomaly_classes=AnomalyClasses(labels.anomaly_encoding.classes, label_files.anomaly_values),
         unit_codes={name for name in reader.scores if reader.form(name) == "unit-code"},
     )
     labelled = [name for name in reader.frames if name in label_files.anomaly_files or name in label_files.class_files]
@@ -149,7 +156,8 @@ def evaluate_model(
         fields = {"prediction": result.prediction[0].cpu().numpy(), "mean_probabilities": probabilities}
         return {"stored": stored, "labels": labels, "anomaly": anomaly, **fields}
 
-    evaluator = new(scores, classes, list(by_name), anomalies=list(masks) or None)
+    kinds = AnomalyClasses(encoding.classes, lambda name: read_label_image(masks[name]) if name in masks else None)
+    evaluator = new(scores, classes, list(by_name), anomalies=list(masks) or None, anomaly_classes=kinds)
     check_promises(evaluator.flag, run or {}, lambda _: ((sample.name, stamp_of(sample.image)) for sample in samples))
     evaluator.count(list(by_name), read)
     depth.warn(f"data set {entry.name}")

@@ -10,9 +10,10 @@ from typing import Any
 
 from segunc.evaluation import flagged, parts
 from segunc.evaluation.compare import NULL, first_of, format_cell, markdown_table
+from segunc.evaluation.over_time import FoundObjects, OverTime
 from segunc.evaluation.parts import titles
 from segunc.evaluation.resampling import Cell
-from segunc.metrics.objects import NO_OBJECT
+from segunc.metrics.objects import KINDS, NO_OBJECT
 
 Table = tuple[str, Sequence[Sequence[str]]]  # a title, and rows with a header
 
@@ -72,6 +73,17 @@ def _tables(result: Mapping[str, Any]) -> Iterator[Table]:
     by_class = {name: values["by_class"] for name, values in alarms.items() if "by_class" in values}
     classes = {name: name for values in by_class.values() for name in values}
     yield f"Flagged share of the pixels of each class{images}", _rows(by_class, classes)
+    for kind in KINDS:
+        rows = {
+            f"{name}, {score}": numbers
+            for score, values in alarms.items()
+            for name, numbers in values.get(kind, {}).items()
+            if isinstance(numbers, dict) and numbers["objects"]
+        }
+        yield f"Labelled objects at the threshold by {kind}{images}", _rows(rows, titles(FoundObjects.metrics))
+    rows = {score: values["over_time"] for score, values in alarms.items() if values.get("over_time", {}).get("tracks")}
+    title = f"Objects over time{images}, of those labelled in several frames; flicker: share of their frames that change whether they are found"
+    yield title, _rows(rows, titles(OverTime.metrics))
     yield _intervals(result)
 
 

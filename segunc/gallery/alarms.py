@@ -42,11 +42,8 @@ def find_alarms(
     alarms = []
     for region in strongest_regions(scores[score], threshold, smallest=smallest):
         (left, top, width, height), (x, y) = region.box, region.peak
-        window = np.s_[top : top + height, left : left + width]
-        ids = None if prediction is None else np.bincount(prediction[window][region.inside])
         at_peak = {name: float(of[y, x]) for name, of in scores.items()}
-        class_id = None if ids is None else int(ids.argmax())
         near = min(peaks, key=lambda recorded: math.dist(recorded["at"], (x, y)), default={"at": (-1, -1)})
         within = left <= near["at"][0] < left + width and top <= near["at"][1] < top + height
-        alarms.append(Alarm(region.box, *region[2:], at_peak, class_id, near if within else {}))
+        alarms.append(Alarm(region.box, *region[2:], at_peak, region.class_of(prediction), near if within else {}))
     return alarms

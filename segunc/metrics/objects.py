@@ -11,15 +11,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 
 import cv2
 import numpy as np
 import numpy.typing as npt
 
 from segunc.core.errors import InputError
+from segunc.core.files import read_json
 from segunc.metrics.counting import Counts, at_or_above, numbers_of_many
 
-KINDS = ("size", "distance")  # what objects can be sorted by
+KINDS = ("size", "distance", "class")  # what objects can be sorted by
 FOUND_AT = 0.05
 NO_OBJECT = "no labelled object belongs here"
 OBJECT_NUMBERS = ("auroc", "aupr", "fpr95", "found", "objects", "pixels")
@@ -28,6 +30,7 @@ SIZES = (100.0, 500.0, 2_500.0, 10_000.0, 50_000.0)
 BANDS = (0.6, 0.8)
 """Edges between far, middle and near, as shares of the frame's height from its top: on a flat road a level camera with its horizon
 at 0.5 sees 0.6 three times as far away as 0.8."""
+METRES = (10.0, 20.0, 40.0, 80.0)  # edges between bins of distances, where a camera gives them
 
 
 @dataclass(frozen=True)
@@ -37,13 +40,54 @@ class Objects:
     number: npt.NDArray[np.int32]  # [H, W] that of the object of each pixel, from 1; 0 outside
     pixels: npt.NDArray[np.int64]  # [N]
     lowest: npt.NDArray[np.float64]  # [N] lower edge of its lowest row, as a share of the frame's height in 0..1
+    boxes: npt.NDArray[np.int64]  # [N, 4] left, top, width and height in pixels
 
     @classmethod
     def of(cls, anomaly: npt.NDArray[np.uint8]) -> Objects:
         """Find the objects of an anomaly label ``[H, W]``."""
         _, number, statistics, _ = cv2.connectedComponentsWithStats((anomaly == 1).view(np.uint8), connectivity=8)
         ends = statistics[1:, cv2.CC_STAT_TOP] + statistics[1:, cv2.CC_STAT_HEIGHT]
-        return cls(np.asarray(number, np.int32), statistics[1:, cv2.CC_STAT_AREA].astype(np.int64), ends / len(anomaly))
+        whole = statistics[1:].astype(np.int64)
+        return cls(np.asarray(number, np.int32), whole[:, cv2.CC_STAT_AREA], ends / len(anomaly), whole[:, :4])
+
+
+@dataclass(frozen=True)
+class Camera:
+    """A camera above a flat road, in pixels of the labels."""
+
+    focal_length: float  # pixels
+    height: float  # metres above the road
+    pitch: float  # degrees, positive where it looks down
+    horizon: float  # row of the horizon in pixels from the top
+
+    @classmethod
+    def read(cls, path: Path) -> Camera:
+        """Read a JSON object with these four numbers."""
+        content, hint = (
+            read_json(path, "a camera"),
+            "{" + ", ".join(f'"{key}": {value}' for key, value in EXAMPLE.items()) + "}",
+        )
+        for key in EXAMPLE:
+            value = content.get(key)
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise InputError(f"the camera file {path} has no number '{key}'", hint=hint)
+        camera = cls(**{key: float(content[key]) for key in EXAMPLE})
+        if camera.focal_length <= 0 or camera.height <= 0 or abs(camera.pitch) >= 90:
+            raise InputError(f"the camera file {path} describes no camera above a road: {camera}", hint=hint)
+        return camera
+
+    def distance(self, rows: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """Return how far away the road is that is seen in rows, ``[N]`` in metres on the ground; infinite at and above the horizon.
+
+        A row v looks down by pitch + atan((v - c) / f), with the principal row c = horizon + f tan(pitch); the road is height / tan of it away.
+        """
+        pitch = np.deg2rad(self.pitch)
+        centre = self.horizon + self.focal_length * np.tan(pitch)
+        down = pitch + np.arctan((rows - centre) / self.focal_length)
+        return np.where(rows > self.horizon, self.height / np.tan(np.maximum(down, 1e-9)), np.inf)
+
+
+EXAMPLE = {"focal_length": 1200, "height": 1.4, "pitch": 2, "horizon": 480}  # of a camera file
 
 
 @dataclass(frozen=True)
@@ -52,24 +96,33 @@ class ObjectBins:
 
     kind: str  # one of KINDS
     edges: tuple[float, ...]
-    names: tuple[str, ...]  # [B]
+    names: tuple[str, ...]  # [B]; none of classes, which the labels name
+    camera: Camera | None = None  # that gives distances
 
     @classmethod
-    def of(cls, kind: str) -> ObjectBins:
+    def of(cls, kind: str, camera: Camera | None = None) -> ObjectBins:
         if kind not in KINDS:
-            raise InputError(f"objects cannot be sorted by '{kind}'", hint=f"--by {' or '.join(KINDS)}, or none")
-        if kind == "distance":
+            raise InputError(f"objects cannot be sorted by '{kind}'", hint=f"--by {', '.join(KINDS)}, or none")
+        if kind == "distance" and camera is None:
             return cls(kind, BANDS, ("far", "middle", "near"))
-        ends = [f"{edge:g}" for edge in (0, *SIZES)]
-        return cls(kind, SIZES, (*(f"{low}-{high}" for low, high in pairwise(ends)), f"{ends[-1]}+"))
+        edges, unit = ((), "") if kind == "class" else (SIZES, "") if kind == "size" else (METRES, " m")
+        ends = [f"{edge:g}" for edge in (0, *edges)]
+        names = (*(f"{low}-{high}{unit}" for low, high in pairwise(ends)), f"{ends[-1]}+{unit}") if edges else ()
+        return cls(kind, edges, names, camera if kind == "distance" else None)
+
+    def places(self, objects: Objects) -> npt.NDArray[np.intp]:
+        """Return the bin of each object, ``[N]``."""
+        values = objects.lowest if self.kind == "distance" else objects.pixels
+        if self.camera is not None:
+            values = self.camera.distance(values * len(objects.number))
+        return np.searchsorted(self.edges, values, side="right")
 
 
 def object_counts(keys: npt.NDArray[np.integer], objects: Objects, bins: ObjectBins, size: int) -> Counts:
     """Count the anomalous pixels and the objects of one frame by bin and key, int64 ``[2 B, K]``: rows 0 to B - 1 hold the pixels of
     the objects of a bin, the others its objects, each at the key of its upper median. ``keys`` in 0..K - 1 are those of the pixels of
     objects, ``[n]`` in the order of the frame, ``size`` is K."""
-    values = objects.lowest if bins.kind == "distance" else objects.pixels
-    place, number = np.searchsorted(bins.edges, values, side="right"), len(bins.names)
+    place, number = bins.places(objects), len(bins.names)
     owner = objects.number[objects.number > 0] - 1
     # Sorted by object and, within one, by key.
     owner, keys = np.divmod(np.sort(owner.astype(np.int64) * size + keys), size)

@@ -23,7 +23,7 @@ from segunc.evaluation.resampling import Resampling, resampled_units, save_repli
 from segunc.gallery.page import run_id
 from segunc.maps.labelled import LabelFolder, Labels, LabelSources, open_maps
 from segunc.maps.verdicts import merge_verdicts, read_verdicts
-from segunc.metrics.objects import ObjectBins
+from segunc.metrics.objects import Camera, ObjectBins
 from segunc.options import ClassTruthOptions, EvaluateOptions, TruthOptions, takes
 
 SELECTION = "selection"
@@ -64,12 +64,17 @@ def evaluate(options: EvaluateOptions) -> EvaluateResult:
     if options.root and entry and options.split is None:
         options = replace(options, split=entry.usual_split(Path(options.root)))
         notes_on_data += [f"split {options.split} of {entry.name} is evaluated; --split names another"]
+    camera = Camera.read(Path(options.camera)) if options.camera else None
+    if camera and "distance" not in options.by:
+        raise InputError("--camera gives distances, which are not asked for", hint="add --by distance")
+    if options.fps and not options.maps:
+        raise InputError("--fps needs --maps: it gives times to the frames of maps")
     resampling = Resampling(options.replicates)
     new = partial(
         Evaluator,
         protocols=options.protocols,
         tracks=options.components or (),
-        by=[ObjectBins.of(kind) for kind in options.by if kind != "none"],
+        by=[ObjectBins.of(kind, camera) for kind in options.by if kind != "none"],
         groups=options.groups,
         flag=read_thresholds(options.flag),
         resampling=resampling,
@@ -168,7 +173,7 @@ def _from_maps(
     if not (options.root or options.labels or options.anomaly_labels):
         raise InputError("--maps needs labels", hint="give --labels, --anomaly-labels, or --dataset with --root")
     labels = LabelSources(**label_arguments(options, entry, _samples))
-    result, evaluator = evaluate_maps(maps, labels, options.scores, new)
+    result, evaluator = evaluate_maps(maps, labels, options.scores, new, options.fps)
     if entry is not None:
         asked = {"split": options.split, **_chosen_frames(options)} if options.root else {}
         result["run"] = {"dataset": entry.name, **asked}
