@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from segunc.decisions.events import Follower, Gap
 from segunc.maps.statistics import strongest_regions
 
 Values = npt.NDArray[np.float32]
@@ -26,6 +27,15 @@ class Alarm:
     values: Mapping[str, float]  # of each score at the peak
     class_id: int | None  # that most of its pixels are predicted as; None without a prediction
     reasons: Mapping[str, Any]  # the recorded peak of the region with its ``parts`` and ``nearest``; empty without one
+    event: int | None = None  # by number in the list of events
+
+
+class Frame(Protocol):
+    """A frame with its alarms."""
+
+    name: str
+    time: float | None
+    alarms: list[Alarm]
 
 
 def find_alarms(
@@ -47,3 +57,19 @@ def find_alarms(
         within = left <= near["at"][0] < left + width and top <= near["at"][1] < top + height
         alarms.append(Alarm(region.box, *region[2:], at_peak, region.class_of(prediction), near if within else {}))
     return alarms
+
+
+def join_alarms(frames: Sequence[Frame]) -> list[dict[str, int]]:
+    """Follow the alarms of all frames of a run, in their order, and write the number of its event into each. Return of each event its first and
+    last frame and that of its strongest alarm, by number, and how many frames show it."""
+    follower, seen = Follower(Gap()), dict[int, list[tuple[int, float]]]()
+    for place, row in enumerate(frames):
+        numbers = follower.follow(row.name, row.time, [alarm.box for alarm in row.alarms])
+        row.alarms = [replace(alarm, event=number) for number, alarm in zip(numbers, row.alarms, strict=True)]
+        for number, alarm in zip(numbers, row.alarms, strict=True):
+            seen.setdefault(number, []).append((place, alarm.strength))
+    peaks = [max(places, key=lambda each: each[1])[0] for places in seen.values()]
+    return [
+        {"start": places[0][0], "end": places[-1][0], "peak": peak, "frames": len(places)}
+        for places, peak in zip(seen.values(), peaks, strict=True)
+    ]
