@@ -169,13 +169,12 @@ def _show_summary(result: Any, options: opts.SummaryOptions) -> Iterator[str]:
             at = "" if moment.time is None else f"{format_time(moment.time)}  "
             yield f"{rank:4d}  {at}{moment.value:<12.6g}{folder}{moment.name}"
     if result.events:
-        single = sum(len(event.sightings) == 1 for event in result.events)
+        single = sum(event.frames == 1 for event in result.events)
         yield f"events: {len(result.events)}, {single} of them in one frame alone; the strongest"
-    for event in sorted(result.events, key=lambda event: -event.peak.strength)[: options.top]:
-        start, end, peak = event.sightings[0], event.sightings[-1], event.peak
-        ends = [seen.frame if seen.time is None else format_time(seen.time) for seen in (start, end)]
-        size = f"{len(event.sightings)} frames, {peak.area} px"
-        yield f"{event.id:4d}  {' to '.join(ends)}  {event.score} {peak.value:<10.6g}{size}, peak {peak.frame}"
+    for event in sorted(result.events, key=lambda event: -event.peak["strength"])[: options.top]:
+        ends = [at["frame"] if at["time"] is None else format_time(at["time"]) for at in (event.start, event.end)]
+        about = f"{event.frames} frames, at most {event.largest} px, peak {event.peak['frame']}"
+        yield f"{event.id:4d}  {' to '.join(ends)}  {event.score} {event.peak['value']:<10.6g}{about}"
     yield from (f"wrote {path}" for path in (options.out, options.events, options.crops) if path)
 
 

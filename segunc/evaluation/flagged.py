@@ -32,8 +32,6 @@ from segunc.evaluation.parts import (
 )
 from segunc.evaluation.resampling import NumberPath, load_results, resampled_units
 from segunc.maps.encoding import score_keys
-from segunc.maps.labelled import choose_scores
-from segunc.maps.reader import MapsReader
 from segunc.maps.verdicts import GRAVEST, VERDICTS, Verdict
 from segunc.metrics.counting import NO_ANOMALY, Counts
 from segunc.scores import SCORES
@@ -155,29 +153,18 @@ def _of_result(path: Path, recall: str) -> dict[str, Threshold]:
     return thresholds
 
 
-def check_form(reader: MapsReader, score: str, threshold: Threshold) -> None:
-    """Raise InputError where the maps of a score are missing, or stored in another form than those of the threshold."""
-    choose_scores(reader, [score])
-    stored = reader.read_stored(reader.frames[0], score)
-    linear = "float" if stored.dtype.kind == "f" else str(stored.dtype)
-    _refuse_form(score, "unit-code" if linear == "uint16" and reader.form(score) == "unit-code" else linear, threshold)
-
-
-def _refuse_form(score: str, form: str, threshold: Threshold) -> None:
-    if threshold.form not in (None, form):
-        other = f"the threshold of {threshold.source} is of maps stored as {threshold.form}"
-        hint = "take maps of one tool, or give --flag SCORE=VALUE"
-        raise InputError(f"the map '{score}' is stored as {form}, but {other}", hint=hint)
-
-
 class Flagged(ArrayPart):
     def __init__(self, score: str, threshold: Threshold) -> None:
         self.score, self.threshold, self.section = score, threshold, ("flagged", score)
 
     def flagged(self, frame: LabelledFrame) -> Array:
         """Return which pixels of a frame are flagged, bool ``[H, W]``."""
-        _refuse_form(self.score, str(frame.form(self.score)), self.threshold)
-        return np.asarray(frame.values(self.score) >= np.float64(self.threshold.value))
+        form, threshold = str(frame.form(self.score)), self.threshold
+        if threshold.form not in (None, form):
+            other = f"the threshold of {threshold.source} is of maps stored as {threshold.form}"
+            message = f"the map '{self.score}' is stored as {form}, but {other}"
+            raise InputError(message, hint="evaluate maps of one tool, or give --flag SCORE=VALUE")
+        return np.asarray(frame.values(self.score) >= np.float64(threshold.value))
 
 
 class FalseAlarms(Flagged):

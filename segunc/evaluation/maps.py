@@ -11,7 +11,7 @@ import numpy as np
 
 from segunc.core.errors import InputError
 from segunc.data.corruptions import Corruption
-from segunc.data.entry import DatasetEntry, Sample, check_masks, encoding_of_masks
+from segunc.data.entry import AnomalyEncoding, DatasetEntry, Sample, check_masks, encoding_of_masks
 from segunc.data.images import PixelDepth, load_image, read_label_image
 from segunc.data.labels import LabelMap, check_label_files
 from segunc.evaluation.evaluator import Evaluator, Gatherer, Result
@@ -65,7 +65,7 @@ def evaluate_maps(
         reader.frames,
         anomalies=None if labels.anomaly_labels is None else label_files.anomaly_files,
         time_of=dict(zip(reader.frames, frame_times(reader, reader.frames, fps), strict=True)).get,
-        anomaly_classes=AnomalyClasses(labels.anomaly_encoding.classes, label_files.anomaly_values),
+        anomaly_classes=_classes_of_anomalies(labels.anomaly_encoding, label_files.anomaly_files),
         unit_codes={name for name in reader.scores if reader.form(name) == "unit-code"},
     )
     labelled = [name for name in reader.frames if name in label_files.anomaly_files or name in label_files.class_files]
@@ -156,12 +156,16 @@ def evaluate_model(
         fields = {"prediction": result.prediction[0].cpu().numpy(), "mean_probabilities": probabilities}
         return {"stored": stored, "labels": labels, "anomaly": anomaly, **fields}
 
-    kinds = AnomalyClasses(encoding.classes, lambda name: read_label_image(masks[name]) if name in masks else None)
+    kinds = _classes_of_anomalies(encoding, masks)
     evaluator = new(scores, classes, list(by_name), anomalies=list(masks) or None, anomaly_classes=kinds)
     check_promises(evaluator.flag, run or {}, lambda _: ((sample.name, stamp_of(sample.image)) for sample in samples))
     evaluator.count(list(by_name), read)
     depth.warn(f"data set {entry.name}")
     return evaluator.numbers(read), evaluator
+
+
+def _classes_of_anomalies(encoding: AnomalyEncoding, files: Mapping[str, Path]) -> AnomalyClasses:
+    return AnomalyClasses(encoding.classes, lambda frame: read_label_image(files[frame]))
 
 
 def _classes_of(entry: DatasetEntry, samples: Sequence[Sample], model: Model) -> LabelMap | None:

@@ -1,14 +1,16 @@
 """Labelled objects at a threshold: which are found, by size, distance and class; how soon, how steadily, and how long alarms live.
 
 An object is found where a share of its pixels is flagged (:data:`FOUND_SHARE`, or that of a threshold with a promise). What needs
-neighbouring frames counts whole tracks: each is followed to its end, and all of its counts belong to the frame where it begins, so that
-counts still add and a track is resampled as a whole, in the unit of its first frame.
+neighbouring frames counts whole tracks: each is followed to its end, and all of its counts belong to the frame where it begins. So counts
+still add, and a track is resampled as a whole, in the unit of its first frame.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import cv2
 import numpy as np
@@ -24,15 +26,15 @@ from segunc.metrics.counting import Counts
 from segunc.metrics.objects import NO_OBJECT, ObjectBins
 
 FOUND_SHARE = 0.5  # of an object's pixels, the least that is flagged
-IDS = 256  # values of a mask
+VALUES = 256  # of a mask
 
 
 @dataclass(frozen=True)
 class AnomalyClasses:
-    """The classes of anomalies: ``read`` gives the raw label of a frame ``[H, W]``, ``names`` says what its anomalous values are called."""
+    """The classes of anomalies: the ``names`` of their values in a label, and ``read``, which gives the label of a frame, ``[H, W]``."""
 
     names: Mapping[int, str]
-    read: Callable[[str], Array | None]
+    read: Callable[[str], Array]
 
 
 def object_parts(
@@ -41,18 +43,13 @@ def object_parts(
     by: Sequence[ObjectBins],
     classes: AnomalyClasses | None,
     time_of: Callable[[str], float | None],
-) -> list[_OfObjects]:
-    """Return the parts of labelled objects at the thresholds of the scores that are evaluated; InputError where classes are asked for and
-    there is no threshold."""
+) -> list[Flagged]:
+    """Return the parts of labelled objects at the thresholds of the scores that are evaluated; InputError for classes without a threshold."""
     if not flag and any(bins.kind == "class" for bins in by):
         raise InputError("--by class needs a threshold at which objects are found", hint="--flag entropy=0.5")
     used = [(score, flag[score]) for score in scores if score in flag]
-    by_bin: list[_OfObjects] = [
-        FoundByClass(*each, bins, classes) if bins.kind == "class" else FoundObjects(*each, bins)
-        for each in used
-        for bins in by
-    ]
-    return [*by_bin, *(OverTime(*each, time_of) for each in used)]
+    found = [FoundObjects(*each, bins, classes if bins.kind == "class" else None) for each in used for bins in by]
+    return [*found, *(OverTime(*each, time_of) for each in used)]
 
 
 class _OfObjects(Flagged):
@@ -67,87 +64,52 @@ class _OfObjects(Flagged):
 
 
 class FoundObjects(_OfObjects):
-    """The share of the objects of each bin that is found; counts ``[B, 2]``, objects and found ones."""
+    """The share of the objects of each bin that is found, or of each class of anomalies, the value of most of an object's pixels in the
+    label; counts ``[B, 2]``, objects and found ones."""
 
     metrics = parts.higher("found", "found"), parts.Metric("objects", "objects")
-
-    def __init__(self, score: str, threshold: Threshold, bins: ObjectBins) -> None:
-        super().__init__(score, threshold)
-        self.bins, self.section = bins, ("flagged", score, bins.kind)
-        self.names: Sequence[NumberPath] = [(name, metric.key) for name in bins.names for metric in self.metrics]
-        self.point = frozenset((name, "objects") for name in bins.names)
-
-    def count(self, frame: LabelledFrame) -> Counts | None:
-        if frame.objects is None:
-            return None
-        return self._by_place(frame, self.bins.places(frame.objects), len(self.bins.names))
-
-    def _by_place(self, frame: LabelledFrame, places: Array, number: int) -> Counts:
-        found = self.found(frame, self.flagged(frame))
-        return np.stack([np.bincount(of, minlength=number) for of in (places, places[found])], 1)
-
-    def numbers(self, counts: Counts, forms: Forms) -> Numbers:
-        rows = zip(self.bins.names, counts.tolist(), strict=True)
-        return {key: value for name, row in rows for key, value in _found(name, *row).items()}
-
-    def why(self, counts: Counts, name: NumberPath) -> str:
-        return NO_OBJECT
-
-
-class FoundByClass(FoundObjects):
-    """The same by the class of the anomaly, the value that most pixels of an object have in the raw label; counts ``[256, 2]``."""
+    undefined = NO_OBJECT
 
     def __init__(self, score: str, threshold: Threshold, bins: ObjectBins, classes: AnomalyClasses | None) -> None:
-        super().__init__(score, threshold, bins)
-        self.classes = classes if classes is not None and len(classes.names) > 1 else None
-        self.names = [("found",)]  # and those of the classes that occur: a mask may know 200
-        if self.classes is None:
-            self.lacks = "the labels mark every anomaly with one value, so they know no classes of anomalies"
+        super().__init__(score, threshold)
+        self.bins, self.classes, self.section = bins, classes, ("flagged", score, bins.kind)
+        self.groups = list(dict.fromkeys(classes.names.values())) if classes else list(bins.names)
+        self.names: Sequence[NumberPath] = [(name, metric.key) for name in self.groups for metric in self.metrics]
+        self.point = frozenset((name, "objects") for name in self.groups)
+        if bins.kind == "class" and len(self.groups) < 2:
+            self.names, self.lacks = (
+                [("found",)],
+                "the labels mark every anomaly with one value, so they know no classes",
+            )
 
     def count(self, frame: LabelledFrame) -> Counts | None:
-        raw = self.classes.read(frame.name) if self.classes and frame.objects is not None else None
-        if raw is None or frame.objects is None:
+        if frame.objects is None or self.names == [("found",)]:
             return None
-        numbers, count = frame.objects.number, len(frame.objects.pixels)
-        cells = np.bincount(numbers[numbers > 0].astype(np.int64) * IDS + raw[numbers > 0], minlength=(count + 1) * IDS)
-        places = cells.reshape(-1, IDS)[1:].argmax(1)
-        for name in sorted({self.classes.names[place] for place in places.tolist()}):
-            self.names = list(dict.fromkeys([*self.names, (name, "found"), (name, "objects")]))
-        self.point = frozenset(name for name in self.names if name[-1] == "objects")
-        return self._by_place(frame, places, IDS)
+        places: Array
+        if self.classes is None:
+            places = self.bins.places(frame.objects)
+        else:
+            number, raw = frame.objects.number.ravel().astype(np.int64), self.classes.read(frame.name).ravel()
+            cells = np.bincount(number * VALUES + raw, minlength=(number.max(initial=0) + 1) * VALUES)
+            values = cells.reshape(-1, VALUES)[1:].argmax(1).tolist()
+            places = np.array([self.groups.index(self.classes.names[value]) for value in values], np.int64)
+        found = self.found(frame, self.flagged(frame))
+        return np.stack([np.bincount(of, minlength=len(self.groups)) for of in (places, places[found])], 1)
 
     def numbers(self, counts: Counts, forms: Forms) -> Numbers:
-        numbers: Numbers = {("found",): _found("", *counts.sum(0).tolist())["", "found"]}
-        for name in dict.fromkeys(path[0] for path in self.names[1:]):
-            places = [value for value, known in self.classes.names.items() if known == name] if self.classes else []
-            numbers |= _found(name, *counts[places].sum(0).tolist())
-        return numbers
-
-
-def _found(name: str, objects: int, found: int) -> Numbers:
-    return {(name, "found"): found / objects if objects else None, (name, "objects"): objects}
-
-
-@dataclass
-class _Track:
-    """A labelled object that is followed: when it was first seen and first found, and how its state changed."""
-
-    frame: str
-    time: float
-    seen: int = 0  # frames
-    delay: tuple[int, int] | None = None  # frames and milliseconds from its first frame to the first that finds it
-    changes: int = 0
-    found: bool = False  # in its last frame
+        rows = zip(self.groups, counts.tolist(), strict=True)
+        shares = ((found / objects if objects else None, objects) for _, (objects, found) in rows)
+        return dict(zip(self.names, (value for row in shares for value in row), strict=True))
 
 
 class OverTime(_OfObjects):
     """How soon and how steadily objects are found that are labelled in several frames, and how many alarms live one frame only.
 
-    ``detected``: the share of these objects that is found in any frame, ``at_once`` in their first. ``frames_to_detection`` and
-    ``seconds_to_detection``: means over the detected ones, 0 in the first frame. ``flicker``: of the frames after an object's first, the share in which it is found and
-    was not, or the reverse. ``single_frame``: of the alarms, flagged regions of at least :data:`SMALLEST_REGION` pixels that are followed as events are, the share
-    that one frame alone shows. Counts are ``[9]`` of what begins in a frame: objects, detected, at once, frames and milliseconds to detection,
-    frames after the first, changes, alarms, alarms of one frame.
+    ``detected`` is the share of these objects that is found in any frame, ``at_once`` in their first. ``frames_to_detection`` and
+    ``seconds_to_detection`` are means over the detected ones, 0 in the first frame. ``flicker`` is the share of their frames after the first
+    in which an object is found and was not, or the reverse; ``single_frame`` the share of alarms, flagged regions that are followed as events
+    are, that one frame alone shows. Counts are ``[9]`` of what begins in a frame: objects, detected, at once, frames and milliseconds to
+    detection, frames after the first, changes, alarms, alarms of one frame.
     """
 
     lacks = "no frame with an anomaly label has a time: maps of a video have them, --fps gives them to images"
@@ -162,59 +124,52 @@ class OverTime(_OfObjects):
     def __init__(self, score: str, threshold: Threshold, time_of: Callable[[str], float | None]) -> None:
         super().__init__(score, threshold)
         self.section, self.time_of = ("flagged", score, "over_time"), time_of
-        guarantee = threshold.guarantee
-        self.smallest = guarantee.smallest if guarantee else SMALLEST_REGION
+        self.smallest = threshold.guarantee.smallest if threshold.guarantee else SMALLEST_REGION
         self._begin()
 
     def _begin(self) -> None:
         self._objects, self._regions = Follower(Gap()), Follower(Gap())
-        self._tracks: dict[int, _Track] = {}
-        self._alarms: dict[int, tuple[str, bool]] = {}  # first frame, and whether it is the only one
+        self._tracks = defaultdict[int, list[tuple[str, float, bool]]](list)  # frame, time, and whether it is found
+        self._alarms = defaultdict[int, list[str]](list)  # frames
 
     def count(self, frame: LabelledFrame) -> Counts | None:
-        time = self.time_of(frame.name)
-        if frame.anomaly is None or frame.objects is None or time is None:
+        time, objects = self.time_of(frame.name), frame.objects
+        if frame.anomaly is None or objects is None or time is None:
             return None
         flagged = self.flagged(frame) & (frame.anomaly != IGNORE)
-        found = self.found(frame, flagged).tolist()
-        boxes = [(x, y, w, h) for x, y, w, h in frame.objects.boxes.tolist()]
-        for number, now in zip(self._objects.follow(frame.name, time, boxes), found, strict=True):
-            track = self._tracks.setdefault(number, _Track(frame.name, time))
-            track.changes += track.seen > 0 and now != track.found
-            if now and track.delay is None:
-                track.delay = track.seen, round(1000 * (time - track.time))
-            track.seen, track.found = track.seen + 1, now
+        found, tracks = self.found(frame, flagged), self._objects.follow(frame.name, time, objects.boxes.tolist())
+        for number, is_found in zip(tracks, found.tolist(), strict=True):
+            self._tracks[number].append((frame.name, time, is_found))
         *_, regions, _ = cv2.connectedComponentsWithStats(flagged.view(np.uint8), connectivity=8)
-        large = regions[1:][regions[1:, cv2.CC_STAT_AREA] >= self.smallest]
-        strongest = large[np.argsort(-large[:, cv2.CC_STAT_AREA], kind="stable")][:MOST_FOLLOWED]
-        boxes = [(x, y, w, h) for x, y, w, h, _ in strongest.tolist()]
-        for number in self._regions.follow(frame.name, time, boxes):
-            self._alarms[number] = self._alarms.get(number, (frame.name,))[0], number not in self._alarms
+        area = regions[1:, cv2.CC_STAT_AREA]
+        largest = np.argsort(-area, kind="stable")[: min(MOST_FOLLOWED, np.count_nonzero(area >= self.smallest))]
+        for number in self._regions.follow(frame.name, time, regions[1:][largest, :4].tolist()):
+            self._alarms[number].append(frame.name)
         return np.zeros(9, np.int64)
 
     def finish(self) -> Iterator[tuple[str, Counts]]:
-        """Yield the counts of all that was followed, each with its first frame."""
         for track in self._tracks.values():
-            if track.seen > 1:
-                frames, milliseconds = track.delay or (0, 0)
-                detection = 1, track.delay is not None, track.delay is not None and not frames, frames, milliseconds
-                yield track.frame, np.array([*detection, track.seen - 1, track.changes, 0, 0], np.int64)
-        for name, single in self._alarms.values():
-            yield name, np.array([0] * 7 + [1, single], np.int64)
+            names, times, found = zip(*track, strict=True)
+            if len(track) > 1:
+                first = found.index(True) if any(found) else 0
+                detection = any(found), found[0], first, round(1000 * (times[first] - times[0]))
+                changes = sum(before != now for before, now in pairwise(found))
+                yield names[0], np.array([1, *detection, len(track) - 1, changes, 0, 0], np.int64)
+        for frames in self._alarms.values():
+            yield frames[0], np.array([0] * 7 + [1, len(frames) == 1], np.int64)
         self._begin()
 
     def numbers(self, counts: Counts, forms: Forms) -> Numbers:
         tracks, detected, at_once, frames, milliseconds, steps, changes, alarms, single = counts.tolist()
-        pairs = (detected, tracks), (at_once, tracks), (frames, detected), (milliseconds / 1000, detected)
-        shares = [part / whole if whole else None for part, whole in (*pairs, (changes, steps), (single, alarms))]
+        of_detected = (frames, detected), (milliseconds / 1000, detected)
+        pairs = (detected, tracks), (at_once, tracks), *of_detected, (changes, steps), (single, alarms)
+        shares = [part / whole if whole else None for part, whole in pairs]
         return dict(zip(self.names, (*shares, tracks, alarms), strict=True))
 
     def why(self, counts: Counts, name: NumberPath) -> str:
         if name == ("single_frame",):
             return "no region is flagged"
-        if not counts[0]:
-            return "no labelled object is seen in two frames"
-        return "no object is detected"
+        return "no object is detected" if counts[0] else "no labelled object is seen in two frames"
 
 
 OBJECT_METRICS = *FoundObjects.metrics, *OverTime.metrics

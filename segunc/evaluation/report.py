@@ -74,15 +74,11 @@ def _tables(result: Mapping[str, Any]) -> Iterator[Table]:
     classes = {name: name for values in by_class.values() for name in values}
     yield f"Flagged share of the pixels of each class{images}", _rows(by_class, classes)
     for kind in KINDS:
-        rows = {
-            f"{name}, {score}": numbers
-            for score, values in alarms.items()
-            for name, numbers in values.get(kind, {}).items()
-            if isinstance(numbers, dict) and numbers["objects"]
-        }
+        found = ((score, group, n) for score, values in alarms.items() for group, n in values.get(kind, {}).items())
+        rows = {f"{group}, {score}": n for score, group, n in found if isinstance(n, dict) and n["objects"]}
         yield f"Labelled objects at the threshold by {kind}{images}", _rows(rows, titles(FoundObjects.metrics))
     rows = {score: values["over_time"] for score, values in alarms.items() if values.get("over_time", {}).get("tracks")}
-    title = f"Objects over time{images}, of those labelled in several frames; flicker: share of their frames that change whether they are found"
+    title = f"Objects over time{images}, of those labelled in several frames; flicker: how often it changes whether one is found"
     yield title, _rows(rows, titles(OverTime.metrics))
     yield _intervals(result)
 

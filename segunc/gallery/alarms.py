@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -30,14 +30,6 @@ class Alarm:
     event: int | None = None  # by number in the list of events
 
 
-class Frame(Protocol):
-    """A frame with its alarms."""
-
-    name: str
-    time: float | None
-    alarms: list[Alarm]
-
-
 def find_alarms(
     scores: Mapping[str, Values],
     score: str,
@@ -59,17 +51,14 @@ def find_alarms(
     return alarms
 
 
-def join_alarms(frames: Sequence[Frame]) -> list[dict[str, int]]:
-    """Follow the alarms of all frames of a run, in their order, and write the number of its event into each. Return of each event its first and
-    last frame and that of its strongest alarm, by number, and how many frames show it."""
-    follower, seen = Follower(Gap()), dict[int, list[tuple[int, float]]]()
+def join_alarms(frames: Sequence[Any]) -> list[dict[str, int]]:
+    """Follow the ``alarms`` of the page's rows of all frames, and write the number of its event into each. Return of each event the places
+    of its first and last frame and of its strongest alarm, and how many frames show it."""
+    follower, seen = Follower(Gap()), dict[int, list[tuple[float, int]]]()  # number -> strength and place of its alarms
     for place, row in enumerate(frames):
         numbers = follower.follow(row.name, row.time, [alarm.box for alarm in row.alarms])
         row.alarms = [replace(alarm, event=number) for number, alarm in zip(numbers, row.alarms, strict=True)]
-        for number, alarm in zip(numbers, row.alarms, strict=True):
-            seen.setdefault(number, []).append((place, alarm.strength))
-    peaks = [max(places, key=lambda each: each[1])[0] for places in seen.values()]
-    return [
-        {"start": places[0][0], "end": places[-1][0], "peak": peak, "frames": len(places)}
-        for places, peak in zip(seen.values(), peaks, strict=True)
-    ]
+        for alarm in row.alarms:
+            seen.setdefault(alarm.event, []).append((alarm.strength, place))
+    ends = ((of[0][1], of[-1][1], max(of, key=lambda each: each[0])[1], len(of)) for of in seen.values())
+    return [dict(zip(("start", "end", "peak", "frames"), numbers, strict=True)) for numbers in ends]

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from segunc.core.errors import InputError, PartialFailure
 from segunc.data.entry import BINARY, AnomalyEncoding, Layout, composed, find_labels, possible_labels
-from segunc.data.images import Image, read_label_image
+from segunc.data.images import Image
 from segunc.data.labels import IGNORE, LabelMap, check_label_files
 from segunc.frames.source import FrameSource
 from segunc.frames.sources import VIDEO_SUFFIXES, ImageSource, open_source, recorded_images, stamp_of
@@ -130,10 +130,6 @@ class ReviewLabels:
     def anomaly(self, name: str) -> Label | None:
         """Read 0 normal, 1 anomaly, 255 ignored, uint8 ``[H, W]``; None for a frame without a mask."""
         return self._read(self.anomaly_files.get(name), self.anomaly_encoding)
-
-    def anomaly_values(self, name: str) -> npt.NDArray[np.integer] | None:
-        """Read the mask of a frame as its file has it, ``[H, W]``; None for a frame without a mask."""
-        return read_label_image(self.anomaly_files[name]) if name in self.anomaly_files else None
 
     def classes(self, name: str) -> Label | None:
         """Read train ids, 255 ignored, uint8 ``[H, W]``; None for a frame without class labels."""

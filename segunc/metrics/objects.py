@@ -9,7 +9,7 @@ So each object is counted at the key of its upper median, and the threshold of t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import pairwise
 from pathlib import Path
 
@@ -63,18 +63,12 @@ class Camera:
     @classmethod
     def read(cls, path: Path) -> Camera:
         """Read a JSON object with these four numbers."""
-        content, hint = (
-            read_json(path, "a camera"),
-            "{" + ", ".join(f'"{key}": {value}' for key, value in EXAMPLE.items()) + "}",
-        )
-        for key in EXAMPLE:
-            value = content.get(key)
-            if isinstance(value, bool) or not isinstance(value, int | float):
-                raise InputError(f"the camera file {path} has no number '{key}'", hint=hint)
-        camera = cls(**{key: float(content[key]) for key in EXAMPLE})
-        if camera.focal_length <= 0 or camera.height <= 0 or abs(camera.pitch) >= 90:
-            raise InputError(f"the camera file {path} describes no camera above a road: {camera}", hint=hint)
-        return camera
+        content, hint = read_json(path, "a camera"), '{"focal_length": 1200, "height": 1.4, "pitch": 2, "horizon": 480}'
+        for key in (each.name for each in fields(cls)):
+            number, least = content.get(key), 0 if key in ("focal_length", "height") else -90
+            if isinstance(number, bool) or not isinstance(number, int | float) or number <= least:
+                raise InputError(f"the camera file {path} has no number '{key}' above {least}", hint=hint)
+        return cls(**{each.name: float(content[each.name]) for each in fields(cls)})
 
     def distance(self, rows: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """Return how far away the road is that is seen in rows, ``[N]`` in metres on the ground; infinite at and above the horizon.
@@ -85,9 +79,6 @@ class Camera:
         centre = self.horizon + self.focal_length * np.tan(pitch)
         down = pitch + np.arctan((rows - centre) / self.focal_length)
         return np.where(rows > self.horizon, self.height / np.tan(np.maximum(down, 1e-9)), np.inf)
-
-
-EXAMPLE = {"focal_length": 1200, "height": 1.4, "pitch": 2, "horizon": 480}  # of a camera file
 
 
 @dataclass(frozen=True)
@@ -112,10 +103,8 @@ class ObjectBins:
 
     def places(self, objects: Objects) -> npt.NDArray[np.intp]:
         """Return the bin of each object, ``[N]``."""
-        values = objects.lowest if self.kind == "distance" else objects.pixels
-        if self.camera is not None:
-            values = self.camera.distance(values * len(objects.number))
-        return np.searchsorted(self.edges, values, side="right")
+        rows = objects.lowest if self.camera is None else self.camera.distance(objects.lowest * len(objects.number))
+        return np.searchsorted(self.edges, rows if self.kind == "distance" else objects.pixels, side="right")
 
 
 def object_counts(keys: npt.NDArray[np.integer], objects: Objects, bins: ObjectBins, size: int) -> Counts:

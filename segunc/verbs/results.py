@@ -10,18 +10,10 @@ from segunc.core.errors import InputError
 from segunc.core.files import csv_text, write_file
 from segunc.core.progress import ConsoleProgress
 from segunc.data.datasets import entry_of_labels
-from segunc.decisions.events import (
-    ENDINGS,
-    MOST_FOLLOWED,
-    Event,
-    Gap,
-    find_events,
-    ordered,
-    write_crops,
-    write_events,
-)
+from segunc.decisions import events as following
+from segunc.decisions.events import Event, Gap
 from segunc.evaluation.compare import Comparison, compare as compare_results, format_comparison
-from segunc.evaluation.flagged import SMALLEST_REGION, Threshold, check_form, check_promises, read_thresholds
+from segunc.evaluation.flagged import SMALLEST_REGION, Threshold, check_promises, read_thresholds
 from segunc.evaluation.resampling import load_results
 from segunc.gallery.page import page_of, run_id, write_review, write_verdicts
 from segunc.gallery.pictures import VIDEO_SUFFIX, frame_rate, write_pictures, write_video
@@ -239,40 +231,40 @@ def summary(options: SummaryOptions) -> SummaryResult:
 
 
 def _follow(options: SummaryOptions, folders: Sequence[Path]) -> tuple[list[Event], list[str]]:
-    """Follow what each threshold flags in maps folders, write the events, and return them with lines on them."""
-    events, notes, path = list[Event](), list[str](), Path(options.events) if options.events else None
-    gap, asked, flag = Gap.parse(options.gap), path or options.crops, read_thresholds(options.flag)
+    """Follow what each threshold flags in maps folders, write the events, of one folder, and return them with lines on what is flagged."""
+    events, notes, path, crops = list[Event](), list[str](), Path(options.events or ""), options.crops
+    gap, asked, flag = Gap.parse(options.gap), options.events or crops, read_thresholds(options.flag)
     if asked and not flag:
         raise InputError("events need a threshold from which on regions are flagged", hint="--flag entropy=0.5")
-    if path and not path.name.endswith(ENDINGS):
-        raise InputError(f"--events {path} ends in none of {', '.join(ENDINGS)}", hint="--events events.json")
-    classes: Sequence[str] = ()
+    if asked and len(folders) > 1:
+        raise InputError(
+            f"{options.maps} holds {len(folders)} maps folders", hint=f"--maps {folders[0]} has events of its own"
+        )
+    if options.events and not path.name.endswith(following.ENDINGS):
+        raise InputError(f"--events {path} ends in none of {', '.join(following.ENDINGS)}", hint="--events events.json")
     for score, threshold in flag.items():
         smallest = threshold.guarantee.smallest if threshold.guarantee else SMALLEST_REGION
         frames = flagged = crowded = 0
         for folder in folders:
             _flag(options.flag, folder)
-            reader, prefix = open_maps(folder), "" if folder == Path(options.maps) else f"{folder.name}/"
-            check_form(reader, score, threshold)
-            classes = reader.class_names or classes
-            times = ordered(reader, options.fps, gap) if asked else frame_times(reader, reader.frames, options.fps)
-            settings: dict[str, Any] = {"smallest": smallest, "gap": gap, "before": len(events), "prefix": prefix}
+            reader, limits = open_maps(folder), {"smallest": smallest, "before": len(events)}
+            times = frame_times(reader, reader.frames, options.fps)
+            if asked:
+                following.check_order(reader, times, gap)
             with ConsoleProgress(label="events") as show:
-                masks = bool(path) and str(path).endswith(ENDINGS[2])
-                found = find_events(reader, score, threshold.value, times, masks=masks, on_frame=show.count, **settings)
-            frames, flagged, crowded = frames + found.frames, flagged + found.flagged, crowded + found.crowded
-            if asked or None not in times:  # images without times need be no sequence
+                how: dict[str, Any] = {"masks": path.name.endswith(following.COCO), "on_frame": show.count, **limits}
+                found = following.find_events(reader, score, threshold.value, times, gap, **how)
+            frames, flagged, crowded = frames + len(times), flagged + found.flagged, crowded + found.crowded
+            if asked or (len(folders) == 1 and None not in times):  # images without times need be no sequence
                 events += found.events
-            if options.crops and (
-                missing := write_crops(Path(options.crops), found.events, reader, options.images, prefix)
-            ):
+            if crops and (missing := following.write_crops(Path(crops), found.events, reader, options.images)):
                 notes.append(missing)
         what = f"a region of at least {smallest} pixels with {score} >= {threshold.value:g}"
         notes.append(f"{flagged} of {frames} frames have {what}. {threshold.promise}".rstrip(". "))
         if crowded:
             notes.append(
-                f"{crowded} frames have more than {MOST_FOLLOWED} such regions, of which the strongest are followed"
+                f"{crowded} frames have more than {following.MOST_FOLLOWED} of them; the strongest {following.MOST_FOLLOWED} are followed"
             )
-    if path:
-        write_events(path, events, classes)
+    if options.events:
+        following.write_events(path, events)
     return events, notes
