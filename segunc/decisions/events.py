@@ -84,7 +84,7 @@ class Follower:
     def _may_return(self, frame: int, seen: float | None, now: float | None) -> bool:
         away = self._frame - frame - 1
         if self.gap.seconds and seen is not None and now is not None:
-            return away == 0 or now - seen <= self.gap.length
+            return away == 0 or now - seen <= self.gap.length + 1e-6  # times are rounded
         return away <= self.gap.length
 
 
