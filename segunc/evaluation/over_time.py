@@ -23,7 +23,7 @@ from segunc.evaluation.flagged import SMALLEST_REGION, Flagged, Threshold
 from segunc.evaluation.parts import NO_ANOMALY_LABEL, Array, Forms, LabelledFrame, Numbers
 from segunc.evaluation.resampling import NumberPath
 from segunc.metrics.counting import Counts
-from segunc.metrics.objects import NO_OBJECT, ObjectBins
+from segunc.metrics.objects import CLASS, NO_OBJECT, ObjectBins
 
 FOUND_SHARE = 0.5  # of an object's pixels, the least that is flagged
 VALUES = 256  # of a mask
@@ -42,14 +42,15 @@ def object_parts(
     scores: Sequence[str],
     by: Sequence[ObjectBins],
     classes: AnomalyClasses | None,
-    time_of: Callable[[str], float | None],
+    time_of: Callable[[str], float | None] | None,
 ) -> list[Flagged]:
-    """Return the parts of labelled objects at the thresholds of the scores that are evaluated; InputError for classes without a threshold."""
-    if not flag and any(bins.kind == "class" for bins in by):
+    """Return the parts of labelled objects at the thresholds of the scores that are evaluated; ``time_of`` is None where no frame has a
+    time. InputError for classes without a threshold."""
+    if not flag and any(bins.kind == CLASS for bins in by):
         raise InputError("--by class needs a threshold at which objects are found", hint="--flag entropy=0.5")
     used = [(score, flag[score]) for score in scores if score in flag]
-    found = [FoundObjects(*each, bins, classes if bins.kind == "class" else None) for each in used for bins in by]
-    return [*found, *(OverTime(*each, time_of) for each in used)]
+    found = [FoundObjects(*each, bins, classes if bins.kind == CLASS else None) for each in used for bins in by]
+    return [*found, *(OverTime(*each, time_of) for each in used if time_of)]
 
 
 class _OfObjects(Flagged):
@@ -76,7 +77,7 @@ class FoundObjects(_OfObjects):
         self.groups = list(dict.fromkeys(classes.names.values())) if classes else list(bins.names)
         self.names: Sequence[NumberPath] = [(name, metric.key) for name in self.groups for metric in self.metrics]
         self.point = frozenset((name, "objects") for name in self.groups)
-        if bins.kind == "class" and len(self.groups) < 2:
+        if bins.kind == CLASS and len(self.groups) < 2:
             self.names, self.lacks = (
                 [("found",)],
                 "the labels mark every anomaly with one value, so they know no classes",
@@ -112,7 +113,7 @@ class OverTime(_OfObjects):
     detection, frames after the first, changes, alarms, alarms of one frame.
     """
 
-    lacks = "no frame with an anomaly label has a time: maps of a video have them, --fps gives them to images"
+    lacks = "no frame with an anomaly label has a time; --fps gives them to images"
     metrics = (
         *(parts.higher("detected", "detected"), parts.higher("at_once", "in the first frame")),
         *(parts.lower("frames_to_detection", "frames to detection"), parts.lower("seconds_to_detection", "seconds")),

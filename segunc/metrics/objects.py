@@ -21,7 +21,8 @@ from segunc.core.errors import InputError
 from segunc.core.files import read_json
 from segunc.metrics.counting import Counts, at_or_above, numbers_of_many
 
-KINDS = ("size", "distance", "class")  # what objects can be sorted by
+KINDS = ("size", "distance")  # what objects can be sorted by
+CLASS = "class"  # the same where the labels know classes of anomalies and a threshold says which objects are found
 FOUND_AT = 0.05
 NO_OBJECT = "no labelled object belongs here"
 OBJECT_NUMBERS = ("auroc", "aupr", "fpr95", "found", "objects", "pixels")
@@ -92,11 +93,11 @@ class ObjectBins:
 
     @classmethod
     def of(cls, kind: str, camera: Camera | None = None) -> ObjectBins:
-        if kind not in KINDS:
-            raise InputError(f"objects cannot be sorted by '{kind}'", hint=f"--by {', '.join(KINDS)}, or none")
+        if kind not in (*KINDS, CLASS):
+            raise InputError(f"objects cannot be sorted by '{kind}'", hint=f"--by {', '.join(KINDS)}, {CLASS}, or none")
         if kind == "distance" and camera is None:
             return cls(kind, BANDS, ("far", "middle", "near"))
-        edges, unit = ((), "") if kind == "class" else (SIZES, "") if kind == "size" else (METRES, " m")
+        edges, unit = ((), "") if kind == CLASS else (SIZES, "") if kind == "size" else (METRES, " m")
         ends = [f"{edge:g}" for edge in (0, *edges)]
         names = (*(f"{low}-{high}{unit}" for low, high in pairwise(ends)), f"{ends[-1]}+{unit}") if edges else ()
         return cls(kind, edges, names, camera if kind == "distance" else None)

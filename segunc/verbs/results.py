@@ -235,7 +235,9 @@ def _follow(options: SummaryOptions, folders: Sequence[Path]) -> tuple[list[Even
     events, notes, path, crops = list[Event](), list[str](), Path(options.events or ""), options.crops
     gap, asked, flag = Gap.parse(options.gap), options.events or crops, read_thresholds(options.flag)
     if asked and not flag:
-        raise InputError("events need a threshold from which on regions are flagged", hint="--flag entropy=0.5")
+        raise InputError(
+            "--events and --crops need a threshold from which on regions are flagged", hint="--flag entropy=0.5"
+        )
     if asked and len(folders) > 1:
         raise InputError(
             f"{options.maps} holds {len(folders)} maps folders", hint=f"--maps {folders[0]} has events of its own"

@@ -104,10 +104,11 @@ def test_a_track_is_resampled_as_a_whole_and_shares_stay_below_one() -> None:
     assert (early["tracks"], early["detected"]) == (8, 0.5), "never is seen once and slow is not found yet"
 
 
-def test_without_times_there_is_no_track_and_the_reason_says_so() -> None:
-    result = evaluate(time_of=lambda name: None)
-    assert set(result["flagged"]["energy"]["over_time"].values()) == {None}
-    assert "--fps gives them" in result["reasons"]["flagged.energy.over_time.flicker"]
+def test_frames_without_times_are_no_sequence_and_a_part_of_them_says_so() -> None:
+    assert "over_time" not in evaluate(time_of=lambda name: None)["flagged"]["energy"]
+    part = evaluate(time_of={f"a/{index}": index / FPS for index in range(10)}.get)
+    assert set(part["flagged"]["energy"]["over_time"].values()) == {None}
+    assert "only 10 of 40 frames" in part["reasons"]["flagged.energy.over_time.flicker"]
 
 
 def test_recall_by_size_distance_and_class() -> None:
