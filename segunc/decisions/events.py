@@ -148,8 +148,8 @@ def find_events(
     for done, (name, time) in enumerate(zip(reader.frames, times, strict=True), start=1):
         values, moment = reader.read(name, score), {"frame": name, "time": time}
         kept = None if reader.region is None else reader.region.at(*values.shape)
-        limits: dict[str, Any] = {"smallest": smallest, "share": 0.0, "most": MOST_FOLLOWED + 1}
-        regions = strongest_regions(values, np.float64(threshold), kept=kept, **limits)  # as evaluate compares
+        limit = np.float64(threshold)  # as evaluate compares
+        regions = strongest_regions(values, limit, smallest=smallest, kept=kept, most=MOST_FOLLOWED + 1)
         flagged, crowded = flagged + bool(regions), crowded + (len(regions) > MOST_FOLLOWED)
         regions = regions[:MOST_FOLLOWED]
         prediction = reader.prediction(name) if regions and reader.has(name, PREDICTION) else None
@@ -188,11 +188,12 @@ def write_events(path: Path, events: Sequence[Event]) -> None:
     elif path.suffix == JSON:
         write_json(path, [event.record() for event in events])
     else:
-        boxes = [dict(zip(("x", "y", "width", "height"), event.peak["box"], strict=True)) for event in events]
-        rows = [
-            flat(event.record() | {"boxes": None, "peak": event.peak | box})
-            for event, box in zip(events, boxes, strict=True)
-        ]
+        records = [event.record() | {"boxes": None} for event in events]
+        for record in records:
+            record["peak"] = record["peak"] | dict(
+                zip(("x", "y", "width", "height"), record["peak"]["box"], strict=True)
+            )
+        rows = [flat(record) for record in records]
         columns = [name for name in (rows[0] if rows else ["id"]) if name not in ("boxes", "peak.box", "peak.size")]
         write_file(path, csv_text([columns, *([row[name] for name in columns] for row in rows)]).encode())
 
@@ -200,24 +201,26 @@ def write_events(path: Path, events: Sequence[Event]) -> None:
 def _coco(events: Sequence[Event]) -> dict[str, Any]:
     """Return events as COCO (https://cocodataset.org/#format-data) with the ``videos`` and ``track_id`` that trackers add. All are of one
     category: what is flagged has no class that the network knows."""
-    frames = {name: mask for event in events for name, mask in zip(event.boxes, event.masks, strict=True)}
-    images = {name: number for number, name in enumerate(frames, start=1)}
-    videos = {name: number for number, name in enumerate(dict.fromkeys(n.rpartition("/")[0] for n in frames), start=1)}
-    video_of, listed, annotations = {n: videos[n.rpartition("/")[0]] for n in frames}, [], list[dict[str, Any]]()
-    for name, mask in frames.items():
-        height, width = mask["segmentation"]["size"]
-        about = {"id": images[name], "file_name": name, "height": height, "width": width}
-        listed.append(about | {"video_id": video_of[name]})
-    for event in events:
-        for name, mask in zip(event.boxes, event.masks, strict=True):
-            about = {"id": len(annotations) + 1, "image_id": images[name], "category_id": 1, "iscrowd": 0}
-            about |= {"track_id": event.id, "video_id": video_of[name], "score_name": event.score}
-            annotations.append(about | mask)
-    clips = [{"id": number, "name": name} for name, number in videos.items()]
-    return {
-        **{"info": {"description": "events of segunc summary"}, "videos": clips, "images": listed},
-        **{"annotations": annotations, "categories": [{"id": 1, "name": "flagged"}]},
-    }
+    seen = [(event, name, mask) for event in events for name, mask in zip(event.boxes, event.masks, strict=True)]
+    sizes = {name: mask["segmentation"]["size"] for _, name, mask in seen}
+    images = {name: number for number, name in enumerate(sizes, start=1)}
+    folders = {name: name.rpartition("/")[0] for name in images}
+    videos = {folder: number for number, folder in enumerate(dict.fromkeys(folders.values()), start=1)}
+    listed = [
+        {"id": images[name], "video_id": videos[folders[name]], "file_name": name, "height": height, "width": width}
+        for name, (height, width) in sizes.items()
+    ]
+    annotations = [
+        {"id": number, "image_id": images[name], "video_id": videos[folders[name]], "track_id": event.id}
+        | {"category_id": 1, "iscrowd": 0, "score_name": event.score, **mask}
+        for number, (event, name, mask) in enumerate(seen, start=1)
+    ]
+    clips, flagged = (
+        [{"id": number, "name": folder} for folder, number in videos.items()],
+        [{"id": 1, "name": "flagged"}],
+    )
+    about = {"description": "events of segunc summary"}
+    return {"info": about, "videos": clips, "images": listed, "annotations": annotations, "categories": flagged}
 
 
 def write_crops(out: Path, events: Sequence[Event], reader: MapsReader, images: str | None) -> str | None:

@@ -133,22 +133,17 @@ class StrongRegion(NamedTuple):
 
 
 def strongest_regions(
-    stored: Array,
-    threshold: float,
-    *,
-    smallest: int = 1,
-    kept: Mask | None = None,
-    most: int = MOST_REGIONS,
-    share: float = SMALLEST_SHARE,
+    stored: Array, threshold: float, *, smallest: int = 1, kept: Mask | None = None, most: int | None = None
 ) -> list[StrongRegion]:
     """Return the ``most`` strongest regions of a map ``[H, W]``, the strongest first: of pixels at or above a threshold, of at least
-    ``smallest`` pixels and this ``share`` of the frame. The map holds uint16 codes or real values."""
+    ``smallest`` pixels. Without ``most`` at most :data:`MOST_REGIONS`, and of at least :data:`SMALLEST_SHARE` of the frame. The map holds
+    uint16 codes or real values."""
     values = decode_unit(stored) if stored.dtype == np.uint16 else stored.astype(np.float32)
     numbers, boxes, strengths = regions_of(values, threshold, kept)
     strongest = np.argsort(-strengths, kind="stable")
-    smallest = max(smallest, int(share * values.size))
+    smallest = smallest if most else max(smallest, int(SMALLEST_SHARE * values.size))
     regions = []
-    for number in strongest[boxes[strongest, cv2.CC_STAT_AREA] >= smallest][:most].tolist():
+    for number in strongest[boxes[strongest, cv2.CC_STAT_AREA] >= smallest][: most or MOST_REGIONS].tolist():
         left, top, width, height, area = map(int, boxes[number])
         window = np.s_[top : top + height, left : left + width]
         inside = numbers[window] == number + 1

@@ -239,9 +239,7 @@ def _follow(options: SummaryOptions, folders: Sequence[Path]) -> tuple[list[Even
             "--events and --crops need a threshold from which on regions are flagged", hint="--flag entropy=0.5"
         )
     if asked and len(folders) > 1:
-        raise InputError(
-            f"{options.maps} holds {len(folders)} maps folders", hint=f"--maps {folders[0]} has events of its own"
-        )
+        raise InputError(f"{options.maps} holds {len(folders)} maps folders", hint=f"--maps {folders[0]}")
     if options.events and not path.name.endswith(following.ENDINGS):
         raise InputError(f"--events {path} ends in none of {', '.join(following.ENDINGS)}", hint="--events events.json")
     for score, threshold in flag.items():
@@ -265,7 +263,7 @@ def _follow(options: SummaryOptions, folders: Sequence[Path]) -> tuple[list[Even
         notes.append(f"{flagged} of {frames} frames have {what}. {threshold.promise}".rstrip(". "))
         if crowded:
             notes.append(
-                f"{crowded} frames have more than {following.MOST_FOLLOWED} of them; the strongest {following.MOST_FOLLOWED} are followed"
+                f"{crowded} frames have more than {following.MOST_FOLLOWED}; the strongest of them are followed"
             )
     if options.events:
         following.write_events(path, events)
