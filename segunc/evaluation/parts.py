@@ -230,7 +230,8 @@ class ArrayPart(ABC):
         """Return the counts of a frame, None where it lacks what the part needs."""
 
     def finish(self) -> Iterable[tuple[str, Any]]:
-        """Return counts that no frame could give alone, of tracks for instance, each with the frame whose unit they belong to."""
+        """Return counts that no frame could give alone, of tracks for instance, each with the frame whose unit they belong to. This ends
+        what is being followed, so that asking twice counts nothing twice."""
         return ()
 
     @abstractmethod
