@@ -30,7 +30,8 @@ def hoeffding_bentkus(risk: npt.ArrayLike, units: int, level: float) -> Floats:
     with np.errstate(divide="ignore", invalid="ignore"):
         first = np.where(low > 0, low * np.log(low / level), 0.0)
         hoeffding = np.exp(-units * (first + (1 - low) * np.log((1 - low) / (1 - level))))
-    return np.minimum(hoeffding, np.e * binom.cdf(np.ceil(units * mean), units, level))
+    bentkus = np.e * binom.cdf(np.ceil(units * mean), units, level)
+    return np.asarray(np.minimum(hoeffding, bentkus))
 
 
 @dataclass(frozen=True)

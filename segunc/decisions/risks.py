@@ -35,7 +35,7 @@ RISING = (
 )  # controls whose risk rises with the threshold; the others' falls
 OF_ANOMALIES = ("missed-pixels", "missed-objects")  # controls that units without an anomaly say nothing of
 
-Array = npt.NDArray[np.generic]
+Array = npt.NDArray[Any]
 Label = npt.NDArray[np.uint8]
 Mask = npt.NDArray[np.bool_]
 Counts = npt.NDArray[np.int64]
@@ -50,7 +50,7 @@ def largest_loss(control: str) -> float:
 def flag_keys(stored: Array) -> npt.NDArray[np.uint16]:
     """Return the key of each score of any shape: at or above that of a threshold, a float16 or a code, exactly where the score itself is. So
     floats of more bits are rounded down."""
-    if stored.dtype in (np.float32, np.float64):
+    if np.issubdtype(stored.dtype, np.floating):
         with np.errstate(over="ignore"):
             half = stored.astype(np.float16)
         stored = np.where(half > stored, np.nextafter(half, np.float16(-np.inf)), half)
@@ -106,7 +106,7 @@ class Scene:
         owner = objects.number[objects.number > 0].astype(np.int64) - 1
         ranked = np.sort(owner * KEYS + self.keys[objects.number > 0]) % KEYS  # by object and, within one, by key
         needed = np.maximum(np.ceil(share * objects.pixels - 1e-9), 1).astype(np.int64)
-        return ranked[objects.pixels.cumsum() - needed]
+        return np.asarray(ranked[objects.pixels.cumsum() - needed])
 
     def _alarms(self, smallest: int) -> Counts:
         """Return the regions (8-connected) of at least ``smallest`` flagged pixels of normal ground, at most :data:`MOST_ALARMS`, as their running
@@ -159,7 +159,7 @@ def losses(counts: npt.NDArray[np.float64] | None, control: str) -> Losses | Non
     out_of = np.maximum(counts[1], LEAST_KEPT * counts[1, -1])
     if not out_of.all():
         return None
-    return np.minimum(counts[0] / out_of, largest_loss(control))
+    return np.asarray(np.minimum(counts[0] / out_of, largest_loss(control)))
 
 
 def monotone(values: Losses, control: str) -> Losses:
@@ -183,8 +183,3 @@ class LossSums:
         self.units += 1
         self.total += values
         self.failed += values > 0
-
-    @property
-    def risk(self) -> Losses:
-        """The mean loss at each threshold."""
-        return self.total / max(self.units, 1)

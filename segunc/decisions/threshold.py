@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from segunc.core.bounds import Settings, from_plain
 from segunc.core.errors import InputError
@@ -14,7 +14,6 @@ from segunc.core.files import differing_keys, json_sha256, read_json, write_json
 KIND, VERSION = "segunc threshold", 1
 ControlName = Literal["missed-pixels", "flagged-pixels", "missed-objects", "false-alarms", "errors-kept", "class-sets"]
 MethodName = Literal["conformal", "ltt", "clopper-pearson", "split-conformal"]
-CONTROLS: tuple[ControlName, ...] = get_args(ControlName)
 MOST_ALARMS = 5  # false alarms of a frame or a minute that are counted: the methods need a bounded loss
 RISKS: dict[str, str] = {
     "missed-pixels": "missed anomaly pixels",
@@ -67,10 +66,6 @@ class GuaranteedThreshold(Settings):
     def levels(self) -> dict[str, float]:
         """The level of each control that is promised."""
         return {self.control: self.level} | {name: of["level"] for name, of in self.also.items()}
-
-    def seconds(self, control: str) -> float | None:
-        """The length of a unit, where a control counts by the minute."""
-        return unit_seconds(control, self.unit)
 
     @property
     def short(self) -> str:
@@ -161,15 +156,10 @@ def settings_of(run: Mapping[str, Any]) -> dict[str, Any]:
     return {key: run[key] for key in SETTINGS if key in run}
 
 
-def is_threshold(content: Any) -> bool:
-    """Return whether the content of a JSON file is that of a ``threshold.json``."""
-    return isinstance(content, dict) and content.get("kind") == KIND
-
-
 def read_threshold(path: Path) -> GuaranteedThreshold:
     """Read ``threshold.json``; InputError where it is missing, damaged or of another version."""
     content = read_json(path, "a threshold of segunc threshold")
-    if not is_threshold(content):
+    if content.get("kind") != KIND:
         raise InputError(f"{path} is no result of segunc threshold", hint="segunc threshold --help")
     if content.get("version") != VERSION:
         message = f"{path} is a threshold of version {content.get('version')!r}, not {VERSION}"

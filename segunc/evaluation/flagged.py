@@ -18,18 +18,9 @@ from segunc.core.files import read_json
 from segunc.data.labels import IGNORE
 from segunc.decisions.guarantees import bentkus_bound
 from segunc.decisions.risks import OF_ANOMALIES, THRESHOLDS, Pool, Scene, largest_loss, losses
-from segunc.decisions.threshold import GuaranteedThreshold, is_threshold, read_threshold
+from segunc.decisions.threshold import KIND, GuaranteedThreshold, read_threshold, unit_seconds
 from segunc.evaluation import parts
-from segunc.evaluation.parts import (
-    ALL_IGNORED,
-    NO_ANOMALY_LABEL,
-    Array,
-    ArrayPart,
-    Forms,
-    LabelledFrame,
-    Numbers,
-    decode_keys,
-)
+from segunc.evaluation.parts import ALL_IGNORED, NO_ANOMALY_LABEL, Array, ArrayPart, Forms, LabelledFrame, Numbers
 from segunc.evaluation.resampling import NumberPath, load_results, resampled_units
 from segunc.maps.encoding import score_keys
 from segunc.maps.verdicts import GRAVEST, VERDICTS, Verdict
@@ -50,17 +41,8 @@ class Threshold:
     value: float
     form: str | None = None
     source: str = ""
-    guarantee: GuaranteedThreshold | None = None
-
-    @property
-    def promise(self) -> str:
-        """What is promised of it, one sentence; empty of a threshold without a promise."""
-        return self.guarantee.promise if self.guarantee else ""
-
-    @property
-    def short(self) -> str:
-        """The promise in few words, for a legend."""
-        return self.guarantee.short if self.guarantee else ""
+    promise: str = ""
+    guarantee: GuaranteedThreshold | None = None  # what the promise is about
 
 
 def read_thresholds(words: Iterable[str] | Mapping[str, float]) -> dict[str, Threshold]:
@@ -96,18 +78,15 @@ def flag_parts(
 ) -> list[Flagged]:
     """Return the parts of the thresholds of the scores that are evaluated, for the kinds of labels there are."""
     # A result may hold thresholds of further scores, but one that was given for a score was asked for.
-    unused = [
-        name for name, threshold in flag.items() if name not in scores and (not threshold.source or threshold.guarantee)
-    ]
+    unused = [name for name, of in flag.items() if name not in scores and (not of.source or of.guarantee)]
     used = {name: flag[name] for name in scores if name in flag}
     if unused or (flag and not used):
         message = f"--flag has a threshold of '{(unused or [*flag])[0]}', which is not evaluated"
         raise InputError(message, hint=f"evaluated are {', '.join(scores)}; name others with --scores")
     alarms = [FalseAlarms(name, threshold, classes) for name, threshold in used.items() if classes]
     hits = [Hits(name, threshold) for name, threshold in used.items() if anomalies]
-    promised = [(name, threshold, threshold.guarantee) for name, threshold in used.items() if threshold.guarantee]
-    levels = [(name, t, g, control, level) for name, t, g in promised for control, level in g.levels.items()]
-    return [*alarms, *hits, *(Achieved(name, t, g, c, level, anomalies, time_of) for name, t, g, c, level in levels)]
+    promised = [(name, of, control) for name, of in used.items() if of.guarantee for control in of.guarantee.levels]
+    return [*alarms, *hits, *(Achieved(*of, anomalies, time_of) for of in promised)]
 
 
 def _of_value(word: str) -> tuple[str, Threshold]:
@@ -126,14 +105,14 @@ def _of_value(word: str) -> tuple[str, Threshold]:
 
 
 def _of_file(path: Path, which: str | None) -> dict[str, Threshold]:
-    if not is_threshold(read_json(path, "a result of segunc evaluate, or a threshold of segunc threshold")):
+    if read_json(path, "a result of segunc evaluate, or a threshold of segunc threshold").get("kind") != KIND:
         return _of_result(path, which or "0.8")
     made = read_threshold(path)
     if which and which not in made.groups:
-        groups = f"its groups are {', '.join(made.groups)}" if made.groups else "it has no groups"
+        groups = f"its groups are {', '.join(made.groups) or 'none'}"
         raise InputError(f"--flag {path}:{which}: the threshold has no group '{which}'", hint=groups)
     value = made.groups[which]["value"] if which else made.value
-    return {made.score: Threshold(value, made.form, path.name, made)}
+    return {made.score: Threshold(value, made.form, path.name, made.promise, made)}
 
 
 def _of_result(path: Path, recall: str) -> dict[str, Threshold]:
@@ -241,21 +220,15 @@ class Achieved(Flagged):
     point = frozenset(names)
 
     def __init__(
-        self,
-        score: str,
-        threshold: Threshold,
-        guarantee: GuaranteedThreshold,
-        control: str,
-        level: float,
-        anomalies: bool,
-        time_of: Callable[[str], float | None],
+        self, score: str, threshold: Threshold, control: str, anomalies: bool, time_of: Callable[[str], float | None]
     ) -> None:
         super().__init__(score, threshold)
-        self.guarantee, self.control, self.level = guarantee, control, level
+        assert threshold.guarantee is not None
+        self.guarantee, self.control, self.level = threshold.guarantee, control, threshold.guarantee.levels[control]
         self.needs = "anomaly" if anomalies and control != "errors-kept" else "class"
         self.lacks = f"no labelled frame has what {control} needs"
-        self.section = self.section if control == guarantee.control else (*self.section, control)
-        self.unit = resampled_units(guarantee.unit, time_of, "the unit of the threshold")
+        self.section = self.section if control == self.guarantee.control else (*self.section, control)
+        self.unit = resampled_units(self.guarantee.unit, time_of, "the unit of the threshold")
 
     def count(self, frame: LabelledFrame) -> dict[str, Counts] | None:
         if self.score not in frame.stored or (self.control in OF_ANOMALIES and frame.anomaly is None):
@@ -268,7 +241,9 @@ class Achieved(Flagged):
     def _key(self, form: str) -> int:
         if form == "float":
             return int(score_keys(np.array([self.threshold.value], np.float16))[0])
-        return int(np.searchsorted(decode_keys(form, np.arange(THRESHOLDS - 1)), np.float32(self.threshold.value)))
+        return int(
+            np.searchsorted(parts.decode_keys(form, np.arange(THRESHOLDS - 1)), np.float32(self.threshold.value))
+        )
 
     def combine(self, counts: Sequence[dict[str, Counts]]) -> dict[str, Counts]:
         return {name: of for frames in counts for name, of in frames.items()}
@@ -280,7 +255,7 @@ class Achieved(Flagged):
         return {}
 
     def numbers(self, counts: dict[str, Counts], forms: Forms) -> Numbers:
-        seconds, pools = self.guarantee.seconds(self.control), dict[str, Pool]()
+        seconds, pools = unit_seconds(self.control, self.guarantee.unit), dict[str, Pool]()
         for name, of in counts.items():
             pools.setdefault(self.unit(name), Pool(seconds)).add(of)
         of_units = [losses(pool.counts, self.control) for pool in pools.values()]

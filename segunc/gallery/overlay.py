@@ -277,16 +277,11 @@ class Legend:
 
     @classmethod
     def of(
-        cls,
-        manifest: Mapping[str, Any] | None,
-        score: str,
-        shown: DisplayRange,
-        threshold: float | None = None,
-        promise: str = "",
+        cls, manifest: Mapping[str, Any] | None, score: str, shown: DisplayRange, threshold: float | None = None
     ) -> Self:
         """Return the legend of a score with what a manifest records of it."""
         unit = (manifest or {}).get("maps", {}).get(score, {}).get("unit", "")
-        return cls(score, unit, shown, model_words(manifest), threshold, promise)
+        return cls(score, unit, shown, model_words(manifest), threshold)
 
     @property
     def words(self) -> str:

@@ -106,7 +106,7 @@ def write_review(
         on_frame(done, len(rows))
     if missing or (without := sum(IMAGE not in row.contents for row in rows)):
         notices.append(missing or f"{without} of {len(rows)} frames have no image; their maps are shown alone.")
-    page = _about(reader, other, ranges, longest, flag or {}) | {
+    page = _about(reader, other, ranges, longest) | {
         "run": record["run"],
         "written": record["tool"],
         "classes": overlay.class_colours(reader, labels.label_map),
@@ -118,6 +118,8 @@ def write_review(
     # Frames that are left out, or have no times, are no sequence.
     sequence = len(rows) == len(reader.frames) and all(row.time is not None for row in rows)
     page["events"] = join_alarms(rows) if sequence else []
+    for score in (flag or {}).keys() & ranges.keys():
+        page["scores"][score]["region_from"] = writer.flag[score]
     write_data(out / "data" / "page.js", "page", page)
     write_data(out / "data" / "frames.js", "frames", [asdict(row) for row in rows])
     write_verdicts(out, record["run"], [])
@@ -147,11 +149,7 @@ def _describe_model(reader: MapsReader) -> dict[str, Any]:
 
 
 def _about(
-    reader: MapsReader,
-    other: MapsReader | None,
-    ranges: Mapping[str, overlay.DisplayRange],
-    longest: int,
-    flag: Mapping[str, float],
+    reader: MapsReader, other: MapsReader | None, ranges: Mapping[str, overlay.DisplayRange], longest: int
 ) -> dict[str, Any]:
     """Describe the models, the run, the scores and what the page carries of the maps."""
     about = _describe_model(reader)
@@ -163,7 +161,7 @@ def _about(
     for score, entry in scores.items():
         recorded = (reader.manifest or {}).get("maps", {}).get(score, {})
         entry |= {"title": title_of(score, capital=False), "words": scale_words(score)}
-        entry |= {"unit": recorded.get("unit", ""), "region_from": flag.get(score, recorded.get("component_threshold"))}
+        entry |= {"unit": recorded.get("unit", ""), "region_from": recorded.get("component_threshold")}
     return about | {
         "compared": _describe_model(other) if other is not None else None,
         "scores": scores,
@@ -367,7 +365,7 @@ class FrameFiles:
             if anomaly is not None and objects and anomaly.shape == values.shape and row.statistics[score]:
                 row.found[score] = found_up_to(values, objects)
         ranking = first_shown(maps)
-        if ranking and (threshold := self._flagged_from(self.reader, ranking)) is not None:
+        if ranking and (threshold := self.flag.get(ranking, self.region_from(self.reader, ranking))) is not None:
             prediction = self.reader.prediction(row.name) if PREDICTION in row.contents else None
             peaks = self.reader.records.get(row.name, {}).get("peaks", {}).get(ranking, [])
             row.alarms = find_alarms(maps, ranking, threshold, prediction, SMALLEST_OBJECT, peaks)
@@ -407,14 +405,12 @@ class FrameFiles:
             if score in self.flag:  # the regions of the run are of another threshold
                 recorded = {name: value for name, value in recorded.items() if name not in ("region", "component")}
             statistics[score] = recorded or frame_statistics(values)
-            if recorded and "region" not in recorded and (threshold := self._flagged_from(reader, score)) is not None:
+            threshold = self.flag.get(score, self.region_from(reader, score))
+            if recorded and "region" not in recorded and threshold is not None:
                 recorded["region"] = float(max(regions_of(values, threshold)[2].tolist(), default=0.0))
             if not statistics[score]:
                 row.problems.append(f"{score} holds NaN or infinite values, so it has no statistics")
             yield score, values
-
-    def _flagged_from(self, reader: MapsReader, score: str) -> float | None:
-        return self.flag.get(score, self.region_from(reader, score))
 
     @staticmethod
     def region_from(reader: MapsReader, score: str) -> float | None:

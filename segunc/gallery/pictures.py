@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Literal
@@ -78,9 +78,8 @@ def write_pictures(
     if strange := sorted(set(flag or {}) - set(scores)):
         raise InputError(f"'{strange[0]}' is flagged but not drawn", hint=f"--score {','.join((*scores, strange[0]))}")
     shown = overlay.page_ranges(reader, scores, ranges)
-    legends = {
-        s: Legend.of(reader.manifest, s, shown[s], (flag or {}).get(s), (promises or {}).get(s, "")) for s in scores
-    }
+    legends = {s: Legend.of(reader.manifest, s, shown[s], (flag or {}).get(s)) for s in scores}
+    legends |= {s: replace(legends[s], promise=promise) for s, promise in (promises or {}).items()}
     times = dict(zip(names, labelled.frame_times(reader, names), strict=True))
     found_labels = labels.find(reader, names)
     source, missing = labelled.open_images(reader, images, names)

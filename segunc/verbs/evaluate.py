@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -200,14 +200,19 @@ def _from_verdicts(options: EvaluateOptions, resampling: Resampling) -> Measured
 
 def _samples(entry: DatasetEntry, options: EvaluateOptions) -> list[Sample]:
     """Return the frames of ``--split`` that are asked for."""
-    samples = split_samples(entry, options)
+    samples = {sample.name: sample for sample in split_samples(entry, options)}
+    return [samples[name] for name in matching(samples, options.frames)][:: options.every]
+
+
+def matching(frames: Iterable[str], pattern: str | None) -> list[str]:
+    """Return the names of frames that match ``--frames``, None all; InputError where none does."""
+    names = [*frames]
     try:
-        pattern = re.compile(options.frames or "")
+        chosen = [name for name in names if re.search(pattern or "", name)]
     except re.error as error:
-        raise InputError(f"--frames '{options.frames}' is no regular expression: {error}") from error
-    chosen = [sample for sample in samples if pattern.search(sample.name)][:: options.every]
+        raise InputError(f"--frames '{pattern}' is no regular expression: {error}") from error
     if not chosen:
-        raise InputError(f"--frames '{options.frames}' matches no frame; the first is {samples[0].name}")
+        raise InputError(f"--frames '{pattern}' matches no frame; the first is {names[0]}")
     return chosen
 
 

@@ -6,7 +6,7 @@ import contextlib
 import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -272,9 +272,10 @@ def overlay_drawer(score: str, manifest: dict[str, Any], flag: Mapping[str, Thre
     if SCORES[score].colours is None:
         raise InputError(f"--overlay of {score}, which has no fixed range of colours", hint="add entropy to --scores")
     check_promises(flag, manifest["run"], lambda _: ())
-    threshold = flag.get(score)
-    flagged = (threshold.value, threshold.short) if threshold else ()
-    legend = Legend.of(manifest, score, display_range(score), *flagged)
+    legend = Legend.of(manifest, score, display_range(score))
+    if threshold := flag.get(score):
+        promise = threshold.guarantee.short if threshold.guarantee else ""
+        legend = replace(legend, threshold=threshold.value, promise=promise)
 
     def draw(frame: Frame, maps: Maps) -> Image:
         caption = frame_caption(frame.name, frame.time)

@@ -85,10 +85,8 @@ def overlay(options: OverlayOptions) -> OverlayResult:
     settings: dict[str, Any] = {name: getattr(options, name) for name in asked}
     flag = _flag(options.flag, maps)
     settings["flag"] = {name: threshold.value for name, threshold in flag.items()}
-    settings["promises"] = {name: threshold.short for name, threshold in flag.items()}
-    promises = [
-        f"flagged by {threshold.source}: {threshold.promise}" for threshold in flag.values() if threshold.promise
-    ]
+    settings["promises"] = {name: of.guarantee.short for name, of in flag.items() if of.guarantee}
+    promises = [f"flagged by {of.source}: {of.promise}" for of in flag.values() if of.promise]
     with ConsoleProgress() as show:
         labels = LabelSources(**label_arguments(options, entry))
         written = write_pictures(maps, out, labels, show.count, **settings)

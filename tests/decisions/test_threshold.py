@@ -91,16 +91,18 @@ def test_the_file_says_what_was_promised_and_evaluate_what_is_achieved(data: Any
 
 
 def test_two_risks_share_the_doubt_and_groups_have_their_own_thresholds(data: Any, tmp_path: Path) -> None:
-    out, asked = tmp_path / "both.json", {"confidence": 0.8, "groups": "^[a-z]+"}
-    made = calibrate(data, out, also={"flagged-pixels": 0.2}, **asked).threshold
+    out = tmp_path / "both.json"
+    made = calibrate(data, out, also={"flagged-pixels": 0.2}, confidence=0.8).threshold
     alone = calibrate(data, tmp_path / "one.json", confidence=0.9, groups="^[a-z]+").threshold
     assert made.value == alone.value, "0.1 of doubt for each of two"
     assert (made.method, made.confidence, alone.confidence) == ("ltt", 0.8, 0.9)
     assert made.levels == {"missed-objects": 0.2, "flagged-pixels": 0.2}
     assert made.also["flagged-pixels"]["risk"] < made.also["flagged-pixels"]["bound"] <= 0.2
-    assert {name: of["units"] for name, of in made.groups.items()} == {"day": 26, "night": 14}
-    (flag,) = read_thresholds([f"{out}:night"]).values()
-    assert flag.value == made.groups["night"]["value"] < made.value, "fewer units promise less"
+    assert {name: of["units"] for name, of in alone.groups.items()} == {"day": 26, "night": 14}
+    (flag,) = read_thresholds([f"{tmp_path / 'one.json'}:night"]).values()
+    assert flag.value == alone.groups["night"]["value"] < alone.value, "fewer units promise less"
+    assert made.command.startswith("segunc threshold --anomaly-labels")
+    assert made.command.endswith("--confidence 0.8 --also flagged-pixels=0.2 --score other")
     maps, masks = data["test"]
     numbers = segunc.evaluate(maps=maps, anomaly_labels=masks, flag=[str(out)], replicates=0).numbers["flagged"]
     assert numbers["other"]["flagged-pixels"]["level"] == 0.2
@@ -129,10 +131,11 @@ def test_a_unit_may_be_a_folder(data: Any, tmp_path: Path) -> None:
         ({"unit": "10s"}, "--unit 10s needs maps of a video|`unit` 10s needs maps of a video"),
         ({"score": "entropy"}, "the score 'entropy' has no maps"),
         ({"level": 1.5}, "a level of 1.5 for missed-objects is not between 0 and 1"),
-        ({"method": "conformal", "confidence": 0.9}, "do not go together"),
+        ({"method": "conformal", "confidence": 0.9}, "has no confidence and no second risk"),
         ({"confidence": 1.0}, "is not between 0 and 1"),
         ({"also": {"alarms": 0.1}}, "no control 'alarms'"),
-        ({"also": {"missed-objects": 0.1}}, "is the control already"),
+        ({"also": {"missed-objects": 0.1}}, "do not go together"),
+        ({"also": {"flagged-pixels": 0.1}, "groups": "f"}, "do not go together"),
         ({"control": "errors-kept"}, "no frame has class labels and a prediction"),
         (
             {"control": "missed-pixels", "level": 0.04, "also": {"flagged-pixels": 0.04}, "confidence": 0.5},
