@@ -25,19 +25,16 @@ if TYPE_CHECKING:
     from segunc.posteriors.abnn import (
         ABNN as ABNN,
         ABNNPosterior as ABNNPosterior,
-        ABNNTuner as ABNNTuner,
-        stochastic as stochastic,
     )
-    from segunc.posteriors.abnn_task import ABNNTask as ABNNTask
     from segunc.posteriors.model import Model as Model, load as load, load_model as load_model, wrap as wrap
     from segunc.sampling import Sampler as Sampler
-    from segunc.training.data import OwnData as OwnData
     from segunc.verbs.demo import demo as demo
     from segunc.verbs.doctor import doctor as doctor
     from segunc.verbs.evaluate import evaluate as evaluate
     from segunc.verbs.import_network import import_network as import_network
     from segunc.verbs.init import init as init
     from segunc.verbs.predict import predict as predict
+    from segunc.verbs.report import report as report
     from segunc.verbs.results import (
         compare as compare,
         overlay as overlay,
@@ -53,15 +50,13 @@ _NAMES = {
     "core.errors": "InputError PartialFailure",
     "maps.encoding": "decode_unit",
     "networks": "NetworkDescription SegmentationNetwork build_network load_network save_network",
-    "posteriors.abnn": "ABNN ABNNPosterior ABNNTuner stochastic",
-    "posteriors.abnn_task": "ABNNTask",
+    "posteriors.abnn": "ABNN ABNNPosterior",
     "posteriors.model": "Model load load_model wrap",
     "sampling": "Sampler",
-    "training.data": "OwnData",
     "verbs.import_network": "import_network",
     "verbs.results": "compare overlay review summary",
     "verbs.training": "finetune train",
-    **{f"verbs.{verb}": verb for verb in ("demo", "doctor", "evaluate", "init", "predict", "threshold")},
+    **{f"verbs.{verb}": verb for verb in ("demo", "doctor", "evaluate", "init", "predict", "report", "threshold")},
 }
 _HOMES = {name: f"segunc.{home}" for home, names in _NAMES.items() for name in names.split()}
 __all__ = sorted(_HOMES)

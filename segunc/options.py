@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, ParamSpec, Protocol, TypeVar, cast, get_args, get_type_hints, overload
 
 from segunc.core.bounds import (
-    Bits,
     Count,
     NonNegativeFloat,
     NonNegativeInt,
@@ -202,7 +201,7 @@ class TruthOptions:
         dataset (NAME): data set: what the values of its labels mean, and with --root its frames
         root (DIR): where the data set lies; with --maps instead of label folders
         split: of the data set (default: the first of test, val, validation and all that has labels); selection: the frames that
-            hyper-parameters are selected on
+            settings are compared on
         anomaly_class (A,B): classes of the data set that the network was not trained on: anomalies (may be repeated)
     """
 
@@ -358,8 +357,6 @@ class FinetuneOptions(DeviceOptions):
     out: Folder
     method: str = option("abnn", choices_of="segunc.posteriors.methods:METHODS")
     settings: Overrules = ()
-    data: Any = None
-    """Loaders of your own in place of a data set, a :class:`segunc.OwnData`; then no configuration is needed."""
 
 
 @dataclass(frozen=True)
@@ -380,7 +377,6 @@ class PredictOptions(SamplingOptions):
         shard (I/N): only part I of N of the frames; all N share --out, at once or one by one
         frames_at_once (N): consecutive frames of one size in a batch (default: by their size; one on a CPU)
         mask (PNG): region of interest: where it is black (the vehicle itself, say), maps are 0 and statistics see nothing
-        bits (N): bits that 16-bit images use, of 12 for instance the highest value is 4095 (default 16)
         all_images: take every image of a folder as a frame, those that are named as labels, too
         verify: read the maps of finished frames and make those again that are not what was written (default: compare their sizes)
         overwrite: start the maps folder anew
@@ -399,7 +395,6 @@ class PredictOptions(SamplingOptions):
     shard: str | None = None
     frames_at_once: Count | None = None
     mask: File | None = None
-    bits: Bits | None = None
     all_images: bool = False
     verify: bool = False
     overwrite: bool = False
@@ -417,12 +412,11 @@ class EvaluateOptions(SamplingOptions, ClassTruthOptions):
         verdicts (FILE): reviewers' verdicts on --maps, exported by their pages (.json or .csv), in place of labels: how many alarms are
             true, what was missed
         out (JSON): file of the result (default: only printed)
-        frames (PATTERN): only the split's frames whose names match this regular expression
+        frames (PATTERN): only frames (of the maps, or of the split) whose names match this regular expression
         every (N): of these, every N-th (default 1)
         scores (A,B): scores to evaluate (default: all maps; with --model those that predict writes by default)
         corruption (NAME:N): corrupt the images first: blur, noise, fog, darkness or jpeg, of strength 1 to 5, e.g. fog:3; with --model
-        bits (N): bits that 16-bit images use, of 12 for instance the highest value is 4095 (default 16); with --model
-        protocols (A,B): how anomaly pixels are pooled: pooled, per-image, smiyc (default pooled,per-image)
+        protocols (A,B): how anomaly pixels are pooled: pooled, smiyc (default pooled)
         components (A,B): component tracks smiyc-anomaly, smiyc-obstacle: anomalies as objects, in a second pass
         by (A,B): anomaly numbers also by size of the connected objects, by distance, the place of their lowest pixel in the frame's
             height, or with --flag by class, the value of their pixels in the label: size, distance, class, or none (default size)
@@ -448,10 +442,7 @@ class EvaluateOptions(SamplingOptions, ClassTruthOptions):
     every: PositiveInt = 1
     scores: Names | None = None
     corruption: str | None = None
-    bits: Bits | None = None
-    protocols: Annotated[Sequence[Literal["pooled", "per-image", "smiyc"]], comma_list] = option(
-        ["pooled", "per-image"]
-    )
+    protocols: Annotated[Sequence[Literal["pooled", "smiyc"]], comma_list] = option(["pooled"])
     components: Names | None = None
     by: Names = option(["size"])
     camera: File | None = None
@@ -507,7 +498,6 @@ class ReviewOptions(DeviceOptions, ClassTruthOptions):
 
     Args:
         maps (DIR): a maps folder, of segunc or any other tool
-        compare (DIR): maps of a second model on the same frames
         images (PATH): the source images, where they are no longer at their place
         scores (A,B): scores that the page carries, or all (default: the first of anomaly and entropy, entropy and epistemic)
         apart (SECONDS): between two moments, of which the gallery shows one each (default 5)
@@ -520,7 +510,6 @@ class ReviewOptions(DeviceOptions, ClassTruthOptions):
     """
 
     maps: Folder
-    compare: Folder | None = None
     images: str | None = None
     scores: Names | None = None
     apart: NonNegativeFloat = 5.0
@@ -620,6 +609,31 @@ class CompareOptions(DeviceOptions):
     scores: Names | None = None
     keys: Names | None = None
     baseline: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportOptions(Options, ClassTruthOptions):
+    """What is known of a model, for those who release it: report.json, and one page made from it to read and to print.
+
+    Args:
+        model (DIR): model folder; everything else must be of this model
+        runs (JSON): results of evaluate: of frames, of corrupted frames, made with --flag threshold.json, or of verdicts
+        maps (DIR): maps folders; with labels they give pictures of failures
+        threshold (JSON): thresholds with a promise
+        monitor (JSON): state of a monitor
+        events (JSON): list of events
+        domain (YAML): intended use, and the cells of the operating domain in which frames are counted
+        out (DIR): folder of report.json and index.html
+    """
+
+    model: Folder
+    runs: Sequence[File] | None = None
+    maps: Sequence[Folder] | None = None
+    threshold: Sequence[File] | None = None
+    monitor: File | None = None
+    events: File | None = None
+    domain: File | None = None
+    out: Folder
 
 
 @dataclass(frozen=True)

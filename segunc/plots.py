@@ -1,7 +1,4 @@
-"""Figures for reports and print: one look, fixed ranges, legible at a column width of 8 cm.
-
-They are drawn from counts and arrays, and use no state of pyplot.
-"""
+"""Figures for reports and print: one look, fixed ranges, legible at a column width of 8 cm, without any state of pyplot."""
 
 from __future__ import annotations
 

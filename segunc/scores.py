@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 FEATURE_DISTANCE = "feature distance"
 SUM = "sum of scores"
+NEAREST = "nearest features"  # beside the distance: a :data:`segunc.sampling.sampler.Nearest` for each frame
 Source = Literal["draws", "base", "constant", "frame", "scores"]
 """Where the sampler has evidence from: sums over the draws, the base network, or what was fitted on the model. The last is a constant, or
 maps that are made of the frame beside the network, or of the maps of other scores at the frame's own size."""
@@ -30,13 +31,7 @@ class Evidence:
     meaning: str  # with its shape
     source: Source
     without: str = ""  # of what was fitted: what messages say of a model that lacks it
-    method: str = ""  # of what was fitted: by which ``segunc finetune --method`` makes it for the score ``{score}``
-
-
-def of_features(meaning: str) -> Evidence:
-    """Return evidence that the method ``features`` fits."""
-    without = "without features of its training set that were fitted for it"
-    return Evidence(f"[n, H, W] {meaning}", "frame", without, "features --features.scores [{score}]")
+    method: str = ""  # of what was fitted: which ``segunc finetune --method`` makes it
 
 
 # fmt: off
@@ -45,17 +40,14 @@ EVIDENCE: Registry[Evidence] = Registry("evidence", "segunc.evidence", {
     "calibrated entropy": Evidence("[n, H, W] entropy of these probabilities, share of ln C", "draws"),
     "total entropy": Evidence("[n, H, W] entropy of the mean p of the draws as they are, share of ln C", "draws"),
     "expected entropy": Evidence("[n, H, W] mean over the draws of the entropy of p, share of ln C", "draws"),
-    "variance": Evidence("[n, H, W] variance of p_c over the draws, mean over the classes", "draws"),
-    "votes": Evidence("[n, C, H, W] share of the draws whose most probable class it is", "draws"),
     "mean max logit": Evidence("[n, H, W] mean over the draws of the negative maximum of their logits", "draws"),
     "mean energy": Evidence("[n, H, W] mean over the draws of -T log-sum-exp of their logits / T", "draws"),
-    "energy spread": Evidence("[n, H, W] standard deviation of that energy over the draws, divisor S", "draws"),
     "logit variance": Evidence("[n, H, W] variance of the logits over the draws, divisor S, mean over the classes", "draws"),
-    "covariance": Evidence("[n, H, W] sum over the classes of cov(p_c, ln p_c) over the draws, divisor S - 1, in nats", "draws"),
     "base logits": Evidence("[n, C, H, W] of the base network, float32", "base"),
     "temperature": Evidence("T > 0 of the model, a number", "base"),
-    FEATURE_DISTANCE: of_features("of features to the nearest of the training set, 0..2, see segunc.sampling.density"),
-    SUM: Evidence("[n, H, W] of other scores, see segunc.posteriors.anomaly", "scores",
+    FEATURE_DISTANCE: Evidence("[n, H, W] of features to the nearest of the training set, 0..2", "frame",
+                               "without features of its training set", "features"),
+    SUM: Evidence("[n, H, W] of other scores", "scores",
                   "that does not say what it is a sum of", "anomaly"),
 })
 # fmt: on
@@ -129,7 +121,7 @@ _TABLE = (
            _LN_C, ("calibrated entropy",), scale=_TORN),
     _share("aleatoric", "expected entropy of one draw", "Depeweg et al. 2018, arXiv 1710.07283",
            _LN_C, ("expected entropy",), title="aleatoric (data)", scale="0 = every draw is certain, 1 = every draw is torn"),
-    # With the alphas that validation selects it rarely passes a tenth of ln C, a strong disagreement; on 0..1 it would look empty.
+    # With usual alphas it rarely passes a tenth of ln C, a strong disagreement; on 0..1 it would look empty.
     _share("epistemic", "mutual information of class and parameters", "Houlsby et al. 2011, arXiv 1112.5745",
            _LN_C, ("total entropy", "expected entropy"), lambda total, expected: (total - expected).clamp_min_(0.0),
            colours=(0, 0.1), threshold=0.1, resized="evidence",
@@ -143,20 +135,10 @@ _TABLE = (
     Score("deterministic-energy", "free energy of the base network's logits", "Liu et al. 2020, arXiv 2010.03759",
           "-T log-sum-exp of the logits / T", None, None, "float16", ("base logits", "temperature"), "segunc.uncertainty:energy",
           title="energy of the base"),
-    # Draws split evenly between two of 19 classes have a variance of 0.026.
-    _share("variance", "how much the probabilities vary over the draws", "Kendall et al. 2015, arXiv 1511.02680",
-           "variance over the draws, mean over the classes", ("variance",), colours=(0, 0.02), threshold=0.05),
-    _share("variation-ratio", "how many draws predict another class than most do", "Gal 2016, thesis, section 3.3.1",
-           "share of the draws that do not vote for the modal class", ("votes",), lambda votes: 1.0 - votes.amax(1)),
-    Score("expected-pairwise-kl", "mean divergence of two draws", "Malinin & Gales 2021, arXiv 2002.07650",
-          "nats", 0, None, "float16", ("covariance",), title="expected pairwise KL"),
     Score("mean-max-logit", "how low the largest logit of a draw is, in the mean", "Hendrycks et al. 2022, arXiv 1911.11132",
           "negative max logit, mean over the draws", None, None, "float16", ("mean max logit",)),
     Score("mean-energy", "free energy of the logits of a draw, in the mean", "Liu et al. 2020, arXiv 2010.03759",
           "-T log-sum-exp of the logits / T, mean over the draws", None, None, "float16", ("mean energy",)),
-    # The one direction that the softmax takes out of the logits, a constant added to all of them, moves these two alone.
-    Score("energy-spread", "how much the free energy varies over the draws", "standard deviation of Liu et al.'s energy",
-          "standard deviation over the draws (divisor S) of the energy", 0, None, "float16", ("energy spread",)),
     Score("logit-variance", "how much the logits vary over the draws", "Gal 2016, thesis, section 3.3",
           "variance over the draws (divisor S) of the logits, mean over the classes", 0, None, "float16", ("logit variance",)),
     Score("rba", "how little any class claims a pixel", "Nayal et al. 2023, arXiv 2211.14293",
@@ -164,7 +146,7 @@ _TABLE = (
           ("base logits",), lambda logits: -logits.float().tanh().sum(1), title="RbA"),
     Score("knn", "how far features are from all those of the training frames", "Sun et al. 2022, arXiv 2204.06507",
           "1 - cosine with the nearest", 0, 2, "float16", (FEATURE_DISTANCE,), colours=(0, 0.8), title="feature distance"),
-    Score("anomaly", "how unlike all that is known", "a sum of scores that was fitted on the model, see segunc.posteriors.anomaly",
+    Score("anomaly", "how unlike all that is known", "a sum of scores that was fitted on the model",
           "-log10 of the share of pixels of known scenes that score as high", 0, None, "float16", (SUM,),
           colours=(0, 6), threshold=3, measured_to=3,
           scale="x = one in 10^x known pixels scores as high"),
@@ -204,9 +186,7 @@ def with_parts(names: Iterable[str], fitted: Iterable[Any]) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*scores, *parts]))
 
 
-SPREADS = frozenset(
-    {"epistemic", "variance", "variation-ratio", "expected-pairwise-kl", "energy-spread", "logit-variance"}
-)
+SPREADS = frozenset({"epistemic", "logit-variance"})
 """Scores of how draws differ, which one draw leaves at 0."""
 OF_DRAWS = SPREADS | {"aleatoric"}
 """Scores that say nothing of a deterministic network: these are 0, and aleatoric equals entropy."""

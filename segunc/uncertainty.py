@@ -14,9 +14,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from segunc.core.device import to_device
-from segunc.core.errors import InputError
-
 
 def entropy_from_probabilities(probabilities: Tensor, dim: int = 1) -> Tensor:
     """Return the entropy ``-sum_c p_c ln p_c`` in nats of probabilities in 0..1 (0 ln 0 = 0); shape without ``dim``."""
@@ -60,64 +57,32 @@ STRIP_NUMBERS = 1 << 18
 """Probabilities that a calibrator works on at a time: what it makes on its way stays in the cache."""
 
 
-def calibrated(logs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """Return ``ln softmax(W ln p + b)`` of ``ln p [N, C, ...]``, W a number ``[]``, a diagonal ``[C]`` or a matrix ``[C, C]``, b ``[]`` or
-    ``[C]``."""
-    each = (-1, *[1] * (logs.dim() - 2))
-    z = torch.einsum("ij,nj...->ni...", weight, logs) if weight.dim() == 2 else logs * weight.view(each)
-    return (z + bias.view(each)).log_softmax(1)
-
-
 @dataclass(frozen=True)
 class Calibrator:
-    """``softmax(W ln p + b)`` of mean probabilities p: pool, then calibrate (Rahaman & Thiery, NeurIPS 2021, arXiv 2007.08792).
+    """``softmax(ln p / T)`` of mean probabilities p: pool, then calibrate (Rahaman & Thiery, NeurIPS 2021, arXiv 2007.08792), with one
+    temperature T > 0 (Guo et al., ICML 2017, arXiv 1706.04599). A p that float32 cannot hold as a normal number, 0 too, counts as
+    1.2e-38, the smallest one. The most probable class stays the one it was."""
 
-    A temperature T is ``W = I / T``; a diagonal W is vector scaling (Guo et al., ICML 2017, arXiv 1706.04599), a full one Dirichlet
-    calibration (Kull et al., NeurIPS 2019, arXiv 1910.12656). A p that float32 cannot hold as a normal number, 0 too, counts as
-    1.2e-38, the smallest one.
-
-    Attributes:
-        weight: W, one number above 0 (times I), C (its diagonal) or C x C (row after row).
-        bias: b, C numbers, or none with one weight.
-    """
-
-    weight: tuple[float, ...]
-    bias: tuple[float, ...] = ()
-
-    @property
-    def scalar(self) -> bool:
-        """Whether the most probable class stays the one it was."""
-        return not self.bias
+    temperature: float
 
     @property
     def sha256(self) -> str:
-        return hashlib.sha256(json.dumps([self.weight, self.bias]).encode()).hexdigest()
+        # As earlier versions wrote it, to which sums of scores are bound.
+        return hashlib.sha256(json.dumps([[1 / self.temperature], []]).encode()).hexdigest()
 
     def __str__(self) -> str:
-        if self.scalar:
-            return f"temperature {1 / self.weight[0]:.4f}"
-        kind = "vector" if len(self.weight) == len(self.bias) else "dirichlet"
-        return f"{kind} of {len(self.bias)} classes"
+        return f"temperature {self.temperature:.4f}"
 
     def __call__(self, probabilities: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the calibrated probabilities ``[N, C, H, W]`` and their entropy divided by ln C ``[N, H, W]``, both float32. InputError for
-        another number of classes."""
+        """Return the calibrated probabilities ``[N, C, H, W]`` and their entropy divided by ln C ``[N, H, W]``, both float32."""
         classes, height, width = probabilities.shape[1:]
-        if not self.scalar and len(self.bias) != classes:
-            raise InputError(f"a calibrator {self} does not fit a network of {classes}", hint="fit it on this network")
-        weight, bias = (
-            to_device(torch.tensor(values, dtype=torch.float32), probabilities.device)
-            for values in (self.weight, self.bias or (0.0,))
-        )
-        if len(weight) > classes:
-            weight = weight.view(classes, classes)
         calibrated_mean = torch.empty_like(probabilities, dtype=torch.float32)
         entropy = calibrated_mean.new_empty(len(probabilities), height, width)
         rows = max(1, STRIP_NUMBERS // (classes * width))
         for top in range(0, height, rows):
             strip = (..., slice(top, top + rows), slice(None))
             logs = probabilities[strip].float().clamp_min(torch.finfo(torch.float32).tiny).log_()
-            logs = calibrated(logs, weight, bias)
+            logs = (logs * (1 / self.temperature)).log_softmax(1)
             calibrated_mean[strip] = logs.exp()
             entropy[strip] = (calibrated_mean[strip] * logs).sum(1).mul_(-per_ln(classes)).clamp_(0.0, 1.0)
         return calibrated_mean, entropy

@@ -28,7 +28,7 @@ trainer: {{max_epochs: 1, precision: 32-true}}
 """
 FINETUNE = """\
 data: {{dataset: toy, root: {root}, crop: [64, 64], batch_size: 4}}
-abnn: {{members: 2, alpha_grid: [0.05, 0.2], epochs: 1, lr: 0.005, random_classes: 3, statistics: frozen}}
+abnn: {{members: 2, alpha: 0.1, epochs: 1, lr: 0.005, random_classes: 3, statistics: frozen}}
 trainer: {{precision: 32-true}}
 """
 

@@ -20,7 +20,7 @@ FLOORS = (
     {"decisions", "processing", "training"},
     {"posteriors"},
     {"baselines", "evaluation", "gallery"},
-    {"plots"},
+    {"plots", "reporting"},
     {"options"},
     {"verbs"},
     {"__init__"},

@@ -119,7 +119,8 @@ def job(row: str, arguments: argparse.Namespace) -> tuple[Callable[[], object], 
                 return logits
 
         return lambda: by_hand(one, arguments.draws), 1
-    sampler = Sampler(network, posterior, draws=arguments.draws, scope=rest or None, precision=precision)
+    words = {"draws": arguments.draws, "scope": rest or None, "chunk": getattr(arguments, "chunk", None)}
+    sampler = Sampler(network, posterior, precision=precision, **words)
     return lambda: sampler(images), 1
 
 
@@ -129,8 +130,9 @@ def compiled_pass(network: nn.Module, precision: str) -> Callable[[Tensor], Tens
 
     inductor.freezing = next(network.parameters()).device.type == "cpu"
     run: Any = bfloat16_copy(network) if precision == "bfloat16" else network
-    run.body.segmentation_head[1] = nn.Identity()
-    return torch.compile(run, dynamic=False)
+    run.body.segmentation_head[1] = nn.Identity()  # of a network that ends without an upsampling it is one already
+    # Not the network's own forward, which refuses logits of another size than its images.
+    return torch.compile(lambda images: run.body((images - run.mean) / run.std), dynamic=False)
 
 
 def measure(row: str, arguments: argparse.Namespace) -> dict[str, float]:

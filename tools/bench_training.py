@@ -32,7 +32,8 @@ from segunc import NetworkDescription, build_network, convert
 from segunc.core.device import resolve_device
 from segunc.core.files import write_json
 from segunc.options import image_size
-from segunc.posteriors.abnn_task import ABNNTask
+from segunc.posteriors.abnn import ABNN, Members
+from segunc.training.affine_task import AffineTask
 from segunc.training.base import SegmentationTask, trainer_settings
 from tools.measuring import in_own_process, peak_bytes, provenance
 
@@ -67,7 +68,7 @@ class StepTimes(L.Callback):
         self.steps[-1].append(time.perf_counter())
 
 
-def make_task(row: str, arguments: argparse.Namespace) -> SegmentationTask | ABNNTask:
+def make_task(row: str, arguments: argparse.Namespace) -> SegmentationTask | AffineTask[Any]:
     """The module that a row trains."""
     torch.manual_seed(0)
     classes = tuple(f"class {i}" for i in range(arguments.classes))
@@ -77,7 +78,8 @@ def make_task(row: str, arguments: argparse.Namespace) -> SegmentationTask | ABN
     if kind == "base":
         return SegmentationTask(network, len(classes))
     convert(network.body)
-    return ABNNTask(network, len(classes), scope=scope or "all")
+    config = ABNN(members=3, scope=scope or "all")
+    return AffineTask(network, len(classes), lambda layout: Members(layout, len(classes), config), config)
 
 
 def measure(row: str, arguments: argparse.Namespace) -> dict[str, Any]:

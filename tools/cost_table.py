@@ -30,14 +30,14 @@ from typing import Any
 
 import torch
 
+from segunc.baselines.density import FeatureDensity, Neighbours, unit_features
+from segunc.baselines.feature_extractor import FeatureExtractor, SecondEncoder
 from segunc.core.device import choose_precision, resolve_device
 from segunc.core.errors import InputError
 from segunc.core.files import write_json
-from segunc.networks.features import FeatureExtractor, SecondEncoder
 from segunc.networks.smp import encoder_normalisation
 from segunc.options import PredictOptions, image_size
 from segunc.posteriors.model import load_model
-from segunc.sampling.density import FeatureDensity, Neighbours, unit_features
 from segunc.sampling.engine import Engine
 from segunc.sampling.sampler import Sampler
 from segunc.scores import EVIDENCE, FEATURE_DISTANCE, SCORES, with_parts
@@ -132,7 +132,7 @@ class Costs:
     def megabytes(self, count: int) -> float:
         """Of banks of so many features on disk: halves, and four float32 that say where each was seen."""
         assert self.density
-        return sum(count * (2 * densities[0].channels + 16) for densities in self.density.densities) / 1e6
+        return sum(count * (2 * bank.channels + 16) for bank in self.density.banks) / 1e6
 
 
 def in_turns(runs: Mapping[str, Callable[[], object]], rounds: int, device: torch.device) -> dict[str, float]:

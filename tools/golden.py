@@ -75,7 +75,7 @@ os._exit(0)
 DATA = "data: {dataset: toy, root: toy, crop: [64, 64], batch_size: 4}\n"
 LANGEVIN = "{cycles: 2, cycle_steps: 4, exploration: 0.25, states_per_cycle: 2, effective_pixels: 1000, scope: decoder}"
 SECTIONS = {
-    "abnn": "abnn: {members: 2, alpha_grid: [0.05, 0.2], epochs: 1, lr: 0.005, random_classes: 3, statistics: frozen}",
+    "abnn": "abnn: {members: 2, alpha: 0.05, epochs: 1, lr: 0.005, random_classes: 3, statistics: frozen}",
     "variational": "variational: {epochs: 1}",
     "swag": "swag: {epochs: 3, burn_in: 0, collect_every: 1, rank: 4}",
     "laplace": "laplace: {images: 8, samples: 1, prior_scale: 0.01}",
@@ -85,7 +85,6 @@ SECTIONS = {
     "hmc": "hmc: {scope: decoder, frames: 2, effective_pixels: 300, chains: 2, warmup: 1, samples: 4, trajectory: 0.01, "
     "step_size: 0.003}",
     "temperature": "temperature: {pixels: 200, draws: 4}",
-    "standardized-max-logit": "max_logit: {frames: 4}",
     "tta": "tta: {scales: [1.0, 0.75], flip: true}",
 }
 """The smallest run of each method; ``ensemble`` has no settings."""
@@ -107,8 +106,7 @@ PLACES = {
     "MASKS": "toy/gtAnomaly/anomaly",
     "CLASSES": "toy/gtFine/anomaly",
     "VIDEO": "toy/video/crossing.webm",
-    "ALL": "msp,entropy,aleatoric,epistemic,deterministic-max-logit,deterministic-energy,deterministic-msp,deterministic-entropy,variance,"
-    "variation-ratio,expected-pairwise-kl,standardized-max-logit",
+    "ALL": "msp,entropy,aleatoric,epistemic,deterministic-max-logit,deterministic-energy,deterministic-msp,deterministic-entropy",
     "ON_ABNN": "predict --model abnn --input toy/leftImg8bit/anomaly",
     "TUNE": "finetune --device cpu --base base --out",
     "BAD": "predict --device cpu --model abnn --input toy/leftImg8bit/anomaly --out bad",

@@ -26,7 +26,6 @@ from segunc.posteriors.fitting import finetuning
 from segunc.posteriors.methods import Method
 from segunc.posteriors.model import Model, load_base, posterior_hash
 from segunc.training.config import FinetuneConfig, OptimisationConfig
-from segunc.training.data import OwnData
 from segunc.training.finetune_run import FinetuneRun
 from segunc.training.progress import CHECKPOINTS, LAST, fit
 
@@ -133,10 +132,8 @@ def _train_head(
     last = folder / CHECKPOINTS / LAST
     run.resume = last if last.exists() else run.resume
     trainer = make_trainer(run.settings, folder, f"head {head}")
-    data = run.trained_on
-    if not isinstance(data, OwnData):
-        data = copy.copy(data)
-        data.seed = seed  # of the order of the batches
+    data = copy.copy(run.data)
+    data.seed = seed  # of the order of the batches
     fit(trainer, task, last if last.exists() else None, train_dataloaders=data.train_dataloader())
     run.measured["steps"] += trainer.global_step
     run.say(f"head {head}: {trainer.global_step} steps")

@@ -8,8 +8,8 @@ import lightning as L
 from torch import Tensor, nn
 
 from segunc.affine.draws import in_encoder
+from segunc.baselines.feature_extractor import hooked
 from segunc.core.errors import InputError
-from segunc.networks.features import hooked
 from segunc.training.base import SegmentationTask
 
 

@@ -10,6 +10,7 @@ import copy
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, NamedTuple, cast
@@ -21,7 +22,6 @@ from torch import Tensor, nn
 
 from segunc.affine.convert import classify
 from segunc.affine.posterior import TENSORS, Branch, Deterministic, save_posterior
-from segunc.baselines.head import LogitLayer
 from segunc.baselines.mixtures import Ensemble
 from segunc.core.bounds import Bound, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, Seed, Settings
 from segunc.core.device import flushed_denormals, resolve_device
@@ -46,6 +46,49 @@ CORRUPTIONS = "noise:1 fog:2 darkness:2 noise:3 fog:4 blur:3 jpeg:3"
 HEAD_RATE = 5.0  # learning rate of the head, which begins with random weights, as a multiple of that of the network
 FLOOR = 1e-5  # nats that are added to epistemic before its logarithm: float32 tells no less from rounding
 HEAD, SIGN = "student_head", "student_sign"  # names beside the parameters of the last layer
+
+
+class LogitLayer:
+    """The last layer that a network calls with as many outputs as classes, a Conv2d or a Linear; InputError where there is none, or what
+    comes behind it does not take each frame by itself."""
+
+    def __init__(self, network: SegmentationNetwork) -> None:
+        self.network, called = network, list[nn.Module]()
+        hint = "distil a network that ends in one"
+        handles = [
+            module.register_forward_hook(lambda module, _, __: called.append(module))
+            for module in network.modules()
+            if isinstance(module, nn.Conv2d | nn.Linear) and len(module.weight) == network.description.num_classes
+        ]
+        images = torch.zeros(1, 3, 64, 64, device=next(network.parameters()).device)
+        try:
+            with torch.inference_mode():
+                expected = network(images)
+        finally:
+            for handle in handles:
+                handle.remove()
+        if not called:
+            name = type(network.body).__name__
+            raise InputError(f"{name} has no convolution or linear layer that makes its logits", hint=hint)
+        self.module: Any = called[-1]
+        with torch.inference_mode(), self.changed(lambda x: torch.cat([x, 2 * x + 1])):
+            stacked = network(images)
+        if stacked.shape != (2, *expected.shape[1:]) or not torch.allclose(stacked[:1], expected, rtol=1e-3, atol=1e-4):
+            raise InputError(f"{type(network.body).__name__} does more with its logits than upsample them", hint=hint)
+
+    @contextmanager
+    def changed(self, change_input: Any = None, change_output: Any = None) -> Iterator[None]:
+        """Pass the layer's input, and its output, through these functions while open."""
+        handles = []
+        if change_input:
+            handles.append(self.module.register_forward_pre_hook(lambda _, args: (change_input(args[0]), *args[1:])))
+        if change_output:
+            handles.append(self.module.register_forward_hook(lambda _, __, output: change_output(output)))
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
 
 
 def make_head(layer: Any, channels: int, classes: int) -> nn.Sequential:
@@ -177,7 +220,7 @@ class Learner:
 
     def __init__(self, network: SegmentationNetwork, settings: DistilConfig) -> None:
         self.network, self.settings = network.eval().requires_grad_(False), settings
-        self.place = LogitLayer(network, "distil a network that ends in one")
+        self.place = LogitLayer(network)
         self.head = make_head(self.place.module, settings.head_channels, network.description.num_classes)
         self.head.to(network.mean.device)
         layers = [module for module in network.modules() if classify(module)[0] is not None]

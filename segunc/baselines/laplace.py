@@ -192,9 +192,9 @@ def _take_fisher(run: FinetuneRun[LaplaceConfig], fisher: FisherSum) -> None:
     if options.images * options.samples < MIN_GRADIENTS:
         message = f"laplace needs at least {MIN_GRADIENTS} gradients: images times samples"
         raise InputError(message, hint="raise laplace.images or laplace.samples")
-    run.trained_on.prepare_data()
+    run.data.prepare_data()
     run.seed_everything()  # the same crops whether a fine-tuning came before or not
-    batches = ceil(options.images / run.trained_on.batch_size)
+    batches = ceil(options.images / run.data.batch_size)
     epochs = chain.from_iterable(run.train_batches() for _ in repeat(None))
     show = ConsoleProgress(label="finetune: Fisher", unit="step", interval=INTERVAL, quiet=not is_first_process())
     with show:

@@ -1,32 +1,20 @@
-"""Frames of your own road, without class labels and without a data set: what ``--features.images`` and ``--anomaly.images`` open, and the
-method ``more-features``, which adds the features of such frames to the bank that a model has, its training frames' for instance."""
+"""Frames of your own road, without class labels and without a data set: what ``--features.images`` and ``--anomaly.images`` open."""
 
 from __future__ import annotations
 
-import hashlib
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
-import torch
-from safetensors.torch import save
 
-from segunc.core.bounds import NonNegativeInt, PositiveInt, Settings
-from segunc.core.device import flushed_denormals, resolve_device
 from segunc.core.errors import InputError, NoteWarning
 from segunc.data.datasets import DATASETS, dataset_entry
 from segunc.data.entry import BINARY, AnomalyEncoding, Sample, find_labels, frame_name, list_images, without_labels
 from segunc.data.images import Image, Labels, load_image
 from segunc.data.labels import UNKNOWN, label_values
-from segunc.posteriors.features import BANK, NO_ORIGINS, TENSORS, FeatureBank, FeaturesConfig, TrainingFeatures
-from segunc.posteriors.fitting import load_for_fitting
-from segunc.posteriors.methods import Method
-from segunc.scores import FEATURE_DISTANCE
-from segunc.training.config import FitConfig
-from segunc.training.progress import Say, say
 
 
 @dataclass(frozen=True)
@@ -82,59 +70,3 @@ def open_images(place: str) -> RoadFrames:
         message = f"the only frame in {folder} holds an anomaly, which features beside it have seen, too"
         raise InputError(message, hint="give a frame without one, or more frames")
     return RoadFrames([Sample(name, path, None, masks.get(name)) for name, path in images.items()])
-
-
-@dataclass(frozen=True)
-class MoreFeaturesConfig(Settings):
-    """Whose features are added to the bank of the base, by its encoder, layers, sizes and resolution.
-
-    Args:
-        images ([DATASET:]FOLDER): see the method features.
-        bank: features that are added for each layer and size: a random sample of all.
-        frames: how many evenly spaced frames (0: all).
-        corruptions: see the method features.
-        seed: of the sample.
-    """
-
-    section = "more_features"
-    without_data: ClassVar[str] = "--more_features.images FOLDER"
-    images: str | None = None
-    bank: PositiveInt = FeaturesConfig.bank
-    frames: NonNegativeInt = 0
-    corruptions: list[str] = field(default_factory=list)
-    seed: NonNegativeInt = 0
-
-
-@flushed_denormals()
-def add_features(
-    base: Path, config: FitConfig[MoreFeaturesConfig], out: Path, *, device: str = "auto", say: Say = say
-) -> FeatureBank:
-    """Write the same model with a bank of more features. InputError for a model without a bank, or whose bank holds more than features."""
-    model, data = load_for_fitting(base, config, resolve_device(device))
-    bank: FeatureBank | None = model.attachments.get("features")
-    if bank is None:
-        raise InputError(f"{base} has no bank of features to add to", hint="segunc finetune --method features")
-    if bank.gives != {FEATURE_DISTANCE}:
-        message = f"the features of {base} were fitted for {', '.join(bank.scores)}, and a bank for knn alone can grow"
-        raise InputError(message, hint="fit the features again, for knn")
-    before, encoder = bank.stored(model)
-    if "0.origins" not in before:
-        raise InputError(NO_ORIGINS, hint="fit the features again")
-    how = {"encoder": bank.encoder, "layers": [*bank.layers], "sizes": [*bank.sizes], "resolution": bank.resolution}
-    settings = FeaturesConfig(**{**vars(config.settings), **how})
-    features = TrainingFeatures(model.network, settings, say, encoder)
-    with torch.inference_mode():
-        names = features.gather(model, data)
-    tensors = features.tensors(say)
-    for name in [name for name in tensors if name.endswith(BANK)]:
-        if name.endswith("origins"):
-            tensors[name][:, 0] += len(bank.frames)
-        tensors[name] = torch.cat([before[name], tensors[name]])
-    content = save(tensors)
-    larger = replace(bank, frames=(*bank.frames, *names), tensors_sha256=hashlib.sha256(content).hexdigest())
-    larger.attach(base, config, out, METHOD.name, say, {TENSORS: content})
-    say(f"wrote {out}: {features.count:,} features of {len(names)} frames beside those of {len(bank.frames)}")
-    return larger
-
-
-METHOD = Method("more-features", MoreFeaturesConfig, add_features, finished=True)

@@ -1,7 +1,7 @@
-"""Calibration of what a model predicts on validation NLL: a temperature, vector scaling or Dirichlet calibration.
+"""Calibration of what a model predicts on validation NLL: a temperature.
 
 Pool, then calibrate (Rahaman & Thiery, NeurIPS 2021, arXiv 2007.08792): a Bayesian model predicts the mean p over its draws, and a
-:class:`segunc.uncertainty.Calibrator` acts on that mean, ``softmax(W ln p + b)``. So C numbers of a pixel are kept, whatever the
+:class:`segunc.uncertainty.Calibrator` acts on that mean, ``softmax(ln p / T)``. So C numbers of a pixel are kept, whatever the
 draws: those of a random sample of labelled pixels of each frame, chosen by (seed, frame) alone. A frame's pixels are weighted by how
 many labelled ones they stand for, so the NLL is an unbiased estimate of the mean over all labelled pixels of the frames.
 """
@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -23,7 +23,6 @@ from segunc.affine.posterior import branches_of, draws_of
 from segunc.core.bounds import NonNegativeInt, PositiveInt, Settings
 from segunc.core.device import flushed_denormals, resolve_device
 from segunc.core.errors import InputError
-from segunc.core.registry import Registry
 from segunc.data.labels import IGNORE
 from segunc.posteriors.fitting import fitted_on, frames_as_seen, load_for_fitting
 from segunc.posteriors.methods import Method
@@ -31,25 +30,23 @@ from segunc.posteriors.model import Attachment, Model
 from segunc.sampling.engine import draw_logits
 from segunc.training.config import FitConfig
 from segunc.training.progress import Say, say
-from segunc.uncertainty import Calibrator, calibrated
+from segunc.uncertainty import Calibrator
 
 if TYPE_CHECKING:
     from segunc.data.module import SegmentationDataModule
 
 LOWEST, HIGHEST, GRID = 0.05, 20.0, 13
 """Temperatures between which the best is sought, first at so many; networks in use lie in 0.5 to 5."""
-ALONE = "temperature alone"  # in the place of a penalty
-ONE, ZERO = torch.ones((), dtype=torch.float64), torch.zeros((), dtype=torch.float64)  # W and b of no calibration
 
 
 @dataclass(frozen=True)
 class Calibration(Attachment):
-    """A temperature, or weights and intercepts, and how they were found."""
+    """A temperature, and how it was found."""
 
     file: ClassVar[str] = "calibration.json"
     what: ClassVar[str] = "calibration"
     bound_by: ClassVar[tuple[str, ...]] = ("base_sha256", "posterior_sha256")
-    temperature: float | None  # T > 0; None of a kind that is no scalar
+    temperature: float  # T > 0
     fitted_on: Mapping[str, Any]  # the data set, its split, the size that the network saw, and the date
     frames: int
     pixels: int  # of all frames together
@@ -59,22 +56,23 @@ class Calibration(Attachment):
     draws: int  # S, 1 for a deterministic network
     base_sha256: str
     posterior_sha256: str | None  # None for a deterministic network
-    kind: str = "scalar"
+    kind: str = "scalar"  # earlier versions had others
     # To the logits of every draw and of the base network (of earlier versions, and of a deterministic network, where a temperature
     # of the two is the same), or to the mean over the draws.
     applies: Literal["logits", "mean"] = "logits"
-    weight: tuple[float, ...] = ()  # W of a vector (its diagonal) or dirichlet (row after row)
-    bias: tuple[float, ...] = ()  # b, likewise
-    penalty: str = ALONE  # mu and lambda, as far as the kind has them
-    # NLL by penalty on frames that were not fitted on; of the chosen one a little too good, as it was chosen by it.
-    held_out: Mapping[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def load(cls, folder: Path, model: Model) -> Self:
+        found = super().load(folder, model)
+        if found.kind != "scalar":
+            message = f"{folder / cls.file} is a calibration of the kind {found.kind}, and this version knows a temperature alone"
+            raise InputError(message, hint="remove the file, or fit the temperature again: --method temperature")
+        return found
 
     @property
     def calibrator(self) -> Calibrator | None:
         """Of the mean over the draws; None where logits are divided."""
-        if self.applies == "logits":
-            return None
-        return Calibrator(self.weight, self.bias) if self.temperature is None else Calibrator((1 / self.temperature,))
+        return None if self.applies == "logits" else Calibrator(self.temperature)
 
     def __str__(self) -> str:
         return f"{self.calibrator or f'temperature {self.temperature:.4f}'}, of the {self.applies}"
@@ -85,8 +83,6 @@ class TemperatureConfig(Settings):
     """How a calibration is fitted.
 
     Args:
-        kind: scalar, one temperature; vector, a factor of each class's ln p and an intercept; dirichlet, a matrix of them. The last
-            two may change which class is predicted, and so mIoU.
         split: of the data set; never the one that the network was trained on.
         frames: how many evenly spaced frames (0: all).
         pixels: labelled pixels kept of each frame.
@@ -95,7 +91,6 @@ class TemperatureConfig(Settings):
     """
 
     section = "temperature"
-    kind: str = "scalar"
     split: str = "val"
     frames: NonNegativeInt = 100
     pixels: PositiveInt = 500
@@ -135,10 +130,9 @@ def sample_pixels(model: Model, data: SegmentationDataModule, settings: Temperat
     return PixelSample(*(torch.cat(parts) for parts in zip(*kept, strict=True)))
 
 
-def mean_nll(sample: PixelSample, weight: Tensor = ONE, bias: Tensor = ZERO) -> Tensor:
-    """Return the weighted mean over pixels of ``-ln softmax(W ln p + b)[label]``, in nats; W ``[]``, ``[C]`` or ``[C, C]``, b ``[]`` or
-    ``[C]``."""
-    likelihood = calibrated(sample.logs, weight, bias).gather(1, sample.labels[:, None])[:, 0]
+def mean_nll(sample: PixelSample, scale: Tensor | float = 1.0) -> Tensor:
+    """Return the weighted mean over pixels of ``-ln softmax(scale ln p)[label]``, in nats; the scale is 1 / T."""
+    likelihood = (sample.logs * scale).log_softmax(1).gather(1, sample.labels[:, None])[:, 0]
     return -(likelihood * sample.weights).sum() / sample.weights.sum()
 
 
@@ -166,20 +160,6 @@ def fit_temperature(sample: PixelSample) -> float:
     return min(max(math.exp(log_temperature.item()), LOWEST), HIGHEST)
 
 
-class Fit(NamedTuple):
-    """What a kind of calibration found, float64."""
-
-    weight: Tensor  # W
-    bias: Tensor = ZERO  # b
-    penalty: str = ALONE
-    held_out: Mapping[str, float] = {}  # see :class:`Calibration`
-
-
-KINDS: Registry[Callable[[PixelSample, float], Fit]] = Registry(
-    "kind of calibration", "segunc.calibrators", {"scalar": lambda _, temperature: Fit(ONE / temperature)}
-)
-
-
 def check_temperature(temperature: float) -> None:
     """Raise an InputError where the NLL is lowest at a bound of the search."""
     reasons = {
@@ -198,41 +178,33 @@ def scale_temperature(
 ) -> Calibration:
     """Fit the calibration of a model of either kind and write the same model with it, in the place of one that is there already;
     ``out`` may be ``base``. InputError for no labelled pixel, NaN logits, or a best temperature at a bound."""
-    settings, kind = config.settings, KINDS[config.settings.kind]
+    settings = config.settings
     model, data = load_for_fitting(base, config, resolve_device(device))
     sample = sample_pixels(model, data, settings)
     # A temperature of the one draw's logits is one of its mean, but for what float32 makes of small p.
-    scalar = settings.kind == "scalar"
-    of_logits = scalar and not model.bayesian
+    of_logits = not model.bayesian
     if not of_logits:
         sample = sample._replace(logs=sample.logs.clamp_min(math.log(torch.finfo(torch.float32).tiny)))
     frames, pixels = int(sample.frames[-1]) + 1, len(sample.labels)
     draws = draws_of(branches_of(model.network, model.posterior), model.posterior, settings.draws)
     say(f"mean of {draws} draws at {pixels:,} pixels of {frames} frames")
     check_temperature(temperature := fit_temperature(sample))
-    fit = kind(sample, temperature)
     calibration = Calibration(
-        temperature=temperature if scalar else None,
+        temperature=temperature,
         fitted_on=fitted_on(config, settings.split),
         frames=frames,
         pixels=pixels,
         nll_before=float(mean_nll(sample)),
-        nll_after=float(mean_nll(sample, fit.weight, fit.bias)),
+        nll_after=float(mean_nll(sample, 1 / temperature)),
         seed=settings.seed,
         draws=draws,
         base_sha256=model.sha256,
         posterior_sha256=model.posterior_sha256,
-        kind=settings.kind,
         applies="logits" if of_logits else "mean",
-        weight=() if scalar else tuple(fit.weight.flatten().tolist()),
-        bias=() if scalar else tuple(fit.bias.tolist()),
-        penalty=fit.penalty,
-        held_out=fit.held_out,
     )
     calibration.attach(base, config, out, METHOD.name, say)
-    nll = [f"NLL {calibration.nll_before:.4f} before, {calibration.nll_after:.4f} now"]
-    nll += [f"{value:.4f} on frames held out ({p})" for p, value in fit.held_out.items() if p in (fit.penalty, ALONE)]
-    say(f"wrote {out}: {calibration}, {', '.join(nll)}")
+    nll = f"NLL {calibration.nll_before:.4f} before, {calibration.nll_after:.4f} now"
+    say(f"wrote {out}: {calibration}, {nll}")
     return calibration
 
 

@@ -16,7 +16,7 @@ from importlib.metadata import version
 from typing import Any, NoReturn
 
 from segunc import options
-from segunc.cli.parser import Completion, Parser, add_keys, add_options, check_options, parsed
+from segunc.cli.parser import Parser, add_keys, add_options, check_options, parsed
 from segunc.cli.run import run
 from segunc.core.errors import InputError, NoteWarning, PartialFailure, is_out_of_memory, nearest
 from segunc.core.terminal import say
@@ -34,6 +34,7 @@ VERBS = {
     "summary": "--maps maps --score entropy --statistic p99 --apart 10 --out summary.csv",
     "overlay": "--maps maps --out figures --panel --score entropy,epistemic --video",
     "compare": "abnn.json base.json --baseline base.json --out table.md",
+    "report": "--model runs/abnn --runs metrics.json fog.json --threshold threshold.json --out report",
     "doctor": "--model runs/abnn --image frame.png",
 }
 """An example of each verb."""
@@ -69,8 +70,6 @@ def build_parser(*, as_json: bool = False) -> Parser:
     about = "How far to trust a segmentation network, pixel by pixel."
     parser = Parser(prog="segunc", description=about, as_json=as_json)
     parser.add_argument("--version", action="version", version=f"segunc {version('segunc')}")
-    shown = "print what completes verbs, options and paths in this shell, and exit"
-    parser.add_argument("--completion", action=Completion, choices=("bash", "zsh"), help=shown)
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", parser_class=Parser, required=True)
     for verb, example in VERBS.items():
         about, *_ = inspect.cleandoc(options_of(verb).__doc__ or "").splitlines()

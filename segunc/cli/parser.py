@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import dataclasses
 import glob
 import importlib
@@ -17,13 +16,9 @@ from types import UnionType
 from typing import Annotated, Any, Literal, NoReturn, Union, get_args, get_origin, get_type_hints
 
 from segunc.core.bounds import check_device, meanings
-from segunc.core.errors import InputError, nearest
-from segunc.core.files import read_text
+from segunc.core.errors import InputError
 from segunc.core.terminal import say, visible
 from segunc.options import OUTPUTS, parts_of, several
-
-SECTIONS = ("seed", "trainer", "data", "network", "optimisation")
-"""Keys of a configuration beside those of methods."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -42,28 +37,6 @@ class Parser(argparse.ArgumentParser):
         if self.as_json:
             say(json.dumps({"error": visible(message), "hint": hint}))
         self.exit(2, f"{self.prog}: error: {visible(message)}; {hint}\n")
-
-
-class Completion(argparse.Action):
-    """Print what completes verbs, options and paths in a shell, and exit."""
-
-    def __call__(
-        self, parser: argparse.ArgumentParser, namespace: object, shell: Any, option: object = None
-    ) -> NoReturn:
-        import shtab
-
-        for each in parsers_of(parser):
-            for action in each._actions:
-                if action.nargs != 0 and action.choices is None:
-                    action.complete = shtab.FILE  # type: ignore[attr-defined]
-        say(shtab.complete(parser, shell))
-        parser.exit()
-
-
-def parsers_of(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
-    """Return the parsers of the verbs of a parser."""
-    verbs = next(action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
-    return list(verbs.choices.values())
 
 
 def add_options(parser: argparse.ArgumentParser, options: type) -> None:
@@ -102,7 +75,8 @@ def command_line(options: Any, *, but: str) -> str:
     for field in _fields(type(options)):
         value = getattr(options, field.name)
         if field.name != but and value != _default(field):
-            words += [_flags(field)[0], *([] if value is True else [str(value)])]
+            several = value if isinstance(value, list) else [] if value is True else [value]
+            words += [_flags(field)[0], *map(str, several)]
     for key, value in getattr(options, "settings", {}).items():
         words += [f"--{key}", value]
     return " ".join(words)
@@ -166,52 +140,6 @@ def check_options(options: Any) -> None:
                 if field.name != "input" or not glob.has_magic(str(name)):
                     _check_path(_flags(field)[0], str(name), folder="folder" in kinds)
     check_device(values.get("device", "auto"))
-    _check_names(values)
-
-
-def _check_names(values: dict[str, Any]) -> None:
-    """Raise InputError for a folder without a model, and for names and paths that are not there in words or configuration."""
-    from segunc.scores import check_scores
-
-    for flag in ("model", "base"):
-        for folder in map(Path, several(values.get(flag) or ())):
-            if not any([*folder.glob("network.json"), *folder.glob("posterior.json"), *folder.glob("seed-*/")]):
-                raise InputError(
-                    f"--{flag} {folder} holds no model", hint="give the --out of train, finetune or import"
-                )
-    if values.get("model") and values.get("scores"):
-        check_scores(values["scores"])
-    content, words = _configured(values)
-    for section in {*map(str, content), *(key.partition(".")[0] for key in words)}:
-        if section not in SECTIONS and (near := nearest(section, SECTIONS, 0.8)):  # methods know their own
-            where = f"configuration {values['config']}: " if section in content else ""
-            raise InputError(f"{where}unknown key '{section}'{near}", hint="correct the key")
-    # Not every fine-tuning looks at the data that a file names.
-    in_file = None if values.get("base") else content.get("data")
-    given = {**(in_file if isinstance(in_file, dict) else {}), **{k.removeprefix("data."): v for k, v in words.items()}}
-    data = {key: text for key, text in given.items() if isinstance(text, str)}
-    if dataset := values.get("dataset") or data.get("dataset"):
-        from segunc.data.datasets import DATASETS
-
-        DATASETS[dataset]
-    for key in ("root", "frames"):
-        if data.get(key) and not Path(data[key]).exists():
-            raise InputError(f"data.{key} {data[key]} does not exist", hint=f"--data.{key} PATH, or correct the file")
-
-
-def _configured(values: dict[str, Any]) -> tuple[dict[Any, Any], dict[str, str]]:
-    """Return the content of a configuration, empty where it cannot be read, and the words that overrule it."""
-    import yaml
-
-    content: dict[Any, Any] = {}
-    if values.get("config"):
-        with contextlib.suppress(yaml.YAMLError, OSError, ValueError, TypeError, RecursionError):
-            content = dict(yaml.safe_load(read_text(Path(values["config"]))))
-    given, words = dict[str, str](), iter(values.get("settings") or ())
-    for word in words:
-        name, equals, text = str(word).partition("=")
-        given[name.removeprefix("--")] = text if equals else next(words, "")
-    return content, given
 
 
 def _check_path(flag: str, name: str, *, folder: bool) -> None:

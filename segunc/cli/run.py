@@ -190,6 +190,12 @@ def _show_compare(result: Any, options: opts.CompareOptions) -> Iterator[str]:
     yield from (f"wrote {path}" for path in result.paths)
 
 
+def _show_report(result: Any, options: opts.ReportOptions) -> Iterator[str]:
+    yield from result.summary
+    yield f"wrote {result.path}, SHA-256 {result.sha256}"
+    yield f"open {result.page} in a browser, or print it"
+
+
 def _show_doctor(result: Any, options: opts.DoctorOptions) -> Iterator[str]:
     yield from result.about
     yield from (f"{finding.status:>4}  {finding.check}: {finding.text}" for finding in result.findings)

@@ -46,7 +46,6 @@ Count = Annotated[int, Bound(least=1, most=4096)]
 """Of draws, frames in a batch or processes. A Latin hypercube of so many draws takes a gigabyte for 30,000 channels."""
 Threads = Annotated[int, Bound(least=1, most=1024)]
 """OpenMP ends the process where it cannot start as many as it is told."""
-Bits = Annotated[int, Bound(least=8, most=16)]
 Seed = Annotated[int, Bound(least=0, most=2**32 - 1)]
 LARGEST_SIDE = 16_384
 Side = Annotated[int, Bound(least=32, most=LARGEST_SIDE)]

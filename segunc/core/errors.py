@@ -1,7 +1,4 @@
-"""The two ways a run can go wrong, as exceptions with one clear line each.
-
-The command line turns :class:`InputError` into exit code 2 and :class:`PartialFailure` into exit code 1.
-"""
+"""The two ways a run can go wrong, as exceptions with one clear line each: exit code 2, :class:`InputError`, and 1, :class:`PartialFailure`."""
 
 from __future__ import annotations
 

@@ -8,7 +8,6 @@ import sys
 import time
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Self, TextIO, TypeVar
 
 from segunc.core.terminal import say
@@ -16,23 +15,9 @@ from segunc.core.terminal import say
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class Progress:
-    """How far a run is: frames or steps finished and failed in it, those that an earlier run had finished, the expected total (None where
-    unknown), the seconds since the start, and a few words on the state."""
-
-    finished: int
-    failed: int
-    skipped: int
-    total: int | None
-    seconds: float
-    state: str = ""
-
-
 class ConsoleProgress:
-    """Show :class:`Progress` on a stream (None: standard error) while open: a line every ``interval`` s, behind a ``label``, on a terminal
-    one line that changes. ``skipped`` of what :meth:`count` counts an earlier run had finished; ``quiet`` shows nothing, as all processes
-    of a distributed run but the first."""
+    """Show how far a run is, as tqdm writes it, on a stream (None: standard error): a line every ``interval`` s, behind a ``label``, on a
+    terminal one line that changes; ``quiet`` shows nothing, as all processes of a distributed run but the first."""
 
     def __init__(
         self,
@@ -41,28 +26,32 @@ class ConsoleProgress:
         interval: float = 5.0,
         label: str = "",
         unit: str = "frame",
-        skipped: int = 0,
         quiet: bool = False,
     ) -> None:
         self._stream = sys.stderr if stream is None else stream
         self._terminal = self._stream.isatty()
         self._interval = 0.2 if self._terminal else interval
-        self._label, self._unit, self._skipped, self._quiet = label, unit, skipped, quiet
-        self._unprinted: Progress | None = None
+        self._label, self._unit, self._quiet, self._line = label, unit, quiet, ""
         self._start = self._last = time.monotonic()
 
-    def __call__(self, progress: Progress) -> None:
-        """Show it."""
-        if not self._quiet:
-            self._unprinted = progress
-            if time.monotonic() - self._last >= self._interval:
-                self._last = time.monotonic()
-                self.flush(end="\r" if self._terminal else "\n")
+    def count(self, done: int, total: int | None, state: str = "", skipped: int = 0) -> None:
+        """Show that ``done`` of ``total`` (None: unknown) are done, ``skipped`` of them by an earlier run, and a few words on the state; the
+        time left after ten seconds, as first frames take longer."""
+        from tqdm import tqdm
 
-    def count(self, done: int, total: int, state: str = "") -> None:
-        """Show that ``done`` of ``total`` are done."""
-        seconds = time.monotonic() - self._start
-        self(Progress(done - self._skipped, 0, self._skipped, total, seconds, state))
+        now = time.monotonic()
+        left = ", {remaining} left" if total and (now - self._start >= 10 or done == total) else ""
+        layout = f"{{n_fmt}}{' of {total_fmt}' if total else ''}{{unit}}, {{rate_noinv_fmt}}{left}{{postfix}}"
+        settings: dict[str, Any] = {
+            "unit": f" {self._unit}s",
+            "initial": skipped,
+            "postfix": state,
+            "bar_format": layout,
+        }
+        self._line = str(tqdm.format_meter(done, total, now - self._start, **settings)).replace("  ", " ")
+        if now - self._last >= self._interval:
+            self._last = now
+            self.flush(end="\r" if self._terminal else "\n")
 
     def follow(self, items: Sequence[T]) -> Iterator[T]:
         """Yield the items one by one, and count them."""
@@ -84,23 +73,10 @@ class ConsoleProgress:
 
     def flush(self, end: str = "\n") -> None:
         """Print the line that is waiting for the end of the interval."""
-        if self._unprinted is not None:
-            self.say(describe(self._unprinted, self._unit), end)
-        if end == "\n":
-            self._unprinted = None
-
-
-def describe(progress: Progress, unit: str = "frame") -> str:
-    """Return one line: frames done of how many, frames a second, time left after ten seconds (first frames take longer), failures, state."""
-    from tqdm import tqdm
-
-    done = progress.skipped + progress.finished + progress.failed
-    state = ", ".join(filter(None, [f"{progress.failed} failed" if progress.failed else "", progress.state]))
-    left = ", {remaining} left" if progress.total and (progress.seconds >= 10 or done == progress.total) else ""
-    ending = f"{' of {total_fmt}' if progress.total else ''}{{unit}}, {{rate_noinv_fmt}}{left}"
-    settings: dict[str, Any] = {"unit": f" {unit}s", "initial": progress.skipped, "postfix": state}
-    settings["bar_format"] = "{n_fmt}" + ending + "{postfix}"
-    return str(tqdm.format_meter(done, progress.total, progress.seconds, **settings)).replace("  ", " ")
+        if self._line and not self._quiet:
+            self.say(self._line, end)
+        # On a terminal the last line is printed once more, to stay.
+        self._line = self._line if end == "\r" else ""
 
 
 @contextlib.contextmanager

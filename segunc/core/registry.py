@@ -5,8 +5,6 @@ Others come from :meth:`Registry.register`, or from an installed package that de
 
     [project.entry-points."segunc.posteriors"]
     my-posterior = "my_package.my_file:MyPosterior"
-
-The baselines of this package come the same way, so that nothing else in it depends on them.
 """
 
 from __future__ import annotations

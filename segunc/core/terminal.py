@@ -22,10 +22,8 @@ def visible(text: object, *, layout: bool = False) -> str:
 
 
 def say(text: object = "", *, stream: TextIO | None = None, end: str = "\n", flush: bool = False) -> None:
-    """Print a text, line breaks and tabs included, to a stream or to standard output.
-
-    Control characters are shown (:func:`visible`), and so is what the stream's encoding does not know: ``\\u2192`` for an arrow in ASCII.
-    """
+    """Print a text, line breaks and tabs included, to a stream or to standard output. Control characters are shown (:func:`visible`), and
+    so is what the stream's encoding does not know: ``\\u2192`` for an arrow in ASCII."""
     stream = sys.stdout if stream is None else stream
     encoding = getattr(stream, "encoding", None) or "utf-8"
     shown = visible(text, layout=True).encode(encoding, "backslashreplace").decode(encoding)

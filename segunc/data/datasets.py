@@ -3,8 +3,7 @@ rules that the layouts follow. Benchmarks keep the labels of their test frames: 
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -12,16 +11,7 @@ from typing import Any
 
 from segunc.core.errors import InputError
 from segunc.core.registry import Registry
-from segunc.data.entry import (
-    BINARY,
-    ROAD_ANOMALY,
-    WHITE_ANOMALIES,
-    AnomalyEncoding,
-    DatasetEntry,
-    Layout,
-    Part,
-    same_folders,
-)
+from segunc.data.entry import BINARY, ROAD_ANOMALY, WHITE_ANOMALIES, AnomalyEncoding, DatasetEntry, Layout, same_folders
 from segunc.data.labels import label_map
 
 Words = tuple[str, ...] | Mapping[str, tuple[str, ...]]
@@ -40,28 +30,18 @@ def _entry(name: str, files: Sequence[tuple[str, str]], splits: Words, **meaning
     return DatasetEntry(name, layouts, **meaning)
 
 
-def _acdc() -> dict[str, tuple[Part, ...]]:
-    splits = dict[str, tuple[Part, ...]]()
-    for split in ("train", "val"):
-        for condition in ("fog", "night", "rain", "snow"):
-            folder = f"{condition}/{split}"
-            part = Part(f"rgb_anon/{folder}", f"gt/{folder}", prefix=f"{folder}/")
-            splits |= {split: (*splits.get(split, ()), part), f"{split}-{condition}": (part,)}
-    return splits
-
-
-# BDD100K (10k images with semantic labels) and BDD-Anomaly, the CAOS benchmark's split of it, in its two forms.
+# BDD100K (10k images with semantic labels) and BDD-Anomaly, the CAOS benchmark's split of it.
 #
-# Networks are trained and selected on the frames of train and val that hold no anomaly, and tested on those of both that
-# hold one (Hendrycks et al., 1911.11132; ``create_bdd_dataset.py``). The script, and the paper's last version with its
-# 6,280, 910 and 810 frames, declare train, motorcycle and bicycle anomalies. ObsNet (Besnier et al., ICCV 2021), ABNN
-# (Franchi et al., 2312.15297) and others keep bicycle as the 17th known class, with 6,688 frames to train on and 361 to
-# test on: numbers of the two forms do not compare. Unlabelled pixels, normal in the script, are ignored, as in every set.
+# Networks are trained and selected on the frames of train and val that hold no anomaly, and tested on those of both that hold one
+# (Hendrycks et al., 1911.11132; ``create_bdd_dataset.py``). The script, and the paper's last version with its 6,280, 910 and 810 frames,
+# declare train, motorcycle and bicycle anomalies. ObsNet (Besnier et al., ICCV 2021), ABNN (Franchi et al., 2312.15297) and others keep
+# bicycle as the 17th known class: numbers of the two do not compare. Unlabelled pixels, normal in the script, are ignored, as in every set.
 
 _BDD = [("images/10k/{}", "labels/sem_seg/masks/{}"), ("seg/images/{}", "seg/labels/{}/*_train_id")]
 
 
-def _bdd_anomaly(name: str, *anomalies: str) -> DatasetEntry:
+def _bdd_anomaly() -> DatasetEntry:
+    anomalies = "train", "motorcycle", "bicycle"
     ids = cache(lambda: label_map("cityscapes-train-ids").raw_ids(anomalies))  # not on import
 
     def shows_none(values: frozenset[int]) -> bool:
@@ -76,20 +56,9 @@ def _bdd_anomaly(name: str, *anomalies: str) -> DatasetEntry:
         test = tuple(replace(part, prefix=f"{split}/", holds=shows_one) for split, part in parts.items())
         return replace(layout, splits={**without, "test": test})
 
-    whole = _entry(name, _BDD, ("train", "val"), labels="cityscapes-train-ids", anomaly_classes=anomalies)
+    whole = _entry("bdd-anomaly", _BDD, ("train", "val"), labels="cityscapes-train-ids", anomaly_classes=anomalies)
     return replace(whole, layouts=tuple(map(divided, whole.layouts)))
 
-
-# MUAD: synthetic road scenes (Franchi et al., BMVC 2022). Which classes are known is the rule of the authors' own loader.
-# Both labels come from one file, so every frame gives class labels and an anomaly label.
-
-_MUAD_FILES = [("{}/leftImg8bit/*_leftImg8bit", "{}/leftLabel/*_leftLabel")]
-_MUAD = (
-    *("train", "val", "test_id", "test_ood"),
-    *("test_id_low_adv", "test_id_high_adv", "test_ood_low_adv", "test_ood_high_adv"),
-    *("test", "ood"),  # of the small version, beside train and val
-)
-_MUAD_ANOMALIES = "rider", "train", "motorcycle", "bicycle", "bear deer cow", "garbage bag stand food trash can"
 
 # StreetHazards of the CAOS benchmark: simulated streets (Hendrycks et al., 1911.11132); anomalies in test alone.
 #
@@ -100,71 +69,12 @@ _STREETS_FILES = [("{0}/images/{1}", "{0}/annotations/{1}"), ("images/{1}", "ann
 _STREETS = {"train": ("train", "training"), "val": ("train", "validation"), "test": ("test", "test")}
 """Split -> archive it comes in, and its folder's name there."""
 
-# Mapillary Vistas: 66 classes in version 1.2 (1.1 before) and 124 in 2.0, whose archive holds both; "Unlabeled", the last,
-# is ignored. Ids are positions in ``config_v1.2.json`` and ``config_v2.0.json``, names the readable ones there.
+# Mapillary Vistas: the 66 classes of version 1.2 (1.1 before), which the archive of 2.0 holds, too; "Unlabeled", the last,
+# is ignored. Ids are positions in ``config_v1.2.json``, names the readable ones there.
 
 _MAPILLARY_FILES = [("{}/images", "{}/v1.2/labels"), ("{}/images", "{}/labels")]
 """As they lie in the archive of 2.0, and in that of 1.2."""
 _MAPILLARY = {"train": ("training",), "val": ("validation",)}
-
-
-def _smiyc(name: str, folder: str, keep: Callable[[str], bool]) -> DatasetEntry:
-    part = Part(f"{folder}/images", f"{folder}/labels_masks", keep=keep)
-    layout = Layout({"validation": (part,)}, label_ending="_labels_semantic")
-    return DatasetEntry(name, (layout,), anomaly_masks=BINARY)
-
-
-OBSTACLES_LEFT_OUT = tuple(f"validation_{number}" for number in (19, *range(21, 30)))
-"""Beginnings of names that the benchmark's code takes out of the validation frames, to have 30."""
-
-
-def _is_obstacle_frame(name: str) -> bool:
-    return name.startswith("validation_") and not name.startswith(OBSTACLES_LEFT_OUT)
-
-
-# Fishyscapes (Blum et al. 2021): the public validation sets of its Lost and Found and Static parts.
-#
-# Published are label files ``NUMBER_FRAME_labels.png``; the images belong to other sets. Those of Lost and Found are the
-# frames of that name. Those of Static have to be made: the overlay ``NUMBER_FRAME_rgb.npz`` added to the Cityscapes
-# frame and clipped to 0..255 (``fishyscapes_tfds.py`` of the authors); this is not done here.
-
-
-def _fishyscapes_laf() -> DatasetEntry:
-    def without_number(label: str) -> str:
-        return re.sub(r"^\d{4}_", "", label).removesuffix("_labels")
-
-    more = {"label_stem": without_number, "labels_choose": True}
-    layout = _layout("leftImg8bit/*_leftImg8bit", "fishyscapes_lostandfound/*_labels", {"val": ()}, **more)
-    return DatasetEntry("fishyscapes-laf", (layout,), anomaly_masks=BINARY)
-
-
-# Lost and Found (Pinggera et al. 2016): small obstacles on the road; and the split that SegmentMeIfYouCan scores.
-#
-# Label ids: 0 is outside the drivable area and ignored, 1 is free road, 2 and above are obstacles, by the benchmark's rule
-# "random non-hazards" too. ``labelTrainIds`` files give those the value 0 and so cannot be read by this rule.
-#
-# ``test-valid`` leaves out frames whose label holds nothing but 0 (17 of 1203: the benchmark lists their indices and
-# gives this as the rule), ``test-no-known`` also those with children and bicycles, which are classes of Cityscapes.
-
-LOST_AND_FOUND = AnomalyEncoding(
-    "lost-and-found", frozenset({1}), frozenset(range(2, 201)), frozenset({0, *range(201, 256)})
-)
-_SHOW_KNOWN_CLASSES = (
-    *("15_Rechbergstr_Deckenpfronn", "01_Hanns_Klemm_Str_45_000006"),
-    *("01_Hanns_Klemm_Str_45_000007", "10_Schlossberg_9_000004"),
-)
-"""Beginnings of the names of frames that show children (the first) or bicycles."""
-
-
-def _lost_and_found() -> DatasetEntry:
-    layout = _layout(FRAMES, "gtCoarse/{}/*_gtCoarse_labelIds", ("train", "test"))
-    splits = dict(layout.splits)
-    for split, (part,) in layout.splits.items():
-        splits[f"{split}-valid"] = (replace(part, holds=lambda values: values != {0}),)
-    (valid,) = splits["test-valid"]
-    splits["test-no-known"] = (replace(valid, keep=lambda name: not name.startswith(_SHOW_KNOWN_CLASSES)),)
-    return DatasetEntry("lost-and-found", (replace(layout, splits=splits),), anomaly_masks=LOST_AND_FOUND)
-
 
 _TEST: Words = {"test": (), "all": ()}
 
@@ -202,23 +112,14 @@ _TRAIN = "train", "val"
 ENTRIES = (
     _entry("camvid", [("{}", "{}annot")], (*_TRAIN, "test"), labels="camvid"),
     _entry("cityscapes", [(FRAMES, "gtFine/{}/*_gtFine_labelIds")], _TRAIN, labels="cityscapes"),
-    DatasetEntry("acdc", (Layout(_acdc(), "_rgb_anon", "_gt_labelTrainIds"),), "cityscapes-train-ids"),
     _entry("bdd100k", _BDD, _TRAIN, labels="cityscapes-train-ids"),
-    _bdd_anomaly("bdd-anomaly", "train", "motorcycle", "bicycle"),
-    _bdd_anomaly("bdd-anomaly-two-class", "train", "motorcycle"),
+    _bdd_anomaly(),
     _entry("idd-lite", [("leftImg8bit/{}/*_image", "gtFine/{}/*_label")], _TRAIN, labels="idd-lite"),
     _entry("idd", [(FRAMES, "gtFine/{}/*_gtFine_labellevel3Ids")], _TRAIN, labels="idd"),
     _entry("mapillary", _MAPILLARY_FILES, _MAPILLARY, labels="mapillary"),
-    _entry("mapillary-v2", [("{}/images", "{}/v2.0/labels")], _MAPILLARY, labels="mapillary-v2"),
-    _entry("muad", _MUAD_FILES, _MUAD, labels="muad", anomaly_classes=_MUAD_ANOMALIES),
     _entry("streethazards", _STREETS_FILES, _STREETS, labels="streethazards", anomaly_classes=("anomaly",)),
     _entry("toy", [(FRAMES, "gtFine/{}/*_gtFine_labelIds")], (*_TRAIN, "test", "anomaly"), labels="toy"),
     _entry("toy-anomaly", [(FRAMES, "gtAnomaly/{}/*_anomaly")], ("anomaly",), anomaly_masks=BINARY),
-    _smiyc("smiyc-anomaly", "dataset_AnomalyTrack", lambda name: name.startswith("validation")),
-    _smiyc("smiyc-obstacle", "dataset_ObstacleTrack", _is_obstacle_frame),
-    _fishyscapes_laf(),
-    _entry("fishyscapes-static", [("fs_static_images/*_rgb", "fs_val_v3/*_labels")], {"val": ()}, anomaly_masks=BINARY),
-    _lost_and_found(),
     _road_anomaly(),
     *(
         _entry(name, [(f"{top}images", f"{top}labels_masks") for top in (folder, "")], _TEST, anomaly_masks=code)

@@ -7,7 +7,7 @@ import io
 import re
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
@@ -20,22 +20,13 @@ from segunc.core.errors import InputError
 from segunc.core.files import read_bytes
 from segunc.data.entry import LABEL_ENDINGS, LABEL_FOLDERS, frame_stem, image_files
 from segunc.data.images import Colour, decode_labels, label_rank
-from segunc.data.labels import IGNORE, LabelMap, label_map
+from segunc.data.labels import IGNORE
 
-IMAGE_WORDS = {"images", "image", "imgs", "img", "leftimg8bit", "rgb", "frames", "jpegimages", "photos", "data"}
+IMAGE_WORDS = {"images", "image", "imgs", "img", "leftimg8bit", "rgb", "anon", "frames", "jpegimages", "photos", "data"}
 LABEL_WORDS = {word.lower() for word in LABEL_FOLDERS} | {
-    *(
-        "label",
-        "mask",
-        "annotation",
-        "annots",
-        "gt",
-        "groundtruth",
-        "segmentation",
-        "segmentations",
-        "segmentationclass",
-    ),
-    *("seg", "semantic", "labelids", "ann"),
+    *("label", "mask", "annotation", "annots", "gt", "groundtruth"),
+    *("segmentation", "segmentations", "segmentationclass"),
+    *("seg", "semantic", "labelids", "leftlabel", "ann"),
 }
 SPLIT_WORDS = {
     **dict.fromkeys(("train", "training"), "train"),
@@ -44,15 +35,7 @@ SPLIT_WORDS = {
 }
 LABEL_WORD_ENDINGS = (
     *LABEL_ENDINGS,
-    "_L",
-    "_color",
-    "_instanceIds",
-    "_seg",
-    "_GT",
-    "-label",
-    "-mask",
-    ".label",
-    ".mask",
+    *("_L", "_color", "_instanceIds", "_seg", "_GT", "-label", "-mask", ".label", ".mask"),
 )
 VAL_SHARE = 0.15  # of the training frames, where no folder holds validation frames
 MAX_CLASSES = 150  # of which no public label map of roads has more; more values are those of something else
@@ -308,10 +291,3 @@ def _held_out(train: Sequence[Pair]) -> tuple[set[Path], str]:
     names = ", ".join(sequence_of(frames[0]).removeprefix("./") for frames in chosen[:3])
     words = f"{len(chosen)} of {len(sequences)} sequences ({names}{', ...' if len(chosen) > 3 else ''})"
     return {path for frames in chosen for path in frames}, words
-
-
-def known_map(values: Iterable[Value]) -> LabelMap | None:
-    """Return the built-in label map that has all of at least five colours, if one alone has them."""
-    colours = {value for value in values if isinstance(value, tuple)}
-    maps = [label_map(name) for name in ("cityscapes", "camvid", "mapillary", "idd-lite", "streethazards", "muad")]
-    return next((each for each in maps if len(colours) >= 5 and colours <= {*(each.colours or {})}), None)

@@ -112,12 +112,10 @@ def find_labels(
 def match_labels(
     folder: Path, files: Iterable[Path], frames: Iterable[str], label_stem: Callable[[str], str] = frame_stem
 ) -> dict[str, Path]:
-    """Return the label file, of ``files`` below a folder, of each frame that has one; raise InputError where two files claim one frame.
-
-    A label of frame ``a/b_leftImg8bit`` is ``a/b_leftImg8bit.png``, or ``a/b`` with any known ending, or, where
-    that is unambiguous on both sides, the same name in any other folder below ``folder``. ``label_stem`` returns what a
-    label's path relative to ``folder``, without suffix, shares with its frame's name.
-    """
+    """Return the label file, of ``files`` below a folder, of each frame that has one; raise InputError where two files claim one frame. A
+    label of frame ``a/b_leftImg8bit`` is ``a/b_leftImg8bit.png``, or ``a/b`` with any known ending, or, where that is unambiguous on both
+    sides, the same name in any other folder below ``folder``. ``label_stem`` returns what a label's path relative to ``folder``, without
+    suffix, shares with its frame's name."""
     names = {path: frame_name(folder, path) for path in files}
     by_stem: dict[str, list[Path]] = defaultdict(list)
     by_bare_stem: dict[str, list[Path]] = defaultdict(list)
@@ -170,8 +168,9 @@ class Part:
     images: str
     labels: str
     prefix: str = ""  # of the frames' names, where a split has several parts
-    keep: Callable[[str], bool] | None = None  # whether a frame of this name (no folders, no suffix) is of the split
-    holds: Callable[[frozenset[int]], bool] | None = None  # the same by its label's raw values; reads every label file
+    holds: Callable[[frozenset[int]], bool] | None = (
+        None  # whether a frame of such raw values is of the split; reads all labels
+    )
 
 
 @dataclass(frozen=True)
@@ -182,7 +181,6 @@ class Layout:
     image_ending: str = ""  # only images whose stem ends so are frames
     label_ending: str = ""  # only label files whose stem ends so count
     label_stem: Callable[[str], str] = frame_stem  # see :func:`match_labels`
-    labels_choose: bool = False  # frames are the images that have a label; the folder may hold others
 
     def describe(self, split: str) -> str:
         """Return how the files of a split lie, in words."""
@@ -213,17 +211,14 @@ class Layout:
                 raise InputError(f"{other} and {path} are both frame '{name}'", hint="remove one")
         files = _files(labels, self.label_ending, described)
         label_of = match_labels(labels, files, paths, self.label_stem)
-        # A folder may hold more than the split, frames whose labels a benchmark keeps to itself for instance.
-        belong = [name for name in paths if part.keep is None or part.keep(_bare(name).removesuffix(self.image_ending))]
-        missing = [name for name in belong if name not in label_of]
-        if missing and not (self.labels_choose and label_of):
-            lack = f"{len(missing)} of {len(belong)} images in {images} have no label in {labels}, the first is {missing[0]}"
+        if missing := [name for name in paths if name not in label_of]:
+            lack = f"{len(missing)} of {len(paths)} images in {images} have no label in {labels}, the first is {missing[0]}"
             raise InputError(lack, hint=described)
         if unclaimed := sorted(set(files) - set(label_of.values())):
             lack = f"{len(unclaimed)} of {len(files)} labels in {labels} have no image in {images}"
             raise InputError(f"{lack}, the first is {unclaimed[0].relative_to(labels).as_posix()}", hint=described)
-        for name in belong:
-            if name in label_of and (part.holds is None or _holds(label_of[name], part.holds)):
+        for name in paths:
+            if part.holds is None or _holds(label_of[name], part.holds):
                 yield f"{part.prefix}{name}", paths[name], label_of[name]
 
 

@@ -47,41 +47,30 @@ _LABEL_HINT = "write it again as a lossless PNG with one channel of label ids"
 
 @dataclass
 class PixelDepth:
-    """How the 16-bit pictures of one run become bytes, and how much of their range they use."""
+    """How much of their range the 16-bit pictures of one run use, of which the high byte is kept."""
 
-    bits: int | None = None  # that the camera delivers, 8..16; None keeps the high byte of 16
     largest: int = 0  # value of the 16-bit pictures read so far
-
-    def to_bytes(self, pixels: npt.NDArray[np.integer]) -> Image | None:
-        """Return the ``bits`` of 16-bit pixels as uint8, None where all 16 count; raise ValueError for a value that has more bits."""
-        largest = int(pixels.max(initial=0))
-        self.largest = max(self.largest, largest)
-        if self.bits is None:
-            return None
-        if largest >= 1 << self.bits:
-            raise ValueError(f"it holds the value {largest}, which has more than {self.bits} bits; give more --bits")
-        return (pixels >> (self.bits - 8)).astype(np.uint8)
 
     def warn(self, pictures: object) -> None:
         """Warn of pictures none of which used more than 14 bits (:class:`NoteWarning`)."""
         used = self.largest.bit_length()
-        if self.bits is None and 0 < used <= 14:
-            dark = f"they look {1 << 16 - used} times too dark to the network: give --bits {used} (data.bits to train)"
+        if 0 < used <= 14:
+            times = 1 << 16 - used
+            dark = f"they look {times} times too dark to the network: multiply their values by {times} before"
             warnings.warn(f"the 16-bit pictures of {pictures} use {used} bits, so {dark}", NoteWarning, stacklevel=2)
 
 
 def read_image(path: Path, depth: PixelDepth | None = None) -> Image:
-    """Return the image of a file as RGB uint8 ``[H, W, 3]``; OSError or ValueError where it cannot be read or decoded.
-
-    Grey images are repeated over the three channels, palettes are expanded, 16-bit values become bytes by ``depth``, an
-    alpha channel is dropped without blending, and an EXIF orientation is applied: the network sees the road upright
-    and the maps have the size that a viewer shows.
-    """
+    """Return the image of a file as RGB uint8 ``[H, W, 3]``; OSError or ValueError where it cannot be read or decoded. Grey images are
+    repeated over the three channels, palettes are expanded, of 16-bit values the high byte is kept and ``depth`` notes the largest, an
+    alpha channel is dropped without blending, and an EXIF orientation is applied: the network sees the road upright and the maps have the
+    size that a viewer shows."""
     data = read_bytes(path)
     pixels = decode(data, cv2.IMREAD_COLOR | cv2.IMREAD_ANYDEPTH)
     if pixels.dtype != np.uint8:
-        scaled = (depth or PixelDepth()).to_bytes(pixels) if pixels.dtype.itemsize == 2 else None
-        pixels = decode(data, cv2.IMREAD_COLOR) if scaled is None else scaled
+        if depth and pixels.dtype.itemsize == 2:
+            depth.largest = max(depth.largest, int(pixels.max(initial=0)))
+        pixels = decode(data, cv2.IMREAD_COLOR)
     return np.ascontiguousarray(cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB), np.uint8)
 
 
@@ -208,10 +197,8 @@ def read_label_image(path: Path, colours: Mapping[Colour, int] | None = None, id
 
 def decode_labels(data: bytes) -> npt.NDArray[Any]:
     """Return the stored values of an image file, ``[H, W]`` or RGB ``[H, W, 3]``, turned upright; ValueError, or what Pillow raises, for a
-    file that is damaged, lossy, translucent, or of 2 or 4 bits of grey.
-
-    Decoders change values without a word: OpenCV turns a palette into its colours, and one bit of black and white into 0 and 255.
-    """
+    file that is damaged, lossy, translucent, or of 2 or 4 bits of grey. Decoders change values without a word: OpenCV turns a palette into
+    its colours, and one bit of black and white into 0 and 255."""
     check_whole(data)
     if data.startswith((_JPEG_SIGNATURE, _RIFF_SIGNATURE)):
         raise ValueError("a JPEG or WebP, whose values are not exact")
@@ -251,11 +238,9 @@ def _ids_of_colours(pixels: npt.NDArray[Any], colours: Mapping[Colour, int] | No
 
 
 def resize_nearest(values: npt.NDArray[Scalar], width: int, height: int) -> npt.NDArray[Scalar]:
-    """Return labels, a mask, a map ``[H, W]`` or a picture ``[H, W, 3]`` at another size, each pixel the one nearest to its middle.
-
-    OpenCV takes the upper left pixel of each cell, or always the left one of two in the middle, and so moves labels against their images.
-    Where the middle lies between two pixels, even rows and columns take the first, odd ones the second, so that nothing moves on average.
-    """
+    """Return labels, a mask, a map ``[H, W]`` or a picture ``[H, W, 3]`` at another size, each pixel the one nearest to its middle. OpenCV
+    takes the upper left pixel of each cell, or always the left one of two in the middle, and so moves labels against their images. Where
+    the middle lies between two pixels, even rows and columns take the first, odd ones the second, so that nothing moves on average."""
     if values.shape[:2] == (height, width):
         return values
 

@@ -1,8 +1,5 @@
-"""Label maps: what the values of a label file mean.
-
-A label map is a CSV file with the columns ``id,name,train_id,red,green,blue``; ``train_id`` 255 is ignored.
-Raw ids may share a train id; the first row of a train id names and colours the class.
-"""
+"""Label maps: what the values of a label file mean, as a CSV file says it with the columns ``id,name,train_id,red,green,blue``. ``train_id``
+255 is ignored. Raw ids may share a train id; the first row of a train id names and colours the class."""
 
 from __future__ import annotations
 
@@ -168,11 +165,9 @@ def label_values(path: Path, labels: LabelMap | None = None) -> frozenset[int]:
 
 
 def check_label_files(files: Iterable[Path], labels: LabelMap, *, training: bool = False) -> None:
-    """Check that the values of a set of label files are those of a label map, and warn where that stays open (:class:`NoteWarning`).
-
-    One file cannot tell, so files are read until the values seen so far settle it; for a set that is right, that is the first file or
-    two. For ``training`` labels that leave nothing, or one class alone, to learn are refused.
-    """
+    """Check that the values of a set of label files are those of a label map, and warn where that stays open (:class:`NoteWarning`). One
+    file cannot tell, so files are read until the values seen so far settle it; for a set that is right, that is the first file or two. For
+    ``training`` labels that leave nothing, or one class alone, to learn are refused."""
     ids, train_ids = labels.raw_to_train, {*range(labels.train_ids), IGNORE}
     id_of_class = {train: raw for raw, train in sorted(ids.items(), reverse=True) if train != IGNORE}  # the lowest
     # A map most of whose classes have an id beyond the train ids: files of its ids hold such values.

@@ -19,11 +19,11 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, default_collate
 
-from segunc.core.bounds import Bits, NonNegativeInt, PositiveFloat, PositiveInt, Seed, Settings, UnitInterval
+from segunc.core.bounds import NonNegativeInt, PositiveFloat, PositiveInt, Seed, Settings, UnitInterval
 from segunc.core.errors import InputError
 from segunc.data.datasets import dataset_entry
 from segunc.data.entry import Sample
-from segunc.data.images import Image, Labels, PixelDepth, load_image, resize_nearest
+from segunc.data.images import Image, Labels, load_image, resize_nearest
 from segunc.data.labels import IGNORE, LabelMap, check_label_files
 
 Transform = Callable[[Image, Labels], dict[str, Tensor]]
@@ -33,13 +33,10 @@ Transform = Callable[[Image, Labels], dict[str, Tensor]]
 class SegmentationDataset(Dataset[dict[str, Any]]):
     """At least one frame with a label, read, checked and transformed one by one into ``image``, ``label`` and ``name``."""
 
-    def __init__(
-        self, samples: Sequence[Sample], label_map: LabelMap, transform: Transform, bits: int | None = None
-    ) -> None:
+    def __init__(self, samples: Sequence[Sample], label_map: LabelMap, transform: Transform) -> None:
         if not samples:
             raise InputError("the data set has no labelled frame", hint="check its root and split")
         self.samples, self.label_map, self.transform = list(samples), label_map, transform
-        self.depth = PixelDepth(bits)
 
     def __len__(self) -> int:
         return len(self.samples)
@@ -47,7 +44,7 @@ class SegmentationDataset(Dataset[dict[str, Any]]):
     def read(self, index: int) -> tuple[Image, Labels]:
         """Return image (RGB uint8 ``[H, W, 3]``) and train ids (uint8 ``[H, W]``, 255 ignored) of one frame, untransformed."""
         sample = self.samples[index]
-        image = load_image(sample.image, self.depth)
+        image = load_image(sample.image)
         assert sample.label is not None, "labelled frames alone are given"
         label = self.label_map.read(sample.label)
         if label.shape != image.shape[:2]:
@@ -119,7 +116,6 @@ class DataConfig(Settings):
         sequence: regular expression whose first group (or whole match) in a frame's name is its sequence, ``^([^_]+)_`` for CamVid.
         held_out: the sequence that is ``val``. Without one, ``train`` is all training frames, :meth:`SegmentationDataModule.folds` holds
             out each sequence in turn, and ``val`` itself is an InputError, so that nothing is trained and selected on the same frames.
-        bits: that 16-bit images use, 8..16; None keeps their high byte (:class:`segunc.data.images.PixelDepth`).
     """
 
     section = "data"
@@ -141,7 +137,6 @@ class DataConfig(Settings):
     sequence: str | None = None
     held_out: str | None = None
     frames: str | None = None
-    bits: Bits | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -221,7 +216,7 @@ class SegmentationDataModule(L.LightningDataModule):
             transform: Transform = TrainTransform(config) if augment else EvalTransform(self.size)
             labels = [sample.label for sample in samples if sample.label]
             check_label_files(labels, self.label_map, training=split in ("train", "val"))
-            self._sets[split, augment] = SegmentationDataset(samples, self.label_map, transform, config.bits)
+            self._sets[split, augment] = SegmentationDataset(samples, self.label_map, transform)
         return self._sets[split, augment]
 
     def _samples(self, split: str) -> list[Sample]:

@@ -12,8 +12,8 @@ from segunc.core.errors import InputError
 from segunc.core.files import differing_keys, json_sha256, read_json, write_json
 
 KIND, VERSION = "segunc threshold", 1
-ControlName = Literal["missed-pixels", "flagged-pixels", "missed-objects", "false-alarms", "errors-kept", "class-sets"]
-MethodName = Literal["conformal", "ltt", "clopper-pearson", "split-conformal"]
+ControlName = Literal["missed-pixels", "flagged-pixels", "missed-objects", "false-alarms", "errors-kept"]
+MethodName = Literal["conformal", "ltt", "clopper-pearson"]
 MOST_ALARMS = 5  # false alarms of a frame or a minute that are counted: the methods need a bounded loss
 RISKS: dict[str, str] = {
     "missed-pixels": "missed anomaly pixels",
@@ -21,12 +21,11 @@ RISKS: dict[str, str] = {
     "missed-objects": "missed objects",
     "false-alarms": "false alarms",
     "errors-kept": "wrong pixels among those kept",
-    "class-sets": "pixels whose class is not in the set",
 }
 """The risk of each control in words."""
 SETTINGS = (
     *("temperature", "calibrator_sha256", "draws", "seed", "scheme", "alpha", "scope", "size", "compact", "precision"),
-    *("bits", "mask_sha256"),
+    "mask_sha256",
 )
 """Keys of a run that change its maps, beside its model."""
 

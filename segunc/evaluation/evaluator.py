@@ -1,8 +1,5 @@
-"""Sum the counts of a run frame by frame, and turn them into one result.
-
-The stored form of each score is counted, so maps on disk and a network give the same numbers to the last digit. Components need a second
-pass over the frames, at the thresholds that the first pass found.
-"""
+"""Sum the counts of a run frame by frame, and turn them into one result. Components need a second pass over the frames, at the thresholds
+that the first pass found."""
 
 from __future__ import annotations
 

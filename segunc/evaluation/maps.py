@@ -39,6 +39,7 @@ def evaluate_maps(
     labels: LabelSources,
     scores: Sequence[str] | None = None,
     new: Callable[..., Evaluator] = Evaluator,
+    choose: Callable[[Sequence[str]], Sequence[str]] = lambda names: names,
     fps: float | None = None,
 ) -> tuple[Result, Evaluator]:
     """Evaluate a folder of maps in bounded memory; frames that could not be counted stand in ``left_out`` with the reason.
@@ -47,6 +48,7 @@ def evaluate_maps(
         maps: a folder of ``SCORE/FRAME.{png,npy,...}`` and ``prediction/FRAME.png``, with or without a manifest.
         scores: None evaluates every score there is.
         new: makes the evaluator, with the options of the evaluation.
+        choose: which frames of all.
         fps: frames a second of images that are a video.
 
     Returns:
@@ -58,34 +60,34 @@ def evaluate_maps(
         check_classes(reader, classes)
     label_files = labels.find(reader, reader.frames)
     check_masks(label_files.anomaly_files.values(), labels.anomaly_encoding)
-    chosen, frames = choose_scores(reader, scores), set(reader.frames)
+    chosen, names = choose_scores(reader, scores), choose(reader.frames)
     evaluator = new(
         chosen,
         classes,
-        reader.frames,
+        names,
         anomalies=None if labels.anomaly_labels is None else label_files.anomaly_files,
         time_of=dict(zip(reader.frames, frame_times(reader, reader.frames, fps), strict=True)).get,
         anomaly_classes=_classes_of_anomalies(labels.anomaly_encoding, label_files.anomaly_files),
         unit_codes={name for name in reader.scores if reader.form(name) == "unit-code"},
     )
-    labelled = [name for name in reader.frames if name in label_files.anomaly_files or name in label_files.class_files]
+    labelled = [name for name in names if name in label_files.anomaly_files or name in label_files.class_files]
     run = (reader.manifest or {}).get("run", {})
     check_promises(evaluator.flag, run, lambda score: ((name, reader.identity(name, score)) for name in labelled))
     # Where no frame has a prediction the result says so; where only some lack it, these are left out.
-    predicted = any(reader.has(frame, PREDICTION) for frame in reader.frames)
+    predicted = any(reader.has(frame, PREDICTION) for frame in names)
     read = partial(_read_frame, reader, chosen, label_files, predicted)
     # This tool's maps never hold scores in more than 16 bits.
     if reader.manifest is None and any(reader.may_hold_floats(name) for name in {*chosen, CONFIDENCE}):
-        evaluator.find_bins(reader.frames, read)
-    evaluator.count(reader.frames, read)
+        evaluator.find_bins(names, read)
+    evaluator.count(names, read)
     for failure in (reader.manifest or {}).get("failed", []):
-        if failure["name"] not in frames:
+        if failure["name"] not in reader.frames:
             evaluator.leave_out(failure["name"], f"failed when it was predicted: {failure['reason']}")
     result = evaluator.numbers(read)
     anomalies = ("anomaly", labels.anomaly_labels, label_files.anomaly_files)
     for kind, source, files in (anomalies, ("class", labels.labels, label_files.class_files)):
         if source is not None:
-            result["counts"][f"frames_without_{kind}_label"] = len(frames - files.keys())
+            result["counts"][f"frames_without_{kind}_label"] = len(set(names) - files.keys())
             # Many labels that no frame claims mean that the maps cover only a part of the set.
             result["counts"][f"{kind}_labels_without_frame"] = len(set(every_label(source)) - set(files.values()))
     if reader.unfinished:
@@ -119,7 +121,6 @@ def evaluate_model(
     *,
     size: tuple[int, int] | None = None,
     corruption: Corruption | None = None,
-    bits: int | None = None,
     run: Mapping[str, Any] | None = None,
 ) -> tuple[Result, Evaluator]:
     """Predict and count frame by frame; nothing is kept but the counts. Component tracks predict the frames with anomaly labels again.
@@ -131,12 +132,11 @@ def evaluate_model(
         scores, new: as of :func:`evaluate_maps`, which also says what is returned.
         size: (height, width) that the network sees; None is its inference size.
         corruption: applied to every image at its own size.
-        bits: that the values of 16-bit images use.
         run: what the result records of model and settings, which a threshold with a promise must share.
     """
     from segunc.sampling.sampler import fault_of, sample_frames
 
-    classes, by_name, depth = _classes_of(entry, samples, model), {s.name: s for s in samples}, PixelDepth(bits)
+    classes, by_name, depth = _classes_of(entry, samples, model), {s.name: s for s in samples}, PixelDepth()
     masks = {sample.name: sample.anomaly for sample in samples if sample.anomaly is not None}
     encoding = encoding_of_masks(entry)
     check_masks(masks.values(), encoding)
@@ -186,10 +186,8 @@ def _classes_of(entry: DatasetEntry, samples: Sequence[Sample], model: Model) ->
 def evaluate_verdicts(
     verdicts: Sequence[Verdict], frames: Sequence[str], resampling: Resampling, unit: Callable[[str], str]
 ) -> tuple[Result, Gatherer]:
-    """Return the numbers of verdicts on ``frames``, of each reviewer and of all together, and the counts behind them.
-
-    The verdict of all together on a frame is the one on which all agree who gave one; ``unit`` is as of :class:`Gatherer`.
-    """
+    """Return the numbers of verdicts on ``frames``, of each reviewer and of all together, and the counts behind them. The verdict of all
+    together on a frame is the one on which all agree who gave one; ``unit`` is as of :class:`Gatherer`."""
     reviewers = by_reviewer(verdicts)
     if not reviewers:
         raise InputError("the files hold notes and no verdict", hint="judge frames on the review page, then export")

@@ -41,7 +41,7 @@ CONFIDENCE = "msp"  # the score whose complement is the confidence of the predic
 Numbers = dict[NumberPath, float | None]
 ManyNumbers = Mapping[NumberPath, npt.NDArray[np.float64]]  # of R counts, [R] each
 Forms = Mapping[str, Form]  # score -> how its maps are stored
-AnomalyProtocol = Literal["pooled", "per-image", "smiyc"]
+AnomalyProtocol = Literal["pooled", "smiyc"]
 PROTOCOLS: tuple[AnomalyProtocol, ...] = get_args(AnomalyProtocol)
 
 NO_ANOMALY_LABEL = "no frame has an anomaly label"
@@ -342,20 +342,6 @@ class ByObject(ArrayPart):
         return NO_OBJECT if counts[0].any() else counting.NO_NORMAL
 
 
-class PerImage(AnomalyPart):
-    """The numbers of each image, and their mean over the images that hold both kinds of pixels."""
-
-    protocol, metrics = "per-image", DETECTION[:-1]
-    undefined = counting.NO_IMAGE_WITH_BOTH
-
-    def count(self, frame: LabelledFrame) -> Counts | None:
-        counts = frame.anomaly_counts(self.score)
-        return None if counts is None else counting.per_image_sums(counts)
-
-    def numbers(self, counts: Counts, forms: Forms) -> Numbers:
-        return {(name,): value for name, value in counting.per_image_result(counts).items()}
-
-
 class Smiyc(AnomalyPart):
     """SegmentMeIfYouCan's pixel protocol: quantile bins of the float16 scores of each frame, pooled by their lower edges."""
 
@@ -506,7 +492,7 @@ class Components(ArrayPart):
 
 PartBuilder = Callable[[Sequence[str], Sequence[str], Sequence[AnomalyProtocol]], Sequence[ArrayPart]]
 """From the names of scores, of classes and of anomaly protocols, each empty where there is none, to parts."""
-_ANOMALY_PARTS = {part.protocol: part for part in (Pooled, PerImage, Smiyc)}
+_ANOMALY_PARTS = {part.protocol: part for part in (Pooled, Smiyc)}
 _OURS: dict[str, PartBuilder | str] = {
     "anomaly": lambda scores, classes, protocols: [_ANOMALY_PARTS[p](s) for s in scores for p in protocols],
     "segmentation": lambda scores, classes, protocols: [Segmentation(classes)],

@@ -32,10 +32,9 @@ def _tables(result: Mapping[str, Any]) -> Iterator[Table]:
     counts, scores = result["counts"], result["scores"]
     share = _share(counts)
     pixels = f"{counts['pixels']:,} pixels of {_frames(counts['anomaly_frames'])}, {share}"
-    both = f"mean over {_frames(counts['anomaly_frames_with_both_classes'])} with both classes"
-    for protocol, over in (("pooled", pixels), ("per-image", both), ("smiyc", pixels)):
+    for protocol in parts.PROTOCOLS:
         rows = {name: values[protocol] for name, values in scores.items() if protocol in values}
-        yield f"Anomaly scores, {protocol}: {over}", _rows(rows, titles(parts.DETECTION))
+        yield f"Anomaly scores, {protocol}: {pixels}", _rows(rows, titles(parts.DETECTION))
     for kind, unit in (("size", "their pixels"), ("distance", "their place in the frame")):
         rows = {
             f"{name}, {score}": numbers

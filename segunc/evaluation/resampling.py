@@ -183,11 +183,10 @@ class Replicates:
     def chance(self, values: Floats) -> Chance | str:
         """Return what values ``[R]`` of these replicates say of their number, or why there is no interval.
 
-        The ends of the interval are values of replicates, the k-th from either end, k the largest whole number below
-        (1 + R) Phi(-t sqrt(n / (n - 1))) with the 97.5 percentile t of Student's t with nu degrees of freedom, nu + 1 the effective
-        number of units. The p-value is the least 1 - level at which the interval of that level excludes zero, where the share of
-        replicates beyond zero has the added one that keeps it from being 0 (Davison & Hinkley, Bootstrap Methods and their
-        Application, 1997, eq. 4.11).
+        The ends of the interval are values of replicates, the k-th from either end, k the largest whole number below (1 + R) Phi(-t sqrt(n
+        / (n - 1))) with the 97.5 percentile t of Student's t with nu degrees of freedom, nu + 1 the effective number of units. The p-value
+        is the least 1 - level at which the interval of that level excludes zero, where the share of replicates beyond zero has the added
+        one that keeps it from being 0 (Davison & Hinkley, Bootstrap Methods and their Application, 1997, eq. 4.11).
         """
         number, defined = len(self.units), np.isfinite(values)
         if number < MIN_UNITS:
@@ -205,12 +204,10 @@ class Replicates:
         return Chance(float(row[rank]), float(row[-1 - rank]), p_value, effective)
 
     def _effective(self, values: Floats, defined: npt.NDArray[np.bool_]) -> tuple[float, float]:
-        """Return the effective number of units, and the degrees of freedom of the standard error.
-
-        Influences are covariances of a number with the weights (the infinitesimal jackknife; Efron 2014, "Estimation and accuracy
-        after model selection"). R replicates leave a noise of variance 1 / R in each, which is taken out of the sums of squares and
-        fourth powers. The seeds' part of the variance has K - 1 degrees of freedom; Satterthwaite's formula joins both.
-        """
+        """Return the effective number of units, and the degrees of freedom of the standard error. Influences are covariances of a number
+        with the weights (the infinitesimal jackknife; Efron 2014, "Estimation and accuracy after model selection"). R replicates leave a
+        noise of variance 1 / R in each, which is taken out of the sums of squares and fourth powers. The seeds' part of the variance has K
+        - 1 degrees of freedom; Satterthwaite's formula joins both."""
         weights, multipliers = _all_weights(self.seed, len(values), self.units, self.seeds)
         if not defined.all():
             weights, multipliers = weights[:, defined], multipliers[:, defined]

@@ -20,11 +20,9 @@ Skip = Callable[[int, str], bool]  # whether the frame of an index and name may 
 
 
 def sampled_hash(path: Path, stretches: int, length: int) -> str:
-    """Return a hash (32 hexadecimal digits) of a file's size and of ``stretches`` pieces of ``length`` bytes, spread evenly over it.
-
-    It is cheap and, unlike the time of change, the same for a copy. An edit that keeps the size and misses every stretch is not
-    seen; in compressed files an edit changes nearly all that follows it.
-    """
+    """Return a hash (32 hexadecimal digits) of a file's size and of ``stretches`` pieces of ``length`` bytes, spread evenly over it. It is
+    cheap and, unlike the time of change, the same for a copy. An edit that keeps the size and misses every stretch is not seen; in
+    compressed files an edit changes nearly all that follows it."""
     digest = hashlib.blake2b(digest_size=16)
     with open_file(path) as file:
         size = os.fstat(file.fileno()).st_size

@@ -1,8 +1,5 @@
-"""Where frames come from: an image, a folder, a glob pattern or a video, as one stream with names.
-
-A frame's name is its path relative to the input without the suffix, folders kept with ``/``; frames of a video have
-their number in the video, six digits from ``000000``.
-"""
+"""Where frames come from: an image, a folder, a glob pattern or a video, as one stream with names: the path relative to the input without
+the suffix, folders kept with ``/``; of a video the number of the frame, six digits from ``000000``."""
 
 from __future__ import annotations
 
@@ -15,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
-from typing import Any
 
 from segunc.core.errors import InputError
 from segunc.core.files import frame_order, safe_name
@@ -49,9 +45,6 @@ class ImageSource(FrameSource):
                 )
         self._files, self.depth = relative[:: selection.every], PixelDepth()
         self.length = self.length_hint = len(self._files)
-
-    def identity(self) -> dict[str, Any]:
-        return super().identity() | ({} if self.depth.bits is None else {"bits": self.depth.bits})
 
     def name_of(self, index: int) -> str | None:
         return _stem(self._files[index]) if index < len(self._files) else None
@@ -101,12 +94,10 @@ def stamp_of(file: Path) -> str:
 def open_source(
     spec: str | Path, *, out: Path | None = None, selection: Selection = ALL_FRAMES, all_images: bool = True
 ) -> FrameSource:
-    """Open an image file, a folder (all images below it), a glob pattern (``**`` crosses folders) or a video.
-
-    A path that exists is taken as it is, so names with ``[`` or ``*`` can be given. Files of other types in a folder
-    or behind a pattern are left out and, unless ``all_images`` are taken, those that are named as labels, with a note. ``out`` is
-    where maps will be written: not below the input, where they would become frames of the next run.
-    """
+    """Open an image file, a folder (all images below it), a glob pattern (``**`` crosses folders) or a video. A path that exists is taken
+    as it is, so names with ``[`` or ``*`` can be given. Files of other types in a folder or behind a pattern are left out and, unless
+    ``all_images`` are taken, those that are named as labels, with a note. ``out`` is where maps will be written: not below the input, where
+    they would become frames of the next run."""
     path = Path(spec).expanduser().absolute()
     if path.is_file() and _is_video(path):
         return VideoSource(path, selection)
@@ -188,11 +179,9 @@ class Input:
 
 
 def plan_inputs(specs: Sequence[str], out: Path) -> list[Input]:
-    """Return the inputs of a run and their maps folders. A folder or a pattern that holds videos and no image stands for its videos.
-
-    A single input has ``out`` itself as its maps folder. Of several, each has a sub-folder with the name of the file (without its
-    suffix) or folder; where two have one name, folders above it are joined in front with ``_`` until the names differ.
-    """
+    """Return the inputs of a run and their maps folders. A folder or a pattern that holds videos and no image stands for its videos. A
+    single input has ``out`` itself as its maps folder. Of several, each has a sub-folder with the name of the file (without its suffix) or
+    folder; where two have one name, folders above it are joined in front with ``_`` until the names differ."""
     expanded: list[str] = []
     for spec in specs:
         _, images, videos = _listed(Path(spec).expanduser().absolute())

@@ -23,6 +23,8 @@ MISSING_TOLERATED = 0.02  # share of the stated duration, which is often that of
 HASH_STRETCHES, HASH_LENGTH = 32, 1 << 16  # how many stretches of a video, of how many bytes, its hash reads
 USUAL_RATE = Fraction(25)  # frames a second where the container states no rate
 VP8_SETTINGS = {"crf": "8", "b": "20M", "deadline": "good", "cpu-used": "4"}  # at which text in a picture stays sharp
+# Titles may be of any encoding. Until PyAV 19, which has no such argument, such a title ends the reading.
+LENIENT: dict[str, Any] = {"metadata_errors": "replace"} if int(av.__version__.partition(".")[0]) < 19 else {}
 
 
 class VideoSource(FrameSource):
@@ -105,7 +107,7 @@ class VideoSource(FrameSource):
         """Open the file; yield it, its main stream and the seconds of one tick of the stream's clock."""
         av.logging.set_level(None)  # our one line says it
         try:
-            container = av.open(str(self.path), metadata_errors="replace")
+            container = av.open(str(self.path), **LENIENT)
         except (av.error.FFmpegError, OSError) as error:
             raise self._unreadable() from error
         with container:
@@ -168,11 +170,9 @@ def _upright(frame: av.VideoFrame) -> Image:
 
 
 def encode_video(path: Path, frames: Iterable[tuple[float, Image]], fps: float, size: tuple[int, int]) -> None:
-    """Write pictures as a WebM video, each from its time on; the last one is shown for one frame.
-
-    ``frames`` are seconds from the first frame, in rising order, and RGB uint8 ``[H, W, 3]``; ``fps`` is their mean rate, ``size``
-    their height and width, both even. InputError where there is no encoder, OSError where nothing can be written.
-    """
+    """Write pictures as a WebM video, each from its time on; the last one is shown for one frame. ``frames`` are seconds from the first
+    frame, in rising order, and RGB uint8 ``[H, W, 3]``; ``fps`` is their mean rate, ``size`` their height and width, both even. InputError
+    where there is no encoder, OSError where nothing can be written."""
     if "libvpx" not in av.codecs_available:
         raise InputError("this PyAV has no encoder for WebM videos (libvpx)", hint="pip install av")
     # 1001: the denominator of the rates of television, 30000/1001 for instance.

@@ -1,7 +1,5 @@
-"""Colours of scores over fixed ranges, and pictures of one frame: a score over its image with a legend, or a panel of everything.
-
-A map coloured by its own extremes makes a calm frame look dangerous, so the range of a score is one for all frames.
-"""
+"""Colours of scores over ranges that all frames share, since a map coloured by its own extremes makes a calm frame look dangerous; and
+pictures of one frame: a score over its image with a legend, or a panel of everything."""
 
 from __future__ import annotations
 
@@ -114,11 +112,9 @@ def usual_scores(reader: MapsReader) -> list[str]:
 def page_ranges(
     reader: MapsReader, scores: Sequence[str], given: Mapping[str, tuple[float, float]] | None = None
 ) -> dict[str, DisplayRange]:
-    """Return the range of each of some scores of a maps folder; it is the same for all frames.
-
-    A range that is given comes first, then the fixed range of the score. Whole numbers of other tools lie in 0..1. An unbounded score
-    gets the 1st to the 99th percentile of evenly spaced frames of the whole set, rounded outwards.
-    """
+    """Return the range of each of some scores of a maps folder; it is the same for all frames. A range that is given comes first, then the
+    fixed range of the score. Whole numbers of other tools lie in 0..1. An unbounded score gets the 1st to the 99th percentile of evenly
+    spaced frames of the whole set, rounded outwards."""
     fixed = {score: SCORES[score].colours for score in scores if score in SCORES}
     own = dict.fromkeys(scores) | fixed | dict(given or {})
     choose_scores(reader, list(given or {}))  # each has maps
@@ -376,12 +372,10 @@ def draw_panel(
     anomaly: Mask | None = None,
     caption: str = "",
 ) -> Image:
-    """Draw tiles in rows of three, four in two rows: image, prediction (class ids ``[h, w]``), class legend, then one tile a score.
-
-    An image or prediction that is None is left out. What a legend flags of its map is outlined in its tile, a labelled
-    anomaly in every tile. Where tiles are smaller than the maps, a pixel is the mean colour of those it stands for. Text has
-    at least 7 pt in a panel that is printed over both columns of a page.
-    """
+    """Draw tiles in rows of three, four in two rows: image, prediction (class ids ``[h, w]``), class legend, then one tile a score. An
+    image or prediction that is None is left out. What a legend flags of its map is outlined in its tile, a labelled anomaly in every tile.
+    Where tiles are smaller than the maps, a pixel is the mean colour of those it stands for. Text has at least 7 pt in a panel that is
+    printed over both columns of a page."""
     shape = image.shape if image is not None else scores[0][1].shape if prediction is None else prediction.shape
     height, width = max(1, round(TILE_WIDTH * shape[0] / shape[1])), TILE_WIDTH
     _check_sizes(image, anomaly, height, width)

@@ -46,7 +46,6 @@ _LONGEST_FACT = 300  # characters of a value
 FRAMES, THUMBNAILS = "frames", "thumbnails"
 # What stands beside the scores and `prediction`. A score may be called anomaly, and none has a slash in its name.
 IMAGE, ANOMALY, TRUTH = "image", "label/anomaly", "label/truth"
-OTHER = "other"  # folder of the maps of the second model, within those of the frame
 THUMBNAIL_WIDTH = 320
 LONGEST_SIDE = 960  # pixels of the longer side of a map on the page, at most
 STEPS, NO_NUMBER = 254, 255  # of a map's own range; the code of NaN and infinities
@@ -63,7 +62,6 @@ def write_review(
     labels: labelled.LabelSources = overlay.NO_LABELS,
     on_frame: Callable[[int, int], None] = lambda done, total: None,
     *,
-    compare: str | Path | None = None,
     images: str | None = None,
     scores: Sequence[str] | None = None,
     apart: float = 5.0,
@@ -79,25 +77,23 @@ def write_review(
     frames done and their total; the settings are those of :class:`segunc.options.ReviewOptions`.
 
     Raises:
-        InputError: no maps, an unknown score, compared maps without a common frame, no images there, or an output folder of another kind.
+        InputError: no maps, an unknown score, no images there, or an output folder of another kind.
         PartialFailure: no label belongs to a frame.
     """
     reader = labelled.open_maps(maps)
-    other = labelled.open_maps(Path(compare)) if compare else None
     shown = labelled.choose_scores(reader, None if scores == ["all"] else scores or overlay.usual_scores(reader))
     rows = _choose_frames(reader, limit, fps)
     names = [row.name for row in rows]
     frame_labels = labels.find(reader, names)
     if labels.label_map is not None:
-        for model in filter(None, (reader, other)):
-            check_classes(model, labels.label_map)
-    notices = [*promises, *_notices(reader, other, frame_labels, names)]
+        check_classes(reader, labels.label_map)
+    notices = [*promises, *_notices(reader, frame_labels, names)]
     source, missing = labelled.open_images(reader, images, names)
     record = _begin(reader, out) | {"scores": shown, "frames": len(rows)}
     size = (reader.manifest or {}).get("run", {}).get("size")
     longest = min(LONGEST_SIDE, max(size or [LONGEST_SIDE]))  # no more than the network has seen
     ranges = overlay.page_ranges(reader, shown)
-    writer = FrameFiles(out, reader, shown, ranges, frame_labels, other, longest, flag or {})
+    writer = FrameFiles(out, reader, shown, ranges, frame_labels, longest, flag or {})
     by_name = {row.name: row for row in rows}
     for done, (name, image, error) in enumerate(labelled.with_images(names, source), start=1):
         if error is not None:
@@ -106,7 +102,7 @@ def write_review(
         on_frame(done, len(rows))
     if missing or (without := sum(IMAGE not in row.contents for row in rows)):
         notices.append(missing or f"{without} of {len(rows)} frames have no image; their maps are shown alone.")
-    page = _about(reader, other, ranges, longest) | {
+    page = _about(reader, ranges, longest) | {
         "run": record["run"],
         "written": record["tool"],
         "classes": overlay.class_colours(reader, labels.label_map),
@@ -148,10 +144,8 @@ def _describe_model(reader: MapsReader) -> dict[str, Any]:
     return {"title": title, "line": overlay.model_words(manifest) or foreign, "facts": [("maps", title), *facts]}
 
 
-def _about(
-    reader: MapsReader, other: MapsReader | None, ranges: Mapping[str, overlay.DisplayRange], longest: int
-) -> dict[str, Any]:
-    """Describe the models, the run, the scores and what the page carries of the maps."""
+def _about(reader: MapsReader, ranges: Mapping[str, overlay.DisplayRange], longest: int) -> dict[str, Any]:
+    """Describe the model, the run, the scores and what the page carries of the maps."""
     about = _describe_model(reader)
     means = f"means of pixels, at most {longest} on a side, in {STEPS} steps of each map's range"
     about["facts"].append(("Maps on this page", means))
@@ -163,7 +157,6 @@ def _about(
         entry |= {"title": title_of(score, capital=False), "words": scale_words(score)}
         entry |= {"unit": recorded.get("unit", ""), "region_from": recorded.get("component_threshold")}
     return about | {
-        "compared": _describe_model(other) if other is not None else None,
         "scores": scores,
         "ranking": first_shown(ranges) or None,
         "second_encoder": (reader.manifest or {}).get("model", {}).get("feature_encoder", "own") != "own",
@@ -174,10 +167,8 @@ def _about(
     }
 
 
-def _notices(
-    reader: MapsReader, other: MapsReader | None, labels: labelled.ReviewLabels, names: Sequence[str]
-) -> Iterator[str]:
-    """Yield what the page says above its frames; raises InputError where two models have no frame in common."""
+def _notices(reader: MapsReader, labels: labelled.ReviewLabels, names: Sequence[str]) -> Iterator[str]:
+    """Yield what the page says above its frames."""
     if reader.unfinished:
         yield f"This page shows what was finished: {reader.unfinished}."
     if len(names) < len(reader.frames):
@@ -185,13 +176,6 @@ def _notices(
     if reader.region is not None:
         yield "A mask was left out of these maps: its pixels are 0 in every map and ignored in every label."
     yield from labels.gaps(len(names))
-    if other is None:
-        return
-    both = set(names) & set(other.frames)
-    if not both:
-        raise InputError(f"{other.folder} and {reader.folder} have no frame in common", hint="check --compare")
-    if len(both) < len(names):
-        yield f"The compared maps hold {len(both)} of {len(names)} frames; the others show one model only."
 
 
 def _choose_frames(reader: MapsReader, limit: int | None, fps: float | None) -> list[FrameRow]:
@@ -322,9 +306,8 @@ class FrameRow:
     place: int  # in the order of the source, names the frame's folder
     time: float | None = None  # seconds from the start of a video
     size: tuple[int, ...] | None = None  # height and width of its maps in pixels
-    contents: list[str] = field(default_factory=list)  # image, prediction, scores, anomaly, truth, other/...
+    contents: list[str] = field(default_factory=list)  # image, prediction, scores, anomaly, truth
     statistics: dict[str, dict[str, float]] = field(default_factory=dict)  # score -> statistic -> value
-    other: dict[str, dict[str, float]] = field(default_factory=dict)  # the same of the second model
     objects: int | None = None  # labelled ones; None without an anomaly label
     found: dict[str, float] = field(default_factory=dict)  # score -> found_up_to
     alarms: list[Alarm] = field(default_factory=list)  # of the score that ranks the frames
@@ -348,7 +331,6 @@ class FrameFiles:
     scores: list[str]
     ranges: dict[str, overlay.DisplayRange]  # of the thumbnails
     labels: labelled.ReviewLabels
-    other: MapsReader | None
     longest: int  # pixels of a map's longer side
     flag: Mapping[str, float]  # from which value on pixels of a score are flagged, in place of what the maps record
 
@@ -358,7 +340,7 @@ class FrameFiles:
         truth = row.attempt(self.labels.classes, row.name)
         objects = labelled_objects(anomaly) if anomaly is not None else []
         maps: dict[str, Values] = {}
-        for score, values in self._write_maps(row, self.reader, "", row.statistics):
+        for score, values in self._write_maps(row):
             maps[score] = values
             small = np.nan_to_num(_shrink(values, THUMBNAIL_WIDTH), nan=self.ranges[score].low)
             self._write_thumbnail(row, score, overlay.colourise(small, self.ranges[score]))
@@ -369,9 +351,6 @@ class FrameFiles:
             prediction = self.reader.prediction(row.name) if PREDICTION in row.contents else None
             peaks = self.reader.records.get(row.name, {}).get("peaks", {}).get(ranking, [])
             row.alarms = find_alarms(maps, ranking, threshold, prediction, SMALLEST_OBJECT, peaks)
-        if self.other is not None:
-            for _ in self._write_maps(row, self.other, f"{OTHER}/", row.other):
-                pass
         for content, kind, label in ((ANOMALY, "anomaly", anomaly), (TRUTH, "class", truth)):
             if label is not None and label.shape == (row.size or label.shape):
                 self._write_map(row, content, label)
@@ -387,28 +366,27 @@ class FrameFiles:
             row.contents.append(IMAGE)
             row.size = row.size or image.shape[:2]
 
-    def _write_maps(
-        self, row: FrameRow, reader: MapsReader, prefix: str, statistics: dict[str, dict[str, float]]
-    ) -> Iterator[tuple[str, Values]]:
+    def _write_maps(self, row: FrameRow) -> Iterator[tuple[str, Values]]:
         """Write the prediction and the scores of a frame; yields each score in its own unit."""
+        reader = self.reader
         if reader.has(row.name, PREDICTION):
             prediction = row.attempt(reader.prediction, row.name)
             if prediction is not None:
-                self._write_map(row, f"{prefix}{PREDICTION}", prediction)
+                self._write_map(row, PREDICTION, prediction)
         record = reader.records.get(row.name, {})
         for score in self.scores:
             values = row.attempt(reader.read, row.name, score) if reader.has(row.name, score) else None
             if values is None:
                 continue
-            self._write_map(row, f"{prefix}{score}", values)
+            self._write_map(row, score, values)
             recorded = {name: record[name][score] for name in STATISTICS if score in record.get(name, {})}
             if score in self.flag:  # the regions of the run are of another threshold
                 recorded = {name: value for name, value in recorded.items() if name not in ("region", "component")}
-            statistics[score] = recorded or frame_statistics(values)
+            row.statistics[score] = recorded or frame_statistics(values)
             threshold = self.flag.get(score, self.region_from(reader, score))
             if recorded and "region" not in recorded and threshold is not None:
                 recorded["region"] = float(max(regions_of(values, threshold)[2].tolist(), default=0.0))
-            if not statistics[score]:
+            if not row.statistics[score]:
                 row.problems.append(f"{score} holds NaN or infinite values, so it has no statistics")
             yield score, values
 

@@ -1,13 +1,12 @@
 """How the values of a map stand in its file, ours or that of any other tool: PNG, TIFF, NumPy or HDF5.
 
-Bounded scores (0..1) are stored as uint16 PNG with ``value = (code / 65535)^2``: monotone, and finest near zero, where
-the epistemic map lives. Unbounded scores are stored as float16 ``.npy``. Both forms have an order-preserving 16-bit key,
-so metrics on the file and on the values before writing agree exactly. Every parameter of the files is fixed, because a
-resumed run must give the same bytes.
+Bounded scores (0..1) are stored as uint16 PNG with ``value = (code / 65535)^2``: monotone, and finest near zero, where the epistemic map
+lives. Unbounded scores are stored as float16 ``.npy``. Both forms have an order-preserving 16-bit key, so metrics on the file and on the
+values before writing agree exactly. Every parameter of the files is fixed, because a resumed run must give the same bytes.
 
-Compact maps hold the mean of each 2 x 2 pixels: bounded scores as uint8 codes, ``value = (code / 255)^2``, unbounded ones as
-the 16-bit keys of their float16 (neighbouring values have neighbouring keys, which a PNG packs). A frame of 1080 x 1920 pixels
-takes 2.9 MB in place of 28.
+Compact maps hold the mean of each 2 x 2 pixels: bounded scores as uint8 codes, ``value = (code / 255)^2``, unbounded ones as the 16-bit
+keys of their float16 (neighbouring values have neighbouring keys, which a PNG packs). A frame of 1080 x 1920 pixels takes 2.9 MB in place
+of 28.
 """
 
 from __future__ import annotations
@@ -95,11 +94,9 @@ def encode_score(score: str, values: Array) -> Array:
 
 
 def score_keys(stored: npt.NDArray[Any]) -> Codes:
-    """Return order-preserving uint16 keys of a stored score: equal scores have equal keys, higher scores higher keys.
-
-    A uint16 code is its own key. A float16 (wider floats are rounded to it first) is keyed by its bits: sign
-    bit flipped for positive values, all bits flipped for negative ones, -0.0 made +0.0 first.
-    """
+    """Return order-preserving uint16 keys of a stored score: equal scores have equal keys, higher scores higher keys. A uint16 code is its
+    own key. A float16 (wider floats are rounded to it first) is keyed by its bits: sign bit flipped for positive values, all bits flipped
+    for negative ones, -0.0 made +0.0 first."""
     if stored.dtype in (np.uint8, np.uint16):
         return stored.astype(np.uint16, copy=False)
     if not np.issubdtype(stored.dtype, np.floating):
@@ -168,11 +165,9 @@ def encode_npy(values: Array) -> bytes:
 
 
 def read_score_file(path: Path, read: Callable[[Path], bytes] = read_bytes, *, ids: bool = False) -> Array:
-    """Read a single-channel map ``[H, W]`` in the type it is stored in; its ending tells the kind, ``read`` gives its bytes.
-
-    With ``ids`` it holds class ids: those of a palette image are its indices, and three equal channels are one. A leading or
-    trailing axis of length 1 is dropped. An HDF5 file holds its map itself, under ``value``.
-    """
+    """Read a single-channel map ``[H, W]`` in the type it is stored in; its ending tells the kind, ``read`` gives its bytes. With ``ids``
+    it holds class ids: those of a palette image are its indices, and three equal channels are one. A leading or trailing axis of length 1
+    is dropped. An HDF5 file holds its map itself, under ``value``."""
     reader = _READERS.get(path.suffix.lower())
     if reader is None:
         raise InputError(f"map {path} is of an unknown kind: known are {', '.join(SUFFIXES)}")

@@ -109,8 +109,7 @@ def examine(folder: Path) -> Health:
 
 
 def refuse_foreign(out: Path) -> None:
-    """Refuse a folder without a manifest that holds anything but the locks of runs that begin just now, whose manifest is waited
-    for."""
+    """Refuse a folder without a manifest that holds anything but the locks of runs that begin just now, whose manifest is waited for."""
     end = time.monotonic() + START_SECONDS
     while out.is_dir() and any(not path.name.startswith(LOCK_STEM) for path in out.iterdir()):
         # In this order: whoever has let go of the lock since has written the manifest.

@@ -16,7 +16,7 @@ from segunc.data.entry import BINARY, AnomalyEncoding, Layout, composed, find_la
 from segunc.data.images import Image
 from segunc.data.labels import IGNORE, LabelMap, check_label_files
 from segunc.frames.source import FrameSource
-from segunc.frames.sources import VIDEO_SUFFIXES, ImageSource, open_source, recorded_images, stamp_of
+from segunc.frames.sources import VIDEO_SUFFIXES, open_source, recorded_images, stamp_of
 from segunc.frames.video import video_hash
 from segunc.maps.manifest import is_ours
 from segunc.maps.reader import MapsReader
@@ -83,8 +83,6 @@ def open_images(
             source = open_source(recorded)
     except (InputError, OSError) as error:
         return None, f"The source images could not be opened, so only maps are shown: {error}; see --images."
-    if isinstance(source, ImageSource):
-        source.depth.bits = run.get("bits")
     opened = 0 if source is None else len(names) if source.length is None else source.length
     if opened == len(names):
         return source, None

@@ -1,7 +1,5 @@
-"""The manifest of a maps folder: what made the maps, with which settings, in which units, and what failed.
-
-Its ``run`` part holds everything that decides the maps' values; a later run continues a folder only where that is the same.
-"""
+"""The manifest of a maps folder: what made the maps, with which settings, in which units, and what failed. Its ``run`` part holds everything
+that decides the maps' values; a later run continues a folder only where that is the same."""
 
 from __future__ import annotations
 
@@ -45,12 +43,9 @@ def build_manifest(
     component_thresholds: Mapping[str, float] | None = None,
     measured_to: Mapping[str, float] | None = None,
 ) -> Manifest:
-    """Make the manifest of a run that is about to start.
-
-    ``run`` is everything that decides the values of the maps, and ``input``, the absolute input path; ``source`` and ``model``
-    are for readers. Pixels form components from the ``component_thresholds`` on, else those of the scores. Values of a score beyond its
-    ``measured_to`` are extrapolated.
-    """
+    """Make the manifest of a run that is about to start. ``run`` is everything that decides the values of the maps, and ``input``, the
+    absolute input path; ``source`` and ``model`` are for readers. Pixels form components from the ``component_thresholds`` on, else those
+    of the scores. Values of a score beyond its ``measured_to`` are extrapolated."""
     scores = list(scores)
     thresholds = {n: SCORES[n].threshold for n in scores} if component_thresholds is None else component_thresholds
     compact, limits = bool(run.get("compact")), measured_to or {}

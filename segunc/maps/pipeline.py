@@ -1,7 +1,4 @@
-"""Frames through a network to maps on disk: decoding, computing and writing at once, in constant memory.
-
-One thread decodes ahead, the caller's thread computes, and a small pool encodes and writes.
-"""
+"""Frames through a network to maps on disk, in constant memory: one thread decodes ahead, the caller's computes, a pool encodes and writes."""
 
 from __future__ import annotations
 
@@ -15,7 +12,6 @@ from dataclasses import dataclass, field
 from itertools import groupby
 
 from segunc.core.errors import InputError, PartialFailure, one_line
-from segunc.core.progress import Progress
 from segunc.data.images import Image
 from segunc.frames.source import Frame, FrameSource
 from segunc.maps.shards import Record
@@ -24,6 +20,7 @@ from segunc.maps.store import Maps, MapsWriter
 # Maps of some frames of one size, in their order; an exception in a frame's place fails that frame alone.
 Process = Callable[[list[Frame]], Sequence[Maps | Exception]]
 DrawOverlay = Callable[[Frame, Maps], Image]
+Show = Callable[[int, int | None, str, int], object]  # frames done, of how many, state in words, done by an earlier run
 
 
 @dataclass
@@ -57,7 +54,7 @@ def run_pipeline(
     prefetch: int = 4,
     writers: int = 2,
     draw_overlay: DrawOverlay | None = None,
-    on_progress: Callable[[Progress], None] | None = None,
+    on_progress: Show | None = None,
     on_note: Callable[[str], None] | None = None,
 ) -> Summary:
     """Write the maps of every frame of a source that the writer has not finished, and close the writer.
@@ -116,7 +113,7 @@ class _Run:
     pool: ThreadPoolExecutor
     waiting: int  # frames that may be being written while the next group is computed
     draw_overlay: DrawOverlay | None
-    on_progress: Callable[[Progress], None] | None
+    on_progress: Show | None
     on_note: Callable[[str], None] | None
 
     def __post_init__(self) -> None:
@@ -202,5 +199,6 @@ class _Run:
         if self.on_progress is not None:
             total = self.source.length or self.source.length_hint
             share = None if total is None else self.writer.shard.share(total, self.group)
-            seconds = time.monotonic() - self.started
-            self.on_progress(Progress(self.written, len(self.writer.failed), self.skipped, share, seconds))
+            failed = len(self.writer.failed)
+            done = self.skipped + self.written + failed
+            self.on_progress(done, share, f"{failed} failed" if failed else "", self.skipped)

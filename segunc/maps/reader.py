@@ -1,8 +1,5 @@
-"""Read a maps folder, ours or of any other tool.
-
-Of other tools the files are ``SCORE/FRAME.ext``, folders inside SCORE being part of the frame's name; ``prediction/FRAME.ext``
-holds class ids. So the files of the SegmentMeIfYouCan benchmark lie below ``anomaly_p``: ``METHOD/DATASET/FRAME.hdf5``.
-"""
+"""Read a maps folder, ours or of any other tool: files ``SCORE/FRAME.ext``, folders inside SCORE being part of the frame's name, and class
+ids in ``prediction/FRAME.ext``. So the files of SegmentMeIfYouCan lie below ``anomaly_p``: ``METHOD/DATASET/FRAME.hdf5``."""
 
 from __future__ import annotations
 

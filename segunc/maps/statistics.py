@@ -76,12 +76,10 @@ def read_region(folder: Path, manifest: Manifest | None) -> Region | None:
 
 
 def map_statistics(stored: Array, threshold: float | None = None, kept: Mask | None = None) -> dict[str, float]:
-    """Compute the statistics of one map that ``frames.jsonl`` holds, in real units.
-
-    ``mean``, the largest value ``max``, ``p99``, the smallest stored value that at least 99 % of the pixels do not
-    exceed, and, where there is a threshold, of the connected regions (8 neighbours) of values at or above it: ``component``, the
-    pixels of the largest, and ``region``, the excess of the strongest, see :func:`regions_of`. ``stored`` are uint16 codes of a score in 0..1 or float16 values ``[H, W]``, ``kept`` the pixels that count.
-    """
+    """Compute the statistics of one map that ``frames.jsonl`` holds, in real units. ``mean``, the largest value ``max``, ``p99``, the
+    smallest stored value that at least 99 % of the pixels do not exceed, and, where there is a threshold, of the connected regions (8
+    neighbours) of values at or above it: ``component``, the pixels of the largest, and ``region``, the excess of the strongest, see
+    :func:`regions_of`. ``stored`` are uint16 codes of a score in 0..1 or float16 values ``[H, W]``, ``kept`` the pixels that count."""
     pixels = stored if kept is None else stored[kept]
     counts = np.bincount(score_keys(pixels).ravel(), minlength=CODE_MAX + 1)
     present = np.flatnonzero(counts)
@@ -104,12 +102,10 @@ def map_statistics(stored: Array, threshold: float | None = None, kept: Mask | N
 def regions_of(
     values: npt.NDArray[np.floating], threshold: float, kept: Mask | None = None
 ) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]:
-    """Return the connected regions (8 neighbours) of values ``[H, W]`` at or above a threshold: the number of each pixel's region
-    ``[H, W]``, 0 for none, and of the regions 1, 2, ... left, top, width, height and area ``[R, 5]`` and strength ``[R]``.
-
-    The strength is the sum over the pixels of a region of what they exceed the threshold by: area times mean excess. A mean over the
-    frame hides a small object, and a maximum takes one pixel of noise for one.
-    """
+    """Return the connected regions (8 neighbours) of values ``[H, W]`` at or above a threshold: the number of each pixel's region ``[H,
+    W]``, 0 for none, and of the regions 1, 2, ... left, top, width, height and area ``[R, 5]`` and strength ``[R]``. The strength is the
+    sum over the pixels of a region of what they exceed the threshold by: area times mean excess. A mean over the frame hides a small
+    object, and a maximum takes one pixel of noise for one."""
     high = (values >= threshold) & (True if kept is None else kept)
     _, numbers, boxes, _ = cv2.connectedComponentsWithStats(high.astype(np.uint8), connectivity=8)
     excess = values[high].astype(np.float64) - threshold
@@ -209,10 +205,8 @@ def worst_moments(
 
 
 def separated_peaks(moments: Iterable[Moment], apart: float, count: int) -> list[Moment]:
-    """Return the moments of the highest values, highest first, without those near a higher one of the same video.
-
-    Of equal values the earlier comes first; a value of NaN is left out. A frame without a time is near no other.
-    """
+    """Return the moments of the highest values, highest first, without those near a higher one of the same video. Of equal values the
+    earlier comes first; a value of NaN is left out. A frame without a time is near no other."""
     peaks: list[Moment] = []
     times: dict[tuple[Path, str], list[float]] = defaultdict(list)  # of the peaks, by video
     for moment in sorted((m for m in moments if not math.isnan(m.value)), key=lambda m: -m.value):

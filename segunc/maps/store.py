@@ -1,9 +1,5 @@
-"""Maps to disk, so that a run killed at any moment can be continued to the same bytes.
-
-The order of writes carries the guarantee. Every file of a frame appears whole, by atomic rename; only then is the
-frame's line appended to ``frames.jsonl``. A frame without a line is unfinished whatever files it has, and is written
-again. The state of a run is those lines and nothing else.
-"""
+"""Maps to disk, so that a run killed at any moment can be continued to the same bytes: every file of a frame appears whole, and only then
+the frame's line in ``frames.jsonl``. The state of a run is those lines and nothing else."""
 
 from __future__ import annotations
 
@@ -39,8 +35,7 @@ class MapsWriter:
         verify: compare the maps of finished frames with their sums, where else their sizes are enough.
 
     Attributes:
-        forgotten: how many frames of an earlier run are made again: their maps or lines are missing or damaged, or their images
-            are others.
+        forgotten: how many frames of an earlier run are made again: their maps or lines are missing or damaged, or their images are others.
         failed: name -> reason of the frames that failed in this run; the manifest lists them, the next run tries them again.
         was_complete: the folder (or shard) had been finished without a failure before this run.
     """

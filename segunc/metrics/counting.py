@@ -2,12 +2,11 @@
 
 A score map is counted by order-preserving 16-bit keys (:func:`segunc.maps.encoding.score_keys`) into two rows of 65,536 bins, of normal
 and of anomalous pixels. Equal scores are one threshold, and a pixel is called anomalous where its score is at or above the threshold.
-Protocol ``pooled``: all pixels of the set in one pool. Protocol ``per-image`` (StreetHazards and CAOS, MUAD): numbers of each image, then
-their mean over the images that hold both normal and anomalous pixels (Hendrycks et al., CAOS, arXiv 1911.11132).
+Protocol ``pooled``: all pixels of the set in one pool.
 
 A real that a frame contributes is rounded once to a multiple of a power of two; what follows is integer addition, exact in any order.
 Sums over the pixels of a frame go in steps of 2^-18: 10^5 frames of 2^21 pixels with the largest log loss (87.4 nats) reach 4.8e18,
-below the 9.2e18 of int64. Fractions of 1 (the AUROC of an image) go in steps of 2^-40: 64 bits hold the sum of 8 million ones.
+below the 9.2e18 of int64. Fractions of 1 (the sIoU of an object) go in steps of 2^-40: 64 bits hold the sum of 8 million ones.
 
 Float scores that 16 bits cannot hold are counted in bins (:class:`ScoreBins`), so that pixels are ranked by the numbers that are stored:
 the float32 scores 98.01 and 98.02 are one float16. So the maps of another tool are read twice. The first pass samples the scores of the
@@ -33,8 +32,6 @@ STEPS_PER_FRACTION = 1 << 40  # a stored fraction of 1.0
 KEYS = 65536
 NO_ANOMALY = "no pixel is labelled as an anomaly"
 NO_NORMAL = "no pixel is labelled as normal"
-NO_IMAGE_WITH_BOTH = "no image holds both anomalous and normal pixels"
-IMAGE_NUMBERS = ("auroc", "aupr", "fpr95", "best_f1")
 
 Counts = npt.NDArray[np.int64]  # that add; most often [2, 65536], pixels by key, row 0 normal and row 1 anomalous
 Floats = npt.NDArray[np.float64]
@@ -323,20 +320,3 @@ def best_f1(curve: DetectionCurve) -> tuple[float, int | float] | None:
     f1 = 2.0 * curve.true_positives / (curve.true_positives + curve.false_positives + curve.positives)
     best = int(np.argmax(f1))
     return float(f1[best]), curve.thresholds[best].item()
-
-
-def per_image_sums(counts: Counts) -> Counts:
-    """Return what one image adds to the sums of protocol ``per-image``, int64 ``[6]``: :data:`IMAGE_NUMBERS`, best F1 at the image's own
-    threshold, in steps of 2^-40; images scored; images left out because they lack a class."""
-    curve = detection_curve(counts)
-    best = best_f1(curve)
-    if best is None:
-        return np.array([0, 0, 0, 0, 0, 1], np.int64)
-    numbers = np.array((*areas(curve), best[0]), np.float64)
-    return np.append(to_fixed_point(numbers, STEPS_PER_FRACTION), (1, 0))
-
-
-def per_image_result(sums: Counts) -> dict[str, float | None]:
-    """Return the means over the scored images, in 0..1, by name of :data:`IMAGE_NUMBERS`; None where no image is scored."""
-    scored = int(sums[len(IMAGE_NUMBERS)])
-    return {name: mean_of_fractions(int(sums[place]), scored) for place, name in enumerate(IMAGE_NUMBERS)}

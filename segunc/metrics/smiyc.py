@@ -205,10 +205,8 @@ def match_components(predicted: npt.NDArray[np.bool_], truth: npt.NDArray[np.boo
 
 
 def component_result(counts: Counts) -> dict[str, Any]:
-    """Return the numbers of a set of frames, in 0..1; None where no component makes one (:data:`UNDEFINED`).
-
-    ``siou_gt`` and ``ppv`` are means over all components, ``mean_f1`` is over :data:`TAUS`, ``f1`` by tau (``"0.25"``, ...).
-    """
+    """Return the numbers of a set of frames, in 0..1; None where no component makes one (:data:`UNDEFINED`). ``siou_gt`` and ``ppv`` are
+    means over all components, ``mean_f1`` is over :data:`TAUS`, ``f1`` by tau (``"0.25"``, ...)."""
     hits, missed, false = (counts[part].astype(np.float64) for part in (_TP, _FN, _FP))
     f1: dict[str, float | None] = dict.fromkeys(map("{:.2f}".format, TAUS))
     mean = None

@@ -85,8 +85,9 @@ def load_network(folder: Path | str, *, ignore_posterior: bool = False) -> Segme
             or a Bayesian model (``posterior.json`` beside it) without ``ignore_posterior``.
     """
     folder = Path(folder)
-    if not folder.is_dir():
-        raise InputError(f"model folder {folder} does not exist")
+    if not (folder / POSTERIOR).exists() and not (folder / DESCRIPTION).exists():
+        lack = "holds no model" if folder.is_dir() else "does not exist"
+        raise InputError(f"model folder {folder} {lack}", hint="give the --out of train, finetune or import")
     if (folder / POSTERIOR).exists() and not ignore_posterior:
         raise InputError(f"{folder} holds a Bayesian model", hint="load it with segunc.load_model")
     content = read_json(folder / DESCRIPTION, "the description of a network")

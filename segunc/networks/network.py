@@ -59,11 +59,9 @@ class SegmentationNetwork(nn.Module):
 def inference_size(
     description: NetworkDescription, frame: tuple[int, int], override: tuple[int, int] | None = None
 ) -> tuple[int, int]:
-    """Return the (height, width) at which the network sees a frame of (height, width) ``frame``.
-
-    ``override`` decides alone when given. A frame whose aspect ratio is that of the description's inference size (within 2 %) gets exactly that
-    size; another keeps its own, with as many pixels, each side a multiple of 16. Without an inference size the frame keeps its own.
-    """
+    """Return the (height, width) at which the network sees a frame of (height, width) ``frame``. ``override`` decides alone when given. A
+    frame whose aspect ratio is that of the description's inference size (within 2 %) gets exactly that size; another keeps its own, with as
+    many pixels, each side a multiple of 16. Without an inference size the frame keeps its own."""
     if override is not None:
         return override
     wanted = description.inference_size
@@ -135,10 +133,8 @@ def softmax_output(outputs: Tensor) -> str:
 @torch.no_grad()
 def check_logits(network: nn.Module, outputs: Tensor, images: Tensor) -> str:
     """Raise InputError where a network that returned ``outputs`` (at any resolution) for ``images`` ``[N, 3, H, W]`` ends in a softmax: a
-    second one would make nearly equal shares of probabilities. Return a note on log-probabilities, else "".
-
-    Logits of one frame may sum to 1 by chance, those of constant networks for example. So the network is asked again about wide noise.
-    """
+    second one would make nearly equal shares of probabilities. Return a note on log-probabilities, else "". Logits of one frame may sum to
+    1 by chance, those of constant networks for example. So the network is asked again about wide noise."""
     if kind := softmax_output(outputs):
         noise = torch.rand(images[:1].shape, generator=torch.Generator().manual_seed(0)).to(images)
         probes = (noise, noise**4) if isinstance(network, SegmentationNetwork) else (6 * noise - 3, 100 * noise)

@@ -91,12 +91,9 @@ def read(name: str, wishes: Wishes) -> Found:
 
 
 def load_encoder_weights(encoder: nn.Module, name: str, weights: str) -> list[str]:
-    """Load pretrained weights into an encoder of smp, and return what a user should know, a line each.
-
-    ``weights`` are a name of smp's, e.g. ``imagenet`` (downloaded by smp), or the path of a file in the names of smp, timm or torchvision. What
-    a file holds beside the encoder (a classifier, a decoder) is left out. InputError for no such weights, no connection, or a file of
-    another encoder.
-    """
+    """Load pretrained weights into an encoder of smp, and return what a user should know, a line each. ``weights`` are a name of smp's,
+    e.g. ``imagenet`` (downloaded by smp), or the path of a file in the names of smp, timm or torchvision. What a file holds beside the
+    encoder (a classifier, a decoder) is left out. InputError for no such weights, no connection, or a file of another encoder."""
     if Path(weights).suffix or Path(weights).exists():
         return load_weights(encoder, Path(weights))
     try:

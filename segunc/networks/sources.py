@@ -1,9 +1,5 @@
-"""Where networks come from that others trained: what ``segunc import SOURCE:NAME`` reads.
-
-A source makes a description and, where the place holds them, the weights; nothing is guessed that it does not say. Another
-package adds one with ``SOURCES.register`` or an entry point of the group ``segunc.sources``, beside its
-:data:`segunc.networks.files.KINDS` entry, which builds what the description says.
-"""
+"""Where networks come from that others trained: what ``segunc import SOURCE:NAME`` reads. A source makes a description and, where the place
+holds them, the weights; nothing is guessed that it does not say. An entry of :data:`segunc.networks.files.KINDS` builds the network."""
 
 from __future__ import annotations
 

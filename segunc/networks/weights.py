@@ -136,12 +136,10 @@ class Match(NamedTuple):
 def match_names(
     state: Mapping[str, Tensor], own: Mapping[str, Tensor], source: str = "the file", key: str | None = None
 ) -> Match:
-    """Return the part of a foreign state dict that fits ``own``, in the names of ``own``.
-
-    Training frameworks put a prefix before every name, wrappers do the same to the names of ``own``, and timm's encoders join the first
-    parts of a name by an underscore, which counts only where names as they are do not fit. Names and shapes decide, never the order.
-    InputError where several sets of weights fit and differ, and ``key`` chooses none; or where nothing lies under ``key``.
-    """
+    """Return the part of a foreign state dict that fits ``own``, in the names of ``own``. Training frameworks put a prefix before every
+    name, wrappers do the same to the names of ``own``, and timm's encoders join the first parts of a name by an underscore, which counts
+    only where names as they are do not fit. Names and shapes decide, never the order. InputError where several sets of weights fit and
+    differ, and ``key`` chooses none; or where nothing lies under ``key``."""
     unwrapped = {_unwrapped(name): tensor for name, tensor in state.items()}
     if len(unwrapped) == len(state):
         state, key = unwrapped, key and _unwrapped(key)
@@ -200,11 +198,9 @@ def _unwrapped(name: str) -> str:
 
 
 def load_foreign(module: nn.Module, state: Mapping[str, Tensor], source: str, key: str | None = None) -> list[str]:
-    """Do :func:`load_state` by the names that :func:`match_names` finds, and return what a user should know, a line each.
-
-    What a file holds under the same prefix inside parts that the network has makes it another network (a deeper one, say), and is refused;
-    in parts that it has not, such as an auxiliary head or a classifier, it is left out and counted.
-    """
+    """Do :func:`load_state` by the names that :func:`match_names` finds, and return what a user should know, a line each. What a file holds
+    under the same prefix inside parts that the network has makes it another network (a deeper one, say), and is refused; in parts that it
+    has not, such as an auxiliary head or a classifier, it is left out and counted."""
     own = module.state_dict()
     match = match_names(state, own, source, key)
     wrapper = match.wrapper or ("model." if all(name.startswith("model.") for name in own) else "")

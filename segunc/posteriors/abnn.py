@@ -5,9 +5,8 @@ from __future__ import annotations
 import copy
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from itertools import chain, islice
 from typing import Any, ClassVar, Literal, Self, cast
 
@@ -15,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from segunc.affine.convert import convert, revert
+from segunc.affine.convert import convert
 from segunc.affine.draws import AffineDraws, AffineLayout, in_scope
 from segunc.affine.noise import NoiseSource, Seed
 from segunc.affine.posterior import Posterior, PriorMean, Trainable
@@ -26,8 +25,6 @@ from segunc.networks.network import SegmentationNetwork
 from segunc.posteriors.fitting import finetuning
 from segunc.posteriors.methods import Method
 from segunc.posteriors.model import Model
-from segunc.sampling.sampler import Sampler
-from segunc.scores import DEFAULT_SCORES
 from segunc.training.affine_tuner import AffineTuner
 from segunc.training.config import AffineTrainingConfig
 from segunc.training.data import unpack_batch
@@ -106,14 +103,13 @@ class ABNNPosterior(Posterior):
 
 @dataclass(frozen=True)
 class ABNN(AffineTrainingConfig):
-    """How ABNN members are made; epochs and steps are those of each member. Training, the selection of alpha and re-estimated statistics
-    need data: 0 epochs without a grid of alphas and with frozen statistics need none. By default nothing is trained, because noise alone is
+    """How ABNN members are made; epochs and steps are those of each member. Training and re-estimated statistics
+    need data: 0 epochs with frozen statistics need none. By default nothing is trained, because noise alone is
     what the registered study found best (docs/results.md); the publication trains, ``members=3, epochs=2, random_classes=3``.
 
     Args:
         members: M, the number of affine sets.
-        alpha: noise scale; none for that of ``alpha_grid`` with the lowest validation NLL, or without a grid 0.1.
-        alpha_grid: the candidates.
+        alpha: noise scale, at least 0.
         statistics: frozen, or reestimated: each member's running statistics are averaged again under its noise; auto: frozen where members
             are trained, because what they learn with the base's statistics holds for no others, and reestimated where nothing is.
         optimizer: sgd (Nesterov momentum 0.9) or adamw.
@@ -125,8 +121,7 @@ class ABNN(AffineTrainingConfig):
 
     section = "abnn"
     members: PositiveInt = 1
-    alpha: NonNegativeFloat | None = None
-    alpha_grid: list[NonNegativeFloat] = field(default_factory=list)
+    alpha: NonNegativeFloat = 0.1
     statistics: Literal["auto", "frozen", "reestimated"] = "auto"
     epochs: NonNegativeInt = 0
     lr: PositiveFloat = 0.05
@@ -137,7 +132,7 @@ class ABNN(AffineTrainingConfig):
     random_class_weight: NonNegativeFloat = 4.0
 
     around: ClassVar[Callable[..., ABNNPosterior]] = ABNNPosterior.around
-    without_data: ClassVar[str] = "--abnn.epochs 0 --abnn.alpha 0.1 --abnn.statistics frozen need none"
+    without_data: ClassVar[str] = "--abnn.epochs 0 --abnn.statistics frozen need none"
 
     @property
     def uses_data(self) -> dict[str, str]:
@@ -145,18 +140,12 @@ class ABNN(AffineTrainingConfig):
         reasons = {
             "abnn.statistics reestimated": (self.reestimates, "train"),
             f"abnn.epochs {self.epochs}": (self.epochs, "train"),
-            "the selection of abnn.alpha": (self.given_alpha is None, "val"),
         }
         return {split: why for why, (needed, split) in reasons.items() if needed}
 
     @property
     def reestimates(self) -> bool:
         return not self.epochs if self.statistics == "auto" else self.statistics == "reestimated"
-
-    @property
-    def given_alpha(self) -> float | None:
-        """Alpha where it is not to be selected."""
-        return 0.1 if self.alpha is None and not self.alpha_grid else self.alpha
 
     def fit(self, base: Model, train: Iterable[Any] | None = None, *, device: str = "auto") -> Model:
         """Return a Bayesian model of a deterministic one, which is not changed.
@@ -169,35 +158,34 @@ class ABNN(AffineTrainingConfig):
             device: ``auto``, ``cpu`` or ``cuda[:N]``, on which the model is left.
 
         Raises:
-            InputError: a Bayesian base, a scope without a normalisation layer, labels that are no classes, or settings that need data
-                of a validation set, which :func:`segunc.finetune` has.
+            InputError: a Bayesian base, a scope without a normalisation layer, labels that are no classes, or statistics that
+                need data without any.
             PartialFailure: the loss becomes NaN or infinite.
         """
         if base.bayesian:
             raise InputError("the base is Bayesian already", hint="load its deterministic base with segunc.load")
-        if self.given_alpha is None or (train is None and self.statistics == "reestimated"):
-            need = "alpha_grid" if self.given_alpha is None else "statistics reestimated"
-            raise InputError(f"{need} needs data", hint="give alpha and frozen statistics, or use segunc.finetune")
+        if train is None and self.statistics == "reestimated":
+            raise InputError("statistics reestimated needs data", hint="give a loader, or take frozen statistics")
         network = copy.deepcopy(base.network)
         report = convert(network.body)
         network.to(resolve_device(device)).to(memory_format=torch.channels_last)
-        layout, alpha = AffineLayout(network), self.given_alpha
+        layout = AffineLayout(network)
         record: dict[str, Any] = {"seed": self.seed, "provenance": {"settings": asdict(self)}}
         if train is None:
-            posterior = ABNNPosterior.around(layout, alpha, self.members, self.scope)
+            posterior = ABNNPosterior.around(layout, self.alpha, self.members, self.scope)
             in_scope(self.scope, layout.names)
             return Model(network, posterior, base.sha256, "", report, record)
         settings = replace(self, epochs=self.epochs or 2)
-        posterior = _train(network, settings, alpha, train)
+        posterior = _train(network, settings, train)
         if settings.reestimates:
             posterior = with_own_statistics(network, posterior, lambda: map(unpack_batch, train), self.seed)
         return Model(network, posterior, base.sha256, "", report, record)
 
 
-def _train(network: SegmentationNetwork, settings: ABNN, alpha: float, train: Iterable[Any]) -> ABNNPosterior:
+def _train(network: SegmentationNetwork, settings: ABNN, train: Iterable[Any]) -> ABNNPosterior:
     """Return members that were trained on a loader, over a converted network on its device."""
     classes, device = network.description.num_classes, next(network.parameters()).device
-    tuner = AffineTuner(network, classes, lambda layout: Members(layout, classes, settings, alpha), settings).to(device)
+    tuner = AffineTuner(network, classes, lambda layout: Members(layout, classes, settings), settings).to(device)
     batches = len(cast(Sequence[Any], train))
     if not batches:
         raise InputError("the training loader holds no batch", hint="check its data set and batch size")
@@ -212,45 +200,17 @@ def _train(network: SegmentationNetwork, settings: ABNN, alpha: float, train: It
     return tuner.posterior()
 
 
-@contextmanager
-def stochastic(
-    module: nn.Module, alpha: float = 0.1, *, draws: int = 24, seed: int = 0, scores: Sequence[str] = DEFAULT_SCORES
-) -> Iterator[Sampler]:
-    """Convert a module, give a sampler of it with noise of scale ``alpha``, and give the module back as it was.
-
-    Args:
-        module: from images ``[N, 3, H, W]`` to logits ``[N, C, H, W]``, with normalisation layers.
-        alpha: noise scale of ABNN.
-        draws, seed, scores: see :class:`segunc.sampling.sampler.Sampler`.
-
-    Raises:
-        InputError: the module has no normalisation layer that can be drawn, or is converted already.
-
-    >>> with stochastic(torch.nn.Sequential(torch.nn.Conv2d(3, 4, 1), torch.nn.BatchNorm2d(4)), draws=4) as sampler:
-    ...     sampler(torch.rand(1, 3, 8, 8)).scores["epistemic"].shape
-    torch.Size([1, 8, 8])
-    """
-    modes = [(part, part.training) for part in module.modules()]
-    convert(module)
-    try:
-        yield Sampler(module, ABNNPosterior.around(AffineLayout(module), alpha), draws=draws, seed=seed, scores=scores)
-    finally:
-        revert(module)
-        for part, training in modes:
-            part.training = training
-
-
 class Members(Trainable[ABNNPosterior]):
-    """M members in training, with noise of scale ``alpha``; each weights up some of the C classes, which the seed decides."""
+    """M members in training, with noise; each weights up some of the C classes, which the seed decides."""
 
     emphasis: Tensor
 
-    def __init__(self, layout: AffineLayout, num_classes: int, config: ABNN, alpha: float) -> None:
+    def __init__(self, layout: AffineLayout, num_classes: int, config: ABNN) -> None:
         count = config.random_classes
         if count > num_classes:
             raise InputError(f"{count} random classes are more than {num_classes} classes", hint="lower random_classes")
         super().__init__(config.scope, config.prior(mean=config.prior_mean))
-        self.members, self.alpha = config.members, alpha
+        self.members, self.alpha = config.members, config.alpha
         self.gamma = nn.ParameterList([nn.Parameter(layout.weight.clone()) for _ in range(self.members)])
         self.beta = nn.ParameterList([nn.Parameter(layout.bias.clone()) for _ in range(self.members)])
         emphasis = torch.ones(self.members, num_classes)
@@ -278,60 +238,20 @@ class Members(Trainable[ABNNPosterior]):
         return [p for m in range(self.members) if m != member for p in (self.gamma[m], self.beta[m])]
 
 
-class ABNNTuner(AffineTuner[ABNNPosterior]):
-    """Fine-tunes M members on one shared, frozen network in a plain loop of torch; only their gamma and beta have gradients.
-
-    Member m = step mod M trains at each step, with independent noise for each image of the batch::
-
-        tuner = segunc.ABNNTuner(network, num_classes=19)
-        optimizer, schedule = tuner.optimizer(len(loader))  # or one of your own over tuner.parameters()
-        for step, (images, labels) in enumerate(loader):
-            tuner.loss(images, labels, step).backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            schedule.step()
-        posterior = tuner.posterior()
-
-    Args:
-        network, num_classes, class_weights: see :class:`segunc.training.affine_tuner.AffineTuner`; class weights are multiplied
-            with the random ones.
-        members: M.
-        alpha: noise scale in training.
-        settings: more of :class:`segunc.posteriors.abnn.ABNN`.
-    """
-
-    def __init__(
-        self,
-        network: nn.Module,
-        num_classes: int,
-        members: int = 3,
-        alpha: float = 0.1,
-        *,
-        class_weights: Sequence[float] | None = None,
-        **settings: Any,
-    ) -> None:
-        config = ABNN(members=members, alpha=alpha, **settings)
-        make = lambda layout: Members(layout, num_classes, config, alpha)  # noqa: E731
-        super().__init__(network, num_classes, make, config, class_weights=class_weights)
-
-
 STATISTICS_BATCHES = 40
 
 
 @finetuning()
 def finetune_abnn(run: FinetuneRun[ABNN]) -> dict[str, Any]:
-    """Select alpha unless it is given, fine-tune the members, and write the Bayesian model."""
+    """Fine-tune the members, and write the Bayesian model."""
     abnn = run.config.settings
     layout = run.place()
-    alpha = abnn.given_alpha
-    if alpha is None:
-        alpha = run.select(lambda a: ABNNPosterior.around(layout, a, scope=abnn.scope), abnn.alpha_grid, "alpha")
-    run.measured["alpha"] = alpha
+    run.measured["alpha"] = abnn.alpha
     if run.epochs == 0:
-        posterior = ABNNPosterior.around(layout, alpha, abnn.members, abnn.scope)
+        posterior = ABNNPosterior.around(layout, abnn.alpha, abnn.members, abnn.scope)
         run.say("epochs 0: nothing is trained, the members are the base network with noise")
     else:
-        members = Members(layout, len(run.classes), abnn, alpha)
+        members = Members(layout, len(run.classes), abnn)
         for member, classes in enumerate(members.random_classes):
             names = ", ".join(run.classes[c] for c in classes)
             run.say(f"member {member}: {names or 'no class'} weighted up")
@@ -341,7 +261,7 @@ def finetune_abnn(run: FinetuneRun[ABNN]) -> dict[str, Any]:
         posterior = with_own_statistics(run.network, posterior, run.train_batches, abnn.seed)
         run.say(f"running statistics of {posterior.members} members re-estimated")
     numbers = 2 * posterior.gamma.numel()
-    return run.finish(posterior, f"{posterior.members} members, alpha {alpha:g}, {numbers:,} parameters")
+    return run.finish(posterior, f"{posterior.members} members, alpha {abnn.alpha:g}, {numbers:,} parameters")
 
 
 def with_own_statistics(

@@ -53,10 +53,10 @@ METHODS: Registry[Method] = Registry(
     "segunc.posteriors",
     {
         "abnn": "segunc.posteriors.abnn:METHOD",
-        "features": "segunc.posteriors.features:METHOD",
-        "anomaly": "segunc.posteriors.anomaly:METHOD",
     },
     baselines=(
+        "features",
+        "anomaly",
         "temperature",
         "ensemble",
         "tta",
@@ -65,7 +65,6 @@ METHODS: Registry[Method] = Registry(
         "hmc",
         "laplace",
         "mc-dropout",
-        "more-features",
         "sghmc",
         "sgld",
         "swag",

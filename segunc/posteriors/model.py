@@ -108,11 +108,8 @@ class Attachment:
 ATTACHMENTS: Registry[type[Attachment]] = Registry(
     "attachment",
     "segunc.attachments",
-    {
-        "features": "segunc.posteriors.features:FeatureBank",
-        "anomaly": "segunc.posteriors.anomaly:ScoreSum",
-    },
-    baselines=("calibration",),
+    {},
+    baselines=("features", "anomaly", "calibration"),
 )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol, cast
 
@@ -26,11 +26,10 @@ from segunc.core.device import Precision, full_float32, to_device
 from segunc.core.errors import InputError, is_out_of_memory, one_line
 from segunc.data.images import Image
 from segunc.networks.network import SegmentationNetwork, check_images, check_logits, inference_size
-from segunc.sampling.density import NEAREST, FrameFeatures, nearest_frames
 from segunc.sampling.engine import BranchRunner, Engine, Pass, check_common, is_rounding, own_tensors, require_finite
 from segunc.sampling.shortcuts import Prefix
 from segunc.sampling.tail import DrawAccumulator, add_draws, base_evidence, base_maps, choose_backend
-from segunc.scores import DEFAULT_SCORES, EVIDENCE, SCORES, Score, Source, check_scores, with_parts
+from segunc.scores import DEFAULT_SCORES, EVIDENCE, NEAREST, SCORES, Score, Source, check_scores, with_parts
 from segunc.uncertainty import Calibrator
 
 PENDING_BYTES = 64 << 20  # logits that wait until several draws are added to the sums at once
@@ -38,6 +37,8 @@ CHUNK_PIXELS = 1 << 19
 """Pixels of a batch on a CPU: with more, activations leave the cache between layers and every pass gets slower."""
 ACTIVATION_BYTES = 512
 """Memory of activations for a pixel of input on a GPU, on the safe side; what does not fit is halved."""
+CUDA_CHUNK_PIXELS = 1 << 22
+"""Pixels of a batch of draws on a GPU: half as many took 1.6 times as long, three times as many a tenth less (docs/benchmarks.md)."""
 CUDA_BATCH_PIXELS = 1 << 22
 """Pixels of a batch up to which a GPU is taken to have cores to spare; more frames are no gain."""
 MOST_FRAMES = 16  # frames of a group at most: as many are decoded, kept and, after a kill, computed again together
@@ -54,13 +55,17 @@ def frames_at_once(device: torch.device, size: tuple[int, int], draws: int) -> i
     return max(1, min(MOST_FRAMES, CUDA_BATCH_PIXELS // (draws * size[0] * size[1])))
 
 
+Nearest = Callable[[Sequence[tuple[float, float]]], list[tuple[float, str]]]
+"""Gives distance and training frame of the feature that is nearest to that of each place (shares 0..1 of the frame's height and width)."""
+
+
 @dataclass(frozen=True)
 class Reasons:
     """What made the sums of scores of one frame, asked for at single pixels while its maps are written. Nothing is computed before."""
 
     parts: Mapping[str, Tensor]  # maps [H, W] of the scores that are added up
     sums: Sequence[Any]  # providers of sums
-    nearest: FrameFeatures | None  # None where no feature names its training frame
+    nearest: Nearest | None  # None where no feature names its training frame
 
     @torch.inference_mode()
     def __call__(self, pixels: Sequence[tuple[int, int]]) -> list[dict[str, Any]]:
@@ -72,7 +77,7 @@ class Reasons:
                 of_pixel["parts"] |= provider.decades(values)
         if self.nearest is not None and pixels:
             height, width = next(iter(self.parts.values())).shape
-            nearest = nearest_frames(self.nearest, [((y + 0.5) / height, (x + 0.5) / width) for x, y in pixels])
+            nearest = self.nearest([((y + 0.5) / height, (x + 0.5) / width) for x, y in pixels])
             for of_pixel, (distance, frame) in zip(reasons, nearest, strict=True):
                 of_pixel["nearest"] = {"frame": frame, "distance": round(distance, 3)}
         return reasons
@@ -130,7 +135,7 @@ class FrameEvidence(NamedTuple):
     draws: DrawAccumulator
     of_base: dict[str, Tensor]  # maps [H, W] of scores of the base network alone
     others: dict[str, Any]  # evidence of the base network and of what was fitted on the model
-    nearest: FrameFeatures | None
+    nearest: Nearest | None
 
 
 class Sampler:
@@ -186,7 +191,7 @@ class Sampler:
             for need in score.needs if score.sources - {"draws", "base"} else ():
                 if (evidence := EVIDENCE[need]).without and need not in there:
                     message = f"score {score.name} of a model {evidence.without} cannot be made"
-                    hint = f"make one: segunc finetune --method {evidence.method.format(score=score.name)}"
+                    hint = f"make one: segunc finetune --method {evidence.method}"
                     raise InputError(message, hint=hint)
         self._of_base = [score for score in table if score.sources <= {"base", "constant"}]
         self._sums = [score for score in table if "scores" in score.sources]
@@ -255,13 +260,11 @@ class Sampler:
     def _finish(self, frame: FrameEvidence, size: tuple[int, int] | None, keep_probabilities: bool) -> Prediction:
         """Return one frame's maps of all scores but sums of others, each ``[H, W]``; its sums over the draws are used up."""
         prediction, evidence = frame.draws.finish()
-        calibrator = self.fitted.calibrator
-        most_probable = None if calibrator is not None and not calibrator.scalar else prediction
-        if calibrator is not None:
+        if (calibrator := self.fitted.calibrator) is not None:
             probabilities, entropy = calibrator(evidence["probabilities"])
             evidence |= {"probabilities": probabilities, "calibrated entropy": entropy}
         evidence |= frame.others
-        return finish_frame(self._of_draws, evidence, size, most_probable, frame.of_base, keep=keep_probabilities)
+        return finish_frame(self._of_draws, evidence, size, prediction, frame.of_base, keep=keep_probabilities)
 
     def _evidence(self, source: Source, subject: Any, whole: Sequence[Image] = ()) -> dict[str, Any]:
         """Return what is needed of one source of that which was fitted on the model, for images or maps. Of whole frames it is resized to
@@ -294,7 +297,7 @@ class Sampler:
             # What earlier frames have freed is PyTorch's, not the driver's.
             free += torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
             # Networks that do not end in an upsampling have float32 logits at full resolution, and as much around.
-            most = int(free // 2 // (pixels * (ACTIVATION_BYTES + 8 * classes)))
+            most = min(CUDA_CHUNK_PIXELS // pixels, int(free // 2 // (pixels * (ACTIVATION_BYTES + 8 * classes))))
         else:
             most = CHUNK_PIXELS // pixels
         return max(1, min(self.draws, most))

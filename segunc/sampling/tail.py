@@ -22,9 +22,7 @@ from segunc.scores import Score
 from segunc.uncertainty import entropy_share, per_ln
 
 Backend = Literal["reference", "native", "triton"]
-DISAGREEMENT = ("variance", "votes", "covariance")
-"""Evidence of :data:`segunc.scores.EVIDENCE` that needs sums of its own, and each draw's probabilities: of the reference."""
-OF_LOGITS = ("mean max logit", "mean energy", "energy spread", "logit variance")
+OF_LOGITS = ("mean max logit", "mean energy", "logit variance")
 """Evidence that reference and C++ gather in the pass of the softmax."""
 NATIVE_BASE = ("deterministic-msp", "deterministic-entropy", "deterministic-max-logit", "deterministic-energy")
 """Scores that the compiled tail makes of low-resolution logits in one pass, as their formulas do but for rounding."""
@@ -43,8 +41,8 @@ def choose_backend(device: torch.device) -> tuple[Backend, str]:
 
 
 class DrawAccumulator:
-    """Sums over the draws of one frame of (height, width) ``size``, the logits of each divided by the temperature. Sums of how much the
-    draws disagree, or of their logits, are kept only where that evidence ``needs`` them."""
+    """Sums over the draws of one frame of (height, width) ``size``, the logits of each divided by the temperature. Sums of
+    their logits are kept only where that evidence ``needs`` them."""
 
     def __init__(
         self,
@@ -60,8 +58,6 @@ class DrawAccumulator:
         self.entropy = torch.zeros(size, device=device, dtype=torch.float64)
         self.draws = 0
         self.temperature, self.backend = temperature, backend
-        further = [name for name in DISAGREEMENT if name in needs]
-        self.disagreement = DisagreementSums(further, classes, size, device) if further else None
         self.logit_sums = None if set(OF_LOGITS).isdisjoint(needs) else LogitSums(needs, classes, size, device)
         rows = max(1, STRIP_BYTES // (4 * classes * size[1])) if device.type == "cpu" else size[0]
         self._strips = [slice(top, top + rows) for top in range(0, size[0], rows)]
@@ -72,11 +68,11 @@ class DrawAccumulator:
 
     def add(self, logits: Tensor, upsampling: Upsampling) -> None:
         """Add draws ``[S, C, h, w]`` of any floating type, (h, w) what is upsampled to the frame."""
-        if self.backend == "native" and self.disagreement is None:
+        if self.backend == "native":
             planes = self.logit_sums.planes if self.logit_sums else ()
             further = (self.probabilities, planes, self.temperature, self.draws)
             native_tail().add_draws(logits, upsampling, self.entropy, *further)
-        elif self.backend == "triton" and self.disagreement is None and self.logit_sums is None:
+        elif self.backend == "triton" and self.logit_sums is None:
             from segunc.sampling.tail_triton import add_draws_triton
 
             add_draws_triton(logits, upsampling, self.entropy, self.probabilities, self.temperature)
@@ -97,8 +93,6 @@ class DrawAccumulator:
             p = z.exp()
             total = p.sum(0)
             p /= total
-            if self.disagreement is not None:
-                self.disagreement.add(rows, z, p, self.probabilities[:, rows], earlier)
             self.probabilities[:, rows] += p
             # H = ln sum exp z - sum p z, with z shifted by its maximum.
             self.entropy[rows] += total.log_().sub_(p.mul_(z).sum(0)).clamp_min_(0.0)
@@ -120,77 +114,20 @@ class DrawAccumulator:
             p.fill_(1.0)  # but for rounding, which the stored code would show
         evidence = {"probabilities": p[None], "total entropy": total[None], "expected entropy": expected[None]}
         evidence["calibrated entropy"] = evidence["total entropy"]  # until somebody calibrates
-        if self.disagreement is not None:
-            evidence |= self.disagreement.evidence(self.draws)
         if self.logit_sums is not None:
             evidence |= self.logit_sums.evidence(self.draws, self.temperature)
         return prediction, evidence
-
-
-class DisagreementSums:
-    """Sums of one frame behind the evidence of :data:`DISAGREEMENT`; their memory does not grow with the draws.
-
-    With the deviation d = p_n - mean of the n - 1 draws before it, a sum of squared (or crossed) deviations from the mean grows by ``(n - 1) /
-    n`` times d squared (or d times the other's deviation): Welford 1962. Nothing is subtracted in the end, so a disagreement of 1e-9 keeps
-    its digits. Expected pairwise KL, the mean over ordered pairs i != j of ``sum_c p_ic (l_ic - l_jc)``, l = ln p, is half the mean of ``sum_c
-    (p_ic - p_jc)(l_ic - l_jc)``, so it equals ``sum_c cov(p_c, ln p_c)`` over the draws with divisor S - 1. Deviations of p sum to 0 over the
-    classes: a constant added to all l changes nothing, so logits stand for ln p, and no logarithm of an underflown p is ever taken.
-    """
-
-    def __init__(self, needs: Collection[str], classes: int, size: tuple[int, int], device: torch.device) -> None:
-        self._classes = classes
-        self._squares = torch.zeros(size, device=device) if "variance" in needs else None
-        self._votes: Tensor | None = None
-        self._crossed = torch.zeros(size, device=device) if "covariance" in needs else None
-        if "votes" in needs:
-            self._votes = torch.zeros(classes, *size, device=device, dtype=torch.int16)
-            self._rank = torch.arange(classes, 0, -1, device=device, dtype=torch.int16).view(-1, 1, 1)
-        if self._crossed is not None:
-            self._logits = torch.zeros(classes, *size, device=device)
-
-    def add(self, rows: slice, logits: Tensor, probabilities: Tensor, earlier: Tensor, draws: int) -> None:
-        """Add one draw's strip of rows, each ``[C, rows, W]`` float32: logits less their maximum, and their softmax.
-        ``earlier`` is the sum of the probabilities of the ``draws`` draws before."""
-        if self._votes is not None:
-            if draws == torch.iinfo(self._votes.dtype).max:
-                self._votes = self._votes.int()
-            # The first of the classes whose logit is the maximum: ten times as fast as argmax over the outer axis. Where all are NaN,
-            # which the stored form of a score refuses, the last: on a GPU an index beyond it would be the end of the process.
-            winners = self._classes - ((logits == 0) * self._rank).amax(0, keepdim=True).clamp_min_(1).long()
-            self._votes[:, rows].scatter_add_(0, winners, torch.ones_like(winners, dtype=self._votes.dtype))
-        if draws and (self._squares is not None or self._crossed is not None):
-            share = draws / (draws + 1)
-            deviation = probabilities - earlier / draws
-            if self._squares is not None:
-                self._squares[rows] += deviation.square().sum(0) * share
-            if self._crossed is not None:
-                self._crossed[rows] += deviation.mul_(logits - self._logits[:, rows] / draws).sum(0) * share
-        if self._crossed is not None:
-            self._logits[:, rows] += logits
-
-    def evidence(self, draws: int) -> dict[str, Tensor]:
-        """Return the evidence of ``draws`` draws, each ``[1, (C,) H, W]`` float32."""
-        evidence: dict[str, Tensor] = {}
-        if self._squares is not None:
-            evidence["variance"] = (self._squares / (draws * self._classes))[None]
-        if self._votes is not None:
-            evidence["votes"] = (self._votes / draws)[None]
-        if self._crossed is not None:
-            # Never negative but for rounding; one draw has no pair, and its sum is 0.
-            evidence["covariance"] = (self._crossed / max(1, draws - 1)).clamp_min_(0.0)[None]
-        return evidence
 
 
 class LogitSums:
     """Sums of one frame behind the evidence of :data:`OF_LOGITS`, of which only those needed are held.
 
     With z the logits of a draw divided by the temperature T, these are means over the draws of ``-T max_c z_c`` and of the free energy
-    ``-T ln sum_c exp z_c``, the standard deviation of that energy, and the variance of the logits T z_c, mean over the classes; both of
-    the latter with divisor S. They grow by Welford's update (1962), so a spread of 1e-4 keeps its digits next to logits of 30.
+    ``-T ln sum_c exp z_c``, and the variance of the logits T z_c with divisor S, mean over the classes. It grows by Welford's update
+    (1962), so a spread of 1e-4 keeps its digits next to logits of 30.
 
-    The ``planes``, None where not needed, are the sums of ``max_c z_c`` and of ``ln sum_c exp(z_c - max z)``, and the squared deviations of the
-    two's sum from its mean, each ``[H, W]`` float64; the mean z ``[C, H, W]`` float32, and the squared deviations from it, summed over the
-    classes, ``[H, W]`` float64.
+    The ``planes``, None where not needed, are the sums of ``max_c z_c`` and of ``ln sum_c exp(z_c - max z)``, each ``[H, W]`` float64; the mean
+    z ``[C, H, W]`` float32, and the squared deviations from it, summed over the classes, ``[H, W]`` float64.
     """
 
     def __init__(self, needs: Collection[str], classes: int, size: tuple[int, int], device: torch.device) -> None:
@@ -199,36 +136,29 @@ class LogitSums:
         def plane(*needing: str, each: tuple[int, ...] = (), dtype: torch.dtype = torch.float64) -> Tensor | None:
             return torch.zeros(*each, *size, device=device, dtype=dtype) if not set(needing).isdisjoint(needs) else None
 
-        of_energy, of_logits = OF_LOGITS[:3], OF_LOGITS[3]
+        of_energy, of_logits = OF_LOGITS[:2], OF_LOGITS[2]
         means = plane(of_logits, each=(classes,), dtype=torch.float32)
-        self.planes = (plane(*of_energy), plane(*of_energy), plane("energy spread"), means, plane(of_logits))
+        self.planes = (plane(*of_energy), plane(*of_energy), means, plane(of_logits))
 
     def add(self, rows: slice, z: Tensor, draws: int) -> None:
         """Add the strip of rows ``[C, rows, W]`` float32 of one draw, behind ``draws`` others."""
-        maxima, normalisers, squares, means, deviations = self.planes
-        share = draws / (draws + 1)
+        maxima, normalisers, means, deviations = self.planes
         if maxima is not None and normalisers is not None:
             maximum = z.amax(0)
-            normaliser = (z - maximum).exp_().sum(0).double().log_()
-            if squares is not None and draws:
-                before = (maxima[rows] + normalisers[rows]) / draws
-                squares[rows] += (maximum + normaliser - before).square_() * share
             maxima[rows] += maximum
-            normalisers[rows] += normaliser
+            normalisers[rows] += (z - maximum).exp_().sum(0).double().log_()
         if means is not None and deviations is not None:
             deviation = z - means[:, rows]
             means[:, rows] += deviation / (draws + 1)
-            deviations[rows] += deviation.square_().sum(0) * share
+            deviations[rows] += deviation.square_().sum(0) * (draws / (draws + 1))
 
     def evidence(self, draws: int, temperature: float) -> dict[str, Tensor]:
         """Return the evidence of ``draws`` draws, each ``[1, H, W]`` float64, in the units of the logits."""
-        maxima, normalisers, squares, _, deviations = self.planes
+        maxima, normalisers, _, deviations = self.planes
         evidence: dict[str, Tensor] = {}
         if maxima is not None and normalisers is not None:
             evidence["mean max logit"] = maxima * (-temperature / draws)
             evidence["mean energy"] = (maxima + normalisers) * (-temperature / draws)
-        if squares is not None:
-            evidence["energy spread"] = (squares / draws).sqrt_() * temperature
         if deviations is not None:
             evidence["logit variance"] = deviations * (temperature**2 / (draws * self._classes))
         return {name: values[None] for name, values in evidence.items() if name in self._needs}

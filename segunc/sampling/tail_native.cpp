@@ -118,7 +118,6 @@ struct Planes {
     double* entropy;       // [H, W] sums
     double* maximum;       // [H, W] sums of the largest logit, or null
     double* normaliser;    // [H, W] sums of ln sum exp of the logits minus their maximum; null with maximum
-    double* squares;       // [H, W] squared deviations of maximum + normaliser from its mean, or null; needs both
     float* means;          // [C, H, W] mean logits, or null
     double* deviations;    // [H, W] squared deviations from these, summed over the classes; null with means
     int64_t height, width;
@@ -179,16 +178,9 @@ void add_row(const float* __restrict upper, const float* __restrict lower, float
         planes.entropy[at + x] += h > 0.0 ? h : 0.0;
     }
     if (planes.maximum == nullptr) return;
-    const double draws = static_cast<double>(earlier), share = draws / (draws + 1.0);
     for (int64_t x = 0; x < width; ++x) {
-        const double largest = maximum[x], normaliser = logarithm(total[x]);
-        double &largests = planes.maximum[at + x], &normalisers = planes.normaliser[at + x];
-        if (planes.squares != nullptr && earlier > 0) {
-            const double deviation = largest + normaliser - (largests + normalisers) / draws;
-            planes.squares[at + x] += deviation * deviation * share;
-        }
-        largests += largest;
-        normalisers += normaliser;
+        planes.maximum[at + x] += maximum[x];
+        planes.normaliser[at + x] += logarithm(total[x]);
     }
 }
 
@@ -229,8 +221,8 @@ void segunc_add_draws(const void* logits, int32_t bfloat16, const int64_t* strid
                       float scale, const int32_t* above, const int32_t* below, const float* down, const int32_t* left,
                       const int32_t* right, const float* across, int64_t top, int64_t bottom, int64_t height,
                       int64_t width, int64_t earlier, float* probabilities, double* entropy, double* maximum,
-                      double* normaliser, double* squares, float* means, double* deviations) {
-    const Planes planes{probabilities, entropy, maximum, normaliser, squares, means, deviations, height, width};
+                      double* normaliser, float* means, double* deviations) {
+    const Planes planes{probabilities, entropy, maximum, normaliser, means, deviations, height, width};
     if (bfloat16 != 0)
         add(static_cast<const uint16_t*>(logits), strides, draws, classes, scale, above, below, down, left, right,
             across, top, bottom, earlier, planes);

@@ -59,7 +59,7 @@ class NativeTail:
         source = (logits.data_ptr(), logits.dtype == torch.bfloat16, (ctypes.c_int64 * 4)(*logits.stride()))
         taps = [line for axis in (0, 1) for line in upsampling.taps(axis)]  # held while their memory is read
         lines = [line.data_ptr() for line in taps]
-        sums = (probabilities, entropy, *(planes or [None] * 5))
+        sums = (probabilities, entropy, *(planes or [None] * 4))
         targets = [None if values is None else values.data_ptr() for values in sums]
         add = self.library.segunc_add_draws
 
@@ -122,7 +122,7 @@ def _build(compiler: str, path: Path) -> None:
 
 def _load(path: Path) -> ctypes.CDLL:
     library, p, n = ctypes.CDLL(str(path)), ctypes.c_void_p, ctypes.c_int64
-    library.segunc_add_draws.argtypes = [p, ctypes.c_int32, p, n, n, ctypes.c_float, *[p] * 6, *[n] * 5, *[p] * 7]
+    library.segunc_add_draws.argtypes = [p, ctypes.c_int32, p, n, n, ctypes.c_float, *[p] * 6, *[n] * 5, *[p] * 6]
     library.segunc_finish.argtypes = [p, p, n, n, n, ctypes.c_double, n, n, p, p, p]
     return library
 

@@ -115,11 +115,11 @@ class TrainingProgress(Callback):
     """Show steps, epoch and numbers: as a bar on a terminal, elsewhere as a line at times and after every validation."""
 
     def __init__(self, label: str) -> None:
-        self._label, self._next, self._show = label, 0.0, ConsoleProgress(quiet=True)
+        self._label, self._next, self._skipped, self._show = label, 0.0, 0, ConsoleProgress(quiet=True)
 
     def on_train_start(self, trainer: L.Trainer, *_: Any) -> None:
-        shown: dict[str, Any] = {"skipped": trainer.global_step, "quiet": not trainer.is_global_zero}
-        self._show = ConsoleProgress(label=self._label, unit="step", interval=INTERVAL, **shown)
+        quiet, self._skipped = not trainer.is_global_zero, trainer.global_step
+        self._show = ConsoleProgress(label=self._label, unit="step", interval=INTERVAL, quiet=quiet)
 
     def on_train_batch_end(self, trainer: L.Trainer, *_: Any) -> None:
         if time.monotonic() < self._next:  # reading a number waits for the GPU
@@ -127,7 +127,7 @@ class TrainingProgress(Callback):
         self._next = time.monotonic() + 1.0
         numbers = (f"{name} {float(value):.4f}" for name, value in trainer.callback_metrics.items())
         state = ", ".join((f"epoch {trainer.current_epoch + 1}", *numbers))
-        self._show.count(trainer.global_step, int(trainer.estimated_stepping_batches), state)
+        self._show.count(trainer.global_step, int(trainer.estimated_stepping_batches), state, self._skipped)
 
     def on_validation_end(self, trainer: L.Trainer, *_: Any) -> None:
         self._next = 0.0

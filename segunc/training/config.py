@@ -25,7 +25,6 @@ from segunc.core.bounds import (
 )
 from segunc.core.errors import InputError, nearest, one_line
 from segunc.core.files import read_text, reading, write_json
-from segunc.training.data import OwnData
 from segunc.training.losses import Schedule
 
 S = TypeVar("S", bound=Settings)
@@ -121,7 +120,7 @@ class Config:
             if isinstance(value, Settings):
                 content[value.section] = _plain(asdict(value))
             elif value is not None:
-                content[name] = "own loaders" if isinstance(value, OwnData) else _plain(value)
+                content[name] = _plain(value)
         return content
 
 
@@ -146,11 +145,11 @@ class FitConfig(Config, Generic[S]):
 
 @dataclass(frozen=True)
 class FinetuneConfig(Config, Generic[S]):
-    """Of a method that makes a posterior from a deterministic base, with a data set or with loaders of your own. The seed stands in files
+    """Of a method that makes a posterior from a deterministic base, with a data set. The seed stands in files
     for the sake of ``segunc train``; the method's own decides."""
 
     settings: S
-    data: Mapping[str, Any] | OwnData
+    data: Mapping[str, Any]
     trainer: Mapping[str, Any] = field(default_factory=dict)
     seed: Seed = 0
 
@@ -161,7 +160,7 @@ def parse_config(
     overrides: list[str],
     settings: type[Settings] | None = None,
     *,
-    data: bool | OwnData = True,
+    data: bool = True,
     recorded: Mapping[str, Any] | None = None,
     others: Callable[[], Collection[str]] = tuple,
 ) -> C:
@@ -172,7 +171,7 @@ def parse_config(
 
     Args:
         settings: the class of the method's settings; None for ``segunc train``.
-        data: whether the method looks at data; or loaders in place of a data set.
+        data: whether the method looks at data.
         recorded: the data that the base was made with (:func:`recorded_data`), taken where neither the file nor the overrides name others.
         others: gives the sections of other verbs and methods.
     """
@@ -180,7 +179,7 @@ def parse_config(
     try:
         values = {} if config is None else read_config(config)
         in_file = "data" in values
-        sections = config_sections(settings, data=data is True)
+        sections = config_sections(settings, data=data)
         further = [name for name in ("seed", "trainer") if name in kind.__dataclass_fields__]
         keys = [*further, *(section.section for section in sections.values())]
         if not values.keys() <= {*keys}:
@@ -209,8 +208,6 @@ def parse_config(
             values["data"] = {**recorded, **named}
         if chosen and "data" in values:
             made["data"] = asdict(from_plain(chosen, values["data"], chosen.section))
-        elif isinstance(data, OwnData):
-            made["data"] = data
         elif data:
             if needs:
                 hint = "give --data.dataset NAME --data.root DIR, or data in --config"
@@ -225,9 +222,9 @@ def parse_config(
         raise InputError(f"{where}: {one_line(error)}", hint="see configs/ for examples") from error
 
 
-def record_data(folder: Path, data: Mapping[str, Any] | OwnData, base: Path | None = None) -> None:
+def record_data(folder: Path, data: Mapping[str, Any], base: Path | None = None) -> None:
     """Write beside a model which data it was made with, or without data those of its base, so that later verbs need not be told again."""
-    if data and not isinstance(data, OwnData):
+    if data:
         paths = {name: str(Path(data[name]).resolve()) for name in ("root", "frames") if data.get(name)}
         own_labels = str(data.get("labels") or "").endswith(".csv")
         paths |= {"labels": str(Path(data["labels"]).resolve())} if own_labels else {}
@@ -239,13 +236,12 @@ def record_data(folder: Path, data: Mapping[str, Any] | OwnData, base: Path | No
 def recorded_data(folder: Path) -> dict[str, Any] | None:
     """Return the settings of the data that a model was made with (of an ensemble: its first member), or None where it has no record."""
     places = [folder, *sorted(folder.glob("members/0"))]
-    files = [place / name for place in places for name in (DATA, "finetune.yaml", "train.yaml")]
-    for path in files:
+    for path in (place / DATA for place in places):
         if path.exists():
-            content = read_config(path)
-            values = content if path.name == DATA else content.get("data")
-            if isinstance(values, dict) and "dataset" in values:
-                return values
+            values = read_config(path)
+            if "dataset" in values:
+                # Without settings that are None, so that one of an earlier version that was never used is none.
+                return {key: value for key, value in values.items() if value is not None}
     return None
 
 

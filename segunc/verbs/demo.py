@@ -15,7 +15,9 @@ from segunc.options import DemoOptions, takes
 from segunc.verbs.doctor import doctor
 from segunc.verbs.evaluate import evaluate
 from segunc.verbs.predict import predict
+from segunc.verbs.report import report
 from segunc.verbs.results import review
+from segunc.verbs.threshold import threshold
 from segunc.verbs.training import finetune, train
 
 SHOWN = ("deterministic-energy", "entropy", "epistemic", "anomaly")  # scores whose numbers are printed at the end
@@ -80,6 +82,20 @@ def demo(options: DemoOptions, step: Step | None = None, say: Callable[[str], No
     step("a page to look at", review, opts.ReviewOptions(maps, anomaly_labels=masks, out=page, **common))
     shown = opts.ReviewOptions(out / "video", anomaly_labels=labels, out=out / "review-video", **common)
     step("a page of the video", review, shown)
+
+    promise, achieved = out / "threshold.json", out / "achieved.json"
+    calibrated = opts.ThresholdOptions(
+        maps, promise, "missed-pixels", 0.3, anomaly_labels=masks, frames="[02468]_[0-9]+_"
+    )
+    step("a threshold with a promise, from every second frame", threshold, calibrated)
+    other = {"frames": "[13579]_[0-9]+_", "flag": [str(promise)], "scores": ["anomaly"]}
+    kept = opts.EvaluateOptions(maps=maps, anomaly_labels=masks, out=achieved, **other, **common)
+    step("what it achieves on the other frames", evaluate, kept)
+    results = [numbers, out / "test-abnn.json", achieved]
+    reported = opts.ReportOptions(
+        model=abnn, runs=results, maps=[maps], threshold=[promise], anomaly_labels=masks, out=out / "report"
+    )
+    step("a report of the model", report, reported)
 
     scores = read_json(numbers, "a result of evaluate")["scores"]
     auroc = {name: scores[name]["pooled"]["auroc"] for name in SHOWN}

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from segunc.affine.convert import is_converted, revert
 from segunc.affine.draws import AffineLayout
-from segunc.core.device import describe_device, flushed_denormals, threads
+from segunc.core.device import describe_device, flushed_denormals, full_float32, threads
 from segunc.core.errors import InputError
 from segunc.data.images import load_image
 from segunc.maps.folder import examine
@@ -78,6 +78,7 @@ def diagnose(model: Model, sampler: Sampler, frame: Tensor) -> Iterator[Finding]
 
 
 @torch.inference_mode()
+@full_float32()
 def conversion_differences(network: nn.Module, images: Tensor, alpha: float = 0.1) -> tuple[float, float]:
     """Return how exact a converted network is on images ``[N, 3, H, W]``, as largest differences relative to the largest logit: a draw at
     alpha = 0 against the unconverted network, and two draws at ``alpha`` as a batch against one by one, infinite where the network does

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -22,12 +22,19 @@ from segunc.evaluation.parts import CONFIDENCE
 from segunc.evaluation.resampling import Resampling, resampled_units, save_replicates, sidecar_path
 from segunc.gallery.page import run_id
 from segunc.maps.labelled import LabelFolder, Labels, LabelSources, open_maps
+from segunc.maps.manifest import is_ours, read_manifest, tool_version
 from segunc.maps.verdicts import merge_verdicts, read_verdicts
 from segunc.metrics.objects import Camera, ObjectBins
 from segunc.options import ClassTruthOptions, EvaluateOptions, TruthOptions, takes
 
 SELECTION = "selection"
 """A split of every data set with class labels: val, or what stands in for it where every frame of val holds an anomaly."""
+
+MODEL_KEYS = (
+    *("base_sha256", "posterior_sha256", "temperature", "draws", "seed", "scheme", "alpha"),
+    *("scope", "size", "precision"),
+)
+"""Keys of a manifest's run that a result of its maps repeats."""
 
 Measured = tuple[Result, Gatherer, Sequence[str]]  # with lines for the user
 
@@ -88,8 +95,15 @@ def evaluate(options: EvaluateOptions) -> EvaluateResult:
         result, gatherer, notes = _from_model(Path(options.model), options, entry, new)
     else:
         raise InputError("exactly one of --maps and --model says what to evaluate")
+    run: dict[str, Any] = result.setdefault("run", {})
+    run["segunc"] = tool_version()
     if options.anomaly_class:
-        result.setdefault("run", {})["anomaly_classes"] = list(options.anomaly_class)
+        run["anomaly_classes"] = list(options.anomaly_class)
+    plots = Path(options.plots or "").resolve()
+    if options.plots and out is not None and plots.is_relative_to(out.parent.resolve()):
+        run["plots"] = plots.relative_to(
+            out.parent.resolve()
+        ).as_posix()  # where a report finds the points of the curves
     replicates = gatherer.replicates()
     about = {"replicates": options.replicates, "seed": resampling.seed, "unit": options.resample}
     result["bootstrap"] = about | {"units": len(replicates.units)} | result.pop("bootstrap", {})
@@ -137,7 +151,6 @@ def _with_data(options: EvaluateOptions) -> tuple[EvaluateOptions, str | None, l
         root=options.root or data.get("root"),
         label_map=options.label_map or data.get("labels"),
         anomaly_class=[*options.anomaly_class] or declared,
-        bits=options.bits or (data.get("bits") if options.model else None),
     )
     frames = data.get("frames") if found.dataset == data.get("dataset") else None
     return found, frames, [f"data: {found.dataset} in {found.root}, from {source}"]
@@ -168,16 +181,23 @@ def _from_maps(
 ) -> Measured:
     if options.corruption is not None:
         raise InputError("--corruption needs --model: maps are of images as they were predicted")
-    if options.root is None and _chosen_frames(options):
-        raise InputError("--frames and --every choose among the frames of --dataset with --root, which are not given")
     if not (options.root or options.labels or options.anomaly_labels):
         raise InputError("--maps needs labels", hint="give --labels, --anomaly-labels, or --dataset with --root")
     labels = LabelSources(**label_arguments(options, entry, _samples))
-    result, evaluator = evaluate_maps(maps, labels, options.scores, new, options.fps)
+    choice: dict[str, Any] = {"fps": options.fps}  # with --root the samples are chosen, and other frames have no label
+    if not options.root:
+        choice["choose"] = lambda names: matching(names, options.frames)[:: options.every]
+    result, evaluator = evaluate_maps(maps, labels, options.scores, new, **choice)
+    result["run"] = _recorded_model(read_manifest(maps) if is_ours(maps) else None) | _chosen_frames(options)
     if entry is not None:
-        asked = {"split": options.split, **_chosen_frames(options)} if options.root else {}
-        result["run"] = {"dataset": entry.name, **asked}
+        result["run"] |= {"dataset": entry.name, **({"split": options.split} if options.root else {})}
     return result, evaluator, []
+
+
+def _recorded_model(manifest: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return what a manifest says of the model of its maps and how it was drawn; nothing of maps of another tool."""
+    run = (manifest or {}).get("run", {})
+    return {key: run[key] for key in MODEL_KEYS if key in run}
 
 
 def _from_verdicts(options: EvaluateOptions, resampling: Resampling) -> Measured:
@@ -193,6 +213,7 @@ def _from_verdicts(options: EvaluateOptions, resampling: Resampling) -> Measured
     times = {name: record.get("time") for name, record in reader.records.items()}
     unit = resampled_units(options.resample, times.get)
     result, gatherer = evaluate_verdicts(verdicts, reader.frames, resampling, unit)
+    result["run"] = _recorded_model(reader.manifest)
     judged, frames = result["counts"]["judged_frames"], len(reader.frames)
     note = f"{judged} of {frames} frames were judged; the numbers hold for all only where these were chosen by chance"
     return result, gatherer, [note] if judged < frames else []
@@ -245,17 +266,16 @@ def _from_model(
             **{"posterior_sha256": model.posterior_sha256, **calibration_record(sampler)},
             **{"draws": sampler.draws, "seed": sampler.seed, "scheme": sampler.noise.scheme, **noise_record(options)},
             **{"scope": sampler.scope, "precision": sampler.precision, "size": options.size},
-            **({} if options.bits is None else {"bits": options.bits}),
             **({} if corruption is None else {"corruption": str(corruption)}),
         }
-        how: dict[str, Any] = {"size": options.size, "corruption": corruption, "bits": options.bits, "run": run}
+        how: dict[str, Any] = {"size": options.size, "corruption": corruption, "run": run}
         result, evaluator = evaluate_model(sampler, model, entry, samples, scores, new, **how)
     result["run"] = run
     return result, evaluator, list(sampler.report.messages)
 
 
 def split_samples(entry: DatasetEntry, options: TruthOptions) -> list[Sample]:
-    """Return the frames of the split in ``--root``; :data:`SELECTION` are those that every selection of a fine-tuning looks at."""
+    """Return the frames of the split in ``--root``; :data:`SELECTION` are its validation frames, or what stands in for them."""
     root = Path(options.root or "")
     selected = options.split == SELECTION
     split = options.split or entry.usual_split(root)

@@ -160,10 +160,6 @@ def open_job(options: PredictOptions) -> Iterator[Job]:
     for source in sources:
         if source.note:
             warnings.warn(source.note, NoteWarning, stacklevel=2)
-        if isinstance(source, ImageSource):
-            source.depth.bits = options.bits
-        elif options.bits is not None:
-            raise InputError(f"--bits is for 16-bit images, and {source.path} is a video", hint="leave --bits out")
     model = load_model(Path(options.model))
     with flushed_denormals(), threads(recorded if options.threads is None else options.threads):
         sampler = make_sampler(model, options, scores)
@@ -194,7 +190,7 @@ def predict_input(job: Job, place: int) -> InputResult:
     process = FrameProcess(sampler, job.scores, size=options.size)
     shown: dict[str, Any] = {"group": execution.group, "writers": writer_threads(sampler.device)}
     with ConsoleProgress(label=target.label) as show:
-        shown |= {"draw_overlay": overlay, "on_progress": show, "on_note": show.say}
+        shown |= {"draw_overlay": overlay, "on_progress": show.count, "on_note": show.say}
         summary = run_pipeline(source, process, writer, **shown)
     if isinstance(source, ImageSource):
         source.depth.warn(source.path)
@@ -219,7 +215,6 @@ def run_manifest(job: Job, place: int, execution: Execution) -> dict[str, Any]:
         "base_sha256": model.sha256,
         "posterior_sha256": model.posterior_sha256,
         **calibration_record(sampler),
-        "max_logit_statistics_sha256": None,  # of earlier versions, which recorded their absence
         **{key: value for fitted in model.used(job.scores) for key, value in fitted.record().items()},
         "draws": sampler.draws,
         "seed": sampler.seed,
@@ -227,13 +222,9 @@ def run_manifest(job: Job, place: int, execution: Execution) -> dict[str, Any]:
         **noise_record(options),
         "scope": sampler.scope,
         "size": None if options.size is None else list(options.size),
-        "tile": None,  # earlier versions could cut frames into tiles; such a run is not continued
-        "smooth": None,  # earlier versions could average along a video; such a run is not continued
         "store": "png",
-        "redraw": False,  # earlier versions could draw anew for every frame; such a run is not continued
         **({"compact": True} if options.compact else {}),
         "precision": sampler.precision,
-        "compiled": False,  # earlier versions could compile the draws; such a run is not continued
         "chunk": execution.chunk,
         "group": execution.group,
         "threads": torch.get_num_threads(),

@@ -15,7 +15,7 @@ import numpy as np
 
 from segunc.core.errors import InputError
 from segunc.core.files import csv_text, write_file
-from segunc.data.discover import Found, Pair, Value, discover, known_map
+from segunc.data.discover import Found, Pair, Value, discover
 from segunc.data.entry import FRAME_COLUMNS
 from segunc.data.images import Colour, Image, load_image, resize_nearest
 from segunc.data.labels import COLUMNS, IGNORE, LabelMap, label_map, read_label_map
@@ -81,7 +81,7 @@ def _text(value: Value) -> str:
 
 
 def _classes(found: Found, options: InitOptions) -> list[list[object]]:
-    """Return the rows of the label map: of the given one, of a built-in one with these colours, or proposed."""
+    """Return the rows of the label map: of the given one, or proposed."""
     if options.label_map:
         given = label_map(options.label_map)
         known = given.colours or {} if found.kind == "colours" else given.raw_to_train
@@ -98,19 +98,15 @@ def _classes(found: Found, options: InitOptions) -> list[list[object]]:
         masks = f"segunc evaluate --maps MAPS --anomaly-labels LABELS{way}"
         hint = f"--two-classes learns them; if they mark anomalies: {masks}"
         raise InputError(f"the labels hold {shown} alone: masks", hint=hint)
-    if options.void is None and (built_in := known_map(values)):
-        found.notes.append(f"the colours are those of label map {built_in.name}; --label-map takes others")
-        return _rows_of(built_in)
-    void, names, number = _void(found, values, options), _palette_names(found, values), 0
+    void, number = _void(found, values, options), 0
     rows: list[list[object]] = []
     taken = [colour for value, colour in found.palette.items() if value in values and len({*colour}) > 1]
     for index, value in enumerate(values):
-        ignored = value in void or (options.void is None and names.get(value) == "void")
-        colour, raw = value, index
+        ignored, colour, raw = value in void, value, index
         if isinstance(value, int):  # no grey: grey pixels of three channels may be ids
             own, raw = found.palette.get(value, (0, 0, 0)), value
             colour = VOID_COLOUR if ignored else _proposed(number, taken) if len({*own}) == 1 else own
-        name = "void" if ignored else names.get(value, f"class {_text(value)}")
+        name = "void" if ignored else f"class {_text(value)}"
         rows.append([raw, name, IGNORE if ignored else number, *cast(Colour, colour)])
         number += not ignored
     if number < 2:
@@ -124,17 +120,6 @@ def _proposed(number: int, taken: Sequence[Colour] = ()) -> Colour:
     rounds, place = divmod(number, len(free))
     red, green, blue = (round(part * 0.6**rounds) for part in free[place])
     return red, green, blue
-
-
-def _palette_names(found: Found, values: Sequence[Value]) -> dict[Value, str]:
-    """Return the names that a built-in label map has for the colours of a palette; empty where none has them all."""
-    colours = {value: found.palette[value] for value in values if isinstance(value, int) and value in found.palette}
-    known = known_map(colours.values()) if len(colours) == len(values) else None
-    if known is None or known.colours is None:
-        return {}
-    found.notes.append(f"the palette's colours are those of label map {known.name}, whose names are taken")
-    trains = {value: known.raw_to_train[known.colours[colour]] for value, colour in colours.items()}
-    return {value: "void" if train == IGNORE else known.classes[train] for value, train in trains.items()}
 
 
 def _rows_of(labels: LabelMap) -> list[list[object]]:

@@ -133,7 +133,7 @@ def review(options: ReviewOptions) -> ReviewResult:
     if not options.out:
         raise InputError("the page has no place", hint="--out review")
     entry = entry_of_labels(options.dataset, options.label_map, options.anomaly_class)
-    asked = ("compare", "images", "scores", "apart", "fps", "limit", "blind")
+    asked = ("images", "scores", "apart", "fps", "limit", "blind")
     settings: dict[str, Any] = {name: getattr(options, name) for name in asked}
     with ConsoleProgress() as show:
         labels = LabelSources(**label_arguments(options, entry))

@@ -58,7 +58,7 @@ class FinetuneResult(NamedTuple):
     """What was made."""
 
     out: Path  # the model folder
-    measured: Mapping[str, Any]  # seconds, steps and selections of a fine-tuning; empty for the other methods
+    measured: Mapping[str, Any]  # seconds and steps of a fine-tuning; empty for the other methods
 
 
 @takes(FinetuneOptions)
@@ -82,7 +82,7 @@ def finetune(options: FinetuneOptions, say: Callable[[str], None] | None = None)
     resolve_device(options.device)  # before any work
     method, out, overrides = METHODS[options.method], Path(options.out), _words(options.settings)
     bases = [Path(base) for base in several(options.base)]
-    file, loaders = Path(options.config) if options.config else None, options.data
+    file = Path(options.config) if options.config else None
     if method.several:
         unused = [*([f"--config {options.config}"] if options.config else []), *overrides]
         if unused:
@@ -91,10 +91,8 @@ def finetune(options: FinetuneOptions, say: Callable[[str], None] | None = None)
         return FinetuneResult(out, {})
     if len(bases) > 1:
         raise InputError(f"--method {method.name} takes one folder at --base, not {len(bases)}")
-    if method.finished and loaders is not None:
-        raise InputError(f"--method {method.name} needs a data set, not loaders", hint="leave data out")
     recorded = recorded_data(bases[0]) if method.data or not method.finished else None
-    if file is None and loaders is None and not overrides and not recorded and (method.data or not method.finished):
+    if file is None and not overrides and not recorded and (method.data or not method.finished):
         hint = getattr(method.config, "without_data", "give a YAML file or its keys as --key VALUE; see configs/")
         raise InputError(f"--method {method.name} needs a configuration, but there is no --config", hint=hint)
     how: dict[str, Any] = {"recorded": recorded, "others": sections_of_methods}
@@ -104,20 +102,20 @@ def finetune(options: FinetuneOptions, say: Callable[[str], None] | None = None)
         method.fit(bases[0], fitted, out, device=options.device, say=say)
         return FinetuneResult(out, {})
     quiet_lightning()
-    given: Any = True if loaders is None else loaders
-    config = parse_config(FinetuneConfig, file, overrides, method.config, data=given, **how)
+    config = parse_config(FinetuneConfig, file, overrides, method.config, **how)
     _tell_data(config.data, recorded, bases[0], say)
     # Lightning, not the caller, places a fine-tuning on its devices.
     return FinetuneResult(out, method.fit(bases[0], config, out, device=options.device, say=say))
 
 
-def _tell_data(data: Any, recorded: Mapping[str, Any] | None, base: Path, say: Callable[[str], None]) -> None:
+def _tell_data(
+    named: Mapping[str, Any], recorded: Mapping[str, Any] | None, base: Path, say: Callable[[str], None]
+) -> None:
     """Say where the data come from if nobody named them; InputError where they are gone."""
-    named = data if isinstance(data, Mapping) else {}
     if recorded and all(json.dumps(named.get(k)) == json.dumps(v) for k, v in recorded.items()):
-        say(f"data: {data['dataset']} in {data['root']}, which {base} was made with")
-        if not Path(data["root"]).is_dir():
-            lack = f"{base} was made with data in {data['root']}, which is not there"
+        say(f"data: {named['dataset']} in {named['root']}, which {base} was made with")
+        if not Path(named["root"]).is_dir():
+            lack = f"{base} was made with data in {named['root']}, which is not there"
             raise InputError(lack, hint="--data.root DIR says where they are now")
 
 

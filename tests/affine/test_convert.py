@@ -42,6 +42,15 @@ def test_every_smp_architecture(architecture: str, encoder: str) -> None:
     assert max(identity, batched) <= IDENTITY_BOUND
 
 
+def test_a_conversion_is_judged_in_whole_float32() -> None:
+    """On a GPU, where TF32 is the default of convolutions, every network was called unsound."""
+    network, seen = Pixelwise(nn.BatchNorm2d(8)).eval(), list[str]()
+    network.register_forward_pre_hook(lambda *_: seen.append(torch.backends.cudnn.conv.fp32_precision))
+    convert(network)
+    conversion_differences(network, torch.randn(1, 3, 6, 8))
+    assert {*seen} == {"ieee"}
+
+
 def test_state_dict_modes_and_classes_survive() -> None:
     network = Pixelwise(nn.BatchNorm2d(8, eps=0.01, momentum=0.2)).train()
     before = copy.deepcopy(network.state_dict())

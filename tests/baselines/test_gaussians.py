@@ -1,4 +1,4 @@
-"""Laplace against the exact Fisher, SWAG against numpy over its trajectory, mean-field variational inference and max-logit statistics against
+"""Laplace against the exact Fisher, SWAG against numpy over its trajectory, mean-field variational inference against
 closed forms; and that baselines are found as another package's methods are."""
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings, strategies as st
 from torch import Tensor, nn
 from torch.distributions import Normal, kl_divergence
 
@@ -18,7 +17,6 @@ from segunc.affine.convert import convert
 from segunc.affine.draws import AffineDraws, AffineLayout
 from segunc.affine.posterior import Prior
 from segunc.baselines.laplace import FisherSum, Laplace, LaplaceConfig, Structure, finetune_laplace
-from segunc.baselines.max_logit import MIN_PIXELS, ClassMoments, usable_statistics
 from segunc.baselines.swag import SwagConfig, Trajectory
 from segunc.baselines.variational import MeanFieldTraining, VariationalConfig
 from segunc.core import registry
@@ -207,43 +205,6 @@ def test_draws_in_training_are_independent_for_images_and_seeds_and_gamma_and_be
     assert not torch.allclose(draws.weight, task.training_draws(3, 0).weight)
 
 
-@settings(max_examples=40, deadline=None)
-@given(
-    st.lists(st.integers(0, 60), min_size=1, max_size=6), st.integers(1, 5), st.floats(-1e6, 1e6), st.integers(0, 999)
-)
-def test_moments_of_parts_are_those_of_the_whole(parts: list[int], classes: int, offset: float, seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    moments = ClassMoments(classes)
-    values, ids = [], []
-    for count in parts:
-        values.append(rng.normal(size=count) * 2 + offset)
-        ids.append(rng.integers(0, classes, count))
-        moments.add(torch.from_numpy(values[-1]), torch.from_numpy(ids[-1]))
-    every, labels = np.concatenate(values), np.concatenate(ids)
-    for c in range(classes):
-        chosen = every[labels == c]
-        assert int(moments.count[c]) == len(chosen)
-        if len(chosen):
-            assert float(moments.mean[c]) == pytest.approx(chosen.mean(), rel=1e-12, abs=1e-9)
-            assert float(moments.squares[c]) == pytest.approx(((chosen - chosen.mean()) ** 2).sum(), rel=1e-6, abs=1e-7)
-    if len(every):
-        assert moments.pooled() == pytest.approx((every.mean(), every.std()), rel=1e-6, abs=1e-7)
-
-
-def test_classes_that_are_hardly_predicted_get_the_statistics_of_all() -> None:
-    rng = np.random.default_rng(0)
-    moments = ClassMoments(4)
-    counts = (MIN_PIXELS, MIN_PIXELS - 1, 500, 0)
-    values = np.concatenate([rng.normal(c, 1 + c, n) for c, n in enumerate(counts)])
-    values[-500:] = 7.0  # a class of which every max logit is one number
-    moments.add(torch.from_numpy(values), torch.from_numpy(np.repeat(np.arange(4), counts)))
-    mean, deviation, replaced = usable_statistics(moments)
-    assert replaced == [1, 2, 3]
-    first = values[:MIN_PIXELS]
-    assert mean == pytest.approx([first.mean(), *[values.mean()] * 3])
-    assert deviation == pytest.approx([first.std(), *[values.std()] * 3])
-
-
 MODULES = {"hmc": "chains", "laplace": "laplace", "sghmc": "chains", "sgld": "chains", "swag": "swag"}
 MODULES |= {"variational": "variational", "mc-dropout": "mc_dropout", "decoder-ensemble": "decoder_ensemble"}
 MODULES |= {"ensemble": "mixtures", "tta": "mixtures", "temperature": "temperature"}
@@ -251,7 +212,7 @@ MODULES |= {"ensemble": "mixtures", "tta": "mixtures", "temperature": "temperatu
 
 def test_each_baseline_is_found_under_its_name() -> None:
     modules = {name: METHODS[name].fit.__module__.removeprefix("segunc.baselines.") for name in METHODS}
-    expected = MODULES | {"standardized-max-logit": "max_logit", "distil": "distil", "more-features": "road"}
+    expected = MODULES | {"distil": "distil", "features": "features", "anomaly": "anomaly"}
     assert {name: module for name, module in modules.items() if not module.startswith("segunc.")} == expected
 
 

@@ -1,4 +1,4 @@
-"""Frames of one's own road: a bank without labels, labels that keep anomalies out, more features for a bank, and frames at their own size."""
+"""Frames of one's own road: a bank without labels, labels that keep anomalies out, and frames at their own size."""
 
 from __future__ import annotations
 
@@ -14,12 +14,11 @@ import torch.nn.functional as F
 from safetensors.torch import load_file
 
 from segunc import Sampler, build_network, save_network
-from segunc.baselines.road import MoreFeaturesConfig, add_features
+from segunc.baselines.anomaly import AnomalyConfig, ScoreSum, drivable_hull, fit_sum
+from segunc.baselines.features import FeaturesConfig, fit_features
 from segunc.core.errors import InputError
 from segunc.data.images import load_image
 from segunc.networks.description import NetworkDescription
-from segunc.posteriors.anomaly import AnomalyConfig, ScoreSum, drivable_hull, fit_sum
-from segunc.posteriors.features import FeaturesConfig, fit_features
 from segunc.posteriors.model import Model, load_model
 from segunc.sampling.sampler import network_input, sample_frames
 from segunc.training.config import FitConfig
@@ -98,23 +97,6 @@ def test_bad_frames_are_one_sentence(base: Path, road: Path, tmp_path: Path) -> 
     refused("0 features of .* are of normal pixels")
 
 
-def test_a_bank_grows(base: Path, road: Path, tmp_path: Path) -> None:
-    other = write(tmp_path / "other", *np.random.default_rng(1).integers(0, 255, (2, 128, 256, 3), np.uint8))
-    grown = FitConfig(MoreFeaturesConfig(images=str(other)))
-    with pytest.raises(InputError, match="has no bank of features"):
-        add_features(base, grown, tmp_path / "model", device="cpu")
-    before = fitted(base, tmp_path / "model", road)
-    add_features(tmp_path / "model", grown, tmp_path / "more", device="cpu")
-    after, stored = load_model(tmp_path / "more"), load_file(tmp_path / "more" / "features.safetensors")
-    assert after.attachments["features"].frames == ("0", "1", "2", "0", "1")
-    assert stored["0.origins"][:, 0].long().bincount().tolist() == [512] * 5
-    new = load_image(other / "1.png")
-    assert after(new, scores=["knn"]).knn.max() < 2e-4 < before(new, scores=["knn"]).knn.max()
-    change_record(tmp_path / "model" / "features.json", scores=["knn", "gmm"])
-    with pytest.raises(InputError, match="a bank for knn alone can grow"):
-        add_features(tmp_path / "model", grown, tmp_path / "more", device="cpu")
-
-
 def test_whole_frames_are_seen_at_their_own_size(base: Path, road: Path, tmp_path: Path) -> None:
     model = fitted(base, tmp_path / "model", road, resolution="frame")
     total = fit_sum(tmp_path / "model", FitConfig(AnomalyConfig(images=str(road))), tmp_path / "sum", device="cpu")
@@ -124,7 +106,7 @@ def test_whole_frames_are_seen_at_their_own_size(base: Path, road: Path, tmp_pat
     image = load_image(road / "1.png")
     (density,) = model.fitted(["knn"]).providers
     distance = density(network_input([image]), density.gives)["feature distance"]
-    assert (len(density.densities[0][0].bank), distance.shape) == (3 * 32 * 64, (1, 128, 256))
+    assert (len(density.banks[0].bank), distance.shape) == (3 * 32 * 64, (1, 128, 256))
     found = sample_frames(sampler, [image, load_image(road / "0.png")]).scores["knn"]
     expected = F.interpolate(F.interpolate(distance[None], (64, 128), mode="bilinear"), (128, 256), mode="bilinear")
     torch.testing.assert_close(found[:1], expected[0])
@@ -150,7 +132,7 @@ def test_outside_of_the_drivable_hull_nothing_is_an_anomaly(
         assert tuple(classes) == (2, 0)
         return torch.arange(prediction.shape[1]).expand_as(prediction) < prediction.shape[1] // 2
 
-    monkeypatch.setattr("segunc.posteriors.anomaly.drivable_hull", left_of)
+    monkeypatch.setattr("segunc.baselines.anomaly.drivable_hull", left_of)
     fitted(base, tmp_path / "model", road)
 
     def summed(*drivable: str) -> ScoreSum:

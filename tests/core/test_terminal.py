@@ -13,7 +13,7 @@ import torch
 
 from segunc.cli.main import main
 from segunc.core.errors import InputError, is_out_of_memory
-from segunc.core.progress import ConsoleProgress, Progress
+from segunc.core.progress import ConsoleProgress
 from segunc.core.terminal import say, visible
 from segunc.maps.verdicts import Verdict, agreement_table, summary_table
 
@@ -62,7 +62,7 @@ def test_tables_progress_arguments_and_warnings_are_shown_alike(
     rows = summary_table(verdicts, 1).splitlines()
     assert all(not row or row.startswith("|") for row in rows)
     with ConsoleProgress(interval=0, label=ATTACK) as show:
-        show(Progress(1, 0, 0, 2, 1.0))
+        show.count(1, 2, ATTACK)
     with pytest.raises(SystemExit):
         main(["summary", "--maps", "x", "--statistic", ATTACK])
     monkeypatch.chdir(tmp_path)
@@ -111,16 +111,16 @@ class Terminal(io.StringIO):
 def test_progress_on_a_terminal_is_a_line_that_changes() -> None:
     stream = Terminal()
     with ConsoleProgress(stream) as show:
-        show(Progress(1, 0, 4, 10, 1.0))
-        show(Progress(5, 1, 4, 10, 2.0))
+        show.count(5, 10, "", 4)
+        show.count(10, 10, "1 failed", 4)
     assert "10 of 10 frames" in stream.getvalue()
     assert "1 failed" in stream.getvalue()
 
 
 def test_steps_are_counted_from_those_of_an_earlier_run_with_their_state() -> None:
     stream = io.StringIO()
-    with ConsoleProgress(stream, interval=0.0, label="chain 1/2", unit="step", skipped=8) as show:
-        show.count(9, 10, "acceptance 0.80")
+    with ConsoleProgress(stream, interval=0.0, label="chain 1/2", unit="step") as show:
+        show.count(9, 10, "acceptance 0.80", 8)
     line = stream.getvalue()
     assert line.startswith("chain 1/2: 9 of 10 steps, ")
     assert line.endswith(" steps/s, acceptance 0.80\n")  # no time left yet: the first steps take longer

@@ -73,11 +73,6 @@ def _frames(image: str, label: str, *rows: tuple[Any, ...]) -> list[Frame]:
     return [(image.format(*words), label.format(*words), values) for *words, values in rows]
 
 
-_ACDC = [
-    (f"{condition}/{place}", TRAIN_IDS)
-    for place in ("train/GOPR0475/GOPR0475_frame_000041", "val/GP010476/GP010476_frame_000063")
-    for condition in ("fog", "night", "rain", "snow")
-]
 _CAMVID = [
     *(("train", f"0016E5_{i:05d}", (*range(10), 11)) for i in range(390, 395)),
     *((split, name, range(12)) for split, name in (("train", "0001TP_006690"), ("val", "0016E5_07959"))),
@@ -100,44 +95,21 @@ _IDD = [
     ("val/119/frame2889", "png", (*range(26), 255)),
 ]
 
-
-_MUAD = [
-    *((split, name, (*range(12), 13, 14, 15, 21)) for split, name in (("train", "001246"), ("val", "001915"))),
-    ("test_id", "000001", (*range(12), 13, 14, 15, 21)),
-    *(("test_ood", name, (*range(21), 255)) for name in ("000001", "000002")),
-]
 _STREETS = [
     *(("train", f"{name}", range(1, 14)) for name in ("training/t1-3/0", "training/t1-3/1", "validation/t4/0")),
     *(("test", name, range(1, 15)) for name in ("test/t5/0", "test/t6/0")),
 ]
 _ROAD_ANOMALY = ("animals01_Guiguinto_railway_station_Calves", "cones02_Broadmoor_Manhole_Cones")
-_LOST_AND_FOUND = [
-    ("train", "01_Hanns_Klemm_Str_45", "000000_000080", (0, 1, 2)),
-    ("test", "02_Hanns_Klemm_Str_44", "000000_000020", (0, 1, 2, 31, 43)),
-    ("test", "02_Hanns_Klemm_Str_44", "000000_000030", (0,)),
-    ("test", "15_Rechbergstr_Deckenpfronn", "000000_000010", (0, 1, 26)),
-    ("test", "10_Schlossberg_9", "000004_000050", (0, 1, 23)),
-    ("test", "10_Schlossberg_9", "000003_000050", (0, 1, 9)),
-]
-_LAF = [
-    ("0000", "04_Maurener_Weg_8", "000000_000030", BINARY),
-    ("0001", "13_Elly_Beinhorn_Str", "000003_000260", BINARY),
-]
-_LAF_LABEL = "fishyscapes_lostandfound/{}_{}_{}_labels.png"
-_STATIC = ("0003_frankfurt_000001_034047", BINARY)
 
 
-def _masks(
-    folder: str, suffix: str, *names: str, values: Sequence[int] = BINARY, ending: str = ""
-) -> list[list[Frame]]:
+def _masks(folder: str, suffix: str, *names: str, values: Sequence[int] = BINARY) -> list[list[Frame]]:
     """``FOLDER/images`` and ``FOLDER/labels_masks``, and the same two folders without the one above."""
-    forms = [(f"{top}images/{{}}.{suffix}", f"{top}labels_masks/{{}}{ending}.png") for top in (f"{folder}/", "")]
+    forms = [(f"{top}images/{{}}.{suffix}", f"{top}labels_masks/{{}}.png") for top in (f"{folder}/", "")]
     return [_frames(image, label, *((name, values) for name in names)) for image, label in forms]
 
 
 _TOY = [(split, "elsewhere/elsewhere_000000_000019") for split in ("train", "val", "test", "anomaly")]
 _TOY_IDS = (23, 11, 21, 7, 8, 26, 24, 17, 20, 0)
-_SEMANTIC = "_labels_semantic"
 
 FORMS: dict[str, Sequence[list[Frame]]] = {
     "cityscapes": [
@@ -149,11 +121,9 @@ FORMS: dict[str, Sequence[list[Frame]]] = {
             ("val/munster/munster_000000_000019", range(34)),
         )
     ],
-    "acdc": [_frames("rgb_anon/{}_rgb_anon.png", "gt/{}_gt_labelTrainIds.png", *_ACDC)],
     "camvid": [_frames("{}/{}.png", "{}annot/{}.png", *_CAMVID)],
     "bdd100k": _BDD_FORMS,
     "bdd-anomaly": _BDD_FORMS,
-    "bdd-anomaly-two-class": _BDD_FORMS,
     "idd-lite": [
         _frames(
             "leftImg8bit/{}_image.jpg",
@@ -168,8 +138,6 @@ FORMS: dict[str, Sequence[list[Frame]]] = {
         _frames("{0}/images/{1}.jpg", f"{{0}}/{folder}/{{1}}.png", *_mapillary(66))
         for folder in ("v1.2/labels", "labels")
     ],
-    "mapillary-v2": [_frames("{0}/images/{1}.jpg", "{0}/v2.0/labels/{1}.png", *_mapillary(124))],
-    "muad": [_frames("{}/leftImg8bit/{}_leftImg8bit.png", "{}/leftLabel/{}_leftLabel.png", *_MUAD)],
     "streethazards": [
         _frames(f"{archive}images/{{1}}.png", f"{archive}annotations/{{1}}.png", *_STREETS) for archive in ("{0}/", "")
     ],
@@ -181,17 +149,6 @@ FORMS: dict[str, Sequence[list[Frame]]] = {
             ("images/{}.jpg", "labels/{}.png"),
         )
     ],
-    "smiyc-anomaly": _masks("dataset_AnomalyTrack", "jpg", "validation0000", "validation0009", ending=_SEMANTIC)[:1],
-    "smiyc-obstacle": _masks("dataset_ObstacleTrack", "webp", "validation_1", "validation_18", ending=_SEMANTIC)[:1],
-    "lost-and-found": [
-        _frames(
-            "leftImg8bit/{0}/{1}/{1}_{2}_leftImg8bit.png",
-            "gtCoarse/{0}/{1}/{1}_{2}_gtCoarse_labelIds.png",
-            *_LOST_AND_FOUND,
-        )
-    ],
-    "fishyscapes-laf": [_frames("leftImg8bit/train/{1}/{1}_{2}_leftImg8bit.png", _LAF_LABEL, *_LAF)],
-    "fishyscapes-static": [_frames("fs_static_images/{}_rgb.png", "fs_val_v3/{}_labels.png", _STATIC)],
     "course-road-anomaly-21": _masks("RoadAnomaly21", "png", "0", "1"),
     "course-road-obstacle-21": _masks("RoadObsticle21", "webp", "0", "1"),
     "course-fs-lost-and-found": _masks("FS_LostFound_full", "png", "0", "1"),
@@ -214,26 +171,12 @@ FORMS: dict[str, Sequence[list[Frame]]] = {
 }
 """Every data set by name, in each of the forms that its entry reads."""
 
-_FRAME = "02_Hanns_Klemm_Str_44/02_Hanns_Klemm_Str_44_000000_000020_gtCoarse"
 _OTHERS = ("color.png", "instanceIds.png", "labelTrainIds.png", "polygons.json")
 BESIDE = {
     "cityscapes": [f"gtFine/train/aachen/aachen_000000_000019_gtFine_{kind}" for kind in _OTHERS],
-    "acdc": [
-        *(f"gt/fog/train/GOPR0475/GOPR0475_frame_000041_gt_{kind}.png" for kind in ("labelIds", "labelColor")),
-        "rgb_anon/fog/train_ref/GOPR0475/GOPR0475_frame_000041_rgb_ref_anon.png",
-    ],
     "idd": [f"gtFine/train/201/frame0029_gtFine_{kind}.png" for kind in ("labelids", "instancelevel3Ids")],
     "mapillary": ["training/v2.0/labels/dojFUiCN6nSetZGUwnPthw.png", "testing/images/a.jpg"],
-    "lost-and-found": [f"gtCoarse/test/{_FRAME}_{kind}" for kind in _OTHERS],
-    "smiyc-anomaly": [
-        "dataset_AnomalyTrack/images/zebra0000.jpg",  # a test frame, whose label the benchmark keeps
-        "dataset_AnomalyTrack/labels_masks/validation0000_labels_semantic_color.png",
-    ],
-    "smiyc-obstacle": ["dataset_ObstacleTrack/images/paving_axe_2.webp"],
     "road-anomaly": ["frame_list.json", f"frames/{_ROAD_ANOMALY[0]}.labels/labels_semantic_color.png"],
-    "fishyscapes-laf": [  # Lost and Found has many more frames
-        "leftImg8bit/train/04_Maurener_Weg_8/04_Maurener_Weg_8_000000_000040_leftImg8bit.png"
-    ],
 }
 """Files that lie beside those of the first form."""
 

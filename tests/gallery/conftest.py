@@ -19,10 +19,10 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
 
 @pytest.fixture(scope="session")
 def full_page(scene: Scene, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The page of the scene with labels and a second model."""
+    """The page of the scene with labels."""
     labels = {"labels": scene.labels, "label_map": LABEL_MAP, "anomaly_labels": scene.anomaly}
     out = tmp_path_factory.mktemp("full") / "review"
-    return write_page(scene.maps, out, compare=scene.other, scores=["all"], **labels)
+    return write_page(scene.maps, out, scores=["all"], **labels)
 
 
 @pytest.fixture(scope="module")

@@ -39,7 +39,6 @@ class Scene:
 
     images: Path
     maps: Path
-    other: Path
     anomaly: Path
     labels: Path
 
@@ -131,8 +130,7 @@ def write_scene(root: Path) -> Scene:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 assert cv2.imwrite(str(path), content)
     maps = write_maps(images, root / "maps")
-    other = write_maps(images, root / "other", seed=1, shift=0.1, skip=(NAMES[5],))
-    return Scene(images, maps, other, anomaly, labels)
+    return Scene(images, maps, anomaly, labels)
 
 
 def write_video_scene(root: Path, count: int = 40, fps: float = 20.0) -> Path:

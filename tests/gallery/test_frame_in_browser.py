@@ -20,7 +20,7 @@ def test_values_under_the_pointer_are_those_on_disk(name: str, full_page: Path, 
     visit.open_frame(full_page, name)
     page = visit.page
     box = page.locator("#stage .world").bounding_box()
-    reader, other = MapsReader(scene.maps), MapsReader(scene.other)
+    reader = MapsReader(scene.maps)
     for x, y in ((0, 0), (SIZE[1] - 1, SIZE[0] - 1), (7, 12), (26, 21), (13, 29)):
         page.mouse.move(box["x"] + (x + 0.5) * box["width"] / SIZE[1], box["y"] + (y + 0.5) * box["height"] / SIZE[0])
         visit.valued()
@@ -30,18 +30,14 @@ def test_values_under_the_pointer_are_those_on_disk(name: str, full_page: Path, 
             )
         )
         assert cells["pixel"][0] == f"{x}, {y}"
-        for prefix, maps in (("", reader), ("other/", other)):
-            if name not in maps.frames:
-                assert cells[f"{prefix}entropy"][0] == "–"
-                continue
-            for score in SCORES:
-                text, value = cells[f"{prefix}{score}"]
-                values = maps.read(name, score)
-                assert np.float32(value) == pytest.approx(carried(values)[y, x], rel=1e-6)
-                shown, _, half = text.partition(" ± ")  # a map of one value says no half step
-                assert float(half or 0) <= np.ptp(values) / 100
-                assert float(shown) == pytest.approx(values[y, x], abs=2 * float(half or 0), rel=1e-5)
-            assert cells[f"{prefix}prediction"][0] == ("road", "car", "sky")[maps.prediction(name)[y, x]]
+        for score in SCORES:
+            text, value = cells[score]
+            values = reader.read(name, score)
+            assert np.float32(value) == pytest.approx(carried(values)[y, x], rel=1e-6)
+            shown, _, half = text.partition(" ± ")  # a map of one value says no half step
+            assert float(half or 0) <= np.ptp(values) / 100
+            assert float(shown) == pytest.approx(values[y, x], abs=2 * float(half or 0), rel=1e-5)
+        assert cells["prediction"][0] == ("road", "car", "sky")[reader.prediction(name)[y, x]]
         if name in NAMES[:5]:
             assert cells["label/truth"][0] == ("ignored" if y == 0 else "road" if x < 20 else "sky")
         assert (cells["label/anomaly"][0] != "–") == (name in NAMES[:4])
@@ -211,20 +207,18 @@ def test_panes_share_frame_zoom_and_pointer(full_page: Path, visit: Visit) -> No
     )
     assert len(set(at)) == 1
     assert at[0] != crosses[0]
-    panes.nth(0).locator("select").select_option("other/entropy")
+    panes.nth(0).locator("select").select_option("epistemic")
     visit.until("document.querySelector('.pane canvas').hidden === false")
     first, other = visit.pixels("#stage canvas"), visit.pixels(".pane canvas")
     assert (first != other).any()
 
 
-def test_panes_of_two_models_show_a_layer_of_both_and_say_what_is_not_there(full_page: Path, visit: Visit) -> None:
+def test_a_second_pane_shows_another_layer_and_says_what_is_not_there(full_page: Path, visit: Visit) -> None:
     visit.open_frame(full_page, NAMES[1], "&layer=entropy&panes=2")
     (pane,) = visit.page.locator(".pane:visible").all()
-    assert pane.locator("select").input_value() == "other/entropy"
-    visit.open_frame(
-        full_page, NAMES[5], "&layer=entropy&panes=2&second=other%2Fentropy"
-    )  # which model 2 does not have
-    visit.shown(".pane .pane-message", "this frame has no entropy · model 2")
+    assert pane.locator("select").input_value() == "image"
+    visit.open_frame(full_page, NAMES[5], "&layer=entropy&panes=2&second=label%2Ftruth")
+    visit.shown(".pane .pane-message", "this frame has no ground truth")
     # A box that is dragged on a pane lies on the frame.
     visit.page.keyboard.press("l")
     box = pane.bounding_box()

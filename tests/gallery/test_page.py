@@ -54,7 +54,7 @@ def test_page_is_self_contained_and_says_what_made_the_maps(full_page: Path) -> 
         assert not re.search(r"https?:(?!//www\.w3\.org/2000/svg)", path.read_text()), path
     rows, page = table(full_page, "frames"), table(full_page, "page")
     assert [row["name"] for row in rows] == list(NAMES)
-    assert {"image", "prediction", *SCORES, "label/anomaly", "label/truth", "other/entropy"} <= {*rows[0]["contents"]}
+    assert {"image", "prediction", *SCORES, "label/anomaly", "label/truth"} <= {*rows[0]["contents"]}
     assert "label/truth" not in rows[5]["contents"]
     for row in rows:
         for content in row["contents"]:
@@ -63,7 +63,6 @@ def test_page_is_self_contained_and_says_what_made_the_maps(full_page: Path) -> 
     facts = dict(page["facts"])
     assert facts["model.parameters.alpha"] == "0.05"
     assert facts["run.input"].endswith("images")
-    assert page["compared"]["line"] == "ABNN, 4 members, 24 draws"
     assert [page["scores"]["entropy"][end] for end in ("low", "high")] == [0, 1]
     assert page["scores"]["epistemic"]["ticks"] == ["0", "0.05", ">= 0.1"]
 
@@ -245,15 +244,6 @@ def test_labels_that_lack_or_do_not_fit_are_said(scene: Scene, tmp_path: Path) -
     for message, settings in wrong.items():
         with pytest.raises((InputError, PartialFailure), match=message):
             write_page(scene.maps, tmp_path / "none", **settings)
-
-
-def test_compared_maps_of_other_frames_are_said(scene: Scene, tmp_path: Path) -> None:
-    index = write_page(scene.maps, tmp_path / "review", compare=scene.other)
-    assert "The compared maps hold 5 of 6 frames" in notices(index)
-    (tmp_path / "images").mkdir()
-    shutil.copy(scene.images / f"{NAMES[0]}.png", tmp_path / "images" / "alone.png")
-    with pytest.raises(InputError, match="no frame in common"):
-        write_page(scene.maps, tmp_path / "none", compare=write_maps(tmp_path / "images", tmp_path / "lone-maps"))
 
 
 def test_maps_of_another_tool(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 from segunc.core.errors import InputError, PartialFailure
-from segunc.core.progress import ConsoleProgress, Progress, describe
+from segunc.core.progress import ConsoleProgress
 from segunc.frames.source import Frame, FrameSource, Skip
 from segunc.frames.sources import open_source
 from segunc.maps.pipeline import Summary, run_pipeline
@@ -70,7 +70,7 @@ def test_frames_are_in_source_order_and_groups_have_one_size(tmp_path: Path) -> 
 
     stream = io.StringIO()
     with ConsoleProgress(stream, interval=3600) as show:
-        summary = run(tmp_path, watch, group=4, writers=3, on_progress=show)
+        summary = run(tmp_path, watch, group=4, writers=3, on_progress=show.count)
     everything = sorted({*names, "a/frame_000", "b/frame_001"})
     assert lines(tmp_path / "out") == everything
     assert sorted(name for call in seen for name in call) == everything
@@ -203,10 +203,16 @@ def test_nothing_runs_ahead(tmp_path: Path, slow: str) -> None:
     assert not [t for t in threading.enumerate() if t.name.startswith(("decode-frames", "write-maps"))]
 
 
-def test_progress_lines_hold_rate_and_time_left(tmp_path: Path) -> None:
-    line = describe(Progress(finished=10, failed=2, skipped=8, total=100, seconds=12.0))
-    assert line == "20 of 100 frames, 1.00 frames/s, 01:20 left, 2 failed"
-    assert describe(Progress(3, 0, 0, None, 2.0)) == "3 frames, 1.50 frames/s"
+def test_progress_lines_hold_rate_and_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, stream = iter((0.0, 12.0, 14.0)), io.StringIO()
+    monkeypatch.setattr("segunc.core.progress.time.monotonic", lambda: next(clock))
+    with ConsoleProgress(stream) as show:
+        show.count(20, 100, "2 failed", 8)
+        show.count(21, None)
+    assert stream.getvalue().splitlines() == [
+        "20 of 100 frames, 1.00 frames/s, 01:20 left, 2 failed",
+        "21 frames, 1.50 frames/s",
+    ]
 
 
 @pytest.fixture(scope="module")

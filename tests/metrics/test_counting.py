@@ -1,4 +1,4 @@
-"""Counts of stored scores by key, and pooled and per-image numbers against scikit-learn and published fixtures."""
+"""Counts of stored scores by key, and pooled numbers against scikit-learn and published fixtures."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from segunc.core.errors import InputError
 from segunc.maps.encoding import encode_unit, score_keys
 from segunc.metrics import counting
 from segunc.metrics.counting import (
-    IMAGE_NUMBERS,
     KEYS,
     NO_ANOMALY,
     NO_NORMAL,
@@ -26,8 +25,6 @@ from segunc.metrics.counting import (
     count_scores,
     detection_curve,
     fpr_at_recall,
-    per_image_result,
-    per_image_sums,
 )
 
 
@@ -69,19 +66,12 @@ def counts_of(scores: np.ndarray, labels: np.ndarray) -> Counts:
     return count_keys(score_keys(scores.astype(np.float16)), labels)
 
 
-def numbers_of(sums: Counts) -> list[float | None]:
-    """Of protocol per-image, in the order of the oracle."""
-    result = per_image_result(sums)
-    return [result[name] for name in ("aupr", "auroc", "fpr95", "best_f1")]
-
-
 @pytest.mark.parametrize("times", [1, 12, 128])
 @pytest.mark.parametrize("stored", [encode_unit, lambda values: values.astype(np.float16)], ids=["codes", "float16"])
 @pytest.mark.parametrize(("labels", "scores", "expected"), FIXTURES)
 def test_published_fixtures(labels, scores, expected, stored, times):
     keys, labels = score_keys(stored(np.tile(np.array(scores, np.float32), times))), np.tile(labels, times)
     assert numbers(keys, labels) == pytest.approx(expected, rel=1e-12)
-    assert numbers_of(per_image_sums(count_keys(keys, labels))) == pytest.approx(expected, abs=1e-12)
 
 
 def test_the_recall_of_exactly_19_in_20_reaches_95_percent():
@@ -97,8 +87,6 @@ def test_one_class_alone_gives_no_number_but_a_reason():
     for labels, reason in ((np.zeros(4), NO_ANOMALY), (np.ones(4), NO_NORMAL), (np.zeros(0), NO_ANOMALY)):
         counts = count_keys(np.arange(len(labels), dtype=np.uint16), labels)
         assert (areas(detection_curve(counts)), detection_curve(counts).undefined) == ((None, None, None), reason)
-        assert per_image_sums(counts).tolist() == [0, 0, 0, 0, 0, 1]
-    assert per_image_result(np.zeros(6, np.int64)) == dict.fromkeys(IMAGE_NUMBERS)
 
 
 halves = hnp.arrays(np.float16, 60, elements=st.floats(-100, 100, width=16))
@@ -110,24 +98,6 @@ labels_of_60 = hnp.arrays(np.uint8, 60, elements=st.integers(0, 1))
 def test_equals_scikit_learn_on_any_scores(scores, labels):
     labels[:2] = (0, 1)
     assert numbers(score_keys(scores), labels) == pytest.approx(oracle(scores, labels), rel=1e-12)
-    assert numbers_of(per_image_sums(counts_of(scores, labels))) == pytest.approx(oracle(scores, labels), abs=1e-12)
-
-
-def test_the_mean_is_over_scored_images_and_differs_from_the_pool():
-    generator = np.random.default_rng(0)
-    single, sums, pool = [], np.zeros(6, np.int64), np.zeros((2, 65536), np.int64)
-    for place in range(8):
-        labels = (generator.random(500) < 0.03 * place).astype(np.uint8)  # the first has no anomaly
-        scores = (generator.normal(size=500) + labels - 3 * place).astype(np.float16)
-        counts = counts_of(scores, labels)
-        sums += per_image_sums(counts)
-        pool += counts
-        if labels.any():
-            single.append(oracle(scores, labels))
-    means = np.mean(single, axis=0)
-    assert numbers_of(sums) == pytest.approx(means, abs=1e-12)
-    assert sums[4:].tolist() == [7, 1]
-    assert abs(auroc(detection_curve(pool)) - means[1]) > 0.05
 
 
 labels_of_40 = hnp.arrays(np.uint8, (5, 8), elements=st.sampled_from([0, 1, 255]))

@@ -13,9 +13,9 @@ import torch
 import torchvision
 from torch import Tensor, nn
 
+from segunc.baselines.feature_extractor import FeatureExtractor, SecondEncoder, fold_norms
 from segunc.core.errors import InputError
 from segunc.networks import NetworkDescription, SegmentationNetwork, build_network
-from segunc.networks.features import FeatureExtractor, SecondEncoder, fold_norms
 from segunc.networks.network import inference_size
 from segunc.networks.smp import encoder_normalisation, load_encoder_weights
 from tests.affine.networks import randomise

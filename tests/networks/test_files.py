@@ -119,7 +119,7 @@ BIAS = "segmentation_head.0.bias"
         (forged(edit_weights(lambda state: state.update(extra=torch.zeros(1)))), r"1 unknown \(e.g. extra\)"),
         (lambda folder: (folder / "network.safetensors").write_bytes(b"\xff" * 8 + bytes(99)), "is damaged"),
         (lambda folder: (folder / "network.safetensors").unlink(), "does not exist"),
-        (lambda folder: (folder / "network.json").unlink(), "cannot be read"),
+        (lambda folder: (folder / "network.json").unlink(), "holds no model"),
         (lambda folder: (folder / "posterior.json").write_text("{}"), "holds a Bayesian model"),
     ],
 )

@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from torch.utils.data import DataLoader, TensorDataset
 
 from segunc import NetworkDescription, build_network, load_model, load_network, save_network
 from segunc.core.errors import InputError
@@ -25,13 +24,10 @@ from segunc.data.labels import label_map
 from segunc.evaluation.parts import PARTS
 from segunc.maps.reader import MapsReader
 from segunc.networks.files import KINDS, network_sha256
-from segunc.posteriors.abnn import ABNN, finetune_abnn
 from segunc.posteriors.methods import METHODS
 from segunc.posteriors.model import ATTACHMENTS, copy_model, model_files
 from segunc.sampling.sampler import network_input
 from segunc.scores import EVIDENCE, SCORES
-from segunc.training.config import FinetuneConfig
-from segunc.training.data import OwnData
 from tests.conftest import Job, change_record
 from tests.maps.fakes import edit_manifest
 from tests.outside import metric_part, score
@@ -88,28 +84,6 @@ def test_a_posterior(trained: Job, tmp_path: Path, configured: Callable[[str], P
     assert "uniform_noise: width 0.0 is not a number above 0" in said
     with pytest.raises(InputError, match="a method 'abnn' already"):
         METHODS.register("abnn", METHODS["uniform-noise"])
-
-
-def test_loaders_of_ones_own(trained: Job, tmp_path: Path) -> None:
-    generator = torch.Generator().manual_seed(0)
-    images = torch.rand(4, 3, 64, 64, generator=generator)
-    labels = torch.randint(0, 9, (4, 64, 64), generator=generator)
-    data = OwnData(*(DataLoader(TensorDataset(images, labels), 2) for _ in range(2)))
-    settings = ABNN(members=2, epochs=1, alpha_grid=[0.1, 0.2])
-    torch.set_flush_denormal(False)
-    config = FinetuneConfig(settings, data, {"precision": "32-true"})
-    measured = finetune_abnn(trained.base, config, tmp_path / "model", device="cpu", say=lambda line: None)
-    assert float(torch.tensor([1e-30]) * torch.tensor([1e-10])) > 0, "denormals are given back"
-    assert measured["steps"] == 4
-    assert set(measured["alpha_nll"]) == {"0.1", "0.2"}
-    model = load_model(tmp_path / "model")
-    assert model.sha256 == load_model(trained.base).sha256
-    assert not torch.equal(model.posterior.gamma[0], model.posterior.gamma[1])
-    assert model.posterior.rescale is None, "members keep the statistics that they were trained with"
-    assert model.record["provenance"]["dataset"] == "own loaders"
-    assert all(line["mean"]["epistemic"] > 0 for line in lines_of(tmp_path / "model", trained, tmp_path / "maps"))
-    with pytest.raises(InputError, match="sgld needs frames by their number"):
-        METHODS["sgld"].fit(trained.base, FinetuneConfig(METHODS["sgld"].config(), data), tmp_path / "m", device="cpu")
 
 
 def test_an_attachment(trained: Job, tmp_path: Path, configured: Callable[[str], Path]) -> None:

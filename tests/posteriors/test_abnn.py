@@ -12,15 +12,14 @@ from segunc.affine.convert import convert
 from segunc.affine.draws import AffineLayout
 from segunc.affine.noise import draw_noise, mix_seed
 from segunc.core.errors import InputError
-from segunc.posteriors.abnn import ABNN, ABNNPosterior, ABNNTuner, reestimate
-from segunc.posteriors.abnn_task import ABNNTask
+from segunc.posteriors.abnn import ABNN, ABNNPosterior, reestimate
 from tests.affine.networks import small_network
-from tests.training.fitting import fit
+from tests.training.fitting import abnn_task, fit
 
 
 def test_a_short_training_gives_the_pinned_members(tmp_path: Path) -> None:
     """Numbers of version 0.1.0, before ABNN shared its task with other methods; libraries may round their last digits."""
-    task = ABNNTask(small_network(), 4, members=2, alpha=0.2, random_classes=1, lr=0.05)
+    task = abnn_task(small_network(), members=2, alpha=0.2, random_classes=1, lr=0.05)
     trainable = [name for name, p in task.named_parameters() if p.requires_grad]
     assert trainable == [f"trained.{name}" for name in ("gamma.0", "gamma.1", "beta.0", "beta.1")]
     fit(task, tmp_path, 3)
@@ -34,7 +33,7 @@ def test_a_short_training_gives_the_pinned_members(tmp_path: Path) -> None:
 
 def test_the_images_of_a_batch_meet_independent_draws_of_one_member() -> None:
     """Image i meets the numbers of (seed, step, process) and i, whatever the number of members."""
-    task = ABNNTask(small_network(), 4, alpha=0.2, members=2)
+    task = abnn_task(small_network(), alpha=0.2, members=2)
     with torch.no_grad():
         task.trained.gamma[1].fill_(7.0)
     noise = draw_noise(mix_seed(0, 0, 0), range(4), 16)
@@ -43,7 +42,7 @@ def test_the_images_of_a_batch_meet_independent_draws_of_one_member() -> None:
 
 
 def test_the_regulariser_is_the_log_prior_of_a_member_over_n_eff() -> None:
-    task = ABNNTask(small_network(), 4, members=2, prior_scale=0.2, effective_pixels=50.0, scope="decoder")
+    task = abnn_task(small_network(), members=2, prior_scale=0.2, effective_pixels=50.0, scope="decoder")
     with torch.no_grad():
         task.trained.gamma[1].add_(torch.linspace(-0.5, 0.5, 16))
     offsets = torch.linspace(-0.5, 0.5, 16)[8:]
@@ -54,7 +53,7 @@ def test_the_regulariser_is_the_log_prior_of_a_member_over_n_eff() -> None:
 
 
 def test_random_classes_are_weighted_for_their_member_only() -> None:
-    task = ABNNTask(small_network(), 4, members=3, random_classes=2, random_class_weight=5.0, seed=3)
+    task = abnn_task(small_network(), members=3, random_classes=2, random_class_weight=5.0, seed=3)
     for member, chosen in enumerate(task.trained.random_classes):
         assert len(chosen) == 2
         expected = torch.ones(4)
@@ -114,7 +113,7 @@ class Checkpointed(torch.nn.Sequential):
 @pytest.mark.parametrize("reentrant", [True, False])
 def test_gradient_checkpointing_is_refused_because_the_draw_is_gone_in_backward(reentrant: bool) -> None:
     layers = Checkpointed(torch.nn.Conv2d(3, 4, 1), torch.nn.BatchNorm2d(4), torch.nn.ReLU(), torch.nn.Conv2d(4, 4, 1))
-    tuner = ABNNTuner(layers.eval(), 4, members=1)
+    tuner = abnn_task(layers.eval(), members=1)
     images, labels = torch.rand(2, 3, 8, 8, requires_grad=True), torch.zeros(2, 8, 8, dtype=torch.long)
     layers.reentrant = reentrant
     with pytest.raises(InputError, match="checkpointing"):

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import torch
 
-from segunc.baselines.max_logit import MaxLogitStatistics
 from segunc.baselines.temperature import Calibration
 from segunc.core.errors import InputError
 from segunc.core.files import write_record
@@ -37,10 +36,6 @@ def calibration(model: Model) -> Calibration:
     return Calibration(1.5, where, 3, 300, 0.5, 0.4, 7, 8, model.sha256, model.posterior_sha256)
 
 
-def statistics(model: Model) -> MaxLogitStatistics:
-    return MaxLogitStatistics((3.0, 2.5), (1.0, 0.5), (90, 10), {"dataset": "toy"}, 4, model.sha256)
-
-
 def write(attachment: Any, folder: Path) -> None:
     write_record(folder / attachment.file, asdict(attachment))
 
@@ -62,10 +57,9 @@ def test_they_come_back_with_a_copy_of_the_model(kind: str, tmp_path: Path, requ
     assert (plain.temperature, plain.attachments) == (1.0, {})
     copy_model(source, tmp_path / "copy")
     write(calibration(plain), tmp_path / "copy")
-    write(statistics(plain), tmp_path / "copy")
     again = load_model(tmp_path / "copy")
     assert again.temperature == 1.5
-    assert again.attachments == {"calibration": calibration(plain), "max_logit_statistics": statistics(plain)}
+    assert again.attachments == {"calibration": calibration(plain)}
     assert (again.sha256, again.posterior_sha256) == (plain.sha256, plain.posterior_sha256)
     # What was fitted on the copy did not creep into its source, and goes with it further.
     assert load_model(source).attachments == {}
@@ -75,15 +69,11 @@ def test_they_come_back_with_a_copy_of_the_model(kind: str, tmp_path: Path, requ
 
 def test_those_of_another_model_are_refused(base: Path, abnn: Path, tmp_path: Path) -> None:
     other = save_base(tmp_path / "other", seed=1)
-    for attachment in (calibration(load_model(base)), statistics(load_model(base))):
-        write(attachment, other)
-        with pytest.raises(InputError, match=rf"{attachment.file} was fitted on another model, whose base_sha256"):
-            load_model(other)
-        (other / attachment.file).unlink()
+    write(calibration(load_model(base)), other)
+    with pytest.raises(InputError, match=rf"{Calibration.file} was fitted on another model, whose base_sha256"):
+        load_model(other)
     # The same members with another alpha: the tensors are the same file, the draws are not.
     wider = save_abnn(base, tmp_path / "wider", alpha=0.3)
-    write(statistics(load_model(abnn)), wider)
-    assert load_model(wider).attachments.keys() == {"max_logit_statistics"}
     for model in (load_model(abnn), load_model(base)):
         write(calibration(model), wider)
         with pytest.raises(InputError, match="whose posterior_sha256"):
@@ -129,14 +119,12 @@ def test_a_record_of_another_form_is_one_line(abnn: Path, tmp_path: Path, change
 
 def test_one_that_acts_on_the_mean_leaves_the_logits(abnn: Path, tmp_path: Path) -> None:
     copy_model(abnn, tmp_path)
-    scalar = replace(calibration(load_model(abnn)), applies="mean")
-    matrix = replace(scalar, kind="dirichlet", temperature=None, weight=(1.0, 0.25, -0.25, 1.0), bias=(0.5, -0.5))
-    for of_mean in (scalar, matrix):
-        write(of_mean, tmp_path)
-        model = load_model(tmp_path)
-        assert model.attachments["calibration"] == of_mean
-        assert model.temperature == 1.0
-        assert model.fitted(["entropy"]).calibrator == model.calibrator == of_mean.calibrator
+    of_mean = replace(calibration(load_model(abnn)), applies="mean")
+    write(of_mean, tmp_path)
+    model = load_model(tmp_path)
+    assert model.attachments["calibration"] == of_mean
+    assert model.temperature == 1.0
+    assert model.fitted(["entropy"]).calibrator == model.calibrator == of_mean.calibrator
 
 
 def test_those_of_an_earlier_version_are_read_and_recorded_to_the_byte() -> None:
@@ -145,16 +133,14 @@ def test_those_of_an_earlier_version_are_read_and_recorded_to_the_byte() -> None
     for kind in attachments_in(EARLIER):
         model.attachments[Path(kind.file).stem] = kind.load(EARLIER, model)
     *others, last = model.attachments  # of which the last alone depends on others
-    assert (sorted(others), last) == (["calibration", "features", "max_logit_statistics"], "anomaly")
-    assert (model.temperature, model.calibrator) == (1.0, Calibrator((1.0, 0.5), (0.1, -0.1)))
-    assert model.attachments["features"].gives == {"feature distance", "negative log density", "virtual logit"}
+    assert (sorted(others), last) == (["calibration", "features"], "anomaly")
+    assert (model.temperature, model.calibrator) == (1.0, Calibrator(1.25))
+    assert model.attachments["features"].gives == {"feature distance"}
     summed = model.attachments["anomaly"].record()["anomaly"]
     assert (summed["parts"], summed["weights"]) == (("deterministic-energy", "knn"), (1.0, 2.0))
     assert summed["scales"] == ({"mean": 0.25, "std": 0.5}, {"mean": 0.5, "std": 0.125})
     assert summed["surprise"] == {"levels": (0.0, 1.0), "excess": 0.5}
-    records = [one.record() for one in model.used(["knn", "standardized-max-logit"])]
-    statistics = "dfdea3efefee66f437cd7a0892d855644ab16a20ca4d7353e0494b2339027df8"
-    assert records == [{"features_sha256": "tensors"}, {"max_logit_statistics_sha256": statistics}]
+    assert [one.record() for one in model.used(["knn"])] == [{"features_sha256": "tensors"}]
     assert [one.file for one in model.used(["anomaly"])] == ["features.json", "anomaly.json"]
     for name in ("base_sha256", "posterior_sha256", "features_sha256", "temperature", "calibrator_sha256"):
         other: Any = SimpleNamespace(hashes=model.hashes | {name: 1.5 if name == "temperature" else "other"})

@@ -15,7 +15,8 @@ from torch import nn
 
 import segunc
 from segunc.affine.draws import AffineLayout
-from segunc.posteriors.abnn import ABNNPosterior, ABNNTuner
+from segunc.posteriors.abnn import ABNN, ABNNPosterior, Members
+from segunc.training.affine_tuner import AffineTuner
 
 IMAGE = np.random.default_rng(0).integers(0, 256, (32, 48, 3), np.uint8)
 CLASSES = ("road", "car", "sky")
@@ -51,24 +52,25 @@ def test_noise_alone_gives_the_maps_of_the_sampler_and_leaves_the_module_alone()
     images = (torch.from_numpy(IMAGE).permute(2, 0, 1)[None] / 255 - torch.tensor([0.5, 0.4, 0.3]).view(3, 1, 1)) / (
         torch.tensor([1, 1, 2]).view(3, 1, 1)
     )
-    with segunc.stochastic(mine, 0.1) as sampler:
-        posterior = ABNNPosterior.around(AffineLayout(mine), 0.1, 2)
-        expected = segunc.Sampler(mine, posterior, draws=6, seed=3)(images)
-        assert sampler(images).scores["epistemic"].max() > 0
+    converted = module().eval()
+    segunc.convert(converted)
+    posterior = ABNNPosterior.around(AffineLayout(converted), 0.1, 2)
+    expected = segunc.Sampler(converted, posterior, draws=6, seed=3)(images)
+    assert expected.scores["epistemic"].max() > 0
     np.testing.assert_allclose(maps.entropy, expected.scores["entropy"][0], atol=1e-5)
     np.testing.assert_allclose(maps.deterministic_energy, expected.scores["deterministic-energy"][0], atol=1e-5)
     np.testing.assert_array_equal(maps.prediction, expected.prediction[0])
-    assert pickle.dumps(mine) == before
     assert np.array_equal(pickle.loads(pickle.dumps(maps)).epistemic, maps.epistemic)
     with pytest.raises(AttributeError, match=r"no score 'entropie'; there are msp, entropy"):
         _ = maps.entropie
 
 
-def test_members_are_trained_as_the_tuner_trains_them() -> None:
+def test_members_are_trained_as_a_plain_loop_trains_them() -> None:
     settings = {"members": 2, "alpha": 0.1, "epochs": 2, "random_classes": 1, "seed": 5}
     net = segunc.wrap(module(), CLASSES, mean=(0, 0, 0), std=(1, 1, 1))
     model = segunc.ABNN(**settings).fit(net, batches())
-    tuner = ABNNTuner(module(), 3, **settings)
+    config = ABNN(**settings)
+    tuner = AffineTuner(module(), 3, lambda layout: Members(layout, 3, config), config)
     optimizer, schedule = tuner.optimizer(12)
     for step in range(12):
         tuner.loss(*batches()[step % 3], step).backward()
@@ -103,7 +105,7 @@ def test_a_saved_model_is_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     ("make", "said"),
     [
         (lambda: segunc.ABNN(members=0), "^members 0"),
-        (lambda: segunc.ABNN(alpha_grid=[0.1, 0.2]).fit(segunc.wrap(module(), CLASSES)), "alpha_grid needs data"),
+        (lambda: segunc.ABNN(statistics="reestimated").fit(segunc.wrap(module(), CLASSES)), "reestimated needs data"),
         (lambda: segunc.ABNN().fit(segunc.wrap(module(), CLASSES), []), "holds no batch"),
         (lambda: segunc.ABNN(scope="nowhere").fit(segunc.wrap(module(), CLASSES)), "nowhere"),
         (lambda: segunc.ABNN(members=3).fit(segunc.wrap(module(), CLASSES))(IMAGE, draws=2), "at least 3 draws$"),

@@ -13,18 +13,18 @@ from torch import nn
 
 from segunc.affine.convert import convert
 from segunc.affine.draws import AffineLayout
+from segunc.baselines.anomaly import ScoreSum, Standard, Surprise
+from segunc.baselines.density import FeatureDensity, Neighbours, unit_features
+from segunc.baselines.feature_extractor import FeatureExtractor
 from segunc.frames.source import Frame
 from segunc.gallery.alarms import find_alarms
 from segunc.maps.manifest import build_manifest
 from segunc.maps.reader import MapsReader
 from segunc.maps.store import Maps, MapsWriter
 from segunc.networks import NetworkDescription, SegmentationNetwork
-from segunc.networks.features import FeatureExtractor
 from segunc.posteriors.abnn import ABNNPosterior
-from segunc.posteriors.anomaly import ScoreSum, Standard, Surprise
 from segunc.processing import FrameProcess
 from segunc.sampling import Sampler
-from segunc.sampling.density import FeatureDensity, Neighbours, unit_features
 from segunc.sampling.engine import Engine
 from segunc.sampling.sampler import Fitted, network_input
 from segunc.scores import DEFAULT_SCORES
@@ -83,7 +83,7 @@ def with_reasons() -> Sampler:
         ("deterministic-energy", "knn"), (1.0, 1.0), scales, Surprise((-1.0, 0.0, 1.0), 0.1), {}, 1, 4, 1.0, "", None, None,
         part_surprises=parts,
     )  # fmt: skip
-    fitted = Fitted(providers=[FeatureDensity(extractor, [[bank]]), total])
+    fitted = Fitted(providers=[FeatureDensity(extractor, [bank]), total])
     return Sampler(network, plain.posterior, draws=4, scores=REASONED, fitted=fitted)
 
 
@@ -109,7 +109,7 @@ def test_peaks_hold_what_the_maps_say_and_the_nearest_frame(tmp_path: Path) -> N
     lines = written(tmp_path / "maps", given)
     reader, process = MapsReader(tmp_path / "maps"), with_reasons()
     density, total = cast(Any, process.fitted.providers)
-    ((bank,),), named = density.densities, list[str]()
+    (bank,), named = density.banks, list[str]()
     for frame, line in zip(given, lines, strict=True):
         maps = {name: reader.read(frame.name, name) for name in REASONED}
         with torch.no_grad():

@@ -15,25 +15,22 @@ from torch import Tensor, nn
 from segunc.affine.convert import convert
 from segunc.affine.draws import AffineLayout
 from segunc.affine.posterior import Branch, Deterministic, Trainable
+from segunc.baselines.anomaly import ScoreSum, Standard, Surprise
 from segunc.baselines.decoder_ensemble import DecoderEnsemble, decoder_state
-from segunc.baselines.densities import OF_GAUSSIANS, Gaussians
-from segunc.baselines.head import OF_HEAD, HeadScores, LogitLayer
-from segunc.baselines.max_logit import MaxLogitStatistics
+from segunc.baselines.density import FeatureDensity, Neighbours
+from segunc.baselines.feature_extractor import FeatureExtractor
 from segunc.baselines.mc_dropout import ChannelDropout, OwnDropout, convert_dropout
 from segunc.baselines.mixtures import Ensemble, TestTimeAugmentation
 from segunc.baselines.swag import Point, SwagConfig, Trajectory
 from segunc.baselines.variational import MeanFieldTraining, VariationalConfig
 from segunc.core.device import to_device
 from segunc.networks import NetworkDescription, SegmentationNetwork
-from segunc.networks.features import FeatureExtractor
 from segunc.posteriors.abnn import ABNN, ABNNPosterior, Members, reestimate
-from segunc.posteriors.anomaly import ScoreSum, Standard, Surprise
 from segunc.processing import FrameProcess, HostMaps
 from segunc.sampling import Sampler, sampler as sampler_module
-from segunc.sampling.density import FeatureDensity, Neighbours
 from segunc.sampling.sampler import Fitted
 from segunc.sampling.shortcuts import Upsampling
-from segunc.scores import EVIDENCE, SCORES
+from segunc.scores import SCORES
 from segunc.training.affine_tuner import AffineTuner
 from segunc.training.config import AffineTrainingConfig
 from segunc.uncertainty import Calibrator
@@ -102,26 +99,17 @@ def abnn(network: nn.Module, members: int = 2) -> ABNNPosterior:
     return ABNNPosterior.around(AffineLayout(network), 0.3, members)
 
 
-def everything(network: SegmentationNetwork, layer: LogitLayer) -> Fitted:
+def everything(network: SegmentationNetwork) -> Fitted:
     """What is fitted on a model, as it lies on a GPU; the network goes there."""
-    shapes = {"D": 8, "R": 8, "K": 3, "1": 1, "3": 3, "2": 2}
-    tensors = [
-        {name: torch.rand([shapes[axis] for axis in axes]) for name, axes in made.shapes(EVIDENCE).items()}
-        for made in (Gaussians, HeadScores)
-    ]
     on_gpu(network)
-    gaussians, of_head = map(on_gpu, tensors)
-    densities = [[Neighbours(on_gpu(torch.rand(20, 8))), Gaussians(gaussians, OF_GAUSSIANS)]] * 2
     extractor = FeatureExtractor(network, ["body.encoder"], [1.0, 0.5])
-    density = FeatureDensity(extractor, densities)
+    density = FeatureDensity(extractor, [Neighbours(on_gpu(torch.rand(20, 8)))] * 2)
     surprise = Surprise((0.0, 0.5, 1.0), 0.1)
     total = ScoreSum(
         ("entropy", "knn"), (1.0, 2.0), (Standard(0.5, 0.25),) * 2, surprise, {}, 1, 4, 1.0, "", None, None
     )
-    statistics = MaxLogitStatistics((1.0,) * CLASSES, (0.5,) * CLASSES, (9,) * CLASSES, {}, 1, "")
-    calibrator = Calibrator(tuple(range(1, CLASSES**2 + 1)), (0.1,) * CLASSES)
-    scores_of_head = HeadScores(layer, of_head, 75.0, OF_HEAD)
-    return Fitted(1.3, calibrator, [density, scores_of_head, total, statistics])
+    calibrator = Calibrator(0.7)
+    return Fitted(1.3, calibrator, [density, total])
 
 
 @pytest.fixture(autouse=True)
@@ -185,9 +173,9 @@ def assert_waits(process: FrameProcess, waits: Waits, more: dict[Place, str] | N
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_every_score(precision: Any) -> None:
     own = network()
-    posterior, layer = abnn(own), LogitLayer(own)
+    posterior = abnn(own)
     with fake_gpu() as waits:
-        fitted = everything(own, layer)
+        fitted = everything(own)
         sampler = Sampler(own, posterior, draws=6, scores=list(SCORES), precision=precision, fitted=fitted)
         process = FrameProcess(sampler, list(SCORES), size=(36, 48))
         waits.taken()
@@ -260,7 +248,7 @@ def abnn_config(**more: Any) -> ABNN:
 
 
 TRAINED: dict[str, tuple[AffineTrainingConfig, Callable[[AffineLayout], Trainable[Any]]]] = {
-    "abnn": (abnn_config(), lambda layout: Members(layout, CLASSES, abnn_config(), 0.1)),
+    "abnn": (abnn_config(), lambda layout: Members(layout, CLASSES, abnn_config())),
     "deterministic": (AffineTrainingConfig(), Point),
     "swag": (SwagConfig(), lambda layout: Trajectory(layout, SwagConfig(burn_in=0, collect_every=1))),
     "variational": (VariationalConfig(), lambda layout: MeanFieldTraining(layout, VariationalConfig())),

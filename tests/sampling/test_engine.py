@@ -18,12 +18,13 @@ from segunc.affine.draws import AffineLayout
 from segunc.core.device import flushed_denormals
 from segunc.core.errors import InputError, NotFiniteError
 from segunc.networks import NetworkDescription, SegmentationNetwork, build_network
-from segunc.posteriors.abnn import ABNNPosterior, ABNNTuner
+from segunc.posteriors.abnn import ABNNPosterior
 from segunc.sampling import Prediction, Sampler
 from segunc.sampling.engine import Engine, draw_logits
 from segunc.sampling.shortcuts import Prefix
 from tests.affine.networks import LAYERS, Pixelwise, randomise, small_network
 from tests.sampling.plain import assert_maps_of_a_plain_loop, posterior_of
+from tests.training.fitting import abnn_task
 from tools.identity_table import VIT, architectures, randomise as randomise_real
 
 IMAGES = torch.rand(2, 3, 64, 96, generator=torch.Generator().manual_seed(0))
@@ -373,7 +374,7 @@ def test_a_softmax_is_no_logit() -> None:
     with pytest.raises(InputError, match="softmax"):
         Sampler(network)(QUIET)
     with pytest.raises(InputError, match="softmax"):
-        ABNNTuner(network, 4).loss(QUIET, torch.zeros(1, 32, 48, dtype=torch.long), 0)
+        abnn_task(network).loss(QUIET, torch.zeros(1, 32, 48, dtype=torch.long), 0)
     said = Sampler(Ended(lambda _, low: doubled(low).log_softmax(1)))
     said(QUIET)
     assert "log-softmax" in " ".join(said.report.messages)
@@ -394,4 +395,4 @@ def test_images_of_another_range(images: Tensor, error: type[Exception], said: s
     with pytest.raises(error, match=said):
         Sampler(network)(images)
     with pytest.raises(error, match=said):
-        ABNNTuner(network, 4).loss(images, torch.zeros(1, 32, 48, dtype=torch.long), 0)
+        abnn_task(network).loss(images, torch.zeros(1, 32, 48, dtype=torch.long), 0)

@@ -13,7 +13,6 @@ import torch
 from scipy.stats import entropy as scipy_entropy
 from torch import Tensor
 
-from segunc.baselines.max_logit import MaxLogitStatistics
 from segunc.core.errors import InputError
 from segunc.gallery.overlay import display_range
 from segunc.maps.encoding import decode_unit, encode_score
@@ -21,19 +20,18 @@ from segunc.sampling.shortcuts import Upsampling
 from segunc.sampling.tail import DrawAccumulator
 from segunc.scores import DEFAULT_SCORES, EVIDENCE, MEANS, SCORES, SUM, check_scores
 from segunc.uncertainty import Calibrator, energy, entropy_from_probabilities, max_softmax
-from tests.sampling.plain import decompose_draws, draw_variance, expected_pairwise_kl, variation_ratio
+from tests.sampling.plain import decompose_draws
 
 T = 1.4
 LOGITS = torch.randn(6, 5, 9, 11, generator=torch.Generator().manual_seed(0)) * 3
 """Six draws; the base network's are the first."""
-STATISTICS = MaxLogitStatistics((1.0, 2.0, 0.5, 1.5, 0.0), (0.5, 1.0, 0.25, 2.0, 1.0), (9,) * 5, {}, 1, "")
 
 
 def evidence() -> dict[str, object]:
     sums = DrawAccumulator(5, (9, 11), LOGITS.device, needs=EVIDENCE, temperature=T)
     sums.add(LOGITS, Upsampling.none((9, 11)))
     distances = LOGITS[:1].sigmoid().mean(1)
-    others = {"base logits": LOGITS[:1], "temperature": T, "max-logit statistics": STATISTICS, SUM: 3 * distances}
+    others = {"base logits": LOGITS[:1], "temperature": T, SUM: 3 * distances}
     of_frame = {name: distances for name, evidence in EVIDENCE.items() if evidence.source == "frame"}
     return sums.finish()[1] | others | of_frame
 
@@ -55,21 +53,17 @@ def closed_forms() -> dict[str, Tensor]:
         "deterministic-energy": -T * (LOGITS[:1].double() / T).exp().sum(1).log(),
         "mean-max-logit": -logits.amax(2).mean(0),
         "mean-energy": energies.mean(0),
-        "energy-spread": energies.std(0, correction=0),
         "logit-variance": logits.var(0, correction=0).mean(1),
         "rba": -LOGITS[:1].double().tanh().sum(1),
-        "variance": draw_variance(p),
-        "variation-ratio": variation_ratio(p),
-        "expected-pairwise-kl": expected_pairwise_kl(p),
     }
 
 
 def test_evidence_is_all_that_the_table_asks_for() -> None:
     assert set(evidence()) == set(EVIDENCE) == {need for score in SCORES.values() for need in score.needs}
     assert {EVIDENCE[name].source for name in MEANS} == {"draws"}
-    # In test_standardized.py, test_densities.py and test_features.py:
+    # In tests/posteriors/test_features.py:
     elsewhere = {name for name, score in SCORES.items() if score.sources & {"scores", "frame"}}
-    assert SCORES.keys() - closed_forms().keys() == {"standardized-max-logit", *elsewhere}
+    assert SCORES.keys() - closed_forms().keys() == elsewhere
 
 
 @pytest.mark.parametrize("name", SCORES)
@@ -111,7 +105,7 @@ def test_names_are_checked() -> None:
     ("changed", "said"),
     [
         ({"upper": 1.5}, "cannot be stored as codes"),
-        ({"formula": None, "needs": ("votes", "variance")}, "has no formula"),
+        ({"formula": None, "needs": ("mean energy", "logit variance")}, "has no formula"),
     ],
 )
 def test_an_entry_that_cannot_be_is_refused(changed: dict[str, object], said: str) -> None:
@@ -145,27 +139,21 @@ def test_a_calibrator_of_probabilities_that_underflowed(classes: int, monkeypatc
     logits = torch.randn(2, classes, 9, 5, generator=torch.Generator().manual_seed(0)) * 60
     given = logits.softmax(1)
     assert classes == 1 or bool((given == 0).any())
-    weight = torch.eye(classes).mul(0.7).add(0.1)
-    calibrator = Calibrator(tuple(weight.flatten().tolist()), (0.5,) * classes)
+    calibrator = Calibrator(1.3)
     found, entropy = calibrator(given)
     logs = given.double().clamp_min(torch.finfo(torch.float32).tiny).log()
-    expected = (torch.einsum("ij,njhw->nihw", weight.double(), logs) + 0.5).softmax(1)
+    expected = (logs / 1.3).softmax(1)
     torch.testing.assert_close(found, expected.float(), rtol=1e-4, atol=1e-7)
     share = torch.from_numpy(scipy_entropy(expected.numpy(), axis=1)) / max(math.log(classes), 1e-9)
     torch.testing.assert_close(entropy, share.float(), rtol=1e-4, atol=1e-6)
     monkeypatch.setattr("segunc.uncertainty.STRIP_NUMBERS", 2 * 5 * classes)
     for part, whole in zip(calibrator(given), (found, entropy), strict=True):
         torch.testing.assert_close(part, whole, rtol=1e-5, atol=1e-7)
-    for identity in (Calibrator((1.0,)), Calibrator((1.0,) * classes, (0.0,) * classes)):
-        torch.testing.assert_close(identity(given)[0], given, rtol=1e-5, atol=1e-7)
+    torch.testing.assert_close(Calibrator(1.0)(given)[0], given, rtol=1e-5, atol=1e-7)
 
 
 def test_the_scores_of_stacked_draws_that_others_are_compared_with() -> None:
-    # The variance of 0.9, 0.1, 0.9 is 2/9 * 0.8^2; one of three votes otherwise; four of six ordered pairs have KL = 0.8 ln 9.
-    draws = torch.tensor([[[0.9, 0.1]], [[0.1, 0.9]], [[0.9, 0.1]]], dtype=torch.float64)
-    assert float(draw_variance(draws)) == pytest.approx(2 / 9 * 0.64)
-    assert float(variation_ratio(draws)) == pytest.approx(1 / 3)
-    assert float(expected_pairwise_kl(draws)) == pytest.approx(4 / 6 * 0.8 * math.log(9))
-    parts = decompose_draws(draws[:2])  # H(mean) = ln 2, mean H = H(0.1)
+    draws = torch.tensor([[[0.9, 0.1]], [[0.1, 0.9]]], dtype=torch.float64)
+    parts = decompose_draws(draws)  # H(mean) = ln 2, mean H = H(0.1)
     assert float(parts.entropy) == pytest.approx(1)
     assert float(parts.epistemic) == pytest.approx(1 + (0.1 * np.log2(0.1) + 0.9 * np.log2(0.9)))

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
-from segunc.posteriors.anomaly import AnomalyConfig, fit_sum
-from segunc.posteriors.features import FeaturesConfig, fit_features
+from segunc.baselines.anomaly import AnomalyConfig, fit_sum
+from segunc.baselines.features import FeaturesConfig, fit_features
 from segunc.training.config import FitConfig
 from tests.conftest import Job
 from tests.study.conftest import Run
@@ -36,7 +36,7 @@ def test_a_table_of_costs_adds_up(
     rows, clip = found["rows"], found["video"]
     assert {"pass", "score entropy", "score knn", "score anomaly", "witness 1.5", "search 2 200"} < set(rows)
     assert {"encoder test_vit", "places test_vit"} < set(rows)
-    assert not {"score vim", "encoder no_such"} & set(rows)
+    assert not {"encoder no_such"} & set(rows)
     assert "'no_such'" in printed.err
     for row in rows.values():
         assert row["ms"] > 0

@@ -13,9 +13,14 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from segunc.baselines.swag import Point, SwagConfig, Trajectory
 from segunc.baselines.variational import MeanFieldTraining, VariationalConfig
-from segunc.posteriors.abnn_task import ABNNTask
+from segunc.posteriors.abnn import ABNN, Members
 from segunc.training.affine_task import AffineTask
 from segunc.training.config import AffineTrainingConfig
+
+
+def abnn_task(network: nn.Module, class_weights: list[float] | None = None, **settings: Any) -> AffineTask[Any]:
+    config = ABNN(**{"members": 3, **settings})
+    return AffineTask(network, 4, lambda layout: Members(layout, 4, config), config, class_weights=class_weights)
 
 
 def point_task(network: nn.Module, **settings: Any) -> AffineTask[Any]:
@@ -34,7 +39,7 @@ def variational_task(network: nn.Module, **settings: Any) -> AffineTask[Any]:
 
 
 TASKS: dict[str, Callable[..., AffineTask[Any]]] = {
-    "abnn": lambda network, **s: ABNNTask(network, 4, **{"members": 2, "random_classes": 1, **s}),
+    "abnn": lambda network, **s: abnn_task(network, **{"members": 2, "random_classes": 1, **s}),
     "point": point_task,
     "swag": swag_task,
     "variational": variational_task,

@@ -11,10 +11,9 @@ from torch import nn
 
 from segunc.affine.draws import AffineDraws, AffineLayout
 from segunc.core.errors import InputError, PartialFailure
-from segunc.posteriors.abnn_task import ABNNTask
-from segunc.training.data import OwnData, unpack_batch
+from segunc.training.data import unpack_batch
 from tests.affine.networks import small_network
-from tests.training.fitting import TASKS, fit, loader
+from tests.training.fitting import TASKS, abnn_task, fit, loader
 
 EVERY = pytest.mark.parametrize("name", TASKS)
 
@@ -72,7 +71,7 @@ def test_nan_stops_and_keeps_the_last_good_state(name: str, tmp_path: Path) -> N
 
 def test_a_point_is_abnn_without_noise(tmp_path: Path) -> None:
     point = TASKS["point"](small_network(), lr=0.02)
-    member = ABNNTask(small_network(), 4, 1, 0.0, random_classes=0, lr=0.02)
+    member = abnn_task(small_network(), members=1, alpha=0.0, lr=0.02)
     for task in (point, member):
         fit(task, tmp_path, 2)
     one, other = point.posterior(), member.posterior()
@@ -81,7 +80,7 @@ def test_a_point_is_abnn_without_noise(tmp_path: Path) -> None:
     assert one.alpha == 0.0
 
 
-def test_a_batch_is_a_pair_or_a_dictionary_and_loaders_may_be_of_ones_own() -> None:
+def test_a_batch_is_a_pair_or_a_dictionary() -> None:
     images, labels = torch.rand(2, 3, 4, 4), torch.zeros(2, 4, 4, dtype=torch.uint8)
     for batch in ((images, labels), [images, labels, "names"], {"image": images, "label": labels, "name": []}):
         unpacked, ids = unpack_batch(batch)
@@ -89,11 +88,6 @@ def test_a_batch_is_a_pair_or_a_dictionary_and_loaders_may_be_of_ones_own() -> N
         assert ids.dtype == torch.int64
     with pytest.raises(InputError, match="a batch of type Tensor"):
         unpack_batch(images)
-    data = OwnData(loader(), loader(3))
-    assert [len(data.validation(frames)) for frames in (0, 5)] == [16, 5]
-    assert torch.equal(data.validation(4)[3]["image"], loader().dataset[3][0])
-    with pytest.raises(InputError, match="needs validation batches"):
-        OwnData(loader()).validation(1)
 
 
 @pytest.mark.parametrize(
@@ -109,7 +103,7 @@ def test_a_batch_is_a_pair_or_a_dictionary_and_loaders_may_be_of_ones_own() -> N
 )
 def test_bad_settings(said: str, settings: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=said):
-        ABNNTask(small_network(), 4, **settings)
+        abnn_task(small_network(), **settings)
 
 
 @EVERY

@@ -1,9 +1,8 @@
-"""Temperature and max-logit statistics through the command line, and the scores that need them."""
+"""Temperature, features and a sum of scores through the command line, and the scores that need them."""
 
 from __future__ import annotations
 
 import json
-import re
 import shutil
 from pathlib import Path
 
@@ -15,16 +14,13 @@ from segunc.scores import SCORES
 from tests.conftest import Job
 from tests.verbs.processes import FAST, succeed
 
-OF_FEATURES = [name for name, score in SCORES.items() if "frame" in score.sources]
-
 
 @pytest.fixture(scope="module")
 def configs(overconfident: Job, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("configs")
     groups = {
         "temperature": "temperature: {pixels: 200, draws: 4}",
-        "standardized-max-logit": "max_logit: {frames: 4}",
-        "features": f"features: {{frames: 4, layers: [body.encoder.features.3], scores: [{', '.join(OF_FEATURES)}]}}",
+        "features": "features: {frames: 4, layers: [body.encoder.features.3]}",
         "anomaly": "anomaly: {draws: 2, weights: [2, 1], frames: 4}",
     }
     for method, group in groups.items():
@@ -40,10 +36,9 @@ def fit(method: str, base: Path, out: Path, configs: dict[str, Path]) -> str:
 
 @pytest.fixture(scope="module")
 def fitted(overconfident: Job, configs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The ABNN with all of them, the second and the third fitted in place."""
+    """The ABNN with all of them, the last two fitted in place."""
     out = tmp_path_factory.mktemp("fitted") / "model"
     assert "temperature" in fit("temperature", overconfident.abnn, out, configs)
-    assert "max-logit statistics" in fit("standardized-max-logit", out, out, configs)
     assert "features of 4 frames" in fit("features", out, out, configs)
     assert "anomaly is 2 deterministic-energy + knn on 4 frames" in fit("anomaly", out, out, configs)
     return out
@@ -94,29 +89,6 @@ def test_maps_and_model_give_the_same_numbers_for_every_score(overconfident: Job
     assert first["counts"]["anomaly_pixels"] == second["counts"]["anomaly_pixels"] > 0
 
 
-def test_classes_are_calibrated_one_by_one(
-    overconfident: Job, fitted: Path, configs: dict[str, Path], tmp_path: Path
-) -> None:
-    out = tmp_path / "model"
-    for kind, said in (("vector", "mu"), ("dirichlet", "lambda")):
-        options = f"--temperature.kind {kind} --temperature.pixels 100"
-        words = ("--base", fitted, "--config", configs["temperature"], "--out", out, options)
-        done = succeed("finetune --device cpu --method temperature", *words).stdout
-        assert re.search(rf"{kind} of \d+ classes, of the mean, NLL .* on frames held out \(.*{said}", done)
-        assert "(temperature alone)" in done
-    words, nll = ("--root", overconfident.data, "--out", tmp_path / "m.json", FAST), []
-    for folder in (overconfident.abnn, out):
-        succeed("evaluate --replicates 0 --draws 4 --dataset toy --split val --model", folder, *words)
-        result = json.loads((tmp_path / "m.json").read_text())
-        nll.append(result["calibration"]["nll"])
-    assert result["run"]["calibrator"].startswith("dirichlet of ")
-    assert nll[1] < nll[0]
-    # A sum of scores belongs to the calibrator that it was fitted with, too.
-    shutil.copy(fitted / "anomaly.json", out)
-    with pytest.raises(InputError, match="whose calibrator_sha256 is"):
-        load_model(out)
-
-
 def test_a_sum_without_the_bank_of_its_parts_is_refused(fitted: Path, tmp_path: Path) -> None:
     (Path(shutil.copytree(fitted, tmp_path / "other")) / "features.json").unlink()
     with pytest.raises(InputError, match="was fitted with other features"):
@@ -126,7 +98,7 @@ def test_a_sum_without_the_bank_of_its_parts_is_refused(fitted: Path, tmp_path: 
 def test_a_new_bank_or_temperature_takes_away_the_sum_that_it_outdates(
     fitted: Path, configs: dict[str, Path], tmp_path: Path
 ) -> None:
-    for method in ("features", "temperature", "standardized-max-logit"):
+    for method in ("features", "temperature"):
         out = Path(shutil.copytree(fitted, tmp_path / method))
         said = fit(method, out, out, configs)
         assert "anomaly.json, which was fitted with a former" in said

@@ -7,7 +7,6 @@
   const FIRST = 24; // cards that are filled at once
   const scroller = document.getElementById("scroller"), list = document.getElementById("cards");
   const STATISTIC_WORDS = { region: "strongest region", mean: "mean", p99: "99th percentile", max: "maximum", component: "largest region, pixels" };
-  const MODEL_WORDS = { first: "model 1", second: "model 2", difference: "model 2 less model 1" };
   const controls = {};
   let order = [], rest = [], members = new Map(); // as shown; with what its moments hide; first frame of a moment -> its others
   let focused = 0, stamp = "", stale = false; // stale: verdicts have changed since the cards were made
@@ -49,7 +48,6 @@
       element("label", {}, "Search", controls.search),
       scored && select("score", "Score", table.scores.map((name) => [name, layers.name(name)])),
       scored && select("statistic", "Ranked by", statistics.map((name) => [name, statisticWords(name)])),
-      scored && page.compared && select("model", "Of", table.MODELS.map((name) => [name, MODEL_WORDS[name]])),
       select("order", "Order", Object.entries(table.ORDERS)),
       table.hasMoments && select("moments", "Of each moment", [["one", "its first"], ["all", "all frames"]]),
       select("show", "Show", shown.map(([name, [words]]) => [name, words])),

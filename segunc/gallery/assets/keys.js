@@ -35,7 +35,7 @@
     ["Frame", ["+", "="], "zoom in", () => stage.zoomTo(state.get().zoom * 1.5, probe.pinned() ?? undefined), inFrame],
     ["Frame", ["-"], "zoom out", () => stage.zoomTo(state.get().zoom / 1.5), inFrame],
     ["Frame", ["f"], "whole frame", () => stage.zoomTo(1), inFrame],
-    ["Layers", ["0–9"], "a layer, by the key beside its name; again: of the other model", null],
+    ["Layers", ["0–9"], "a layer, by the key beside its name", null],
     ["Layers", ["'"], "next layer", () => frame.nextLayer(1), inFrame],
     ["Layers", [";"], "layer before", () => frame.nextLayer(-1), inFrame],
     ["Layers", ["P"], "one, two or four panes", () => stage.nextCount(), inFrame],
@@ -102,7 +102,7 @@
     const digit = /^(?:Digit|Numpad)(\d)$/.exec(event.code);
     if (digit && inFrame()) {
       event.preventDefault();
-      const layer = layers.atKey(digit[1], state.get().layer);
+      const layer = layers.atKey(digit[1]);
       if (layer) frame.chooseLayer(layer);
       else segunc.announce(`no layer of this page has the key ${digit[1]}`, true);
       return;

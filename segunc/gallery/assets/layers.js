@@ -4,44 +4,30 @@
 (function (segunc) {
   const { element, table } = segunc;
   const { page } = segunc.data;
-  const OTHER = "other/";
 
-  const isOther = (layer) => layer.startsWith(OTHER);
-  const plain = (layer) => (isOther(layer) ? layer.slice(OTHER.length) : layer);
-  const modelOf = (layer) => (isOther(layer) ? OTHER : "");
-  const scoreOf = (layer) => (table.scores.includes(plain(layer)) ? plain(layer) : null);
+  const scoreOf = (layer) => (table.scores.includes(layer) ? layer : null);
 
   /* The maps that a layer is painted from. */
   function needs(layer) {
-    const name = plain(layer);
-    if (name === "image") return [];
-    if (name === "error") return [`${modelOf(layer)}prediction`, "label/truth"];
+    if (layer === "image") return [];
+    if (layer === "error") return ["prediction", "label/truth"];
     return [layer];
   }
 
   const available = (index, layer) => (layer === "image" ? table.has(index, "image") : needs(layer).every((content) => table.has(index, content)));
 
   /* All layers that a frame of this page has, in the order of the list. */
-  const models = page.compared ? ["", OTHER] : [""];
-  const every = ["image", ...models.map((m) => `${m}prediction`), ...models.flatMap((m) => table.scores.map((s) => `${m}${s}`)),
-    ...models.map((m) => `${m}error`), "label/truth", "label/anomaly"]
+  const every = ["image", "prediction", ...table.scores, "error", "label/truth", "label/anomaly"]
     .filter((layer) => (layer === "image" ? table.everHas("image") : needs(layer).every(table.everHas)));
 
   const TITLES = { image: "image", prediction: "prediction", error: "error", "label/truth": "ground truth", "label/anomaly": "anomaly label" };
   const name = (score) => page.scores[score]?.title ?? score.replaceAll("-", " ");
-  function title(layer) {
-    const words = TITLES[plain(layer)] ?? name(plain(layer));
-    if (!page.compared || ["image", "label/truth", "label/anomaly"].includes(layer)) return words;
-    return `${words} · model ${isOther(layer) ? 2 : 1}`;
-  }
+  const title = (layer) => TITLES[layer] ?? name(layer);
 
-  /* One key for one layer, on every page; the same key again shows it of the other model. Layers without one are reached in turn. */
+  /* One key for one layer, on every page. Layers without one are reached in turn. */
   const KEYS = { image: "0", prediction: "1", anomaly: "2", entropy: "3", epistemic: "4", aleatoric: "5", msp: "6", "label/truth": "7", "label/anomaly": "8", error: "9" };
-  const keyOf = (layer) => KEYS[plain(layer)] ?? "";
-  function atKey(key, now) {
-    const found = every.filter((layer) => keyOf(layer) === key);
-    return found[(found.indexOf(now) + 1) % found.length] ?? null;
-  }
+  const keyOf = (layer) => KEYS[layer] ?? "";
+  const atKey = (key) => every.find((layer) => keyOf(layer) === key) ?? null;
 
   /* Pixels are 32-bit numbers in the byte order of every machine with a browser: red lowest. */
   const rgba = (red, green, blue, alpha = 255) => ((alpha << 24) | (blue << 16) | (green << 8) | red) >>> 0;
@@ -74,11 +60,11 @@
 
   /* Paint a layer on a canvas from its maps; throws where they do not fit together. */
   function paint(canvas, layer, [map, truth]) {
-    const name = plain(layer), score = scoreOf(layer), pixels = new Uint32Array(map.codes.length);
+    const score = scoreOf(layer), pixels = new Uint32Array(map.codes.length);
     if (truth && (map.width !== truth.width || map.height !== truth.height)) throw new Error("prediction and label differ in size");
     const colourOf = score ? (code) => scoreColour(score, map.table[code])
-      : name === "label/anomaly" ? (code) => [RIGHT, ANOMALY][code] ?? IGNORED
-      : name === "label/truth" ? (code) => (code === 255 ? IGNORED : classColour(code)) : classColour;
+      : layer === "label/anomaly" ? (code) => [RIGHT, ANOMALY][code] ?? IGNORED
+      : layer === "label/truth" ? (code) => (code === 255 ? IGNORED : classColour(code)) : classColour;
     const colours = Uint32Array.from({ length: 256 }, (_, code) => colourOf(code));
     for (let i = 0; i < pixels.length; i++) {
       if (!truth) pixels[i] = colours[map.codes[i]];
@@ -105,11 +91,10 @@
 
   /* Of classes those that the map holds, in the order of their ids. */
   function legendOf(layer, [map]) {
-    const name = plain(layer);
-    if (name === "image") return null;
-    if (scoreOf(layer)) return scoreLegend(name);
-    const entries = name === "error" ? [["wrong class", WRONG], ["right class", RIGHT], ["ignored", IGNORED]]
-      : name === "label/anomaly" ? [["anomaly", ANOMALY], ["normal", RIGHT], ["ignored", IGNORED]]
+    if (layer === "image") return null;
+    if (scoreOf(layer)) return scoreLegend(layer);
+    const entries = layer === "error" ? [["wrong class", WRONG], ["right class", RIGHT], ["ignored", IGNORED]]
+      : layer === "label/anomaly" ? [["anomaly", ANOMALY], ["normal", RIGHT], ["ignored", IGNORED]]
       : [...new Set(map.codes)].sort((a, b) => a - b).map((id) => [className(id), id === 255 && !page.classes[id] ? IGNORED : classColours[id], id]);
     const list = element("ul", { class: "swatches" }, ...entries.map(([words, colour, id]) => {
       const swatch = element("i", { "aria-hidden": "true" });
@@ -124,5 +109,5 @@
 
   const className = (id) => page.classes[id]?.name ?? (id === 255 ? "ignored" : `class ${id}`);
 
-  segunc.layers = { every, available, needs, title, name, shareOf, valueAt, ramp, css, keyOf, atKey, scoreOf, modelOf, paint, scoreLegend, legendOf, className };
+  segunc.layers = { every, available, needs, title, name, shareOf, valueAt, ramp, css, keyOf, atKey, scoreOf, paint, scoreLegend, legendOf, className };
 })(segunc);

@@ -7,9 +7,8 @@
   const views = ["gallery", "alarms", "frame", "run"];
 
   function showHeader() {
-    document.getElementById("title").textContent = `Uncertainty review: ${page.compared ? `${page.title} and ${page.compared.title}` : page.title}`;
-    const input = new Map(page.facts).get("run.input"), models = page.compared ? [page, page.compared] : [page];
-    const words = models.map(({ line }, i) => `${page.compared ? `Model ${i + 1}: ` : ""}${line || "no model is recorded"}`);
+    document.getElementById("title").textContent = `Uncertainty review: ${page.title}`;
+    const input = new Map(page.facts).get("run.input"), words = [page.line || "no model is recorded"];
     if (input) words.push(`frames of ${input.split(/[\\/]/).slice(-2).join("/")}`);
     const details = element("button", { type: "button", id: "details", title: "All settings of the run (i)", onclick: () => state.set({ view: "run" }) }, "Details");
     document.getElementById("model").replaceChildren(details, " ", words.join(" · "));
@@ -32,8 +31,7 @@
 
   function buildRun() {
     const view = document.getElementById("run-view"), labelled = frames.filter(({ objects }) => objects !== null).length;
-    view.append(factList(page.compared ? "Run, model 1" : "Run", [...page.facts, ["Frames", `${table.count} of ${page.total}`], ["Run id", page.run], ["Page written by", page.written]]));
-    if (page.compared) view.append(factList("Model 2", page.compared.facts));
+    view.append(factList("Run", [...page.facts, ["Frames", `${table.count} of ${page.total}`], ["Run id", page.run], ["Page written by", page.written]]));
     view.append(section("Colours", element("div", { class: "legends" }, ...table.scores.map(layers.scoreLegend)),
       element("p", { class: "small" }, "One value has one colour in every frame. ≤ and ≥ mark ends whose colour stands for more. "
         + "Scores without bounds span the 1st to the 99th percentile of the whole set. The hatched half of a bar holds values beyond those that were measured when the score was fitted, up to the largest of this run.")));

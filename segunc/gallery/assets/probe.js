@@ -10,16 +10,11 @@
   function build() {
     const contents = ["prediction", ...table.scores];
     const rows = [["pixel", "pixel (x, y)"]];
-    for (const model of page.compared ? ["", "other/"] : [""]) {
-      for (const content of contents) {
-        if (table.everHas(`${model}${content}`)) rows.push([`${model}${content}`, layers.title(`${model}${content}`)]);
-      }
-    }
-    for (const content of ["label/truth", "label/anomaly"]) if (table.everHas(content)) rows.push([content, layers.title(content)]);
+    for (const content of [...contents, "label/truth", "label/anomaly"]) if (table.everHas(content)) rows.push([content, layers.title(content)]);
     for (const [content, words] of rows) {
       const cell = element("dd", { "data-content": content }, "–");
       cells.set(content, cell);
-      const unit = page.scores[content.replace(/^other\//, "")]?.unit;
+      const unit = page.scores[content]?.unit;
       box.append(element("div", {}, element("dt", { title: unit ? `${words} (${unit})` : words }, words), cell));
     }
   }
@@ -27,15 +22,15 @@
   function read(content, map, at) {
     const place = map.place(...at);
     if (place === null) return null;
-    const value = map.value(place), name = content.replace(/^other\//, "");
-    if (table.scores.includes(name)) {
+    const value = map.value(place);
+    if (table.scores.includes(content)) {
       if (!map.step || Number.isNaN(value)) return { value, text: format(value) };
       // No more digits than the steps of the map can tell apart.
       const half = map.step / 2, digits = Math.min(6, Math.max(0, -Math.floor(Math.log10(half))));
       return { value, text: `${value.toFixed(digits)} ± ${half.toFixed(digits)}` };
     }
     const id = map.codes[place];
-    if (name === "label/anomaly") return { value: id, text: { 0: "normal", 1: "anomaly" }[id] ?? "ignored" };
+    if (content === "label/anomaly") return { value: id, text: { 0: "normal", 1: "anomaly" }[id] ?? "ignored" };
     return { value: id, text: layers.className(id) };
   }
 

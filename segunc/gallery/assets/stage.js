@@ -59,12 +59,12 @@
     }
   }
 
-  /* What each pane shows: the layer asked for, or else the image, prediction, entropy and what there is; with two models two panes show
-     a layer of both. The stage falls back where the frame lacks a layer; another pane says so. */
+  /* What each pane shows: the layer asked for, or else the image, prediction, entropy and what there is.
+     The stage falls back where the frame lacks a layer; another pane says so. */
   function layersOf(index, current) {
     const there = layers.every.filter((layer) => layers.available(index, layer));
-    const first = there.includes(current.layer) ? current.layer : there[0] ?? null, other = `other/${first}`;
-    const wanted = [...(current.panes === "2" ? [other] : []), "image", "prediction", "entropy", segunc.data.page.ranking, other, ...there];
+    const first = there.includes(current.layer) ? current.layer : there[0] ?? null;
+    const wanted = ["image", "prediction", "entropy", segunc.data.page.ranking, ...there];
     const asked = used(current).slice(1).map(({ field }) => (layers.every.includes(current[field]) ? current[field] : null));
     const free = [...new Set(wanted)].filter((layer) => there.includes(layer) && layer !== first && !asked.includes(layer));
     return [first, ...asked.map((layer) => layer ?? free.shift() ?? "image")];
@@ -83,7 +83,7 @@
   /* Bring a frame onto the panes; resolves when it is seen, false where another came in between. */
   async function show(index) {
     const mine = ++token, current = state.get(), wanted = layersOf(index, current);
-    const score = current.flags && current.threshold !== null && current.score ? `${wanted[0] ? layers.modelOf(wanted[0]) : ""}${current.score}` : null;
+    const score = current.flags && current.threshold !== null && current.score ? current.score : null;
     const label = current.outline && table.objects(index) ? "label/anomaly" : null;
     const [picture, over, truth, ...found] = await Promise.all([photoOf(index), load(index, score, score ? [score] : []),
       load(index, label), ...wanted.map((layer) => load(index, layer))]);

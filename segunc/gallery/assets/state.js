@@ -11,7 +11,7 @@
   const flag = (text) => ({ 1: true, 0: false })[text];
   const any = (text) => text;
   const frame = (text) => (table.index(text) === null ? undefined : text);
-  const layer = (text) => (/^(other\/)?(image|prediction|error|label\/(truth|anomaly))$/.test(text) || table.scores.includes(text.replace(/^other\//, "")) ? text : undefined);
+  const layer = (text) => (/^(image|prediction|error|label\/(truth|anomaly))$/.test(text) || table.scores.includes(text) ? text : undefined);
   const score = page.ranking;
 
   /* Name -> default and reader; a reader gives undefined for what this page does not know. */
@@ -20,7 +20,6 @@
     frame: [null, frame],
     score: [score, oneOf(...table.scores)],
     statistic: [table.usual(score), oneOf("mean", ...table.scores.flatMap(table.statisticsOf))],
-    model: ["first", oneOf(...table.MODELS)],
     order: ["highest", oneOf(...Object.keys(table.ORDERS))],
     moments: [table.hasMoments ? "one" : "all", oneOf("one", "all")],
     opened: [null, frame],

@@ -6,19 +6,12 @@
   const scores = Object.keys(page.scores);
   const indices = new Map(frames.map(({ name }, index) => [name, index]));
   const contents = frames.map((frame) => new Set(frame.contents)), ever = new Set(frames.flatMap((frame) => frame.contents));
-  const MODELS = page.compared ? ["first", "second", "difference"] : ["first"];
 
   /* The statistics that any frame has of a score. */
   const statisticsOf = (score) => [...new Set(frames.flatMap(({ statistics }) => Object.keys(statistics[score] ?? {})))];
 
-  /* A statistic of a frame; null where there is none. `difference` is model 2 less model 1. */
-  function value(index, score, statistic, model = "first") {
-    const first = frames[index].statistics[score]?.[statistic] ?? null;
-    if (model === "first") return first;
-    const second = frames[index].other[score]?.[statistic] ?? null;
-    if (model === "second") return second;
-    return first === null || second === null ? null : second - first;
-  }
+  /* A statistic of a frame; null where there is none. */
+  const value = (index, score, statistic) => frames[index].statistics[score]?.[statistic] ?? null;
 
   /* "found" or "missed": whether all labelled objects of a frame reach the threshold; null without an object. */
   function outcome(index, score, threshold) {
@@ -29,7 +22,7 @@
   const revealed = (index) => segunc.verdicts.revealed(frames[index].name);
 
   /* The number that the gallery sorts by. */
-  const ranked = (index, state) => value(index, state.score, state.statistic, state.model);
+  const ranked = (index, state) => value(index, state.score, state.statistic);
 
   /* Whether a statistic is in the unit of its score; those of regions have units of their own. */
   const inUnit = (statistic) => statistic !== "component" && statistic !== "region";
@@ -49,7 +42,7 @@
 
   /* Whether the frame is at or above the threshold, of regions by its maximum; null where either lacks. */
   function reaches(index, state) {
-    const number = inUnit(state.statistic) ? ranked(index, state) : value(index, state.score, "max", state.model);
+    const number = inUnit(state.statistic) ? ranked(index, state) : value(index, state.score, "max");
     return number === null || state.threshold === null ? null : number >= state.threshold;
   }
 
@@ -76,7 +69,7 @@
     if (state.order === "source") return chosen;
     const sign = state.order === "highest" ? -1 : 1;
     // Frames without a region are told apart by their means.
-    const keys = (statistic) => new Map(chosen.map((index) => [index, sign * (value(index, state.score, statistic, state.model) ?? sign * Infinity)]));
+    const keys = (statistic) => new Map(chosen.map((index) => [index, sign * (value(index, state.score, statistic) ?? sign * Infinity)]));
     const first = keys(state.statistic), second = keys("mean");
     const compare = (of, a, b) => (of.get(a) < of.get(b) ? -1 : of.get(a) > of.get(b) ? 1 : 0);
     return chosen.sort((a, b) => compare(first, a, b) || compare(second, a, b) || a - b);
@@ -112,7 +105,7 @@
   }
 
   segunc.table = {
-    count, scores, MODELS, SHOW, ORDERS, value, ranked, outcome, inUnit, usual, usualThreshold, select, moments, statisticsOf,
+    count, scores, SHOW, ORDERS, value, ranked, outcome, inUnit, usual, usualThreshold, select, moments, statisticsOf,
     has: (index, content) => contents[index].has(content) && (!content.startsWith("label/") || revealed(index)),
     name: (index) => frames[index].name,
     place: (index) => frames[index].place,

@@ -31,7 +31,7 @@
   function draw() {
     const current = state.get();
     if (!current.score) return;
-    const key = JSON.stringify([innerWidth, current.score, current.statistic, current.model, current.threshold]);
+    const key = JSON.stringify([innerWidth, current.score, current.statistic, current.threshold]);
     if (key !== drawn) {
       drawn = key;
       drawChart(current);
@@ -40,11 +40,10 @@
     showLabel(current);
   }
 
-  function drawChart({ score, statistic, model, threshold }) {
-    const shown = model === "difference" ? "first" : model, series = (of) => indices.map((i) => table.value(i, score, statistic, of));
-    const values = series(shown), second = page.compared ? series(shown === "first" ? "second" : "first") : [];
+  function drawChart({ score, statistic, threshold }) {
+    const values = indices.map((i) => table.value(i, score, statistic));
     // One scale for the whole set, written at its ends: that of the set's own values, or slow changes would be flat.
-    const every = [...values, ...second].filter((value) => value !== null);
+    const every = values.filter((value) => value !== null);
     let low = every.reduce((a, b) => Math.min(a, b), Infinity), high = every.reduce((a, b) => Math.max(a, b), -Infinity);
     if (!(low < high)) [low, high] = [low - 0.5, low + 0.5];
     const yOf = (value) => 80 - (value - low) / (high - low) * 66;
@@ -54,7 +53,7 @@
     const wide = Math.max(0.8, table.count / 800), verdict = (i) => verdicts.get(table.name(i))?.verdict;
     const stripe = (name, y, holds) => line(`stripe ${name}`, indices.filter(holds).map((i) => `M${i - wide / 2} ${y}h${wide}`).join(""));
     const flagged = threshold !== null && table.inUnit(statistic) && threshold >= low && threshold <= high;
-    curves.replaceChildren(line("threshold", flagged ? `M0 ${yOf(threshold)}H${table.count - 1}` : ""), line("second", curve(second)), line("first", curve(values)),
+    curves.replaceChildren(line("threshold", flagged ? `M0 ${yOf(threshold)}H${table.count - 1}` : ""), line("first", curve(values)),
       stripe("labelled", 89, (i) => table.objects(i)), ...Object.keys(verdicts.WORDS).map((name) => stripe(name, 96, (i) => verdict(i) === name)));
     peaks = findPeaks(values);
     const place = (words, index, top) => {
@@ -103,12 +102,12 @@
     });
   }
 
-  function showLabel({ score, statistic, model }) {
-    const index = at(), time = table.time(index), value = table.value(index, score, statistic, model);
+  function showLabel({ score, statistic }) {
+    const index = at(), time = table.time(index), value = table.value(index, score, statistic);
     const name = `${gallery.statisticWords(statistic, score)} of ${segunc.layers.name(score)}`;
     const words = [`frame ${index + 1} of ${table.count}`, time === null ? null : seconds(time), `${name} ${value === null ? "–" : gallery.short(statistic, value)}`].filter(Boolean);
     label.textContent = words.join(" · ");
-    legend.textContent = [`${name}, every frame`, page.compared ? "orange: the other model" : null, "▾ peaks", page.events.length ? "bars: events" : null,
+    legend.textContent = [`${name}, every frame`, "▾ peaks", page.events.length ? "bars: events" : null,
       table.everHas("label/anomaly") ? "blue below: labelled anomaly" : null].filter(Boolean).join(" · ");
     chart.setAttribute("aria-valuenow", index + 1);
     chart.setAttribute("aria-valuemax", table.count);

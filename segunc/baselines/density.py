@@ -1,28 +1,26 @@
 """How unlike the training frames a frame's features are: the evidence that no draw of the network gives.
 
-Each density of a map is made at its places, upsampled to the frame, and averaged over layers and sizes.
+The distance of each map is made at its places, upsampled to the frame, and averaged over layers and sizes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from segunc.core.device import Precision, full_float32, to_device
+from segunc.baselines.feature_extractor import FeatureExtractor
+from segunc.core.device import Precision, full_float32
 from segunc.core.errors import InputError
 from segunc.data.labels import IGNORE, UNKNOWN
-from segunc.networks.features import FeatureExtractor
-from segunc.scores import FEATURE_DISTANCE
+from segunc.scores import FEATURE_DISTANCE, NEAREST
 
-NEAREST = "nearest features"  # beside the evidence: a :data:`FrameFeatures` for each frame
 BLOCK = {"cpu": 512, "cuda": 8192}
 """Places, and features of a bank, that are multiplied at a time: on a CPU their cosines stay in the cache, however large the bank."""
-GUIDED_VARIANCE = 0.01
-"""Of the grey image (0..1) in a window, from which on a guided map follows its edges: epsilon of He et al., 0.1 squared."""
 
 
 class Neighbours:
@@ -30,20 +28,19 @@ class Neighbours:
     et al., ICML 2022, arXiv 2204.06507). Rounded features are given the length 1 again. ``frames`` names the training frame of each
     feature; it is empty where that is unknown."""
 
-    gives = frozenset({FEATURE_DISTANCE})
-
     def __init__(self, bank: Tensor, frames: Sequence[str] = ()) -> None:
         self.channels, self.frames = bank.shape[1], frames
         # A GPU multiplies halves faster than it reads them.
         self.bank = F.normalize(bank.float(), dim=1).to(torch.float16 if bank.is_cuda else torch.float32)
 
-    def __call__(self, features: Tensor, needs: Collection[str] = gives) -> dict[str, Tensor]:
+    def __call__(self, features: Tensor) -> Tensor:
+        """Return the distances ``[M]`` of features ``[M, D]`` of length 1."""
         side = BLOCK[self.bank.device.type]
         nearest = [
             torch.stack([(part @ rows.T).amax(1) for rows in torch.split(self.bank, side)]).amax(0)
             for part in torch.split(features.to(self.bank.dtype), side)
         ]
-        return {FEATURE_DISTANCE: (1.0 - torch.cat(nearest).float()).clamp_(0.0, 2.0)}
+        return (1.0 - torch.cat(nearest).float()).clamp_(0.0, 2.0)
 
 
 FrameFeatures = Sequence[tuple[Tensor, Neighbours, tuple[float, float]]]
@@ -65,52 +62,37 @@ def nearest_frames(maps: FrameFeatures, places: Sequence[tuple[float, float]]) -
 
 
 class FeatureDensity:
-    """How unlike the training frames the features of frames are, by the densities of each map of the extractor: objects such as
-    :class:`Neighbours`, of ``channels`` D, that return the evidence needed, of what they ``give``, of features ``[M, D]`` of length 1.
-    ``whole`` asks for frames at their own size (:class:`segunc.sampling.sampler.Provider`)."""
+    """How far the features of frames are from those of the training frames, by the bank of each map of the extractor. ``whole`` asks for
+    frames at their own size (:class:`segunc.sampling.sampler.Provider`)."""
 
-    def __init__(
-        self, extractor: FeatureExtractor, densities: Sequence[Any], *, guided: bool = False, whole: bool = False
-    ) -> None:
-        self.extractor, self.densities, self.guided, self.whole = extractor, densities, guided, whole
+    gives = frozenset({FEATURE_DISTANCE})
 
-    @property
-    def gives(self) -> frozenset[str]:
-        return frozenset[str]().union(*(density.gives for density in self.densities[0]))
+    def __init__(self, extractor: FeatureExtractor, banks: Sequence[Neighbours], *, whole: bool = False) -> None:
+        self.extractor, self.banks, self.whole = extractor, banks, whole
 
     @torch.inference_mode()
     @full_float32()
     def __call__(
         self, images: Tensor, needs: Collection[str], precision: Precision = "float32", temperature: float = 1.0
     ) -> dict[str, Any]:
-        """Return the fitted evidence that is needed of images ``[n, 3, H, W]`` in 0..1, by name, each ``[n, H, W]`` float32, and
-        where the frames of all banks are known, under :data:`NEAREST` a :data:`FrameFeatures` for each image."""
-        asked, evidence = self.gives.intersection(needs), dict[str, Any]()
-        if not asked:
-            return evidence
+        """Return the mean distance over the maps, ``[n, H, W]`` float32, of images ``[n, 3, H, W]`` in 0..1, and where the frames of all
+        banks are known, under :data:`NEAREST` a :data:`segunc.sampling.sampler.Nearest` for each image."""
         with narrowed(images, precision):
             maps, extents = self.extractor(images), self.extractor.extents(images)
-        for features, densities, extent in zip(maps, self.densities, extents, strict=True):
-            for density in densities:
-                if not density.gives & asked:
-                    continue
-                if features.shape[1] != density.channels:
-                    sizes = f"{density.channels} numbers does not fit a layer of {features.shape[1]}"
-                    raise InputError(f"a bank of features of {sizes}", hint="fit the features of this network again")
-                values = density(unit_features(features), asked)
-                coarse = torch.stack([flat.view(len(images), *features.shape[2:]) for flat in values.values()], 1)
-                whole = F.interpolate(coarse, extent, mode="bilinear", align_corners=False)
-                whole = whole[..., : images.shape[2], : images.shape[3]]
-                if self.guided:
-                    whole = guided_filter(images, whole, max(1, extent[0] // features.shape[2] // 2))
-                    # A linear model leaves the range of the values that it was fitted to.
-                    whole = whole.clamp(coarse.amin((2, 3), keepdim=True), coarse.amax((2, 3), keepdim=True))
-                for name, of_frames in zip(values, whole.unbind(1), strict=True):
-                    evidence[name] = evidence.get(name, 0) + of_frames / len(maps)
-        banks = [bank for of_map in self.densities for bank in of_map if isinstance(bank, Neighbours) and bank.frames]
-        if len(banks) == len(maps):
+        distances = []
+        for features, bank, extent in zip(maps, self.banks, extents, strict=True):
+            if features.shape[1] != bank.channels:
+                sizes = f"{bank.channels} numbers does not fit a layer of {features.shape[1]}"
+                raise InputError(f"a bank of features of {sizes}", hint="fit the features of this network again")
+            coarse = bank(unit_features(features)).view(len(images), 1, *features.shape[2:])
+            whole = F.interpolate(coarse, extent, mode="bilinear", align_corners=False)
+            whole = whole[..., : images.shape[2], : images.shape[3]]
+            distances.append(whole[:, 0] / len(maps))
+        evidence: dict[str, Any] = {FEATURE_DISTANCE: sum(distances)}
+        if all(bank.frames for bank in self.banks):
             shares = [(height / images.shape[2], width / images.shape[3]) for height, width in extents]
-            evidence[NEAREST] = [tuple(zip(frame, banks, shares, strict=True)) for frame in zip(*maps, strict=True)]
+            frames = (tuple(zip(frame, self.banks, shares, strict=True)) for frame in zip(*maps, strict=True))
+            evidence[NEAREST] = [partial(nearest_frames, frame) for frame in frames]
         return evidence
 
 
@@ -118,31 +100,6 @@ def narrowed(images: Tensor, precision: Precision) -> torch.autocast:
     """Run what features are taken of in bfloat16 where that was asked for, on a GPU alone: on many CPUs depthwise convolutions are
     slower in it."""
     return torch.autocast(images.device.type, torch.bfloat16, enabled=precision == "bfloat16" and images.is_cuda)
-
-
-def guided_filter(images: Tensor, maps: Tensor, radius: int, epsilon: float = GUIDED_VARIANCE) -> Tensor:
-    """Maps ``[n, E, H, W]`` made linear in the grey image ``[n, 3, H, W]`` (0..1) within each window of 2 radius + 1 pixels, which
-    ends at the frame's edge: the mean of the least-squares fits, whose slopes cost ``epsilon``, of all windows that hold a pixel.
-    He, Sun & Tang, TPAMI 2013. Float32."""
-    # The variance in a window is a small difference of two large sums.
-    shares = to_device(torch.tensor([0.299, 0.587, 0.114], dtype=images.dtype).view(3, 1, 1), images.device)
-    grey = (images.double() * shares).sum(1, keepdim=True)
-    values = maps.double()
-    means = [box_mean(part, radius) for part in (grey, values, grey * grey, grey * values)]
-    slope = (means[3] - means[0] * means[1]) / (means[2] - means[0].square() + epsilon)
-    offset = means[1] - slope * means[0]
-    return (box_mean(slope, radius) * grey + box_mean(offset, radius)).float()
-
-
-def box_mean(maps: Tensor, radius: int) -> Tensor:
-    """The mean of maps ``[..., H, W]`` in a window of 2 radius + 1 pixels around each, less what lies beyond the edge."""
-    for axis in (-2, -1):
-        side = maps.shape[axis]
-        at = torch.arange(side, device=maps.device)
-        first, last = (at - radius - 1).clamp_min(-1), (at + radius).clamp_max(side - 1)
-        sums = F.pad(maps.movedim(axis, -1).cumsum(-1), (1, 0))
-        maps = ((sums[..., last + 1] - sums[..., first + 1]) / (last - first)).movedim(-1, axis)
-    return maps
 
 
 def unit_features(maps: Tensor) -> Tensor:

@@ -11,7 +11,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import cv2
 import numpy as np
 import pytest
 import timm
@@ -23,6 +22,13 @@ from torch import Tensor, nn
 
 from segunc import Model, Sampler, build_network, load_network, save_network
 from segunc.affine.posterior import file_sha256
+from segunc.baselines.anomaly import AnomalyConfig, ScoreSum, Standard, Surprise, fit_sum, known_pixels, weighted_sum
+from segunc.baselines.density import BLOCK, Neighbours, Sample, nearest_frames, places_of, unit_features
+from segunc.baselines.feature_extractor import FeatureExtractor
+from segunc.baselines.features import (
+    FeaturesConfig,
+    fit_features,
+)
 from segunc.core.errors import InputError
 from segunc.core.files import write_record
 from segunc.data.corruptions import Corruption
@@ -30,18 +36,10 @@ from segunc.data.images import load_image
 from segunc.data.labels import label_map
 from segunc.data.module import SegmentationDataModule
 from segunc.networks.description import NetworkDescription
-from segunc.networks.features import FeatureExtractor
-from segunc.posteriors.anomaly import AnomalyConfig, ScoreSum, Standard, Surprise, fit_sum, known_pixels, weighted_sum
-from segunc.posteriors.features import (
-    FeaturesConfig,
-    fit_features,
-)
 from segunc.posteriors.fitting import frames_as_seen
 from segunc.posteriors.model import copy_model, load_model
-from segunc.sampling.density import BLOCK, NEAREST, Neighbours, Sample, nearest_frames, places_of, unit_features
 from segunc.sampling.sampler import Fitted, network_input
-from segunc.scores import EVIDENCE, FEATURE_DISTANCE, SCORES, SUM
-from segunc.toyroads.canvas import Id
+from segunc.scores import EVIDENCE, FEATURE_DISTANCE, NEAREST, SUM
 from segunc.training.config import FitConfig
 from tests.conftest import Job, change_record
 
@@ -59,7 +57,7 @@ def test_distances_are_those_of_scikit_learn(monkeypatch: pytest.MonkeyPatch, bl
     queries, bank = random(50, 12), random(80, 12, seed=1)
     found, _ = NearestNeighbors(n_neighbors=1, metric="cosine").fit(bank).kneighbors(queries)
     neighbours, unit = Neighbours(bank), nn.functional.normalize(queries, dim=1)
-    np.testing.assert_allclose(neighbours(unit)[FEATURE_DISTANCE].numpy(), found[:, 0], atol=1e-5)
+    np.testing.assert_allclose(neighbours(unit).numpy(), found[:, 0], atol=1e-5)
 
 
 @settings(max_examples=30, deadline=None)
@@ -132,12 +130,12 @@ def test_only_the_frames_that_are_trained_on_count(base: Job, tmp_path: Path) ->
     (path,) = base.data.glob(f"leftImg8bit/train/{names[1]}.png")
     (maps,) = FeatureExtractor(model.network, [layer])(network_input([load_image(path)], (64, 128)))
     seen = stored["1.bank"][stored["1.origins"][:, 0] == 1].float()
-    assert float(Neighbours(seen)(unit_features(maps).detach())[FEATURE_DISTANCE].max()) < 1e-3
+    assert float(Neighbours(seen)(unit_features(maps).detach()).max()) < 1e-3
     wanted = torch.isin(stored["0.origins"][:, 0], torch.tensor([0.0, 2.0]))
     expected = Neighbours(stored["0.bank"][wanted]).bank
-    assert torch.equal(density.densities[0][0].bank, expected)
-    (places,) = density(network_input([load_image(path)], (64, 128)), FEATURES)[NEAREST]
-    assert nearest_frames(places, [(0.5, 0.5)])[0][1] in {names[0], names[2]}
+    assert torch.equal(density.banks[0].bank, expected)
+    (nearest,) = density(network_input([load_image(path)], (64, 128)), FEATURES)[NEAREST]
+    assert nearest([(0.5, 0.5)])[0][1] in {names[0], names[2]}
     with pytest.raises(InputError, match="all 3 frames of the bank are left out"):
         density_of(model, FEATURES, {"another"})
 
@@ -159,8 +157,8 @@ def test_a_frame_of_the_bank_is_its_own_nearest_and_older_banks_name_none(base: 
     model = fitted(base, tmp_path / "model", layers=["body.encoder.features.3"], bank=10_000)
     for name in model.attachments["features"].frames:
         (path,) = base.data.glob(f"leftImg8bit/train/{name}.png")
-        (places,) = density_of(model)(network_input([load_image(path)], (64, 128)), FEATURES)[NEAREST]
-        found = nearest_frames(places, [(row, column) for row in (0.2, 0.6, 0.9) for column in (0.1, 0.5, 0.8)])
+        (nearest,) = density_of(model)(network_input([load_image(path)], (64, 128)), FEATURES)[NEAREST]
+        found = nearest([(row, column) for row in (0.2, 0.6, 0.9) for column in (0.1, 0.5, 0.8)])
         assert {frame for _, frame in found} == {name}
         assert max(distance for distance, _ in found) < 1e-3
     images = torch.rand(1, 3, 64, 128, generator=torch.Generator().manual_seed(0))
@@ -187,7 +185,7 @@ def test_what_frames_look_like_under_corruptions_is_known(base: Job, tmp_path: P
     sample = next(one for one in samples if one.name == clean.attachments["features"].frames[0])
     noisy = network_input([Corruption.parse("noise:4")(load_image(sample.image), sample.name)], (64, 128))
     densities = [density_of(model) for model in (clean, both)]
-    first, second = (density.densities[0][0].bank for density in densities)
+    first, second = (density.banks[0].bank for density in densities)
     assert len(second) == 3 * len(first)
     far, near = (density(noisy, FEATURES)[FEATURE_DISTANCE].mean() for density in densities)
     assert far > 0.1
@@ -207,32 +205,14 @@ def test_a_place_has_the_class_of_most_of_its_labelled_pixels() -> None:
     assert places[-1, :2].tolist() == pytest.approx([1, 5 / 6])
 
 
-def test_every_score_of_features_is_fitted_in_one_pass_and_loaded_alone(base: Job, tmp_path: Path) -> None:
-    scores = ["gmm", "relative-mahalanobis", "knn", "vim", "react-energy", "scale-energy"]
-    layers = ["body.encoder.features.4", "body.encoder.features.6"]
-    said: list[str] = []
-    settings = FeaturesConfig(scores=scores, layers=layers, frames=3, bank=50, upsampling="guided")
-    data = Path(shutil.copytree(base.data, tmp_path / "data"))
-    for path in (data / "gtFine").rglob("*_labelIds.png"):
-        labels = cv2.imread(str(path), cv2.IMREAD_UNCHANGED)
-        cv2.imwrite(str(path), np.where(labels == Id.PERSON, 0, labels))
-    config = FitConfig(settings, {"dataset": "toy", "root": str(data)})
-    fit_features(base.base, config, tmp_path / "model", device="cpu", say=said.append)
-    model = load_model(tmp_path / "model")
-    features = model.attachments["features"]
-    images = torch.rand(2, 3, 64, 128, generator=torch.Generator().manual_seed(0))
-    of_head, whole = features.providers(model, FEATURES)
-    found = of_head(images, FEATURES) | whole(images, FEATURES)
-    assert len(found.pop(NEAREST)) == len(images)
-    gives = of_head.gives | whole.gives
-    assert features.gives == gives == found.keys() == {need for name in scores for need in SCORES[name].needs}
-    for name in scores:
-        (need,) = SCORES[name].needs
-        (alone,) = features.providers(model, [need])
-        assert alone.gives >= {need}
-        torch.testing.assert_close(alone(images, [need])[need], found[need])
-    assert "mahalanobis" not in features.scores
-    assert any("left out of the Gaussians" in line and "person" in line for line in said)
+def test_a_bank_of_what_is_gone_is_refused(base: Job, tmp_path: Path) -> None:
+    fitted(base, tmp_path / "model", bank=50)
+    for change in ({"scores": ["knn", "gmm"]}, {"scores": ["knn"], "upsampling": "guided"}):
+        change_record(tmp_path / "model" / "features.json", **change)
+        with pytest.raises(
+            InputError, match=r"features\.json was fitted for knn(, gmm)? with .* bilinear upsampling alone"
+        ):
+            load_model(tmp_path / "model")
 
 
 def test_damage_is_one_line(base: Job, weights: Path, tmp_path: Path) -> None:
@@ -257,8 +237,6 @@ def test_damage_is_one_line(base: Job, weights: Path, tmp_path: Path) -> None:
         ({"layers": ["body.nothing"]}, "layer 'body.nothing'"),
         ({"encoder": "test_efficientnet"}, "has no weights"),
         ({"encoder": "resnet18", "weights": "WEIGHTS"}, "do not fit"),
-        ({"scores": ["entropy"]}, "made of no features"),
-        ({"scores": ["gmm"]}, "features with a class are too few for a covariance of 1280 numbers"),
     ],
 )
 def test_bad_input_is_one_line(base: Job, weights: Path, tmp_path: Path, options: dict[str, Any], said: str) -> None:

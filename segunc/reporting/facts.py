@@ -1,0 +1,193 @@
+"""The content of ``report.json``: the records that it is made of, and what follows from their counts without measuring anything again."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+from scipy.stats import beta
+
+from segunc.core.files import flat, read_bytes
+from segunc.evaluation.compare import format_cell, format_number
+from segunc.evaluation.resampling import Cell, EvaluationResult
+from segunc.maps.manifest import environment, tool_commit, tool_version
+from segunc.maps.reader import MapsReader
+from segunc.posteriors.model import model_files
+from segunc.reporting.inputs import Inputs, reliability_of
+from segunc.scores import first_shown, title_of
+from segunc.training.config import now, recorded_data
+
+KIND = "segunc report"
+Facts = dict[str, Any]
+Row = Mapping[str, Any]
+_LEFT_OUT = {
+    *("root", "frames", "labels", "workers", "batch_size", "eval_batch_size"),
+    *("threads", "seconds", "resumed", "trained"),
+}
+"""Keys of records that say something of the machine, or nothing to a reader."""
+_LOSSES: Mapping[str, Callable[[Row], float | None]] = {
+    "flagged-pixels": lambda row: row.get("share"),
+    "missed-pixels": lambda row: None if row.get("recall") is None else 1 - row["recall"],
+    "false-alarms": lambda row: row.get("regions_per_frame"),
+}
+"""What a result made with a threshold says of the loss that a control bounds, over all pixels or frames together."""
+
+
+def facts_of(inputs: Inputs, pictures: Sequence[Mapping[str, str]]) -> Facts:
+    """Return what is known of a model, with the pictures of failures; ``gaps`` are the sections without data."""
+    domain, results = inputs.domain, [_result(inputs, run) for run in inputs.results]
+    thresholds = [dict(of, file=name, achieved=[*_achieved(results, of)]) for name, of in inputs.thresholds.items()]
+    facts: Facts = {
+        "kind": KIND,
+        "version": 1,
+        "made": now(),
+        "name": inputs.folder.resolve().name,
+        "model": _model(inputs),
+    }
+    facts["tools"] = {"segunc": f"{tool_version()} {tool_commit() or ''}".strip(), **environment()}
+    facts |= {"domain": _domain(inputs), "results": results, "maps": [_maps(reader) for reader in inputs.maps]}
+    facts |= {"thresholds": thresholds, "monitor": inputs.monitor, "events": inputs.events, "failures": list(pictures)}
+    facts |= {"trained": _plain(recorded_data(inputs.folder) or {}), "files": _files(inputs)}
+    data: Facts = {"intended use": domain.intended_use, "factors": domain.axes, "evaluation data": results}
+    data |= {"training data": facts["trained"], "segmentation": any(of["segmented"] for of in results)}
+    data |= {"anomalies": any(of["score"] for of in results), "operating point": thresholds}
+    data |= {"residual risk": any(of["missed"]["size"] or of["missed"]["distance"] for of in results)}
+    data |= {"slices": any(of["content"]["counts"].get("groups") for of in results), "failures": pictures}
+    data |= {"latency": any(of["milliseconds"] for of in facts["maps"]), "operation": inputs.monitor or inputs.events}
+    data |= {"reviewers": any("verdicts" in of["content"] for of in results), "ethics": domain.affected}
+    facts["gaps"] = [name for name, there in data.items() if not there]
+    return facts | {"summary": _summary(facts)}
+
+
+def upper_bound(events: int, trials: int) -> float:
+    """Return the one-sided 95 % upper bound of a share, 0..1 (Clopper & Pearson 1934); of 0 events about 3 / trials."""
+    return 1.0 if events >= trials else float(beta.ppf(0.95, events + 1, trials - events))
+
+
+def _plain(values: Row) -> Facts:
+    return {key: value for key, value in values.items() if key not in _LEFT_OUT and value not in (None, "")}
+
+
+def _model(inputs: Inputs) -> Facts:
+    model, network = inputs.model, inputs.model.network.description
+    members = f"{model.posterior.members} member{'s' * (model.posterior.members > 1)}"
+    made = _plain(flat({**network.provenance, **(model.record.get("provenance") or {})}))
+    about: Facts = {"network": f"{network.architecture} {network.encoder}".strip(), "classes": list(network.classes)}
+    about |= {"posterior": f"{model.posterior.method}, {members}", "settings": flat(model.posterior.settings())}
+    hashes = {"base_sha256": model.sha256, "posterior_sha256": model.posterior_sha256}
+    return {**about, **hashes, "fitted": list(model.attachments), "made": made}
+
+
+def _domain(inputs: Inputs) -> Facts:
+    """Return the domain with its cells: the values of the axes, test frames, calibration frames, and test frames that lack."""
+    domain, frames = inputs.domain, inputs.test_frames()
+    calibrated = sorted({name for of in inputs.thresholds.values() for name in of["frames"]})
+    tested, fitted = (Counter(domain.places(names, inputs.texts).values()) for names in (frames, calibrated))
+    cells: list[list[Any]] = [[*c, tested[c], fitted[c], max(domain.minimum - tested[c], 0)] for c in domain.cells()]
+    rest = {"frames": len(frames), "outside": len(frames) - tested.total()}
+    return {**asdict(domain), "cells": cells, "gaps": sum(bool(of[-1]) for of in cells), **rest}
+
+
+def _result(inputs: Inputs, run: EvaluationResult) -> Facts:
+    """Return a result: its content, what it is of, and by size and distance missed objects with their upper bounds."""
+    content, record = run.content, run.content["run"]
+    corruption = f"under {record['corruption']}" if record.get("corruption") else ""
+    scores = [of["score"] for of in inputs.thresholds.values() if of["score"] in content["scores"]]
+    score = (scores or [first_shown(content["scores"])])[0]
+    missed = {kind: _missed(content["scores"].get(score, {}).get(kind, {})) for kind in ("size", "distance")}
+    data = " ".join(filter(None, (record.get("dataset"), record.get("split"), corruption))) or "labelled frames of maps"
+    kept = {key: value for key, value in content.items() if key not in ("reasons", "forms")}
+    detected = content["scores"].get(score, {}).get("pooled", {}).get("aupr") is not None
+    about: Facts = {"name": run.name, "file": run.path.name, "data": data, "score": score if detected else None}
+    about["segmented"] = content.get("segmentation", {}).get("miou") is not None
+    return {**about, "missed": missed, "bins": reliability_of(run), "content": kept}
+
+
+def _missed(bins: Row) -> list[list[Any]]:
+    found = [(n, of["objects"], of["found"]) for n, of in bins.items() if of["objects"] and of["found"] is not None]
+    counts = [(name, objects, objects - round(share * objects)) for name, objects, share in found]
+    return [[name, objects, missed, upper_bound(missed, objects)] for name, objects, missed in counts]
+
+
+def _achieved(results: Sequence[Facts], promised: Row) -> Iterator[Facts]:
+    """Yield of each result that was made with a threshold what it flagged, the loss that is bounded, and whether that keeps to the level."""
+    for result in results:
+        row = result["content"].get("flagged", {}).get(promised["score"], {})
+        if row and np.isclose(row["threshold"], promised["value"], rtol=1e-6, atol=0):
+            loss = row.get("risk", _LOSSES[promised["control"]](row) if promised["control"] in _LOSSES else None)
+            kept = "not measured" if loss is None else "kept" if loss <= promised["level"] else "exceeded"
+            about = {"name": result["name"], "data": result["data"], "loss": loss, "kept": kept, "flagged": row}
+            yield about | {"shifted": "corruption" in result["content"]["run"]}
+
+
+def _maps(reader: MapsReader) -> Facts:
+    manifest, seconds = reader.manifest or {}, [of["seconds"] for of in reader.records.values() if "seconds" in of]
+    times = [1000 * float(share) for share in np.percentile(seconds, (50, 95, 99))] if seconds else None
+    about = {"name": reader.folder.name, "frames": len(reader.frames), "scores": reader.scores, "milliseconds": times}
+    run = {key: value for key, value in manifest.get("run", {}).items() if key in ("every", "draws", "seed", "size")}
+    return {**about, "device": manifest.get("device"), "run": run}
+
+
+def _files(inputs: Inputs) -> dict[str, str]:
+    files = {path.relative_to(inputs.folder).as_posix(): path for path in model_files(inputs.folder)}
+    return {name: hashlib.sha256(read_bytes(path)).hexdigest() for name, path in {**files, **inputs.files}.items()}
+
+
+def number(result: Row, *path: str) -> str:
+    """Return a number of a result with its interval, as statistics writes it."""
+    value: Any = result["content"]
+    for key in path:
+        value = (value or {}).get(key)
+    return format_cell(Cell(value, result["content"]["intervals"].get(".".join(path))))
+
+
+def chance(counts: Row) -> float:
+    """Return the share of anomaly pixels, which is the AUPR of a random score."""
+    return float(counts["anomaly_pixels"] / max(counts["anomaly_pixels"] + counts["normal_pixels"], 1))
+
+
+def _summary(facts: Facts) -> list[Facts]:
+    """Return lines on what may be trusted and what not, made from the numbers: ``name``, ``state`` and ``text``."""
+    classes = [of for of in facts["results"] if of["segmented"]]
+    lines = [("Classes", "measured", _of_classes(of)) for of in classes[:1]]
+    errors = dict.fromkeys(f"{number(of, 'calibration', 'ece')} on {of['data']}" for of in classes)
+    if classes and classes[0]["content"]["calibration"].get("ece") is not None:
+        words = f"Confidence and accuracy differ on average by {', '.join(list(errors)[:3])} (ECE)."
+        lines.append(("Probabilities", "measured", words))
+    lines += [("Unknown objects", "measured", _of_anomalies(of)) for of in facts["results"] if of["score"]][:1]
+    for of in facts["thresholds"]:
+        exceeded = [row["shifted"] for row in of["achieved"] if row["kept"] == "exceeded"]
+        kept = any(row["kept"] == "kept" and not row["shifted"] for row in of["achieved"])
+        state = ("limited" if all(exceeded) and kept else "broken") if exceeded else "holds" if kept else "open"
+        said = [f"{format_cell(Cell(row['loss']))} on {row['data']}: {row['kept']}." for row in of["achieved"]]
+        lines.append(
+            ("Operating point", state, " ".join([of["promise"], *(said or ["Not measured on other frames."])]))
+        )
+    there, gaps = [name for name, *_ in lines], facts["gaps"]
+    lines += [(n, "open", "Not measured.") for n in ("Classes", "Unknown objects", "Operating point") if n not in there]
+    words_of_gaps = f"Not measured: {', '.join(gaps)}." if gaps else "Every section has data."
+    lines.append(("Gaps", "open" if gaps else "measured", words_of_gaps))
+    return [dict(zip(("name", "state", "text"), line, strict=True)) for line in lines]
+
+
+def _of_classes(result: Facts) -> str:
+    of = {name: value for name, value in result["content"]["segmentation"]["per_class"].items() if value is not None}
+    best, worst = max(of, key=of.__getitem__), min(of, key=of.__getitem__)
+    words = f"Trust {best} most (IoU {format_number(of[best])}) and {worst} least ({format_number(of[worst])}). "
+    return f"{words}Mean IoU is {number(result, 'segmentation', 'miou')} on {result['data']}."
+
+
+def _of_anomalies(result: Facts) -> str:
+    path = ("scores", result["score"], "pooled")
+    words = f"{title_of(result['score'])} finds anomaly pixels with an AUPR of {number(result, *path, 'aupr')} on {result['data']}; "
+    words += f"chance has {format_number(chance(result['content']['counts']))}. At a recall of 95 % it flags "
+    words += f"{result['content']['scores'][result['score']]['pooled']['fpr95']:.1%} of the normal pixels."
+    if bins := result["missed"]["size"]:
+        objects, missed = sum(of[1] for of in bins), sum(of[2] for of in bins)
+        bound = f"{upper_bound(missed, objects):.1%}"
+        words += f" With 5 % flagged it misses {missed} of {objects} objects: at most {bound} of such objects."
+    return words

@@ -1,0 +1,118 @@
+"""Pictures of the worst failures of maps with labels: missed objects, false alarms and confident errors."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import cv2
+import numpy as np
+
+from segunc.core.errors import PartialFailure
+from segunc.evaluation.flagged import SMALLEST_REGION
+from segunc.evaluation.parts import LabelledFrame
+from segunc.gallery.overlay import colourise, page_ranges
+from segunc.maps import labelled
+from segunc.maps.encoding import encode_jpeg
+from segunc.maps.folder import PREDICTION
+from segunc.maps.reader import MapsReader
+from segunc.maps.statistics import strongest_regions
+from segunc.reporting.inputs import Inputs
+from segunc.scores import first_shown, title_of
+
+MOST, EACH = 12, 4  # pictures of a report, and of each kind of a maps folder
+FOUND_SHARE = 0.5  # of an object's pixels that are flagged, from which on it counts as found
+WIDTH, HEIGHT = 240, 180  # of each of the two views of a picture
+
+
+class Failure(NamedTuple):
+    """One region of a frame; failures are sorted by their weight."""
+
+    weight: float
+    frame: str
+    title: str
+    line: str
+    box: tuple[int, int, int, int]  # left, top, width, height
+
+
+def failures(inputs: Inputs, labels: labelled.LabelSources) -> list[dict[str, str]]:
+    """Return pictures of the worst failures of each kind: ``title``, ``line`` and ``jpeg`` in base64; none of maps without labels. A pixel
+    is flagged from the value of a threshold of its score on, else from the one that the maps record for regions."""
+    pictures = []
+    for reader in inputs.maps if labels.anomaly_labels or labels.labels else ():
+        promised = [(of["score"], of["value"]) for of in inputs.thresholds.values() if of["score"] in reader.scores]
+        usual = first_shown(reader.scores)
+        recorded = (reader.manifest or {}).get("maps", {}).get(usual, {}).get("component_threshold")
+        score, threshold = (promised or [(usual, recorded)])[0]
+        worst: dict[str, list[Failure]] = {}
+        try:
+            files = labels.find(reader, reader.frames)
+        except PartialFailure:  # of several maps folders some may have no label
+            continue
+        for name in reader.frames if threshold is not None else ():
+            for failure in _of_frame(reader, files, name, score, threshold):
+                others = worst.get(failure.title, [])
+                worst[failure.title] = sorted([*others, failure], reverse=True)[: max(EACH // len(inputs.maps), 1)]
+        chosen = [failure for kind in sorted(worst, reverse=True) for failure in worst[kind]]
+        names = [name for name in reader.frames if name in {failure.frame for failure in chosen}]
+        source, _ = labelled.open_images(reader, None, names)
+        images = {name: image for name, image, _ in labelled.with_images(names, source)}
+        for failure in chosen:
+            colours = colourise(reader.read(failure.frame, score), page_ranges(reader, [score])[score])
+            jpeg = base64.b64encode(_draw(failure, images[failure.frame], colours)).decode()
+            pictures.append({"title": f"{failure.title}.", "line": failure.line, "jpeg": jpeg})
+    return pictures[:MOST]
+
+
+def _of_frame(
+    reader: MapsReader, files: labelled.ReviewLabels, name: str, score: str, threshold: float
+) -> Iterator[Failure]:
+    """Yield missed objects, the strongest false alarm and the largest confident error of a frame."""
+    values, anomaly, classes = reader.read(name, score), files.anomaly(name), files.classes(name)
+    if anomaly is None and classes is None:
+        return
+    words = title_of(score, capital=False)
+    prediction = reader.prediction(name) if reader.has(name, PREDICTION) else None
+    frame = LabelledFrame(name, {score: values}, prediction, None, classes, anomaly)  # checks sizes and labels
+    if frame.anomaly is not None:
+        for box, inside in _regions(frame.anomaly == 1):
+            if (share := float((values[inside] >= threshold).mean())) < FOUND_SHARE:
+                line = f"{name}: an object of {inside.sum():,} pixels, of which {share:.0%} are flagged by {words}."
+                yield Failure(int(inside.sum()), name, "Missed", line, box)
+        normal = np.where(frame.anomaly == 0, values, -np.inf).astype(np.float32)
+        for region in strongest_regions(normal, threshold, smallest=SMALLEST_REGION)[:1]:
+            line = f"{name}: {region.area:,} pixels of normal ground, {words} up to {normal[region.peak[::-1]]:.3g}."
+            yield Failure(region.strength, name, "False alarm", line, region.box)
+    if frame.wrong is not None and frame.labels is not None and prediction is not None:
+        for box, inside in _regions((frame.wrong == 1) & (values < threshold))[:1]:
+            names = reader.class_names or list(map(str, range(256)))
+            true, taken = (names[int(np.bincount(of[inside]).argmax())] for of in (frame.labels, prediction))
+            line = f"{name}: {inside.sum():,} pixels of {true} taken for {taken}, mean {words} {values[inside].mean():.3g}."
+            yield Failure(int(inside.sum()), name, "Confident error", line, box)
+
+
+def _regions(mask: Any) -> list[tuple[Any, Any]]:
+    """Return box and mask of the regions (8 neighbours) of at least the smallest size that counts, the largest first."""
+    _, numbers, boxes, _ = cv2.connectedComponentsWithStats(mask.astype(np.uint8), connectivity=8)
+    order = [number for number in np.argsort(-boxes[:, 4]).tolist() if number and boxes[number, 4] >= SMALLEST_REGION]
+    return [(tuple(boxes[number, :4].tolist()), numbers == number) for number in order[:EACH]]
+
+
+def _draw(failure: Failure, image: Any, score: Any) -> bytes:
+    """Draw the surroundings of a failure in the image, where there is one, and in the score's colours side by side, as a JPEG."""
+    left, top, width, height = failure.box
+    rows, columns = score.shape[:2]
+    wide = min(max(2.5 * width, 2.5 * height * WIDTH / HEIGHT, columns / 5), columns, rows * WIDTH / HEIGHT)
+    scale, high, views = WIDTH / wide, wide * HEIGHT / WIDTH, []
+    x = int(np.clip(left + width / 2 - wide / 2, 0, columns - wide))
+    y = int(np.clip(top + height / 2 - high / 2, 0, rows - high))
+    corners = (left, top), (left + width, top + height)
+    start, end = ((round((a - x) * scale), round((b - y) * scale)) for a, b in corners)
+    for picture in (score,) if image is None else (cv2.resize(image, (columns, rows)), score):
+        part = picture[y : y + round(high), x : x + round(wide)]
+        view = cv2.resize(part, (WIDTH, HEIGHT), interpolation=cv2.INTER_AREA)
+        for colour, thickness in (((0, 0, 0), 4), ((255, 255, 255), 2)):
+            cv2.rectangle(view, start, end, colour, thickness, cv2.LINE_AA)
+        views.append(view)
+    return encode_jpeg(np.hstack(views), 82)

@@ -1,0 +1,167 @@
+"""What a report is made of, each checked before anything is written: all of it belongs to one model and comes of this version."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from segunc.core.bounds import PositiveInt, Settings, from_plain
+from segunc.core.errors import InputError
+from segunc.core.files import inside, json_sha256, parse_json, read_bytes, read_json, read_rows, reading
+from segunc.evaluation.resampling import EvaluationResult, load_results
+from segunc.maps.labelled import open_maps
+from segunc.maps.manifest import tool_version
+from segunc.posteriors.model import load_model
+from segunc.training.config import read_config
+
+MAX_CELLS = 400  # of a domain
+_PROMISE = (
+    "score value control level method confidence unit units minimum_units risk bound promise condition model frames"
+)
+_WATCHED = "frames martingale level fired risk statistic"
+
+
+@dataclass(frozen=True)
+class Domain(Settings):
+    """What a model is meant for, in its operator's words, and the cells of its operating domain.
+
+    Attributes:
+        axes: condition -> its value -> regular expression, which is looked for in the names of frames.
+        table: CSV file with the column ``frame`` and one for each axis, in whose cells the expressions are looked for instead.
+        minimum: frames that a cell needs; one with fewer is a gap.
+    """
+
+    intended_use: str = ""
+    users: str = ""
+    out_of_scope: tuple[str, ...] = ()
+    affected: str = ""  # whom an error can harm, and how
+    limits: tuple[str, ...] = ()
+    axes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    table: str | None = None
+    minimum: PositiveInt = 30
+
+    def cells(self) -> list[tuple[str, ...]]:
+        """Return all combinations of the values of the axes."""
+        return list(product(*self.axes.values())) if self.axes else []
+
+    def places(
+        self, frames: Sequence[str], texts: Mapping[str, Mapping[str, str]] | None
+    ) -> dict[str, tuple[str, ...]]:
+        """Return the cell of each frame that has one: of each axis the first value that is found in the frame's name or its ``texts``."""
+        placed = {}
+        for name in frames:
+            row = dict.fromkeys(self.axes, name) if texts is None else texts.get(name, {})
+            matches = {
+                a: [v for v, p in values.items() if re.search(p, row.get(a, ""))] for a, values in self.axes.items()
+            }
+            if row and all(matches.values()):
+                placed[name] = tuple(values[0] for values in matches.values())
+        return placed
+
+
+def read_domain(path: Path) -> tuple[Domain, dict[str, dict[str, str]] | None]:
+    """Return the domain of a YAML file, and the rows of its table by frame, None where it has none."""
+    domain = from_plain(Domain, read_config(path), str(path))
+    for axis, pattern in ((a, p) for a, values in domain.axes.items() for p in values.values()):
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise InputError(f"{path}: '{pattern}' of the axis '{axis}' is no regular expression: {error}") from error
+    if (number := len(domain.cells())) > MAX_CELLS:
+        raise InputError(f"{path} makes {number} cells, more than {MAX_CELLS}", hint="take fewer axes")
+    if domain.table is None:
+        return domain, None
+    table = path.parent / domain.table
+    with reading(str(table), "the table of the domain"):
+        header, *rows = read_rows(table) or [[]]
+    if lacking := [name for name in ("frame", *domain.axes) if name not in header]:
+        raise InputError(f"{table} has no column '{lacking[0]}'", hint="name its columns frame and like the axes")
+    return domain, {row["frame"]: row for row in (dict(zip(header, cells, strict=False)) for cells in rows)}
+
+
+class Inputs:
+    """Everything a report is made of; what was not given is empty or None.
+
+    Raises:
+        InputError: something is damaged, of another model or version, or nothing was given.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        runs: Sequence[Path] = (),
+        maps: Sequence[Path] = (),
+        thresholds: Sequence[Path] = (),
+        monitor: Path | None = None,
+        events: Path | None = None,
+        domain: Path | None = None,
+    ) -> None:
+        given = [*runs, *thresholds, *filter(None, (monitor, events, domain))]
+        if not given and not maps:
+            raise InputError("there is nothing to report of the model", hint="--runs metrics.json")
+        many = Counter(path.name for path in given)
+        self.files = {p.name if many[p.name] < 2 else f"{p.resolve().parent.name}/{p.name}": p for p in given}
+        self.domain, self.texts = (Domain(), None) if domain is None else read_domain(domain)
+        results, self.maps = load_results(runs), [open_maps(path) for path in maps]
+        self.thresholds = {n: _read(p, "threshold", _PROMISE) for n, p in self.files.items() if p in thresholds}
+        self.monitor = None if monitor is None else _read(monitor, "monitor", _WATCHED)
+        self.events = None if events is None else _read_events(events)
+        self.folder, self.model = folder, load_model(folder)
+        for run in results:
+            if (version := run.content.get("run", {}).get("segunc")) != tool_version():
+                made = f"by segunc {version}" if version else "by another tool, or a segunc that recorded no version"
+                raise InputError(f"{run.path} was made {made}, not by {tool_version()}", hint="evaluate again")
+            self._check_model(run.content["run"], str(run.path))
+        for reader in self.maps:
+            self._check_model((reader.manifest or {}).get("run", {}), str(reader.folder))
+        for name, content in self.thresholds.items():
+            if content["model"] != json_sha256([self.model.sha256, self.model.posterior_sha256]):
+                raise InputError(f"{name} is a threshold of another model than {folder}", hint="calibrate it again")
+        # Clean images first: what stands for the model is measured on them.
+        self.results = sorted(results, key=lambda run: bool(run.content["run"].get("corruption")))
+
+    def _check_model(self, run: Mapping[str, Any], what: str) -> None:
+        named = run.get("base_sha256"), run.get("posterior_sha256")
+        if not any(named):
+            raise InputError(f"{what} records no model", hint="predict and evaluate with this version of segunc")
+        if named != (self.model.sha256, self.model.posterior_sha256):
+            there = "/".join(str(part)[:12] for part in named)
+            raise InputError(f"{what} is of the model {there}, not of that in {self.folder}", hint="one model a report")
+
+    def test_frames(self) -> list[str]:
+        """Return the names of the frames of results that resample frames; those of the maps where no result says them."""
+        runs = [run for run in self.results if run.content.get("bootstrap", {}).get("unit") == "frame"]
+        names = {name for run in runs if run.replicates for name in run.replicates.units}
+        return sorted(names or {name for reader in self.maps for name in reader.frames})
+
+
+def reliability_of(run: EvaluationResult) -> Sequence[Sequence[float]]:
+    """Return confidence, accuracy and pixels of each bin that ``evaluate --plots`` wrote below the folder of a result; nothing where
+    there are none, or where their calibration error is not that of the result."""
+    recorded = run.content["run"].get("plots")
+    path = recorded and inside(run.path.parent, f"{recorded}/curves.json")
+    lines = read_json(path, "points of curves").get("reliability", {}) if path and path.is_file() else {}
+    bins = [bin for of in lines.values() for bin in zip(of["x"], of["y"], of["pixels"], strict=True)]
+    error = sum(abs(x - y) * n for x, y, n in bins) / max(sum(n for *_, n in bins), 1)
+    return bins if abs(error - (run.numbers.get(("calibration", "ece")) or 0)) < 1e-6 else []
+
+
+def _read(path: Path, what: str, keys: str) -> Mapping[str, Any]:
+    content = read_json(path, f"a {what} of segunc")
+    known = (content.get("kind"), content.get("version", 1)) == (f"segunc {what}", 1)
+    if not known or not content.keys() >= {*keys.split()}:
+        raise InputError(f"{path} is no {what} of segunc in version 1", hint=f"give the --out of segunc {what}")
+    return content
+
+
+def _read_events(path: Path) -> Sequence[Mapping[str, Any]]:
+    with reading(str(path), "a list of events"):
+        content = parse_json(read_bytes(path))
+    if not isinstance(content, list) or not all(isinstance(event, dict) and "peak" in event for event in content):
+        raise InputError(f"{path} is no list of events", hint="give the events.json of segunc summary")
+    return content

@@ -1,0 +1,55 @@
+"""``segunc report``: what is known of a model as ``report.json``, and as one page that is made from it."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import NamedTuple
+
+from segunc.core.errors import InputError
+from segunc.core.files import read_bytes, read_json, write_file, write_json
+from segunc.data.datasets import entry_of_labels
+from segunc.maps.labelled import LabelSources
+from segunc.options import ReportOptions, takes
+from segunc.reporting.facts import KIND, facts_of
+from segunc.reporting.failures import failures
+from segunc.reporting.inputs import Inputs
+from segunc.reporting.page import render
+from segunc.verbs.evaluate import label_arguments
+
+
+class ReportResult(NamedTuple):
+    """What was written."""
+
+    path: Path  # of report.json
+    page: Path  # to open in a browser, or to print
+    summary: tuple[str, ...]  # its lines
+    sha256: str  # of report.json
+
+
+@takes(ReportOptions)
+def report(options: ReportOptions) -> ReportResult:
+    """Gather what was measured of a model, and write ``report.json`` and the page made from it.
+
+    Raises:
+        InputError: inputs of different models or another version, or none.
+
+    >>> report(model=abnn, runs=[metrics], out=folder / "report").page.name
+    'index.html'
+    """
+    out = Path(options.out)
+    path, page = out / "report.json", out / "index.html"
+    if page.exists() and not (path.exists() and read_json(path, "a report").get("kind") == KIND):
+        raise InputError(f"{out} holds another page", hint="give a new folder as --out")
+    runs, maps, thresholds = ([Path(p) for p in of or ()] for of in (options.runs, options.maps, options.threshold))
+    monitor, events, domain = (
+        None if p is None else Path(p) for p in (options.monitor, options.events, options.domain)
+    )
+    inputs = Inputs(Path(options.model), runs, maps, thresholds, monitor, events, domain)
+    entry = entry_of_labels(options.dataset, options.label_map, list(options.anomaly_class))
+    pictures = failures(inputs, LabelSources(**label_arguments(options, entry)))
+    out.mkdir(parents=True, exist_ok=True)
+    write_json(path, facts_of(inputs, pictures))
+    content, sha256 = read_json(path, "a report"), hashlib.sha256(read_bytes(path)).hexdigest()
+    write_file(page, render(content, sha256).encode())
+    return ReportResult(path, page.resolve(), tuple(f"{of['name']}: {of['text']}" for of in content["summary"]), sha256)

@@ -1,0 +1,80 @@
+"""Distances of features at the size of the frame, and maps that have none."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from segunc.baselines.density import FeatureDensity, Neighbours, unit_features
+from segunc.baselines.feature_extractor import FeatureExtractor, SecondEncoder
+from segunc.core.errors import InputError
+from segunc.networks.description import NetworkDescription
+from segunc.networks.network import SegmentationNetwork
+from segunc.scores import FEATURE_DISTANCE
+
+CLASSES, HALF = 3, (0.5, 0.5, 0.5)
+
+
+def random(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+class Beyond(nn.Module):
+    """Frames of fewer than 16 pixels have no place."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        return images[..., 15::16, 15::16]
+
+
+class Body(nn.Module):
+    """An encoder of stride 4, and a head of its own at that stride."""
+
+    def __init__(self, head: nn.Module, corners: bool = True) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.encoder = nn.Sequential(nn.Conv2d(3, 8, 5, 4, 2), nn.BatchNorm2d(8), nn.ReLU())
+        self.head, self.corners = head, corners
+
+    def forward(self, images: Tensor) -> Tensor:
+        maps = self.encoder(images)
+        last = isinstance(self.head, nn.Linear)
+        maps = self.head(maps.movedim(1, -1)).movedim(-1, 1) if last else self.head(maps)
+        return nn.functional.interpolate(maps, scale_factor=4, mode="bilinear", align_corners=self.corners)
+
+
+def network(head: nn.Module | None = None) -> SegmentationNetwork:
+    torch.manual_seed(1)
+    body = Body(head or nn.Conv2d(8, CLASSES, 1))
+    return SegmentationNetwork(body, NetworkDescription("own", "", ("a", "b", "c")), 4).eval()
+
+
+@pytest.fixture(scope="module")
+def images() -> Tensor:
+    return torch.rand(5, 3, 18, 23, generator=torch.Generator().manual_seed(3))  # padded to 20 x 24
+
+
+def density(own: SegmentationNetwork, images: Tensor) -> FeatureDensity:
+    """Of the features of a layer."""
+    extractor = FeatureExtractor(own, ["body.encoder"], [1.0, 0.5])
+    with torch.no_grad():
+        banks = [Neighbours(unit_features(maps)[::3].half()) for maps in extractor(images)]
+    return FeatureDensity(extractor, banks)
+
+
+def test_distances_are_at_the_size_of_the_frame(images: Tensor) -> None:
+    found = density(network(), images)
+    assert found.gives == {FEATURE_DISTANCE}
+    evidence = found(images, found.gives)
+    assert {name: values.shape for name, values in evidence.items()} == {FEATURE_DISTANCE: (5, 18, 23)}
+
+
+def test_maps_without_a_place_or_of_other_features_are_one_line(images: Tensor) -> None:
+    found = density(network(), images)
+    second = SecondEncoder("vit_tiny_patch16_224", HALF, HALF)
+    for small, layer in ((nn.Sequential(Beyond()), "0"), (second, "encoder.norm")):
+        with pytest.raises(InputError, match="an image of 12 x 40 is smaller than the stride"):
+            FeatureExtractor(small, [layer])(torch.zeros(1, 3, 12, 40))
+    found.banks = [Neighbours(random(4, 5))] * 2
+    with pytest.raises(InputError, match="a bank of features of 5 numbers does not fit a layer of 8"):
+        found(images, found.gives)

@@ -1,0 +1,331 @@
+"""The report: made of its file alone, with the numbers of the results, refused where its parts do not belong together; read and printed in Chromium."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+from scipy.stats import binomtest
+
+from segunc.core.errors import InputError
+from segunc.evaluation.resampling import load_results
+from segunc.gallery.page import run_id
+from segunc.maps.labelled import LabelSources
+from segunc.maps.reader import MapsReader
+from segunc.reporting.facts import number, upper_bound
+from segunc.reporting.failures import failures
+from segunc.reporting.inputs import Domain, read_domain, reliability_of
+from segunc.reporting.page import render
+from tests.conftest import Job
+from tests.gallery.scenes import LABEL_MAP, NAMES, OBJECT, Scene, write_scene
+from tests.reporting.conftest import ANOMALY, CLEAN, FOG, VALUE, write_threshold
+from tests.verbs.processes import refuse, succeed
+
+
+def words(predicted: Job, results: Path, out: Path) -> list[Any]:
+    runs = [results / name for name in (FOG, CLEAN, ANOMALY)]
+    labels = ("--maps", predicted.maps, "--anomaly-labels", predicted.masks)
+    files = ("--threshold", results / "threshold.json", "--domain", results / "domain.yaml")
+    return ["report", "--model", predicted.abnn, "--runs", *runs, *labels, *files, "--out", out]
+
+
+@pytest.fixture(scope="module")
+def written(predicted: Job, results: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("written") / "report"
+    succeed(*words(predicted, results, out))
+    return out
+
+
+def test_the_page_is_made_of_the_file_alone_whose_checksum_it_shows(written: Path) -> None:
+    data, page = (written / "report.json").read_bytes(), (written / "index.html").read_text()
+    digest = hashlib.sha256(data).hexdigest()
+    assert page == render(json.loads(data), digest)
+    assert f"<code>{digest}</code>" in page
+    assert {path.name for path in written.iterdir()} == {"report.json", "index.html"}
+
+
+def test_the_page_loads_nothing_names_no_place_of_the_machine_and_escapes_texts(
+    written: Path, results: Path, predicted: Job
+) -> None:
+    page = (written / "index.html").read_text()
+    assert re.findall(r'(?:src|href)="(?!data:image/jpeg;base64,|#)[^"]*"', page) == []
+    assert "<script" not in page
+    assert "http" not in page.replace("http-equiv", "")
+    for place in (results, predicted.data, predicted.maps):
+        assert str(place.parent) not in page + (written / "report.json").read_text()
+    assert "Slow &lt;b&gt;down&lt;/b&gt; &amp; wait." in page
+    assert "<b>down" not in page
+    assert "at most 20 % &lt;of&gt; the normal pixels" in page
+
+
+def test_numbers_are_those_of_the_results(written: Path, results: Path) -> None:
+    facts, page = json.loads((written / "report.json").read_text()), (written / "index.html").read_text()
+    assert [of["name"] for of in facts["results"]] == ["test", "anomaly", "fog"]  # corrupted images come last
+    for of, name in zip(facts["results"], (CLEAN, ANOMALY, FOG), strict=True):
+        content = json.loads((results / name).read_text())
+        assert {key: content[key] for key in of["content"]} == of["content"]
+        assert facts["files"][name] == hashlib.sha256((results / name).read_bytes()).hexdigest()
+    clean, anomaly = facts["results"][:2]
+    for text in (number(clean, "segmentation", "miou"), number(anomaly, "scores", "entropy", "pooled", "aupr")):
+        assert f">{text}</td>" in page
+        assert any(text in line["text"] for line in facts["summary"])
+    assert number({"content": {"a": {"b": 0.5}, "intervals": {"a.b": [0.25, 0.75]}}}, "a", "b") == ".500 [.250, .750]"
+    for kind in ("size", "distance"):
+        bins = anomaly["content"]["scores"]["entropy"][kind]
+        assert anomaly["missed"][kind]
+        for name, objects, missed, bound in anomaly["missed"][kind]:
+            assert objects == bins[name]["objects"] > 0
+            assert missed == pytest.approx(objects * (1 - bins[name]["found"]))
+            assert bound == upper_bound(missed, objects)
+    assert facts["gaps"] == ["latency", "operation", "reviewers"]
+
+
+@pytest.mark.parametrize(("events", "trials"), [(0, 1), (0, 30), (1, 30), (17, 64), (29, 30), (30, 30)])
+def test_the_upper_bound_is_exact(events: int, trials: int) -> None:
+    interval = binomtest(events, trials, alternative="less").proportion_ci(0.95, method="exact")
+    assert upper_bound(events, trials) == pytest.approx(interval.high, rel=1e-9)
+    if not events:
+        assert upper_bound(0, trials) == pytest.approx(1 - 0.05 ** (1 / trials))
+
+
+def test_a_promise_is_compared_with_what_results_achieved(predicted: Job, results: Path, tmp_path: Path) -> None:
+    """By their own numbers: a level between them, above both, and below both."""
+    contents = [json.loads((results / name).read_text()) for name in (CLEAN, FOG)]
+    shares = [content["flagged"]["entropy"]["share"] for content in contents]
+    assert shares[0] != shares[1]
+    limited = "limited" if shares[0] < shares[1] else "broken"
+    for level, state in ((max(shares), "holds"), (min(shares) / 2, "broken"), (sum(shares) / 2, limited)):
+        path = write_threshold(tmp_path / "t.json", contents[0]["run"], level=level)
+        runs = ("--runs", results / CLEAN, results / FOG, "--threshold", path)
+        succeed("report", "--model", predicted.abnn, *runs, "--out", tmp_path / "report")
+        facts = json.loads((tmp_path / "report" / "report.json").read_text())
+        (line,) = (line for line in facts["summary"] if line["name"] == "Operating point")
+        achieved = facts["thresholds"][0]["achieved"]
+        assert line["state"] == state
+        assert [row["loss"] for row in achieved] == shares
+        assert [row["kept"] for row in achieved] == ["kept" if share <= level else "exceeded" for share in shares]
+    path = write_threshold(tmp_path / "t.json", contents[0]["run"], value=VALUE + 0.1)  # of no result
+    succeed(
+        "report",
+        "--model",
+        predicted.abnn,
+        "--runs",
+        results / CLEAN,
+        "--threshold",
+        path,
+        "--out",
+        tmp_path / "report",
+    )
+    assert json.loads((tmp_path / "report" / "report.json").read_text())["thresholds"][0]["achieved"] == []
+    assert "no result was made with this threshold" in (tmp_path / "report" / "index.html").read_text()
+
+
+def test_points_of_a_curve_belong_to_their_result_and_lie_below_it(results: Path, tmp_path: Path) -> None:
+    (run,) = load_results([results / CLEAN])
+    bins = reliability_of(run)
+    assert sum(n for *_, n in bins) == run.content["counts"]["labelled_pixels"]
+    folder = Path(shutil.copytree(results, tmp_path / "copy"))
+    curves = json.loads((folder / "plots" / "curves.json").read_text())
+    (points,) = curves["reliability"].values()
+    points["y"][-1] -= 0.1
+    (folder / "plots" / "curves.json").write_text(json.dumps(curves))
+    assert reliability_of(load_results([folder / CLEAN])[0]) == []
+    for place in ("../copy/plots", str(results / "plots")):
+        content = json.loads((results / CLEAN).read_text())
+        content["run"]["plots"] = place
+        (folder / CLEAN).write_text(json.dumps(content))
+        with pytest.raises(InputError, match="no relative path"):
+            reliability_of(load_results([folder / CLEAN])[0])
+
+
+def test_frames_are_counted_in_cells_by_name_or_by_table(tmp_path: Path) -> None:
+    axes = {"light": {"night": "night", "day": "."}, "weather": {"fog": "fog", "dry": "dry"}}
+    frames = ["night/fog1", "night/dry1", "day/fog1", "day/wet1", "day/fog2"]
+    places = Domain(axes=axes).places(frames, None)
+    expected = {"night/fog1": ("night", "fog"), "night/dry1": ("night", "dry")}
+    assert places == {**expected, "day/fog1": ("day", "fog"), "day/fog2": ("day", "fog")}
+    (tmp_path / "t.csv").write_text("frame,light,weather\nx,by night,fog\ny,noon,snow\n")
+    (tmp_path / "d.yaml").write_text(json.dumps({"axes": axes, "table": "t.csv", "minimum": 1}))
+    domain, texts = read_domain(tmp_path / "d.yaml")
+    assert domain.places(["x", "y", "z"], texts) == {"x": ("night", "fog")}
+    assert domain.cells() == [("night", "fog"), ("night", "dry"), ("day", "fog"), ("day", "dry")]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("axes: {light: {day: '('}}", "'(' of the axis 'light' is no regular expression"),
+        ("axes: {light: {day: .}}\ntable: t.csv", "has no column 'light'"),
+        ("axes: {light: {day: .}}\ntable: gone.csv", "cannot be read"),
+        ("intended: x", "unknown key 'intended'"),
+        (json.dumps({"axes": {name: {str(i): "." for i in range(21)} for name in "ab"}}), "441 cells, more than 400"),
+    ],
+)
+def test_a_domain_that_cannot_be_is_one_sentence(content: str, said: str, finetuned: Job, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("frame,weather\na,b\n")
+    (tmp_path / "d.yaml").write_text(content)
+    out = tmp_path / "report"
+    assert said in refuse("report", "--model", finetuned.abnn, "--domain", tmp_path / "d.yaml", "--out", out)
+    assert not out.exists()
+
+
+Edit = Callable[[dict[str, Any]], Any]
+
+
+@pytest.mark.parametrize(
+    ("name", "edit", "said"),
+    [
+        (CLEAN, lambda c: c["run"].update(base_sha256="0" * 64), "is of the model 000000000000/"),
+        (CLEAN, lambda c: c["run"].update(posterior_sha256=None), "/None, not of that in"),
+        (CLEAN, lambda c: c["run"].update(segunc="0.0.9"), "was made by segunc 0.0.9, not by"),
+        (CLEAN, lambda c: c["run"].pop("segunc"), "was made by another tool"),
+        (CLEAN, lambda c: [c["run"].pop(key) for key in ("base_sha256", "posterior_sha256")], "records no model"),
+        (CLEAN, lambda c: c.pop("counts"), "is no result of segunc evaluate"),
+        ("threshold.json", lambda c: c.update(model="0" * 64), "threshold.json is a threshold of another model"),
+        ("threshold.json", lambda c: c.update(version=2), "is no threshold of segunc in version 1"),
+        ("threshold.json", lambda c: c.pop("promise"), "is no threshold of segunc in version 1"),
+    ],
+)
+def test_what_does_not_belong_together_is_refused(
+    name: str, edit: Edit, said: str, predicted: Job, results: Path, tmp_path: Path
+) -> None:
+    folder, out = Path(shutil.copytree(results, tmp_path / "copy")), tmp_path / "report"
+    content = json.loads((folder / name).read_text())
+    edit(content)
+    (folder / name).write_text(json.dumps(content))
+    assert said in refuse(*words(predicted, folder, out))
+    assert not out.exists()
+
+
+def test_nothing_is_reported_of_nothing_and_no_other_page_is_replaced(
+    finetuned: Job, results: Path, tmp_path: Path
+) -> None:
+    start = ("report", "--model", finetuned.abnn, "--out", tmp_path)
+    assert "there is nothing to report" in refuse(*start)
+    (tmp_path / "events.json").write_text('{"events": []}')
+    assert "is no list of events" in refuse(*start, "--events", tmp_path / "events.json")
+    (tmp_path / "index.html").write_text("mine")
+    assert "holds another page" in refuse(*start, "--runs", results / CLEAN)
+    assert (tmp_path / "index.html").read_text() == "mine"
+
+
+def test_monitor_events_and_reviewers_have_their_sections(predicted: Job, results: Path, tmp_path: Path) -> None:
+    state = {"kind": "segunc monitor", "threshold": {}, "statistic": "entropy mean", "frames": 7, "martingale": 2.5}
+    (tmp_path / "m.json").write_text(json.dumps(state | {"level": 0.01, "fired": "frame_5", "risk": None}))
+    peaks = [{"frame": "f", "time": None, "value": value, "box": [0, 0, 1, 1]} for value in (0.25, 0.75)]
+    events = [
+        {"id": i, "peak": p, "start": {"frame": "f"}, "end": {"frame": "g"}, "frames": 2, "largest": 9}
+        for i, p in enumerate(peaks)
+    ]
+    (tmp_path / "e.json").write_text(json.dumps(events))
+    reader = MapsReader(predicted.maps)
+    given = [
+        {"frame": name, "verdict": "true-alarm", "reviewer": who} for name in reader.frames[:2] for who in ("Ana", "Bo")
+    ]
+    given[-1]["verdict"] = "false-alarm"
+    file = {"format": "segunc-verdicts", "version": 2, "run": run_id(reader), "verdicts": given}
+    (tmp_path / "v.json").write_text(json.dumps(file))
+    judged = ("--verdicts", tmp_path / "v.json", "--replicates", 0, "--out", tmp_path / "judged.json")
+    succeed("evaluate", "--maps", predicted.maps, *judged)
+    more = ("--monitor", tmp_path / "m.json", "--events", tmp_path / "e.json", "--out", tmp_path / "report")
+    succeed("report", "--model", predicted.abnn, "--runs", tmp_path / "judged.json", *more)
+    page = (tmp_path / "report" / "index.html").read_text()
+    rows = [re.sub(r"<[^>]+>", " ", row).split() for row in re.findall(r"<tr>(.*?)</tr>", page, re.DOTALL)]
+    assert ["Fired", "frame_5"] in rows
+    assert [row for row in rows if row[1:3] == ["f", "g"]] == [
+        ["1", "f", "g", "2", "9", ".750"],
+        ["0", "f", "g", "2", "9", ".250"],
+    ]
+    assert "2 of 4 frames judged, reviewers disagree on 1" in page
+    assert [row[1] for row in rows if row[0] in ("together", "Ana", "Bo")] == ["1.000", "1.000", ".500"]
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
+    return write_scene(tmp_path_factory.mktemp("scene"))
+
+
+def test_failures_are_what_maps_and_labels_say(scene: Scene) -> None:
+    reader = MapsReader(scene.maps)
+    labels = LabelSources(scene.anomaly, labels=scene.labels, label_map=LABEL_MAP)
+    threshold = {"score": "entropy", "value": 0.5}
+    inputs: Any = SimpleNamespace(maps=[reader], thresholds={"t": threshold})
+    pictures = failures(inputs, labels)
+    assert all(
+        cv2.imdecode(np.frombuffer(base64.b64decode(of["jpeg"]), np.uint8), 1).shape == (180, 480, 3) for of in pictures
+    )
+    flagged = {name: float((reader.read(name, "entropy")[OBJECT] >= 0.5).mean()) for name in NAMES[:3]}
+    missed = [name for name, share in flagged.items() if share < 0.5]
+    assert missed == [NAMES[1]]  # the dark object
+    lines = [of["line"] for of in pictures if of["title"] == "Missed."]
+    assert lines[0] == f"{NAMES[1]}: an object of 120 pixels, of which {flagged[NAMES[1]]:.0%} are flagged by entropy."
+    assert {line.partition(":")[0] for line in lines} <= {NAMES[1], NAMES[2]}  # the second has a small dark object, too
+    errors = [of["line"] for of in pictures if of["title"] == "Confident error."]
+    assert errors
+    for line in errors:
+        name, pixels = re.match(r"(.*?): ([\d,]+) pixels of \w+ taken for", line).groups()  # type: ignore[union-attr]
+        truth = cv2.imread(str(scene.labels / f"{name}.png"), 0)
+        wrong = (truth != 255) & (reader.prediction(name) != truth) & (reader.read(name, "entropy") < 0.5)
+        areas = cv2.connectedComponentsWithStats(wrong.astype(np.uint8), connectivity=8)[2][1:, 4]
+        assert int(pixels) == areas.max()
+    assert failures(SimpleNamespace(maps=[reader], thresholds={}), LabelSources()) == []  # type: ignore[arg-type]
+
+
+def test_print_has_pages_and_cuts_no_table(written: Path, browser: Any, tmp_path: Path) -> None:
+    path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))))
+    pdf = tmp_path / "report.pdf"
+    switches = [
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--no-pdf-header-footer",
+        f"--user-data-dir={tmp_path}/chromium",
+    ]
+    subprocess.run(
+        [path, *switches, f"--print-to-pdf={pdf}", (written / "index.html").as_uri()],
+        check=True,
+        timeout=120,
+        capture_output=True,
+    )
+    pages = len(re.findall(rb"/Type\s*/Page\b", pdf.read_bytes()))
+    assert 4 <= pages <= 14
+    page = browser.new_page(viewport={"width": 665, "height": 980})  # A4 less its margins
+    page.emulate_media(media="print")
+    page.goto((written / "index.html").as_uri())
+    wide = "[...document.querySelectorAll('table, pre, figure, p')].filter((e) => e.getBoundingClientRect().right > 666).map((e) => e.textContent)"
+    assert page.evaluate(wide) == []
+    assert page.evaluate("getComputedStyle(document.querySelector('tr')).breakInside") == "avoid"
+    assert not page.is_visible("nav")
+    page.close()
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_axe_finds_nothing_and_headings_are_in_order(written: Path, browser: Any, theme: str) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    for width in (1400, 390):
+        page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=theme)
+        requests: list[str] = []
+        page.on("request", lambda request, to=requests: to.append(request.url))
+        page.goto((written / "index.html").as_uri())
+        found = axe.run(page, options={"resultTypes": ["violations"], "preload": False})
+        assert not found.violations_count, found.generate_report()
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert [url for url in requests if not url.startswith(("file:", "data:"))] == []
+        levels = [
+            int(tag[1]) for tag in page.evaluate("[...document.querySelectorAll('h1, h2, h3')].map((h) => h.tagName)")
+        ]
+        assert all(after - before <= 1 for before, after in pairwise(levels))
+        assert page.evaluate("[...document.querySelectorAll('main th:not([scope]), img:not([alt])')].length") == 0
+        page.close()

@@ -1,0 +1,409 @@
+"""What this package does on a GPU, right and fast: every step beside the CPU or a bound, one JSON and one table.
+
+    python -m tools.gpu_day --out gpu-day --seconds 1500
+    python -m tools.gpu_day --out rehearsal --device cpu --tiny        # the same steps on a CPU, at toy sizes
+
+Two parts, of which --parts names some:
+
+right   toy scenes and a small network: train, every method of finetune, each model's maps in float32 and bfloat16 against the CPU's in
+        float32, the schemes of draws, evaluate, doctor, a killed and continued predict, two processes at once
+fast    networks of random weights: the best pass (eager or compiled, channels last, bfloat16) to low-resolution logits, maps of
+        24 draws over 24 such passes, memory above that of a plain pass, and a loop over deep copies with torch-uncertainty's layer;
+        a student beside its base
+
+A step that fails is a row with its reason, and the others run. Every finished step is on disk at once: the same command goes on behind it. After
+--seconds no step begins. The exit code is 1 where a step failed or missed its bound.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import importlib.util
+import json
+import re
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from segunc.cli.main import main as segunc
+from segunc.core.device import resolve_device
+from segunc.core.files import write_json
+from segunc.maps.reader import MapsReader
+from segunc.toyroads import ToyConfig, generate_toy
+from tools.bench_sampler import by_hand, job, make_network
+from tools.measuring import provenance
+
+Step = Callable[[], dict[str, Any]]
+FLOAT32_BOUND = 64
+"""Codes of 65,535 by which a map in float32 may differ from the CPU's: only the order of sums differs."""
+BFLOAT16_BOUND = 0.02
+"""Mean difference of a map in bfloat16 from the CPU's in float32, as a share of its range."""
+NETWORKS = (("DeepLabV3Plus", "resnet50"), ("Segformer", "mit_b2"), ("Unet", "resnet34"))
+SIZES = ((512, 1024), (1024, 2048))
+MAPS_OVER_LIMIT, LOOP_OVER_MAPS, EXTRA_GIB, STUDENT_PASSES = 1.15, 10.0, 1.0, 1.1
+SMALL = {
+    "abnn": "--abnn.members 2 --abnn.epochs 1",
+    "decoder-ensemble": "--decoder_ensemble.heads 2 --decoder_ensemble.epochs 1",
+    "hmc": "--hmc.frames 2 --hmc.chains 2 --hmc.warmup 1 --hmc.samples 3 --hmc.scope decoder",
+    "laplace": "--laplace.images 8",
+    "mc-dropout": "--mc_dropout.sites norm --mc_dropout.p 0.02",
+    "sghmc": "--sghmc.cycles 1 --sghmc.cycle_steps 6 --sghmc.states_per_cycle 3",
+    "sgld": "--sgld.cycles 1 --sgld.cycle_steps 6 --sgld.states_per_cycle 3",
+    "swag": "--swag.epochs 2 --swag.burn_in 2 --swag.collect_every 1 --swag.rank 3",
+    "variational": "--variational.epochs 1",
+    "tta": "--tta.scales [1.0,0.75]",
+}
+"""Methods that make a model of the base, with a small run of each."""
+FITTED = {
+    "temperature": "",
+    "features": "--features.encoder own --features.frames 8",
+    "anomaly": "--anomaly.parts [deterministic-energy,knn] --anomaly.draws 2",
+    "distil": "--distil.frames 8 --distil.epochs 1",
+}
+"""Methods that go on from a finished model, each from the one before; a student from test-time augmentation."""
+
+
+def verb(*words: object) -> None:
+    """Run a verb in this process; a RuntimeError where it fails."""
+    told = [part for word in words for part in (word.split(" ") if isinstance(word, str) else [str(word)]) if part]
+    if code := segunc(told):
+        raise RuntimeError(f"segunc {' '.join(told)} ended with {code}")
+
+
+def compared(first: Path, second: Path) -> tuple[int, float]:
+    """Largest and mean difference of the codes of all maps that two folders share, the mean as a share of their range."""
+    a, b = MapsReader(first), MapsReader(second)
+    largest, means = 0, []
+    for score in sorted(set(a.scores) & set(b.scores)):
+        for frame in a.frames:
+            x, y = (reader.read_stored(frame, score) for reader in (a, b))
+            gap = np.abs(x.astype(np.float64) - y.astype(np.float64))
+            largest, top = max(largest, int(gap.max())), max(float(x.max()), float(y.max()), 1.0)
+            means.append(float(gap.mean()) / (65_535 if x.dtype == np.uint16 else top))
+    return largest, max(means)
+
+
+class Right:
+    """Steps of the part ``right``; models and maps lie below ``folder``."""
+
+    def __init__(self, folder: Path, device: str, tiny: bool) -> None:
+        self.folder, self.device, self.tiny = folder, device, tiny
+        self.data, self.frames = folder / "toy", folder / "toy/leftImg8bit/anomaly"
+        self.on = f"--device {device}"
+
+    def steps(self) -> Iterator[tuple[str, Step]]:
+        yield "train", self.train
+        models = ["base", *(("abnn", "tta") if self.tiny else SMALL)]
+        for method in models[1:]:
+            yield f"finetune {method}", lambda m=method: self.finetune(m, "base", SMALL[m])  # type: ignore[misc]
+        yield "finetune ensemble", self.ensemble
+        before = "abnn"
+        for method, words in FITTED.items():
+            base = "tta" if method == "distil" else before
+            yield f"finetune {method}", lambda m=method, b=base, w=words: self.finetune(m, b, w)  # type: ignore[misc]
+            before = method if method != "distil" else before
+        for model in [*models, "ensemble", *FITTED]:
+            yield f"maps of {model}", lambda m=model: self.maps(m)  # type: ignore[misc]
+        for scheme in ("independent", "antithetic"):
+            yield f"maps, {scheme} draws", lambda s=scheme: self.maps("abnn", f"--scheme {s}")  # type: ignore[misc]
+        yield "evaluate", self.evaluate
+        yield "doctor", lambda: verb("doctor --model", self.folder / "abnn", self.on) or {}  # type: ignore[func-returns-value]
+        yield "killed and continued", self.killed
+        yield "two processes", self.two
+
+    def train(self) -> dict[str, Any]:
+        generate_toy(self.data, ToyConfig(train=32, val=8, test=8, anomaly=4, video_frames=0))
+        verb(
+            "train --config configs/toy.yaml --trainer.max_epochs 2 --data.root",
+            self.data,
+            self.on,
+            "--out",
+            self.folder / "base",
+        )
+        return {}
+
+    def finetune(self, method: str, base: str, words: str) -> dict[str, Any]:
+        config = Path(f"configs/toy_{method.replace('-', '_')}.yaml")
+        there = ["--config", config, "--data.root", self.data] if method != "tta" else []
+        verb(
+            f"finetune --method {method} --base",
+            self.folder / base,
+            *there,
+            self.on,
+            words,
+            "--out",
+            self.folder / method,
+        )
+        return {}
+
+    def ensemble(self) -> dict[str, Any]:
+        verb(
+            "train --config configs/toy.yaml --seed 1 --trainer.max_epochs 1 --data.root",
+            self.data,
+            self.on,
+            "--out",
+            self.folder / "base-1",
+        )
+        verb(
+            "finetune --method ensemble --base",
+            self.folder / "base",
+            self.folder / "base-1",
+            "--out",
+            self.folder / "ensemble",
+        )
+        return {}
+
+    def predict(self, model: str, device: str, precision: str, more: str = "", tag: str = "") -> Path:
+        out = self.folder / "maps" / f"{model}-{tag or device.replace(':', '')}-{precision}{more.replace(' ', '')}"
+        words = f"--device {device} --precision {precision} --draws 4 {more}"
+        verb("predict --model", self.folder / model, "--input", self.frames, words, "--out", out)
+        return out
+
+    def maps(self, model: str, more: str = "") -> dict[str, Any]:
+        truth = self.predict(model, "cpu", "float32", more, "reference")
+        largest, mean = compared(truth, self.predict(model, self.device, "float32", more))
+        _, rough = compared(truth, self.predict(model, self.device, "bfloat16", more))
+        met = largest <= FLOAT32_BOUND and rough <= BFLOAT16_BOUND
+        return {"float32: largest, codes": largest, "float32: mean": mean, "bfloat16: mean": rough, "met": met}
+
+    def evaluate(self) -> dict[str, Any]:
+        results = []
+        for device in ("cpu", self.device):
+            out = self.folder / f"evaluate-{device.replace(':', '')}.json"
+            words = f"--device {device} --precision float32 --draws 4 --replicates 0 --dataset toy --split test --root"
+            verb("evaluate --model", self.folder / "abnn", words, self.data, "--out", out)
+            result = json.loads(out.read_text(encoding="utf-8"))
+            results.append((result["segmentation"]["miou"], result["calibration"]["nll"], result["calibration"]["ece"]))
+        gap = max(abs(a - b) for a, b in zip(*results, strict=True))
+        return {"largest difference of mIoU, NLL, ECE": gap, "met": gap < 1e-4}
+
+    def predicting(self, out: Path) -> subprocess.Popen[bytes]:
+        words = f"{self.on} --precision float32 --draws 4 --out".split()
+        command = [
+            sys.executable,
+            "-m",
+            "segunc",
+            "predict",
+            "--model",
+            self.folder / "abnn",
+            "--input",
+            self.data / "leftImg8bit",
+        ]
+        return subprocess.Popen([*map(str, command), *words, str(out)], stdout=subprocess.DEVNULL)
+
+    def same(self, out: Path) -> bool:
+        whole = self.folder / "whole"
+        if not whole.exists() and self.predicting(whole).wait():
+            raise RuntimeError("predict failed")
+        paths = sorted(path.relative_to(whole) for path in whole.rglob("*.png"))
+        return bool(paths) and all((whole / path).read_bytes() == (out / path).read_bytes() for path in paths)
+
+    def killed(self) -> dict[str, Any]:
+        out, log = self.folder / "killed", self.folder / "killed" / "frames.jsonl"
+        first = self.predicting(out)
+        while first.poll() is None and (not log.exists() or len(log.read_bytes().splitlines()) < 3):
+            time.sleep(0.02)
+        first.kill()
+        first.wait()
+        done = len(log.read_bytes().splitlines())
+        if self.predicting(out).wait():
+            raise RuntimeError("the second predict failed")
+        return {"frames before the kill": done, "met": self.same(out)}
+
+    def two(self) -> dict[str, Any]:
+        outs = [self.folder / "first", self.folder / "second"]
+        codes = [running.wait() for running in [self.predicting(out) for out in outs]]
+        return {"met": not any(codes) and all(map(self.same, outs))}
+
+
+class Fast:
+    """Steps of the part ``fast``."""
+
+    def __init__(self, device: str, tiny: bool, student: Path) -> None:
+        self.device, self.tiny, self.student, self.draws = device, tiny, student, 2 if tiny else 24
+
+    def steps(self) -> Iterator[tuple[str, Step]]:
+        for network in (("FPN", "resnet18"),) if self.tiny else NETWORKS:
+            for size in ((64, 128),) if self.tiny else SIZES:
+                words = " ".join([*network, f"{size[0]}x{size[1]}"])
+                yield words, lambda n=network, s=size: self.network(n, s)  # type: ignore[misc]
+        yield "student", self.one_pass
+
+    def network(self, names: tuple[str, str], size: tuple[int, int]) -> dict[str, Any]:
+        asked = argparse.Namespace(network=names[0], encoder=names[1], size=size, device=self.device)
+        asked.draws, asked.classes = self.draws, 19
+        asked.precision = "float32" if self.device == "cpu" else "bfloat16"
+        passes = {
+            row: self.measure(row, asked)
+            for row in ("pass eager x1", "pass eager x4", "pass compiled x1", "pass compiled x4")
+        }
+        best = min(passes, key=lambda row: passes[row][0])
+        seconds, _ = passes[best]
+        alone, maps = self.measure("deterministic", asked), self.measure("maps", asked)
+        loop = self.loop(asked)
+        found = {
+            "best pass": best,
+            "pass, ms": 1e3 * seconds,
+            "eager pass, ms": 1e3 * passes["pass eager x1"][0],
+            "maps, ms": 1e3 * maps[0],
+        }
+        found |= {
+            "maps over limit": maps[0] / (self.draws * seconds),
+            "maps over deterministic": maps[0] / (self.draws * alone[0]),
+        }
+        for chunk in (1, 2, 4, 8, 24):
+            asked.chunk = chunk
+            found[f"chunk {chunk}, ms"] = 1e3 * self.measure("maps", asked)[0]
+        found |= {"extra GiB": (maps[1] - alone[1]) / 2**30, "loop over maps": loop / maps[0] if loop else None}
+        met = (
+            found["maps over limit"] <= MAPS_OVER_LIMIT,
+            found["extra GiB"] <= EXTRA_GIB,
+            not loop or loop / maps[0] >= LOOP_OVER_MAPS,
+        )
+        return found | {"met": all(met)}
+
+    def measure(self, row: str, asked: argparse.Namespace) -> tuple[float, int]:
+        """Median seconds an image, and the most memory that was allocated."""
+        run, images = job(row, asked)
+        with torch.inference_mode(not row.startswith("pass compiled")), torch.no_grad():
+            return self.timed(run, images)
+
+    def timed(self, run: Callable[[], object], images: int = 1) -> tuple[float, int]:
+        device, times = resolve_device(self.device), []
+        for _ in range(2):
+            run()
+        if device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats()
+        while len(times) < 3 or (len(times) < 9 and sum(times) < 1):
+            _wait(device)
+            start = time.perf_counter()
+            run()
+            _wait(device)
+            times.append(time.perf_counter() - start)
+        peak = torch.cuda.max_memory_allocated() if device.type == "cuda" else 0
+        return statistics.median(times) / images, peak
+
+    def loop(self, asked: argparse.Namespace) -> float | None:
+        """Seconds of a loop over deep copies with torch-uncertainty's own layer in float32; None where it is not installed."""
+        layers = their_layers()
+        if layers is None:
+            return None
+        network = make_network(asked)
+        with_their_norms(network, layers)
+        copies = [copy.deepcopy(network).eval() for _ in range(self.draws)]
+        images = torch.rand(1, 3, *asked.size, device=resolve_device(self.device))
+        with torch.inference_mode():
+            return self.timed(lambda: by_hand(lambda draw: copies[draw](images), self.draws))[0]
+
+    def one_pass(self) -> dict[str, Any]:
+        from segunc import Sampler, load_model
+
+        device, seconds = resolve_device(self.device), []
+        images = torch.rand(1, 3, *((64, 128) if self.tiny else (512, 1024)), device=device)
+        for folder in (self.student.parent / "base", self.student):
+            model = load_model(folder)
+            model.network.to(device)
+            scores = ("deterministic-entropy",) if folder.name == "base" else ("entropy", "epistemic")
+            sampler = Sampler(
+                model.network,
+                model.posterior,
+                scores=scores,
+                precision="float32" if device.type == "cpu" else "bfloat16",
+            )
+            seconds.append(self.timed(partial(sampler, images))[0])
+        return {"student over base": seconds[1] / seconds[0], "met": seconds[1] / seconds[0] <= STUDENT_PASSES}
+
+
+def their_layers() -> ModuleType | None:
+    """torch-uncertainty's module of ABNN's layer alone: its package imports more than a machine with a GPU may have."""
+    spec = importlib.util.find_spec("torch_uncertainty")
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    path = Path(spec.submodule_search_locations[0]) / "layers/bayesian/abnn.py"
+    own = importlib.util.spec_from_file_location("their_abnn", path)
+    assert own is not None
+    assert own.loader is not None
+    module = importlib.util.module_from_spec(own)
+    own.loader.exec_module(module)
+    return module
+
+
+def with_their_norms(module: nn.Module, layers: ModuleType) -> None:
+    """Put their layer in the place of every batch norm, as their converter does."""
+    for name, child in module.named_children():
+        if isinstance(child, nn.BatchNorm2d):
+            theirs = layers.BatchNormAdapter2d(child.num_features, alpha=0.1, device=child.weight.device)
+            theirs.load_state_dict(child.state_dict())
+            setattr(module, name, theirs)
+        else:
+            with_their_norms(child, layers)
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+
+
+def table(rows: dict[str, dict[str, Any]]) -> str:
+    """All steps as Markdown."""
+    lines = ["| step | seconds | met | what was found |", "|---|---|---|---|"]
+    for name, row in rows.items():
+        numbers = {key: value for key, value in row.items() if key not in ("seconds", "met", "failed")}
+        words = row.get("failed") or ", ".join(
+            f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in numbers.items()
+        )
+        lines.append(
+            f"| {name} | {row['seconds']:.1f} | {'yes' if row.get('met', 'failed' not in row) else 'no'} | {words} |"
+        )
+    return "\n".join(lines)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR")
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--parts", default="right,fast")
+    parser.add_argument("--seconds", type=float, default=1500)
+    parser.add_argument("--only", default="", metavar="PATTERN", help="steps whose names match it")
+    parser.add_argument("--tiny", action="store_true")
+    asked = parser.parse_args()
+    if asked.device.startswith("cuda") and not torch.cuda.is_available():
+        print("no CUDA device: nothing was measured", file=sys.stderr)
+        return 2
+    asked.out.mkdir(parents=True, exist_ok=True)
+    began, path = time.monotonic(), asked.out / "gpu_day.json"
+    right, fast = Right(asked.out, asked.device, asked.tiny), Fast(asked.device, asked.tiny, asked.out / "distil")
+    parts = {"right": right.steps, "fast": fast.steps}
+    result = {**provenance(resolve_device(asked.device)), "rows": {}}
+    if path.exists():
+        result["rows"] = json.loads(path.read_text(encoding="utf-8"))["rows"]
+    for name, step in ((name, step) for part in asked.parts.split(",") for name, step in parts[part]()):
+        if name in result["rows"] or not re.search(asked.only, name) or time.monotonic() - began > asked.seconds:
+            continue
+        start = time.monotonic()
+        try:
+            row = step()
+        except Exception as error:  # a row of the table: what is behind it is still worth measuring
+            row = {"failed": " ".join(f"{type(error).__name__}: {error}".split())[:300]}
+        result["rows"][name] = {**row, "seconds": time.monotonic() - start}
+        torch._dynamo.reset()
+        write_json(path, result)
+        print(f"{time.monotonic() - began:6.0f} s  {name}: {result['rows'][name]}", flush=True)
+    (asked.out / "gpu_day.md").write_text(table(result["rows"]) + "\n", encoding="utf-8")
+    print(table(result["rows"]))
+    return int(not all(row.get("met", "failed" not in row) for row in result["rows"].values()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
