@@ -375,7 +375,6 @@ class PredictOptions(SamplingOptions):
         start (TIME): first moment of a video, in seconds or as HH:MM:SS
         end (TIME): moment of a video to stop before
         shard (I/N): only part I of N of the frames; all N share --out, at once or one by one
-        frames_at_once (N): consecutive frames of one size in a batch (default: by their size; one on a CPU)
         mask (PNG): region of interest: where it is black (the vehicle itself, say), maps are 0 and statistics see nothing
         all_images: take every image of a folder as a frame, those that are named as labels, too
         verify: read the maps of finished frames and make those again that are not what was written (default: compare their sizes)
@@ -393,7 +392,6 @@ class PredictOptions(SamplingOptions):
     start: str | None = None
     end: str | None = None
     shard: str | None = None
-    frames_at_once: Count | None = None
     mask: File | None = None
     all_images: bool = False
     verify: bool = False
@@ -560,13 +558,12 @@ class SummaryOptions(DeviceOptions):
 
 @dataclass(frozen=True)
 class OverlayOptions(DeviceOptions, TruthOptions):
-    """Pictures and videos of the maps for print: scores over their images, or panels with legends.
+    """Pictures and videos of the maps for print: scores over their images, with legends.
 
     Args:
         maps (DIR): a maps folder, of segunc or any other tool
         out (DIR): folder of the pictures, outside of the maps
-        score (A,B): scores to draw (default anomaly, or else entropy; with --panel with entropy and epistemic)
-        panel: one picture a frame: image, prediction, class legend and every score side by side (default: each score over the image)
+        score (A,B): scores to draw (default anomaly, or else entropy)
         frames (A,B): names or patterns of frames, e.g. 000120,night/* (default: all)
         images (PATH): the source images, where they are no longer at their place
         ranges (A=LOW:HIGH,B=LOW:HIGH): ranges of the colours (default: fixed for scores in 0..1, of the whole set for unbounded ones)
@@ -580,7 +577,6 @@ class OverlayOptions(DeviceOptions, TruthOptions):
     maps: Folder
     out: Folder
     score: Names | None = None
-    panel: bool = False
     frames: Names | None = None
     images: str | None = None
     ranges: ScoreRanges = option({}, flags=("--range",))

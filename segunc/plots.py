@@ -66,14 +66,8 @@ class Line:
 
 
 def write_plots(gatherer: Gatherer, result: Result, folder: Path, name: str) -> list[Path]:
-    """Write the figures that the counts of an evaluation allow, and return their files: PR, ROC, reliability and risk-coverage;
-    ``curves.json`` holds the points of the curves as drawn.
-
-    Args:
-        gatherer, result: of the evaluation.
-        folder: of the files, made if missing.
-        name: of the model in figures that show one.
-    """
+    """Write the figures that the counts of an evaluation allow into a folder, and return their files: PR, ROC, reliability and
+    risk-coverage; ``curves.json`` holds the points of the curves as drawn. ``name`` is that of the model."""
     points: dict[str, dict[str, dict[str, list[float]]]] = {}  # figure -> line -> x and y
     figures: dict[str, Figure] = {}
 

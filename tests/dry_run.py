@@ -47,7 +47,8 @@ class Waits(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs, name = kwargs or {}, func.overloadpacket.__name__
-        if torch.is_inference_mode_enabled() and func.namespace == "aten":  # where compound operations arrive whole
+        # Compound operations arrive whole in inference mode, and so does `to` of a tensor that was made there.
+        if func.namespace == "aten" and (torch.is_inference_mode_enabled() or name == "to"):
             with self:
                 output = func.decompose(*args, **kwargs)
             if output is not NotImplemented:

@@ -3,11 +3,10 @@
     python -m tools.bench_predict --model runs/camvid-abnn --input drive.mp4 --draws 20 --json predict.json
 
 Entropy, epistemic and prediction are written, unless --scores says otherwise; every other option of `segunc predict` may
-be given too (--size, --frames-at-once, --device, --end, ...). Rows, in frames per second, the best of
+be given too (--size, --device, --end, ...). Rows, in frames per second, the best of
 --repeats:
 
-alone      the sampler over frames that lie in memory as the network takes them, in the groups of the run, its maps left
-           on the device
+alone      the sampler over frames that lie in memory as the network takes them, its maps left on the device
 predict    the pipeline of `segunc predict` with the same, warm sampler: decoding, resizing, transfer, maps, statistics,
            encoding, writing
 decode     reading the input and nothing else, one thread
@@ -26,7 +25,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from itertools import cycle, groupby, islice
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
@@ -47,12 +46,12 @@ from segunc.networks.network import inference_size
 from segunc.options import PredictOptions
 from segunc.processing import FrameProcess
 from segunc.sampling.sampler import Sampler, network_input
-from segunc.verbs.execution import Job, choose_execution, open_job, writer_threads
+from segunc.verbs.execution import Job, choose_chunk, open_job, writer_threads
 from tools.measuring import provenance
 
 SCORES = ("entropy", "epistemic")
 IN_MEMORY = 32
-"""Frames, rounded to whole groups, that are held in memory and taken in turns."""
+"""Frames that are held in memory and taken in turns."""
 
 
 class Bench:
@@ -67,12 +66,11 @@ class Bench:
         if job.region is not None:
             raise InputError("--mask is not measured", hint="leave it out")
         self.scores, self.model, self.source = job.scores, job.model, job.sources[0]
-        self.execution = choose_execution(options, job.sampler, self.source, None)
-        self.sampler: Sampler = job.sampler.with_chunk(self.execution.chunk)
+        self.chunk = choose_chunk(options, job.sampler, self.source, None)
+        self.sampler: Sampler = job.sampler.with_chunk(self.chunk)
         self.process = FrameProcess(self.sampler, self.scores, size=options.size)
         readable = (frame for frame in self.source.frames() if frame.image is not None)
-        group = self.execution.group
-        self.frames: list[Frame] = list(islice(readable, max(1, IN_MEMORY // group) * group))
+        self.frames: list[Frame] = list(islice(readable, IN_MEMORY))
         self.length = 0
 
     def decode(self) -> float:
@@ -82,15 +80,15 @@ class Bench:
         return self.length / (time.perf_counter() - start)
 
     def inputs(self) -> list[tuple[Tensor, tuple[int, int]]]:
-        """Groups of frames of one size as the network takes them, on the device, and the size of their maps."""
+        """Frames as the network takes them, on the device, and the size of their maps."""
         found = []
         network = self.sampler.network
         assert isinstance(network, SegmentationNetwork)
-        for _, members in groupby(self.frames, key=lambda frame: frame.index // self.execution.group):
-            images = [frame.image for frame in members if frame.image is not None]
-            for own, same in groupby(images, key=lambda image: (image.shape[0], image.shape[1])):
-                seen = inference_size(network.description, own, self.options.size)
-                found.append((network_input(list(same), seen).to(self.sampler.device), own))
+        for frame in self.frames:
+            assert frame.image is not None
+            own = (frame.image.shape[0], frame.image.shape[1])
+            seen = inference_size(network.description, own, self.options.size)
+            found.append((network_input([frame.image], seen).to(self.sampler.device), own))
         return found
 
     def alone(self, inputs: Sequence[tuple[Tensor, tuple[int, int]]]) -> float:
@@ -110,23 +108,21 @@ class Bench:
         """Frames per second of the pipeline."""
         with tempfile.TemporaryDirectory(prefix="segunc-bench-") as folder:
             writer = self._writer(Path(folder) / "maps")
-            group, writers = self.execution.group, writer_threads(self.sampler.device)
-            summary = run_pipeline(self.source, self.process, writer, group=group, writers=writers)
+            summary = run_pipeline(self.source, self.process, writer, writers=writer_threads(self.sampler.device))
         assert not summary.failure, summary.failure
         return summary.finished / summary.seconds
 
     def store(self) -> float:
         """Frames per second of one writing thread."""
-        results = [
-            maps for maps in self.process(self.frames[: self.execution.group]) if not isinstance(maps, Exception)
-        ]
+        maps = self.process(self.frames[0])
+        assert not isinstance(maps, Exception), maps
         with tempfile.TemporaryDirectory(prefix="segunc-bench-") as folder:
             writer = self._writer(Path(folder) / "maps")
             writer.begin()
             self._wait()
             start = time.perf_counter()
             for place in range(IN_MEMORY):
-                writer.store(f"{place:06d}", results[place % len(results)], place=place)
+                writer.store(f"{place:06d}", maps, place=place)
             seconds = time.perf_counter() - start
             writer.close("interrupted")
         return IN_MEMORY / seconds
@@ -164,7 +160,7 @@ def measure(bench: Bench, words: Sequence[str], repeats: int) -> dict[str, float
     rows: dict[str, float | None] = {"decode": bench.decode()}
     inputs = bench.inputs()
     for _ in range(2):  # the self-check, compilation and the first allocations
-        bench.process(bench.frames[: bench.execution.group])
+        bench.process(bench.frames[0])
     alone, predict = [], []
     for _ in range(repeats):
         alone.append(bench.alone(inputs))
@@ -189,7 +185,7 @@ def main() -> None:
 def compare(bench: Bench, words: Sequence[str], own: argparse.Namespace) -> None:
     """Measure, print and write the rows."""
     rows = measure(bench, words, own.repeats)
-    execution, device = bench.execution, bench.sampler.device
+    device = bench.sampler.device
     about: dict[str, Any] = {
         **provenance(device),
         "frames": bench.length,
@@ -197,8 +193,7 @@ def compare(bench: Bench, words: Sequence[str], own: argparse.Namespace) -> None
         "scores": list(bench.scores),
         "draws": bench.sampler.draws,
         "precision": bench.sampler.precision,
-        "chunk": execution.chunk,
-        "frames_at_once": execution.group,
+        "chunk": bench.chunk,
         "threads": torch.get_num_threads(),
         "writer_threads": writer_threads(device),
         "compression": f"PNG level {PNG_LEVEL}, run lengths",

@@ -175,12 +175,8 @@ class AffineLayout:
                 layer.bias.copy_(b.view_as(layer.bias))
 
     def fold(self, draws: AffineDraws, dtype: torch.dtype | None = None, *, share: bool = False) -> FoldedDraws:
-        """Return statistics folded into the affine and cut by site, once for a run.
-
-        Args:
-            dtype: of the activations; None is that of the draws.
-            share: keep one row where all draws agree, so that what lies before the first other site can be computed once.
-        """
+        """Return statistics folded into the affine and cut by site, once for a run, for activations of ``dtype`` (None: that of the draws).
+        With ``share`` one row is kept where all draws agree, so that what lies before the first other site can be computed once."""
         if draws.weight.shape != draws.bias.shape or draws.weight.shape[1] != self.total:
             message = f"draws of shape {tuple(draws.weight.shape)} are not [S, {self.total}], as this network's are"
             raise InputError(message, hint="make them from its layout")

@@ -84,13 +84,9 @@ class SecondEncoder(nn.Module):
 
 
 class FeatureExtractor(nn.Module):
-    """Extract feature maps ``[n, D, h, w]`` of modules of a network, which is run no further than the last of them.
-
-    Args:
-        network: of images ``[n, 3, H, W]`` in 0..1.
-        layers: names of modules whose outputs are maps ``[n, D, h, w]``, or tokens ``[n, T, D]`` of patches.
-        sizes: factors by which images are resized (bilinearly) before the network.
-    """
+    """Extract feature maps ``[n, D, h, w]`` of modules of a network of images ``[n, 3, H, W]`` in 0..1, which is run no further than the
+    last of them. Outputs of ``layers`` are such maps, or tokens ``[n, T, D]`` of patches; images are resized (bilinearly) by each of
+    ``sizes``."""
 
     def __init__(self, network: nn.Module, layers: Sequence[str], sizes: Sequence[float] = (1.0,)) -> None:
         super().__init__()

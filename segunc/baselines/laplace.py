@@ -51,14 +51,12 @@ MIN_GRADIENTS = 8
 
 
 class Laplace:
-    """Draws from ``N(mean, T P^-1)`` with the precision ``P = N_eff F + I / s^2``.
-
-    F is the Fisher matrix of the mean pixel (see the module's text), so N_eff F stands for the curvature of N_eff independent pixels.
+    """Draws from ``N(mean, T P^-1)`` with the precision ``P = N_eff F + I / s^2``, F the Fisher matrix of the mean pixel: see the module's
+    text.
 
     Args:
         mean: ``[2, T]`` gamma (row 0) and beta (row 1) at which the Fisher was taken.
         fisher: ``[2, T]`` diagonal; or ``[3, T]`` blocks: gamma with gamma, beta with beta, gamma with beta.
-        prior: s, N_eff and the temperature T.
     """
 
     method: ClassVar[str] = "laplace"
@@ -101,12 +99,8 @@ class Laplace:
 
 class FisherSum:
     """Sums the outer products of image gradients with sampled labels, see the module's text, at ``[2, T]`` gamma and beta of a converted
-    network, whose own parameters are frozen.
-
-    Attributes:
-        total: the sum, float64, ``[2, T]`` or ``[3, T]`` as in :class:`Laplace`; divided by ``pixels`` it is F.
-        pixels, gradients: labelled pixels times samples, and image gradients, that went into it.
-    """
+    network, whose own parameters are frozen: ``total`` float64 as in :class:`Laplace`, divided by ``pixels`` (labelled ones times samples)
+    it is F."""
 
     def __init__(self, network: nn.Module, affine: Tensor, structure: Structure, scope: str = "all") -> None:
         self.network = network.eval()

@@ -57,11 +57,9 @@ class Ensemble(Mixture):
 
 
 def make_ensemble(bases: Sequence[Path], out: Path, *, say: Say = say) -> None:
-    """Write the model folder of an ensemble, its members linked (or copied) into ``members/0`` and so on; nothing is trained.
-
-    What was fitted on a member (its temperature, its features) is left out: it does not hold for the whole. ``bases`` are
-    model folders, each deterministic or with a posterior of one network, or one folder that holds several in ``seed-*``.
-    """
+    """Write the model folder of an ensemble of model folders, or of one that holds several in ``seed-*``; members are linked (or copied)
+    into ``members/0`` and so on. What was fitted on a member (its temperature, its features) is left out: it does not hold for the
+    whole."""
     if not is_first_process():
         return
     folders = list(bases)

@@ -24,15 +24,9 @@ from segunc.training.finetune_run import FinetuneRun
 
 
 class Swag(Posterior):
-    """Draw s: ``theta = mean + sqrt(scale) (sqrt(variance / 2) z1 + D' z2 / sqrt(2 (K - 1)))``, z1 and z2 ~ N(0, I).
-
-    The covariance is ``scale`` times the mean of a diagonal and a low-rank one, equation 1 of the paper at scale 1.
-
-    Args:
-        mean, variance: ``[2, T]`` of gamma (row 0) and beta (row 1) over the snapshots.
-        deviations: ``[K, 2, T]`` the rows of D: the last K snapshots less the running mean at their time.
-        scale: factor of the covariance, at least 0.
-    """
+    """Draw s: ``theta = mean + sqrt(scale) (sqrt(variance / 2) z1 + D' z2 / sqrt(2 (K - 1)))``, z1 and z2 ~ N(0, I): equation 1 of the
+    paper at ``scale`` 1. ``mean`` and ``variance`` are ``[2, T]`` of gamma (row 0) and beta (row 1) over the snapshots; ``deviations``
+    ``[K, 2, T]``, the rows of D, are the last K snapshots less the running mean at their time."""
 
     method: ClassVar[str] = "swag"
     members = 1

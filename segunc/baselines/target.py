@@ -23,15 +23,10 @@ from segunc.training.losses import check_labels
 
 
 class LogPosterior:
-    """``log p(theta) = [N_eff x mean-pixel log-likelihood + log N(theta; theta_prior, s^2)] / T``, up to a constant.
-
-    The mean runs over the labelled pixels of the data. theta ``[D]`` are the free affine parameters of the scope, its gammas, then the
-    betas that there are; float64, whatever the network computes in: steps of a chain are far smaller than what they are added to.
-
-    Attributes:
-        layout: of the converted network.
-        base, centre: ``[D]`` float64, the trained values and the mean of the prior.
-    """
+    """``log p(theta) = [N_eff x mean-pixel log-likelihood + log N(theta; theta_prior, s^2)] / T``, up to a constant. The mean runs over the
+    labelled pixels of the data. theta ``[D]`` are the free affine parameters of the scope, its gammas, then the betas that there are,
+    ``base`` the trained ones and ``centre`` the mean of the prior; float64, whatever the network computes in: steps of a chain are far
+    smaller than what they are added to."""
 
     def __init__(self, network: nn.Module, prior: Prior, scope: str = "all") -> None:
         self.network, self.prior = network.eval().requires_grad_(False), prior

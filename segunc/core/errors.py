@@ -17,8 +17,8 @@ MAX_MESSAGE_LENGTH = 1000  # characters of a message that an error shows: a valu
 
 
 class InputError(ValueError):
-    """Bad usage or bad input; nothing was started. ``command_line`` is its text with options as they are typed, --frames-at-once; the text
-    of the exception itself names the parameter, `frames_at_once`.
+    """Bad usage or bad input; nothing was started. ``command_line`` is its text with options as they are typed, --anomaly-labels; the text
+    of the exception itself names the parameter, `anomaly_labels`.
 
     Args:
         message: what is wrong, one sentence without its full stop, with the value and the file that caused it.

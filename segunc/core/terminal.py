@@ -12,11 +12,8 @@ _OF_LAYOUT = re.compile(rf"(?![\n\t]){_COMMANDS.pattern}")
 
 
 def visible(text: object, *, layout: bool = False) -> str:
-    """Return a text with an escape such as ``\\x1b`` in the place of each character that a terminal would obey instead of show.
-
-    Args:
-        layout: keep line breaks and tabs, of a text whose lines are made here. A name or a cell of a table holds none of its own.
-    """
+    """Return a text with an escape such as ``\\x1b`` in the place of each character that a terminal would obey instead of show; with
+    ``layout`` line breaks and tabs stay, of a text whose lines are made here."""
     pattern = _OF_LAYOUT if layout else _COMMANDS
     return pattern.sub(lambda match: match[0].encode("unicode_escape").decode(), str(text))
 

@@ -139,14 +139,11 @@ def dataset_entry(
     """Return the entry of a data set by name.
 
     Args:
-        name: one of :data:`DATASETS`.
         labels: name or CSV path of a label map instead of the set's own: its label files are then class labels.
-        frames: path of a list of its frames, in the place of its own layouts: a CSV with the columns split,image,label.
+        frames: a CSV with the columns split,image,label, in the place of the set's own layouts.
         anomaly_classes: names of its label map's classes that are anomalies, beside those it has.
 
-    Raises:
-        InputError: an unknown name, or of the anomaly classes: the set has no class labels, no class bears one of the
-            names, or fewer than two classes are left.
+    InputError for an unknown name, for anomaly classes that are none of the set's, or where fewer than two classes are left.
     """
     entry = DATASETS[name]
     if labels is not None:

@@ -87,15 +87,9 @@ def find_labels(
     layouts: Iterable[Layout] = (),
     is_frame: Callable[[Path], bool] = lambda path: False,
 ) -> dict[str, Path]:
-    """Return the label file of each frame that has one in a folder.
-
-    A frame that has no label but a picture gets the picture, so that whoever reads it says what it is: a label that was damaged must not
-    pass for one that nobody drew.
-
-    Args:
-        layouts: the layouts of a data set; the first that finds any label names them all, else the usual endings do.
-        is_frame: says which files are frames themselves, and no labels.
-    """
+    """Return the label file of each frame that has one in a folder, by the first of the ``layouts`` that finds any, else by the usual
+    endings; files that ``is_frame`` are no labels. A frame that has no label but a picture gets the picture, so that whoever reads it says
+    what it is: a damaged label must not pass for one that nobody drew."""
     files = [path for path in list_images(folder) if not is_frame(path)]
     ranks = {path: label_rank(path) for path in files}
     for layout in (*layouts, Layout({})):

@@ -159,16 +159,11 @@ def label_rank(path: Path) -> int:
 
 
 def read_label_image(path: Path, colours: Mapping[Colour, int] | None = None, ids: Collection[int] = ()) -> Labels:
-    """Return the label ids of an image file, uint8 ``[H, W]``, upright as :func:`read_image` shows its frame.
+    """Return the label ids of an image file, uint8 ``[H, W]``, upright as :func:`read_image` shows its frame. One channel holds ids, and so
+    do three equal ones, unless ``ids`` of the label map say otherwise. Other colours are looked up exactly in ``colours``, RGB -> id, -1
+    for a colour of several classes, None where colours mean nothing.
 
-    One channel holds ids, and so do three equal ones. Other colours are looked up in a label map, exactly.
-
-    Args:
-        colours: RGB colour -> id, -1 for a colour of several classes; None where colours mean nothing.
-        ids: the ids of the label map; they tell whether grey pixels in three channels are ids or colours.
-
-    Raises:
-        InputError: the file cannot be read, is damaged, lossy or translucent, or holds values outside 0..255 or unknown colours.
+    InputError where the file cannot be read, is damaged, lossy or translucent, or holds values outside 0..255 or unknown colours.
     """
     try:
         pixels = decode_labels(read_bytes(path))

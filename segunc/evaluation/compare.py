@@ -104,16 +104,9 @@ def compare(
     keys: Sequence[str] | None = None,
     baseline: str | None = None,
 ) -> Comparison:
-    """Put results, or scores of one or several results, side by side.
-
-    A column is marked best in a row only where the paired interval of its difference to every other column excludes zero.
-
-    Args:
-        scores: make a column of each of these scores of each result, ``RESULT:SCORE`` where they are several; None makes one of each
-            result.
-        keys: patterns (as of a shell) of the rows to show; None shows all but HIDDEN.
-        baseline: the column that differences refer to, by its heading or its file; None is the first.
-    """
+    """Put results, or ``scores`` of one or several results (``RESULT:SCORE``), side by side. A column is marked best in a row only where
+    the paired interval of its difference to every other column excludes zero. ``keys`` are patterns (as of a shell) of the rows to show,
+    None for all but HIDDEN; ``baseline`` is the column that differences refer to, by its heading or its file, None for the first."""
     columns = _columns(results, scores)
     base = 0 if baseline is None else _baseline(columns, baseline)
     rows = tuple(_row(label, columns, base) for label in _labels(columns, keys))

@@ -183,9 +183,8 @@ class Evaluator(Gatherer):
 
     Args:
         scores: that every frame with an anomaly label must bring.
-        classes: the label map, or the class names by train id; None where no class labels are evaluated.
+        classes, anomalies: label map or class names, and frames with an anomaly label; None where no such labels are evaluated.
         frames: names to come; each is checked to belong to a resampled unit.
-        anomalies: names of the frames with an anomaly label; None where no such labels are evaluated.
         tracks: of the components, whose threshold is that of the protocol ``smiyc``, which is evaluated too.
         groups, resample, time_of, unit_codes: as of :func:`group_frames`, :func:`resampled_units` and :class:`LabelledFrame`.
         anomaly_classes: of the labelled objects, where ``by`` names them.
@@ -305,11 +304,8 @@ class Evaluator(Gatherer):
 
     def numbers(self, read: Read | None = None) -> Result:
         """Return the numbers of all frames so far, in the form of ``metrics.json``: what cannot be made is None, and ``reasons`` says why
-        under its dotted path. Component tracks ``read`` the frames with anomaly labels once more.
-
-        Raises:
-            PartialFailure: no frame could be counted.
-        """
+        under its dotted path. Component tracks ``read`` the frames with anomaly labels once more. PartialFailure where no frame could be
+        counted."""
         scored, lost = self._counts["frames_scored"], len(self._left_out)
         if scored == 0:
             first = f" (first {self._left_out[0]['frame']}: {self._left_out[0]['reason']})" if lost else ""

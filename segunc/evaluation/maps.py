@@ -42,18 +42,9 @@ def evaluate_maps(
     choose: Callable[[Sequence[str]], Sequence[str]] = lambda names: names,
     fps: float | None = None,
 ) -> tuple[Result, Evaluator]:
-    """Evaluate a folder of maps in bounded memory; frames that could not be counted stand in ``left_out`` with the reason.
-
-    Args:
-        maps: a folder of ``SCORE/FRAME.{png,npy,...}`` and ``prediction/FRAME.png``, with or without a manifest.
-        scores: None evaluates every score there is.
-        new: makes the evaluator, with the options of the evaluation.
-        choose: which frames of all.
-        fps: frames a second of images that are a video.
-
-    Returns:
-        The content of ``metrics.json``, and the counts behind it.
-    """
+    """Evaluate a folder of ``SCORE/FRAME.{png,npy,...}`` and ``prediction/FRAME.png``, with or without a manifest, in bounded memory:
+    ``scores``, None for all, of the frames that ``choose`` leaves, ``fps`` a second where they are images of a video, by the evaluator that ``new`` makes. Return the content of
+    ``metrics.json``, whose ``left_out`` are frames that could not be counted with the reason, and the counts behind it."""
     reader = MapsReader(maps)
     classes = None if labels.labels is None else labels.label_map
     if classes is not None:
@@ -124,12 +115,9 @@ def evaluate_model(
     run: Mapping[str, Any] | None = None,
 ) -> tuple[Result, Evaluator]:
     """Predict and count frame by frame; nothing is kept but the counts. Component tracks predict the frames with anomaly labels again.
-
-    Scores are counted in their stored encoding, so that the numbers equal those from a maps folder.
+    Scores are counted in their stored encoding, so that the numbers equal those of :func:`evaluate_maps`, which says what is returned.
 
     Args:
-        sampler: over the model's network; returns the scores and msp.
-        scores, new: as of :func:`evaluate_maps`, which also says what is returned.
         size: (height, width) that the network sees; None is its inference size.
         corruption: applied to every image at its own size.
         run: what the result records of model and settings, which a threshold with a promise must share.

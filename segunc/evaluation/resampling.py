@@ -77,12 +77,8 @@ def resampled_units(
     how: str, time_of: Callable[[str], float | None] = lambda frame: None, option: str = "--resample"
 ) -> Callable[[str], str]:
     """Return the function from a frame's name to its unit; it raises InputError, which names the ``option``, for a name that does not fit.
-
-    Args:
-        how: ``frame``, ``folder``, ``10s`` for blocks of seconds of the frames of a video, or a regular expression, whose match in the
-            name (its first group, where it has one) is the unit.
-        time_of: the moment of a frame in its video, in seconds.
-    """
+    ``how`` is ``frame``, ``folder``, ``10s`` for blocks of seconds of a video (``time_of`` gives the moment of a frame), or a regular
+    expression, whose match in the name (its first group, where it has one) is the unit."""
     seconds = re.fullmatch(r"(\d*\.?\d+)s", how)
     if seconds and not float(seconds[1]):
         raise InputError(f"{option} 0s makes blocks of no time", hint=f"{option} 10s")
@@ -116,13 +112,8 @@ def _pattern(option: str, text: str, otherwise: str) -> re.Pattern[str]:
 
 
 def group_frames(how: str | Mapping[str, str], frames: Collection[str]) -> dict[str, set[str]]:
-    """Return the frames of each group by its name, :data:`OTHER` last.
-
-    Args:
-        how: a regular expression, whose match in the name of a frame (its first group, where it has one) names the group, or a
-            mapping from frames to groups.
-        frames: those with an anomaly label, of which at least one belongs to one of at most :data:`MAX_GROUPS` groups.
-    """
+    """Return the frames with an anomaly label of each group by its name, :data:`OTHER` last; at least one frame belongs to one of at most
+    :data:`MAX_GROUPS` groups. ``how`` is a regular expression as of :func:`resampled_units`, or a mapping from frames to groups."""
     if isinstance(how, str):
         pattern = _pattern("--groups", how, "neither a CSV file nor a regular expression")
         matches = {frame: pattern.search(frame) for frame in frames}

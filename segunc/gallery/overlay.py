@@ -1,10 +1,9 @@
 """Colours of scores over ranges that all frames share, since a map coloured by its own extremes makes a calm frame look dangerous; and
-pictures of one frame: a score over its image with a legend, or a panel of everything."""
+a score of one frame over its image with a legend."""
 
 from __future__ import annotations
 
 import math
-import textwrap
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -28,13 +27,11 @@ Mask = npt.NDArray[np.bool_]
 Outlines = list[tuple[str, Colour]]
 NO_LABELS = LabelSources()
 MINIMUM_TEXT = 12  # height of capital letters in pixels: smaller text is not legible in a JPEG
-PRINTED_WIDTH, PRINTED_CAPITALS = 515.5, 5.1  # points of a panel over both columns of a page, and of capitals of 7 pt
 LABELLED, FLAGGED = (255, 255, 255), (0, 229, 255)  # RGB of outlines
-TILE_WIDTH = 640  # of a panel in pixels; smaller pictures are enlarged by a whole factor: their legend can be read
+LEAST_WIDTH = 640  # in pixels; smaller pictures are enlarged by a whole factor: their legend can be read
 PHOTO_BRIGHTNESS = 0.8  # share of its brightness that the grey image keeps under the colours
 _LUMINANCE = np.array([0.299, 0.587, 0.114], np.float32)  # ITU-R BT.601 weights of red, green and blue
 _FONT = cv2.FONT_HERSHEY_SIMPLEX
-_GAP, _COLUMNS = 6, 3
 PAPER, INK, FAINT = (22, 22, 26), (236, 236, 240), (168, 168, 178)
 """Colours of strips, of the text on them, and of minor text and edges."""
 _SAMPLED_FRAMES = 32  # frames that the range of an unbounded score is taken from, evenly spaced over the set
@@ -104,7 +101,7 @@ def colourise(values: npt.NDArray[np.floating], shown: DisplayRange) -> Image:
 
 
 def usual_scores(reader: MapsReader) -> list[str]:
-    """Return the scores that a page or panel shows where nobody names any: the first to show, entropy and epistemic."""
+    """Return the scores that a page shows where nobody names any: the first to show, entropy and epistemic."""
     scores = choose_scores(reader, None)
     return [score for score in dict.fromkeys((first_shown(scores), "entropy", "epistemic")) if score in scores]
 
@@ -181,11 +178,7 @@ class Sheet:
     def __init__(self, height: int, width: int, picture: Image | None = None) -> None:
         self.pixels: Image = np.full((height, width, 3), PAPER, np.uint8)
         if picture is not None:
-            self.lay(picture)
-
-    def lay(self, picture: Image, left: int = 0, top: int = 0) -> None:
-        """Lay a picture on the sheet."""
-        self.pixels[top : top + picture.shape[0], left : left + picture.shape[1]] = picture
+            self.pixels[: picture.shape[0], : picture.shape[1]] = picture
 
     def write(self, words: str, left: int, baseline: int, size: int, width: int, colour: Colour = INK) -> None:
         """Write text, cut to ``width`` pixels. OpenCV's font has no accents, and ``?`` stands for all other characters."""
@@ -233,13 +226,11 @@ class Sheet:
             self.bar(np.array([FLAGGED], np.uint8), x - thick // 2, top - size // 3, thick, height + 2 * (size // 3))
 
 
-def _outline(
-    picture: Image, anomaly: Mask | None, legend: Legend | None = None, values: npt.NDArray[np.floating] | None = None
-) -> Outlines:
+def _outline(picture: Image, anomaly: Mask | None, legend: Legend, values: npt.NDArray[np.floating]) -> Outlines:
     """Outline in a picture what a legend flags of a map of the same view, and a labelled anomaly, in a light colour with a dark edge,
     visible on any colour; say of each what it is."""
     outlined = []
-    if legend is not None and values is not None and legend.threshold is not None:
+    if legend.threshold is not None:
         words = f"Flagged: {legend.promise or f'{title_of(legend.score, capital=False)} >= {legend.threshold:g}'}"
         outlined.append((np.asarray(values >= legend.threshold), words, FLAGGED))
     if anomaly is not None:
@@ -315,17 +306,15 @@ def model_words(manifest: Mapping[str, Any] | None) -> str:
 def draw_overlay(
     image: Image, values: npt.NDArray[np.floating], legend: Legend, *, anomaly: Mask | None = None, caption: str = ""
 ) -> Image:
-    """Draw a score map over its image with a legend strip below, at least 640 pixels wide; returns RGB uint8.
-
-    The image is shown in grey at 80 % of its brightness. The colour of a pixel covers 10 % of it at the low end of the
-    score's range and 85 % at the high end; the legend's bar is painted by the same rule over mid-grey.
+    """Draw a score map over its image with a legend strip below, at least 640 pixels wide; returns RGB uint8. The image is shown in grey at
+    80 % of its brightness. The colour of a pixel covers 10 % of it at the low end of the score's range and 85 % at the high end; the
+    legend's bar is painted by the same rule over mid-grey.
 
     Args:
-        image: RGB uint8 ``[H, W, 3]``.
         values: in real units ``[h, w]``, resized to the image by the nearest value; what the legend flags is outlined.
         anomaly: labelled pixels ``[H, W]`` to outline.
     """
-    factor = math.ceil(TILE_WIDTH / image.shape[1])
+    factor = math.ceil(LEAST_WIDTH / image.shape[1])
     height, width = image.shape[0] * factor, image.shape[1] * factor
     size = max(MINIMUM_TEXT, width // 72)
     _check_sizes(image, anomaly, height + 9 * size, width)
@@ -354,84 +343,10 @@ def blend(grey: npt.NDArray[np.float32], level: npt.NDArray[np.integer]) -> Imag
     return np.asarray(np.rint(mixed), np.uint8)
 
 
-def _check_sizes(image: Image | None, anomaly: Mask | None, height: int, width: int) -> None:
+def _check_sizes(image: Image, anomaly: Mask | None, height: int, width: int) -> None:
     """Refuse a label that is not its image's, and a picture of too many pixels: that of a frame of few columns becomes very tall."""
-    if image is not None and anomaly is not None and anomaly.shape != image.shape[:2]:
+    if anomaly is not None and anomaly.shape != image.shape[:2]:
         label, picture = (f"{shape[1]}x{shape[0]}" for shape in (anomaly.shape, image.shape))
         raise InputError(f"the anomaly label has {label} pixels for an image of {picture}")
     if height * width > MOST_PIXELS:
         raise InputError(f"a picture of {width} x {height} pixels is too large: at most {MOST_PIXELS:,} are drawn")
-
-
-def draw_panel(
-    image: Image | None,
-    prediction: npt.NDArray[np.uint8] | None,
-    scores: Sequence[tuple[Legend, npt.NDArray[np.floating]]],
-    *,
-    classes: Sequence[tuple[str, Colour]] = (),
-    anomaly: Mask | None = None,
-    caption: str = "",
-) -> Image:
-    """Draw tiles in rows of three, four in two rows: image, prediction (class ids ``[h, w]``), class legend, then one tile a score. An
-    image or prediction that is None is left out. What a legend flags of its map is outlined in its tile, a labelled anomaly in every tile.
-    Where tiles are smaller than the maps, a pixel is the mean colour of those it stands for. Text has at least 7 pt in a panel that is
-    printed over both columns of a page."""
-    shape = image.shape if image is not None else scores[0][1].shape if prediction is None else prediction.shape
-    height, width = max(1, round(TILE_WIDTH * shape[0] / shape[1])), TILE_WIDTH
-    _check_sizes(image, anomaly, height, width)
-    number = (image is not None) + 2 * (prediction is not None and bool(classes)) + len(scores)
-    columns = 2 if number == 4 else min(_COLUMNS, number)
-    across = columns * (width + _GAP) - _GAP
-    size = max(MINIMUM_TEXT, math.ceil(across * PRINTED_CAPITALS / PRINTED_WIDTH))
-
-    def tile(picture: Image, title: str, words: str, legend: Legend | None = None, values: Any = None) -> Image:
-        drawn, step, room = resize(picture, width, height), round(1.9 * size), width - 2 * size
-        outlines = _outline(drawn, anomaly, legend, values)
-        letters = len(words) * room * 0.9 / (text_width(words, size) or 1)  # few lines are a tenth wider than most
-        lines = textwrap.wrap(words, max(4, int(letters)), max_lines=3, placeholder="...")
-        below = 2 if legend is None else 4  # row of the first line: the scale takes two
-        sheet = Sheet(height + step * (below - 1 + len(lines) + len(outlines)) + size, width, drawn)
-        sheet.write(title, size, height + step, size, room)
-        if legend is not None:
-            sheet.scale(colour_table(), legend, size, height + step + size, room, size)
-        for row, line in enumerate(lines, start=below):
-            sheet.write(line, size, height + row * step, size, room, FAINT)
-        sheet.outlined(outlines, size, height + (below + len(lines)) * step, size, room)
-        return sheet.pixels
-
-    tiles = []
-    if image is not None:
-        tiles.append(tile(image, "Image", scores[0][0].note if scores else ""))
-    if prediction is not None and classes:
-        colours = np.full((256, 3), 255, np.uint8)  # ids beyond the classes are white
-        colours[: len(classes)] = [colour for _, colour in classes]
-        tiles.append(tile(colours[resize_nearest(prediction, width, height)], "Prediction", ""))
-        tiles.append(_class_legend(prediction, classes, tiles[0].shape[0], size))
-    for legend, values in scores:
-        tiles.append(tile(colourise(values, legend.shown), title_of(legend.score), legend.words, legend, values))
-    if number == 4 and len(scores) == 1:
-        tiles.append(tiles.pop(2))  # the class legend stands below the prediction
-    rows = [tiles[start : start + columns] for start in range(0, len(tiles), columns)]
-    heights = [max(len(picture) for picture in row) + _GAP for row in rows]
-    top = round(size * 2.4) if caption else 0
-    sheet = Sheet(top + sum(heights) - _GAP, across)
-    sheet.write(caption, size, round(size * 1.7), size, across - 2 * size)
-    for row, row_height in zip(rows, heights, strict=True):
-        for column, picture in enumerate(row):
-            sheet.lay(picture, column * (width + _GAP), top)
-        top += row_height
-    return sheet.pixels
-
-
-def _class_legend(
-    prediction: npt.NDArray[np.uint8], classes: Sequence[tuple[str, Colour]], height: int, size: int
-) -> Image:
-    """Draw swatches and names of the classes that a frame has, of those that cover most of it where not all fit."""
-    sheet, step, columns = Sheet(height, TILE_WIDTH), round(size * 1.9), 2
-    column_width, rows = (TILE_WIDTH - size) // columns, max(1, (height - size) // step)
-    counts = np.bincount(prediction.ravel(), minlength=len(classes))[: len(classes)]
-    shown = np.argsort(-counts, kind="stable")[: min(columns * rows, np.count_nonzero(counts))]
-    for index, class_id in enumerate(sorted(map(int, shown))):
-        left, top = size + (index // rows) * column_width, size + (index % rows) * step
-        sheet.swatch(*classes[class_id], left, top + size + 1, size, column_width - round(1.4 * size))
-    return sheet.pixels

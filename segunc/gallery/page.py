@@ -71,14 +71,12 @@ def write_review(
     flag: Mapping[str, float] | None = None,
     promises: Sequence[str] = (),
 ) -> Path:
-    """Write the review page of a maps folder and return the path of its ``index.html``; an earlier page is replaced.
+    """Write the review page of a maps folder and return the path of its ``index.html``; an earlier page is replaced. ``review.json`` beside
+    it lists notices and the problems of frames. ``on_frame`` is told frames done and their total; the settings are those of
+    :class:`segunc.options.ReviewOptions`.
 
-    ``review.json`` beside it lists notices and the problems of frames. ``on_frame`` is called after each frame with the number of
-    frames done and their total; the settings are those of :class:`segunc.options.ReviewOptions`.
-
-    Raises:
-        InputError: no maps, an unknown score, no images there, or an output folder of another kind.
-        PartialFailure: no label belongs to a frame.
+    InputError for no maps, an unknown score, no images there or an output folder of another kind; PartialFailure where no label belongs to
+    a frame.
     """
     reader = labelled.open_maps(maps)
     shown = labelled.choose_scores(reader, None if scores == ["all"] else scores or overlay.usual_scores(reader))

@@ -1,4 +1,4 @@
-"""Pictures of maps on disk for print: each score over its image, or everything of a frame side by side; and videos of them."""
+"""Pictures of maps on disk for print, each score over its image, and videos of them."""
 
 from __future__ import annotations
 
@@ -14,15 +14,13 @@ from segunc.core.files import PARTIAL_SUFFIX, write_file
 from segunc.data.images import Image, read_image
 from segunc.frames.video import encode_video
 from segunc.gallery import overlay
-from segunc.gallery.overlay import Legend, draw_overlay, draw_panel, frame_caption
+from segunc.gallery.overlay import Legend, draw_overlay, frame_caption
 from segunc.maps import labelled
 from segunc.maps.encoding import encode_jpeg, encode_png
-from segunc.maps.folder import PREDICTION
 from segunc.maps.manifest import is_ours, read_manifest
 from segunc.maps.reader import MapsReader
 from segunc.scores import first_shown
 
-PANEL = "panel"
 VIDEO_SUFFIX = ".webm"  # VP8, which every browser plays
 MAXIMUM_WIDTH = 1280  # wider pictures are scaled down: VP8 is encoded on one core, and a review needs no more
 
@@ -51,7 +49,6 @@ def write_pictures(
     on_frame: Callable[[int, int], None] = lambda done, total: None,
     *,
     score: Sequence[str] | None = None,
-    panel: bool = False,
     frames: Sequence[str] | None = None,
     images: str | None = None,
     ranges: Mapping[str, tuple[float, float]] | None = None,
@@ -59,22 +56,19 @@ def write_pictures(
     promises: Mapping[str, str] | None = None,
     format: Literal["png", "jpg"] = "png",
 ) -> WrittenPictures:
-    """Draw frames of a maps folder into ``OUT/panel/F.ext`` or ``OUT/overlay-SCORE/F.ext``.
-
-    A frame that cannot be drawn does not stop the others; a panel goes without an image that is gone. ``on_frame`` is called after each
-    frame with the number of frames done and their total; the settings are those of :class:`segunc.options.OverlayOptions`, and
-    ``promises`` what a legend says of a flag.
+    """Draw frames of a maps folder into ``OUT/overlay-SCORE/F.ext``. A frame that cannot be drawn does not stop the others. ``on_frame`` is
+    told frames done and their total; the settings are those of :class:`segunc.options.OverlayOptions`, and ``promises`` what a legend says
+    of a flag.
 
     Raises:
-        InputError: there are no maps, an unknown score, a flag of a score that is not drawn, no frame of the names given, no
-            image for overlays, or an output that is a maps folder or lies in one.
+        InputError: no maps, an unknown score, a flag of a score that is not drawn, no such frame, no images, or an output in a maps folder.
         PartialFailure: no label belongs to a frame.
     """
     reader = labelled.open_maps(maps)
     if is_ours(out) or out.resolve().is_relative_to(maps.resolve()):
         raise InputError(f"output {out} is or lies inside a maps folder", hint="give another --out")
-    usual = overlay.usual_scores(reader) if panel else [first_shown(reader.scores)]
-    scores, names = labelled.choose_scores(reader, score or usual), _choose_frames(reader, frames)
+    scores = labelled.choose_scores(reader, score or [first_shown(reader.scores)])
+    names = _choose_frames(reader, frames)
     if strange := sorted(set(flag or {}) - set(scores)):
         raise InputError(f"'{strange[0]}' is flagged but not drawn", hint=f"--score {','.join((*scores, strange[0]))}")
     shown = overlay.page_ranges(reader, scores, ranges)
@@ -83,16 +77,22 @@ def write_pictures(
     times = dict(zip(names, labelled.frame_times(reader, names), strict=True))
     found_labels = labels.find(reader, names)
     source, missing = labelled.open_images(reader, images, names)
-    if source is None and not panel:
-        raise InputError(f"overlays of {maps} need images ({missing})", hint="give --images PATH, or --panel")
+    if source is None:
+        raise InputError(f"overlays of {maps} need images ({missing})", hint="give --images PATH")
     written = WrittenPictures({}, [text for text in (missing, reader.unfinished) if text])
     for done, (name, image, error) in enumerate(labelled.with_images(names, source), start=1):
         try:
-            if image is None and not panel:
+            if image is None:
                 raise InputError(f"frame {name} has no image ({error or 'the source does not hold it'})")
             label = found_labels.anomaly(name)
-            style = {"anomaly": None if label is None else label == 1, "caption": frame_caption(name, times[name])}
-            for folder, picture in _draw(reader, name, image, legends, panel, style).items():
+            style: dict[str, Any] = {
+                "anomaly": None if label is None else label == 1,
+                "caption": frame_caption(name, times[name]),
+            }
+            read = [(legend, reader.read(name, legend.score)) for legend in legends.values()]
+            drawn = [(legend.score, draw_overlay(image, values, legend, **style)) for legend, values in read]
+            for name_of_score, picture in drawn:
+                folder = f"overlay-{name_of_score}"
                 path = out / folder / f"{name}.{format}"
                 write_file(path, (encode_png if format == "png" else encode_jpeg)(picture))
                 written.pictures.setdefault(folder, []).append(path)
@@ -118,24 +118,6 @@ def _choose_frames(reader: MapsReader, patterns: Sequence[str] | None) -> list[s
     return [name for name in reader.frames if name in wanted]
 
 
-def _draw(
-    reader: MapsReader,
-    name: str,
-    image: Image | None,
-    legends: Mapping[str, Legend],
-    panel: bool,
-    style: dict[str, Any],
-) -> dict[str, Image]:
-    """Return the pictures of a frame by their folders."""
-    scores = [(legend, reader.read(name, score)) for score, legend in legends.items()]
-    if panel:
-        prediction = reader.prediction(name) if reader.has(name, PREDICTION) else None
-        classes = [(entry["name"], tuple(entry["colour"])) for entry in overlay.class_colours(reader)]
-        return {PANEL: draw_panel(image, prediction, scores, classes=classes, **style)}
-    assert image is not None
-    return {f"overlay-{legend.score}": draw_overlay(image, values, legend, **style) for legend, values in scores}
-
-
 def frame_rate(maps: Path) -> float:
     """Return the frames a second of the frames that were taken from the source of maps; InputError where it has none, as images."""
     manifest = (read_manifest(maps) if is_ours(maps) else None) or {}
@@ -146,13 +128,9 @@ def frame_rate(maps: Path) -> float:
 
 
 def write_video(pictures: Sequence[Path], out: Path, fps: float, times: Sequence[float | None] = ()) -> Path:
-    """Write pictures of one shape as a WebM video, so that a run that was continued gives the whole one; it appears when complete.
-
-    Frames follow each other at ``fps`` a second or, where the ``times`` of all are known (seconds), keep a variable rate.
-
-    Raises:
-        PartialFailure: the encoder failed, or a picture cannot be read or has another shape; no file is left.
-    """
+    """Write pictures of one shape as a WebM video; it appears when complete. Frames follow each other at ``fps`` a second or, where the
+    ``times`` of all are known (seconds), keep a variable rate. PartialFailure where the encoder failed, or a picture cannot be read or has
+    another shape; no file is left."""
     recorded = [time for time in times if time is not None]
     timed = len(recorded) == len(pictures)
     moments = [time - recorded[0] for time in recorded] if timed else [i / fps for i in range(len(pictures))]

@@ -6,10 +6,9 @@ import contextlib
 import shutil
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from itertools import groupby
 
 from segunc.core.errors import InputError, PartialFailure, one_line
 from segunc.data.images import Image
@@ -17,8 +16,7 @@ from segunc.frames.source import Frame, FrameSource
 from segunc.maps.shards import Record
 from segunc.maps.store import Maps, MapsWriter
 
-# Maps of some frames of one size, in their order; an exception in a frame's place fails that frame alone.
-Process = Callable[[list[Frame]], Sequence[Maps | Exception]]
+Process = Callable[[Frame], Maps | Exception]  # an exception that is returned fails its frame alone
 DrawOverlay = Callable[[Frame, Maps], Image]
 Show = Callable[[int, int | None, str, int], object]  # frames done, of how many, state in words, done by an earlier run
 
@@ -50,40 +48,30 @@ def run_pipeline(
     process: Process,
     writer: MapsWriter,
     *,
-    group: int = 1,
     prefetch: int = 4,
     writers: int = 2,
     draw_overlay: DrawOverlay | None = None,
     on_progress: Show | None = None,
     on_note: Callable[[str], None] | None = None,
 ) -> Summary:
-    """Write the maps of every frame of a source that the writer has not finished, and close the writer.
+    """Write the maps of every frame of a source that the writer has not finished, and close the writer. ``prefetch`` frames are decoded
+    ahead, and as many may wait for being written; ``writers`` threads encode and write them, and draw ``overlay/F.jpg``. ``on_note`` gets a
+    line on finished frames that are made again.
 
-    Groups are cut by the frames' place in the source, and a group that an earlier run left half finished is computed
-    whole again: the frames that share a batch decide the last bits of its results.
-
-    Args:
-        prefetch: groups decoded ahead. As many frames, but at least two groups, may wait for being written, so that one
-            group is written while the next is computed.
-        writers: threads that encode and write, and draw ``overlay/F.jpg`` by ``draw_overlay``.
-        on_note: called with a line on finished frames that are made again.
-
-    What was finished is kept whatever is raised: PartialFailure where a file could not be written, InputError where the rest does
-    not fit on the disk. A frame that fails is in the summary.
+    What was finished is kept whatever is raised: PartialFailure where a file could not be written, InputError where the rest does not fit
+    on the disk. A frame that fails is in the summary.
     """
     try:
         writer.begin(source)
         if writer.forgotten and on_note is not None:
             why = "their maps or images are missing, damaged or others"
             on_note(f"{writer.forgotten} finished frames are made again: {why}")
-        waiting = max(prefetch, 2 * group)
         decoder, pool = ThreadPoolExecutor(1, "decode-frames"), ThreadPoolExecutor(writers, "write-maps")
         with decoder, pool:
-            run = _Run(source, writer, group, pool, waiting, draw_overlay, on_progress, on_note)
+            run = _Run(source, writer, pool, prefetch, draw_overlay, on_progress, on_note)
             try:
-                for frames in _ahead(run.groups(), prefetch, decoder):
-                    for batch in run.batches(frames):
-                        run.put(batch, process(batch))
+                for frame in _ahead(run.frames(), prefetch, decoder):
+                    run.put(frame, process)
             finally:
                 decoder.shutdown(wait=False, cancel_futures=True)
                 run.commit(waiting=0)
@@ -95,12 +83,12 @@ def run_pipeline(
     return Summary(run.written, run.skipped, dict(writer.failed), time.monotonic() - run.started)
 
 
-def _ahead(groups: Iterator[list[Frame]], number: int, decoder: ThreadPoolExecutor) -> Iterator[list[Frame]]:
-    """Yield the groups, and let the one thread of ``decoder`` make so many of them in advance."""
-    coming = deque(decoder.submit(next, groups, None) for _ in range(number))
-    while (frames := coming.popleft().result()) is not None:
-        coming.append(decoder.submit(next, groups, None))
-        yield frames
+def _ahead(frames: Iterator[Frame], number: int, decoder: ThreadPoolExecutor) -> Iterator[Frame]:
+    """Yield the frames, and let the one thread of ``decoder`` make so many of them in advance."""
+    coming = deque(decoder.submit(next, frames, None) for _ in range(number))
+    while (frame := coming.popleft().result()) is not None:
+        coming.append(decoder.submit(next, frames, None))
+        yield frame
 
 
 @dataclass
@@ -109,9 +97,8 @@ class _Run:
 
     source: FrameSource
     writer: MapsWriter
-    group: int
     pool: ThreadPoolExecutor
-    waiting: int  # frames that may be being written while the next group is computed
+    waiting: int  # frames that may be being written while the next is computed
     draw_overlay: DrawOverlay | None
     on_progress: Show | None
     on_note: Callable[[str], None] | None
@@ -121,32 +108,21 @@ class _Run:
         self.written, self.skipped = 0, len(self.writer.lines)
         self.pending: deque[tuple[Frame, Future[Record]]] = deque()
 
-    def groups(self) -> Iterator[list[Frame]]:
-        """Decode the frames that are not finished, in groups."""
+    def frames(self) -> Iterator[Frame]:
+        """Decode the frames that are not finished."""
         if self.writer.was_complete and self.source.kind == "video":
             return  # nothing is left that a look through the whole video could find
-        for _, members in groupby(self.source.frames(self._skip), key=lambda frame: frame.index // self.group):
-            yield list(members)
+        yield from self.source.frames(self._skip)
 
-    def batches(self, frames: list[Frame]) -> Iterator[list[Frame]]:
-        """Yield the readable frames of a group, those of one size together; the others fail."""
-        for frame in frames:
-            if frame.image is None:
-                self._fail(frame.name, frame.error or "no image")
-        readable = [(frame.image.shape, frame) for frame in frames if frame.image is not None]
-        for _, same_size in groupby(readable, key=lambda pair: pair[0]):
-            yield [frame for _, frame in same_size]
-
-    def put(self, batch: list[Frame], results: Sequence[Maps | Exception]) -> None:
-        """Hand the maps of frames to the writers, and wait where too many are being written."""
-        for frame, maps in zip(batch, results, strict=True):
-            if frame.index in self.writer.lines:
-                continue  # computed again only for the sake of its group
-            if isinstance(maps, Exception):
-                self._fail(frame.name, str(maps))
-            else:
-                self.pending.append((frame, self.pool.submit(self._store, frame, maps)))
-                self.commit(self.waiting)
+    def put(self, frame: Frame, process: Process) -> None:
+        """Compute a frame and hand its maps to the writers, and wait where too many are being written."""
+        if frame.image is None:
+            return self._fail(frame.name, frame.error or "no image")
+        maps = process(frame)
+        if isinstance(maps, Exception):
+            return self._fail(frame.name, str(maps))
+        self.pending.append((frame, self.pool.submit(self._store, frame, maps)))
+        self.commit(self.waiting)
 
     def commit(self, waiting: int) -> None:
         """Append the lines of the frames that are written, in their order; wait for all but so many."""
@@ -169,11 +145,7 @@ class _Run:
                 self._expect(record)
 
     def _skip(self, index: int, name: str) -> bool:
-        if not self.writer.shard.owns(index, self.group):
-            return True
-        first = index - index % self.group
-        group = range(first, first + self.group)
-        return all(place in self.writer.lines or self.source.name_of(place) is None for place in group)
+        return not self.writer.shard.owns(index) or index in self.writer.lines
 
     def _store(self, frame: Frame, maps: Maps) -> Record:
         overlay = None if self.draw_overlay is None else self.draw_overlay(frame, self.writer.visible(maps))
@@ -184,7 +156,7 @@ class _Run:
     def _expect(self, record: Record) -> None:
         """Raise InputError where the maps to come do not fit on the disk, by the size of the first frame's."""
         total = self.source.length or self.source.length_hint or 0
-        coming = self.writer.shard.share(total, self.group) - len(self.writer.lines)
+        coming = self.writer.shard.share(total) - len(self.writer.lines)
         taken = coming * sum(size for size, _ in record["sums"].values())
         if taken > (free := shutil.disk_usage(self.writer.out).free):
             message = f"the maps of {coming} more frames take {taken / 1e9:.3g} GB, but {free / 1e9:.3g} GB are free"
@@ -198,7 +170,7 @@ class _Run:
     def _report(self) -> None:
         if self.on_progress is not None:
             total = self.source.length or self.source.length_hint
-            share = None if total is None else self.writer.shard.share(total, self.group)
+            share = None if total is None else self.writer.shard.share(total)
             failed = len(self.writer.failed)
             done = self.skipped + self.written + failed
             self.on_progress(done, share, f"{failed} failed" if failed else "", self.skipped)

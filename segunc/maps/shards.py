@@ -1,6 +1,6 @@
 """Shards of a maps folder, and the lines of finished frames: ``frames.jsonl``, one for each shard.
 
-The frames of a source are dealt out in blocks, like cards. Each shard has its own file of finished frames, record of how its
+The frames of a source are dealt out one by one, like cards. Each shard has its own file of finished frames, record of how its
 run went, and lock; ``manifest.json`` belongs to all. Lines are read as a stream: a million objects would take gigabytes. Each
 line and manifest holds a checksum of itself, a line also those of its frame's files. They find damage and no forgery.
 """
@@ -79,14 +79,13 @@ class Shard:
         stem, ending = os.path.splitext(name)
         return name if self.whole else f"{stem}.{self.number}-of-{self.count}{ending}"
 
-    def owns(self, place: int, block: int = 1) -> bool:
-        """Return whether the frame at a place of the source belongs to it, dealt out in blocks of so many frames."""
-        return place // block % self.count == self.number - 1
+    def owns(self, place: int) -> bool:
+        """Return whether the frame at a place of the source belongs to it."""
+        return place % self.count == self.number - 1
 
-    def share(self, frames: int, block: int = 1) -> int:
+    def share(self, frames: int) -> int:
         """Count how many of the first ``frames`` frames belong to it."""
-        rounds, rest = divmod(frames, block * self.count)
-        return rounds * block + min(block, max(0, rest - block * (self.number - 1)))
+        return (frames + self.count - self.number) // self.count
 
 
 def parse_shard(text: str) -> Shard:

@@ -69,14 +69,11 @@ def mean_of_fractions(stored: int, number: int) -> float | None:
 
 
 def count_scores(stored: npt.NDArray[Any], anomaly: npt.NDArray[np.uint8]) -> Counts:
-    """Count the labelled pixels of a score map by 16-bit key (:func:`segunc.maps.encoding.score_keys`) and label, int64 ``[2, 65536]``.
+    """Count the labelled pixels of a score map by 16-bit key (:func:`segunc.maps.encoding.score_keys`) and label, int64 ``[2, 65536]``:
+    ``stored`` uint16 or uint8 codes, or floats that float16 holds exactly, any shape; ``anomaly`` uint8, 0 normal, 1 anomaly, 255 ignored,
+    where scores may be anything.
 
-    Args:
-        stored: uint16 or uint8 codes, or floats that float16 holds exactly, any shape. Ignored scores may be anything.
-        anomaly: uint8, the same shape; 0 normal, 1 anomaly, 255 ignored.
-
-    Raises:
-        InputError: a label has another value, or a counted score is no finite float16.
+    InputError where a label has another value, or a counted score is no finite float16.
     """
     check_anomaly_labels(anomaly)
     if stored.dtype in (np.uint8, np.uint16):
@@ -285,13 +282,9 @@ def at_or_above(counts: Floats) -> Floats:
 
 
 def numbers_of_many(normal: Floats, anomalous: Floats, above: Floats, *, f1: bool = True) -> Floats:
-    """Return AUROC, AUPR, FPR95 and (with ``f1``) best F1 of many curves at once, ``[4, R]``, NaN where a curve is undefined, as :func:`areas` and
-    :func:`best_f1` do one by one but for the rounding of their sums. Keys without an anomalous pixel decide none of them.
-
-    Args:
-        normal, anomalous: whole numbers of pixels by key or bin, ``[R, K]`` each.
-        above: those of the normal pixels that are :func:`at_or_above` each.
-    """
+    """Return AUROC, AUPR, FPR95 and (with ``f1``) best F1 of many curves at once, ``[4, R]``, NaN where a curve is undefined, as
+    :func:`areas` and :func:`best_f1` do one by one but for the rounding of their sums. ``normal`` and ``anomalous`` are pixels by key or
+    bin, ``[R, K]``, and ``above`` the normal ones :func:`at_or_above` each. Keys without an anomalous pixel decide none of them."""
     keys = np.flatnonzero(anomalous.any(axis=0))[::-1]
     if not len(keys):
         return np.full((3 + f1, len(normal)), np.nan)

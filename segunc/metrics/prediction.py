@@ -67,13 +67,9 @@ def accuracy(matrix: Counts) -> float | None:
 
 
 def bin_counts(counts: Counts, confidence: npt.NDArray[np.floating], bins: int = BINS) -> Floats:
-    """Sum pixels into equal-width bins of confidence, float64 ``[3, B]``: pixels, correct pixels, sum of confidences.
-
-    Args:
-        counts: int64 ``[2, K]``: pixels by key; row 0 rightly, row 1 wrongly predicted.
-        confidence: ``[K]`` in 0..1, of the predicted class of each key; that of a key without a pixel may be anything.
-        bins: B; bin b holds b/B <= confidence < (b+1)/B and the last one also confidence 1.
-    """
+    """Sum pixels into equal-width bins of confidence, float64 ``[3, B]``: pixels, correct pixels, sum of confidences. ``counts`` ``[2, K]``
+    are pixels by key, wrongly predicted ones in row 1, and ``confidence`` ``[K]`` in 0..1 that of each key. Bin b holds b/B <= confidence <
+    (b+1)/B and the last one also confidence 1."""
     used = counts.any(axis=0)
     counts, confidence = counts[:, used], confidence[used]
     if not ((confidence >= 0.0) & (confidence <= 1.0)).all():  # NaN fails both
@@ -95,15 +91,9 @@ def expected_calibration_error(sums: Floats) -> float | None:
 
 
 def probability_scores(probabilities: npt.NDArray[np.float32], labels: npt.NDArray[np.integer]) -> Counts:
-    """Sum the log loss and the Brier score over the labelled pixels of a frame.
-
-    Args:
-        probabilities: ``[C, ...]`` class probabilities in 0..1 that sum to 1 over the first axis; else an InputError is raised.
-        labels: train ids in 0..C-1, or 255 ignored; ``[...]``.
-
-    Returns:
-        int64 ``[3]``: pixels, then in steps of 2^-18 the sum of -ln p_y in nats and the sum of sum_c (p_c - 1[y = c])^2.
-    """
+    """Sum the log loss and the Brier score over the labelled pixels of a frame, from ``probabilities`` ``[C, ...]`` that sum to 1, else an
+    InputError is raised, and train ids ``labels`` ``[...]``, 255 ignored. Return int64 ``[3]``: pixels, then in steps of 2^-18 the sum of
+    -ln p_y in nats and the sum of sum_c (p_c - 1[y = c])^2."""
     flat, ids = probabilities.reshape(len(probabilities), -1), labels.ravel()
     pixels, loss, brier = 0, 0.0, 0.0
     for start in range(0, ids.size, STRIP):

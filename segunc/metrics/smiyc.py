@@ -150,17 +150,12 @@ TRACKS = {"smiyc-anomaly": Track(500, 100), "smiyc-obstacle": Track(50, 10)}
 def component_counts(
     scores: npt.NDArray[np.floating], anomaly: npt.NDArray[np.uint8], threshold: float, track: str
 ) -> Counts:
-    """Count the components of one frame. As in the benchmark, a pixel is predicted where score > threshold, compared in float16 (the
-    threshold is rounded to nearest), although that of the ``smiyc`` pixel protocol is an inclusive lower edge.
+    """Count the components of one frame of ``scores`` float16 ``[H, W]`` and ``anomaly`` uint8, 255 ignored. As in the benchmark, a pixel
+    is predicted where score > threshold, compared in float16 (the threshold is rounded to nearest), although that of the ``smiyc`` pixel
+    protocol is an inclusive lower edge.
 
-    Args:
-        scores: float16 ``[H, W]``, higher is more anomalous. Ignored scores may be anything, others are no NaN.
-        anomaly: uint8 ``[H, W]``; 0 normal, 1 anomaly, 255 ignored.
-        track: a key of :data:`TRACKS`.
-
-    Returns:
-        int64 ``[37]``: TP, FN and FP at each of the 11 :data:`TAUS`; truth components, predicted components; steps of
-        2^-40 of the summed sIoU_gt and of the summed PPV.
+    Return int64 ``[37]``: TP, FN and FP at each of the 11 :data:`TAUS`; truth components, predicted components; steps of 2^-40 of the
+    summed sIoU_gt and of the summed PPV.
     """
     counted = anomaly != IGNORE
     if (np.isnan(scores) & counted).any():

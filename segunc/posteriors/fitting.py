@@ -33,12 +33,8 @@ FRAMES: Registry[Callable[..., Any]] = Registry("kind of frames", "segunc.frames
 
 
 def finetuning(check: Check | None = None, partial: str | None = None) -> Callable[[Work], Callable[..., Any]]:
-    """Makes a :attr:`segunc.posteriors.methods.Method.fit` of what is done in a run that is open, which gives what was measured.
-
-    Args:
-        check: of the base, the configuration and the output folder, before anything is opened.
-        partial: file beside the checkpoints in which the method keeps unfinished work of its own.
-    """
+    """Makes a :attr:`segunc.posteriors.methods.Method.fit` of what is done in a run that is open, which gives what was measured. ``check``
+    sees base, configuration and output folder before; ``partial`` is the method's own file of unfinished work beside the checkpoints."""
 
     def fit_of(work: Work) -> Callable[..., Any]:
         @wraps(work)

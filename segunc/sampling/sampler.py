@@ -39,22 +39,6 @@ ACTIVATION_BYTES = 512
 """Memory of activations for a pixel of input on a GPU, on the safe side; what does not fit is halved."""
 CUDA_CHUNK_PIXELS = 1 << 22
 """Pixels of a batch of draws on a GPU: half as many took 1.6 times as long, three times as many a tenth less (docs/benchmarks.md)."""
-CUDA_BATCH_PIXELS = 1 << 22
-"""Pixels of a batch up to which a GPU is taken to have cores to spare; more frames are no gain."""
-MOST_FRAMES = 16  # frames of a group at most: as many are decoded, kept and, after a kill, computed again together
-
-
-def frames_at_once(device: torch.device, size: tuple[int, int], draws: int) -> int:
-    """Return how many frames of (height, width) ``size`` share a batch when nobody says how many.
-
-    On a GPU as many as fill it with all their draws; it depends on the pixels alone, not on free memory, so that every shard of a run groups
-    alike. On a CPU one: the draws of one frame mostly fill a chunk.
-    """
-    if device.type != "cuda":
-        return 1
-    return max(1, min(MOST_FRAMES, CUDA_BATCH_PIXELS // (draws * size[0] * size[1])))
-
-
 Nearest = Callable[[Sequence[tuple[float, float]]], list[tuple[float, str]]]
 """Gives distance and training frame of the feature that is nearest to that of each place (shares 0..1 of the frame's height and width)."""
 

@@ -21,22 +21,17 @@ from segunc.training.config import AffineTrainingConfig
 
 
 class AffineTuner(nn.Module, Generic[P]):
-    """Train a posterior's parameters over one frozen network, in a loop of one's own.
-
-    Each row of a batch meets one draw of the posterior as it is, made by its own ``affine()``. The loss is the negative log
-    posterior of this package divided by N_eff: mean-pixel cross-entropy plus the regulariser. The network stays in eval mode:
-    running statistics are frozen and its own dropout is off. Steps are counted from 0.
+    """Train a posterior's parameters over one frozen network, in a loop of one's own. Each row of a batch meets one draw of the posterior
+    as it is, made by its own ``affine()``. The loss is the negative log posterior of this package divided by N_eff: mean-pixel
+    cross-entropy, of the classes with C ``class_weights``, plus the regulariser. The network stays in eval mode. Steps are counted from 0.
 
     Args:
         network: any module to logits ``[N, C, H, W]``; converted here unless it is already.
         make: what is trained, over the layout of the converted network.
-        config: of which ``lr`` and the ``seed`` of the noise are read, and, where the method has them, ``optimizer``
-            (else SGD) and ``schedule`` (else poly).
-        class_weights: C weights of the classes in the cross-entropy; None for 1.
+        config: of which ``lr`` and ``seed`` are read, and, where there are any, ``optimizer`` (else SGD) and ``schedule`` (else poly).
 
-    Raises:
-        InputError: bad settings, images that the network does not take, labels that are no classes, or a network of probabilities.
-        PartialFailure: the loss becomes NaN or infinite.
+    InputError for images that the network does not take, labels that are no classes, or a network of probabilities; PartialFailure where
+    the loss becomes NaN or infinite.
     """
 
     class_weights: Tensor

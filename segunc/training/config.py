@@ -165,15 +165,11 @@ def parse_config(
     others: Callable[[], Collection[str]] = tuple,
 ) -> C:
     """Return the configuration in a YAML file, or the defaults, with ``overrides`` such as ``--data.root PATH`` in the place of its own
-    values.
-
-    One file may serve every verb: sections of other verbs are left alone. Nothing that a configuration names is imported.
+    values. One file may serve every verb: sections of ``others`` are left alone. Nothing that a configuration names is imported.
 
     Args:
         settings: the class of the method's settings; None for ``segunc train``.
-        data: whether the method looks at data.
-        recorded: the data that the base was made with (:func:`recorded_data`), taken where neither the file nor the overrides name others.
-        others: gives the sections of other verbs and methods.
+        data: whether the method looks at data, by default those that the base was made with, ``recorded`` (:func:`recorded_data`).
     """
     where = "configuration" if config is None else f"configuration {config}"
     try:

@@ -26,12 +26,10 @@ if TYPE_CHECKING:
 
 
 class FinetuneRun(Generic[S]):
-    """A base network, converted, with the data and the output folder of a fine-tuning; opened before any work.
-
-    A killed run continues from its last checkpoint when it is opened again with the same ``out``.
+    """A base network, converted, with the data and the output folder of a fine-tuning; opened before any work. A killed run continues from
+    its last checkpoint when it is opened again with the same ``out``.
 
     Args:
-        base, out: model folder of a deterministic network, and the new model folder.
         config: of the run. Of the settings ``scope`` and ``seed`` are read, and ``epochs``, ``max_steps`` and ``lr``
             where the method trains, each of ``members`` for so many epochs. Without a ``scope`` more is trained than affine
             parameters, and the network is not converted.

@@ -84,9 +84,8 @@ def demo(options: DemoOptions, step: Step | None = None, say: Callable[[str], No
     step("a page of the video", review, shown)
 
     promise, achieved = out / "threshold.json", out / "achieved.json"
-    calibrated = opts.ThresholdOptions(
-        maps, promise, "missed-pixels", 0.3, anomaly_labels=masks, frames="[02468]_[0-9]+_"
-    )
+    bounded: dict[str, Any] = {"control": "missed-pixels", "level": 0.3, "frames": "[02468]_[0-9]+_"}
+    calibrated = opts.ThresholdOptions(maps=maps, out=promise, anomaly_labels=masks, **bounded)
     step("a threshold with a promise, from every second frame", threshold, calibrated)
     other = {"frames": "[13579]_[0-9]+_", "flag": [str(promise)], "scores": ["anomaly"]}
     kept = opts.EvaluateOptions(maps=maps, anomaly_labels=masks, out=achieved, **other, **common)

@@ -1,4 +1,4 @@
-"""How a run computes, chosen before its first frame and recorded: its sampler, how many draws and frames are in a batch, its manifest."""
+"""How a run computes, chosen before its first frame and recorded: its sampler, how many draws are in a batch, its manifest."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
-from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -36,12 +35,11 @@ from segunc.options import PredictOptions, SamplingOptions, several
 from segunc.posteriors.abnn import ABNNPosterior
 from segunc.posteriors.model import Model, default_scores, load_model
 from segunc.processing import FrameProcess
-from segunc.sampling.sampler import Sampler, frames_at_once
+from segunc.sampling.sampler import Sampler
 from segunc.scores import DEFAULT_SCORES, SCORES, check_scores, first_shown
 
 MAX_WRITERS = 8
 USUAL_FRAME_RATE = 25.0  # frames per second of a video that does not say its rate
-Size = tuple[int, int]
 
 
 def make_sampler(model: Model, options: SamplingOptions, scores: Sequence[str] = DEFAULT_SCORES) -> Sampler:
@@ -92,37 +90,20 @@ def _check_scope(scope: str, model: Model) -> None:
         in_scope(scope, layout.dropout_names or layout.names)
 
 
-class Execution(NamedTuple):
-    """How a run computes."""
-
-    chunk: int  # draws in a batch
-    group: int  # frames in a batch
-
-
-def choose_execution(
-    options: PredictOptions,
-    sampler: Sampler,
-    source: FrameSource,
-    recorded: Mapping[str, Any] | None,
-) -> Execution:
-    """Take what is asked for, else what an earlier run of the same folder ``recorded`` in its manifest, else what suits the first frame of
-    the whole input; InputError where no frame can be read."""
-    run, group = recorded or {}, options.frames_at_once
-    network = sampler.network
-    assert isinstance(network, SegmentationNetwork)
-
-    @cache
-    def largest_input() -> Size:
-        image = next((frame.image for frame in source.frames() if frame.image is not None), None)
-        if image is None:
-            raise InputError(f"no frame of {source.path} can be read", hint="check the files")
-        frame = image.shape[0], image.shape[1]
-        return inference_size(network.description, frame, options.size)
-
-    group = group or run.get("group") or frames_at_once(sampler.device, largest_input(), sampler.draws)
-    chunk = options.chunk or run.get("chunk")
-    chunk = chunk or sampler.chunk_for(group, largest_input(), network.description.num_classes)
-    return Execution(chunk, group)
+def choose_chunk(
+    options: PredictOptions, sampler: Sampler, source: FrameSource, recorded: Mapping[str, Any] | None
+) -> int:
+    """Return how many draws are in a batch: what is asked for, else what an earlier run of the same folder ``recorded`` in its manifest,
+    else what suits the first frame of the whole input; InputError where no frame can be read."""
+    if chunk := options.chunk or (recorded or {}).get("chunk"):
+        return int(chunk)
+    image = next((frame.image for frame in source.frames() if frame.image is not None), None)
+    if image is None:
+        raise InputError(f"no frame of {source.path} can be read", hint="check the files")
+    assert isinstance(sampler.network, SegmentationNetwork)
+    description = sampler.network.description
+    seen = inference_size(description, (image.shape[0], image.shape[1]), options.size)
+    return sampler.chunk_for(1, seen, description.num_classes)
 
 
 class Job(NamedTuple):
@@ -181,20 +162,20 @@ def predict_input(job: Job, place: int) -> InputResult:
     """Write the maps of the input at a place, or of a shard of it; frames that fail are in the summary."""
     options, target, source = job.options, job.inputs[place], job.sources[place]
     recorded = None if options.overwrite else read_manifest(target.out)
-    execution = choose_execution(options, job.sampler, source, recorded and recorded["run"])
-    sampler = job.sampler.with_chunk(execution.chunk)
-    manifest = run_manifest(job, place, execution)
+    chunk = choose_chunk(options, job.sampler, source, recorded and recorded["run"])
+    sampler = job.sampler.with_chunk(chunk)
+    manifest = run_manifest(job, place, chunk)
     overlay = overlay_drawer(job.overlay, manifest, job.flag) if job.overlay else None
     again = {"overwrite": options.overwrite, "verify": options.verify}
     writer = MapsWriter(target.out, manifest, shard=job.shard, region=job.region, **again)
     process = FrameProcess(sampler, job.scores, size=options.size)
-    shown: dict[str, Any] = {"group": execution.group, "writers": writer_threads(sampler.device)}
+    shown: dict[str, Any] = {"writers": writer_threads(sampler.device)}
     with ConsoleProgress(label=target.label) as show:
         shown |= {"draw_overlay": overlay, "on_progress": show.count, "on_note": show.say}
         summary = run_pipeline(source, process, writer, **shown)
     if isinstance(source, ImageSource):
         source.depth.warn(source.path)
-    how = f"{sampler.draws} draws, chunk {execution.chunk}, {sampler.precision}, {describe_device(sampler.device)}"
+    how = f"{sampler.draws} draws, chunk {chunk}, {sampler.precision}, {describe_device(sampler.device)}"
     return InputResult(target.out, target.label, summary, how, overlay_video(job, place))
 
 
@@ -203,7 +184,7 @@ def writer_threads(device: torch.device) -> int:
     return 2 if device.type == "cpu" else max(2, min(MAX_WRITERS, (os.cpu_count() or 4) - 2))
 
 
-def run_manifest(job: Job, place: int, execution: Execution) -> dict[str, Any]:
+def run_manifest(job: Job, place: int, chunk: int) -> dict[str, Any]:
     """Return the manifest of an input's maps."""
     options, model, sampler = job.options, job.model, job.sampler
     description, calibration = model.network.description, model.attachments.get("calibration")
@@ -225,8 +206,8 @@ def run_manifest(job: Job, place: int, execution: Execution) -> dict[str, Any]:
         "store": "png",
         **({"compact": True} if options.compact else {}),
         "precision": sampler.precision,
-        "chunk": execution.chunk,
-        "group": execution.group,
+        "chunk": chunk,
+        "group": 1,  # frames in a batch; folders of earlier versions may have more, and are not continued
         "threads": torch.get_num_threads(),
         "device": sampler.device.type,
         "maps": list(job.scores),

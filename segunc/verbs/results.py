@@ -81,7 +81,7 @@ def overlay(options: OverlayOptions) -> OverlayResult:
     entry = entry_of_labels(options.dataset, None, options.anomaly_class)
     maps, out = Path(options.maps), Path(options.out)
     rate = (options.fps or frame_rate(maps)) if options.video else None
-    asked = ("score", "panel", "frames", "images", "ranges", "format")
+    asked = ("score", "frames", "images", "ranges", "format")
     settings: dict[str, Any] = {name: getattr(options, name) for name in asked}
     flag = _flag(options.flag, maps)
     settings["flag"] = {name: threshold.value for name, threshold in flag.items()}

@@ -191,7 +191,7 @@ LINES = [
     "doctor --model FOLDER --image nowhere",
     "import smp:x --out o --weights nowhere",
     "summary --maps FILE",
-    "overlay --maps nowhere --out o --panel --anomaly-labels nowhere",
+    "overlay --maps nowhere --out o --anomaly-labels nowhere",
     "compare nowhere",
 ]
 TYPED = """

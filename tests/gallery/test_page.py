@@ -293,7 +293,7 @@ import sys
 from segunc.cli.main import main
 for words in (
     "review --anomaly-labels {masks} --dataset toy --out {out}/page", "summary",
-    "overlay --dataset toy --panel --video --fps 5 --out {out}/pictures",
+    "overlay --dataset toy --video --fps 5 --out {out}/pictures",
 ):
     assert main([*words.split(), "--maps", "{maps}"]) == 0, words
     assert not {{"torch", "albumentations", "lightning"}} & set(sys.modules), words

@@ -24,7 +24,6 @@ from segunc.gallery.overlay import (
     colourise,
     display_range,
     draw_overlay,
-    draw_panel,
     levels,
     page_ranges,
 )
@@ -32,9 +31,8 @@ from segunc.gallery.pictures import frame_rate, write_video
 from segunc.maps.encoding import encode_jpeg
 from segunc.maps.reader import MapsReader
 from segunc.maps.store import MapsWriter
-from segunc.scores import DEFAULT_SCORES
 from tests.gallery.scenes import NAMES, SCORES, Scene, draw, write_maps, write_video_scene
-from tests.maps.fakes import CLASSES, manifest
+from tests.maps.fakes import manifest
 
 NOTE = "ABNN, 4 members, 24 draws, seed 0, scope all"
 
@@ -127,52 +125,6 @@ def test_sizes_of_labels_and_maps() -> None:
     assert (picture[:315, :, 0] < 60).all()
 
 
-def test_panel_holds_all_tiles_and_the_class_names(texts: dict[str, int]) -> None:
-    scores = [(legend(name), np.full((45, 80), 0.2, np.float32)) for name in ("entropy", "aleatoric", "epistemic")]
-    prediction = np.zeros((90, 160), np.uint8)
-    prediction[:, 40:80], prediction[:, 80:] = 1, 255
-    classes = [("road", (128, 64, 128)), ("sky", (70, 130, 180)), ("absent", (0, 0, 0))]
-    panel = draw_panel(image(90, 160), prediction, scores, classes=classes)
-    assert texts.keys() >= {
-        "Image",
-        NOTE,
-        "Prediction",
-        "road",
-        "sky",
-        "Entropy",
-        "Aleatoric (data)",
-        "Epistemic (model)",
-    }
-    assert "0 = certain, 1 = all classes equally likely" in texts
-    assert "absent" not in texts
-    assert panel.shape[1] == 3 * 640 + 2 * 6
-    # Road, sky, and an id beyond the palette.
-    for column, colour in ((10, (128, 64, 128)), (200, (70, 130, 180)), (500, (255, 255, 255))):
-        np.testing.assert_array_equal(panel[100, 646 + column], colour)
-    # The second row starts with the entropy tile, in the pure colour of 0.2.
-    np.testing.assert_array_equal(panel[panel.shape[0] // 2 + 40, 100], colour_table()[51])
-    many = [(f"class {i}", (i, i, i)) for i in range(150)]
-    draw_panel(image(90, 160), np.arange(150, dtype=np.uint8)[None].repeat(90, 0), [], classes=many)
-    assert "class 0" in texts
-    assert "class 149" not in texts  # there is no room for all
-    assert draw_panel(None, None, scores[:1]).shape[1] == 640
-
-
-@pytest.mark.parametrize("names", [["anomaly"], ["anomaly", "entropy", "epistemic"], [*DEFAULT_SCORES[:5], "knn"]])
-def test_text_of_a_printed_panel_has_seven_points(texts: dict[str, int], names: list[str]) -> None:
-    """Capitals of a sans-serif font of 7 pt are 5 pt high; both columns of a page are 7.16 inches wide."""
-    values, anomaly = np.zeros((45, 80), np.float32), np.ones((45, 80), bool)
-    scores = [(legend(name, 0.5), values) for name in names]
-    panel = draw_panel(
-        image(45, 80), np.zeros((45, 80), np.uint8), scores, classes=[("road", (1, 2, 3))], anomaly=anomaly
-    )
-    assert min(texts.values()) * 7.16 * 72 / panel.shape[1] >= 5
-    assert not any(text.endswith("...") for text in texts)
-    assert not any("-" in text.replace("1 - confidence", "") for text in texts), "code names"
-    draw_panel(None, None, [(legend(), values)], caption="1 − x")
-    assert "1 - x" in texts
-
-
 def test_what_is_flagged_or_labelled_is_outlined_and_named(texts: dict[str, int]) -> None:
     values, flat = np.full((360, 640), 0.2, np.float32), np.full((360, 640, 3), 90, np.uint8)
     values[100:200, 300:400] = 0.4  # at the threshold: flagged
@@ -190,9 +142,6 @@ def test_what_is_flagged_or_labelled_is_outlined_and_named(texts: dict[str, int]
     left, right = round(640 * 0.55), 640 - 12
     marked = np.flatnonzero((outlined[360 : 360 + 20] == FLAGGED).all(axis=2).any(axis=0))
     assert abs(marked.mean() - (left + 0.4 * (right - left))) < 2
-    texts.clear()
-    draw_panel(flat, None, [(flagged, values), (legend("epistemic"), values)], caption="frame 1", anomaly=anomaly)
-    assert {"Flagged: entropy >= 0.4", "Epistemic (model)", "Outlined: labelled anomaly", "frame 1"} <= texts.keys()
 
 
 def names(folder: Path) -> list[str]:
@@ -216,25 +165,22 @@ def test_overlays_are_those_of_the_one_drawing_code(scene: Scene, tmp_path: Path
         np.testing.assert_array_equal(read_image(tmp_path / "out" / f"overlay-{score}" / f"{NAMES[1]}.png"), picture)
 
 
-def test_anomaly_comes_first_where_it_is(scene: Scene, tmp_path: Path, texts: dict[str, int]) -> None:
+def test_anomaly_comes_first_where_it_is(scene: Scene, tmp_path: Path) -> None:
     maps = write_maps(scene.images, tmp_path / "maps", scores=(*SCORES, "anomaly"))
     assert list(draw(maps, tmp_path / "out", frames=[NAMES[0]]).pictures) == ["overlay-anomaly"]
     assert list(draw(scene.maps, tmp_path / "out", frames=[NAMES[0]]).pictures) == ["overlay-entropy"]
-    texts.clear()
-    draw(maps, tmp_path / "out", frames=[NAMES[0]], panel=True)
-    order = ["Image", "Prediction", *CLASSES[:2], "Anomaly", "Entropy", "Epistemic (model)", f"Frame {NAMES[0]}"]
-    assert [text for text in texts if text in order] == order
 
 
 def test_frames_formats_and_ranges_are_chosen(scene: Scene, tmp_path: Path) -> None:
-    written = draw(scene.maps, tmp_path, panel=True, frames=[NAMES[0], "sub/*"], format="jpg")
-    assert [path.name for path in written.pictures["panel"]] == [f"{Path(NAMES[i]).name}.jpg" for i in (0, 3, 4, 5)]
+    written = draw(scene.maps, tmp_path, frames=[NAMES[0], "sub/*"], format="jpg")
+    assert [path.name for path in written.pictures["overlay-entropy"]] == [
+        f"{Path(NAMES[i]).name}.jpg" for i in (0, 3, 4, 5)
+    ]
     ranges = {"entropy": (0.0, 0.01)}
-    draw(scene.maps, tmp_path, score=["entropy"], panel=True, frames=[NAMES[5]], ranges=ranges)
-    picture = read_image(tmp_path / "panel" / f"{NAMES[5]}.png")
-    assert picture.shape[1] == 2 * 640 + 6  # four tiles stand two by two, the score below the image
-    tile = picture[picture.shape[0] // 2 + 20 :][:200, :640]
-    np.testing.assert_array_equal(np.unique(tile.reshape(-1, 3), axis=0), colour_table()[255:])
+    draw(scene.maps, tmp_path, score=["entropy"], frames=[NAMES[5]], ranges=ranges)
+    picture = read_image(tmp_path / "overlay-entropy" / f"{NAMES[5]}.png")[:480]
+    grey = picture - 0.85 * colour_table()[255]  # every pixel is at the upper end
+    assert np.ptp(grey, axis=2).max() <= 1.5
 
 
 def test_what_is_missing_does_not_stop_the_others(scene: Scene, copy: Path, tmp_path: Path) -> None:
@@ -243,11 +189,8 @@ def test_what_is_missing_does_not_stop_the_others(scene: Scene, copy: Path, tmp_
     assert list(written.failed) == [NAMES[0]]
     assert len(written.pictures["overlay-entropy"]) == len(NAMES) - 1
     maps = write_video_scene(tmp_path, 3)
-    with pytest.raises(InputError, match=r"overlays of .* need images.*`images` PATH, or `panel`"):
+    with pytest.raises(InputError, match=r"overlays of .* need images.*`images` PATH"):
         draw(maps, tmp_path / "out")
-    written = draw(maps, tmp_path / "out", panel=True)
-    assert len(written.pictures["panel"]) == 3
-    assert "only maps are shown" in written.notes[0]
     # Images of other frames: every frame fails, and says why.
     written = draw(maps, tmp_path / "out", images=scene.images)
     assert written.failure.startswith("3 frames could not be drawn, first 000000 (frame 000000 has no image")

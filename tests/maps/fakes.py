@@ -91,17 +91,17 @@ def edit_log(maps: Path, change: Callable[[dict[str, Any]], Any], lines: slice =
     (maps / "frames.jsonl").write_bytes(b"".join(content))
 
 
-def process(frames: list[Frame]) -> list[Maps]:
-    """Maps that depend on the image and, as a real network's last bits do, on the frames it shares a batch with."""
-    images = np.stack([frame.image for frame in frames if frame.image is not None]).astype(np.float32) / 255
-    grey = images.mean(axis=3)
-    maps = {
-        "prediction": images.argmax(axis=3).astype(np.uint8),
-        "entropy": np.clip(0.9 * grey + 0.1 * images.mean(), 0, 1),
+def process(frame: Frame) -> Maps:
+    """Maps that depend on the image."""
+    assert frame.image is not None
+    image = frame.image.astype(np.float32) / 255
+    grey = image.mean(axis=2)
+    return {
+        "prediction": image.argmax(axis=2).astype(np.uint8),
+        "entropy": np.clip(0.9 * grey + 0.1 * image.mean(), 0, 1),
         "epistemic": grey**2 * 0.2,
         "deterministic-max-logit": -10 * grey,
     }
-    return [{name: values[i] for name, values in maps.items()} for i in range(len(frames))]
 
 
 def manifest(**run: Any) -> dict[str, Any]:
@@ -119,7 +119,7 @@ def folder_bytes(folder: Path) -> dict[str, bytes]:
     }
 
 
-def predict(given: Path, out: Path, *, group: int = 1, run: Any = (), on_note: Any = None, **writer: Any) -> Summary:
+def predict(given: Path, out: Path, *, run: Any = (), on_note: Any = None, **writer: Any) -> Summary:
     """The maps of all pictures of an input, or of those that are missing."""
-    to = MapsWriter(out, manifest(group=group, **dict(run)), **writer)
-    return run_pipeline(open_source(given), process, to, group=group, on_note=on_note)
+    to = MapsWriter(out, manifest(**dict(run)), **writer)
+    return run_pipeline(open_source(given), process, to, on_note=on_note)

@@ -1,7 +1,7 @@
 """A small run that kills itself with SIGKILL; started by test_pipeline.py as its own process.
 
-Its arguments are INPUT OUT GROUP MOMENT COUNT RUN; RUN is JSON of settings, and MOMENT what is about to happen for the COUNT-th
-time: ``rename`` (of a file that is written), ``line`` (half of it is written) or ``compute`` (of a group).
+Its arguments are INPUT OUT MOMENT COUNT RUN; RUN is JSON of settings, and MOMENT what is about to happen for the COUNT-th
+time: ``rename`` (of a file that is written), ``line`` (half of it is written) or ``compute`` (of a frame).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.maps import fakes
 
 
 def main() -> None:
-    given, out, group, moment, count, run = sys.argv[1:]
+    given, out, moment, count, run = sys.argv[1:]
     moments = itertools.count(1)
 
     def or_die(function: Callable[..., Any], kind: str, before: Callable[..., Any] = lambda *_: None) -> Any:
@@ -41,7 +41,7 @@ def main() -> None:
     os.replace = or_die(os.replace, "rename")
     FrameLog.append = or_die(FrameLog.append, "line", tear)  # type: ignore[method-assign]
     fakes.process = or_die(fakes.process, "compute")
-    fakes.predict(Path(given), Path(out), group=int(group), run=json.loads(run))
+    fakes.predict(Path(given), Path(out), run=json.loads(run))
 
 
 if __name__ == "__main__":

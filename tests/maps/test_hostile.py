@@ -26,7 +26,6 @@ NAMES = ("", ".", "..", "../x", "/x", "a/../../x", "a//b", "a/", "a\\b", "C:x", 
 VERBS = {
     "overlay": ("overlay", "--maps", "MAPS", "--out", "OUT", "--images", "IN"),
     "review": ("review", "--maps", "MAPS", "--out", "OUT"),
-    "compare": ("review", "--maps", "HONEST", "--compare", "MAPS", "--out", "OUT"),
     "evaluate": ("evaluate", "--maps", "MAPS", "--anomaly-labels", "IN", "--out", "OUT/metrics.json"),
     "summary": ("summary", "--maps", "MAPS", "--out", "OUT/moments.csv"),
 }
@@ -40,8 +39,7 @@ def home(tmp_path: Path) -> Path:
     (home / "x" / "thesis.tex").write_text("all of it")
     cv2.imwrite(str(home / "secret.png"), np.full((24, 32), 77, np.uint8))
     write_pictures(home / "in", 2)
-    for folder in ("maps", "honest"):
-        predict(home / "in", home / folder)
+    predict(home / "in", home / "maps")
     return home
 
 
@@ -56,7 +54,7 @@ def tree(home: Path) -> dict[str, Any]:
 def refused_everywhere(home: Path, capsys: pytest.CaptureFixture[str], said: str) -> None:
     """Every verb ends with 2 and one line, and ``predict`` with its error, before anything is touched."""
     before, out = tree(home), home.parent / "out"
-    places = {"MAPS": home / "maps", "HONEST": home / "honest", "IN": home / "in"}
+    places = {"MAPS": home / "maps", "IN": home / "in"}
     for verb, words in VERBS.items():
         assert main([str(places.get(word, word)).replace("OUT", str(out)) for word in words]) == 2, verb
         lines = capsys.readouterr().err.splitlines()

@@ -58,23 +58,21 @@ def run(tmp_path: Path, process: Any = process, **settings: Any) -> Summary:
     return run_pipeline(open_source(tmp_path / "in"), process, MapsWriter(tmp_path / "out", manifest()), **settings)
 
 
-def test_frames_are_in_source_order_and_groups_have_one_size(tmp_path: Path) -> None:
+def test_frames_are_in_source_order_whatever_their_size(tmp_path: Path) -> None:
     names = write_pictures(tmp_path / "in", 9)
     write_pictures(tmp_path / "in", 2, (30, 20))  # one in each folder has another size
-    seen: list[list[str]] = []
+    seen: list[str] = []
 
-    def watch(frames: list[Frame]) -> list[Maps]:
-        seen.append([frame.name for frame in frames])
-        assert len({frame.image.shape for frame in frames if frame.image is not None}) == 1
-        return process(frames)
+    def watch(frame: Frame) -> Maps:
+        seen.append(frame.name)
+        return process(frame)
 
     stream = io.StringIO()
     with ConsoleProgress(stream, interval=3600) as show:
-        summary = run(tmp_path, watch, group=4, writers=3, on_progress=show.count)
+        summary = run(tmp_path, watch, writers=3, on_progress=show.count)
     everything = sorted({*names, "a/frame_000", "b/frame_001"})
     assert lines(tmp_path / "out") == everything
-    assert sorted(name for call in seen for name in call) == everything
-    assert max(map(len, seen)) > 1
+    assert seen == everything
     assert (summary.finished, summary.skipped, summary.failed) == (len(everything), 0, {})
     (only,) = stream.getvalue().splitlines()
     assert only.startswith(f"{len(everything)} of {len(everything)} frames")
@@ -87,14 +85,11 @@ def test_frames_fail_alone_and_are_retried_into_their_place(tmp_path: Path) -> N
     data = broken.read_bytes()
     broken.write_bytes(data[:-20])
 
-    def partly(frames: list[Frame]) -> list[Maps | Exception]:
-        results: list[Maps | Exception] = list(process(frames))
-        for index, frame in enumerate(frames):
-            if frame.name == names[1]:
-                results[index] = ValueError("smaller than the network's stride")
-            if frame.name == names[3]:
-                results[index] = {**process([frame])[0], "entropy": np.full((24, 32), np.nan, np.float32)}
-        return results
+    def partly(frame: Frame) -> Maps | Exception:
+        if frame.name == names[1]:
+            return ValueError("smaller than the network's stride")
+        broken = {"entropy": np.full((24, 32), np.nan, np.float32)} if frame.name == names[3] else {}
+        return {**process(frame), **broken}
 
     summary = run(tmp_path, partly)
     assert summary.failure.startswith(f"3 of 6 frames failed, first {names[1]}")
@@ -115,10 +110,10 @@ def test_failure_of_the_network_keeps_what_was_finished(tmp_path: Path, error: B
     predict(tmp_path / "in", tmp_path / "whole")
     out, calls = tmp_path / "out", iter(range(8))
 
-    def fails(frames: list[Frame]) -> list[Maps]:
+    def fails(frame: Frame) -> Maps:
         if next(calls) == 4:
             raise error
-        return process(frames)
+        return process(frame)
 
     with pytest.raises(type(error)):
         run(tmp_path, fails)
@@ -182,12 +177,12 @@ class Slow(MapsWriter):
 def test_nothing_runs_ahead(tmp_path: Path, slow: str) -> None:
     source, ahead, computed = EndlessSource(30), list[int](), list[int]()
 
-    def watch(frames: list[Frame]) -> list[Maps]:
-        computed.extend(frame.index for frame in frames)
+    def watch(frame: Frame) -> Maps:
+        computed.append(frame.index)
         if slow == "network":
             time.sleep(0.02)
-            ahead.append(source.given - frames[-1].index)
-        return process(frames)
+            ahead.append(source.given - frame.index)
+        return process(frame)
 
     def wait(place: int) -> None:
         if slow == "writer":
@@ -224,25 +219,24 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("given", "group", "kills"),
+    ("given", "compact", "kills"),
     [
-        ("pictures", 1, [("rename", 4)]),  # before the first file of all
-        ("pictures", 1, [("rename", 14)]),  # between the maps of one frame
-        ("pictures", 1, [("line", 1)]),
-        ("pictures", 3, [("line", 5)]),  # the second group is half finished
-        ("pictures", 2, [("compute", 3)]),
-        ("pictures", 2, [("rename", 12), ("line", 2)]),
-        ("drive.avi", 4, [("line", 6)]),
+        ("pictures", False, [("rename", 4)]),  # before the first file of all
+        ("pictures", False, [("rename", 14)]),  # between the maps of one frame
+        ("pictures", False, [("line", 1)]),
+        ("pictures", True, [("compute", 5)]),
+        ("pictures", True, [("rename", 12), ("line", 2)]),
+        ("drive.avi", False, [("line", 6)]),
     ],
 )
 def test_killed_run_continues_to_the_same_bytes(
-    pictures: Path, tmp_path: Path, given: str, group: int, kills: list[tuple[str, int]]
+    pictures: Path, tmp_path: Path, given: str, compact: bool, kills: list[tuple[str, int]]
 ) -> None:
-    source, out, run = pictures.with_name(given), tmp_path / "killed", {"compact": True} if group == 2 else {}
-    predict(source, tmp_path / "unbroken", group=group, run=run)
+    source, out, run = pictures.with_name(given), tmp_path / "killed", {"compact": True} if compact else {}
+    predict(source, tmp_path / "unbroken", run=run)
     expected = folder_bytes(tmp_path / "unbroken")
     for moment, count in kills:
-        words = [str(source), str(out), str(group), moment, str(count), json.dumps(run)]
+        words = [str(source), str(out), moment, str(count), json.dumps(run)]
         killed = subprocess.run([sys.executable, str(SCRIPT), *words], capture_output=True, timeout=60, check=False)
         assert killed.returncode == -signal.SIGKILL
         assert json.loads((out / "manifest.json").read_text())["status"] == "running"
@@ -250,7 +244,7 @@ def test_killed_run_continues_to_the_same_bytes(
         # A killer that misses its moment would leave neither.
         assert moment != "line" or not (out / "frames.jsonl").read_bytes().endswith(b"\n")
         assert moment != "rename" or list(out.rglob("*.segunc-partial"))
-    summary = predict(source, out, group=group, run=run)
+    summary = predict(source, out, run=run)
     assert summary.finished + summary.skipped == expected["frames.jsonl"].count(b"\n")
     assert folder_bytes(out) == expected
     assert json.loads((out / "manifest.json").read_text())["status"] == "finished"

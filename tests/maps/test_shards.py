@@ -28,14 +28,14 @@ def maps_of(out: Path) -> dict[str, bytes]:
     return files | {"lines": json.dumps(list(records)).encode()}
 
 
-@given(st.integers(1, 9), st.integers(1, 5), st.integers(0, 200))
-def test_every_frame_belongs_to_one_shard(count: int, block: int, frames: int) -> None:
+@given(st.integers(1, 9), st.integers(0, 200))
+def test_every_frame_belongs_to_one_shard(count: int, frames: int) -> None:
     parts = [Shard(number, count) for number in range(1, count + 1)]
-    owners = [[shard.number for shard in parts if shard.owns(place, block)] for place in range(frames)]
+    owners = [[shard.number for shard in parts if shard.owns(place)] for place in range(frames)]
     assert all(len(numbers) == 1 for numbers in owners)
-    shares = [shard.share(frames, block) for shard in parts]
+    shares = [shard.share(frames) for shard in parts]
     assert shares == [sum(numbers == [shard.number] for numbers in owners) for shard in parts]
-    assert max(shares) - min(shares) <= block
+    assert max(shares) - min(shares) <= 1
 
 
 @pytest.mark.parametrize("text", ["0/2", "3/2", "1/0", "1", "a/b", "1/2/3", "-1/2", "1/4097"])
@@ -44,21 +44,20 @@ def test_impossible_shards_are_refused(text: str) -> None:
         shards.parse_shard(text)
 
 
-@pytest.mark.parametrize("group", [1, 3])
-def test_shards_one_by_one_are_one_run(tmp_path: Path, group: int) -> None:
+def test_shards_one_by_one_are_one_run(tmp_path: Path) -> None:
     write_pictures(tmp_path / "in", 11)
     one, three = tmp_path / "one", tmp_path / "three"
-    predict(tmp_path / "in", one, group=group)
+    predict(tmp_path / "in", one)
     for number in (3, 1, 2):
-        assert 0 < predict(tmp_path / "in", three, shard=Shard(number, 3), group=group).finished < 11
+        assert 0 < predict(tmp_path / "in", three, shard=Shard(number, 3)).finished < 11
     assert maps_of(three) == maps_of(one)
     assert not list(three.glob(".*"))
     reader = MapsReader(three)
     assert (reader.frames, reader.unfinished) == (MapsReader(one).frames, None)
     assert reader.manifest is not None
     assert (reader.manifest["status"], reader.manifest["finished"]) == ("finished", 11)
-    assert predict(tmp_path / "in", three, shard=Shard(2, 3), group=group).finished == 0
-    MapsWriter(three, manifest(group=group), overwrite=True).close()
+    assert predict(tmp_path / "in", three, shard=Shard(2, 3)).finished == 0
+    MapsWriter(three, manifest(), overwrite=True).close()
     assert sorted(folder_bytes(three)) == ["frames.jsonl"]
 
 

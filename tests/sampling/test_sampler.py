@@ -24,7 +24,7 @@ from segunc.maps.encoding import encode_unit
 from segunc.posteriors.abnn import ABNNPosterior
 from segunc.sampling import Prediction, Sampler, sampler as sampler_module
 from segunc.sampling.engine import draw_logits
-from segunc.sampling.sampler import CUDA_BATCH_PIXELS, MOST_FRAMES, Fitted, frames_at_once
+from segunc.sampling.sampler import Fitted
 from segunc.sampling.tail_native import native_tail
 from segunc.scores import DEFAULT_SCORES, EVIDENCE, SCORES
 from segunc.uncertainty import Calibrator, energy, entropy_from_probabilities, max_softmax
@@ -221,14 +221,6 @@ def test_settings_that_cannot_be(given: dict[str, Any], said: str) -> None:
 def test_a_temperature_is_a_positive_number(temperature: float) -> None:
     with pytest.raises(InputError, match="temperature"):
         Fitted(temperature)
-
-
-def test_a_gpu_takes_as_many_frames_as_fill_it_and_a_cpu_one() -> None:
-    cuda = torch.device("cuda")
-    assert frames_at_once(cuda, (1024, 2048), 20) == 1
-    assert frames_at_once(cuda, (176, 320), 8) == CUDA_BATCH_PIXELS // (8 * 176 * 320) == 9
-    assert frames_at_once(cuda, (32, 32), 1) == MOST_FRAMES
-    assert frames_at_once(torch.device("cpu"), (96, 160), 8) == 1
 
 
 def test_networks_that_cannot_be() -> None:

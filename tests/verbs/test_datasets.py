@@ -212,7 +212,7 @@ def published(root: Path, labelled: int) -> Path:
 
 def words_of(verb: str, maps: Path, out: Path) -> list[object]:
     """A command that reads labels of maps, without the labels."""
-    more = {"evaluate": ["--replicates", 0], "overlay": ["--panel"]}.get(verb, [])
+    more = ["--replicates", 0] if verb == "evaluate" else []
     return [verb, "--maps", maps, "--out", out / ("out.json" if verb == "evaluate" else "out"), *more]
 
 

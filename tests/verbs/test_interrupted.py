@@ -17,14 +17,15 @@ import pytest
 
 from segunc.cli.main import main
 from segunc.frames.sources import open_source
+from segunc.maps.manifest import read_manifest
+from segunc.maps.shards import Shard, write_state
 from segunc.options import PredictOptions
 from segunc.posteriors.model import load_model
-from segunc.verbs.execution import Execution, choose_execution
+from segunc.verbs.execution import choose_chunk
 from tests.conftest import Job
 from tests.maps.fakes import write_pictures
 from tests.processing.test_frames import sampler
 from tests.verbs.processes import FAST, SMALL, Command, refuse, succeed
-from tests.verbs.test_job import assert_codes_agree
 
 
 def wait_for(command: Command, moment: Callable[[], bool], seconds: float = 60.0) -> None:
@@ -129,30 +130,28 @@ PLAIN = PredictOptions("model", "input", "out")
 def test_what_was_recorded_is_continued_and_what_is_given_wins(tmp_path: Path) -> None:
     write_pictures(tmp_path, 4)
     source = open_source(tmp_path)
-    assert choose_execution(PLAIN, sampler(), source, None) == Execution(4, 1)
-    recorded: dict[str, Any] = {"chunk": 2, "group": 3}
-    assert choose_execution(PLAIN, sampler(), source, recorded) == Execution(2, 3)
-    asked = replace(PLAIN, chunk=1, frames_at_once=2)
-    assert choose_execution(asked, sampler(), source, recorded) == Execution(1, 2)
+    assert choose_chunk(PLAIN, sampler(), source, None) == 4
+    recorded: dict[str, Any] = {"chunk": 2}
+    assert choose_chunk(PLAIN, sampler(), source, recorded) == 2
+    assert choose_chunk(replace(PLAIN, chunk=1), sampler(), source, recorded) == 1
 
 
-def test_grouped_frames_killed_and_continued_give_the_same_bytes(finetuned: Job, tmp_path: Path) -> None:
+def test_masked_frames_killed_and_continued_give_the_same_bytes(finetuned: Job, tmp_path: Path) -> None:
     base = ("predict --model", finetuned.abnn, "--input", finetuned.video, SMALL, "--mask", write_mask(tmp_path))
-    command = (*base, "--frames-at-once 5")
-    whole, killed, alone = (tmp_path / name for name in ("whole", "killed", "alone"))
-    succeed(*command, "--out", whole)
-    before = kill_after_three(killed, *command)
-    done = succeed(*base, "--out", killed)  # the grouping comes from the manifest
+    whole, killed = (tmp_path / name for name in ("whole", "killed"))
+    succeed(*base, "--chunk 1 --out", whole)
+    before = kill_after_three(killed, *base, "--chunk 1")
+    done = succeed(*base, "--out", killed)  # the chunk comes from the manifest
     assert f"{before} were finished before" in done.stdout
     assert tree(killed) == tree(whole)
     assert len(tree(whole)) == 12 * 4 + 2  # frames.jsonl and the mask
-    run = json.loads((whole / "manifest.json").read_text())["run"]
-    assert run["group"] == 5
-    assert "group = 5 (now 2)" in refuse(*base, "--frames-at-once 2", "--out", whole)
-    succeed(*base, "--out", alone)
-    assert json.loads((alone / "manifest.json").read_text())["run"]["group"] == 1
-    for path in sorted((alone / "entropy").glob("*.png")):
-        assert_codes_agree(whole / "entropy" / path.name, path)
+    assert json.loads((whole / "manifest.json").read_text())["run"]["chunk"] == 1
+    assert "chunk = 1 (now 2)" in refuse(*base, "--chunk 2 --out", whole)
+    grouped = read_manifest(whole) or {}
+    grouped["run"]["group"] = 5  # as an earlier version recorded frames in batches
+    write_state(whole, Shard(), grouped)
+    assert "group = 5 (now 1)" in refuse(*base, "--out", whole)
+    for path in sorted((whole / "entropy").glob("*.png")):
         assert not cv2.imread(str(path), cv2.IMREAD_UNCHANGED)[48:].any()
 
 

@@ -43,8 +43,7 @@ def test_several_inputs_each_have_a_folder_and_one_summary(finetuned: Job, tmp_p
 
 
 def test_shards_of_a_video_at_once_are_one_run(finetuned: Job, tmp_path: Path) -> None:
-    """Also of frames in groups, which follow the whole video and not what a shard takes of it."""
-    command = ("predict --frames-at-once 3 --model", finetuned.abnn, "--input", finetuned.video, SMALL)
+    command = ("predict --model", finetuned.abnn, "--input", finetuned.video, SMALL)
     succeed(*command, "--out", tmp_path / "one")
     running = [Command(*command, "--out", tmp_path / "two", "--shard", f"{number}/2") for number in (2, 1)]
     for command_of_shard in running:
@@ -100,17 +99,17 @@ def test_everything_at_once_is_killed_and_goes_on_to_the_same_bytes(finetuned: J
         assert not reader.read_stored("000005", score)[48:].any()
 
 
-def test_panels_their_video_and_one_frame_for_print(finetuned: Job, tmp_path: Path) -> None:
+def test_overlays_their_video_and_one_frame_for_print(finetuned: Job, tmp_path: Path) -> None:
     maps, out = tmp_path / "maps", tmp_path / "out"
     words = ("--input", finetuned.video, "--out", maps, "--scores entropy,epistemic --every 3", FAST)
     succeed("predict --draws 2 --model", finetuned.abnn, *words)
     command = ("overlay", "--maps", maps, "--out", out)
-    done = succeed(*command, "--panel --video --range epistemic=0:0.02")
-    assert f"4 pictures in {out / 'panel'}" in done.stdout
-    video = out / f"panel{VIDEO_SUFFIX}"
+    done = succeed(*command, "--video --score epistemic --range epistemic=0:0.02")
+    assert f"4 pictures in {out / 'overlay-epistemic'}" in done.stdout
+    video = out / f"overlay-epistemic{VIDEO_SUFFIX}"
     assert f"video: {video}" in done.stdout
     assert [round(start, 2) for start in decoded(video)[0]] == [0.0, 0.24, 0.48, 0.72]
-    assert sorted(path.name for path in (out / "panel").iterdir()) == [f"{n:06d}.png" for n in (0, 3, 6, 9)]
+    assert sorted(path.name for path in (out / "overlay-epistemic").iterdir()) == [f"{n:06d}.png" for n in (0, 3, 6, 9)]
     succeed(*command, "--frames 000003 --format jpg --flag entropy=0.2 --score entropy,epistemic")
     made = sorted(path.relative_to(out).as_posix() for path in out.rglob("*.jpg"))
     assert made == ["overlay-entropy/000003.jpg", "overlay-epistemic/000003.jpg"]
@@ -133,5 +132,5 @@ def test_compact_maps_go_through_every_verb(finetuned: Job, tmp_path: Path) -> N
     done = succeed("compare", tmp_path / "m.json", "--keys *.auroc --names compact --out", table)
     assert table.read_text() == done.stdout.split("wrote ")[0]
     assert succeed("summary --maps", maps).stdout == succeed("summary --maps", tmp_path / "full").stdout
-    assert "4 pictures" in succeed("overlay --panel --maps", maps, "--out", out).stdout
+    assert "4 pictures" in succeed("overlay --maps", maps, "--out", out).stdout
     succeed("review --maps", maps, "--out", tmp_path / "page")
