@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from segunc.verbs.evaluate import evaluate as evaluate
     from segunc.verbs.import_network import import_network as import_network
     from segunc.verbs.init import init as init
+    from segunc.verbs.monitor import monitor as monitor
     from segunc.verbs.predict import predict as predict
     from segunc.verbs.report import report as report
     from segunc.verbs.results import (
@@ -54,6 +55,7 @@ _NAMES = {
     "posteriors.model": "Model load load_model wrap",
     "sampling": "Sampler",
     "verbs.import_network": "import_network",
+    "verbs.monitor": "monitor",
     "verbs.results": "compare overlay review summary",
     "verbs.training": "finetune train",
     **{f"verbs.{verb}": verb for verb in ("demo", "doctor", "evaluate", "init", "predict", "report", "threshold")},

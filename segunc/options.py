@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, ParamSpec, Protocol, TypeVar, cast, get_args, get_type_hints, overload
 
 from segunc.core.bounds import (
+    Bound,
     Count,
     NonNegativeFloat,
     NonNegativeInt,
@@ -554,6 +555,33 @@ class SummaryOptions(DeviceOptions):
     gap: str = "2"
     images: str | None = None
     out: File | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class MonitorOptions(Options):
+    """Are frames still like those that a threshold was calibrated on, and does its promise hold?
+
+    Args:
+        threshold (JSON): of segunc threshold, whose score is watched
+        maps (DIR): a maps folder that may grow; a later call looks at all of it again
+        reference (DIR): maps of the calibration frames (default: none; each frame is compared with those before it)
+        verdicts (JSON): reviewers' verdicts on --maps, exported by their pages: also bounds of the promised risk
+        statistic: of each frame: mean, 99th percentile, maximum, strongest region, or pixels of the largest region (default mean)
+        level (A): probability of a false alarm over all frames to come (default 0.01)
+        apart (SECONDS): where units are frames of a video, compare one in so many seconds: neighbours resemble each other (default 10)
+        out (JSON): file of the state
+        plot (FILE): figure of the martingale: FILE.pdf, FILE.svg and FILE.png
+    """
+
+    threshold: File
+    maps: Folder
+    reference: Folder | None = None
+    verdicts: Sequence[File] | None = None
+    statistic: Literal["mean", "p99", "max", "region", "component"] = "mean"
+    level: Annotated[float, Bound(above=0, below=1)] = 0.01
+    apart: NonNegativeFloat = 10.0
+    out: File | None = None
+    plot: PathLike | None = None
 
 
 @dataclass(frozen=True)

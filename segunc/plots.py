@@ -187,6 +187,17 @@ def risk_coverage_figure(lines: Sequence[Line]) -> Figure:
     return figure
 
 
+@styled
+def monitor_figure(path: Floats, alarm: float, name: str) -> Figure:
+    """Draw log10 of a martingale of exchangeability after each frame ``[T]``, with the value of its alarm."""
+    figure, axes = _new_figure()
+    _draw_lines(axes, [Line(name, *thin(np.arange(1.0, len(path) + 1), path))], str)
+    axes.axhline(alarm, label=f"Alarm at {alarm:g}", **REFERENCE)
+    axes.set(xlabel="Compared frames", ylabel="log10 of the martingale")
+    _add_legend(figure, "Are frames still like those of the calibration?", "Compared by")
+    return figure
+
+
 def thin(x: Floats, y: Floats, most: int = MAX_POINTS) -> tuple[Floats, Floats]:
     """At most ``most`` (2 or more) of the points, evenly along the curve, so that steep and flat parts stay; ends stay."""
     if len(x) <= most:

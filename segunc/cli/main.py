@@ -32,6 +32,7 @@ VERBS = {
     "threshold": "--maps maps --anomaly-labels masks --control missed-objects --level 0.1 --out threshold.json",
     "review": "--maps maps --anomaly-labels masks --out review",
     "summary": "--maps maps --score entropy --statistic p99 --apart 10 --out summary.csv",
+    "monitor": "--threshold threshold.json --maps maps --reference calibration --out monitor.json",
     "overlay": "--maps maps --out figures --score entropy,epistemic --video",
     "compare": "abnn.json base.json --baseline base.json --out table.md",
     "report": "--model runs/abnn --runs metrics.json fog.json --threshold threshold.json --out report",

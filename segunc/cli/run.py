@@ -178,6 +178,10 @@ def _show_summary(result: Any, options: opts.SummaryOptions) -> Iterator[str]:
     yield from (f"wrote {path}" for path in (options.out, options.events, options.crops) if path)
 
 
+def _show_monitor(result: Any, options: opts.MonitorOptions) -> Iterator[str]:
+    yield from (result.line, *(f"wrote {path}" for path in result.paths))
+
+
 def _show_overlay(result: Any, options: opts.OverlayOptions) -> Iterator[str]:
     for folder, pictures in result.pictures.items():
         yield f"{len(pictures)} pictures in {folder}"

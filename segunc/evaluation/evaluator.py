@@ -52,7 +52,7 @@ class Tally:
         self._counts.append(counts)
         if len(self._counts) > self.part.batch:
             self._counts = [self.part.combine(self._counts)]
-        if self.resampling.replicates:
+        if self.resampling.replicates and not self.part.point.issuperset(self.part.names):
             coarse = self.part.coarsen(counts).astype(np.int64)
             self._packed.append((unit, zlib.compress(coarse.tobytes(), 1)))
 
@@ -87,7 +87,7 @@ class Tally:
         """Return the replicates ``[R]`` of each number that all frames together define, NaN where a replicate defines none; they are
         shifted by the difference that the coarser counts make over all frames."""
         total, part = self.total, self.part
-        if total is None or not self.resampling.replicates:
+        if not self._packed:
             return {}
         exact, coarse = part.numbers(total, forms), part.numbers(part.refine(part.coarsen(total)), forms)
         shifts = {
@@ -311,7 +311,7 @@ class Evaluator(Gatherer):
             first = f" (first {self._left_out[0]['frame']}: {self._left_out[0]['reason']})" if lost else ""
             message = f"none of {lost} frames could be scored{first}; check that the labels belong to these maps"
             raise PartialFailure(message)
-        sections = ("scores", "segmentation", "calibration", "selective", "intervals", "reasons")
+        sections = ("scores", "segmentation", "calibration", "selective", "frames", "intervals", "reasons")
         result: Result = {name: {} for name in sections}
         self.place_numbers(result)
         result["segmentation"].setdefault("per_class", {})

@@ -248,12 +248,6 @@ class Achieved(Flagged):
     def combine(self, counts: Sequence[dict[str, Counts]]) -> dict[str, Counts]:
         return {name: of for frames in counts for name, of in frames.items()}
 
-    def coarsen(self, counts: Any) -> Counts:
-        return np.zeros(0, np.int64)  # the mean of these units has no interval but ``upper``
-
-    def refine(self, coarse: Counts) -> dict[str, Counts]:
-        return {}
-
     def numbers(self, counts: dict[str, Counts], forms: Forms) -> Numbers:
         seconds, pools = unit_seconds(self.control, self.guarantee.unit), dict[str, Pool]()
         for name, of in counts.items():

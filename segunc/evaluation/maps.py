@@ -43,8 +43,9 @@ def evaluate_maps(
     fps: float | None = None,
 ) -> tuple[Result, Evaluator]:
     """Evaluate a folder of ``SCORE/FRAME.{png,npy,...}`` and ``prediction/FRAME.png``, with or without a manifest, in bounded memory:
-    ``scores``, None for all, of the frames that ``choose`` leaves, ``fps`` a second where they are images of a video, by the evaluator that ``new`` makes. Return the content of
-    ``metrics.json``, whose ``left_out`` are frames that could not be counted with the reason, and the counts behind it."""
+    ``scores``, None for all, of the frames that ``choose`` leaves, ``fps`` a second where images are a video, by the evaluator that
+    ``new`` makes. Return the content of ``metrics.json``, whose ``left_out`` are frames that could not be counted with the reason, and
+    the counts behind it."""
     reader = MapsReader(maps)
     classes = None if labels.labels is None else labels.label_map
     if classes is not None:

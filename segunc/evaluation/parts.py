@@ -69,6 +69,7 @@ class LabelledFrame:
     unit_codes: Collection[str] | None = None
     bins: Mapping[str, ScoreBins] = field(default_factory=dict)
     anomaly_pixels: Counts = field(init=False)  # int64 [3] normal, anomalous and ignored; zeros without a label
+    aggregates: dict[str, dict[str, float]] = field(init=False, default_factory=dict, repr=False)  # by score, once made
     _counts: dict[tuple[str, str], Counts] = field(init=False, default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
@@ -215,7 +216,7 @@ class ArrayPart(ABC):
     metrics: Sequence[Metric] = ()
     needs: str  # the kind of label it needs, ``anomaly`` or ``class``
     lacks: str  # why all its numbers are None where :meth:`count` gave no counts of any frame
-    undefined: ClassVar[str] = "its counts define no number"  # why a number is None where the counts define none
+    undefined: str = "its counts define no number"  # why a number is None where the counts define none
     point: frozenset[NumberPath] = frozenset()  # numbers without an interval, thresholds for instance
     rows: int = 0  # of counts by key or bin, which bins are sized for
     batch: int = 1  # frames whose counts are kept before they are combined
@@ -498,6 +499,7 @@ _OURS: dict[str, PartBuilder | str] = {
     "segmentation": lambda scores, classes, protocols: [Segmentation(classes)],
     "calibration": lambda scores, classes, protocols: [ConfidenceCalibration(), ProbabilityCalibration()],
     "selective": lambda scores, classes, protocols: [Selective(score) for score in scores if classes],
+    "frames": "segunc.evaluation.frames:frame_parts",
 }
 PARTS: Registry[PartBuilder] = Registry("metric part", "segunc.metrics", _OURS)
 """What an evaluation counts; other packages add sections to ``metrics.json``."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from segunc.evaluation import flagged, parts
 from segunc.evaluation.compare import NULL, first_of, format_cell, markdown_table
+from segunc.evaluation.frames import FRAME_METRICS
 from segunc.evaluation.over_time import FoundObjects, OverTime
 from segunc.evaluation.parts import titles
 from segunc.evaluation.resampling import Cell
@@ -64,6 +65,8 @@ def _tables(result: Mapping[str, Any]) -> Iterator[Table]:
         yield "Calibration, over the same pixels", _column("number", "value", numbers)
     title = "Selective prediction and failure detection, over the same pixels"
     yield title, _rows(result["selective"], titles(parts.Selective.metrics))
+    rows = {f"{name} of {score}": v for score, of in result.get("frames", {}).items() for name, v in of.items()}
+    yield "Frames as a whole: those with an anomaly, and AURC of 1 - mIoU", _rows(rows, titles(FRAME_METRICS))
     corruption = result.get("run", {}).get("corruption")
     images = f", images corrupted by {corruption}" if corruption else ""
     alarms: Mapping[str, Any] = result.get("flagged", {})

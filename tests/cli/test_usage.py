@@ -20,6 +20,7 @@ from segunc import options
 from segunc.cli import run
 from segunc.cli.main import VERBS, build_parser, main
 from segunc.cli.run import FUNCTIONS
+from segunc.maps.reader import MapsReader
 from segunc.options import DemoOptions
 from segunc.verbs.demo import SHOWN
 from tests.conftest import Job
@@ -252,6 +253,11 @@ def test_the_example_of_a_verb_runs(verb: str, predicted: Job, tmp_path: Path) -
     if verb in ("compare", "report"):
         labels, out = predicted.masks, tmp_path / "metrics.json"
         known["metrics"] = segunc.evaluate(predicted.maps, anomaly_labels=labels, out=out, replicates=0).path
+    if verb == "monitor":
+        first = "|".join(f"^{name}$" for name in MapsReader(predicted.maps).frames[:2])
+        asked = {"control": "flagged-pixels", "level": 0.5, "score": "entropy", "frames": first}
+        known["threshold"] = tmp_path / "threshold.json"
+        segunc.threshold(maps=predicted.maps, anomaly_labels=predicted.masks, out=known["threshold"], **asked)
     example = doctest.DocTestFinder().find(known[verb], verb, globs=known)[0]
     assert example.examples
     runner = doctest.DocTestRunner(verbose=False)

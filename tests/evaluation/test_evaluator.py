@@ -45,7 +45,7 @@ def result(run) -> dict[str, Any]:
 
 
 def test_the_schema_is_complete(result):
-    sections = ["scores", "segmentation", "calibration", "selective"]
+    sections = ["scores", "segmentation", "calibration", "selective", "frames"]
     assert list(result) == [*sections, "intervals", "reasons", "counts", "forms", "left_out"]
     assert list(result["scores"]) == list(SCORES)
     for values in result["scores"].values():
@@ -56,8 +56,8 @@ def test_the_schema_is_complete(result):
     assert list(result["segmentation"]["per_class"]) == list(CLASSES)
     assert list(result["calibration"]) == ["ece", "nll", "brier"]
     assert list(result["selective"]) == list(SCORES)
-    assert result["reasons"] == {}
-    assert list(nulls(result)) == []
+    assert set(result["reasons"].values()) == {"every frame holds an anomaly, or none does"}
+    assert list(nulls(result)) == list(result["reasons"])
     json.dumps(result, allow_nan=False)
 
 

@@ -1,0 +1,118 @@
+"""``segunc monitor``: are frames still like those that a threshold was calibrated on, and does its promise hold?"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from segunc.core.errors import InputError
+from segunc.core.files import read_bytes, write_json
+from segunc.decisions.monitor import log_martingale, losses_of_verdicts, risk_bounds
+from segunc.decisions.threshold import RISKS, GuaranteedThreshold, read_threshold, unit_seconds
+from segunc.evaluation.resampling import resampled_units
+from segunc.gallery.page import run_id
+from segunc.maps.labelled import choose_scores, open_maps
+from segunc.maps.reader import MapsReader
+from segunc.maps.verdicts import merge_verdicts, read_verdicts
+from segunc.options import MonitorOptions, takes
+
+MIN_FRAMES = 20  # without a reference, before which there is no past to compare with
+
+
+class MonitorResult(NamedTuple):
+    """What the frames say so far."""
+
+    state: Mapping[str, Any]  # the content of the JSON file
+    line: str  # the same in one line
+    paths: tuple[Path, ...]  # of the files that were written
+    notes: tuple[str, ...]  # what a user should know
+    failure: str  # what fired, in one line; empty where nothing did
+
+
+@takes(MonitorOptions)
+def monitor(options: MonitorOptions) -> MonitorResult:
+    """Compare the frames of a maps folder with those of the calibration, and write the state and a figure.
+
+    Raises:
+        InputError: the maps do not fit the threshold, or are too few.
+
+    >>> monitor(threshold=threshold, maps=maps, reference=maps).state["fired"] is None
+    True
+    """
+    source, alarm, statistic = Path(options.threshold), -math.log10(options.level), options.statistic
+    threshold, against, past = read_threshold(source), "the frames before", dict[str, float]()
+    if options.reference:
+        _, past = _statistics(Path(options.reference), threshold, options, least=1, calibrated=True)
+        against = f"{len(past)} calibration frames"
+    reader, values = _statistics(Path(options.maps), threshold, options, least=1 if past else MIN_FRAMES)
+    # The first random numbers are the same when frames are added, and so is what was said of the first frames.
+    uniforms = np.random.default_rng(0).random(len(values))
+    path = log_martingale(np.array([*values.values()]), np.array([*past.values()]), uniforms)
+    fired = [*values][int(np.argmax(path >= alarm))] if path.max() >= alarm else None
+    by, notes = f"{statistic} of {threshold.score}, against {against}", [reader.unfinished] if reader.unfinished else []
+    line = f"martingale 10^{path[-1]:.2f}, alarm at 10^{alarm:g}; {len(values)} frames by their {by}"
+    alarms = [f"the frames are no longer like those before: alarm at {fired} by the {by}"] if fired else []
+    risk: dict[str, float] | None = None
+    if options.verdicts:
+        files = [read_verdicts(Path(file), run_id(reader), reader.frames) for file in options.verdicts]
+        losses, of = losses_of_verdicts(merge_verdicts(files), threshold.control), RISKS[threshold.control]
+        if not losses or unit_seconds(threshold.control, threshold.unit):
+            message = f"no verdict in {options.verdicts[0]} says anything of {of}{' a minute' * bool(losses)}"
+            raise InputError(message, hint="they speak of missed objects, and of false alarms a frame")
+        lower, upper = (float(bounds[-1]) for bounds in risk_bounds(np.array([*losses.values()]), options.level))
+        mean = sum(losses.values()) / len(losses)
+        risk = {"estimate": mean, "bound": upper, "lower": lower, "verdicts": len(losses)}
+        line += f"; {of} {mean:.3g}, {lower:.3g} to {upper:.3g} by {len(losses)} judged frames"
+        alarms += [f"{of} are at least {lower:.3g}, above {threshold.level:g}"] if lower > threshold.level else []
+        notes.append("bounds of the risk hold for all frames only where the judged ones were chosen by chance")
+    state = {
+        **{"kind": "segunc monitor", "version": 1, "maps": str(options.maps), "apart": options.apart},
+        "threshold": {"path": str(source), "sha256": hashlib.sha256(read_bytes(source)).hexdigest()},
+        "reference": {"path": str(options.reference), "frames": len(past)} if past else None,
+        **{"statistic": statistic, "frames": len(values), "martingale": float(path[-1]), "level": options.level},
+        **{"fired": fired, "risk": risk, "alarms": alarms},
+    }
+    paths = [Path(out) for out in (options.out, options.plot) if out]
+    for out in paths:
+        out.parent.mkdir(parents=True, exist_ok=True)
+    if options.out:
+        write_json(paths[0], state)
+    if options.plot:
+        from segunc.plots import monitor_figure, save_figure
+
+        paths[-1:] = save_figure(monitor_figure(path, alarm, by), paths[-1].with_suffix(""))
+    line = f"{'ALARM' if alarms else 'no change found'}: {line}"
+    return MonitorResult(state, line, tuple(paths), tuple(notes), "; ".join(alarms))
+
+
+def _statistics(
+    folder: Path, threshold: GuaranteedThreshold, options: MonitorOptions, *, least: int, calibrated: bool = False
+) -> tuple[MapsReader, dict[str, float]]:
+    """Return the maps of a folder, and the statistic by name of the first frame of each unit, of the calibration's frames or of all others.
+    Units are what is exchangeable; those of a video whose units are frames are blocks of ``apart`` seconds."""
+    reader, score, statistic = open_maps(folder), threshold.score, options.statistic
+    threshold.check_run((reader.manifest or {}).get("run", {}), str(options.threshold))
+    choose_scores(reader, [score])
+    known, units, values = {*threshold.frames.values()}, set[str](), dict[str, float]()
+    times = {name: record["time"] for name, record in reader.records.items() if "time" in record}
+    unit_of = resampled_units(threshold.unit, times.get, "the unit of the threshold")
+    for name in reader.frames:
+        unit, numbers = unit_of(name), reader.records.get(name, {}).get(statistic, {})
+        if threshold.unit == "frame" and options.apart and name in times:
+            unit = f"{name.rpartition('/')[0]}/{times[name] // options.apart:g}"
+        if unit in units or (reader.identity(name, score) in known) != calibrated:
+            continue
+        if score not in numbers:
+            raise InputError(f"frame {name} of {folder} has no {statistic} of {score}", hint="--statistic mean")
+        units.add(unit)
+        values[name] = float(numbers[score])
+    if len(values) < least:
+        message = f"{folder} holds {len(values)} units {'of' if calibrated else 'beside those of'} the calibration"
+        hint = "give the maps that segunc threshold read" if calibrated else "predict more, or add --reference DIR"
+        raise InputError(f"{message}, and at least {least} are needed", hint=hint)
+    return reader, values

@@ -1,0 +1,233 @@
+"""The monitor: its level and its delay by simulation, its martingale beside MAPIE's, bounds of a risk, and the verb over maps on disk.
+
+``python -m tests.decisions.test_monitor`` prints the table of delays of the guide.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from segunc import monitor
+from segunc.core.errors import InputError
+from segunc.decisions.monitor import log_martingale, losses_of_verdicts, risk_bounds
+from segunc.decisions.threshold import GuaranteedThreshold, model_of, settings_of
+from segunc.gallery.page import run_id
+from segunc.maps.manifest import build_manifest
+from segunc.maps.reader import MapsReader
+from segunc.maps.store import MapsWriter
+from segunc.maps.verdicts import JudgedRegion, Verdict
+from tests.maps.foreign import write_map
+from tests.verbs.processes import segunc
+
+REGION = JudgedRegion((0, 0, 1, 1), 1, (8, 8), (0, 1), "entropy", 0.5)
+BEFORE, AFTER, LEVEL = 100, 400, 0.01
+Calibrated = Callable[..., dict[str, Any]]
+RUN = {"base_sha256": "b" * 64, "posterior_sha256": "p" * 64, "draws": 4, "seed": 0, "size": None}
+
+
+def delays(shift: float, runs: int, *, ties: bool = False, reference: int = 200, seed: int = 0) -> Any:
+    """Return how many frames after a shift of normal statistics (in standard deviations) each run fires, ``[runs]``: negative before it,
+    infinite never. With ``ties`` statistics are rounded to whole numbers."""
+    generator = np.random.default_rng(seed)
+    values = generator.standard_normal((runs, reference + BEFORE + AFTER))
+    values[:, reference + BEFORE :] += shift
+    values = np.rint(values) if ties else values
+    path = log_martingale(values[:, reference:], values[:, :reference], generator.random((runs, BEFORE + AFTER)))
+    fired = path >= -np.log10(LEVEL)
+    return np.where(fired.any(1), fired.argmax(1) + 1.0 - BEFORE, np.inf)
+
+
+@pytest.mark.parametrize("settings", [{}, {"ties": True}, {"reference": 0}], ids=["plain", "ties", "no reference"])
+def test_it_fires_at_most_at_its_level_where_nothing_changes(settings: dict[str, Any]) -> None:
+    assert np.isfinite(delays(0.0, 1000, seed=1, **settings)).mean() <= LEVEL
+
+
+def test_it_fires_the_sooner_the_larger_the_shift_is_also_downwards() -> None:
+    half, one, two, down = (np.median(delays(shift, 200)) for shift in (0.5, 1.0, 2.0, -1.0))
+    assert two < one < half
+    assert max(2 * two, one, down) < 40
+
+
+def test_p_values_are_ranks_among_all_that_came_before_and_do_not_change_when_frames_come() -> None:
+    values, reference, uniforms = np.array([3.0, 1.0, 3.0]), np.array([1.0, 2.0]), np.array([0.5, 0.25, 0.5])
+    path = log_martingale(values, reference, uniforms, bets=(1.0,))  # whose gains are 1/2 + p
+    np.testing.assert_allclose(10 ** np.diff(path, prepend=0) - 0.5, [0.5 / 3, (2 + 0.25 * 2) / 4, 0.5 * 2 / 5])
+    np.testing.assert_array_equal(path[:2], log_martingale(values[:2], reference, uniforms[:2], bets=(1.0,)))
+
+
+def test_the_martingale_is_that_of_mapie() -> None:
+    """MAPIE's test takes features and labels, but its p-value and its jumper take numbers."""
+    online = pytest.importorskip("mapie.exchangeability_testing", reason="MAPIE is not installed").OnlineMartingaleTest
+    values = np.random.default_rng(3).standard_normal(300).round(1)
+    values[150:] += 1
+    theirs = online(test_method="jumper_martingale", jump_size=0.01, random_state=5)
+    p_values = [theirs.compute_p_value(value, values[: 40 + t]) for t, value in enumerate(values[40:])]
+    path = [theirs.update_simple_jumper_martingale(p) for p in p_values]
+    ours = log_martingale(values[40:], values[:40], np.random.default_rng(5).random(260), (-1.0, 0.0, 1.0))
+    np.testing.assert_allclose(ours, np.log10(path), atol=1e-9)
+
+
+@pytest.mark.parametrize("risk", [0.02, 0.2])
+def test_bounds_of_a_risk_hold_at_all_times_and_close_in(risk: float) -> None:
+    generator, missed = np.random.default_rng(2), np.zeros(2)
+    for _ in range(200):
+        losses = (generator.random(150) < risk).astype(float)
+        lower, upper = risk_bounds(losses, 0.1)
+        missed += lower.max() > risk, upper.min() < risk
+    assert (missed <= 0.1 * 200).all()
+    assert min(np.diff(lower).min(), -np.diff(upper).max()) >= 0
+    lower, upper = risk_bounds((generator.random(3000) < risk).astype(float), 0.1)
+    assert upper[-1] - lower[-1] < 0.06
+
+
+def test_a_risk_is_rejected_where_the_capital_of_a_bet_against_it_is_large() -> None:
+    """The bound of a few losses, by the product of the paper alone."""
+    losses, level = np.array([1.0, 1.0, 0.0, 1.0, 1.0, 1.0]), 0.3
+
+    def capital(risk: float) -> float:
+        value, largest = 1.0, 1.0
+        for t, loss in enumerate(losses, start=1):
+            means = [(0.5 + losses[: i + 1].sum()) / (i + 2) for i in range(t - 1)]
+            variance = (0.25 + sum((losses[i] - mean) ** 2 for i, mean in enumerate(means))) / t
+            bet = min(np.sqrt(2 * np.log(1 / level) / (variance * t * np.log(1 + t))), 0.5 / risk)
+            value *= 1 + bet * (loss - risk)
+            largest = max(largest, value)
+        return largest
+
+    bound = risk_bounds(losses, level)[0][-1]
+    assert capital(bound) >= 1 / level > capital(bound + 0.001)
+
+
+def test_losses_are_those_of_what_reviewers_said() -> None:
+    said = [
+        Verdict("b", "true-alarm", time="3", reviewer="x", region=REGION),
+        Verdict("b", "missed", time="3", reviewer="x", region=replace(REGION, score=None)),
+        Verdict("b", "nothing-wrong", time="2", reviewer="y"),
+        Verdict("a", "false-alarm", time="4"),
+        Verdict("c", "unsure", time="1"),
+    ]
+    assert losses_of_verdicts(said, "missed-objects") == {"b": 0.5}
+    assert list(losses_of_verdicts(said, "false-alarms").items()) == [("b", 0.0), ("a", 1.0)]
+    assert losses_of_verdicts(said, "missed-pixels") == {}
+
+
+def write_maps(folder: Path, means: npt.NDArray[np.float64], apart: float, draws: int = 4) -> MapsReader:
+    """Maps of a video whose frames, so many seconds apart, have these mean entropies."""
+    run, scores = RUN | {"draws": draws}, ["entropy", "deterministic-energy"]
+    manifest = build_manifest(run, scores, device="cpu", classes=["road"], palette=[(0, 0, 0)])
+    with MapsWriter(folder, manifest) as writer:
+        for place, mean in enumerate(means.tolist()):
+            values = np.full((8, 8), mean, np.float32)
+            values[0] += place * 1e-4  # no two frames are the same
+            maps = {"prediction": np.zeros((8, 8), np.uint8), "entropy": values, "deterministic-energy": -values}
+            writer.commit(writer.store(f"{folder.name}_{place:04d}", maps) | {"time": place * apart})
+    return MapsReader(folder)
+
+
+@pytest.fixture
+def calibrated(tmp_path: Path) -> Calibrated:
+    """Maps of the calibration and their threshold, and maps to watch, as options of the verb."""
+
+    def make(shift: float, *, apart: float = 10.0, draws: int = 4, **changes: Any) -> dict[str, Any]:
+        generator = np.random.default_rng(4)
+        before, now = (generator.uniform(0.1, 0.4, size) for size in (60, 80))
+        now[40:] += shift
+        reader = write_maps(tmp_path / "before", before, 10.0)
+        write_maps(tmp_path / "now", now, apart, draws)
+        frames = {name: reader.identity(name, "entropy") for name in reader.frames}
+        names = (
+            "score value form method level control unit units minimum_units risk promise condition command date segunc"
+        )
+        values = ("entropy", 0.5, "unit-code", "conformal", 0.1, "missed-objects", "frame", 60, 9, 0.05, *"pc???")
+        fields = dict(zip(names.split(), values, strict=True)) | {"frames": frames, "confidence": None, "bound": None}
+        fields |= {"model": model_of(RUN), "settings": settings_of(RUN)} | changes
+        GuaranteedThreshold(**fields).write(tmp_path / "threshold.json")
+        places = {"threshold": tmp_path / "threshold.json", "maps": tmp_path / "now", "reference": tmp_path / "before"}
+        return places | {"out": tmp_path / "state" / "monitor.json", "plot": tmp_path / "plots" / "monitor"}
+
+    return make
+
+
+def test_the_verb_says_what_changed_by_state_figure_and_exit_code(calibrated: Calibrated) -> None:
+    options = calibrated(0.3)
+    done = segunc("monitor", *(word for name, value in options.items() for word in (f"--{name}", value)))
+    state = json.loads(options["out"].read_text())
+    assert done.code == 1
+    assert 40 < int(state["fired"][-4:]) < 60
+    assert f"no longer like those before: alarm at {state['fired']}" in done.stderr
+    assert re.search("ALARM: martingale .* against 60 calibration frames", done.stdout)
+    assert (state["frames"], state["reference"]["frames"], state["risk"]) == (80, 60, None)
+    assert state["martingale"] > 2
+    assert all(options["plot"].with_suffix(suffix).stat().st_size > 1000 for suffix in (".pdf", ".svg", ".png"))
+    assert segunc("monitor", *(w for n, v in calibrated(0.0).items() for w in (f"--{n}", v))).code == 0
+
+
+def test_frames_of_the_calibration_are_not_watched_and_neighbours_are_thinned(calibrated: Calibrated) -> None:
+    options = calibrated(0.0, apart=0.5)
+    assert [monitor(**options, apart=apart).state["frames"] for apart in (0, 5, 10)] == [80, 8, 4]
+    blocks = monitor(**calibrated(0.0, apart=0.5, unit="10s"))
+    assert (blocks.state["frames"], blocks.state["reference"]["frames"]) == (4, 60)
+    with pytest.raises(InputError, match="holds 0 units beside those of the calibration"):
+        monitor(**options | {"maps": options["reference"]})
+
+
+def test_verdicts_give_bounds_of_the_risk(calibrated: Calibrated, tmp_path: Path) -> None:
+    options = calibrated(0.0) | {"verdicts": [tmp_path / "verdicts.json"]}
+    reader = MapsReader(options["maps"])
+    verdicts = [{"frame": name, "verdict": "missed" if i % 2 else "true-alarm"} for i, name in enumerate(reader.frames)]
+    content = {"format": "segunc-verdicts", "version": 2, "run": run_id(reader), "verdicts": verdicts}
+    options["verdicts"][0].write_text(json.dumps(content))
+    risk = (found := monitor(**options)).state["risk"]
+    assert 0.1 < risk["lower"] < risk["estimate"] == 0.5 < risk["bound"]
+    assert (risk["verdicts"], found.state["fired"]) == (80, None)
+    assert f"are at least {risk['lower']:.3g}" in found.failure
+    with pytest.raises(InputError, match=r"no verdict in .* says anything of false alarms a minute"):
+        monitor(**options | calibrated(0.0, unit="10s", control="false-alarms"))
+
+
+@pytest.mark.parametrize(
+    ("message", "changes", "given"),
+    [
+        ("threshold of another model", {"model": "other"}, {}),
+        ("with draws 4, and these have 2", {"draws": 2}, {}),
+        ("'anomaly' has no maps in .*, which holds entropy", {"score": "anomaly"}, {}),
+        ("holds 0 units of the calibration, and at least 1 are needed", {"frames": {"a": "1"}}, {}),
+        ("the unit of the threshold finds nothing in the frame name", {"unit": "night"}, {}),
+        ("holds 16 units .* at least 20 are needed", {}, {"reference": None, "apart": 50.0}),
+        ("maps are of another tool, and .* is a threshold for maps of segunc", {}, {"maps": "other"}),
+        (
+            "frame other_0 of .* has no mean of entropy",
+            {"model": "", "settings": {}},
+            {"maps": "other", "reference": None},
+        ),
+        (
+            "has no region of deterministic-energy",
+            {"score": "deterministic-energy"},
+            {"statistic": "region", "reference": None},
+        ),
+    ],
+)
+def test_misfits_are_refused(message: str, changes: Any, given: Any, calibrated: Calibrated, tmp_path: Path) -> None:
+    write_map(tmp_path / "other" / "entropy" / "other_0.png", np.zeros((8, 8), np.uint8))
+    options = calibrated(0.0, **changes) | given
+    options["maps"] = tmp_path / options["maps"]
+    with pytest.raises(InputError) as error:
+        monitor(**options)
+    assert re.search(message, error.value.message)
+    assert not options["out"].exists()
+
+
+if __name__ == "__main__":
+    for shift in (0.0, 0.25, 0.5, 1.0, 2.0):
+        found = delays(shift, 1000)
+        late = np.quantile(found[found > 0], (0.5, 0.9), method="inverted_cdf")
+        print(shift, (found <= 0).mean(), ((found > 0) & (found < np.inf)).mean(), *late)
