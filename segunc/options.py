@@ -31,7 +31,7 @@ from segunc.core.bounds import (
 from segunc.core.errors import InputError
 from segunc.core.files import check_place, read_rows
 
-OUTPUTS = "out", "plots", "events", "crops"  # options that name what is written; paths of other options must be there
+OUTPUTS = "out", "plots", "events"  # options that name what is written; paths of other options must be there
 Value = TypeVar("Value")
 Asked = ParamSpec("Asked")
 Result = TypeVar("Result", covariant=True)
@@ -419,7 +419,6 @@ class EvaluateOptions(SamplingOptions, ClassTruthOptions):
         components (A,B): component tracks smiyc-anomaly, smiyc-obstacle: anomalies as objects, in a second pass
         by (A,B): anomaly numbers also by size of the connected objects, by distance, the place of their lowest pixel in the frame's
             height, or with --flag by class, the value of their pixels in the label: size, distance, class, or none (default size)
-        camera (JSON): distances in metres on a flat road: focal_length and horizon in pixels of the labels, height in metres, pitch in degrees
         fps: frames a second of maps of images that are a video, in their order
         groups (PATTERN|CSV): anomaly numbers also by groups of frames: what a regular expression finds in their names (its first group,
             where it has one), or a CSV with the columns frame,group; frames without one are the group other
@@ -444,7 +443,6 @@ class EvaluateOptions(SamplingOptions, ClassTruthOptions):
     protocols: Annotated[Sequence[Literal["pooled", "smiyc"]], comma_list] = option(["pooled"])
     components: Names | None = None
     by: Names = option(["size"])
-    camera: File | None = None
     fps: PositiveFloat | None = None
     groups: Annotated[str | Mapping[str, str], frame_groups] | None = None
     flag: Names = option([], action="extend")
@@ -536,9 +534,6 @@ class SummaryOptions(DeviceOptions):
         flag (SCORE=VALUE|JSON): a threshold, or a file as evaluate takes it: also how many frames have a region that it flags, and of frames
             with times the events, flagged regions that are followed over frames
         events (FILE): also write the events: NAME.csv, NAME.json, or NAME_coco.json with masks and tracks
-        crops (DIR): also write the picture around each event at its peak
-        gap (N|SECONDSs): for how long an event may be away: frames, or seconds as in 0.5s (default 2)
-        images (PATH): the source images, where they are no longer at their place
         out (CSV): also write both lists of frames as a table
     """
 
@@ -551,9 +546,6 @@ class SummaryOptions(DeviceOptions):
     fps: PositiveFloat | None = None
     flag: Names = option([])
     events: File | None = None
-    crops: Folder | None = None
-    gap: str = "2"
-    images: str | None = None
     out: File | None = None
 
 

@@ -175,7 +175,7 @@ def _show_summary(result: Any, options: opts.SummaryOptions) -> Iterator[str]:
         ends = [at["frame"] if at["time"] is None else format_time(at["time"]) for at in (event.start, event.end)]
         about = f"{event.frames} frames, at most {event.largest} px, peak {event.peak['frame']}"
         yield f"{event.id:4d}  {' to '.join(ends)}  {event.score} {event.peak['value']:<10.6g}{about}"
-    yield from (f"wrote {path}" for path in (options.out, options.events, options.crops) if path)
+    yield from (f"wrote {path}" for path in (options.out, options.events) if path)
 
 
 def _show_monitor(result: Any, options: opts.MonitorOptions) -> Iterator[str]:

@@ -17,7 +17,7 @@ import numpy as np
 
 from segunc.core.errors import InputError
 from segunc.data.labels import IGNORE
-from segunc.decisions.events import MOST_FOLLOWED, Follower, Gap
+from segunc.decisions.events import MOST_FOLLOWED, Follower
 from segunc.evaluation import parts
 from segunc.evaluation.flagged import SMALLEST_REGION, Flagged, Threshold
 from segunc.evaluation.parts import NO_ANOMALY_LABEL, Array, Forms, LabelledFrame, Numbers
@@ -129,7 +129,7 @@ class OverTime(_OfObjects):
         self._begin()
 
     def _begin(self) -> None:
-        self._objects, self._regions = Follower(Gap()), Follower(Gap())
+        self._objects, self._regions = Follower(), Follower()
         self._tracks = defaultdict[int, list[tuple[str, float, bool]]](list)  # frame, time, and whether it is found
         self._alarms = defaultdict[int, list[str]](list)  # frames
 
@@ -138,13 +138,13 @@ class OverTime(_OfObjects):
         if frame.anomaly is None or objects is None or time is None:
             return None
         flagged = self.flagged(frame) & (frame.anomaly != IGNORE)
-        found, tracks = self.found(frame, flagged), self._objects.follow(frame.name, time, objects.boxes.tolist())
+        found, tracks = self.found(frame, flagged), self._objects.follow(frame.name, objects.boxes.tolist())
         for number, is_found in zip(tracks, found.tolist(), strict=True):
             self._tracks[number].append((frame.name, time, is_found))
         *_, regions, _ = cv2.connectedComponentsWithStats(flagged.view(np.uint8), connectivity=8)
         area = regions[1:, cv2.CC_STAT_AREA]
         largest = np.argsort(-area, kind="stable")[: min(MOST_FOLLOWED, np.count_nonzero(area >= self.smallest))]
-        for number in self._regions.follow(frame.name, time, regions[1:][largest, :4].tolist()):
+        for number in self._regions.follow(frame.name, regions[1:][largest, :4].tolist()):
             self._alarms[number].append(frame.name)
         return np.zeros(9, np.int64)
 

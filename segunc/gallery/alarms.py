@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from segunc.decisions.events import Follower, Gap
+from segunc.decisions.events import Follower
 from segunc.maps.statistics import strongest_regions
 
 Values = npt.NDArray[np.float32]
@@ -54,9 +54,9 @@ def find_alarms(
 def join_alarms(frames: Sequence[Any]) -> list[dict[str, int]]:
     """Follow the ``alarms`` of the page's rows of all frames, and write the number of its event into each. Return of each event the places
     of its first and last frame and of its strongest alarm, and how many frames show it."""
-    follower, seen = Follower(Gap()), dict[int, list[tuple[float, int]]]()  # number -> strength and place of its alarms
+    follower, seen = Follower(), dict[int, list[tuple[float, int]]]()  # number -> strength and place of its alarms
     for place, row in enumerate(frames):
-        numbers = follower.follow(row.name, row.time, [alarm.box for alarm in row.alarms])
+        numbers = follower.follow(row.name, [alarm.box for alarm in row.alarms])
         row.alarms = [replace(alarm, event=number) for number, alarm in zip(numbers, row.alarms, strict=True)]
         for alarm in row.alarms:
             seen.setdefault(alarm.event, []).append((alarm.strength, place))

@@ -9,16 +9,14 @@ So each object is counted at the key of its upper median, and the threshold of t
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 
 import cv2
 import numpy as np
 import numpy.typing as npt
 
 from segunc.core.errors import InputError
-from segunc.core.files import read_json
 from segunc.metrics.counting import Counts, at_or_above, numbers_of_many
 
 KINDS = ("size", "distance")  # what objects can be sorted by
@@ -31,7 +29,6 @@ SIZES = (100.0, 500.0, 2_500.0, 10_000.0, 50_000.0)
 BANDS = (0.6, 0.8)
 """Edges between far, middle and near, as shares of the frame's height from its top: on a flat road a level camera with its horizon
 at 0.5 sees 0.6 three times as far away as 0.8."""
-METRES = (10.0, 20.0, 40.0, 80.0)  # edges between bins of distances, where a camera gives them
 
 
 @dataclass(frozen=True)
@@ -53,59 +50,28 @@ class Objects:
 
 
 @dataclass(frozen=True)
-class Camera:
-    """A camera above a flat road, in pixels of the labels."""
-
-    focal_length: float  # pixels
-    height: float  # metres above the road
-    pitch: float  # degrees, positive where it looks down
-    horizon: float  # row of the horizon in pixels from the top
-
-    @classmethod
-    def read(cls, path: Path) -> Camera:
-        """Read a JSON object with these four numbers."""
-        content, hint = read_json(path, "a camera"), '{"focal_length": 1200, "height": 1.4, "pitch": 2, "horizon": 480}'
-        for key in (each.name for each in fields(cls)):
-            number, least = content.get(key), 0 if key in ("focal_length", "height") else -90
-            if isinstance(number, bool) or not isinstance(number, int | float) or number <= least:
-                raise InputError(f"the camera file {path} has no number '{key}' above {least}", hint=hint)
-        return cls(**{each.name: float(content[each.name]) for each in fields(cls)})
-
-    def distance(self, rows: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        """Return how far away the road is that is seen in rows, ``[N]`` in metres on the ground; infinite at and above the horizon.
-
-        A row v looks down by pitch + atan((v - c) / f), with the principal row c = horizon + f tan(pitch); the road is height / tan of it away.
-        """
-        pitch = np.deg2rad(self.pitch)
-        centre = self.horizon + self.focal_length * np.tan(pitch)
-        down = pitch + np.arctan((rows - centre) / self.focal_length)
-        return np.where(rows > self.horizon, self.height / np.tan(np.maximum(down, 1e-9)), np.inf)
-
-
-@dataclass(frozen=True)
 class ObjectBins:
     """B bins of objects, with the edges ``[B - 1]`` between them; a lower edge belongs to its bin."""
 
     kind: str  # one of KINDS
     edges: tuple[float, ...]
     names: tuple[str, ...]  # [B]; none of classes, which the labels name
-    camera: Camera | None = None  # that gives distances
 
     @classmethod
-    def of(cls, kind: str, camera: Camera | None = None) -> ObjectBins:
+    def of(cls, kind: str) -> ObjectBins:
         if kind not in (*KINDS, CLASS):
             raise InputError(f"objects cannot be sorted by '{kind}'", hint=f"--by {', '.join(KINDS)}, {CLASS}, or none")
-        if kind == "distance" and camera is None:
+        if kind == CLASS:
+            return cls(kind, (), ())
+        if kind == "distance":
             return cls(kind, BANDS, ("far", "middle", "near"))
-        edges, unit = ((), "") if kind == CLASS else (SIZES, "") if kind == "size" else (METRES, " m")
-        ends = [f"{edge:g}" for edge in (0, *edges)]
-        names = (*(f"{low}-{high}{unit}" for low, high in pairwise(ends)), f"{ends[-1]}+{unit}") if edges else ()
-        return cls(kind, edges, names, camera if kind == "distance" else None)
+        ends = [f"{edge:g}" for edge in (0, *SIZES)]
+        return cls(kind, SIZES, (*(f"{low}-{high}" for low, high in pairwise(ends)), f"{ends[-1]}+"))
 
     def places(self, objects: Objects) -> npt.NDArray[np.intp]:
         """Return the bin of each object, ``[N]``."""
-        rows = objects.lowest if self.camera is None else self.camera.distance(objects.lowest * len(objects.number))
-        return np.searchsorted(self.edges, rows if self.kind == "distance" else objects.pixels, side="right")
+        values = objects.lowest if self.kind == "distance" else objects.pixels
+        return np.searchsorted(self.edges, values, side="right")
 
 
 def object_counts(keys: npt.NDArray[np.integer], objects: Objects, bins: ObjectBins, size: int) -> Counts:

@@ -24,7 +24,7 @@ from segunc.gallery.page import run_id
 from segunc.maps.labelled import LabelFolder, Labels, LabelSources, open_maps
 from segunc.maps.manifest import is_ours, read_manifest, tool_version
 from segunc.maps.verdicts import merge_verdicts, read_verdicts
-from segunc.metrics.objects import Camera, ObjectBins
+from segunc.metrics.objects import ObjectBins
 from segunc.options import ClassTruthOptions, EvaluateOptions, TruthOptions, takes
 
 SELECTION = "selection"
@@ -71,9 +71,6 @@ def evaluate(options: EvaluateOptions) -> EvaluateResult:
     if options.root and entry and options.split is None:
         options = replace(options, split=entry.usual_split(Path(options.root)))
         notes_on_data += [f"split {options.split} of {entry.name} is evaluated; --split names another"]
-    camera = Camera.read(Path(options.camera)) if options.camera else None
-    if camera and "distance" not in options.by:
-        raise InputError("--camera gives distances, which are not asked for", hint="add --by distance")
     if options.fps and not options.maps:
         raise InputError("--fps needs --maps: it gives times to the frames of maps")
     resampling = Resampling(options.replicates)
@@ -81,7 +78,7 @@ def evaluate(options: EvaluateOptions) -> EvaluateResult:
         Evaluator,
         protocols=options.protocols,
         tracks=options.components or (),
-        by=[ObjectBins.of(kind, camera) for kind in options.by if kind != "none"],
+        by=[ObjectBins.of(kind) for kind in options.by if kind != "none"],
         groups=options.groups,
         flag=read_thresholds(options.flag),
         resampling=resampling,

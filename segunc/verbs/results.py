@@ -10,8 +10,7 @@ from segunc.core.errors import InputError
 from segunc.core.files import csv_text, write_file
 from segunc.core.progress import ConsoleProgress
 from segunc.data.datasets import entry_of_labels
-from segunc.decisions import events as following
-from segunc.decisions.events import Event, Gap
+from segunc.decisions.events import COCO, ENDINGS, MOST_FOLLOWED, Event, find_events, write_events
 from segunc.evaluation.compare import Comparison, compare as compare_results, format_comparison
 from segunc.evaluation.flagged import SMALLEST_REGION, Threshold, check_promises, read_thresholds
 from segunc.evaluation.resampling import load_results
@@ -230,39 +229,38 @@ def summary(options: SummaryOptions) -> SummaryResult:
 
 def _follow(options: SummaryOptions, folders: Sequence[Path]) -> tuple[list[Event], list[str]]:
     """Follow what each threshold flags in maps folders, write the events, of one folder, and return them with lines on what is flagged."""
-    events, notes, path, crops = list[Event](), list[str](), Path(options.events or ""), options.crops
-    gap, asked, flag = Gap.parse(options.gap), options.events or crops, read_thresholds(options.flag)
-    if asked and not flag:
-        raise InputError(
-            "--events and --crops need a threshold from which on regions are flagged", hint="--flag entropy=0.5"
-        )
-    if asked and len(folders) > 1:
+    events, notes, path = list[Event](), list[str](), Path(options.events or "")
+    if options.events and not options.flag:
+        raise InputError("--events needs a threshold from which on regions are flagged", hint="--flag entropy=0.5")
+    if options.events and len(folders) > 1:
         raise InputError(f"{options.maps} holds {len(folders)} maps folders", hint=f"--maps {folders[0]}")
-    if options.events and not path.name.endswith(following.ENDINGS):
-        raise InputError(f"--events {path} ends in none of {', '.join(following.ENDINGS)}", hint="--events events.json")
-    for score, threshold in flag.items():
+    if options.events and not path.name.endswith(ENDINGS):
+        raise InputError(f"--events {path} ends in none of {', '.join(ENDINGS)}", hint="--events events.json")
+    for score, threshold in read_thresholds(options.flag).items():
         smallest = threshold.guarantee.smallest if threshold.guarantee else SMALLEST_REGION
         frames = flagged = crowded = 0
         for folder in folders:
             _flag(options.flag, folder)
-            reader, limits = open_maps(folder), {"smallest": smallest, "before": len(events)}
+            reader = open_maps(folder)
             times = frame_times(reader, reader.frames, options.fps)
-            if asked:
-                following.check_order(reader, times, gap)
-            with ConsoleProgress(label="events") as show:
-                how: dict[str, Any] = {"masks": path.name.endswith(following.COCO), "on_frame": show.count, **limits}
-                found = following.find_events(reader, score, threshold.value, times, gap, **how)
-            frames, flagged, crowded = frames + len(times), flagged + found.flagged, crowded + found.crowded
-            if asked or (len(folders) == 1 and None not in times):  # images without times need be no sequence
-                events += found.events
-            if crops and (missing := following.write_crops(Path(crops), found.events, reader, options.images)):
-                notes.append(missing)
+            untimed = [name for name, time in zip(reader.frames, times, strict=True) if time is None]
+            unordered = [name for name in untimed if not any(map(str.isdigit, name.rpartition("/")[2]))]
+            if options.events and unordered:
+                message = (
+                    f"the frame {unordered[0]} of {folder} has neither a time nor a number, so events have no order"
+                )
+                raise InputError(message, hint="--fps 25 for images that are a video in the order of their names")
+            masks = path.name.endswith(COCO)
+            found, with_region, many = find_events(reader, score, threshold.value, times, smallest, masks)
+            frames, flagged, crowded = frames + len(times), flagged + with_region, crowded + many
+            if options.events or (len(folders) == 1 and None not in times):  # images without times need be no sequence
+                events += found
         what = f"a region of at least {smallest} pixels with {score} >= {threshold.value:g}"
         notes.append(f"{flagged} of {frames} frames have {what}. {threshold.promise}".rstrip(". "))
         if crowded:
-            notes.append(
-                f"{crowded} frames have more than {following.MOST_FOLLOWED}; the strongest of them are followed"
-            )
+            notes.append(f"{crowded} frames have more than {MOST_FOLLOWED}; the strongest of them are followed")
+    for number, event in enumerate(events, start=1):  # of all thresholds
+        event.id = number
     if options.events:
-        following.write_events(path, events)
+        write_events(path, events)
     return events, notes

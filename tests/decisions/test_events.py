@@ -7,14 +7,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-import cv2
 import numpy as np
 import pytest
 from scipy import ndimage
 
 import segunc
 from segunc.core.errors import InputError
-from segunc.decisions.events import Follower, Gap, find_events, overlaps
+from segunc.decisions.events import Follower, find_events, overlaps
 from segunc.maps.manifest import build_manifest
 from segunc.maps.reader import MapsReader
 from segunc.maps.shards import Shard
@@ -26,29 +25,30 @@ SEEN = {
     3: 0.6,
     4: 0.9,
     5: 0.8,
-    8: 0.7,
-    9: 0.6,
-}  # frames that show the mover, which is away for two of them, and its values
+    7: 0.7,
+    8: 0.6,
+}  # the values of the mover in the frames that show it; it is away for one
 
 
 def scene(index: int) -> np.ndarray:
-    """A still object from frame 2 on, a mover, another one at frame 15, and a speck in each frame."""
+    """A still object from frame 2 on, a mover, at frame 11 another region where it was, and a speck in each frame."""
     entropy = np.full(SIZE, 0.1, np.float32)
     if index >= 2:
         entropy[30:36, 40:50] = 0.7
     if index in SEEN:
         entropy[5:13, 5 + index : 13 + index] = SEEN[index]
         entropy[5, 5 + index] = 0.1  # so that it is no rectangle
-    if index == 15:
+    if index == 11:
         entropy[5:13, 14:22] = 0.6
     entropy[20, index] = 0.95
     return entropy
 
 
-def write(out: Path, *, shards: int = 1, timed: bool = True, name: str = "{:06d}", images: Path | None = None) -> Path:
-    run: dict[str, Any] = {"draws": 8, "seed": 1, "scope": "all"} | ({"input": str(images)} if images else {})
+def write(out: Path, *, shards: int = 1, timed: bool = True, name: str = "{:06d}") -> Path:
     about: dict[str, Any] = {"source": {"kind": "video", "fps": FPS, "frames": 20}} if timed else {}
-    manifest = build_manifest(run, ("entropy",), device="cpu", classes=CLASSES, palette=PALETTE, **about)
+    manifest = build_manifest(
+        {"draws": 8, "seed": 1, "scope": "all"}, ("entropy",), device="cpu", classes=CLASSES, palette=PALETTE, **about
+    )
     for shard in (Shard(number, shards) for number in range(shards, 0, -1)):
         with MapsWriter(out, manifest, shard=shard) as writer:
             for index in range(20):
@@ -59,21 +59,14 @@ def write(out: Path, *, shards: int = 1, timed: bool = True, name: str = "{:06d}
     return out
 
 
-def by_hand(gap: int) -> list[tuple[list[int], int]]:
-    """The frames of each event of the scene, and the frame of its peak."""
-    mover = [([3, 4, 5, 8, 9], 4)] if gap >= 2 else [([3, 4, 5], 4), ([8, 9], 8)]
-    return [(list(range(2, 20)), 2), *mover, ([15], 15)]
-
-
-@pytest.mark.parametrize(("text", "bridged"), [("2", 2), ("1", 1), ("0.15s", 2), ("0.1s", 1)])
-def test_a_region_is_followed_over_a_gap_and_no_farther(tmp_path: Path, text: str, bridged: int) -> None:
+def test_a_region_is_followed_over_one_frame_that_lacks_it_and_no_farther(tmp_path: Path) -> None:
     reader = MapsReader(write(tmp_path / "maps"))
     times = [index / FPS for index in range(20)]
-    found = find_events(reader, "entropy", 0.5, times, Gap.parse(text), smallest=10)
-    frames = [[int(name) for name in event.boxes] for event in found.events]
-    assert [(of, int(e.peak["frame"])) for of, e in zip(frames, found.events, strict=True)] == by_hand(bridged)
-    assert (found.flagged, found.crowded) == (18, 0)
-    mover = found.events[1]
+    events, flagged, crowded = find_events(reader, "entropy", 0.5, times, smallest=10)
+    frames = [([int(name) for name in event.boxes], int(event.peak["frame"])) for event in events]
+    assert frames == [(list(range(2, 20)), 2), (list(SEEN), 4), ([11], 11)]
+    assert (flagged, crowded) == (18, 0)
+    mover = events[1]
     assert (mover.start, mover.peak["time"]) == ({"frame": "000003", "time": 0.15}, 0.2)
     assert (mover.peak["value"], mover.peak["box"], mover.largest) == (pytest.approx(0.9, abs=1e-4), [9, 5, 8, 8], 63)
     assert mover.class_id == 4 % 3
@@ -96,10 +89,10 @@ def test_overlaps_are_those_of_masks_and_crossing_things_keep_their_numbers() ->
     shared = flat @ flat.T
     assert overlaps(boxes, boxes) == pytest.approx(shared / (flat.sum(1)[:, None] + flat.sum(1) - shared))
     # The best pair alone, of the second thing and the first box, would leave the others a bad one.
-    follower = Follower(Gap())
-    assert follower.follow("a/0", None, [(0, 0, 10, 10), (4, 0, 10, 10)]) == [0, 1]
-    assert follower.follow("a/1", None, [(3, 0, 10, 10), (8, 0, 10, 10)]) == [0, 1]
-    assert follower.follow("b/0", None, [(5, 0, 10, 10)]) == [2], "another folder is another video"
+    follower = Follower()
+    assert follower.follow("a/0", [(0, 0, 10, 10), (4, 0, 10, 10)]) == [0, 1]
+    assert follower.follow("a/1", [(3, 0, 10, 10), (8, 0, 10, 10)]) == [0, 1]
+    assert follower.follow("b/0", [(5, 0, 10, 10)]) == [2], "another folder is another video"
 
 
 def test_files_hold_the_same_events_and_coco_its_documented_fields(tmp_path: Path) -> None:
@@ -137,24 +130,12 @@ def test_files_hold_the_same_events_and_coco_its_documented_fields(tmp_path: Pat
         assert one["area"] == mask.sum()
 
 
-def test_crops_show_the_peak(tmp_path: Path) -> None:
-    images = tmp_path / "images"
-    images.mkdir()
-    for index in range(20):
-        grey = np.full((2 * SIZE[0], 2 * SIZE[1], 3), 10 * index, np.uint8)  # twice the maps' size
-        assert cv2.imwrite(str(images / f"{index:06d}.png"), grey)
-    maps, crops = write(tmp_path / "maps", timed=False), tmp_path / "crops"
-    segunc.summary(maps, flag=["entropy=0.5"], crops=crops, images=images)
-    assert sorted(path.name for path in crops.iterdir()) == ["0001.jpg", "0002.jpg", "0003.jpg"]
-    crop = cv2.imread(str(crops / "0002.jpg"))
-    assert crop is not None
-    assert abs(int(crop[-1, -1, 0]) - 40) < 4, "the picture is that of frame 4"
-    # Around the box (18, 10, 16, 16) of the picture there are 40 pixels, but for those that lie outside of it.
-    assert crop.shape == (10 + 16 + 40, 18 + 16 + 40, 3)
-    assert not segunc.summary(maps, flag=["entropy=0.5"]).events, "images without times need be no sequence"
-    assert "no crop" in " ".join(
-        segunc.summary(maps, flag=["entropy=0.5"], crops=crops, images=images / "00000[0-3].png").notes
-    )
+def test_images_are_a_sequence_where_one_is_asked_for_and_ids_run_over_all_thresholds(tmp_path: Path) -> None:
+    maps = write(tmp_path / "maps", timed=False)
+    assert not segunc.summary(maps, flag=["entropy=0.5"]).events
+    events = segunc.summary(maps, flag=["entropy=0.5"], fps=10.0).events
+    assert [event.end["time"] for event in events] == [1.9, 0.8, 1.1]
+    assert len(segunc.summary(maps, flag=["entropy=0.5"], events=tmp_path / "e.csv").events) == 3
 
 
 def test_what_has_no_threshold_order_or_form_is_refused(tmp_path: Path) -> None:
@@ -162,8 +143,6 @@ def test_what_has_no_threshold_order_or_form_is_refused(tmp_path: Path) -> None:
     cases: list[tuple[dict[str, Any], str]] = [
         ({"events": tmp_path / "e.json"}, "`flag` entropy=0.5"),
         ({"flag": ["entropy=0.5"], "events": tmp_path / "e.xml"}, "ends in none of .csv, .json, _coco.json"),
-        ({"flag": ["entropy=0.5"], "gap": "some"}, "`gap` some is no number of frames or seconds"),
-        ({"flag": ["entropy=0.5"], "gap": "1s", "crops": tmp_path / "c"}, "no time of the frame 000000 is known"),
         ({"flag": ["margin=0.5"]}, "has no map 'margin'"),
     ]
     for asked, message in cases:

@@ -193,7 +193,7 @@ def test_the_page_lists_an_event_once_and_its_bar_leads_to_the_peak(tmp_path: Pa
     page.keyboard.press("w")
     items = page.locator("#alarm-list li")
     assert items.count() == 3
-    assert "event 0:00.15 to 0:00.45, 5 frames" in " ".join(items.all_inner_texts())
+    assert "event 0:00.15 to 0:00.40, 5 frames" in " ".join(items.all_inner_texts())
     page.locator("#alarm-once").click()
     assert items.count() == 18 + 5 + 1
     page.evaluate("segunc.state.set({ view: 'frame', frame: '000000' })")
