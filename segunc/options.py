@@ -31,7 +31,6 @@ from segunc.core.bounds import (
 from segunc.core.errors import InputError
 from segunc.core.files import check_place, read_rows
 
-OUTPUTS = "out", "plots", "events"  # options that name what is written; paths of other options must be there
 Value = TypeVar("Value")
 Asked = ParamSpec("Asked")
 Result = TypeVar("Result", covariant=True)
@@ -175,7 +174,7 @@ class Options:
             check_value(flag, value, hints[each.name], "see --help")
             if Path in parts and "" in (value if isinstance(value, list | tuple) else [value]):
                 raise InputError(f"{flag} is an empty path", hint=". is the current folder")
-            if each.name in OUTPUTS and value and ("folder" in parts or "file" in parts):
+            if each.name in ("out", "plots") and value and ("folder" in parts or "file" in parts):
                 try:
                     check_place(Path(value), folder="folder" in parts)
                 except InputError as error:
@@ -417,8 +416,8 @@ class EvaluateOptions(SamplingOptions, ClassTruthOptions):
         corruption (NAME:N): corrupt the images first: blur, noise, fog, darkness or jpeg, of strength 1 to 5, e.g. fog:3; with --model
         protocols (A,B): how anomaly pixels are pooled: pooled, smiyc (default pooled)
         components (A,B): component tracks smiyc-anomaly, smiyc-obstacle: anomalies as objects, in a second pass
-        by (A,B): anomaly numbers also by size of the connected objects, by distance, the place of their lowest pixel in the frame's
-            height, or with --flag by class, the value of their pixels in the label: size, distance, class, or none (default size)
+        by (A,B): anomaly numbers also by size of the connected objects, or by distance, the place of their lowest pixel in the frame's
+            height: size, distance, or none (default size)
         fps: frames a second of maps of images that are a video, in their order
         groups (PATTERN|CSV): anomaly numbers also by groups of frames: what a regular expression finds in their names (its first group,
             where it has one), or a CSV with the columns frame,group; frames without one are the group other
@@ -545,7 +544,7 @@ class SummaryOptions(DeviceOptions):
     apart: NonNegativeFloat = 5.0
     fps: PositiveFloat | None = None
     flag: Names = option([])
-    events: File | None = None
+    events: Path | None = None
     out: File | None = None
 
 

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal, NoReturn, Union, get_args, get_origi
 from segunc.core.bounds import check_device, meanings
 from segunc.core.errors import InputError
 from segunc.core.terminal import say, visible
-from segunc.options import OUTPUTS, parts_of, several
+from segunc.options import parts_of, several
 
 
 class Parser(argparse.ArgumentParser):
@@ -135,7 +135,7 @@ def check_options(options: Any) -> None:
     values = {field.name: getattr(options, field.name) for field in dataclasses.fields(options)}
     for field in dataclasses.fields(options):
         kinds = {"folder", "file"}.intersection(map(str, parts_of(hints[field.name])))
-        if field.name == "input" or (kinds and field.name not in OUTPUTS):
+        if field.name == "input" or (kinds and field.name not in ("out", "plots")):
             for name in several(values[field.name] or ()):
                 if field.name != "input" or not glob.has_magic(str(name)):
                     _check_path(_flags(field)[0], str(name), folder="folder" in kinds)

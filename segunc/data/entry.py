@@ -249,12 +249,6 @@ class AnomalyEncoding:
     normal: frozenset[int]
     anomaly: frozenset[int]
     ignored: frozenset[int] = frozenset()  # no metric counts these pixels
-    names: tuple[tuple[int, str], ...] = ()  # of the anomalous values, where they are classes
-
-    @property
-    def classes(self) -> dict[int, str]:
-        """What each anomalous value is called: its class, else its number."""
-        return {value: str(value) for value in sorted(self.anomaly)} | dict(self.names)
 
     def read(self, path: Path) -> npt.NDArray[np.uint8]:
         """Return the mask of a file as :meth:`encode` does."""
@@ -365,8 +359,7 @@ class DatasetEntry:
         anomaly = labels.raw_ids(self.anomalies)
         ignored = frozenset(raw for raw, train in labels.raw_to_train.items() if train == IGNORE)
         normal = frozenset(labels.raw_to_train) - anomaly - ignored
-        names = tuple((raw, name) for name in self.anomalies for raw in sorted(labels.raw_ids([name])))
-        return AnomalyEncoding(f"{labels.name}: {', '.join(self.anomalies)}", normal, anomaly, ignored, names)
+        return AnomalyEncoding(f"{labels.name}: {', '.join(self.anomalies)}", normal, anomaly, ignored)
 
     def label_map(self) -> LabelMap:
         """Return the class label map: anomaly classes are ignored, the others numbered without a gap."""

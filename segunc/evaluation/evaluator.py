@@ -16,7 +16,7 @@ from segunc.core.errors import InputError, PartialFailure
 from segunc.core.progress import ConsoleProgress
 from segunc.data.labels import IGNORE, LabelMap
 from segunc.evaluation.flagged import Threshold, flag_parts
-from segunc.evaluation.over_time import AnomalyClasses, object_parts
+from segunc.evaluation.over_time import object_parts
 from segunc.evaluation.parts import (
     CONFIDENCE,
     PARTS,
@@ -187,7 +187,6 @@ class Evaluator(Gatherer):
         frames: names to come; each is checked to belong to a resampled unit.
         tracks: of the components, whose threshold is that of the protocol ``smiyc``, which is evaluated too.
         groups, resample, time_of, unit_codes: as of :func:`group_frames`, :func:`resampled_units` and :class:`LabelledFrame`.
-        anomaly_classes: of the labelled objects, where ``by`` names them.
     """
 
     def __init__(
@@ -206,7 +205,6 @@ class Evaluator(Gatherer):
         resample: str = "frame",
         time_of: Callable[[str], float | None] = lambda frame: None,
         unit_codes: Collection[str] | None = None,
-        anomaly_classes: AnomalyClasses | None = None,
     ) -> None:
         for name in tracks:
             if name not in TRACKS:
@@ -221,13 +219,13 @@ class Evaluator(Gatherer):
         parts = [part for build in PARTS.values() for part in build(self.score_names, self.classes, self.protocols)]
         if anomalies is not None:
             members = {} if groups is None else group_frames(groups, anomalies)
-            parts += [ByObject(score, bins) for score in scores for bins in by if bins.names]
+            parts += [ByObject(score, bins) for score in scores for bins in by]
             parts += [PooledGroup(score, *group) for score in scores for group in members.items()]
         self.tracks, self.flag = tracks if self.protocols else (), flag or {}
         parts += flag_parts(self.flag, self.score_names, self.classes, anomalies is not None, time_of)
         if anomalies is not None:  # last: it follows objects, so whatever refuses a frame must come first
             timed = any(time_of(name) is not None for name in anomalies)
-            parts += object_parts(self.flag, self.score_names, by, anomaly_classes, time_of if timed else None)
+            parts += object_parts(self.flag, self.score_names, by, time_of if timed else None)
         super().__init__(parts, resampling, resampled_units(resample, time_of))
         for name in frames:
             self.unit(name)

@@ -11,12 +11,11 @@ import numpy as np
 
 from segunc.core.errors import InputError
 from segunc.data.corruptions import Corruption
-from segunc.data.entry import AnomalyEncoding, DatasetEntry, Sample, check_masks, encoding_of_masks
-from segunc.data.images import PixelDepth, load_image, read_label_image
+from segunc.data.entry import DatasetEntry, Sample, check_masks, encoding_of_masks
+from segunc.data.images import PixelDepth, load_image
 from segunc.data.labels import LabelMap, check_label_files
 from segunc.evaluation.evaluator import Evaluator, Gatherer, Result
 from segunc.evaluation.flagged import JudgedFrames, JudgedRegions, check_promises
-from segunc.evaluation.over_time import AnomalyClasses
 from segunc.evaluation.parts import CONFIDENCE, ArrayPart, LabelledFrame
 from segunc.evaluation.resampling import Resampling
 from segunc.frames.sources import stamp_of
@@ -59,7 +58,6 @@ def evaluate_maps(
         names,
         anomalies=None if labels.anomaly_labels is None else label_files.anomaly_files,
         time_of=dict(zip(reader.frames, frame_times(reader, reader.frames, fps), strict=True)).get,
-        anomaly_classes=_classes_of_anomalies(labels.anomaly_encoding, label_files.anomaly_files),
         unit_codes={name for name in reader.scores if reader.form(name) == "unit-code"},
     )
     labelled = [name for name in names if name in label_files.anomaly_files or name in label_files.class_files]
@@ -145,16 +143,11 @@ def evaluate_model(
         fields = {"prediction": result.prediction[0].cpu().numpy(), "mean_probabilities": probabilities}
         return {"stored": stored, "labels": labels, "anomaly": anomaly, **fields}
 
-    kinds = _classes_of_anomalies(encoding, masks)
-    evaluator = new(scores, classes, list(by_name), anomalies=list(masks) or None, anomaly_classes=kinds)
+    evaluator = new(scores, classes, list(by_name), anomalies=list(masks) or None)
     check_promises(evaluator.flag, run or {}, lambda _: ((sample.name, stamp_of(sample.image)) for sample in samples))
     evaluator.count(list(by_name), read)
     depth.warn(f"data set {entry.name}")
     return evaluator.numbers(read), evaluator
-
-
-def _classes_of_anomalies(encoding: AnomalyEncoding, files: Mapping[str, Path]) -> AnomalyClasses:
-    return AnomalyClasses(encoding.classes, lambda frame: read_label_image(files[frame]))
 
 
 def _classes_of(entry: DatasetEntry, samples: Sequence[Sample], model: Model) -> LabelMap | None:

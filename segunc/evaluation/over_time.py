@@ -1,4 +1,4 @@
-"""Labelled objects at a threshold: which are found, by size, distance and class; how soon, how steadily, and how long alarms live.
+"""Labelled objects at a threshold: which are found, by size and distance; how soon, how steadily, and how long alarms live.
 
 An object is found where a share of its pixels is flagged (:data:`FOUND_SHARE`, or that of a threshold with a promise). What needs
 neighbouring frames counts whole tracks: each is followed to its end, and all of its counts belong to the frame where it begins. So counts
@@ -9,47 +9,32 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
-import cv2
 import numpy as np
 
-from segunc.core.errors import InputError
 from segunc.data.labels import IGNORE
 from segunc.decisions.events import MOST_FOLLOWED, Follower
 from segunc.evaluation import parts
 from segunc.evaluation.flagged import SMALLEST_REGION, Flagged, Threshold
 from segunc.evaluation.parts import NO_ANOMALY_LABEL, Array, Forms, LabelledFrame, Numbers
 from segunc.evaluation.resampling import NumberPath
+from segunc.maps.statistics import regions_of
 from segunc.metrics.counting import Counts
-from segunc.metrics.objects import CLASS, NO_OBJECT, ObjectBins
+from segunc.metrics.objects import NO_OBJECT, ObjectBins
 
 FOUND_SHARE = 0.5  # of an object's pixels, the least that is flagged
-VALUES = 256  # of a mask
-
-
-@dataclass(frozen=True)
-class AnomalyClasses:
-    """The classes of anomalies: the ``names`` of their values in a label, and ``read``, which gives the label of a frame, ``[H, W]``."""
-
-    names: Mapping[int, str]
-    read: Callable[[str], Array]
 
 
 def object_parts(
     flag: Mapping[str, Threshold],
     scores: Sequence[str],
     by: Sequence[ObjectBins],
-    classes: AnomalyClasses | None,
     time_of: Callable[[str], float | None] | None,
 ) -> list[Flagged]:
-    """Return the parts of labelled objects at the thresholds of the scores that are evaluated; ``time_of`` is None where no frame has a
-    time. InputError for classes without a threshold."""
-    if not flag and any(bins.kind == CLASS for bins in by):
-        raise InputError("--by class needs a threshold at which objects are found", hint="--flag entropy=0.5")
+    """Return the parts of labelled objects at the thresholds of these scores; ``time_of`` is None where no frame has a time."""
     used = [(score, flag[score]) for score in scores if score in flag]
-    found = [FoundObjects(*each, bins, classes if bins.kind == CLASS else None) for each in used for bins in by]
+    found = [FoundObjects(*each, bins) for each in used for bins in by]
     return [*found, *(OverTime(*each, time_of) for each in used if time_of)]
 
 
@@ -65,52 +50,36 @@ class _OfObjects(Flagged):
 
 
 class FoundObjects(_OfObjects):
-    """The share of the objects of each bin that is found, or of each class of anomalies, the value of most of an object's pixels in the
-    label; counts ``[B, 2]``, objects and found ones."""
+    """The share of the objects of each bin that is found; counts ``[B, 2]``, objects and found ones."""
 
     metrics = parts.higher("found", "found"), parts.Metric("objects", "objects")
     undefined = NO_OBJECT
 
-    def __init__(self, score: str, threshold: Threshold, bins: ObjectBins, classes: AnomalyClasses | None) -> None:
+    def __init__(self, score: str, threshold: Threshold, bins: ObjectBins) -> None:
         super().__init__(score, threshold)
-        self.bins, self.classes, self.section = bins, classes, ("flagged", score, bins.kind)
-        self.groups = list(dict.fromkeys(classes.names.values())) if classes else list(bins.names)
-        self.names: Sequence[NumberPath] = [(name, metric.key) for name in self.groups for metric in self.metrics]
-        self.point = frozenset((name, "objects") for name in self.groups)
-        if bins.kind == CLASS and len(self.groups) < 2:
-            self.names, self.lacks = (
-                [("found",)],
-                "the labels mark every anomaly with one value, so they know no classes",
-            )
+        self.bins, self.section = bins, ("flagged", score, bins.kind)
+        self.names: Sequence[NumberPath] = [(name, metric.key) for name in bins.names for metric in self.metrics]
+        self.point = frozenset((name, "objects") for name in bins.names)
 
     def count(self, frame: LabelledFrame) -> Counts | None:
-        if frame.objects is None or self.names == [("found",)]:
+        if frame.objects is None:
             return None
-        places: Array
-        if self.classes is None:
-            places = self.bins.places(frame.objects)
-        else:
-            number, raw = frame.objects.number.ravel().astype(np.int64), self.classes.read(frame.name).ravel()
-            cells = np.bincount(number * VALUES + raw, minlength=(number.max(initial=0) + 1) * VALUES)
-            values = cells.reshape(-1, VALUES)[1:].argmax(1).tolist()
-            places = np.array([self.groups.index(self.classes.names[value]) for value in values], np.int64)
-        found = self.found(frame, self.flagged(frame))
-        return np.stack([np.bincount(of, minlength=len(self.groups)) for of in (places, places[found])], 1)
+        places = self.bins.places(frame.objects)
+        found = places[self.found(frame, self.flagged(frame))]
+        return np.stack([np.bincount(of, minlength=len(self.bins.names)) for of in (places, found)], 1)
 
     def numbers(self, counts: Counts, forms: Forms) -> Numbers:
-        rows = zip(self.groups, counts.tolist(), strict=True)
-        shares = ((found / objects if objects else None, objects) for _, (objects, found) in rows)
-        return dict(zip(self.names, (value for row in shares for value in row), strict=True))
+        rows = [(found / objects if objects else None, objects) for objects, found in counts.tolist()]
+        return dict(zip(self.names, (value for row in rows for value in row), strict=True))
 
 
 class OverTime(_OfObjects):
     """How soon and how steadily objects are found that are labelled in several frames, and how many alarms live one frame only.
 
-    ``detected`` is the share of these objects that is found in any frame, ``at_once`` in their first. ``frames_to_detection`` and
-    ``seconds_to_detection`` are means over the detected ones, 0 in the first frame. ``flicker`` is the share of their frames after the first
-    in which an object is found and was not, or the reverse; ``single_frame`` the share of alarms, flagged regions that are followed as events
-    are, that one frame alone shows. Counts are ``[9]`` of what begins in a frame: objects, detected, at once, frames and milliseconds to
-    detection, frames after the first, changes, alarms, alarms of one frame.
+    ``detected`` is the share of these objects that is found in any frame, ``at_once`` in their first; the means to detection are over the
+    detected ones. ``flicker`` is the share of their frames after the first in which an object is found and was not, or the reverse;
+    ``single_frame`` that of alarms, regions followed as events are, of one frame. Counts ``[9]``: objects, detected, at once, frames and
+    milliseconds to detection, frames after the first, changes, alarms, alarms of one frame.
     """
 
     lacks = "no frame with an anomaly label has a time; --fps gives them to images"
@@ -138,13 +107,13 @@ class OverTime(_OfObjects):
         if frame.anomaly is None or objects is None or time is None:
             return None
         flagged = self.flagged(frame) & (frame.anomaly != IGNORE)
-        found, tracks = self.found(frame, flagged), self._objects.follow(frame.name, objects.boxes.tolist())
-        for number, is_found in zip(tracks, found.tolist(), strict=True):
+        found = self.found(frame, flagged).tolist()
+        for number, is_found in zip(self._objects.follow(frame.name, objects.boxes.tolist()), found, strict=True):
             self._tracks[number].append((frame.name, time, is_found))
-        *_, regions, _ = cv2.connectedComponentsWithStats(flagged.view(np.uint8), connectivity=8)
-        area = regions[1:, cv2.CC_STAT_AREA]
-        largest = np.argsort(-area, kind="stable")[: min(MOST_FOLLOWED, np.count_nonzero(area >= self.smallest))]
-        for number in self._regions.follow(frame.name, regions[1:][largest, :4].tolist()):
+        boxes = regions_of(flagged, 1)[1]
+        boxes = boxes[boxes[:, -1] >= self.smallest]
+        largest = boxes[np.argsort(-boxes[:, -1], kind="stable")[:MOST_FOLLOWED]]
+        for number in self._regions.follow(frame.name, largest[:, :4].tolist()):
             self._alarms[number].append(frame.name)
         return np.zeros(9, np.int64)
 

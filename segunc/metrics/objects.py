@@ -20,7 +20,6 @@ from segunc.core.errors import InputError
 from segunc.metrics.counting import Counts, at_or_above, numbers_of_many
 
 KINDS = ("size", "distance")  # what objects can be sorted by
-CLASS = "class"  # the same where the labels know classes of anomalies and a threshold says which objects are found
 FOUND_AT = 0.05
 NO_OBJECT = "no labelled object belongs here"
 OBJECT_NUMBERS = ("auroc", "aupr", "fpr95", "found", "objects", "pixels")
@@ -55,14 +54,12 @@ class ObjectBins:
 
     kind: str  # one of KINDS
     edges: tuple[float, ...]
-    names: tuple[str, ...]  # [B]; none of classes, which the labels name
+    names: tuple[str, ...]  # [B]
 
     @classmethod
     def of(cls, kind: str) -> ObjectBins:
-        if kind not in (*KINDS, CLASS):
-            raise InputError(f"objects cannot be sorted by '{kind}'", hint=f"--by {', '.join(KINDS)}, {CLASS}, or none")
-        if kind == CLASS:
-            return cls(kind, (), ())
+        if kind not in KINDS:
+            raise InputError(f"objects cannot be sorted by '{kind}'", hint=f"--by {' or '.join(KINDS)}, or none")
         if kind == "distance":
             return cls(kind, BANDS, ("far", "middle", "near"))
         ends = [f"{edge:g}" for edge in (0, *SIZES)]

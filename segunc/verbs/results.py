@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from segunc.core.errors import InputError
-from segunc.core.files import csv_text, write_file
+from segunc.core.files import check_place, csv_text, write_file
 from segunc.core.progress import ConsoleProgress
 from segunc.data.datasets import entry_of_labels
 from segunc.decisions.events import COCO, ENDINGS, MOST_FOLLOWED, Event, find_events, write_events
@@ -236,6 +236,8 @@ def _follow(options: SummaryOptions, folders: Sequence[Path]) -> tuple[list[Even
         raise InputError(f"{options.maps} holds {len(folders)} maps folders", hint=f"--maps {folders[0]}")
     if options.events and not path.name.endswith(ENDINGS):
         raise InputError(f"--events {path} ends in none of {', '.join(ENDINGS)}", hint="--events events.json")
+    if options.events:
+        check_place(path)
     for score, threshold in read_thresholds(options.flag).items():
         smallest = threshold.guarantee.smallest if threshold.guarantee else SMALLEST_REGION
         frames = flagged = crowded = 0

@@ -52,7 +52,7 @@ def write(out: Path, *, shards: int = 1, timed: bool = True, name: str = "{:06d}
     for shard in (Shard(number, shards) for number in range(shards, 0, -1)):
         with MapsWriter(out, manifest, shard=shard) as writer:
             for index in range(20):
-                if shard.owns(index, 3):
+                if shard.owns(index):
                     maps = {"prediction": np.full(SIZE, index % 3, np.uint8), "entropy": scene(index)}
                     record = writer.store(name.format(index), maps, place=index)
                     writer.commit(record | ({"time": index / FPS} if timed else {}))

@@ -11,11 +11,9 @@ import numpy as np
 import pytest
 
 import segunc
-from segunc.core.errors import InputError
 from segunc.evaluation.compare import compare
 from segunc.evaluation.evaluator import Evaluator
 from segunc.evaluation.flagged import Threshold
-from segunc.evaluation.over_time import AnomalyClasses
 from segunc.evaluation.report import format_metrics
 from segunc.evaluation.resampling import Resampling, load_results
 from segunc.metrics.objects import ObjectBins
@@ -110,10 +108,9 @@ def test_frames_without_times_are_no_sequence_and_a_part_of_them_says_so() -> No
     assert "only 10 of 40 frames" in part["reasons"]["flagged.energy.over_time.flicker"]
 
 
-def test_recall_by_size_distance_and_class() -> None:
-    classes = AnomalyClasses({1: "dog", 2: "box", 7: "tyre", 9: "sofa"}, lambda name: frame(int(name[2:]))[1])
-    by = [ObjectBins.of(kind) for kind in ("size", "distance", "class")]
-    result = evaluate(by=by, anomaly_classes=classes)
+def test_recall_by_size_and_distance() -> None:
+    by = [ObjectBins.of(kind) for kind in ("size", "distance")]
+    result = evaluate(by=by)
     flagged = result["flagged"]["energy"]
     counts = {name: (4 * (end - start), 4 * len(FOUND[name])) for name, (start, end) in SPANS.items()}
 
@@ -121,23 +118,12 @@ def test_recall_by_size_distance_and_class() -> None:
         objects, found = (sum(counts[name][which] for name in names) for which in (0, 1))
         return {"found": found / objects if objects else None, "objects": objects}
 
-    assert flagged["class"] == {
-        "dog": share("slow"),
-        "box": share("shaky", "never"),
-        "tyre": share("brief"),
-        "sofa": share(),
-    }
     assert flagged["size"]["0-100"] == share("slow", "brief")
     assert flagged["size"]["100-500"] == share("shaky")
     assert flagged["size"]["500-2500"] == share("never")
     # The feet are in rows 16, 42, 58 and 95 of 100.
     assert flagged["distance"] == {"far": share("slow", "shaky", "brief"), "middle": share(), "near": share("never")}
-    assert "by class" in format_metrics(result)
-    binary = evaluate(by=[ObjectBins.of("class")], anomaly_classes=AnomalyClasses({1: "1"}, lambda name: frame(0)[1]))
-    assert binary["flagged"]["energy"]["class"] == {"found": None}
-    assert "mark every anomaly with one value" in binary["reasons"]["flagged.energy.class.found"]
-    with pytest.raises(InputError, match="`by` class needs a threshold"):
-        evaluate(by=[ObjectBins.of("class")], flag={})
+    assert "by distance" in format_metrics(result)
 
 
 def test_maps_on_disk_take_times(tmp_path: Path) -> None:
