@@ -61,13 +61,13 @@ class ElementNoise(nn.Module):
         return weight * (1 + ALPHA * torch.randn_like(normalised)) * normalised + bias
 
 
-def hand_written_norms(module: nn.Module) -> None:
+def hand_written_norms(module: nn.Module, make: Callable[[nn.BatchNorm2d], nn.Module] = ElementNoise) -> None:
     """Replace every batch norm by its noisy form."""
     for name, child in module.named_children():
         if isinstance(child, nn.BatchNorm2d):
-            setattr(module, name, ElementNoise(child))
+            setattr(module, name, make(child))
         else:
-            hand_written_norms(child)
+            hand_written_norms(child, make)
 
 
 def by_hand(passes: Callable[[int], Tensor], draws: int) -> None:

@@ -22,6 +22,7 @@ import copy
 import importlib.util
 import json
 import re
+import runpy
 import statistics
 import subprocess
 import sys
@@ -29,7 +30,6 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -41,7 +41,7 @@ from segunc.core.device import resolve_device
 from segunc.core.files import write_json
 from segunc.maps.reader import MapsReader
 from segunc.toyroads import ToyConfig, generate_toy
-from tools.bench_sampler import by_hand, job, make_network
+from tools.bench_sampler import by_hand, hand_written_norms, job, make_network
 from tools.measuring import provenance
 
 Step = Callable[[], dict[str, Any]]
@@ -124,44 +124,22 @@ class Right:
 
     def train(self) -> dict[str, Any]:
         generate_toy(self.data, ToyConfig(train=32, val=8, test=8, anomaly=4, video_frames=0))
-        verb(
-            "train --config configs/toy.yaml --trainer.max_epochs 2 --data.root",
-            self.data,
-            self.on,
-            "--out",
-            self.folder / "base",
-        )
+        words = "train --config configs/toy.yaml --trainer.max_epochs 2 --data.root"
+        verb(words, self.data, self.on, "--out", self.folder / "base")
         return {}
 
     def finetune(self, method: str, base: str, words: str) -> dict[str, Any]:
         config = Path(f"configs/toy_{method.replace('-', '_')}.yaml")
         there = ["--config", config, "--data.root", self.data] if method != "tta" else []
-        verb(
-            f"finetune --method {method} --base",
-            self.folder / base,
-            *there,
-            self.on,
-            words,
-            "--out",
-            self.folder / method,
-        )
+        told = (f"finetune --method {method} --base", self.folder / base, *there, self.on, words)
+        verb(*told, "--out", self.folder / method)
         return {}
 
     def ensemble(self) -> dict[str, Any]:
-        verb(
-            "train --config configs/toy.yaml --seed 1 --trainer.max_epochs 1 --data.root",
-            self.data,
-            self.on,
-            "--out",
-            self.folder / "base-1",
-        )
-        verb(
-            "finetune --method ensemble --base",
-            self.folder / "base",
-            self.folder / "base-1",
-            "--out",
-            self.folder / "ensemble",
-        )
+        words = "train --config configs/toy.yaml --seed 1 --trainer.max_epochs 1 --data.root"
+        base, second = self.folder / "base", self.folder / "base-1"
+        verb(words, self.data, self.on, "--out", second)
+        verb("finetune --method ensemble --base", base, second, "--out", self.folder / "ensemble")
         return {}
 
     def predict(self, model: str, device: str, precision: str, more: str = "", tag: str = "") -> Path:
@@ -190,16 +168,8 @@ class Right:
 
     def predicting(self, out: Path) -> subprocess.Popen[bytes]:
         words = f"{self.on} --precision float32 --draws 4 --out".split()
-        command = [
-            sys.executable,
-            "-m",
-            "segunc",
-            "predict",
-            "--model",
-            self.folder / "abnn",
-            "--input",
-            self.data / "leftImg8bit",
-        ]
+        told = ["-m", "segunc", "predict", "--model"]
+        command = [sys.executable, *told, self.folder / "abnn", "--input", self.data / "leftImg8bit"]
         return subprocess.Popen([*map(str, command), *words, str(out)], stdout=subprocess.DEVNULL)
 
     def same(self, out: Path) -> bool:
@@ -244,10 +214,8 @@ class Fast:
         asked = argparse.Namespace(network=names[0], encoder=names[1], size=size, device=self.device)
         asked.draws, asked.classes = self.draws, 19
         asked.precision = "float32" if self.device == "cpu" else "bfloat16"
-        passes = {
-            row: self.measure(row, asked)
-            for row in ("pass eager x1", "pass eager x4", "pass compiled x1", "pass compiled x4")
-        }
+        rows = ("pass eager x1", "pass eager x4", "pass compiled x1", "pass compiled x4")
+        passes = {row: self.measure(row, asked) for row in rows}
         best = min(passes, key=lambda row: passes[row][0])
         seconds, _ = passes[best]
         alone, maps = self.measure("deterministic", asked), self.measure("maps", asked)
@@ -296,11 +264,10 @@ class Fast:
 
     def loop(self, asked: argparse.Namespace) -> float | None:
         """Seconds of a loop over deep copies with torch-uncertainty's own layer in float32; None where it is not installed."""
-        layers = their_layers()
-        if layers is None:
+        if (layer := their_layer()) is None:
             return None
         network = make_network(asked)
-        with_their_norms(network, layers)
+        hand_written_norms(network, layer)
         copies = [copy.deepcopy(network).eval() for _ in range(self.draws)]
         images = torch.rand(1, 3, *asked.size, device=resolve_device(self.device))
         with torch.inference_mode():
@@ -325,29 +292,19 @@ class Fast:
         return {"student over base": seconds[1] / seconds[0], "met": seconds[1] / seconds[0] <= STUDENT_PASSES}
 
 
-def their_layers() -> ModuleType | None:
-    """torch-uncertainty's module of ABNN's layer alone: its package imports more than a machine with a GPU may have."""
+def their_layer() -> Callable[[nn.BatchNorm2d], nn.Module] | None:
+    """torch-uncertainty's layer of ABNN in the place of a batch norm; its package imports more than a machine with a GPU may have."""
     spec = importlib.util.find_spec("torch_uncertainty")
     if spec is None or not spec.submodule_search_locations:
         return None
-    path = Path(spec.submodule_search_locations[0]) / "layers/bayesian/abnn.py"
-    own = importlib.util.spec_from_file_location("their_abnn", path)
-    assert own is not None
-    assert own.loader is not None
-    module = importlib.util.module_from_spec(own)
-    own.loader.exec_module(module)
-    return module
+    theirs = runpy.run_path(f"{spec.submodule_search_locations[0]}/layers/bayesian/abnn.py")["BatchNormAdapter2d"]
 
+    def make(norm: nn.BatchNorm2d) -> nn.Module:
+        layer: nn.Module = theirs(norm.num_features, alpha=0.1, device=norm.weight.device)
+        layer.load_state_dict(norm.state_dict())
+        return layer
 
-def with_their_norms(module: nn.Module, layers: ModuleType) -> None:
-    """Put their layer in the place of every batch norm, as their converter does."""
-    for name, child in module.named_children():
-        if isinstance(child, nn.BatchNorm2d):
-            theirs = layers.BatchNormAdapter2d(child.num_features, alpha=0.1, device=child.weight.device)
-            theirs.load_state_dict(child.state_dict())
-            setattr(module, name, theirs)
-        else:
-            with_their_norms(child, layers)
+    return make
 
 
 def _wait(device: torch.device) -> None:

@@ -1,8 +1,5 @@
-"""Conversion: every normalisation layer of a network becomes a norm site, whose per-channel affine can be drawn.
-
-A converted layer keeps its class as a base, its parameters, buffers and mode: only its ``forward`` gains a second path, taken while draws
-are active. That path always normalises with running statistics where the layer has them, whatever ``module.training`` says.
-"""
+"""Conversion: every normalisation layer of a network becomes a norm site, whose per-channel affine can be drawn. A converted layer keeps
+its class as a base, its parameters, buffers and mode. While draws are active, it normalises with running statistics where it has them."""
 
 from __future__ import annotations
 
@@ -213,8 +210,7 @@ def _same_as_original(layer: nn.Module, kind: Kind, magnitude: float) -> bool:
             actual = drawn_forward(layer, SiteState(kind, scale[None], shift[None]), probe)
             if actual.shape != expected.shape:
                 return False
-            # Large means over tiny variances cancel: the scale of the terms, not of the result, bounds the rounding. A
-            # channel is bounded by its own terms, so that one that is huge hides nothing in the others.
+            # Large means over tiny variances cancel: the terms of each channel, and not the result, bound its rounding.
             factor, offset = (_rows(t[None], probe, 1, kind not in ("layer", "rms"), layer) for t in (scale, shift))
             terms = (_normalise(layer, kind, probe) * factor).abs() + offset.abs()
     except (RuntimeError, ValueError, AssertionError, AttributeError):

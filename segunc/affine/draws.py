@@ -74,11 +74,9 @@ def in_encoder(name: str) -> bool:
 
 
 def in_scope(scope: str, names: Sequence[str], narrower: str | None = None) -> list[bool]:
-    """Return one flag for each site name, in network order: whether it lies in the scope and in a narrower one, if any.
-
-    A scope is ``all``, ``encoder``, ``decoder`` (what is not the encoder), ``last:N`` sites, ``every:N``-th site, or a regular expression
-    that is searched in the names. InputError for an unknown form, or where no site matches.
-    """
+    """Return one flag for each site name, in network order: whether it lies in the scope and in a narrower one, if any. A scope is ``all``,
+    ``encoder``, ``decoder`` (what is not the encoder), ``last:N`` sites, ``every:N``-th site, or a regular expression that is searched in
+    the names. InputError for an unknown form, or where no site matches."""
     encoder = [in_encoder(name) for name in names]
     if scope == "all":
         flags = [True] * len(names)
@@ -194,8 +192,7 @@ class AffineLayout:
 
     @contextmanager
     def active(self, draws: AffineDraws | FoldedDraws) -> Iterator[None]:
-        """While open, the network computes with these draws; its batch is draw-major: S times n frames. InputError for draws of another
-        layout, or while others are active."""
+        """While open, the network computes with these draws, draw-major: S times n frames; InputError for another layout, or within others."""
         folded = self.fold(draws) if isinstance(draws, AffineDraws) else draws
         if any(state.scale is not None for state in self._states):
             raise InputError("draws are active already", hint="leave the first context before")

@@ -41,16 +41,12 @@ def _generator(*key: int) -> np.random.Generator:
 
 @dataclass(frozen=True)
 class NoiseSource:
-    """Where posteriors take their random numbers from.
-
-    Draw s belongs to member s mod M and is that member's draw k = s div M. The schemes couple draws of one member:
+    """Where posteriors take their random numbers from. Draw s belongs to member s mod M and is that member's draw k = s div M. Schemes:
 
     * ``independent``: plain Monte Carlo.
-    * ``antithetic``: draws come in pairs of opposite sign (Hammersley & Morton 1956), k = 0 with 1, 2 with 3. Whatever is
-      odd in the noise cancels within a pair. A last draw without a partner is an independent one.
-    * ``latin-hypercube``: for each channel the K draws of a member lie one in each of K equally probable intervals
-      (McKay, Beckman & Conover 1979), so each channel's own distribution is covered evenly. The draws then depend on how
-      many there are.
+    * ``antithetic``: draws k = 0 and 1, 2 and 3 of a member have opposite signs (Hammersley & Morton 1956): what is odd in it cancels.
+    * ``latin-hypercube``: for each channel the K draws of a member lie one in each of K equally probable intervals (McKay, Beckman &
+      Conover 1979). The draws then depend on how many there are.
     """
 
     seed: int  # at least 0

@@ -1,9 +1,5 @@
-"""Posteriors over affine parameters: their protocol, the deterministic one, the prior that all share, what is trained, and how one over
-one network is stored.
-
-A draw in full is a network, an input transform, and a draw of that network's posterior. Posteriors that vary more than the last are
-mixtures of *branches*: draw s belongs to branch s mod B, so that the branches weigh equally.
-"""
+"""Posteriors over affine parameters: their protocol, the prior that all share, what is trained, and how one over one network is stored.
+Posteriors that vary more are mixtures of *branches* (network, input transform, posterior): draw s belongs to branch s mod B."""
 
 from __future__ import annotations
 
@@ -58,8 +54,8 @@ class Posterior(Stored, Protocol):
     makes these layers of a network just loaded drawable, in place."""
 
     def affine(self, layout: AffineLayout, draws: Sequence[int], seed: Seed, scope: str | None = None) -> AffineDraws:
-        """Return the draws with the given numbers, over the layout of the posterior's network; each depends on (seed, number) alone. The seed
-        may be a source of noise whose scheme couples the draws; the scope is narrower than the posterior's own, or None."""
+        """Return the draws with the given numbers, over the layout of the posterior's network; each depends on (seed, number) alone. The
+        seed may be a source of noise whose scheme couples the draws; the scope is narrower than the posterior's own, or None."""
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor], settings: Mapping[str, Any]) -> Self:
@@ -81,11 +77,8 @@ class Deterministic(Posterior):
 
 @dataclass(frozen=True)
 class Prior:
-    """``N(theta; theta_prior, s^2)`` in ``log p(theta) = [N_eff x mean-pixel log-likelihood + log prior] / T``.
-
-    The mean runs over the labelled pixels of the data. Pixels of an image are far from independent, so N_eff says how many independent
-    ones the data counts for. T below 1 is a cold posterior (Wenzel et al. 2020).
-    """
+    """``N(theta; theta_prior, s^2)`` in ``log p(theta) = [N_eff x mean-pixel log-likelihood + log prior] / T``. N_eff says for how many
+    independent pixels the labelled ones, which are far from independent, count. T below 1 is a cold posterior."""
 
     scale: float = 0.1  # s, the standard deviation, above 0
     effective_pixels: float = 100_000.0  # N_eff, above 0
@@ -105,12 +98,8 @@ class Prior:
 
 
 class Trainable(nn.Module, ABC, Generic[P]):
-    """The parameters of a posterior while gradient steps train them; they start at the trained values.
-
-    A training step asks for the posterior that the parameters are now, takes its draws through its own ``affine()``, and adds
-    :meth:`regulariser` to the mean-pixel loss. Parameters and buffers are what a checkpoint holds. Sites outside the scope keep the
-    base's affine. Of M members, member m = step mod M trains at a step.
-    """
+    """The parameters of a posterior while gradient steps train them; they start at the trained values, and are what a checkpoint holds.
+    Sites outside the scope keep the base's affine. Of M members, member m = step mod M trains at a step."""
 
     members = 1
     regulariser_name = "prior"

@@ -1,8 +1,5 @@
-"""The score ``anomaly``: a weighted sum of other scores, told as a surprise.
-
-Each part is taken in standard deviations from its mean over pixels of normal scenes before it is weighted and added. The sum is told as a
-:class:`Surprise`, so that 3 means the same for every model: one in a thousand pixels of normal scenes scores as high.
-"""
+"""The score ``anomaly``: a weighted sum of other scores, each in standard deviations from its mean over pixels of normal scenes, told as a
+:class:`Surprise`: for every model one in a thousand pixels of normal scenes scores 3."""
 
 from __future__ import annotations
 
@@ -41,11 +38,8 @@ LEAST_SURFACE = 0.01  # share of a frame that a connected piece of drivable surf
 
 @dataclass(frozen=True)
 class Surprise:
-    """How rare a value is in normal scenes: ``-log10`` of the share of their pixels that reach it, 0 and more.
-
-    Linear between levels; beyond the last, one pixel in a thousand, values are taken to exceed it by an exponential law of the mean
-    excess seen (peaks over a threshold; Pickands 1975), which tells apart what no known pixel reached.
-    """
+    """How rare a value is in normal scenes: ``-log10`` of the share of their pixels that reach it, 0 and more. Linear between levels;
+    beyond the last, one pixel in a thousand, by an exponential law of the mean excess seen (peaks over a threshold; Pickands 1975)."""
 
     levels: tuple[float, ...]  # a share of 10 ** -(k / STEPS) of the pixels reaches level k; ascending
     excess: float  # mean excess over the last level, above 0
@@ -90,7 +84,7 @@ def weighted_sum(values: Tensor, weights: Sequence[float], scales: Sequence[Stan
 
 
 def drivable_hull(prediction: Tensor, classes: Sequence[int]) -> Tensor:
-    """Return the convex hull, bool ``[H, W]``, of the large connected pieces of classes in a prediction ``[H, W]``; all where there is none."""
+    """Return the convex hull, bool ``[H, W]``, of large connected pieces of classes in a prediction ``[H, W]``; all if there is none."""
     surface = np.isin(prediction.cpu().numpy(), classes).astype(np.uint8)
     _, pieces, statistics, _ = cv2.connectedComponentsWithStats(surface, connectivity=8)
     large = np.flatnonzero(statistics[1:, cv2.CC_STAT_AREA] >= LEAST_SURFACE * surface.size) + 1
@@ -160,7 +154,8 @@ class ScoreSum(Attachment):
 @dataclass(frozen=True)
 class AnomalyConfig(Settings):
     """What is added up, and which frames of normal scenes say how high is high: the split val, or with data.validation leave-sequence-out
-    each sequence of the training frames, compared with features of the others alone. A base that was trained on all sequences has seen them.
+    each sequence of the training frames, compared with features of the others alone. A base that was trained on all sequences has seen
+    them.
 
     Args:
         parts: names of scores, none of them a sum.
@@ -217,8 +212,7 @@ def known_pixels(
 def fit_sum(
     base: Path, config: FitConfig[AnomalyConfig], out: Path, *, device: str = "auto", say: Say = say
 ) -> ScoreSum:
-    """Measure the parts on normal scenes and write the same model with their sum; ``out`` may be ``base``. InputError for a part that lacks
-    what it needs, or that is one number everywhere."""
+    """Measure the parts on normal scenes and write the same model with their sum; InputError for a part that is one number everywhere."""
     settings = config.settings
     parts = check_scores(settings.parts)
     if sums := [name for name in parts if "scores" in SCORES[name].sources]:

@@ -44,11 +44,8 @@ _BATCH_STREAM, _START_STREAM, _NOISE_STREAM = range(3)
 
 
 class ChainStates(Posterior):
-    """A draw is one state of one chain.
-
-    Chains are the members: draw s belongs to chain c = s mod M, and takes that chain's state number (s // M) mod (K / M) in an order
-    that (seed, c) decides. So S draws are S different states, spread over the chains, and S = K is the whole sample; beyond that
-    the states come again.
+    """Draw s is a state of chain c = s mod M, a member: its number ``(s // M) mod (K / M)`` in an order that (seed, c) decides. So S draws
+    are S different states, S = K is the whole sample, and beyond that the states come again.
 
     Args:
         gamma, beta: ``[K, T]`` affine parameters of the states, chain after chain, each in its own order.
@@ -109,11 +106,8 @@ class HMC(ChainStates):
 def run_chains(
     sample: SampleChain, count: int, last: Path, *, resume: bool = False
 ) -> tuple[Tensor, list[dict[str, float]]]:
-    """Run ``count`` chains, M, one after the other, and return their states ``[M, K, D]`` float32 on the CPU and what each measured.
-
-    ``last`` is the checkpoint of the finished chains, written after each; with ``resume`` they are taken from it, and the one that was
-    under way begins again. PartialFailure where a chain cannot go on.
-    """
+    """Run ``count`` chains, M, one after the other, and return their states ``[M, K, D]`` float32 on the CPU and what each measured. Finished
+    chains are in the checkpoint ``last``, and with ``resume`` taken from it. PartialFailure where a chain cannot go on."""
     finished: dict[str, Any] = read_checkpoint(last) if resume else {"states": [], "records": []}
     for number in range(len(finished["states"]), count):
         label = f"finetune: chain {number + 1}/{count}"

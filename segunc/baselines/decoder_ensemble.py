@@ -56,8 +56,7 @@ def with_decoder(base: SegmentationNetwork, decoder: Mapping[str, Tensor], sourc
 
 class DecoderEnsemble(Ensemble):
     """Draw s is head s: the base's encoder, which a frame goes through once (:mod:`segunc.sampling.shortcuts`), and a decoder of its own,
-    which of head 0 is the base's; ``decoders`` are the others, see :func:`decoder_state`.
-    """
+    which of head 0 is the base's; ``decoders`` are the others, see :func:`decoder_state`."""
 
     method: ClassVar[str] = "decoder-ensemble"
 
@@ -102,8 +101,7 @@ def _has_a_decoder(base: Path, config: FinetuneConfig[Any], out: Path) -> None:
 
 @finetuning(check=_has_a_decoder, partial=HEADS)
 def finetune_decoders(run: FinetuneRun[DecoderEnsembleConfig]) -> dict[str, Any]:
-    """Train the heads one after the other, and write them beside the base. A killed head goes on from its last epoch, and finished
-    ones take no further step."""
+    """Train the heads one after the other, and write them beside the base; a killed head goes on from its last epoch."""
     options, start = run.config.settings, time.perf_counter()
     run.measured["steps"] = 0
     weights = run.class_weights()

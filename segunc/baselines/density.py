@@ -1,7 +1,5 @@
-"""How unlike the training frames a frame's features are: the evidence that no draw of the network gives.
-
-The distance of each map is made at its places, upsampled to the frame, and averaged over layers and sizes.
-"""
+"""How unlike the training frames a frame's features are: the evidence that no draw of the network gives. The distance of each map is made
+at its places, upsampled to the frame, and averaged over layers and sizes."""
 
 from __future__ import annotations
 
@@ -24,9 +22,8 @@ BLOCK = {"cpu": 512, "cuda": 8192}
 
 
 class Neighbours:
-    """A bank of features ``[N, D]`` of the training frames, and how far others are from the nearest of them: ``1 - cosine`` in 0..2 (Sun
-    et al., ICML 2022, arXiv 2204.06507). Rounded features are given the length 1 again. ``frames`` names the training frame of each
-    feature; it is empty where that is unknown."""
+    """A bank of features ``[N, D]`` of the training frames, and how far others are from the nearest of them: ``1 - cosine`` in 0..2 (Sun et
+    al., ICML 2022, arXiv 2204.06507). ``frames`` names the training frame of each feature; empty where that is unknown."""
 
     def __init__(self, bank: Tensor, frames: Sequence[str] = ()) -> None:
         self.channels, self.frames = bank.shape[1], frames
@@ -62,8 +59,7 @@ def nearest_frames(maps: FrameFeatures, places: Sequence[tuple[float, float]]) -
 
 
 class FeatureDensity:
-    """How far the features of frames are from those of the training frames, by the bank of each map of the extractor. ``whole`` asks for
-    frames at their own size (:class:`segunc.sampling.sampler.Provider`)."""
+    """How far the features of frames are from those of the training frames; ``whole`` asks for frames at their own size."""
 
     gives = frozenset({FEATURE_DISTANCE})
 
@@ -97,8 +93,7 @@ class FeatureDensity:
 
 
 def narrowed(images: Tensor, precision: Precision) -> torch.autocast:
-    """Run what features are taken of in bfloat16 where that was asked for, on a GPU alone: on many CPUs depthwise convolutions are
-    slower in it."""
+    """Run features in bfloat16 where that was asked for, on a GPU alone: on many CPUs depthwise convolutions are slower in it."""
     return torch.autocast(images.device.type, torch.bfloat16, enabled=precision == "bfloat16" and images.is_cuda)
 
 
@@ -123,9 +118,9 @@ class Sample:
 
 
 def places_of(labels: Tensor, size: tuple[int, int], extent: tuple[int, int]) -> Tensor:
-    """For each place of a map of (height, width) ``size`` that covers ``extent`` pixels of a frame its centre's row and column as
-    shares of the frame's height and width, and the train id of most of its labelled pixels (255 where none has most, and beside
-    unknown pixels, which features there have seen), ``[h w, 3]`` float32. Train ids uint8 ``[H, W]``; what a network pads beyond the frame counts as its edge."""
+    """For each place of a map of (height, width) ``size`` that covers ``extent`` pixels of a frame its centre's row and column as shares of
+    the frame's height and width, and the train id of most of its labelled pixels (255 where none has most, and beside unknown pixels, which
+    features there have seen), ``[h w, 3]`` float32. Train ids uint8 ``[H, W]``; what a network pads beyond the frame counts as its edge."""
     axes, count = list(zip(size, extent, labels.shape, strict=True)), size[0] * size[1]
     shares = [(torch.arange(n) + 0.5) / n * covered / side for n, covered, side in axes]
     centres = torch.cartesian_prod(*(share.clamp_max(1.0) for share in shares)).view(-1, 2)

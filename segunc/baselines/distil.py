@@ -1,8 +1,5 @@
-"""Students: a network that is taught to give in about one pass what a teacher gives in many (as DUDES, Landgraf et al. 2023, arXiv 2303.09843).
-
-A student is two draws of one network. Its last layer makes the logits z and a small head beside it makes d; the draws are z + d and z - d,
-which share all that comes before (:mod:`segunc.sampling.shortcuts`). So every score of draws is there, and epistemic is never above entropy.
-"""
+"""Students: a network that is taught to give in about one pass what a teacher gives in many (as DUDES, Landgraf et al. 2023, 2303.09843).
+Its last layer makes the logits z and a head beside it makes d; the draws are z + d and z - d, which share all that comes before."""
 
 from __future__ import annotations
 
@@ -49,8 +46,7 @@ HEAD, SIGN = "student_head", "student_sign"  # names beside the parameters of th
 
 
 class LogitLayer:
-    """The last layer that a network calls with as many outputs as classes, a Conv2d or a Linear; InputError where there is none, or what
-    comes behind it does not take each frame by itself."""
+    """The last Conv2d or Linear with as many outputs as classes; InputError where there is none, or what follows mixes frames."""
 
     def __init__(self, network: SegmentationNetwork) -> None:
         self.network, called = network, list[nn.Module]()
@@ -199,8 +195,8 @@ class Lesson(NamedTuple):
 
 
 def distillation_loss(logits: Tensor, lesson: Lesson, settings: DistilConfig) -> dict[str, Tensor]:
-    """Return the parts of the loss of logits ``[2, C, H, W]`` of both draws of a frame, each a scalar and the mean over pixels: the
-    divergence of their mean probabilities from the teacher's in nats, and smooth L1 losses of the logarithm of epistemic and of the mean energy."""
+    """Return the parts of the loss of logits ``[2, C, H, W]`` of both draws of a frame, each a scalar and the mean over pixels: divergence
+    of their mean probabilities from the teacher's in nats, and smooth L1 losses of the logarithm of epistemic and of the mean energy."""
     logits = logits[:, :, lesson.first[0] :: PIXEL_STEP, lesson.first[1] :: PIXEL_STEP].float()
     taught = lesson.probabilities.to(logits.device).float()
     logs = logits.log_softmax(1)

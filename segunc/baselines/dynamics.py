@@ -1,8 +1,5 @@
 """Sampling a density over parameters: Langevin dynamics with cyclical steps from noisy gradients, and Hamiltonian Monte Carlo with
-Metropolis correction from exact ones (Neal 2011, arXiv 1206.1901).
-
-Random numbers depend on (seed, step) alone, so the same seed gives the same chain.
-"""
+Metropolis correction from exact ones (Neal 2011, arXiv 1206.1901). Random numbers depend on (seed, step) alone."""
 
 from __future__ import annotations
 
@@ -189,8 +186,7 @@ class HmcConfig(ChainConfig):
 
 
 class StepSizeAdaptation:
-    """Nesterov's dual averaging of the acceptance towards a target, 0..1, from a first step size (Hoffman & Gelman 2014, section 3.2,
-    with their constants)."""
+    """Dual averaging of the acceptance towards a target, 0..1, from a first step size (Hoffman & Gelman 2014, section 3.2)."""
 
     def __init__(self, first: float, target: float) -> None:
         self.first, self.target = first, target
@@ -222,12 +218,8 @@ def leapfrog(
 
 
 class HamiltonianChain:
-    """One chain of Hamiltonian Monte Carlo with unit masses.
-
-    Step sizes vary a little from trajectory to trajectory, so that no mode of the density has a period that fits the trajectory
-    exactly (Neal 2011, section 3.2). A Gaussian of standard deviation s is independent of its start after a trajectory of pi s / 2, so
-    pi s / 2 with the prior's s is enough for any posterior narrower than the prior (Izmailov et al. 2021, section 3).
-    """
+    """One chain of Hamiltonian Monte Carlo with unit masses. Step sizes vary a little, so that no period of the density fits the trajectory
+    (Neal 2011, section 3.2), whose length of pi s / 2 with the prior's s is enough for any narrower posterior (Izmailov et al. 2021)."""
 
     def __init__(self, log_density: LogDensity, start: Tensor, settings: HmcConfig, seed: int) -> None:
         self.log_density, self.settings, self.seed = log_density, settings, seed

@@ -33,8 +33,8 @@ def hooked(modules: Iterable[nn.Module], hook: Callable[..., None]) -> Iterator[
 
 
 class SecondEncoder(nn.Module):
-    """Hold the second encoder, one of timm beside the network, of images ``[n, 3, H, W]`` in 0..1. It is never trained; its weights are
-    random, unless timm shall download those that are ``pretrained``."""
+    """The second encoder, one of timm beside the network, of images ``[n, 3, H, W]`` in 0..1; it is never trained. Weights are random, or
+    ``pretrained`` ones that timm downloads."""
 
     encoder: Any  # timm's networks have more than a Module
 
@@ -63,8 +63,7 @@ class SecondEncoder(nn.Module):
         return f"encoder.{self.encoder.feature_info[-1]['module']}"
 
     def folded(self, layers: Sequence[str]) -> nn.Module:
-        """Return a copy without batch norms that makes the same maps of these layers, see :func:`fold_norms`; the
-        encoder itself where it would not."""
+        """Return a copy without batch norms that makes the same maps of these layers (:func:`fold_norms`), or itself where it would not."""
         images = torch.rand(1, *self.encoder.pretrained_cfg["input_size"], generator=torch.Generator().manual_seed(0))
         quick = fold_norms(self, images, layers)
         if quick is self:
@@ -177,8 +176,8 @@ def deepest_layer(network: nn.Module, encoder: nn.Module) -> str:
 
 
 def fold_norms(network: nn.Module, images: Tensor, keep: Collection[str] = ()) -> nn.Module:
-    """Return a copy in eval mode whose convolutions do what the batch norms after them did, as is seen on ``images``. A pair stays where one of
-    the two is called more than once, and where a module named in ``keep`` holds the convolution and not the norm."""
+    """Return a copy in eval mode whose convolutions do what the batch norms after them did, as is seen on ``images``. A pair stays where
+    one of the two is called more than once, and where a module named in ``keep`` holds the convolution and not the norm."""
     if not any(type(module) in NORMS for module in network.modules()):
         return network.eval()
     folded = copy.deepcopy(network).eval()

@@ -1,9 +1,5 @@
-"""Features of the training frames, of the network itself or of a second encoder beside it, for scores that ask whether anything similar
-was seen: a bank of them for the score ``knn``.
-
-Fine-tuning lets an encoder forget what it does not need, and no noise on it brings that back. A generic encoder that never saw the
-task, the *second encoder*, still tells a zebra from a road. Frames are not augmented, and are seen at the size of predictions, or whole.
-"""
+"""Features of the training frames, of the network itself or of a generic *second encoder* beside it: a bank of them for the score ``knn``.
+Frames are not augmented, and are seen at the size of predictions, or whole."""
 
 from __future__ import annotations
 
@@ -106,7 +102,7 @@ class FeatureBank(Attachment):
         return [FeatureDensity(extractor, banks, whole=self.resolution == "frame")]
 
     def stored(self, model: Model) -> tuple[dict[str, Tensor], nn.Module]:
-        """Return the tensors beside the model and the module that makes the features; InputError where these are damaged or of another fit."""
+        """Return the tensors beside the model and the module that makes the features; InputError where they are of another fit."""
         assert model.folder is not None  # from which this was loaded, too
         path = model.folder / TENSORS
         tensors = read_tensors(path, "the tensors of the bank", "fit it again")
@@ -182,8 +178,7 @@ class TrainingFeatures:
         self.maps = [Sample(settings.bank, settings.seed) for _ in range(len(self.layers) * len(settings.sizes))]
 
     def gather(self, model: Model, data: SegmentationDataModule) -> list[str]:
-        """Take the training frames and return their names. Of images without class labels places are left out where no pixel is normal, or
-        one is of an anomaly; InputError where too little is left."""
+        """Take the training frames and return their names; of images without class labels only places of normal pixels."""
         samples, names, settings = data.dataset("train").samples, list[str](), self.settings
         shown = frames_as_seen(model, data, "train", settings.frames, METHOD.name, settings.kinds())
         for index, image, labels, frame, own in shown:
@@ -245,8 +240,7 @@ def _open_encoder(network: SegmentationNetwork, settings: FeaturesConfig, say: S
 def fit_features(
     base: Path, config: FitConfig[FeaturesConfig], out: Path, *, device: str = "auto", say: Say = say
 ) -> FeatureBank:
-    """Gather the features and write the same model with them; ``out`` may be ``base``. InputError for a layer or weights that are not
-    there, or too few features."""
+    """Gather the features and write the same model with them; ``out`` may be ``base``. InputError for a layer that is not there."""
     settings = config.settings
     model, data = load_for_fitting(base, config, resolve_device(device))
     features = TrainingFeatures(model.network, settings, say)

@@ -1,21 +1,10 @@
 """Laplace approximation over the affine parameters (MacKay 1992; Daxberger et al. 2021, 2106.14806).
 
-Write g_i for the gradient of log p(y_i | x, theta) of pixel i. The Fisher matrix of a pixel is F_i = E[g_i g_i'], the expectation
-over labels y_i drawn from the network's own prediction, and that of the mean pixel is F = (1 / N) sum_i F_i over the N labelled
-pixels of the data. The log posterior of this package counts N_eff times the mean-pixel log-likelihood, so N_eff F is the
-(generalised Gauss-Newton) curvature of its likelihood.
-
-A backward pass for each pixel is not needed. Draw a label for every pixel of an image independently, and let G = sum_i g_i. Given
-the image, the g_i are independent, and each has mean 0 under the model's own labels, so the cross terms vanish:
-
-    E[G G'] = sum_i E[g_i g_i'] + sum_{i != j} E[g_i] E[g_j]' = sum_i F_i.
-
-So the sum of the outer products of image gradients, divided by the number of labelled pixels (times samples), is an unbiased
-estimate of the Fisher of the mean pixel. (With the true labels, the "empirical Fisher", the g_i of an image share a direction, and
-the sum is too large by a factor of up to the number of pixels.) A diagonal entry has a relative standard error of about
-sqrt(2 / n) after n gradients, because G is nearly Gaussian as a sum over many pixels.
-
-The gradients of all images of a batch come from one backward pass: image i meets its own draw, a row of the affine tensors.
+With g_i the gradient of log p(y_i | x, theta) of pixel i, the Fisher matrix of the mean pixel is F = (1 / N) sum_i E[g_i g_i'] over the N
+labelled pixels, with labels y_i drawn from the network's own prediction; N_eff F is the (generalised Gauss-Newton) curvature of our
+likelihood. One backward pass an image is enough: with a label drawn for each pixel independently every g_i has mean 0, so the cross terms
+vanish, and of G = sum_i g_i it is E[G G'] = sum_i E[g_i g_i']. (With the true labels, the "empirical Fisher", the sum is too large by up to
+the number of pixels.) An entry of the diagonal has a relative standard error of about sqrt(2 / n) after n gradients.
 """
 
 from __future__ import annotations
@@ -51,8 +40,7 @@ MIN_GRADIENTS = 8
 
 
 class Laplace:
-    """Draws from ``N(mean, T P^-1)`` with the precision ``P = N_eff F + I / s^2``, F the Fisher matrix of the mean pixel: see the module's
-    text.
+    """Draws from ``N(mean, T P^-1)`` with the precision ``P = N_eff F + I / s^2``. F: see the module's text.
 
     Args:
         mean: ``[2, T]`` gamma (row 0) and beta (row 1) at which the Fisher was taken.
@@ -112,8 +100,8 @@ class FisherSum:
         self.pixels = self.gradients = 0
 
     def add(self, images: Tensor, labels: Tensor, seed: int, samples: int = 1) -> None:
-        """Add the gradients of images ``[n, 3, H, W]``. Of their labels only which pixels are ignored (255) is read; the seed is that of the
-        sampled labels, of which each image has ``samples`` maps, a backward pass each."""
+        """Add the gradients of images ``[n, 3, H, W]``. Of their labels only which pixels are ignored (255) is read; the seed is that of
+        the sampled labels, of which each image has ``samples`` maps, a backward pass each."""
         device = self.layout.device
         images, ignored = images.to(device).contiguous(memory_format=torch.channels_last), labels.to(device) == IGNORE
         rows = len(images)

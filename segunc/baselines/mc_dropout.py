@@ -1,9 +1,5 @@
-"""MC dropout (Gal & Ghahramani 2016): over the channels of normalisation layers, or at the network's own dropout layers, which the class swap
-of :mod:`segunc.affine.convert` makes drawable.
-
-While masks are active, a converted dropout layer multiplies its input by masks made of seeds alone: one for each draw and each call of the
-layer within a forward pass, the same for all frames of one size. It holds no random state.
-"""
+"""MC dropout (Gal & Ghahramani 2016): over the channels of normalisation layers, or at the network's own dropout layers, which multiply
+their input by masks made of seeds alone: one for each draw and each call within a pass, the same for all frames of one size."""
 
 from __future__ import annotations
 
@@ -32,8 +28,7 @@ USUAL_P = 0.003  # there are thousands of channels, so already one in a thousand
 
 @dataclass
 class FoldedDropout:
-    """One dropout layer's part of S draws: its probability, and the seed of each draw's mask (None: nothing dropped). While draws are
-    active it is the layer's attribute ``segunc_dropout``, else None."""
+    """One dropout layer's part of S draws, its attribute ``segunc_dropout`` while they are active: p, and seeds (None: nothing dropped)."""
 
     p: float
     seeds: tuple[int | None, ...]
@@ -44,12 +39,8 @@ class FoldedDropout:
 
 
 class ChannelDropout:
-    """Draw s: ``gamma z / (1 - p)`` and ``beta z / (1 - p)``, one ``z ~ Bernoulli(1 - p)`` for each channel.
-
-    The whole output of a dropped channel is 0, and the expectation of every channel stays what it was. The same uniform numbers decide
-    at every p, so the channels dropped at a smaller p in [0, 1) are among those of a larger one. ``affine`` is ``[2, T]``, the trained
-    gamma and beta.
-    """
+    """Draw s: ``gamma z / (1 - p)`` and ``beta z / (1 - p)``, one ``z ~ Bernoulli(1 - p)`` for each channel, of ``affine`` ``[2, T]``, the
+    trained gamma and beta. The channels dropped at a smaller p in [0, 1) are among those of a larger one."""
 
     method: ClassVar[str] = "mc-dropout"
     members = 1
@@ -129,11 +120,8 @@ def convert_dropout(network: nn.Module) -> dict[str, float]:
 
 
 class OwnDropout:
-    """Draw s: the trained affine, and masks of the dropout layers that (seed, s, layer) decide.
-
-    ``nn.Dropout`` drops elements, ``Dropout1d`` to ``Dropout3d`` whole channels; what is kept is divided by 1 - p, the probability in
-    [0, 1) of each layer by its name, in network order. A mask is the same for all windows where a network folds them into the batch.
-    """
+    """Draw s: the trained affine, and masks of the dropout layers that (seed, s, layer) decide. ``nn.Dropout`` drops elements, the others
+    whole channels; what is kept is divided by 1 - p, the p in [0, 1) of each layer by its name, in network order."""
 
     method: ClassVar[str] = "mc-dropout"
     members = 1
@@ -203,8 +191,7 @@ class McDropoutConfig(Settings):
 
 
 DROPOUTS: Registry[Any] = Registry("dropout at", "segunc.dropout", {"norm": ChannelDropout, "own": OwnDropout})
-"""Posteriors by what ``mc_dropout.sites`` names, each with a class method ``of(run)`` that gives the one which the settings of a run ask for,
-and what it is in a few words."""
+"""Posteriors by what ``mc_dropout.sites`` names; the class method ``of(run)`` gives the one of a run, and what it is in a few words."""
 
 
 @finetuning()

@@ -31,10 +31,7 @@ SCALES = (1.0, 0.75)  # with their mirror images four draws for the price of thr
 
 
 class Ensemble(Mixture):
-    """Draw s is draw s // M of the posterior of member s mod M, with noise of the member's own.
-
-    Networks give logits of the same classes. Base scores (deterministic-msp and so on) are those of member 0.
-    """
+    """Draw s is draw s // M of the posterior of member s mod M, with noise of the member's own. Base scores are those of member 0."""
 
     method: ClassVar[str] = "ensemble"
 
@@ -57,9 +54,8 @@ class Ensemble(Mixture):
 
 
 def make_ensemble(bases: Sequence[Path], out: Path, *, say: Say = say) -> None:
-    """Write the model folder of an ensemble of model folders, or of one that holds several in ``seed-*``; members are linked (or copied)
-    into ``members/0`` and so on. What was fitted on a member (its temperature, its features) is left out: it does not hold for the
-    whole."""
+    """Write the model folder of an ensemble, its members linked (or copied) into ``members/0`` and so on, without what was fitted on them.
+    ``bases`` are model folders, each deterministic or with a posterior of one network, or one folder that holds several in ``seed-*``."""
     if not is_first_process():
         return
     folders = list(bases)
@@ -134,10 +130,8 @@ def load_ensemble(folder: Path, record: Mapping[str, Any]) -> Model:
 
 class TestTimeAugmentation(Mixture):
     """Draw s is draw s of a posterior, of the frame under transform s mod K: every scale as it is, and then, with ``flip``, mirrored.
-
     Logits are brought back to the frame before the softmax. Over an ensemble of M networks M K draws are all pairs. Members of a posterior
-    over one network do not: where M and K have a common divisor, such a member meets only some of the transforms.
-    """
+    over one network do not: where M and K have a common divisor, such a member meets only some of the transforms."""
 
     __test__ = False  # pytest takes the name for that of a test
     method: ClassVar[str] = "tta"
@@ -189,8 +183,7 @@ class TtaConfig(Settings):
 
 
 def augment_model(base: Path, config: FitConfig[TtaConfig], out: Path, *, device: str = "auto", say: Say = say) -> None:
-    """Write a model with test-time augmentation over it; what was fitted on the model without is left out. See
-    :class:`segunc.posteriors.methods.Method`."""
+    """Write a model with test-time augmentation over it; what was fitted on the model without is left out."""
     model = load_model(base)
     posterior = TestTimeAugmentation(model.posterior, config.settings.scales, config.settings.flip)
     for description in (network.description for network in model.networks):

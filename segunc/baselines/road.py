@@ -19,8 +19,7 @@ from segunc.data.labels import UNKNOWN, label_values
 
 @dataclass(frozen=True)
 class RoadFrames:
-    """Frames without class labels, as :class:`segunc.data.module.SegmentationDataModule` gives those of a data set: ``val`` is the frame that is held out, and
-    ``train`` the others."""
+    """Frames without class labels, in the form of a data module: ``val`` is the frame that is held out, and ``train`` the others."""
 
     samples: Sequence[Sample]
     encoding: AnomalyEncoding = BINARY
@@ -50,8 +49,8 @@ class RoadFrames:
 
 
 def open_images(place: str) -> RoadFrames:
-    """Return the images of ``FOLDER`` with their anomaly labels, where there are some, or those of the data set in ``DATASET:FOLDER``.
-    InputError for a single image that holds an anomaly."""
+    """Return the images of ``FOLDER`` with their anomaly labels, if any, or those of the data set in ``DATASET:FOLDER``; InputError for a
+    single image that holds an anomaly."""
     name, colon, rest = place.partition(":")
     folder = Path(rest if colon and name in DATASETS else place)
     if colon and name in DATASETS:

@@ -89,11 +89,8 @@ class Point(Trainable[ABNNPosterior]):
 
 
 class Trajectory(Point):
-    """SGD at a constant rate from the base, whose snapshots give a mean, a variance and low-rank deviations.
-
-    A snapshot is taken after step n where ``n > burn_in`` and ``n - burn_in`` is a multiple of ``collect_every``.
-    Statistics are kept by Welford's recurrence in float64 and travel with the checkpoints.
-    """
+    """SGD at a constant rate from the base, whose snapshots give a mean, a variance and low-rank deviations, by Welford's recurrence in
+    float64. A snapshot is taken after step n where ``n > burn_in`` and ``n - burn_in`` is a multiple of ``collect_every``."""
 
     snapshots: Tensor
     collected_at: Tensor

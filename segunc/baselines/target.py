@@ -63,8 +63,8 @@ class LogPosterior:
         return float(value.detach()), gradient
 
     def energy_gradient(self, theta: Tensor, images: Tensor, labels: Tensor, pixels: float) -> Tensor:
-        """Estimate ``[D]``, from a minibatch, of the gradient of the energy -T log p(theta); unbiased where ``pixels`` is the expected
-        number of labelled pixels of such a batch."""
+        """Return an estimate ``[D]``, from a minibatch, of the gradient of the energy -T log p(theta); unbiased where ``pixels`` is the
+        expected number of labelled pixels of such a batch."""
         gradient = (theta - self.centre) / self.prior.scale**2
         if not bool((labels != IGNORE).any()):
             return gradient
@@ -100,8 +100,8 @@ def load_batches(data: SegmentationDataset, frames: Sequence[int], size: int) ->
 def minibatches(
     data: SegmentationDataset, frames: Sequence[int], size: int, seed: int, steps: int, workers: int = 0
 ) -> Iterator[Batch]:
-    """Yield for each step the batch of frames that (seed, step) decides, augmentation too. Each pass over the frames has its own order;
-    what is left of a pass after its last whole batch is left out."""
+    """Yield for each step the batch of frames that (seed, step) decides, augmentation too; each pass has its own order, and leaves out what
+    does not fill a batch."""
     if len(frames) < size:
         raise InputError(f"{len(frames)} training frames do not fill a batch of {size}", hint="lower data.batch_size")
     plan, passes = [], len(frames) // size

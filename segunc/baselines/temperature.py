@@ -1,10 +1,7 @@
-"""Calibration of what a model predicts on validation NLL: a temperature.
-
-Pool, then calibrate (Rahaman & Thiery, NeurIPS 2021, arXiv 2007.08792): a Bayesian model predicts the mean p over its draws, and a
-:class:`segunc.uncertainty.Calibrator` acts on that mean, ``softmax(ln p / T)``. So C numbers of a pixel are kept, whatever the
-draws: those of a random sample of labelled pixels of each frame, chosen by (seed, frame) alone. A frame's pixels are weighted by how
-many labelled ones they stand for, so the NLL is an unbiased estimate of the mean over all labelled pixels of the frames.
-"""
+"""Calibration of what a model predicts on validation NLL: a temperature. A Bayesian model predicts the mean p over its draws, so the
+temperature acts on that mean, ``softmax(ln p / T)``: pool, then calibrate (Rahaman & Thiery, NeurIPS 2021, arXiv 2007.08792). It is fitted
+on a random sample of labelled pixels of each frame, chosen by (seed, frame) alone and weighted by how many labelled ones they stand for, so
+the NLL is an unbiased estimate of the mean over all labelled pixels of the frames."""
 
 from __future__ import annotations
 
@@ -27,7 +24,7 @@ from segunc.data.labels import IGNORE
 from segunc.posteriors.fitting import fitted_on, frames_as_seen, load_for_fitting
 from segunc.posteriors.methods import Method
 from segunc.posteriors.model import Attachment, Model
-from segunc.sampling.engine import draw_logits
+from segunc.sampling import Sampler
 from segunc.training.config import FitConfig
 from segunc.training.progress import Say, say
 from segunc.uncertainty import Calibrator
@@ -57,9 +54,7 @@ class Calibration(Attachment):
     base_sha256: str
     posterior_sha256: str | None  # None for a deterministic network
     kind: str = "scalar"  # earlier versions had others
-    # To the logits of every draw and of the base network (of earlier versions, and of a deterministic network, where a temperature
-    # of the two is the same), or to the mean over the draws.
-    applies: Literal["logits", "mean"] = "logits"
+    applies: Literal["logits", "mean"] = "logits"  # of every draw and of the base network, or the mean over the draws
 
     @classmethod
     def load(cls, folder: Path, model: Model) -> Self:
@@ -101,7 +96,7 @@ class TemperatureConfig(Settings):
 class PixelSample(NamedTuple):
     """Labelled pixels of some frames, with the mean prediction of all draws; on the CPU."""
 
-    logs: Tensor  # [P, C] float64, ln p
+    logs: Tensor  # [P, C] float64, ln p, at least that of the smallest float32
     labels: Tensor  # [P] int64 train ids
     weights: Tensor  # [P] float64, how many pixels each stands for
     frames: Tensor  # [P] int64, which of the frames, 0 and up in their order
@@ -110,6 +105,7 @@ class PixelSample(NamedTuple):
 def sample_pixels(model: Model, data: SegmentationDataModule, settings: TemperatureConfig) -> PixelSample:
     """Return the mean prediction at randomly chosen labelled pixels of validation frames; InputError where there is none."""
     kept: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
+    sampler = Sampler(model.network, model.posterior, draws=settings.draws, seed=settings.seed, scores=("msp",))
     for index, image, truth, *_ in frames_as_seen(model, data, settings.split, settings.frames, "temperature"):
         labelled = np.flatnonzero(truth.ravel() != IGNORE)
         if labelled.size == 0:
@@ -118,12 +114,12 @@ def sample_pixels(model: Model, data: SegmentationDataModule, settings: Temperat
         count = min(settings.pixels, labelled.size)
         chosen = np.sort(generator.choice(labelled, count, replace=False))
         places = torch.from_numpy(chosen).to(image.device)
-        total = torch.tensor(-math.inf, dtype=torch.float64, device=image.device)
-        for draw in draw_logits(model.network, model.posterior, image, settings.draws, settings.seed):
-            total = torch.logaddexp(total, draw[0].flatten(1)[:, places].T.double().log_softmax(1))
+        probabilities = sampler(image, keep_probabilities=True).probabilities
+        assert probabilities is not None
+        logs = probabilities[0].flatten(1)[:, places].T.double().clamp_min(torch.finfo(torch.float32).tiny).log()
         labels = torch.from_numpy(truth.ravel()[chosen].astype(np.int64))
         stands_for = torch.full((count,), labelled.size / count, dtype=torch.float64)
-        kept.append((total.log_softmax(1).cpu(), labels, stands_for, torch.full((count,), len(kept))))
+        kept.append((logs.cpu(), labels, stands_for, torch.full((count,), len(kept))))
     if not kept:
         message = f"the {settings.split} frames hold no labelled pixel"
         raise InputError(message, hint="choose another --temperature.split")
@@ -181,10 +177,6 @@ def scale_temperature(
     settings = config.settings
     model, data = load_for_fitting(base, config, resolve_device(device))
     sample = sample_pixels(model, data, settings)
-    # A temperature of the one draw's logits is one of its mean, but for what float32 makes of small p.
-    of_logits = not model.bayesian
-    if not of_logits:
-        sample = sample._replace(logs=sample.logs.clamp_min(math.log(torch.finfo(torch.float32).tiny)))
     frames, pixels = int(sample.frames[-1]) + 1, len(sample.labels)
     draws = draws_of(branches_of(model.network, model.posterior), model.posterior, settings.draws)
     say(f"mean of {draws} draws at {pixels:,} pixels of {frames} frames")
@@ -200,7 +192,7 @@ def scale_temperature(
         draws=draws,
         base_sha256=model.sha256,
         posterior_sha256=model.posterior_sha256,
-        applies="logits" if of_logits else "mean",
+        applies="mean" if model.bayesian else "logits",  # of one draw the same, but for the rounding of small p
     )
     calibration.attach(base, config, out, METHOD.name, say)
     nll = f"NLL {calibration.nll_before:.4f} before, {calibration.nll_after:.4f} now"

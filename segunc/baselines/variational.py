@@ -22,10 +22,8 @@ from segunc.training.losses import Schedule
 
 
 class MeanField(Posterior):
-    """Draw s: ``gamma = mu + sigma eps_s`` and the same for beta with noise of its own, ``eps ~ N(0, I)``.
-
-    Mean and sigma are ``[2, T]``, of gamma (row 0) and beta (row 1); sigma is 0 outside of the scope and where a layer has no beta.
-    """
+    """Draw s: ``gamma = mu + sigma eps_s`` and the same for beta with noise of its own, ``eps ~ N(0, I)``. Mean and sigma are ``[2, T]``,
+    of gamma (row 0) and beta (row 1); sigma is 0 outside of the scope and where a layer has no beta."""
 
     method: ClassVar[str] = "variational"
     members = 1
@@ -63,10 +61,7 @@ class VariationalConfig(AffineTrainingConfig):
 
 
 class MeanFieldTraining(Trainable[MeanField]):
-    """q(theta) = N(mu, sigma^2) in training, sigma = softplus(rho).
-
-    With the mean-pixel cross-entropy of reparameterised draws it is the negative evidence lower bound divided by N_eff.
-    """
+    """q(theta) = N(mu, sigma^2) in training, sigma = softplus(rho), by the negative evidence lower bound divided by N_eff."""
 
     regulariser_name = "kl"
 

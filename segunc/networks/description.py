@@ -77,8 +77,7 @@ class NetworkDescription(Settings):
         return replace(self, classes=tuple(names[n] for n in sorted(names)), palette=(), dropped_outputs=())
 
     def without(self, names: Sequence[str]) -> NetworkDescription:
-        """Return the description without some outputs: classes by name, or numbers from 0 of outputs that have no class. InputError where
-        there is no such output, or no class is left."""
+        """Return the description without outputs: classes by name, others by number from 0; InputError if one is unknown or none is left."""
         unnamed = {int(name) for name in names if name not in self.classes and name.isdecimal()}
         unknown = [name for name in names if name not in self.classes and not name.isdecimal()]
         outputs = len(self.classes) + len(unnamed)
@@ -100,8 +99,7 @@ class NetworkDescription(Settings):
 
     @classmethod
     def from_json(cls, content: dict[str, Any], source: str) -> NetworkDescription:
-        """Return the description in the parsed ``network.json``; InputError for another format version, an unknown or a missing key, or a
-        value of another type or out of its range."""
+        """Return the description in the parsed ``network.json``; InputError for another format, a wrong key, or a value out of range."""
         content = dict(content)
         if content.pop("format", None) != FORMAT:
             raise InputError(f"{source} is not of format {FORMAT}, the one of this version", hint="save it again")

@@ -57,8 +57,8 @@ def network_sha256(state: nn.Module | Mapping[str, Tensor], description: Network
 
 
 def save_network(network: SegmentationNetwork, folder: Path | str) -> str:
-    """Write ``network.safetensors`` and ``network.json``, and return :func:`network_sha256`; InputError where a weight is NaN or infinite, or
-    nothing says how the network is built again."""
+    """Write ``network.safetensors`` and ``network.json``, and return :func:`network_sha256`; InputError for a weight that is not finite, or
+    a network that nothing could build again."""
     if not isinstance(network, SegmentationNetwork) or not network.description.architecture:
         hint = 'name the function that makes it: segunc.wrap(module, ..., factory="package.module:function")'
         raise InputError("this module could not be built again from a model folder", hint=hint)

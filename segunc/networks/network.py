@@ -13,11 +13,8 @@ from segunc.networks.description import NetworkDescription
 
 
 class SegmentationNetwork(nn.Module):
-    """A body (any module from ``[N, 3, H, W]`` to logits ``[N, C, H, W]``) and its description.
-
-    Takes images in 0..1 of any size. Sizes that the body's stride divides reach it untouched; others are padded at
-    the right and bottom by repeating the border and the logits are cropped back.
-    """
+    """A body (any module from ``[N, 3, H, W]`` to logits ``[N, C, H, W]``) and its description. Takes images in 0..1 of any size: what its
+    stride does not divide is padded at the right and bottom by repeating the border, and the logits are cropped."""
 
     mean: Tensor
     std: Tensor
@@ -120,8 +117,7 @@ def check_images(images: Tensor, network: nn.Module | None = None) -> None:
 
 
 def softmax_output(outputs: Tensor) -> str:
-    """Return ``probabilities`` or ``log-probabilities`` where outputs ``[N, C, H, W]`` are such at every pixel, as behind a softmax or
-    a log-softmax over at least two classes; else ""."""
+    """Return ``probabilities`` or ``log-probabilities`` where outputs ``[N, C, H, W]`` of two classes or more are such, else ""."""
     values = outputs.float()
     if outputs.shape[1] < 2:
         return ""

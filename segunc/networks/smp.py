@@ -63,8 +63,7 @@ def build(description: NetworkDescription) -> tuple[nn.Module, int]:
         reason = next(iter(str(error).strip("'\"").splitlines()), "").partition(", supported encoders")[0]
         what = f"{description.architecture} with encoder {description.encoder}"
         raise InputError(f"smp cannot build {what}: {reason or type(error).__name__}") from error
-    # The deepest feature map of an smp encoder has stride 32 unless dilation keeps it finer. Decoders that merge
-    # all levels need every level to halve exactly, so the coarser of both is taken.
+    # Stride 32 unless dilation keeps the deepest map finer: decoders that merge all levels need each to halve exactly.
     divisible = getattr(body, "requires_divisible_input_shape", True)
     stride = int(getattr(body.encoder, "output_stride", 32)) if divisible else 1
     if isinstance(body, smp.DPT):
@@ -110,8 +109,8 @@ def load_encoder_weights(encoder: nn.Module, name: str, weights: str) -> list[st
 
 
 def encoder_normalisation(name: str) -> tuple[Triple, Triple]:
-    """Return (mean, std) of images in 0..1 with which an encoder's pretrained weights were made, by smp's name for it: those of timm's record,
-    and ImageNet's for encoders that timm does not know, which are all trained so."""
+    """Return (mean, std) of images in 0..1 with which an encoder's pretrained weights were made, by smp's name for it: those of timm's
+    record, and ImageNet's for encoders that timm does not know, which are all trained so."""
     bare = name.removeprefix("tu-").removeprefix("timm-")
     record: Any = timm.get_pretrained_cfg(bare) if timm.is_model(bare) else None
     return (IMAGENET_MEAN, IMAGENET_STD) if record is None else (tuple(record.mean), tuple(record.std))

@@ -33,11 +33,9 @@ from segunc.training.losses import Schedule
 
 
 class ABNNPosterior(Posterior):
-    """Draw s of member m = s mod M: ``weight = gamma_m (1 + alpha eps)``, ``bias = beta_m``, ``eps ~ N(0, I)``, one a channel.
-
-    Members whose running statistics were re-estimated keep the correction as ``rescale`` and ``reshift``:
-    ``weight = gamma' rescale``, ``bias = beta + gamma' reshift``, with gamma' the drawn gamma,
-    rescale = s_base / s_member and reshift = (mu_base - mu_member) / s_member.
+    """Draw s of member m = s mod M: ``weight = gamma_m (1 + alpha eps)``, ``bias = beta_m``, ``eps ~ N(0, I)``, one a channel. Members
+    whose running statistics were re-estimated keep the correction as ``rescale`` and ``reshift``: ``weight = gamma' rescale``, ``bias =
+    beta + gamma' reshift``, with gamma' the drawn gamma, rescale = s_base / s_member and reshift = (mu_base - mu_member) / s_member.
 
     Args:
         gamma, beta: ``[M, T]`` affine parameters of the members.
@@ -282,11 +280,8 @@ def reestimate(
     network: nn.Module, posterior: ABNNPosterior, member: int, batches: Iterable[Tensor], seed: int = 0
 ) -> tuple[Tensor, Tensor]:
     """Return ``rescale`` and ``reshift`` ``[T]`` of :class:`ABNNPosterior`, which replace the base's running statistics by a member's own.
-
-    A draw of the member meets each batch in a copy of the network whose BatchNorm layers normalise with the batch: a network that is
-    drawn has other statistics than one without noise. Means and squares are averaged over all draws and batches. Sites outside of the
-    posterior's scope keep the base's, so that what lies before the first site of a narrow scope is the same for all members.
-    """
+    A draw of the member meets each batch in a copy of the network whose BatchNorm layers normalise with the batch. Sites outside of the
+    posterior's scope keep the base's statistics, so that what lies before the first site of a narrow scope is the same for all members."""
     try:
         base, twin = AffineLayout(network), copy.deepcopy(network)
     except RuntimeError as error:
@@ -298,8 +293,7 @@ def reestimate(
         x = inputs[0].transpose(0, 1).flatten(1).double()
         moments[layer] = moments.get(layer, 0) + torch.stack([x.mean(1), x.square().mean(1)])
         values[layer] += x.shape[1]
-        # One value for each channel, of a batch of one behind a pooling to 1 x 1, has no variance to normalise with. Its
-        # mean and its square count as any others', but the layer itself normalises with its running statistics.
+        # One value a channel, of a batch of one behind a pooling to 1 x 1, has no variance: the layer takes its running statistics.
         layer.train(x.shape[1] > 1)
 
     for name, chosen in zip(drawn.names, in_scope(posterior.scope, drawn.names), strict=True):

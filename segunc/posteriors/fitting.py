@@ -51,8 +51,7 @@ def finetuning(check: Check | None = None, partial: str | None = None) -> Callab
 
 
 def load_for_fitting(base: Path, config: FitConfig[Any], device: torch.device) -> tuple[Model, SegmentationDataModule]:
-    """Return a model of either kind on its device, and what something is to be fitted on: the data set of its classes, or the ``images`` of
-    the settings, which look like one."""
+    """Return a model of either kind on its device, and the data set of its classes, or the ``images`` of the settings."""
     model, images = load_model(base), getattr(config.settings, "images", None)
     data = FRAMES["images"](images) if images else open_data(config.data, model.network.description.num_classes)
     model.place(device)

@@ -1,8 +1,5 @@
-"""The methods of ``segunc finetune``, and through them the posteriors that model folders hold.
-
-A method is one entry of :data:`METHODS`, which other packages extend. Its settings are a frozen dataclass and the one place of their
-defaults. Its module does not import Lightning at its top, because reading a stored posterior imports it; its fit does that inside.
-"""
+"""The methods of ``segunc finetune``, and through them the posteriors that model folders hold. The module of a method does not import
+Lightning at its top, because reading a stored posterior imports it; its fit does that inside."""
 
 from __future__ import annotations
 
@@ -23,13 +20,10 @@ if TYPE_CHECKING:  # the command line reads the names, and is to start at once
 
 @dataclass(frozen=True)
 class Method:
-    """One way from a model folder to another: ``fit(base, config, out, *, device="auto", say=say)`` writes the model folder ``out``
-    and returns what was measured.
-
-    ``config`` is a :class:`segunc.training.config.FitConfig` where the method is made of a finished model, else a
-    :class:`segunc.training.config.FinetuneConfig`; ``device`` is ``auto``, ``cpu`` or ``cuda[:N]``; ``say`` receives a line for each
-    step. With ``several`` it is ``fit(bases, out, *, say=say)``.
-    """
+    """One way from a model folder to another: ``fit(base, config, out, *, device="auto", say=say)`` writes the model folder ``out`` and
+    returns what was measured. ``config`` is a :class:`segunc.training.config.FitConfig` where the method is made of a finished model, else
+    a :class:`segunc.training.config.FinetuneConfig`; ``device`` is ``auto``, ``cpu`` or ``cuda[:N]``; ``say`` receives a line for each
+    step. With ``several`` it is ``fit(bases, out, *, say=say)``."""
 
     name: str  # on the command line and in records
     config: type[Settings] | None  # the dataclass of its settings
@@ -51,9 +45,7 @@ class Method:
 METHODS: Registry[Method] = Registry(
     "method",
     "segunc.posteriors",
-    {
-        "abnn": "segunc.posteriors.abnn:METHOD",
-    },
+    {"abnn": "segunc.posteriors.abnn:METHOD"},
     baselines=(
         "features",
         "anomaly",

@@ -92,8 +92,7 @@ class Attachment:
 
     @classmethod
     def content(cls, folder: Path, model: Model) -> dict[str, Any]:
-        """Return the fields of the record in the folder of a model, lists as tuples; InputError where it was changed, or was fitted on
-        another model."""
+        """Return the fields of the record in the folder of a model, lists as tuples; InputError where it was fitted on another model."""
         path = folder / cls.file
         content = read_record(path, f"the {cls.what}")
         for name in cls.bound_by:
@@ -106,10 +105,7 @@ class Attachment:
 
 
 ATTACHMENTS: Registry[type[Attachment]] = Registry(
-    "attachment",
-    "segunc.attachments",
-    {},
-    baselines=("features", "anomaly", "calibration"),
+    "attachment", "segunc.attachments", {}, baselines=("features", "anomaly", "calibration")
 )
 
 
@@ -213,8 +209,8 @@ class Model:
     def __call__(
         self, image: Image, *, draws: int = 8, seed: int = 0, scores: Sequence[str] = DEFAULT_SCORES
     ) -> ImageMaps:
-        """Return the maps of an image RGB uint8 ``[H, W, 3]``, at its own size, computed where the network is. The first call of a size takes
-        longer, because the sampler checks itself.
+        """Return the maps of an image RGB uint8 ``[H, W, 3]``, at its own size, computed where the network is. The first call of a size
+        takes longer, because the sampler checks itself.
 
         Args:
             draws, seed, scores: see :class:`segunc.sampling.sampler.Sampler`.

@@ -1,16 +1,12 @@
-"""Passes of the draws of one branch (:mod:`segunc.affine.posterior`), as cheap as the network allows, with the same result.
-
-Draws are inputs: statistics, gamma, beta and eps fold once per run into a scale and a shift for each site and draw, so that a frozen
-BatchNorm is one fused multiply-add in the type of the activations. Draws are the outermost part of the batch. A network that does not
-keep that order would give wrong maps without an error, and one whose tensors are changed in place would share wrong ones, so both are
-checked (:func:`check`).
-"""
+"""Passes of the draws of one branch, as cheap as the network allows, with the same result. Statistics, gamma, beta and eps fold once a run
+into a scale and a shift for each site and draw. Draws are the outermost part of the batch: a network that does not keep that order, or
+changes tensors in place, would give wrong maps without an error, so both are checked (:func:`check`)."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
+from collections.abc import Callable, Collection, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeVar
@@ -22,9 +18,9 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from segunc.affine.convert import DRAWS, FRAMES, ORIGIN, StochasticSite
 from segunc.affine.draws import AffineDraws, AffineLayout, FoldedDraws
-from segunc.affine.noise import DEFAULT_SCHEME, NoiseSource
-from segunc.affine.posterior import IDENTITY, AnyPosterior, Branch, branches_of, draws_of
-from segunc.core.device import Precision, full_float32
+from segunc.affine.noise import NoiseSource
+from segunc.affine.posterior import IDENTITY, Branch
+from segunc.core.device import Precision
 from segunc.core.errors import InputError, NotFiniteError, is_out_of_memory, one_line
 from segunc.networks.network import SegmentationNetwork
 from segunc.sampling.shortcuts import (
@@ -49,12 +45,9 @@ BRANCHING = (
 
 
 class Engine:
-    """Runs a network (in eval mode, converted or not) for frames and draws, up to its logits at low resolution.
-
-    In bfloat16 it runs a copy whose weights are bfloat16, so that activations are bfloat16 throughout without casts; a network that does not
-    take that runs under autocast instead. ``messages`` are what a user should know, ``own`` the :func:`own_tensors` of networks that
-    share a prefix, ``copies`` what engines of such networks have copied.
-    """
+    """Runs a network (in eval mode, converted or not) for frames and draws, up to its logits at low resolution; in bfloat16 a copy whose
+    weights are bfloat16, or under autocast where that fails. ``messages`` are what a user should know, ``own`` the :func:`own_tensors` of
+    networks that share a prefix, ``copies`` what engines of such networks have copied."""
 
     def __init__(
         self,
@@ -94,8 +87,8 @@ class Engine:
         return self.self_check is not None and is_rounding(self.self_check.shared)
 
     def ending(self, images: Tensor, draws: FoldedDraws | None, prefix: Prefix | None = None) -> Ending | None:
-        """Return how the network ends for images ``[n, 3, H, W]`` of this shape; one full pass over the first of them tells. A bfloat16 copy
-        that calls other sites than the network is not used: a ``forward`` that was replaced on the object calls the original's layers."""
+        """Return how the network ends for images ``[n, 3, H, W]`` of this shape, by a full pass. A bfloat16 copy that calls other sites
+        than the network is not used: a ``forward`` that was replaced on the object calls the original's layers."""
         key = tuple(images.shape)
         if key not in self._endings:
             watch = InterpolationWatch()
@@ -174,9 +167,8 @@ class Engine:
 
 
 def bfloat16_copy(network: nn.Module, copies: dict[int, Any] | None = None) -> nn.Module:
-    """Return a copy with bfloat16 weights; norm sites and batch norms keep theirs, and share them with the network. A
-    :class:`SegmentationNetwork` goes on normalising its input in float32: its body is what changes. ``copies`` is the memo of
-    several networks, whose common modules are copied once."""
+    """Return a copy with bfloat16 weights but for norm sites and batch norms, and for how a :class:`SegmentationNetwork` normalises its
+    input. ``copies`` is the memo of several networks, whose common modules are copied once."""
     memo = {} if copies is None else copies
     memo |= {id(t): t for t in (*network.parameters(), *network.buffers())}
     copied = copy.deepcopy(network, memo)
@@ -215,8 +207,7 @@ def relative_difference(logits: Tensor, expected: Tensor, largest: float | None 
 
 
 def check(network: nn.Module, images: Tensor, draws: AffineDraws) -> SelfCheck:
-    """Compare the ways of running draws, in float32, on the first of images ``[n, 3, H, W]`` at a small size. Of the
-    draws, at least two, the first is mostly the base network's own affine."""
+    """Compare the ways of running draws, two or more, in float32, on the first of images ``[n, 3, H, W]`` at a small size."""
     engine = Engine(network, "float32")
     return _on_two_frames(images, lambda frames: _check(engine, frames, draws))
 
@@ -254,8 +245,7 @@ def _check(engine: Engine, frames: Tensor, draws: AffineDraws) -> SelfCheck:
 
 
 def _on_two_frames(images: Tensor, compare: Callable[[Tensor], T]) -> T:
-    """Compare passes on the first of some images, at a small size, and its mirror image: with one frame a forgotten repetition would be put
-    right by broadcasting."""
+    """Compare passes on the first of some images, small, and its mirror image: broadcasting would hide a missing repetition of one."""
     image = small = images[:1].float()
     scale = SIDE / max(image.shape[-2:])
     if scale < 1:
@@ -296,8 +286,7 @@ def own_tensors(networks: Sequence[nn.Module]) -> frozenset[str]:
 
 
 def check_common(networks: Sequence[nn.Module], own: Collection[str], images: Tensor) -> float:
-    """Return the :func:`relative_difference` of logits of networks that share all but what is ``own`` from the same alone, in float32;
-    infinite where they cannot share."""
+    """Return how far logits of networks that share all but ``own`` differ from the same alone; infinite if they cannot share."""
     engines = [Engine(network, "float32", own=own) for network in networks]
 
     def difference(frames: Tensor) -> float:
@@ -338,7 +327,7 @@ class BranchRunner:
         self.alone: dict[tuple[int, ...], bool] = {}
 
     def draw(self, noise: NoiseSource, scope: str | None, images: Tensor | None = None) -> None:
-        """Make the draws of the whole's noise, unless they are there; ``images`` are the first frames, for the self-check of the network."""
+        """Make the draws of the whole's noise, unless they are there; ``images`` are the first frames, for the self-check."""
         branch, engine = self.branch, self.engine
         if not branch.stochastic or self._drawn == (noise, scope):
             return
@@ -358,8 +347,7 @@ class BranchRunner:
 
 
 class Pass:
-    """One branch over one set of untransformed frames ``[n, 3, H, W]``; ``common`` is what other networks computed of these frames in
-    the same transform."""
+    """One branch over untransformed frames ``[n, 3, H, W]``; ``common`` is what other networks computed of these in the same transform."""
 
     def __init__(self, runner: BranchRunner, images: Tensor, common: Prefix | None = None) -> None:
         self.runner, self.engine = runner, runner.engine
@@ -403,35 +391,3 @@ class Pass:
             logits, _ = engine.logits(self.images, draws, ending, None if self.prefix is None else Prefix())
         expected, _ = engine.logits(self.images, draws.part(len(draws) - 1, len(draws)), ending)
         return relative_difference(logits[-len(expected) :], expected)
-
-
-@torch.no_grad()
-def draw_logits(
-    network: nn.Module, posterior: AnyPosterior, images: Tensor, draws: int, seed: int = 0
-) -> Iterator[Tensor]:
-    """Yield logits ``[n, C, H, W]`` of draw 0, 1, ... of one batch of images, one plain pass a draw.
-
-    The draws are those of :class:`segunc.sampling.Sampler` of the same arguments, in its default scheme. It folds them into sums; here
-    the caller sees each. InputError for fewer draws than members, NotFiniteError for a draw with NaN or infinite logits.
-    """
-    branches = branches_of(network, posterior)
-    count = draws_of(branches, posterior, draws)
-    layouts = {id(b.network): AffineLayout(b.network) for b in branches if b.stochastic}
-    noise = NoiseSource(seed, DEFAULT_SCHEME, count)
-    size: tuple[int, int] | None = None
-    for draw in range(count):
-        branch = branches[draw % len(branches)]
-        active: AbstractContextManager[object] = nullcontext()
-        if branch.stochastic:
-            layout = layouts[id(branch.network)]
-            numbers = branch.numbers(range(draw, draw + 1))
-            active = layout.active(branch.posterior.affine(layout, numbers, branch.noise(noise)))
-        with active, full_float32():
-            logits = branch.network(branch.transform.apply(images))
-        if not branch.transform.identity:
-            if size is None:
-                grid = network(images[:1])
-                size = (grid.shape[-2], grid.shape[-1])
-            logits = branch.transform.undo(logits, size)
-        require_finite(logits, "a draw gives", "check the model with segunc doctor")
-        yield logits

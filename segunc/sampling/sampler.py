@@ -1,8 +1,5 @@
-"""The sampler: S draws of one network, or of several, over the same sums, and the maps of the scores asked for.
-
-It deals draws to branches, takes their logits, a chunk at a time, from the engine (:mod:`segunc.sampling.engine`), and hands them to the
-sums (:mod:`segunc.sampling.tail`).
-"""
+"""The sampler: it deals draws to branches, takes their logits from :mod:`segunc.sampling.engine`, adds them up in
+:mod:`segunc.sampling.tail`, and makes the maps of the scores that are asked for."""
 
 from __future__ import annotations
 
@@ -85,18 +82,15 @@ class Provider(Protocol):
     def __call__(
         self, given: Any, needs: Collection[str], precision: Precision, temperature: float, /
     ) -> dict[str, Any]:
-        """Return what is needed of it, by the names of :data:`segunc.scores.EVIDENCE`: for the images ``[n, 3, H, W]`` in 0..1 maps
-        ``[n, H, W]``, or a constant; or for the maps of its parts and the ``prediction`` ``[n, H, W]``, by name, maps of their size. One that
-        is ``whole`` gets frames at their own size where the images have another."""
+        """Return what is needed of it, by the names of :data:`segunc.scores.EVIDENCE`: for the images ``[n, 3, H, W]`` in 0..1 maps ``[n,
+        H, W]``, or a constant; or for the maps of its parts and the ``prediction`` ``[n, H, W]``, by name, maps of their size. One that is
+        ``whole`` gets frames at their own size where the images have another."""
 
 
 @dataclass(frozen=True)
 class Fitted(Settings):
-    """What was fitted on a model, see :meth:`segunc.posteriors.model.Model.fitted`.
-
-    A calibrator is of the mean over the draws: mean probabilities, prediction, msp and entropy are of the calibrated mean; aleatoric and
-    epistemic are of the draws as they are, so that entropy is no longer their sum.
-    """
+    """What was fitted on a model, see :meth:`segunc.posteriors.model.Model.fitted`. A calibrator changes mean probabilities, prediction,
+    msp and entropy; aleatoric and epistemic are of the draws as they are, so that entropy is no longer their sum."""
 
     temperature: PositiveFloat = 1.0  # T, by which logits of draws and base network are divided before the softmax
     calibrator: Calibrator | None = None
@@ -123,11 +117,10 @@ class FrameEvidence(NamedTuple):
 
 
 class Sampler:
-    """Samples a converted network and returns the prediction and the scores that are asked for.
-
-    Every posterior is a list of branches (network, input transform, posterior; mostly one): draw s belongs to branch s mod B. The draws of one
-    branch after the other are added to the same sums, in the order of s. The same (posterior, seed, S) gives the same maps for any chunk
-    size, batch size or order of frames, up to rounding where a library sums in another order for another batch size.
+    """Samples a converted network and returns the prediction and the scores that are asked for. Every posterior is a list of branches
+    (network, input transform, posterior; mostly one): draw s belongs to branch s mod B. The draws of one branch after the other are added
+    to the same sums, in the order of s. The same (posterior, seed, S) gives the same maps for any chunk size, batch size or order of
+    frames, up to rounding where a library sums in another order for another batch size.
 
     Args:
         network: from images ``[n, 3, H, W]`` to logits ``[n, C, H, W]``, of an ensemble the first; converted, unless the posterior is
@@ -251,8 +244,7 @@ class Sampler:
         return finish_frame(self._of_draws, evidence, size, prediction, frame.of_base, keep=keep_probabilities)
 
     def _evidence(self, source: Source, subject: Any, whole: Sequence[Image] = ()) -> dict[str, Any]:
-        """Return what is needed of one source of that which was fitted on the model, for images or maps. Of whole frames it is resized to
-        the images."""
+        """Return what is needed of one source of evidence, for images or maps; of whole frames it is resized to the images."""
         needs = {name for name in self._needs if EVIDENCE[name].source == source}
         evidence: dict[str, Any] = {}
         for provider in self.fitted.providers:
@@ -409,14 +401,10 @@ class Sampler:
 
 
 def sample_frames(
-    sampler: Sampler,
-    images: Sequence[Image],
-    *,
-    size: tuple[int, int] | None = None,
-    keep_probabilities: bool = False,
+    sampler: Sampler, images: Sequence[Image], *, size: tuple[int, int] | None = None, keep_probabilities: bool = False
 ) -> Prediction:
-    """Return the maps of frames RGB uint8 ``[H, W, 3]`` of one size, at their own size. The :class:`SegmentationNetwork` sees (height, width)
-    ``size``, None: its inference size for the frame; the rest is of :meth:`Sampler.__call__`."""
+    """Return the maps of frames RGB uint8 ``[H, W, 3]`` of one size, at their own size. The :class:`SegmentationNetwork` sees (height,
+    width) ``size``, None: its inference size for the frame; the rest is of :meth:`Sampler.__call__`."""
     network = sampler.network
     assert isinstance(network, SegmentationNetwork)
     frame = (images[0].shape[0], images[0].shape[1])
@@ -425,8 +413,7 @@ def sample_frames(
 
 
 def fault_of(error: Exception, image: Image | None) -> InputError:
-    """Return why one frame has no maps, where that is the frame's own: it is refused, or memory does not suffice for it. Any other error
-    is raised again."""
+    """Return why one frame has no maps where that is the frame's own: it is refused, or too large for memory; else raise the error."""
     if isinstance(error, InputError):
         return error
     if image is None or not is_out_of_memory(error):
@@ -437,8 +424,8 @@ def fault_of(error: Exception, image: Image | None) -> InputError:
 
 
 def network_input(images: Sequence[Image], size: tuple[int, int] | None = None) -> Tensor:
-    """Return RGB uint8 images ``[H, W, 3]`` as float32 ``[n, 3, h, w]`` in 0..1, resized to (height, width) ``size``, None: their own.
-    Shrinking averages over areas, enlarging is bilinear."""
+    """Return RGB uint8 images ``[H, W, 3]`` as float32 ``[n, 3, h, w]`` in 0..1, at (height, width) ``size``, None: their own; bilinear, or
+    the mean over areas where it shrinks."""
     resized = []
     for image in images:
         if size is not None and image.shape[:2] != size:
@@ -457,12 +444,9 @@ def finish_frame(
     *,
     keep: bool = False,
 ) -> Prediction:
-    """Return one frame's maps of some scores, each ``[H, W]``, from its evidence.
-
-    Entropy and aleatoric are resized bilinearly to (height, width) ``size``, epistemic is their difference, and prediction and msp come from
-    the resized mean probabilities: computing entropy from resized probabilities would mix neighbouring classes and write that into
-    epistemic. ``prediction`` is at the size of the evidence, None for the most probable class; ``ready`` maps are only resized.
-    """
+    """Return one frame's maps of some scores, each ``[H, W]``, from its evidence. Entropy and aleatoric are resized bilinearly to (height,
+    width) ``size``; prediction and msp come from resized mean probabilities, of which entropies would mix neighbouring classes.
+    ``prediction`` is at the size of the evidence, None for the most probable class; ``ready`` maps are only resized."""
     probabilities: Tensor = evidence["probabilities"]
     resize = size is not None and size != probabilities.shape[-2:]
     late = [score for score in scores if resize and score.resized == "evidence"]

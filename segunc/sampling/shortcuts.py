@@ -1,8 +1,5 @@
-"""What passes of draws leave out: layers that give the same result for every draw, and the network's last upsampling.
-
-Torch function modes follow every operation of a pass, so nothing is found by names. Networks for which this does not hold are found by the
-self-check.
-"""
+"""What passes of draws leave out: layers that give the same result for every draw, and the network's last upsampling. Torch function modes
+follow every operation of a pass, so nothing is found by names."""
 
 from __future__ import annotations
 
@@ -200,19 +197,16 @@ class Prefix:
     """Results of one set of frames that all draws share; empty before the first pass."""
 
     def __init__(self) -> None:
-        # What each skipped operation returns, by its number among those on frames. Tensors that no draw meets are
-        # placeholders of their shape without memory.
+        # What each skipped operation on frames returns, by its number; tensors that no draw meets are placeholders without memory.
         self.results: dict[int, Any] = {}
         self.complete = False  # whether a pass has been recorded
 
 
 class SharePrefix(InterpolationCounter):
-    """Records an empty :class:`Prefix`, or uses another, in one pass of so many draws.
-
-    It marks results: from frames only, or from draws too. The first pass over some frames remembers the results that later meet draws; further
-    passes take them from there and skip what led to them. Marked tensors keep one row for each frame and are repeated for the draws where
-    they meet them. Of networks that share an encoder the parameters in which they differ are marked as draws are.
-    """
+    """Records an empty :class:`Prefix`, or uses another, in one pass of so many draws. The first pass over some frames marks results, of
+    frames only or of draws too, and remembers those of frames that meet draws; further passes take them from there and skip what led to
+    them. Marked tensors keep one row for each frame and are repeated for the draws where they meet them. Of networks that share an encoder
+    the parameters in which they differ are marked as draws are."""
 
     def __init__(self, prefix: Prefix, draws: int, stop_at: int | None = None) -> None:
         super().__init__(stop_at)
@@ -279,8 +273,7 @@ class SharePrefix(InterpolationCounter):
 
 
 def _placeholder(output: Any) -> Any:
-    """Return the same value with tensors that have a shape but no memory. They hold NaN, which the self-check finds in the logits of
-    a network that uses one after all."""
+    """Return the same value with tensors that have a shape but no memory; the self-check finds their NaN in the logits if they are used."""
     if isinstance(output, Tensor):
         number = torch.nan if output.is_floating_point() or output.is_complex() else 0
         return mark(torch.full((), number, dtype=output.dtype, device=output.device).expand(output.shape), FRAMES)

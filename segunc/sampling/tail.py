@@ -1,8 +1,5 @@
-"""From the logits of draws to the evidence of a frame, by a reference in PyTorch, C++ on a CPU or Triton on CUDA.
-
-The sum of H(p) and the final entropies are float64, because epistemic is a small difference of two entropies. Draws are added one at a time,
-in strips of rows of a fixed size, so that neither the chunk size nor the number of frames in a batch changes a sum.
-"""
+"""From the logits of draws to the evidence of a frame, by a reference in PyTorch, C++ on a CPU or Triton on CUDA. Draws are added one at a
+time, in strips of rows of a fixed size, so that neither the chunk size nor the number of frames in a batch changes a sum."""
 
 from __future__ import annotations
 
@@ -41,8 +38,7 @@ def choose_backend(device: torch.device) -> tuple[Backend, str]:
 
 
 class DrawAccumulator:
-    """Sums over the draws of one frame of (height, width) ``size``, the logits of each divided by the temperature. Sums of
-    their logits are kept only where that evidence ``needs`` them."""
+    """Sums over the draws of one frame of (height, width) ``size``, with :class:`LogitSums` only where evidence ``needs`` them."""
 
     def __init__(
         self,
@@ -120,15 +116,10 @@ class DrawAccumulator:
 
 
 class LogitSums:
-    """Sums of one frame behind the evidence of :data:`OF_LOGITS`, of which only those needed are held.
-
-    With z the logits of a draw divided by the temperature T, these are means over the draws of ``-T max_c z_c`` and of the free energy
-    ``-T ln sum_c exp z_c``, and the variance of the logits T z_c with divisor S, mean over the classes. It grows by Welford's update
-    (1962), so a spread of 1e-4 keeps its digits next to logits of 30.
-
-    The ``planes``, None where not needed, are the sums of ``max_c z_c`` and of ``ln sum_c exp(z_c - max z)``, each ``[H, W]`` float64; the mean
-    z ``[C, H, W]`` float32, and the squared deviations from it, summed over the classes, ``[H, W]`` float64.
-    """
+    """Sums of one frame behind the evidence of :data:`OF_LOGITS`, of which only those needed are held. Of the logits z of a draw over the
+    temperature T the evidence is the mean over draws of ``-T max_c z_c``, of ``-T ln sum_c exp z_c``, and the variance of T z_c with
+    divisor S, mean over the classes, by Welford's update (1962). The ``planes``, None if not needed: sums of ``max z`` and of
+    ``ln sum_c exp(z_c - max z)``, ``[H, W]`` float64; mean z ``[C, H, W]`` float32; squared deviations ``[H, W]`` float64."""
 
     def __init__(self, needs: Collection[str], classes: int, size: tuple[int, int], device: torch.device) -> None:
         self._needs, self._classes = needs, classes
@@ -205,11 +196,8 @@ def add_draws(
     upsampling: Upsampling,
     transform: InputTransform,
 ) -> None:
-    """Add so many draws of n frames to the sums of each frame, in their order.
-
-    The chunks hold logits ``[k * n, C, h, w]`` of k draws each, draw-major; one ``[n, C, h, w]`` stands for draws that are all the same.
-    What upsampling is left is done first, then the frames' transform is undone.
-    """
+    """Add so many draws of n frames to the sums of each frame, in their order. The chunks hold logits ``[k * n, C, h, w]`` of k draws each,
+    draw-major, or ``[n, C, h, w]`` of draws that are all the same. They are upsampled, and then the frames' transform is undone."""
     size = sums[0].shape[1:]
     shape = (chunks[0].shape[1], *(upsampling.kept if transform.identity else size))
     if shape != sums[0].shape:

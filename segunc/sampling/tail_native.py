@@ -1,7 +1,4 @@
-"""The compiled tail on a CPU: built with the machine's C++ compiler at first use, kept on disk, called without the GIL.
-
-Its sums differ from the reference's by less than 1e-5 over three draws.
-"""
+"""The compiled tail on a CPU: built with the machine's C++ compiler at first use, kept on disk, called without the GIL."""
 
 from __future__ import annotations
 

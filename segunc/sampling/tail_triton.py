@@ -1,8 +1,5 @@
-"""The tail on CUDA: one Triton kernel that upsamples, takes the softmax and adds up all draws in registers.
-
-Logits are read at low resolution (the four taps of neighbouring pixels lie in the cache), the sums are read and written
-once for all draws of a call. It was checked in Triton's interpreter and compiled; nothing ran on a GPU. It needs Triton.
-"""
+"""The tail on CUDA: one Triton kernel that upsamples, takes the softmax and adds up all draws in registers; the sums are read and written
+once. It was checked in Triton's interpreter and compiled; nothing ran on a GPU."""
 
 from __future__ import annotations
 

@@ -1,10 +1,6 @@
-"""The canvas of the toy scenes: the pinhole camera that looks at it, over a gently bending street, colours, textures and light.
-
-Street coordinates in metres: lateral (right of the camera's path), up (above the ground), station (along the
-street). The street bends with a constant curvature seen from the camera, so a point ``station`` ahead is moved
-sideways by ``curvature / 2 * distance^2``; everything that is projected bends with it.
-A texture is a float32 patch ``[h, w]`` or ``[h, w, 3]`` of factors around 1 that multiplies a colour.
-"""
+"""The canvas of the toy scenes: a pinhole camera over a gently bending street, colours, textures and light. Street coordinates in metres:
+lateral (right of the camera's path), up, station (along the street). The bend moves a point sideways by ``curvature / 2 * distance^2``.
+A texture is a float32 patch ``[h, w]`` or ``[h, w, 3]`` of factors around 1 that multiplies a colour."""
 
 from __future__ import annotations
 
@@ -284,8 +280,7 @@ class Canvas:
         self.depth: Floats = np.zeros(sky.shape[:2], np.float32)
 
     def fill(self, outline: Points, depth: Points, colour: Points, label: int, patch: Floats | None = None) -> None:
-        """Fill a polygon ``[N, 2]`` (column, row; continuous pixel coordinates) whose corners have a depth in metres; the factors
-        of ``patch`` are stretched over its bounding box."""
+        """Fill a polygon ``[N, 2]`` (column, row) of corners with a depth in metres; ``patch`` is stretched over its bounding box."""
         low, high = outline.min(axis=0), outline.max(axis=0)
         where = self._window(low, high)
         if where is None:
@@ -398,10 +393,8 @@ class Place:
         self.stage.flat(points, colour, label, patch)
 
     def faces(self, profile: Points, width: float) -> list[tuple[int, Points, Points]]:
-        """Return the faces of a solid here that look at the camera, farthest first: (number, street corners, street normal).
-
-        Its side profile ``[N, 2]`` (forward, up) runs counter-clockwise seen from the right. Face i runs from profile
-        corner i to i + 1, its first two corners on the left; the sides are LEFT and RIGHT."""
+        """Return the faces of a solid here that look at the camera, farthest first: (number, street corners, street normal). Its side profile
+        ``[N, 2]`` (forward, up) runs counter-clockwise seen from the right; face i is from corner i to i + 1, or LEFT or RIGHT."""
         count, half = len(profile), width / 2
         left, right = (np.column_stack([np.full(count, x), profile[:, 1], profile[:, 0]]) for x in (-half, half))
         faces = [(LEFT, left, np.array([-1.0, 0, 0])), (RIGHT, right, np.array([1.0, 0, 0]))]

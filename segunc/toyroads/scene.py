@@ -207,8 +207,7 @@ def _place_anomalies(rng: Random, layout: Layout) -> None:
 
 
 def render_scene(seed: int | Sequence[int] | np.random.SeedSequence, size: tuple[int, int], anomaly: bool) -> Scene:
-    """Draw the scene of a seed (of a data set: seed, split and frame), with one to three anomalies or none; ``size``, (height, width)
-    in pixels of 32 or more, changes no street."""
+    """Draw the scene of a seed, with one to three anomalies or none; the (height, width) ``size``, at least 32, changes no street."""
     rng = np.random.default_rng(seed)
     return render_layout(sample_layout(rng, anomaly), size, rng)
 
@@ -293,12 +292,10 @@ class ToyConfig(Settings):
 def generate_toy(
     root: Path, config: ToyConfig = ToyConfig(), *, progress: Callable[[str], None] = lambda line: None
 ) -> None:
-    """Write the toy road scenes below ``root``; a finished set of the same configuration is kept as it is.
-
-    The files: ``leftImg8bit/SPLIT/CITY/F_leftImg8bit.png``, ``gtFine/SPLIT/CITY/F_gtFine_labelIds.png`` (raw ids of
-    the label map ``toy``), for the split ``anomaly`` also ``gtAnomaly/anomaly/CITY/F_anomaly.png`` (0 normal,
-    1 anomaly, 255 ignored), ``video/crossing.webm`` (VP8, 12.5 frames a second) with
-    ``video/crossing_anomaly/000000.png`` and on, and ``toy.json`` with the configuration. A set is whole or absent:
+    """Write the toy road scenes below ``root``; a finished set of the same configuration is kept as it is. The files:
+    ``leftImg8bit/SPLIT/CITY/F_leftImg8bit.png``, ``gtFine/SPLIT/CITY/F_gtFine_labelIds.png`` (raw ids of the label map ``toy``), for the
+    split ``anomaly`` also ``gtAnomaly/anomaly/CITY/F_anomaly.png`` (0 normal, 1 anomaly, 255 ignored), ``video/crossing.webm`` (VP8, 12.5
+    frames a second) with ``video/crossing_anomaly/000000.png`` and on, and ``toy.json`` with the configuration. A set is whole or absent:
     it is moved to ``root`` when it is complete. ``progress`` is told a line after each split and the video.
 
     Raises:

@@ -1,7 +1,5 @@
-"""What stands and moves on and beside a street, and the anomalies: things that no training scene holds.
-
-Anomalies take their colours from the very distributions of the known things, so that colour alone gives nothing away.
-"""
+"""What stands and moves on and beside a street, and the anomalies: things that no training scene holds. Anomalies take their colours from
+the very distributions of the known things, so that colour alone gives nothing away."""
 
 from __future__ import annotations
 
@@ -84,8 +82,7 @@ def sample_person(rng: Random, lateral: float, station: float) -> Thing:
     return Thing(lateral, station, canvas.upright(0.2, (-0.1, 0.15), h, 0.15), draw, half_width=0.3)
 
 
-# Side profiles (forward; up) in metres for a length of 4.4 m, counter-clockwise seen from the right, from the
-# front bumper up over hood, windscreen, roof, rear window and boot.
+# Side profiles (forward; up) in metres for a length of 4.4 m, counter-clockwise seen from the right, from the front bumper on.
 _PROFILES = (
     ((2.2, 2.2, 1.9, 0.95, 0.25, -0.85, -1.5, -2.15, -2.2), (0.2, 0.7, 0.85, 0.95, 1.42, 1.44, 1.0, 0.95, 0.2)),  # sedan
     ((2.2, 2.2, 2.0, 1.0, 0.45, -1.8, -2.12, -2.2, -2.2), (0.25, 0.9, 1.0, 1.1, 1.7, 1.72, 1.12, 1.05, 0.25)),  # estate

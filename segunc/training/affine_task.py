@@ -18,9 +18,8 @@ PREFIX = "trained."
 
 
 class AffineTask(AffineTuner[P], L.LightningModule):
-    """An :class:`~segunc.training.affine_tuner.AffineTuner` for a Lightning Trainer. Checkpoints hold the posterior's parameters only. A
-    loss or a parameter that becomes NaN or infinite ends the training (PartialFailure); checkpoints written before stay, and none is
-    written after."""
+    """An :class:`~segunc.training.affine_tuner.AffineTuner` for a Lightning Trainer; checkpoints hold the posterior's parameters only. A
+    loss or a parameter that becomes NaN or infinite ends the training (PartialFailure), and no checkpoint is written after."""
 
     strict_loading = False  # checkpoints do not hold the network; it lies in the base's folder
 

@@ -110,8 +110,7 @@ class AffineTuner(nn.Module, Generic[P]):
         return loss, added
 
     def loss(self, images: Tensor, labels: Tensor, step: int) -> Tensor:
-        """Return the loss of a step, a scalar; arguments as in :meth:`terms`. Only the parameters of the step's member get gradients, so
-        that no momentum moves the others."""
+        """Return the loss of a step, a scalar, see :meth:`terms`; only the step's member gets gradients, so no momentum moves the others."""
         others = set(self.trained.others(self.member(step)))
         for parameter in self.trained.parameters():
             parameter.requires_grad_(parameter not in others)

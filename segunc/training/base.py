@@ -39,8 +39,7 @@ MAX_PROCESSES = 64  # that a configuration starts, or as many as the machine has
 
 
 def check_trainer(config: Mapping[str, Any]) -> None:
-    """Raise InputError for settings of Lightning's Trainer that fail late and obscurely, write elsewhere than into the folder of the run,
-    or name code."""
+    """Raise InputError for settings of Lightning's Trainer that fail late and obscurely, write elsewhere than ``out``, or name code."""
     for key in ("max_epochs", "max_steps", "check_val_every_n_epoch", "accumulate_grad_batches", "num_nodes"):
         if not isinstance(config.get(key, 1), int):
             raise InputError(f"trainer.{key} {config[key]} is no whole number")
@@ -141,12 +140,9 @@ class TrainingProgress(Callback):
 
 
 class SegmentationTask(L.LightningModule):
-    """Train any network from images ``[N, 3, H, W]`` in 0..1 to logits ``[N, C, H, W]``.
-
-    It logs ``train/loss`` every few steps and, of the whole validation set, ``val/miou`` and ``val/loss``. Batches are dictionaries with
-    ``image`` and ``label`` (int64, 255 ignored). ``class_weights`` are C weights in the cross-entropy; None for 1. A loss or a parameter
-    that becomes NaN or infinite ends the training; checkpoints written before stay, and none is written after.
-    """
+    """Train any network from images ``[N, 3, H, W]`` in 0..1 to logits ``[N, C, H, W]``, on dictionaries with ``image`` and ``label``
+    (int64, 255 ignored), with C ``class_weights`` or None. It logs ``train/loss``, and ``val/miou`` and ``val/loss`` of the validation set.
+    A loss or a parameter that becomes NaN or infinite ends the training, and no checkpoint is written after."""
 
     class_weights: Tensor | None
 

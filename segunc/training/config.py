@@ -14,15 +14,7 @@ import torch
 import yaml
 
 from segunc.affine.posterior import Prior
-from segunc.core.bounds import (
-    NonNegativeFloat,
-    NonNegativeInt,
-    PositiveFloat,
-    Seed,
-    Settings,
-    check_value,
-    from_plain,
-)
+from segunc.core.bounds import NonNegativeFloat, NonNegativeInt, PositiveFloat, Seed, Settings, check_value, from_plain
 from segunc.core.errors import InputError, nearest, one_line
 from segunc.core.files import read_text, reading, write_json
 from segunc.training.losses import Schedule
@@ -145,8 +137,7 @@ class FitConfig(Config, Generic[S]):
 
 @dataclass(frozen=True)
 class FinetuneConfig(Config, Generic[S]):
-    """Of a method that makes a posterior from a deterministic base, with a data set. The seed stands in files
-    for the sake of ``segunc train``; the method's own decides."""
+    """Of a method that makes a posterior from a deterministic base, with a data set; not the seed but the method's own decides."""
 
     settings: S
     data: Mapping[str, Any]
@@ -165,7 +156,7 @@ def parse_config(
     others: Callable[[], Collection[str]] = tuple,
 ) -> C:
     """Return the configuration in a YAML file, or the defaults, with ``overrides`` such as ``--data.root PATH`` in the place of its own
-    values. One file may serve every verb: sections of ``others`` are left alone. Nothing that a configuration names is imported.
+    values. One file may serve every verb: sections of other verbs are left alone. Nothing that a configuration names is imported.
 
     Args:
         settings: the class of the method's settings; None for ``segunc train``.

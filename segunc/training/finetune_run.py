@@ -108,8 +108,7 @@ class FinetuneRun(Generic[S]):
         return AffineLayout(self.network)
 
     def train(self, trainable: Trainable[P]) -> P:
-        """Train over this network with a checkpoint after each epoch, and return the posterior, on the CPU as the network then is; with 0
-        epochs the initial one."""
+        """Train with a checkpoint after each epoch, and return the posterior; it and the network are on the CPU then."""
         from segunc.training.affine_task import AffineTask
         from segunc.training.base import make_trainer
 

@@ -56,11 +56,8 @@ def make_optimizer(name: OptimizerName, groups: Iterable[Any], lr: float) -> Opt
 
 
 def make_schedule(optimizer: Optimizer, name: Schedule, steps: int, peak: float | list[float]) -> LRScheduler:
-    """Return a schedule over ``steps`` optimiser steps; ``peak`` is one rate, or one for each parameter group.
-
-    ``onecycle`` warms up over 20 % to ``peak`` and anneals to nearly 0 (Smith 2018); ``poly`` is
-    ``(1 - step / steps) ** 0.9`` (DeepLab); ``constant`` keeps the rate.
-    """
+    """Return a schedule over ``steps`` optimiser steps; ``peak`` is one rate, or one a parameter group. ``onecycle`` warms up over 20 % to
+    ``peak`` and anneals to nearly 0 (Smith 2018); ``poly`` is ``(1 - step / steps) ** 0.9`` (DeepLab); ``constant`` keeps it."""
     if name == "onecycle":
         total = max(steps, 2) + 1
         # PyTorch divides by zero where the warm-up is a single step.

@@ -87,8 +87,8 @@ def demo(options: DemoOptions, step: Step | None = None, say: Callable[[str], No
     bounded: dict[str, Any] = {"control": "missed-pixels", "level": 0.3, "frames": "[02468]_[0-9]+_"}
     calibrated = opts.ThresholdOptions(maps=maps, out=promise, anomaly_labels=masks, **bounded)
     step("a threshold with a promise, from every second frame", threshold, calibrated)
-    other = {"frames": "[13579]_[0-9]+_", "flag": [str(promise)], "scores": ["anomaly"]}
-    kept = opts.EvaluateOptions(maps=maps, anomaly_labels=masks, out=achieved, **other, **common)
+    others: dict[str, Any] = {"frames": "[13579]_[0-9]+_", "flag": [str(promise)], "scores": ["anomaly"], **common}
+    kept = opts.EvaluateOptions(maps=maps, anomaly_labels=masks, out=achieved, **others)
     step("what it achieves on the other frames", evaluate, kept)
     results = [numbers, out / "test-abnn.json", achieved]
     reported = opts.ReportOptions(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
 import torch
@@ -10,6 +11,9 @@ from torch import Tensor, nn
 
 from segunc.affine.convert import convert
 from segunc.affine.draws import AffineLayout
+from segunc.affine.noise import DEFAULT_SCHEME, NoiseSource
+from segunc.affine.posterior import AnyPosterior, branches_of, draws_of
+from segunc.core.device import full_float32
 from segunc.posteriors.abnn import ABNNPosterior
 from segunc.sampling import Prediction, Sampler
 from segunc.uncertainty import entropy_share
@@ -60,3 +64,30 @@ def decompose_draws(probabilities: Tensor) -> Decomposition:
     total = entropy_share(probabilities.mean(0))
     expected = torch.stack([entropy_share(p) for p in probabilities]).mean(0)
     return Decomposition(total, expected, (total - expected).clamp_min(0))
+
+
+@torch.no_grad()
+def draw_logits(
+    network: nn.Module, posterior: AnyPosterior, images: Tensor, draws: int, seed: int = 0
+) -> Iterator[Tensor]:
+    """Yield logits ``[n, C, H, W]`` of draw 0, 1, ... of one batch of images, one plain pass a draw."""
+    branches = branches_of(network, posterior)
+    count = draws_of(branches, posterior, draws)
+    layouts = {id(b.network): AffineLayout(b.network) for b in branches if b.stochastic}
+    noise = NoiseSource(seed, DEFAULT_SCHEME, count)
+    size: tuple[int, int] | None = None
+    for draw in range(count):
+        branch = branches[draw % len(branches)]
+        active: AbstractContextManager[object] = nullcontext()
+        if branch.stochastic:
+            layout = layouts[id(branch.network)]
+            numbers = branch.numbers(range(draw, draw + 1))
+            active = layout.active(branch.posterior.affine(layout, numbers, branch.noise(noise)))
+        with active, full_float32():
+            logits = branch.network(branch.transform.apply(images))
+        if not branch.transform.identity:
+            if size is None:
+                grid = network(images[:1])
+                size = (grid.shape[-2], grid.shape[-1])
+            logits = branch.transform.undo(logits, size)
+        yield logits

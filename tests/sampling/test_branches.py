@@ -15,9 +15,8 @@ from segunc.baselines.mc_dropout import OwnDropout, convert_dropout
 from segunc.baselines.mixtures import Ensemble, TestTimeAugmentation
 from segunc.core.errors import InputError
 from segunc.sampling import Sampler
-from segunc.sampling.engine import draw_logits
 from tests.affine.networks import small_network
-from tests.sampling.plain import assert_mean_of, posterior_of
+from tests.sampling.plain import assert_mean_of, draw_logits, posterior_of
 
 IMAGES = torch.rand(2, 3, 24, 32, generator=torch.Generator().manual_seed(0))
 SIZE = (24, 32)

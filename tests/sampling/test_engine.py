@@ -20,10 +20,10 @@ from segunc.core.errors import InputError, NotFiniteError
 from segunc.networks import NetworkDescription, SegmentationNetwork, build_network
 from segunc.posteriors.abnn import ABNNPosterior
 from segunc.sampling import Prediction, Sampler
-from segunc.sampling.engine import Engine, draw_logits
+from segunc.sampling.engine import Engine
 from segunc.sampling.shortcuts import Prefix
 from tests.affine.networks import LAYERS, Pixelwise, randomise, small_network
-from tests.sampling.plain import assert_maps_of_a_plain_loop, posterior_of
+from tests.sampling.plain import assert_maps_of_a_plain_loop, draw_logits, posterior_of
 from tests.training.fitting import abnn_task
 from tools.identity_table import VIT, architectures, randomise as randomise_real
 
