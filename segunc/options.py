@@ -418,6 +418,7 @@ class EvaluateOptions(SamplingOptions, ClassTruthOptions):
         components (A,B): component tracks smiyc-anomaly, smiyc-obstacle: anomalies as objects, in a second pass
         by (A,B): anomaly numbers also by size of the connected objects, or by distance, the place of their lowest pixel in the frame's
             height: size, distance, or none (default size)
+        fps: frames a second of maps of images that are a video, in their order
         groups (PATTERN|CSV): anomaly numbers also by groups of frames: what a regular expression finds in their names (its first group,
             where it has one), or a CSV with the columns frame,group; frames without one are the group other
         flag (SCORE=VALUE|JSON[:RECALL]): also what thresholds flag: false alarms by class, precision and recall; SCORE=VALUE; an
@@ -441,6 +442,7 @@ class EvaluateOptions(SamplingOptions, ClassTruthOptions):
     protocols: Annotated[Sequence[Literal["pooled", "smiyc"]], comma_list] = option(["pooled"])
     components: Names | None = None
     by: Names = option(["size"])
+    fps: PositiveFloat | None = None
     groups: Annotated[str | Mapping[str, str], frame_groups] | None = None
     flag: Names = option([], action="extend")
     replicates: NonNegativeInt = 2000
@@ -528,8 +530,10 @@ class SummaryOptions(DeviceOptions):
         top (N): moments and frames to list (default 10)
         apart (SECONDS): between two moments of a video (default 5)
         fps: frames a second of images that are a video, in their order
-        flag (JSON): a threshold.json: also how many frames have a region that it flags
-        out (CSV): also write both lists as a table
+        flag (SCORE=VALUE|JSON): a threshold, or a file as evaluate takes it: also how many frames have a region that it flags, and of frames
+            with times the events, flagged regions that are followed over frames
+        events (FILE): also write the events: NAME.csv, NAME.json, or NAME_coco.json with masks and tracks
+        out (CSV): also write both lists of frames as a table
     """
 
     maps: Folder
@@ -540,6 +544,7 @@ class SummaryOptions(DeviceOptions):
     apart: NonNegativeFloat = 5.0
     fps: PositiveFloat | None = None
     flag: Names = option([])
+    events: Path | None = None
     out: File | None = None
 
 

@@ -166,8 +166,14 @@ def _show_summary(result: Any, options: opts.SummaryOptions) -> Iterator[str]:
             folder = "" if moment.folder == root else f"{moment.folder.relative_to(root)}/"
             at = "" if moment.time is None else f"{format_time(moment.time)}  "
             yield f"{rank:4d}  {at}{moment.value:<12.6g}{folder}{moment.name}"
-    if result.path is not None:
-        yield f"wrote {options.out}"
+    if result.events:
+        single = sum(event.frames == 1 for event in result.events)
+        yield f"events: {len(result.events)}, {single} of them in one frame alone; the strongest"
+    for event in sorted(result.events, key=lambda event: -event.peak["strength"])[: options.top]:
+        ends = [at["frame"] if at["time"] is None else format_time(at["time"]) for at in (event.start, event.end)]
+        about = f"{event.frames} frames, at most {event.largest} px, peak {event.peak['frame']}"
+        yield f"{event.id:4d}  {' to '.join(ends)}  {event.score} {event.peak['value']:<10.6g}{about}"
+    yield from (f"wrote {path}" for path in (options.out, options.events) if path)
 
 
 def _show_monitor(result: Any, options: opts.MonitorOptions) -> Iterator[str]:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from segunc.core.errors import InputError
 from segunc.core.terminal import visible
 from segunc.evaluation.flagged import FLAGGED_METRICS, JUDGED_METRICS
+from segunc.evaluation.over_time import OBJECT_METRICS
 from segunc.evaluation.parts import PARTS, PROTOCOLS, ByObject, Components
 from segunc.evaluation.resampling import Cell, Chance, EvaluationResult, NumberPath, paired_difference
 
@@ -69,7 +70,7 @@ class Comparison:
 def higher_is_better(path: NumberPath) -> bool | None:
     """Return the direction of a number as its part defines it, or else one of its name in any section; None where it has none."""
     parts = (part for build in PARTS.values() for part in build(("score",), ("class",), PROTOCOLS))
-    sections = [("scores", (*Components.metrics, *ByObject.metrics)), ("flagged", FLAGGED_METRICS)]
+    sections = [("scores", (*Components.metrics, *ByObject.metrics)), ("flagged", (*FLAGGED_METRICS, *OBJECT_METRICS))]
     sections += [("verdicts", JUDGED_METRICS), *((part.section[0], tuple(part.metrics)) for part in parts)]
     by_fit = sorted(sections, key=lambda section: section[0] == path[0])  # the section of the path last
     metrics = {metric.key: metric for _, metrics in by_fit for metric in metrics}

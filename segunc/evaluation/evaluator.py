@@ -16,6 +16,7 @@ from segunc.core.errors import InputError, PartialFailure
 from segunc.core.progress import ConsoleProgress
 from segunc.data.labels import IGNORE, LabelMap
 from segunc.evaluation.flagged import Threshold, flag_parts
+from segunc.evaluation.over_time import object_parts
 from segunc.evaluation.parts import (
     CONFIDENCE,
     PARTS,
@@ -46,8 +47,8 @@ class Tally:
         # Unit -> compressed coarse counts of a frame, a tenth: most cells of a large part are empty, and most counts small.
         self._packed: list[tuple[str, bytes]] = []
 
-    def add(self, counts: Any, unit: str) -> None:
-        self.frames += 1
+    def add(self, counts: Any, unit: str, frames: int = 1) -> None:
+        self.frames += frames
         self._counts.append(counts)
         if len(self._counts) > self.part.batch:
             self._counts = [self.part.combine(self._counts)]
@@ -136,6 +137,8 @@ class Gatherer:
     def place_numbers(self, result: Result, tallies: Iterable[Tally] | None = None) -> None:
         """Put every number of parts into a result, None with its reason (by dotted path) where there is none."""
         for tally in self.tallies if tallies is None else tallies:
+            for frame, counts in tally.part.finish():
+                tally.add(counts, self.unit(frame), frames=0)
             part, total = tally.part, tally.total
             why = self.incomplete(tally)
             numbers = dict.fromkeys(part.names)
@@ -220,6 +223,9 @@ class Evaluator(Gatherer):
             parts += [PooledGroup(score, *group) for score in scores for group in members.items()]
         self.tracks, self.flag = tracks if self.protocols else (), flag or {}
         parts += flag_parts(self.flag, self.score_names, self.classes, anomalies is not None, time_of)
+        if anomalies is not None:  # last: it follows objects, so whatever refuses a frame must come first
+            timed = any(time_of(name) is not None for name in anomalies)
+            parts += object_parts(self.flag, self.score_names, by, time_of if timed else None)
         super().__init__(parts, resampling, resampled_units(resample, time_of))
         for name in frames:
             self.unit(name)

@@ -75,7 +75,7 @@ def flag_parts(
     classes: Sequence[str],
     anomalies: bool,
     time_of: Callable[[str], float | None] = lambda frame: None,
-) -> list[_Flagged]:
+) -> list[Flagged]:
     """Return the parts of the thresholds of the scores that are evaluated, for the kinds of labels there are."""
     # A result may hold thresholds of further scores, but one that was given for a score was asked for.
     unused = [name for name, of in flag.items() if name not in scores and (not of.source or of.guarantee)]
@@ -132,7 +132,7 @@ def _of_result(path: Path, recall: str) -> dict[str, Threshold]:
     return thresholds
 
 
-class _Flagged(ArrayPart):
+class Flagged(ArrayPart):
     def __init__(self, score: str, threshold: Threshold) -> None:
         self.score, self.threshold, self.section = score, threshold, ("flagged", score)
 
@@ -146,7 +146,7 @@ class _Flagged(ArrayPart):
         return np.asarray(frame.values(self.score) >= np.float64(threshold.value))
 
 
-class FalseAlarms(_Flagged):
+class FalseAlarms(Flagged):
     """Known pixels that are flagged, by class, and the regions of at least :data:`SMALLEST_REGION` pixels that they make.
 
     Known are the pixels with a class label, but for those that an anomaly label marks; nothing else counts or is part of a region
@@ -188,7 +188,7 @@ class FalseAlarms(_Flagged):
         return "no pixel is labelled with the class" if counts.any() and len(name) > 1 else self.undefined
 
 
-class Hits(_Flagged):
+class Hits(Flagged):
     """Precision and recall of the flagged pixels, over all pixels with an anomaly label; counts ``[2, 2]``, by label and flag."""
 
     needs, lacks = "anomaly", NO_ANOMALY_LABEL
@@ -209,7 +209,7 @@ class Hits(_Flagged):
         return NO_ANOMALY if name == ("recall",) else "no pixel with an anomaly label is flagged"
 
 
-class Achieved(_Flagged):
+class Achieved(Flagged):
     """The mean loss of these units at a threshold with a promise, by the very loss that it bounds, beside the ``level`` that was promised; ``upper``
     bounds the risk with 95 % (Hoeffding-Bentkus). Its counts are those of each frame, ``[2, 2]``, at the threshold and where nothing is flagged."""
 

@@ -21,7 +21,7 @@ from segunc.evaluation.resampling import Resampling
 from segunc.frames.sources import stamp_of
 from segunc.maps.encoding import encode_score
 from segunc.maps.folder import PREDICTION
-from segunc.maps.labelled import LabelSources, ReviewLabels, choose_scores, every_label
+from segunc.maps.labelled import LabelSources, ReviewLabels, choose_scores, every_label, frame_times
 from segunc.maps.reader import MapsReader, check_classes
 from segunc.maps.verdicts import Verdict, by_reviewer
 
@@ -39,10 +39,12 @@ def evaluate_maps(
     scores: Sequence[str] | None = None,
     new: Callable[..., Evaluator] = Evaluator,
     choose: Callable[[Sequence[str]], Sequence[str]] = lambda names: names,
+    fps: float | None = None,
 ) -> tuple[Result, Evaluator]:
     """Evaluate a folder of ``SCORE/FRAME.{png,npy,...}`` and ``prediction/FRAME.png``, with or without a manifest, in bounded memory:
-    ``scores``, None for all, of the frames that ``choose`` leaves, by the evaluator that ``new`` makes. Return the content of
-    ``metrics.json``, whose ``left_out`` are frames that could not be counted with the reason, and the counts behind it."""
+    ``scores``, None for all, of the frames that ``choose`` leaves, ``fps`` a second where images are a video, by the evaluator that
+    ``new`` makes. Return the content of ``metrics.json``, whose ``left_out`` are frames that could not be counted with the reason, and
+    the counts behind it."""
     reader = MapsReader(maps)
     classes = None if labels.labels is None else labels.label_map
     if classes is not None:
@@ -55,7 +57,7 @@ def evaluate_maps(
         classes,
         names,
         anomalies=None if labels.anomaly_labels is None else label_files.anomaly_files,
-        time_of=lambda frame: reader.records.get(frame, {}).get("time"),
+        time_of=dict(zip(reader.frames, frame_times(reader, reader.frames, fps), strict=True)).get,
         unit_codes={name for name in reader.scores if reader.form(name) == "unit-code"},
     )
     labelled = [name for name in names if name in label_files.anomaly_files or name in label_files.class_files]

@@ -230,6 +230,11 @@ class ArrayPart(ABC):
     def count(self, frame: LabelledFrame) -> Any:
         """Return the counts of a frame, None where it lacks what the part needs."""
 
+    def finish(self) -> Iterable[tuple[str, Any]]:
+        """Return counts that no frame could give alone, of tracks for instance, each with the frame whose unit they belong to. This ends
+        what is being followed, so that asking twice counts nothing twice."""
+        return ()
+
     @abstractmethod
     def numbers(self, counts: Any, forms: Forms) -> Numbers:
         """Return the numbers of summed counts; None where the counts define none."""

@@ -11,9 +11,10 @@ from typing import Any
 from segunc.evaluation import flagged, parts
 from segunc.evaluation.compare import NULL, first_of, format_cell, markdown_table
 from segunc.evaluation.frames import FRAME_METRICS
+from segunc.evaluation.over_time import FoundObjects, OverTime
 from segunc.evaluation.parts import titles
 from segunc.evaluation.resampling import Cell
-from segunc.metrics.objects import NO_OBJECT
+from segunc.metrics.objects import KINDS, NO_OBJECT
 
 Table = tuple[str, Sequence[Sequence[str]]]  # a title, and rows with a header
 
@@ -74,6 +75,13 @@ def _tables(result: Mapping[str, Any]) -> Iterator[Table]:
     by_class = {name: values["by_class"] for name, values in alarms.items() if "by_class" in values}
     classes = {name: name for values in by_class.values() for name in values}
     yield f"Flagged share of the pixels of each class{images}", _rows(by_class, classes)
+    for kind in KINDS:
+        found = ((score, group, n) for score, values in alarms.items() for group, n in values.get(kind, {}).items())
+        rows = {f"{group}, {score}": n for score, group, n in found if n["objects"]}
+        yield f"Labelled objects at the threshold by {kind}{images}", _rows(rows, titles(FoundObjects.metrics))
+    rows = {score: values["over_time"] for score, values in alarms.items() if values.get("over_time", {}).get("tracks")}
+    title = f"Objects over time{images}, of those labelled in several frames; flicker: how often it changes whether one is found"
+    yield title, _rows(rows, titles(OverTime.metrics))
     yield _intervals(result)
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from segunc.decisions.events import Follower
 from segunc.maps.statistics import strongest_regions
 
 Values = npt.NDArray[np.float32]
@@ -26,6 +27,7 @@ class Alarm:
     values: Mapping[str, float]  # of each score at the peak
     class_id: int | None  # that most of its pixels are predicted as; None without a prediction
     reasons: Mapping[str, Any]  # the recorded peak of the region with its ``parts`` and ``nearest``; empty without one
+    event: int | None = None  # by number in the list of events
 
 
 def find_alarms(
@@ -42,11 +44,21 @@ def find_alarms(
     alarms = []
     for region in strongest_regions(scores[score], threshold, smallest=smallest):
         (left, top, width, height), (x, y) = region.box, region.peak
-        window = np.s_[top : top + height, left : left + width]
-        ids = None if prediction is None else np.bincount(prediction[window][region.inside])
         at_peak = {name: float(of[y, x]) for name, of in scores.items()}
-        class_id = None if ids is None else int(ids.argmax())
         near = min(peaks, key=lambda recorded: math.dist(recorded["at"], (x, y)), default={"at": (-1, -1)})
         within = left <= near["at"][0] < left + width and top <= near["at"][1] < top + height
-        alarms.append(Alarm(region.box, *region[2:], at_peak, class_id, near if within else {}))
+        alarms.append(Alarm(region.box, *region[2:], at_peak, region.class_of(prediction), near if within else {}))
     return alarms
+
+
+def join_alarms(frames: Sequence[Any]) -> list[dict[str, int]]:
+    """Follow the ``alarms`` of the page's rows of all frames, and write the number of its event into each. Return of each event the places
+    of its first and last frame and of its strongest alarm, and how many frames show it."""
+    follower, seen = Follower(), dict[int, list[tuple[float, int]]]()  # number -> strength and place of its alarms
+    for place, row in enumerate(frames):
+        numbers = follower.follow(row.name, [alarm.box for alarm in row.alarms])
+        row.alarms = [replace(alarm, event=number) for number, alarm in zip(numbers, row.alarms, strict=True)]
+        for alarm in row.alarms:
+            seen.setdefault(alarm.event, []).append((alarm.strength, place))
+    ends = ((of[0][1], of[-1][1], max(of, key=lambda each: each[0])[1], len(of)) for of in seen.values())
+    return [dict(zip(("start", "end", "peak", "frames"), numbers, strict=True)) for numbers in ends]

@@ -28,7 +28,7 @@ from segunc.core.errors import InputError
 from segunc.core.files import flat, parse_json, read_bytes, write_file, write_json
 from segunc.data.images import Image, resize_nearest
 from segunc.gallery import overlay
-from segunc.gallery.alarms import Alarm, find_alarms
+from segunc.gallery.alarms import Alarm, find_alarms, join_alarms
 from segunc.maps import labelled
 from segunc.maps.encoding import encode_jpeg
 from segunc.maps.folder import PREDICTION
@@ -109,6 +109,9 @@ def write_review(
         "blind": {"yes": True, "no": False}.get(blind),
         "notices": notices,
     }
+    # Frames that are left out, or have no times, are no sequence.
+    sequence = len(rows) == len(reader.frames) and all(row.time is not None for row in rows)
+    page["events"] = join_alarms(rows) if sequence else []
     for score in (flag or {}).keys() & ranges.keys():
         page["scores"][score]["region_from"] = writer.flag[score]
     write_data(out / "data" / "page.js", "page", page)

@@ -121,18 +121,25 @@ class StrongRegion(NamedTuple):
     strength: float  # sum of what its pixels exceed the threshold by
     peak: tuple[int, int]  # (x, y) of its largest value
 
+    def class_of(self, prediction: npt.NDArray[np.uint8] | None) -> int | None:
+        """Return the class id that most of its pixels have in a prediction ``[H, W]``; None without one."""
+        left, top, width, height = self.box
+        window = np.s_[top : top + height, left : left + width]
+        return None if prediction is None else int(np.bincount(prediction[window][self.inside]).argmax())
+
 
 def strongest_regions(
-    stored: Array, threshold: float, *, smallest: int = 1, kept: Mask | None = None
+    stored: Array, threshold: float, *, smallest: int = 1, kept: Mask | None = None, most: int | None = None
 ) -> list[StrongRegion]:
-    """Return the strongest regions of a map ``[H, W]``, at most :data:`MOST_REGIONS`, the strongest first: of pixels at or above a
-    threshold, of at least ``smallest`` pixels and :data:`SMALLEST_SHARE` of the frame. The map holds uint16 codes or real values."""
+    """Return the ``most`` strongest regions of a map ``[H, W]``, the strongest first: of pixels at or above a threshold, of at least
+    ``smallest`` pixels. Without ``most`` at most :data:`MOST_REGIONS`, and of at least :data:`SMALLEST_SHARE` of the frame. The map holds
+    uint16 codes or real values."""
     values = decode_unit(stored) if stored.dtype == np.uint16 else stored.astype(np.float32)
     numbers, boxes, strengths = regions_of(values, threshold, kept)
     strongest = np.argsort(-strengths, kind="stable")
-    smallest = max(smallest, int(SMALLEST_SHARE * values.size))
+    smallest = smallest if most else max(smallest, int(SMALLEST_SHARE * values.size))
     regions = []
-    for number in strongest[boxes[strongest, cv2.CC_STAT_AREA] >= smallest][:MOST_REGIONS].tolist():
+    for number in strongest[boxes[strongest, cv2.CC_STAT_AREA] >= smallest][: most or MOST_REGIONS].tolist():
         left, top, width, height, area = map(int, boxes[number])
         window = np.s_[top : top + height, left : left + width]
         inside = numbers[window] == number + 1

@@ -37,13 +37,15 @@ class Objects:
     number: npt.NDArray[np.int32]  # [H, W] that of the object of each pixel, from 1; 0 outside
     pixels: npt.NDArray[np.int64]  # [N]
     lowest: npt.NDArray[np.float64]  # [N] lower edge of its lowest row, as a share of the frame's height in 0..1
+    boxes: npt.NDArray[np.int64]  # [N, 4] left, top, width and height in pixels
 
     @classmethod
     def of(cls, anomaly: npt.NDArray[np.uint8]) -> Objects:
         """Find the objects of an anomaly label ``[H, W]``."""
         _, number, statistics, _ = cv2.connectedComponentsWithStats((anomaly == 1).view(np.uint8), connectivity=8)
         ends = statistics[1:, cv2.CC_STAT_TOP] + statistics[1:, cv2.CC_STAT_HEIGHT]
-        return cls(np.asarray(number, np.int32), statistics[1:, cv2.CC_STAT_AREA].astype(np.int64), ends / len(anomaly))
+        whole = statistics[1:].astype(np.int64)
+        return cls(np.asarray(number, np.int32), whole[:, cv2.CC_STAT_AREA], ends / len(anomaly), whole[:, :4])
 
 
 @dataclass(frozen=True)
@@ -63,13 +65,17 @@ class ObjectBins:
         ends = [f"{edge:g}" for edge in (0, *SIZES)]
         return cls(kind, SIZES, (*(f"{low}-{high}" for low, high in pairwise(ends)), f"{ends[-1]}+"))
 
+    def places(self, objects: Objects) -> npt.NDArray[np.intp]:
+        """Return the bin of each object, ``[N]``."""
+        values = objects.lowest if self.kind == "distance" else objects.pixels
+        return np.searchsorted(self.edges, values, side="right")
+
 
 def object_counts(keys: npt.NDArray[np.integer], objects: Objects, bins: ObjectBins, size: int) -> Counts:
     """Count the anomalous pixels and the objects of one frame by bin and key, int64 ``[2 B, K]``: rows 0 to B - 1 hold the pixels of
     the objects of a bin, the others its objects, each at the key of its upper median. ``keys`` in 0..K - 1 are those of the pixels of
     objects, ``[n]`` in the order of the frame, ``size`` is K."""
-    values = objects.lowest if bins.kind == "distance" else objects.pixels
-    place, number = np.searchsorted(bins.edges, values, side="right"), len(bins.names)
+    place, number = bins.places(objects), len(bins.names)
     owner = objects.number[objects.number > 0] - 1
     # Sorted by object and, within one, by key.
     owner, keys = np.divmod(np.sort(owner.astype(np.int64) * size + keys), size)

@@ -71,6 +71,8 @@ def evaluate(options: EvaluateOptions) -> EvaluateResult:
     if options.root and entry and options.split is None:
         options = replace(options, split=entry.usual_split(Path(options.root)))
         notes_on_data += [f"split {options.split} of {entry.name} is evaluated; --split names another"]
+    if options.fps and not options.maps:
+        raise InputError("--fps needs --maps: it gives times to the frames of maps")
     resampling = Resampling(options.replicates)
     new = partial(
         Evaluator,
@@ -179,7 +181,7 @@ def _from_maps(
     if not (options.root or options.labels or options.anomaly_labels):
         raise InputError("--maps needs labels", hint="give --labels, --anomaly-labels, or --dataset with --root")
     labels = LabelSources(**label_arguments(options, entry, _samples))
-    choice: dict[str, Any] = {}  # with --root the samples are chosen, and other frames have no label
+    choice: dict[str, Any] = {"fps": options.fps}  # with --root the samples are chosen, and other frames have no label
     if not options.root:
         choice["choose"] = lambda names: matching(names, options.frames)[:: options.every]
     result, evaluator = evaluate_maps(maps, labels, options.scores, new, **choice)

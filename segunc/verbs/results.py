@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from segunc.core.errors import InputError
-from segunc.core.files import csv_text, write_file
+from segunc.core.files import check_place, csv_text, write_file
 from segunc.core.progress import ConsoleProgress
 from segunc.data.datasets import entry_of_labels
+from segunc.decisions.events import COCO, ENDINGS, MOST_FOLLOWED, Event, find_events, write_events
 from segunc.evaluation.compare import Comparison, compare as compare_results, format_comparison
 from segunc.evaluation.flagged import SMALLEST_REGION, Threshold, check_promises, read_thresholds
 from segunc.evaluation.resampling import load_results
 from segunc.gallery.page import page_of, run_id, write_review, write_verdicts
 from segunc.gallery.pictures import VIDEO_SUFFIX, frame_rate, write_pictures, write_video
 from segunc.maps.folder import PREDICTION
-from segunc.maps.labelled import LabelSources, open_maps
+from segunc.maps.labelled import LabelSources, frame_times, open_maps
 from segunc.maps.manifest import read_manifest
-from segunc.maps.statistics import Moment, maps_folders, regions_of, usual_statistic, worst_moments
+from segunc.maps.statistics import Moment, maps_folders, usual_statistic, worst_moments
 from segunc.maps.verdicts import agreement_table, merge_verdicts, read_verdicts, summary_table
 from segunc.options import CompareOptions, OverlayOptions, ReviewOptions, SummaryOptions, takes
 from segunc.scores import first_shown
@@ -172,6 +173,7 @@ class SummaryResult(NamedTuple):
     notes: tuple[str, ...] = ()  # what a user should know
     path: Path | None = None  # of the table
     failure: str = ""  # which frames have no maps, in one line; empty where all have
+    events: tuple[Event, ...] = ()  # flagged regions over time, in the order in which they begin
 
 
 @takes(SummaryOptions)
@@ -198,7 +200,8 @@ def summary(options: SummaryOptions) -> SummaryResult:
     statistic = options.statistic or usual_statistic(folders, score)
     if not options.statistic and statistic != "region":
         notes.append(f"the maps record no regions of {score}, so frames are ranked by its {statistic}")
-    notes += _flagged_frames(options, folders)
+    events, notes_on_events = _follow(options, folders)
+    notes += notes_on_events
     moments = worst_moments(folders, score, statistic, **settings)
     label = worst_moments(folders, label_score, "mean", **settings)
     if not moments:
@@ -221,20 +224,45 @@ def summary(options: SummaryOptions) -> SummaryResult:
         which = f"first {first['name']} of {folder} ({first['reason']})"
         failure = f"{len(lost)} frames have no maps and are in no list, {which}; the same predict tries them again"
     out = Path(options.out) if options.out else None
-    return SummaryResult(tuple(moments), by, tuple(label), label_by, words, tuple(notes), out, failure)
+    return SummaryResult(tuple(moments), by, tuple(label), label_by, words, tuple(notes), out, failure, tuple(events))
 
 
-def _flagged_frames(options: SummaryOptions, folders: Sequence[Path]) -> Iterator[str]:
-    """Yield how many frames of maps folders have a region that each threshold flags."""
+def _follow(options: SummaryOptions, folders: Sequence[Path]) -> tuple[list[Event], list[str]]:
+    """Follow what each threshold flags in maps folders, write the events, of one folder, and return them with lines on what is flagged."""
+    events, notes, path = list[Event](), list[str](), Path(options.events or "")
+    if options.events and not options.flag:
+        raise InputError("--events needs a threshold from which on regions are flagged", hint="--flag entropy=0.5")
+    if options.events and len(folders) > 1:
+        raise InputError(f"{options.maps} holds {len(folders)} maps folders", hint=f"--maps {folders[0]}")
+    if options.events and not path.name.endswith(ENDINGS):
+        raise InputError(f"--events {path} ends in none of {', '.join(ENDINGS)}", hint="--events events.json")
+    if options.events:
+        check_place(path)
     for score, threshold in read_thresholds(options.flag).items():
         smallest = threshold.guarantee.smallest if threshold.guarantee else SMALLEST_REGION
-        frames = flagged = 0
+        frames = flagged = crowded = 0
         for folder in folders:
             _flag(options.flag, folder)
             reader = open_maps(folder)
-            for frame in reader.frames:
-                _, boxes, _ = regions_of(reader.read(frame, score), threshold.value)
-                flagged += bool((boxes[:, -1] >= smallest).any())
-            frames += len(reader.frames)
+            times = frame_times(reader, reader.frames, options.fps)
+            untimed = [name for name, time in zip(reader.frames, times, strict=True) if time is None]
+            unordered = [name for name in untimed if not any(map(str.isdigit, name.rpartition("/")[2]))]
+            if options.events and unordered:
+                message = (
+                    f"the frame {unordered[0]} of {folder} has neither a time nor a number, so events have no order"
+                )
+                raise InputError(message, hint="--fps 25 for images that are a video in the order of their names")
+            masks = path.name.endswith(COCO)
+            found, with_region, many = find_events(reader, score, threshold.value, times, smallest, masks)
+            frames, flagged, crowded = frames + len(times), flagged + with_region, crowded + many
+            if options.events or (len(folders) == 1 and None not in times):  # images without times need be no sequence
+                events += found
         what = f"a region of at least {smallest} pixels with {score} >= {threshold.value:g}"
-        yield f"{flagged} of {frames} frames have {what}. {threshold.promise}".rstrip(". ")
+        notes.append(f"{flagged} of {frames} frames have {what}. {threshold.promise}".rstrip(". "))
+        if crowded:
+            notes.append(f"{crowded} frames have more than {MOST_FOLLOWED}; the strongest of them are followed")
+    for number, event in enumerate(events, start=1):  # of all thresholds
+        event.id = number
+    if options.events:
+        write_events(path, events)
+    return events, notes

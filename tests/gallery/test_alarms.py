@@ -12,6 +12,7 @@ from segunc.gallery.page import run_id, write_verdicts
 from segunc.maps.reader import MapsReader
 from segunc.maps.statistics import regions_of
 from segunc.maps.verdicts import Verdict
+from tests.decisions.test_events import write as write_events_scene
 from tests.gallery.scenes import NAMES, Scene, Visit, name_reviewer, write_maps, write_page
 
 
@@ -182,3 +183,23 @@ def test_the_threshold_key_flags_at_the_threshold_that_is_shown(scene: Scene, tm
     shown = visit.page.input_value("#threshold-number")
     visit.page.keyboard.press("t")
     assert visit.page.evaluate("segunc.state.get().threshold") == float(shown) == 0.5
+
+
+def test_the_page_lists_an_event_once_and_its_bar_leads_to_the_peak(tmp_path: Path, visit: Visit) -> None:
+    maps = write_events_scene(tmp_path / "maps")
+    page = visit.open(write_page(maps, tmp_path / "review", flag={"entropy": 0.5}))
+    page.keyboard.press("w")
+    items = page.locator("#alarm-list li")
+    assert items.count() == 3
+    assert "event 0:00.15 to 0:00.40, 5 frames" in " ".join(items.all_inner_texts())
+    page.locator("#alarm-once").click()
+    assert items.count() == 18 + 5 + 1
+    page.evaluate("segunc.state.set({ view: 'frame', frame: '000000' })")
+    bars = page.locator("#events i")
+    assert bars.count() == 3
+    bars.first.click()  # of the strongest
+    visit.until("segunc.state.get().frame === '000004' && segunc.state.get().threshold === 0.5")
+    alone = write_page(
+        write_events_scene(tmp_path / "untimed", timed=False), tmp_path / "second", flag={"entropy": 0.5}
+    )
+    assert visit.open(alone).evaluate("segunc.data.page.events.length") == 0

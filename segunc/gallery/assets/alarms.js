@@ -9,8 +9,10 @@
   const score = page.ranking, threshold = score ? page.scores[score].region_from : null;
   const alarms = frames.flatMap((frame, index) => frame.alarms.map((alarm) => ({ ...alarm, index, frame: frame.name })))
     .sort((a, b) => b.strength - a.strength);
-  const shown = alarms.slice(0, MOST);
-  let at = 0;
+  const { events } = page, leaders = new Map(); // of each event its strongest alarm, which stands for it
+  for (const alarm of alarms) if (alarm.event !== null && !leaders.has(alarm.event)) leaders.set(alarm.event, alarm);
+  const once = element("input", { type: "checkbox", id: "alarm-once", checked: events.length > 0, onchange: () => choose(once.checked) });
+  let at = 0, shown = [], total = 0;
 
   /* Where it lies, in words. */
   function place({ index, box: [x, y, w, h] }) {
@@ -59,9 +61,10 @@
     const peak = alarm.values[score], measured = page.scores[score].measured_to;
     const beyond = measured !== null && peak > measured ? ` (measured up to ${measured})` : "";
     const values = said.map(([name_, value]) => `${layers.name(name_)} ${format(Number(value.toPrecision(3)))}`);
-    const because = why(alarm.reasons);
+    const because = why(alarm.reasons), event = alarm.event === null ? null : events[alarm.event], ends = event && [event.start, event.end].map((index) => segunc.seconds(table.time(index)));
+    const lasts = event && (event.frames > 1 ? `event ${ends[0]} to ${ends[1]}, ${event.frames} frames` : "event of one frame");
     const button = element("button", { type: "button", class: "alarm", "data-position": position, onclick: () => open(alarm) }, canvas,
-      element("span", {}, element("b", {}, `${position + 1} · ${alarm.frame}`), ...[time === null ? null : segunc.seconds(time),
+      element("span", {}, element("b", {}, `${position + 1} · ${alarm.frame}`), ...[[time === null ? null : segunc.seconds(time), lasts].filter(Boolean).join(" · "),
         [name, place(alarm), `${alarm.area.toLocaleString("en")} px, strength ${compact(alarm.strength)}`].filter(Boolean).join(" · "),
         `peak ${format(Number(peak.toPrecision(3)))}${beyond}${values.length && !because.length ? `; there ${values.join(", ")}` : ""}`, ...because].filter(Boolean).map((words) => element("span", {}, words)), element("span", { class: "verdict" })));
     const item = element("li", {}, button);
@@ -122,15 +125,23 @@
     }
   }, { rootMargin: "400px" });
 
+  /* List every alarm, or one of each event. */
+  function choose(one) {
+    const chosen = alarms.filter((alarm) => !one || alarm.event === null || leaders.get(alarm.event) === alarm);
+    shown = chosen.slice(0, MOST);
+    total = chosen.length;
+    at = 0;
+    inSight.disconnect();
+    list.replaceChildren(...shown.map(row));
+    for (const item of list.children) inSight.observe(item);
+    describe(one);
+  }
+
   function start() {
     const view = document.getElementById("alarms-view");
+    if (events.length) view.append(element("label", { class: "small" }, once, " one alarm for each event"));
     view.append(note, list);
-    list.append(...shown.map(row));
-    for (const item of list.children) inSight.observe(item);
-    const decades = shown.some(({ reasons }) => reasons.parts) ? " 3 decades: one in 1,000 pixels of normal scenes reaches as much." : "";
-    const rest = alarms.length > MOST ? `, of which the strongest ${MOST} are listed` : "";
-    note.textContent = score === null || threshold === null ? "The maps record no threshold of their score, so there are no alarms; open a frame and choose one."
-      : `${alarms.length} regions of ${layers.name(score)} ≥ ${format(threshold)}, at most five a frame and none below a ten-thousandth of it, the strongest first${rest}. Enter opens the frame; a, s, m, u judge.${decades}`;
+    choose(events.length > 0);
     list.addEventListener("keydown", (event) => {
       const step = { ArrowDown: 1, ArrowUp: -1, j: 1, k: -1, Home: -shown.length, End: shown.length }[event.key];
       if (step === undefined || event.ctrlKey || event.altKey || event.metaKey) return;
@@ -140,5 +151,12 @@
     verdicts.onChange(() => [...list.children].forEach((item, i) => showVerdict(item, shown[i])));
   }
 
-  segunc.alarms = { start, judge, focusOn: () => focusOn(at), count: shown.length };
+  function describe(one) {
+    const decades = shown.some(({ reasons }) => reasons.parts) ? " 3 decades: one in 1,000 pixels of normal scenes reaches as much." : "";
+    const rest = total > MOST ? `, of which the strongest ${MOST} are listed` : "", of = one ? `${total} events: alarms that are followed over frames, each at its peak; of ` : "";
+    note.textContent = score === null || threshold === null ? "The maps record no threshold of their score, so there are no alarms; open a frame and choose one."
+      : `${of}${alarms.length} regions of ${layers.name(score)} ≥ ${format(threshold)}, at most five a frame and none below a ten-thousandth of it, the strongest first${rest}. Enter opens the frame; a, s, m, u judge.${decades}`;
+  }
+
+  segunc.alarms = { start, judge, focusOn: () => focusOn(at), count: alarms.length, leaders, open };
 })(segunc);

@@ -67,6 +67,24 @@
     ends.replaceChildren(...[high, low].map((end) => element("span", {}, gallery.short(statistic, end))));
   }
 
+  const LANES = 3;
+
+  /* Bars of the events, which lead to their peaks: the strongest first, each in the first lane that has room for it. */
+  function eventBars() {
+    const lanes = Array.from({ length: LANES }, () => []);
+    return [...segunc.alarms.leaders].flatMap(([number, alarm]) => {
+      const { start: from, end: to, peak, frames } = page.events[number];
+      const lane = lanes.findIndex((taken) => taken.every(([a, b]) => to < a || from > b));
+      if (lane < 0) return [];
+      lanes[lane].push([from, to]);
+      const words = `event ${seconds(table.time(from))} to ${seconds(table.time(to))}, ${frames} frame${frames === 1 ? "" : "s"}: click for its peak at ${seconds(table.time(peak))}`;
+      const bar = element("i", { title: words, "data-lane": lane, onclick: () => segunc.alarms.open(alarm) });
+      bar.style.left = `${100 * xOf(from)}%`;
+      bar.style.width = `${100 * (xOf(to) - xOf(from))}%`;
+      return [bar];
+    });
+  }
+
   const STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600];
 
   /* Places of the axis and their words: times where they go on and on, else numbers of frames. */
@@ -89,7 +107,7 @@
     const name = `${gallery.statisticWords(statistic, score)} of ${segunc.layers.name(score)}`;
     const words = [`frame ${index + 1} of ${table.count}`, time === null ? null : seconds(time), `${name} ${value === null ? "–" : gallery.short(statistic, value)}`].filter(Boolean);
     label.textContent = words.join(" · ");
-    legend.textContent = [`${name}, every frame`, "▾ peaks",
+    legend.textContent = [`${name}, every frame`, "▾ peaks", page.events.length ? "bars: events" : null,
       table.everHas("label/anomaly") ? "blue below: labelled anomaly" : null].filter(Boolean).join(" · ");
     chart.setAttribute("aria-valuenow", index + 1);
     chart.setAttribute("aria-valuemax", table.count);
@@ -164,7 +182,7 @@
       return;
     }
     const peak = (words, by) => element("button", { type: "button", title: words, "aria-label": words, onclick: () => jump(by) }, by < 0 ? "⇤ Peak" : "Peak ⇥");
-    footer.append(element("div", { class: "timeline-tools" }, play, speed, peak("Previous peak ([)", -1), peak("Next peak (])", 1), label, legend), chart);
+    footer.append(element("div", { class: "timeline-tools" }, play, speed, peak("Previous peak ([)", -1), peak("Next peak (])", 1), label, legend), element("div", { id: "events", "aria-hidden": "true", hidden: !page.events.length }, ...eventBars()), chart);
     chart.addEventListener("pointerdown", (event) => {
       chart.setPointerCapture(event.pointerId);
       scrub(event);

@@ -1,0 +1,159 @@
+"""Events: flagged regions that are followed over the frames of a video, or of images that are one.
+
+A region of a frame goes on with the event whose last box overlaps its own most: intersection over union, assigned over all pairs at once
+(Hungarian method), as SORT does (Bewley et al. 2016, arXiv 1602.00763) but without a model of motion. An event may be away for one frame.
+Frames are read once, in the order of their source, so it does not matter how the maps were dealt out to shards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.optimize import linear_sum_assignment
+
+from segunc.core.files import csv_text, flat, write_file, write_json
+from segunc.core.progress import ConsoleProgress
+from segunc.maps.folder import PREDICTION
+from segunc.maps.reader import MapsReader
+from segunc.maps.statistics import StrongRegion, strongest_regions
+
+MIN_OVERLAP = 0.1  # of two boxes of one event: flagged regions change their outline more than objects do
+MOST_AWAY = 1  # frames between two that show an event
+MOST_FOLLOWED = 100  # regions of a frame, the strongest: where more are flagged, the threshold says little
+ENDINGS = CSV, JSON, COCO = ".csv", ".json", "_coco.json"  # of a file of events
+
+
+def overlaps(first: npt.ArrayLike, second: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    """Return the intersection over union of each of N boxes with each of M, ``[N, M]``; a box is left, top, width and height."""
+    a, b = (np.array(boxes, np.float64).reshape(-1, 4) for boxes in (first, second))
+    high = np.minimum((a[:, :2] + a[:, 2:])[:, None], (b[:, :2] + b[:, 2:])[None])
+    shared = (high - np.maximum(a[:, None, :2], b[None, :, :2])).clip(0).prod(2)
+    return np.asarray(shared / (a[:, 2:].prod(1)[:, None] + b[:, 2:].prod(1)[None] - shared))
+
+
+class Follower:
+    """Numbers boxes of frames so that those of one thing have one number. It keeps the last box of what may come back, and nothing else."""
+
+    def __init__(self) -> None:
+        self._begun, self._frame, self._folder = 0, 0, ""
+        self._open: dict[int, tuple[Sequence[int], int]] = {}  # number -> last box, and its frame by number
+
+    def follow(self, name: str, boxes: Sequence[Sequence[int]]) -> list[int]:
+        """Return the number of each box of the next frame, counted from 0 as things begin. A frame of another folder begins a video."""
+        folder, self._frame = name.rpartition("/")[0], self._frame + 1
+        first = self._frame - 1 - MOST_AWAY if folder == self._folder else self._frame
+        self._folder, self._open = folder, {number: at for number, at in self._open.items() if at[1] >= first}
+        shares, known = overlaps(boxes, [box for box, _ in self._open.values()]), list(self._open)
+        shares[shares < MIN_OVERLAP] = 0
+        pairs = zip(*linear_sum_assignment(shares, maximize=True), strict=True)
+        numbers = {row: known[column] for row, column in pairs if shares[row, column]}
+        for place, box in enumerate(boxes):
+            if place not in numbers:
+                numbers[place], self._begun = self._begun, self._begun + 1
+            self._open[numbers[place]] = box, self._frame
+        return [numbers[place] for place in range(len(boxes))]
+
+
+@dataclass
+class Event:
+    """A flagged region over time, as ``events.json`` holds it; what is left out there is ``masks``."""
+
+    id: int  # from 1
+    score: str
+    threshold: float
+    start: dict[str, Any]  # frame, and time in seconds from the start of the video
+    end: dict[str, Any]
+    peak: dict[str, Any]  # where it is strongest: frame, time, highest value, strength and box
+    frames: int = 0
+    largest: int = 0  # pixels in one frame
+    class_id: int | None = None  # that most pixels are predicted as at the peak; None without a prediction
+    boxes: dict[str, list[int]] = field(default_factory=dict)  # frame -> left, top, width, height
+    masks: list[dict[str, Any]] = field(default_factory=list, repr=False)  # fields of COCO, where it is asked for
+
+    def record(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "masks"}
+
+
+def find_events(
+    reader: MapsReader,
+    score: str,
+    threshold: float,
+    times: Sequence[float | None],
+    smallest: int = 1,
+    masks: bool = False,
+) -> tuple[list[Event], int, int]:
+    """Follow the regions of at least ``smallest`` pixels of a score at or above a threshold over the frames of a maps folder, whose
+    ``times`` are in seconds. ``masks`` keeps the mask of each region. Return the events as they begin, how many frames have a region, and
+    how many more than :data:`MOST_FOLLOWED`."""
+    follower, events, flagged, crowded = Follower(), dict[int, Event](), 0, 0
+    for name, time in zip(ConsoleProgress(label="events").follow(reader.frames), times, strict=True):
+        values, moment = reader.read(name, score), {"frame": name, "time": time}
+        kept = None if reader.region is None else reader.region.at(*values.shape)
+        limit = np.float64(threshold)  # as evaluate compares
+        regions = strongest_regions(values, limit, smallest=smallest, kept=kept, most=MOST_FOLLOWED + 1)
+        flagged, crowded = flagged + bool(regions), crowded + (len(regions) > MOST_FOLLOWED)
+        del regions[MOST_FOLLOWED:]
+        prediction = reader.prediction(name) if regions and reader.has(name, PREDICTION) else None
+        for number, region in zip(follower.follow(name, [each.box for each in regions]), regions, strict=True):
+            event = events.setdefault(number, Event(number + 1, score, threshold, moment, moment, {}))
+            event.end, event.frames, event.largest = moment, event.frames + 1, max(event.largest, region.area)
+            event.boxes[name], value = list(region.box), float(values[region.peak[::-1]])
+            if not event.peak or region.strength > event.peak["strength"]:
+                event.peak = moment | {"value": value, "strength": region.strength, "box": list(region.box)}
+                event.class_id = region.class_of(prediction)
+            if masks:
+                mask = {"size": list(values.shape), "counts": _runs(region, values.shape).tolist()}
+                event.masks.append(
+                    {"bbox": list(region.box), "area": region.area, "score": value, "segmentation": mask}
+                )
+    return list(events.values()), flagged, crowded
+
+
+def _runs(region: StrongRegion, size: tuple[int, ...]) -> npt.NDArray[np.int64]:
+    """Return the lengths of the runs of a region's mask down the columns of its frame, the first of pixels outside: COCO's RLE."""
+    columns, rows = np.nonzero(region.inside.T)
+    places = (columns + region.box[0]) * size[0] + rows + region.box[1]
+    first = np.flatnonzero(np.diff(places, prepend=-2) > 1)
+    ends = np.stack([places[first], places[np.append(first[1:], len(places)) - 1] + 1], 1).ravel()
+    return np.diff(ends, prepend=0, append=size[0] * size[1])
+
+
+def write_events(path: Path, events: Sequence[Event]) -> None:
+    """Write events as CSV, JSON or COCO, by the ending of the path, one of :data:`ENDINGS`."""
+    if path.name.endswith(COCO):
+        write_json(path, _coco(events))
+    elif path.suffix == JSON:
+        write_json(path, [event.record() for event in events])
+    else:
+        boxes = (zip(("x", "y", "width", "height"), event.peak["box"], strict=True) for event in events)
+        peaks = ({"peak": event.peak | dict(box)} for event, box in zip(events, boxes, strict=True))
+        rows = [flat(event.record() | {"boxes": None} | peak) for event, peak in zip(events, peaks, strict=True)]
+        columns = [name for name in (rows[0] if rows else ["id"]) if name not in ("boxes", "peak.box")]
+        write_file(path, csv_text([columns, *([row[name] for name in columns] for row in rows)]).encode())
+
+
+def _coco(events: Sequence[Event]) -> dict[str, Any]:
+    """Return events as COCO (https://cocodataset.org/#format-data) with the ``videos`` and ``track_id`` that trackers add. All are of one
+    category: what is flagged has no class that the network knows."""
+    seen = [(event, name, mask) for event in events for name, mask in zip(event.boxes, event.masks, strict=True)]
+    folders = {name: name.rpartition("/")[0] for _, name, _ in seen}
+    videos = {folder: number for number, folder in enumerate(dict.fromkeys(folders.values()), start=1)}
+    images, annotations = dict[str, dict[str, Any]](), []
+    for number, (event, name, mask) in enumerate(seen, start=1):
+        size, video = dict(zip(("height", "width"), mask["segmentation"]["size"], strict=True)), videos[folders[name]]
+        image = images.setdefault(name, {"id": len(images) + 1, "video_id": video, "file_name": name, **size})
+        owner = {"id": number, "image_id": image["id"], "video_id": video, "track_id": event.id, "category_id": 1}
+        annotations.append({**owner, "iscrowd": 0, "score_name": event.score, **mask})
+    shown = {"videos": [{"id": number, "name": name} for name, number in videos.items()], "images": [*images.values()]}
+    categories = [{"id": 1, "name": "flagged"}]
+    return {
+        "info": {"description": "events of segunc summary"},
+        **shown,
+        "annotations": annotations,
+        "categories": categories,
+    }

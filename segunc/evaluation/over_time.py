@@ -1,0 +1,145 @@
+"""Labelled objects at a threshold: which are found, by size and distance; how soon, how steadily, and how long alarms live.
+
+An object is found where a share of its pixels is flagged (:data:`FOUND_SHARE`, or that of a threshold with a promise). What needs
+neighbouring frames counts whole tracks: each is followed to its end, and all of its counts belong to the frame where it begins. So counts
+still add, and a track is resampled as a whole, in the unit of its first frame.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
+
+import numpy as np
+
+from segunc.data.labels import IGNORE
+from segunc.decisions.events import MOST_FOLLOWED, Follower
+from segunc.evaluation import parts
+from segunc.evaluation.flagged import SMALLEST_REGION, Flagged, Threshold
+from segunc.evaluation.parts import NO_ANOMALY_LABEL, Array, Forms, LabelledFrame, Numbers
+from segunc.evaluation.resampling import NumberPath
+from segunc.maps.statistics import regions_of
+from segunc.metrics.counting import Counts
+from segunc.metrics.objects import NO_OBJECT, ObjectBins
+
+FOUND_SHARE = 0.5  # of an object's pixels, the least that is flagged
+
+
+def object_parts(
+    flag: Mapping[str, Threshold],
+    scores: Sequence[str],
+    by: Sequence[ObjectBins],
+    time_of: Callable[[str], float | None] | None,
+) -> list[Flagged]:
+    """Return the parts of labelled objects at the thresholds of these scores; ``time_of`` is None where no frame has a time."""
+    used = [(score, flag[score]) for score in scores if score in flag]
+    found = [FoundObjects(*each, bins) for each in used for bins in by]
+    return [*found, *(OverTime(*each, time_of) for each in used if time_of)]
+
+
+class _OfObjects(Flagged):
+    needs, lacks = "anomaly", NO_ANOMALY_LABEL
+
+    def found(self, frame: LabelledFrame, flagged: Array) -> Array:
+        """Return which objects of a frame are found, bool ``[N]``."""
+        assert frame.objects is not None
+        hits = np.bincount(frame.objects.number[flagged], minlength=len(frame.objects.pixels) + 1)[1:]
+        guarantee = self.threshold.guarantee
+        return np.asarray(hits >= (guarantee.found_share if guarantee else FOUND_SHARE) * frame.objects.pixels)
+
+
+class FoundObjects(_OfObjects):
+    """The share of the objects of each bin that is found; counts ``[B, 2]``, objects and found ones."""
+
+    metrics = parts.higher("found", "found"), parts.Metric("objects", "objects")
+    undefined = NO_OBJECT
+
+    def __init__(self, score: str, threshold: Threshold, bins: ObjectBins) -> None:
+        super().__init__(score, threshold)
+        self.bins, self.section = bins, ("flagged", score, bins.kind)
+        self.names: Sequence[NumberPath] = [(name, metric.key) for name in bins.names for metric in self.metrics]
+        self.point = frozenset((name, "objects") for name in bins.names)
+
+    def count(self, frame: LabelledFrame) -> Counts | None:
+        if frame.objects is None:
+            return None
+        places = self.bins.places(frame.objects)
+        found = places[self.found(frame, self.flagged(frame))]
+        return np.stack([np.bincount(of, minlength=len(self.bins.names)) for of in (places, found)], 1)
+
+    def numbers(self, counts: Counts, forms: Forms) -> Numbers:
+        rows = [(found / objects if objects else None, objects) for objects, found in counts.tolist()]
+        return dict(zip(self.names, (value for row in rows for value in row), strict=True))
+
+
+class OverTime(_OfObjects):
+    """How soon and how steadily objects are found that are labelled in several frames, and how many alarms live one frame only.
+
+    ``detected`` is the share of these objects that is found in any frame, ``at_once`` in their first; the means to detection are over the
+    detected ones. ``flicker`` is the share of their frames after the first in which an object is found and was not, or the reverse;
+    ``single_frame`` that of alarms, regions followed as events are, of one frame. Counts ``[9]``: objects, detected, at once, frames and
+    milliseconds to detection, frames after the first, changes, alarms, alarms of one frame.
+    """
+
+    lacks = "no frame with an anomaly label has a time; --fps gives them to images"
+    metrics = (
+        *(parts.higher("detected", "detected"), parts.higher("at_once", "in the first frame")),
+        *(parts.lower("frames_to_detection", "frames to detection"), parts.lower("seconds_to_detection", "seconds")),
+        *(parts.lower("flicker", "flicker"), parts.lower("single_frame", "alarms of one frame")),
+        *(parts.Metric("tracks", "objects"), parts.Metric("alarms", "alarms")),
+    )
+    point = frozenset({("tracks",), ("alarms",)})
+
+    def __init__(self, score: str, threshold: Threshold, time_of: Callable[[str], float | None]) -> None:
+        super().__init__(score, threshold)
+        self.section, self.time_of = ("flagged", score, "over_time"), time_of
+        self.smallest = threshold.guarantee.smallest if threshold.guarantee else SMALLEST_REGION
+        self._begin()
+
+    def _begin(self) -> None:
+        self._objects, self._regions = Follower(), Follower()
+        self._tracks = defaultdict[int, list[tuple[str, float, bool]]](list)  # frame, time, and whether it is found
+        self._alarms = defaultdict[int, list[str]](list)  # frames
+
+    def count(self, frame: LabelledFrame) -> Counts | None:
+        time, objects = self.time_of(frame.name), frame.objects
+        if frame.anomaly is None or objects is None or time is None:
+            return None
+        flagged = self.flagged(frame) & (frame.anomaly != IGNORE)
+        found = self.found(frame, flagged).tolist()
+        for number, is_found in zip(self._objects.follow(frame.name, objects.boxes.tolist()), found, strict=True):
+            self._tracks[number].append((frame.name, time, is_found))
+        boxes = regions_of(flagged, 1)[1]
+        boxes = boxes[boxes[:, -1] >= self.smallest]
+        largest = boxes[np.argsort(-boxes[:, -1], kind="stable")[:MOST_FOLLOWED]]
+        for number in self._regions.follow(frame.name, largest[:, :4].tolist()):
+            self._alarms[number].append(frame.name)
+        return np.zeros(9, np.int64)
+
+    def finish(self) -> Iterator[tuple[str, Counts]]:
+        for track in self._tracks.values():
+            names, times, found = zip(*track, strict=True)
+            if len(track) > 1:
+                first = found.index(True) if any(found) else 0
+                detection = any(found), found[0], first, round(1000 * (times[first] - times[0]))
+                changes = sum(before != now for before, now in pairwise(found))
+                yield names[0], np.array([1, *detection, len(track) - 1, changes, 0, 0], np.int64)
+        for frames in self._alarms.values():
+            yield frames[0], np.array([0] * 7 + [1, len(frames) == 1], np.int64)
+        self._begin()
+
+    def numbers(self, counts: Counts, forms: Forms) -> Numbers:
+        tracks, detected, at_once, frames, milliseconds, steps, changes, alarms, single = counts.tolist()
+        of_detected = (frames, detected), (milliseconds / 1000, detected)
+        pairs = (detected, tracks), (at_once, tracks), *of_detected, (changes, steps), (single, alarms)
+        shares = [part / whole if whole else None for part, whole in pairs]
+        return dict(zip(self.names, (*shares, tracks, alarms), strict=True))
+
+    def why(self, counts: Counts, name: NumberPath) -> str:
+        if name == ("single_frame",):
+            return "no region is flagged"
+        return "no object is detected" if counts[0] else "no labelled object is seen in two frames"
+
+
+OBJECT_METRICS = *FoundObjects.metrics, *OverTime.metrics

@@ -1,0 +1,161 @@
+"""Events: regions that are followed over frames, their files, and what is refused."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import ndimage
+
+import segunc
+from segunc.core.errors import InputError
+from segunc.decisions.events import Follower, find_events, overlaps
+from segunc.maps.manifest import build_manifest
+from segunc.maps.reader import MapsReader
+from segunc.maps.shards import Shard
+from segunc.maps.store import MapsWriter
+from tests.maps.fakes import CLASSES, PALETTE
+
+SIZE, FPS = (40, 60), 20.0
+SEEN = {
+    3: 0.6,
+    4: 0.9,
+    5: 0.8,
+    7: 0.7,
+    8: 0.6,
+}  # the values of the mover in the frames that show it; it is away for one
+
+
+def scene(index: int) -> np.ndarray:
+    """A still object from frame 2 on, a mover, at frame 11 another region where it was, and a speck in each frame."""
+    entropy = np.full(SIZE, 0.1, np.float32)
+    if index >= 2:
+        entropy[30:36, 40:50] = 0.7
+    if index in SEEN:
+        entropy[5:13, 5 + index : 13 + index] = SEEN[index]
+        entropy[5, 5 + index] = 0.1  # so that it is no rectangle
+    if index == 11:
+        entropy[5:13, 14:22] = 0.6
+    entropy[20, index] = 0.95
+    return entropy
+
+
+def write(out: Path, *, shards: int = 1, timed: bool = True, name: str = "{:06d}") -> Path:
+    about: dict[str, Any] = {"source": {"kind": "video", "fps": FPS, "frames": 20}} if timed else {}
+    manifest = build_manifest(
+        {"draws": 8, "seed": 1, "scope": "all"}, ("entropy",), device="cpu", classes=CLASSES, palette=PALETTE, **about
+    )
+    for shard in (Shard(number, shards) for number in range(shards, 0, -1)):
+        with MapsWriter(out, manifest, shard=shard) as writer:
+            for index in range(20):
+                if shard.owns(index):
+                    maps = {"prediction": np.full(SIZE, index % 3, np.uint8), "entropy": scene(index)}
+                    record = writer.store(name.format(index), maps, place=index)
+                    writer.commit(record | ({"time": index / FPS} if timed else {}))
+    return out
+
+
+def test_a_region_is_followed_over_one_frame_that_lacks_it_and_no_farther(tmp_path: Path) -> None:
+    reader = MapsReader(write(tmp_path / "maps"))
+    times = [index / FPS for index in range(20)]
+    events, flagged, crowded = find_events(reader, "entropy", 0.5, times, smallest=10)
+    frames = [([int(name) for name in event.boxes], int(event.peak["frame"])) for event in events]
+    assert frames == [(list(range(2, 20)), 2), (list(SEEN), 4), ([11], 11)]
+    assert (flagged, crowded) == (18, 0)
+    mover = events[1]
+    assert (mover.start, mover.peak["time"]) == ({"frame": "000003", "time": 0.15}, 0.2)
+    assert (mover.peak["value"], mover.peak["box"], mover.largest) == (pytest.approx(0.9, abs=1e-4), [9, 5, 8, 8], 63)
+    assert mover.class_id == 4 % 3
+
+
+def test_shards_and_whole_runs_give_the_same_file(tmp_path: Path) -> None:
+    for name, shards in (("whole", 1), ("parts", 3)):
+        segunc.summary(write(tmp_path / name, shards=shards), flag=["entropy=0.5"], events=tmp_path / f"{name}.json")
+    assert (tmp_path / "whole.json").read_bytes() == (tmp_path / "parts.json").read_bytes()
+    assert len(json.loads((tmp_path / "whole.json").read_text())) == 3
+
+
+def test_overlaps_are_those_of_masks_and_crossing_things_keep_their_numbers() -> None:
+    random = np.random.default_rng(0)
+    boxes = np.concatenate([random.integers(0, 20, (6, 2)), random.integers(1, 15, (6, 2))], 1)
+    masks = np.zeros((6, 40, 40), bool)
+    for mask, (x, y, w, h) in zip(masks, boxes, strict=True):
+        mask[y : y + h, x : x + w] = True
+    flat = masks.reshape(6, -1).astype(int)
+    shared = flat @ flat.T
+    assert overlaps(boxes, boxes) == pytest.approx(shared / (flat.sum(1)[:, None] + flat.sum(1) - shared))
+    # The best pair alone, of the second thing and the first box, would leave the others a bad one.
+    follower = Follower()
+    assert follower.follow("a/0", [(0, 0, 10, 10), (4, 0, 10, 10)]) == [0, 1]
+    assert follower.follow("a/1", [(3, 0, 10, 10), (8, 0, 10, 10)]) == [0, 1]
+    assert follower.follow("b/0", [(5, 0, 10, 10)]) == [2], "another folder is another video"
+
+
+def test_files_hold_the_same_events_and_coco_its_documented_fields(tmp_path: Path) -> None:
+    maps = write(tmp_path / "maps", name="drive/{:06d}")
+    for ending in (".json", ".csv", "_coco.json"):
+        result = segunc.summary(maps, flag=["entropy=0.5"], events=tmp_path / f"events{ending}")
+    records = json.loads((tmp_path / "events.json").read_text())
+    assert [record["boxes"] for record in records] == [event.boxes for event in result.events]
+    assert [list(record) for record in records] == 3 * [
+        ["id", "score", "threshold", "start", "end", "peak", "frames", "largest", "class_id", "boxes"]
+    ]
+    rows = list(csv.DictReader((tmp_path / "events.csv").open(newline="")))
+    assert [(int(row["id"]), row["peak.frame"], float(row["end.time"]), int(row["frames"])) for row in rows] == [
+        (r["id"], r["peak"]["frame"], r["end"]["time"], r["frames"]) for r in records
+    ]
+    assert [int(rows[1][f"peak.{side}"]) for side in ("x", "y", "width", "height")] == records[1]["peak"]["box"]
+    coco = json.loads((tmp_path / "events_coco.json").read_text())
+    images, videos = ({one["id"]: one for one in coco[kind]} for kind in ("images", "videos"))
+    assert [video["name"] for video in videos.values()] == ["drive"]
+    assert {category["id"] for category in coco["categories"]} == {1}
+    assert (
+        len({one["id"] for one in coco["annotations"]}) == len(coco["annotations"]) == sum(r["frames"] for r in records)
+    )
+    assert {one["track_id"] for one in coco["annotations"]} == {1, 2, 3}
+    for one in coco["annotations"]:
+        image = images[one["image_id"]]
+        assert (one["category_id"], one["iscrowd"], one["video_id"], image["video_id"]) == (1, 0, 1, 1)
+        assert one["bbox"] == records[one["track_id"] - 1]["boxes"][image["file_name"]]
+        # Runs of an uncompressed mask go down the columns, pixels outside first.
+        counts, size = one["segmentation"]["counts"], one["segmentation"]["size"]
+        mask = np.repeat(np.arange(len(counts)) % 2, counts).reshape(size[::-1]).T
+        assert size == [image["height"], image["width"]] == list(SIZE)
+        regions, _ = ndimage.label(scene(int(image["file_name"][-6:])) >= 0.5, np.ones((3, 3)))
+        assert (mask.astype(bool) == (regions == regions[tuple(np.argwhere(mask)[0])])).all()
+        assert one["area"] == mask.sum()
+
+
+def test_images_are_a_sequence_where_one_is_asked_for_and_ids_run_over_all_thresholds(tmp_path: Path) -> None:
+    maps = write(tmp_path / "maps", timed=False)
+    assert not segunc.summary(maps, flag=["entropy=0.5"]).events
+    events = segunc.summary(maps, flag=["entropy=0.5"], fps=10.0).events
+    assert [event.end["time"] for event in events] == [1.9, 0.8, 1.1]
+    assert len(segunc.summary(maps, flag=["entropy=0.5"], events=tmp_path / "e.csv").events) == 3
+
+
+def test_what_has_no_threshold_order_or_form_is_refused(tmp_path: Path) -> None:
+    maps = write(tmp_path / "maps", timed=False)
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"events": tmp_path / "e.json"}, "`flag` entropy=0.5"),
+        ({"flag": ["entropy=0.5"], "events": tmp_path / "e.xml"}, "ends in none of .csv, .json, _coco.json"),
+        ({"flag": ["margin=0.5"]}, "has no map 'margin'"),
+    ]
+    for asked, message in cases:
+        with pytest.raises(InputError, match=message):
+            segunc.summary(maps, **asked)
+    letters = tmp_path / "letters"
+    with MapsWriter(
+        letters, build_manifest({"draws": 1}, ("entropy",), device="cpu", classes=CLASSES, palette=PALETTE)
+    ) as to:
+        to.commit(to.store("cat", {"prediction": np.zeros(SIZE, np.uint8), "entropy": scene(0)}))
+    with pytest.raises(InputError, match=r"the frame cat of .* has neither a time nor a number"):
+        segunc.summary(letters, flag=["entropy=0.5"], events=tmp_path / "e.csv")
+    write(tmp_path / "days" / "one"), write(tmp_path / "days" / "two")
+    with pytest.raises(InputError, match="holds 2 maps folders"):
+        segunc.summary(tmp_path / "days", flag=["entropy=0.5"], events=tmp_path / "e.csv")
+    assert not list(tmp_path.glob("e.*"))
