@@ -14,11 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from segunc.baselines.fitted import fitted_on, frames_as_seen, load_for_fitting
 from segunc.core.bounds import NonNegativeInt, PositiveFloat, PositiveInt, Settings
 from segunc.core.device import flushed_denormals, resolve_device, to_device
 from segunc.core.errors import InputError
 from segunc.data.labels import UNKNOWN
-from segunc.posteriors.fitting import fitted_on, frames_as_seen, load_for_fitting
 from segunc.posteriors.methods import Method
 from segunc.posteriors.model import Attachment, Model
 from segunc.sampling.sampler import Sampler

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from segunc.affine.posterior import file_sha256
 from segunc.baselines.density import FeatureDensity, Neighbours, Sample, places_of, unit_features
 from segunc.baselines.feature_extractor import FeatureExtractor, SecondEncoder, deepest_layer
+from segunc.baselines.fitted import fitted_on, frames_as_seen, load_for_fitting
 from segunc.core.bounds import Bound, NonNegativeInt, PositiveInt, Settings
 from segunc.core.device import flushed_denormals, resolve_device
 from segunc.core.errors import InputError
@@ -24,7 +25,6 @@ from segunc.data.labels import IGNORE
 from segunc.networks.network import SegmentationNetwork
 from segunc.networks.smp import encoder_normalisation, load_encoder_weights
 from segunc.networks.weights import load_state, read_tensors
-from segunc.posteriors.fitting import fitted_on, frames_as_seen, load_for_fitting
 from segunc.posteriors.methods import Method
 from segunc.posteriors.model import Attachment, Model
 from segunc.sampling.sampler import Provider, network_input

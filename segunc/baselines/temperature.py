@@ -17,11 +17,11 @@ from torch import Tensor
 
 from segunc.affine.noise import mix_seed
 from segunc.affine.posterior import branches_of, draws_of
+from segunc.baselines.fitted import fitted_on, frames_as_seen, load_for_fitting
 from segunc.core.bounds import NonNegativeInt, PositiveInt, Settings
 from segunc.core.device import flushed_denormals, resolve_device
 from segunc.core.errors import InputError
 from segunc.data.labels import IGNORE
-from segunc.posteriors.fitting import fitted_on, frames_as_seen, load_for_fitting
 from segunc.posteriors.methods import Method
 from segunc.posteriors.model import Attachment, Model
 from segunc.sampling import Sampler

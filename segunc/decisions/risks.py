@@ -24,15 +24,9 @@ from segunc.metrics.objects import Objects
 
 THRESHOLDS = KEYS + 1
 LEAST_KEPT = 0.01  # of a unit's pixels: where fewer are kept, the share of wrong ones is taken of so many, for a few pixels prove nothing
-ALARM_KEYS = (
-    *range(256),
-    *range(256, KEYS, 32),
-)  # thresholds at which regions are counted: all of uint8, 32 from a float to its double
-RISING = (
-    "missed-pixels",
-    "missed-objects",
-    "errors-kept",
-)  # controls whose risk rises with the threshold; the others' falls
+# Thresholds at which regions are counted: all of uint8, 32 from a float to its double.
+ALARM_KEYS = (*range(256), *range(256, KEYS, 32))
+RISING = ("missed-pixels", "missed-objects", "errors-kept")  # their risk rises with the threshold; the others' falls
 OF_ANOMALIES = ("missed-pixels", "missed-objects")  # controls that units without an anomaly say nothing of
 
 Array = npt.NDArray[Any]

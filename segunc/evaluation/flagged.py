@@ -241,9 +241,8 @@ class Achieved(Flagged):
     def _key(self, form: str) -> int:
         if form == "float":
             return int(score_keys(np.array([self.threshold.value], np.float16))[0])
-        return int(
-            np.searchsorted(parts.decode_keys(form, np.arange(THRESHOLDS - 1)), np.float32(self.threshold.value))
-        )
+        values = parts.decode_keys(form, np.arange(THRESHOLDS - 1))
+        return int(np.searchsorted(values, np.float32(self.threshold.value)))
 
     def combine(self, counts: Sequence[dict[str, Counts]]) -> dict[str, Counts]:
         return {name: of for frames in counts for name, of in frames.items()}

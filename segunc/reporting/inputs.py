@@ -5,14 +5,15 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 from segunc.core.bounds import PositiveInt, Settings, from_plain
 from segunc.core.errors import InputError
-from segunc.core.files import inside, json_sha256, parse_json, read_bytes, read_json, read_rows, reading
+from segunc.core.files import inside, parse_json, read_bytes, read_json, read_rows, reading
+from segunc.decisions.threshold import model_of, read_threshold
 from segunc.evaluation.resampling import EvaluationResult, load_results
 from segunc.maps.labelled import open_maps
 from segunc.maps.manifest import tool_version
@@ -20,10 +21,6 @@ from segunc.posteriors.model import load_model
 from segunc.training.config import read_config
 
 MAX_CELLS = 400  # of a domain
-_PROMISE = (
-    "score value control level method confidence unit units minimum_units risk bound promise condition model frames"
-)
-_WATCHED = "frames martingale level fired risk statistic"
 
 
 @dataclass(frozen=True)
@@ -108,8 +105,8 @@ class Inputs:
         self.files = {p.name if many[p.name] < 2 else f"{p.resolve().parent.name}/{p.name}": p for p in given}
         self.domain, self.texts = (Domain(), None) if domain is None else read_domain(domain)
         results, self.maps = load_results(runs), [open_maps(path) for path in maps]
-        self.thresholds = {n: _read(p, "threshold", _PROMISE) for n, p in self.files.items() if p in thresholds}
-        self.monitor = None if monitor is None else _read(monitor, "monitor", _WATCHED)
+        self.thresholds = {n: asdict(read_threshold(p)) for n, p in self.files.items() if p in thresholds}
+        self.monitor = None if monitor is None else _read_monitor(monitor)
         self.events = None if events is None else _read_events(events)
         self.folder, self.model = folder, load_model(folder)
         for run in results:
@@ -119,8 +116,9 @@ class Inputs:
             self._check_model(run.content["run"], str(run.path))
         for reader in self.maps:
             self._check_model((reader.manifest or {}).get("run", {}), str(reader.folder))
+        model = model_of({"base_sha256": self.model.sha256, "posterior_sha256": self.model.posterior_sha256})
         for name, content in self.thresholds.items():
-            if content["model"] != json_sha256([self.model.sha256, self.model.posterior_sha256]):
+            if content["model"] != model:
                 raise InputError(f"{name} is a threshold of another model than {folder}", hint="calibrate it again")
         # Clean images first: what stands for the model is measured on them.
         self.results = sorted(results, key=lambda run: bool(run.content["run"].get("corruption")))
@@ -151,11 +149,11 @@ def reliability_of(run: EvaluationResult) -> Sequence[Sequence[float]]:
     return bins if abs(error - (run.numbers.get(("calibration", "ece")) or 0)) < 1e-6 else []
 
 
-def _read(path: Path, what: str, keys: str) -> Mapping[str, Any]:
-    content = read_json(path, f"a {what} of segunc")
-    known = (content.get("kind"), content.get("version", 1)) == (f"segunc {what}", 1)
-    if not known or not content.keys() >= {*keys.split()}:
-        raise InputError(f"{path} is no {what} of segunc in version 1", hint=f"give the --out of segunc {what}")
+def _read_monitor(path: Path) -> Mapping[str, Any]:
+    content = read_json(path, "a monitor of segunc")
+    known = (content.get("kind"), content.get("version")) == ("segunc monitor", 1)
+    if not known or not content.keys() >= {"frames", "martingale", "level", "fired", "risk", "statistic"}:
+        raise InputError(f"{path} is no monitor of segunc in version 1", hint="give the --out of segunc monitor")
     return content
 
 

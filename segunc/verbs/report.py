@@ -42,10 +42,8 @@ def report(options: ReportOptions) -> ReportResult:
     if page.exists() and not (path.exists() and read_json(path, "a report").get("kind") == KIND):
         raise InputError(f"{out} holds another page", hint="give a new folder as --out")
     runs, maps, thresholds = ([Path(p) for p in of or ()] for of in (options.runs, options.maps, options.threshold))
-    monitor, events, domain = (
-        None if p is None else Path(p) for p in (options.monitor, options.events, options.domain)
-    )
-    inputs = Inputs(Path(options.model), runs, maps, thresholds, monitor, events, domain)
+    single = [None if p is None else Path(p) for p in (options.monitor, options.events, options.domain)]
+    inputs = Inputs(Path(options.model), runs, maps, thresholds, *single)
     entry = entry_of_labels(options.dataset, options.label_map, list(options.anomaly_class))
     pictures = failures(inputs, LabelSources(**label_arguments(options, entry)))
     out.mkdir(parents=True, exist_ok=True)

@@ -30,12 +30,8 @@ from segunc.scores import first_shown
 from segunc.verbs.evaluate import label_arguments, matching
 
 USUAL_CONFIDENCE = 0.9
-PRICE = (
-    "missed-pixels",
-    "missed-objects",
-    "flagged-pixels",
-    "errors-kept",
-)  # risks that cost little to count beside the one asked for
+# Risks that cost little to count beside the one asked for.
+PRICE = ("missed-pixels", "missed-objects", "flagged-pixels", "errors-kept")
 _LARGEST_KEYS = {"uint8": 255, "float": 0xFBFF}  # of finite values; of other forms it is the last key
 
 
@@ -160,9 +156,8 @@ class _Seen:
         """Return the key from which on pixels are flagged; InputError where only one that flags nothing keeps to the level."""
         place, top = method.certified(sums, level), _LARGEST_KEYS.get(self.form, KEYS - 1)
         if place is None or (sums.control not in RISING and place > top):
-            raise InputError(
-                f"no threshold keeps {sums.control} to {level:g} on {sums.units} units", hint="raise --level"
-            )
+            message = f"no threshold keeps {sums.control} to {level:g} on {sums.units} units"
+            raise InputError(message, hint="raise --level")
         return min(place, top)
 
     def count(self, names: Sequence[str]) -> None:

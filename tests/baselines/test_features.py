@@ -24,6 +24,7 @@ from segunc.baselines.anomaly import AnomalyConfig, ScoreSum, Standard, Surprise
 from segunc.baselines.density import BLOCK, Neighbours, Sample, nearest_frames, places_of, unit_features
 from segunc.baselines.feature_extractor import FeatureExtractor
 from segunc.baselines.features import FeaturesConfig, fit_features
+from segunc.baselines.fitted import frames_as_seen
 from segunc.core.errors import InputError
 from segunc.core.files import write_record
 from segunc.data.corruptions import Corruption
@@ -31,7 +32,6 @@ from segunc.data.images import load_image
 from segunc.data.labels import label_map
 from segunc.data.module import SegmentationDataModule
 from segunc.networks.description import NetworkDescription
-from segunc.posteriors.fitting import frames_as_seen
 from segunc.posteriors.model import copy_model, load_model
 from segunc.sampling.sampler import Fitted, network_input
 from segunc.scores import EVIDENCE, FEATURE_DISTANCE, NEAREST, SUM

@@ -11,6 +11,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax
 from torch import Tensor
 
+from segunc.baselines.fitted import frames_as_seen
 from segunc.baselines.temperature import (
     PixelSample,
     TemperatureConfig,
@@ -24,7 +25,6 @@ from segunc.core.errors import InputError
 from segunc.data.labels import label_map
 from segunc.data.module import SegmentationDataModule
 from segunc.networks import NetworkDescription, build_network, save_network
-from segunc.posteriors.fitting import frames_as_seen
 from segunc.posteriors.model import load_model
 from segunc.sampling import Sampler
 from segunc.training.config import FitConfig

@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 
 import torch
 
+from segunc.baselines.fitted import fitted_on, frames_as_seen, load_for_fitting
 from segunc.core.bounds import NonNegativeInt, Settings
 from segunc.core.device import resolve_device
-from segunc.posteriors.fitting import fitted_on, frames_as_seen, load_for_fitting
 from segunc.posteriors.methods import METHODS, Method
 from segunc.posteriors.model import ATTACHMENTS, Attachment
 from segunc.scores import EVIDENCE, SCORES, Evidence, Score
