@@ -78,10 +78,8 @@ class Waits(TorchDispatchMode):
 
     def _note(self) -> Place:
         frame: Any = sys._getframe(1)
-        while not frame.f_code.co_filename.startswith(str(PACKAGE)) or frame.f_code.co_name in (
-            "__torch_function__",
-            "_call",
-        ):
+        wrappers = ("__torch_function__", "_call")
+        while not frame.f_code.co_filename.startswith(str(PACKAGE)) or frame.f_code.co_name in wrappers:
             frame = frame.f_back
         name = frame.f_code.co_qualname.partition(".<locals>")[0]
         place = Path(frame.f_code.co_filename).relative_to(PACKAGE).as_posix(), name

@@ -105,12 +105,8 @@ def randomise(network: nn.Module, seed: int = 0) -> nn.Module:
     for module in network.modules():
         if "norm" not in type(module).__name__.lower():
             continue
-        for name, low, high in (
-            ("weight", 0.5, 1.5),
-            ("bias", -0.5, 0.5),
-            ("running_mean", -0.5, 0.5),
-            ("running_var", 0.3, 3.0),
-        ):
+        ranges = (("weight", 0.5, 1.5), ("bias", -0.5, 0.5), ("running_mean", -0.5, 0.5), ("running_var", 0.3, 3.0))
+        for name, low, high in ranges:
             tensor = getattr(module, name, None)
             if isinstance(tensor, Tensor):
                 tensor.data.copy_(torch.rand(tensor.shape, generator=generator) * (high - low) + low)

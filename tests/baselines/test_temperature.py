@@ -64,10 +64,8 @@ def test_the_temperature_is_that_of_scipy_and_near_the_one_of_the_labels(tempera
 def test_weights_are_repeated_pixels_and_a_temperature_at_a_bound_is_refused() -> None:
     sample = synthetic(300, 5, 1.4, seed=0)
     repeats = torch.arange(300) % 3 + 1
-    weighted, repeated = (
-        sample._replace(weights=repeats.double()),
-        PixelSample(*(p.repeat_interleave(repeats, 0) for p in sample)),
-    )
+    weighted = sample._replace(weights=repeats.double())
+    repeated = PixelSample(*(p.repeat_interleave(repeats, 0) for p in sample))
     assert fit_temperature(weighted) == pytest.approx(fit_temperature(repeated), rel=1e-6)
     assert fit_temperature(weighted) != pytest.approx(fit_temperature(sample), rel=1e-3)
     sample = synthetic(500, 5, 1.0, seed=0)

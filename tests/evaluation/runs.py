@@ -35,12 +35,8 @@ def make_frame(seed: int, size: tuple[int, int] = SIZE) -> Run:
     draws = (logits + torch.randn(5, 1, len(CLASSES), *size, generator=generator)[:, 0]).softmax(1)[:, None]
     mean = draws.mean(0)
     parts = decompose_draws(draws)
-    values = {
-        "msp": max_softmax(mean),
-        "entropy": parts.entropy,
-        "epistemic": parts.epistemic,
-        "deterministic-energy": energy(logits),
-    }
+    values = {"msp": max_softmax(mean), "entropy": parts.entropy, "epistemic": parts.epistemic}
+    values["deterministic-energy"] = energy(logits)
     stored = {name: encode_score(name, value[0].numpy()) for name, value in values.items()}
     prediction = mean[0].argmax(0)
     random = torch.rand(3, *size, generator=generator)

@@ -126,9 +126,8 @@ def test_scores_of_several_results_and_the_baseline(tmp_path: Path) -> None:
 def test_keys_choose_rows_and_columns_have_names(tmp_path: Path) -> None:
     results = load_results(pair(tmp_path))
     path = write_result(tmp_path / "a.json", {}, ignored={"share": 0.25, "by": {"car": 0.5}}, run={"seed": 3})
-    labels = set(
-        rows(compare(load_results([path])))
-    )  # another package's section is compared, and what is said of the run is not
+    # Another package's section is compared, and what is said of the run is not.
+    labels = set(rows(compare(load_results([path]))))
     assert {"ignored.share", "ignored.by.car"} <= labels
     assert not {label for label in labels if label.startswith(("run", "counts"))}
     assert set(rows(compare(results))) == {AUROC, AUPR, FPR, "segmentation.miou", "calibration.ece", "calibration.nll"}

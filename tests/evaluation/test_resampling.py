@@ -144,12 +144,8 @@ def test_neighbours_are_resampled_together_and_units_have_names_and_times():
     assert {how: resampled_units(how)("a/Seq05_f10") for how in names} == names
     times = {"drive/000000": 0.0, "drive/000299": 9.97, "drive/000300": 10.01}
     assert [*map(resampled_units("10s", times.get), times)] == ["drive/0", "drive/0", "drive/1"]
-    for how, message in (
-        (r"\d", "nothing in the frame name a"),
-        ("(", "expression"),
-        ("0s", "no time"),
-        ("10s", "video"),
-    ):
+    said = {r"\d": "nothing in the frame name a", "(": "expression", "0s": "no time", "10s": "video"}
+    for how, message in said.items():
         with pytest.raises(InputError, match=message):
             resampled_units(how)("a")
 

@@ -232,10 +232,8 @@ def test_a_selection_is_by_number_and_container_time(tmp_path: Path) -> None:
         assert [source.name_of(frame.index) for frame in frames] == [frame.name for frame in frames]
 
 
-LISTS = {
-    "hls": "#EXTM3U\n#EXT-X-TARGETDURATION:5\n#EXTINF:5,\n{}\n#EXT-X-ENDLIST\n",
-    "concat": "ffconcat version 1.0\nfile {}\n",
-}
+LISTS = {"hls": "#EXTM3U\n#EXT-X-TARGETDURATION:5\n#EXTINF:5,\n{}\n#EXT-X-ENDLIST\n"}
+LISTS |= {"concat": "ffconcat version 1.0\nfile {}\n"}
 
 
 @pytest.mark.parametrize("kind", [*LISTS, "caller"])

@@ -131,9 +131,8 @@ def test_scores_are_chosen_and_a_limit_keeps_the_worst(scene: Scene, copy: Path,
     with pytest.raises(InputError):
         write_page(scene.maps, tmp_path / "none", scores=["entropie"])
     strange = write_maps(scene.images, tmp_path / "maps", scores=(*SCORES, "anomaly"))
-    ranked = write_page(
-        strange, tmp_path / "ranked", limit=1
-    )  # the darkest frame is the strangest and the most certain
+    # The darkest frame is the strangest and the most certain.
+    ranked = write_page(strange, tmp_path / "ranked", limit=1)
     assert (column(ranked, "name"), table(ranked, "page")["ranking"]) == ([NAMES[0]], "anomaly")
     edit_manifest(copy, lambda content: content["run"].update(draws=1))  # nothing says how draws differ
     assert list(table(write_page(copy, tmp_path / "single"), "page")["scores"]) == ["entropy"]

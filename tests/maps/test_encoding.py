@@ -163,11 +163,8 @@ def test_compact_files_are_small_and_every_reader_gets_the_frames_size(tmp_path:
         assert not values[31:].any()
         assert values[:29].any(axis=1).all()
     np.testing.assert_array_equal(compact.prediction("a/one"), MAPS["prediction"])
-    for score, inside, edge in (
-        ("entropy", 0.005, 0.02),
-        ("epistemic", 0.0011, 0.005),
-        ("deterministic-max-logit", 0.03, 0.4),
-    ):
+    bounds = (("entropy", 0.005, 0.02), ("epistemic", 0.0011, 0.005), ("deterministic-max-logit", 0.03, 0.4))
+    for score, inside, edge in bounds:
         one, other = full.read_stored("a/one", score), compact.read_stored("a/one", score)
         assert (one.dtype, one.shape, full.form(score)) == (other.dtype, other.shape, compact.form(score))
         off = np.abs(full.read("a/one", score) - compact.read("a/one", score))

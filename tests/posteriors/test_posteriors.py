@@ -166,10 +166,7 @@ def test_what_a_smaller_p_drops_a_larger_one_drops_too(one: float, other: float)
         (lambda: Swag(MEAN, rand(2, 16), rand(1, 2, 16)), "at least 2 snapshots, not 1"),
         (lambda: ABNNPosterior(MEAN, MEAN, float("nan")), "alpha nan"),
         (lambda: ABNNPosterior(MEAN, MEAN[:1], 0.1), r"not both \[M, T\]"),
-        (
-            lambda: load_recorded(Path("model"), {"method": "telepathy"}),
-            "method 'telepathy', which no installed package",
-        ),
+        (lambda: load_recorded(Path("m"), {"method": "telepathy"}), "method 'telepathy', which no installed package"),
         (lambda: load_recorded(Path("model"), {"method": "temperature"}), "method 'temperature'"),
     ],
 )

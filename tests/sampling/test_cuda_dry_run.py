@@ -104,9 +104,8 @@ def everything(network: SegmentationNetwork) -> Fitted:
     extractor = FeatureExtractor(network, ["body.encoder"], [1.0, 0.5])
     density = FeatureDensity(extractor, [Neighbours(on_gpu(torch.rand(20, 8)))] * 2)
     surprise = Surprise((0.0, 0.5, 1.0), 0.1)
-    total = ScoreSum(
-        ("entropy", "knn"), (1.0, 2.0), (Standard(0.5, 0.25),) * 2, surprise, {}, 1, 4, 1.0, "", None, None
-    )
+    scales = (Standard(0.5, 0.25),) * 2
+    total = ScoreSum(("entropy", "knn"), (1.0, 2.0), scales, surprise, {}, 1, 4, 1.0, "", None, None)
     return Fitted(1.3, Calibrator(0.7), [density, total])
 
 

@@ -168,7 +168,7 @@ class OfFeatures:
 def test_every_score_at_the_frames_own_size_is_in_its_range_and_consistent() -> None:
     scales = (Standard(0.1, 0.5), Standard(0.2, 0.25))
     surprise = Surprise((-1.0, 0.0, 4.0), 0.5)
-    total = ScoreSum(("entropy", "knn"), (1.0, 2.0), scales, surprise, {}, {}, 1, 4, 1.0, "", None, None)
+    total = ScoreSum(("entropy", "knn"), (1.0, 2.0), scales, surprise, {}, 1, 4, 1.0, "", None, None)
     fitted = Fitted(providers=[OfFeatures(), total])
     sampler = Sampler(*model(), draws=4, scores=SCORES, fitted=fitted)
     result = sampler(IMAGES, size=(37, 51), keep_probabilities=True)
@@ -232,11 +232,8 @@ def test_cuda_equals_cpu() -> None:
         torch.testing.assert_close(gpu.scores[name].cpu(), values, atol=1e-4, rtol=1e-3)
 
 
-OTHERS = {
-    "the same": {},
-    "two threads": {"THREADS": "2"},
-    "AVX2": {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2"},
-}
+AVX2 = {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2"}
+OTHERS = {"the same": {}, "two threads": {"THREADS": "2"}, "AVX2": AVX2}
 
 
 def write_maps(path: Path) -> None:

@@ -28,12 +28,8 @@ SETTINGS = {
 """A small run of each method but ABNN, whose tests are the others of this folder."""
 OWN = {"laplace": "prior_scale 0.3", "mc-dropout": "p 0.1", "swag": "scale 20.0", "variational": "initial_sigma 0.1"}
 """The method's own parameter, larger than in that run."""
-RECORDED = {
-    "laplace": ("prior_scale", 0.02),
-    "mc-dropout": ("where", "own"),
-    "swag": ("scale", 1),
-    "variational": ("scope", "all"),
-}
+RECORDED = {"laplace": ("prior_scale", 0.02), "mc-dropout": ("where", "own"), "swag": ("scale", 1)}
+RECORDED |= {"variational": ("scope", "all")}
 """A parameter of the posterior as its record, the manifest of its maps and the review page say it."""
 
 
