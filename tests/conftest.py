@@ -1,7 +1,5 @@
 """A tiny toy set and what the verbs make of it, made once for all tests that need them."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Collection, Iterator
@@ -62,12 +60,10 @@ class Job:
 
     @property
     def frames(self) -> Path:
-        """The images of the anomaly split."""
         return self.data / "leftImg8bit" / "anomaly"
 
     @property
     def masks(self) -> Path:
-        """The anomaly masks of the same frames."""
         return self.data / "gtAnomaly" / "anomaly"
 
     @property
@@ -77,7 +73,6 @@ class Job:
 
 @pytest.fixture(scope="session")
 def toy_set(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tiny toy set in the Cityscapes layout."""
     root = tmp_path_factory.mktemp("job") / "toy"
     generate_toy(root, TOY)
     return root

@@ -4,8 +4,6 @@ A GPU is waited for where a number is read back, and by a copy that is not queue
 host. Such places are written down by file and function of the package, and the run goes on with a made-up number.
 """
 
-from __future__ import annotations
-
 import contextlib
 import sys
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """Every configuration of the repository: it parses, its network builds, and it runs a step in its layout."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -140,14 +138,9 @@ def test_a_configuration_for_finished_models_runs(path: Path, overconfident: Job
         assert names[str(method)] in model.attachments
 
 
-@pytest.mark.parametrize("words", [["--data.root", "data"], ["--data.root=data"]])
-def test_a_folder_may_be_called_as_a_section_is(words: list[str]) -> None:
-    config = parse_config(TrainConfig, None, ["--data.dataset", "toy", *words])
-    assert config.data["root"] == "data"
-
-
-def test_the_word_none_is_none(tmp_path: Path) -> None:
-    """YAML has null for it, which nobody types."""
+def test_a_folder_may_be_called_as_a_section_is_and_the_word_none_is_none(tmp_path: Path) -> None:
+    for words in (["--data.root", "data"], ["--data.root=data"]):
+        assert parse_config(TrainConfig, None, ["--data.dataset", "toy", *words]).data["root"] == "data"
     (tmp_path / "a.yaml").write_text("data: {dataset: toy, root: data}\nnetwork: {encoder_weights: none}\n")
     written = parse_config(TrainConfig, tmp_path / "a.yaml", [])
     typed = parse_config(TrainConfig, REPOSITORY / "configs/camvid.yaml", ["--network.encoder_weights", "none"])

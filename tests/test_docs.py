@@ -1,7 +1,5 @@
 """What is public: names and verbs have their place in the documentation, which builds, and its examples run."""
 
-from __future__ import annotations
-
 import ast
 import dataclasses
 import inspect
@@ -46,17 +44,11 @@ def test_every_verb_and_every_public_name_has_its_place(site: Path) -> None:
     assert set(segunc.__all__) <= set(re.findall(r'id="segunc\.(\w+)"', api))
 
 
-def test_nothing_is_loaded_from_elsewhere(site: Path) -> None:
+def test_links_of_the_site_lead_to_its_files_and_nothing_is_loaded_from_elsewhere(site: Path) -> None:
     for page in site.rglob("*.html"):
-        loaded = re.findall(
-            r'<(?:script|img|link)[^>]*(?:src|href)="(https?://[^"]+)"', page.read_text(encoding="utf-8")
-        )
-        assert not loaded, page
-
-
-def test_links_of_the_site_lead_to_its_files(site: Path) -> None:
-    for page in site.rglob("*.html"):
-        links = re.findall(r'<a class="reference [^>]*href="([^":#]+)["#]', page.read_text(encoding="utf-8"))
+        text = page.read_text(encoding="utf-8")
+        assert not re.findall(r'<(?:script|img|link)[^>]*(?:src|href)="(https?://[^"]+)"', text), page
+        links = re.findall(r'<a class="reference [^>]*href="([^":#]+)["#]', text)
         assert [link for link in links if not (page.parent / link).exists()] == []
     assert 'href="../results.html"' in (site / "concepts/scores.html").read_text("utf-8").split("<article")[1]
 
@@ -86,9 +78,12 @@ DOCUMENTED = re.findall(r":: segunc\.(\w+)$", API, re.MULTILINE)
 FUNCTION_OF = {verb: FUNCTIONS.get(verb, verb) for verb in VERBS}
 
 
-def test_the_public_names_are_those_of_the_reference() -> None:
+def test_the_public_names_are_those_of_the_reference_and_others_are_attribute_errors() -> None:
     assert segunc.__all__ == sorted(DOCUMENTED)
     assert set(FUNCTION_OF.values()) <= set(segunc.__all__) <= set(dir(segunc))
+    assert not {path.stem for path in Path(segunc.__file__).parent.iterdir()} & set(segunc.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'Samplr'"):
+        _ = segunc.Samplr
 
 
 @pytest.mark.parametrize("name", sorted({*DOCUMENTED} - {*FUNCTION_OF.values()}))
@@ -110,12 +105,6 @@ def test_every_verb_is_a_typed_function_over_its_frozen_options(name: str) -> No
     assert all(p.default is None for p in list(signature.parameters.values())[1:])
     assert dataclasses.fields(options)
     assert options.__dataclass_params__.frozen  # type: ignore[attr-defined]
-
-
-def test_no_room_has_the_name_of_a_public_name_and_others_are_attribute_errors() -> None:
-    assert not {path.stem for path in Path(segunc.__file__).parent.iterdir()} & set(segunc.__all__)
-    with pytest.raises(AttributeError, match="no attribute 'Samplr'"):
-        _ = segunc.Samplr
 
 
 GUIDES = [ROOT / "README.md", *sorted((ROOT / "docs/guides").glob("*.md"))]

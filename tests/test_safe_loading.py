@@ -1,7 +1,5 @@
 """No file that is loaded runs: pickles in every place that one could stand in, YAML tags, archives, pictures that are programs."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

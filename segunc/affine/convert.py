@@ -294,9 +294,8 @@ def convert(network: nn.Module) -> ConversionReport:
             left.append(LeftLayer(name, type(module).__name__, reason))
     if not sites:
         why = f" ({left[0].name}: {left[0].reason})" if left else ""
-        message = (
-            f"{type(network).__name__} has no normalisation layer with affine parameters{why}, which draws are made of"
-        )
+        name = type(network).__name__
+        message = f"{name} has no normalisation layer with affine parameters{why}, which draws are made of"
         raise InputError(message, hint="use a network with BatchNorm, GroupNorm, LayerNorm or InstanceNorm layers")
     # Only now, so that an error above leaves the network untouched.
     for module, kind in kinds:

@@ -44,14 +44,10 @@ _BATCH_STREAM, _START_STREAM, _NOISE_STREAM = range(3)
 
 
 class ChainStates(Posterior):
-    """Draw s is a state of chain c = s mod M, a member: its number ``(s // M) mod (K / M)`` in an order that (seed, c) decides. So S draws
-    are S different states, S = K is the whole sample, and beyond that the states come again.
-
-    Args:
-        gamma, beta: ``[K, T]`` affine parameters of the states, chain after chain, each in its own order.
-        chains: M, a divisor of K.
-        target: what the chains sampled, for the record: ``effective_pixels``, ``prior_scale``, ``temperature``.
-    """
+    """A draw is one state of one chain. Chains are the members: draw s belongs to chain c = s mod M, and takes that chain's state number (s
+    // M) mod (K / M) in an order that (seed, c) decides. So S draws are S different states, spread over the chains; beyond S = K they come
+    again. ``gamma`` and ``beta`` ``[K, T]`` are the states, chain after chain; M = ``chains`` divides K; ``target`` is what was sampled,
+    for the record."""
 
     method: ClassVar[str]
 

@@ -39,9 +39,8 @@ def decoder_state(network: SegmentationNetwork) -> dict[str, Tensor]:
     if not 0 < len(decoder) < len(state):
         lacking = "no part named encoder or backbone" if decoder else "nothing behind its encoder"
         name = network.description.architecture or type(network.body).__name__
-        raise InputError(
-            f"{name} has {lacking}, so it has no decoders to train", hint="make an ensemble of whole networks"
-        )
+        message = f"{name} has {lacking}, so it has no decoders to train"
+        raise InputError(message, hint="make an ensemble of whole networks")
     return decoder
 
 

@@ -33,10 +33,8 @@ class Neighbours:
     def __call__(self, features: Tensor) -> Tensor:
         """Return the distances ``[M]`` of features ``[M, D]`` of length 1."""
         side = BLOCK[self.bank.device.type]
-        nearest = [
-            torch.stack([(part @ rows.T).amax(1) for rows in torch.split(self.bank, side)]).amax(0)
-            for part in torch.split(features.to(self.bank.dtype), side)
-        ]
+        blocks, parts = torch.split(self.bank, side), torch.split(features.to(self.bank.dtype), side)
+        nearest = [torch.stack([(part @ rows.T).amax(1) for rows in blocks]).amax(0) for part in parts]
         return (1.0 - torch.cat(nearest).float()).clamp_(0.0, 2.0)
 
 
@@ -73,7 +71,8 @@ class FeatureDensity:
     ) -> dict[str, Any]:
         """Return the mean distance over the maps, ``[n, H, W]`` float32, of images ``[n, 3, H, W]`` in 0..1, and where the frames of all
         banks are known, under :data:`NEAREST` a :data:`segunc.sampling.sampler.Nearest` for each image."""
-        with narrowed(images, precision):
+        # On a GPU alone: on many CPUs depthwise convolutions are slower in bfloat16.
+        with torch.autocast(images.device.type, torch.bfloat16, enabled=precision == "bfloat16" and images.is_cuda):
             maps, extents = self.extractor(images), self.extractor.extents(images)
         distances = []
         for features, bank, extent in zip(maps, self.banks, extents, strict=True):
@@ -90,11 +89,6 @@ class FeatureDensity:
             frames = (tuple(zip(frame, self.banks, shares, strict=True)) for frame in zip(*maps, strict=True))
             evidence[NEAREST] = [partial(nearest_frames, frame) for frame in frames]
         return evidence
-
-
-def narrowed(images: Tensor, precision: Precision) -> torch.autocast:
-    """Run features in bfloat16 where that was asked for, on a GPU alone: on many CPUs depthwise convolutions are slower in it."""
-    return torch.autocast(images.device.type, torch.bfloat16, enabled=precision == "bfloat16" and images.is_cuda)
 
 
 def unit_features(maps: Tensor) -> Tensor:

@@ -101,9 +101,8 @@ class FeatureExtractor(nn.Module):
         maps = []
         for size in self.sizes:
             sides = [max(1, round(side * size)) for side in images.shape[-2:]]
-            maps += self._maps(
-                images if size == 1 else F.interpolate(images, sides, mode="bilinear", antialias=size < 1)
-            )
+            resized = images if size == 1 else F.interpolate(images, sides, mode="bilinear", antialias=size < 1)
+            maps += self._maps(resized)
         return maps
 
     def extents(self, images: Tensor) -> list[tuple[int, int]]:

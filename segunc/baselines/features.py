@@ -40,8 +40,6 @@ ENCODER = "witness."  # prefix of the names of the second encoder's weights
 BANK = ("bank", "origins")
 """Tensors of a map for ``knn``: features ``[N, D]`` of length 1 but for rounding, and for each ``[N, 4]`` the frame's number, row and
 column as shares of its height and width, and train id (255 for none)."""
-NO_ORIGINS = "the bank does not say of which frames its features are"  # as of earlier versions
-LARGEST_SIZE = 16
 SCORES = ("knn",)
 Resolution = Literal["network", "frame"]
 
@@ -118,7 +116,8 @@ class FeatureBank(Attachment):
     def _of_frames(self, bank: dict[str, Tensor], frames: Collection[str]) -> dict[str, Tensor]:
         """Return the tensors of :data:`BANK` with the features of some frames alone."""
         if "origins" not in bank:
-            raise InputError(NO_ORIGINS, hint="fit the features again")
+            message = "the bank does not say of which frames its features are"  # as of earlier versions
+            raise InputError(message, hint="fit the features again")
         wanted = torch.tensor([name in frames for name in self.frames], device=bank["bank"].device)
         chosen = wanted[bank["origins"][:, 0].long()]
         if not chosen.any():
@@ -150,7 +149,7 @@ class FeaturesConfig(Settings):
     encoder: str = OWN
     weights: str | None = None
     layers: list[str] | None = None
-    sizes: list[Annotated[float, Bound(above=0, most=LARGEST_SIZE)]] = field(default_factory=lambda: [1.0])
+    sizes: list[Annotated[float, Bound(above=0, most=16)]] = field(default_factory=lambda: [1.0])
     bank: PositiveInt = 20_000
     frames: NonNegativeInt = 0
     corruptions: list[str] = field(default_factory=list)

@@ -161,16 +161,6 @@ def finetune_laplace(run: FinetuneRun[LaplaceConfig]) -> dict[str, Any]:
         affine = torch.cat([point.gamma, point.beta])
         run.place()
     fisher = FisherSum(run.network.requires_grad_(False), affine, options.structure, options.scope)
-    _take_fisher(run, fisher)
-    prior = options.prior(temperature=options.temperature)
-    run.measured |= {"pixels": fisher.pixels, "gradients": fisher.gradients, "prior_scale": prior.scale}
-    summary = f"{options.structure} Fisher of {fisher.gradients} gradients over {fisher.pixels:,} pixels"
-    return run.finish(Laplace(affine, fisher.mean(), prior, options.scope), f"{summary}, prior scale {prior.scale:g}")
-
-
-def _take_fisher(run: FinetuneRun[LaplaceConfig], fisher: FisherSum) -> None:
-    """Sum the gradients of ``images`` crops."""
-    options = run.config.settings
     if options.images * options.samples < MIN_GRADIENTS:
         message = f"laplace needs at least {MIN_GRADIENTS} gradients: images times samples"
         raise InputError(message, hint="raise laplace.images or laplace.samples")
@@ -186,6 +176,10 @@ def _take_fisher(run: FinetuneRun[LaplaceConfig], fisher: FisherSum) -> None:
     if fisher.pixels < MIN_PIXELS:
         message = f"laplace needs at least {MIN_PIXELS:,} labelled pixels, and its images have {fisher.pixels:,}"
         raise InputError(message, hint="raise laplace.images or the crop, or check the labels")
+    prior = options.prior(temperature=options.temperature)
+    run.measured |= {"pixels": fisher.pixels, "gradients": fisher.gradients, "prior_scale": prior.scale}
+    summary = f"{options.structure} Fisher of {fisher.gradients} gradients over {fisher.pixels:,} pixels"
+    return run.finish(Laplace(affine, fisher.mean(), prior, options.scope), f"{summary}, prior scale {prior.scale:g}")
 
 
 METHOD = Method("laplace", LaplaceConfig, finetune_laplace, Laplace.from_tensors)

@@ -147,11 +147,9 @@ class OwnDropout:
     def affine(self, layout: AffineLayout, draws: Sequence[int], seed: Seed, scope: str | None = None) -> AffineDraws:
         """Masks are independent under every scheme of the noise."""
         if layout.dropout_names != self.names:
-            raise InputError(
-                f"the network has the drawn dropout layers {', '.join(layout.dropout_names) or 'none'}, and the posterior at "
-                f"{', '.join(self.names)}",
-                hint="call convert_dropout on the network that the posterior was made for",
-            )
+            there, here = ", ".join(layout.dropout_names) or "none", ", ".join(self.names)
+            message = f"the network has the drawn dropout layers {there}, and the posterior at {here}"
+            raise InputError(message, hint="call convert_dropout on the network that the posterior was made for")
         flags = in_scope(self.scope, self.names, scope)
         source = NoiseSource.of(seed).seed
         trained = Deterministic().affine(layout, draws, seed)
@@ -202,8 +200,7 @@ def finetune_mc_dropout(run: FinetuneRun[McDropoutConfig]) -> dict[str, Any]:
 
 
 def restore(tensors: Mapping[str, Tensor], record: Mapping[str, Any]) -> Posterior:
-    restored: Posterior = DROPOUTS[record["where"]].from_tensors(tensors, record)
-    return restored
+    return cast(Posterior, DROPOUTS[record["where"]].from_tensors(tensors, record))
 
 
 METHOD = Method("mc-dropout", McDropoutConfig, finetune_mc_dropout, restore)

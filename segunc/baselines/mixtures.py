@@ -62,16 +62,13 @@ def make_ensemble(bases: Sequence[Path], out: Path, *, say: Say = say) -> None:
     if len(folders) == 1:
         members = [path for path in folders[0].glob("seed-*") if path.is_dir()]
         folders = sorted(members, key=lambda path: (len(path.name), path.name)) or folders  # seed-10 after seed-9
-    if len(folders) < 2:
-        message = (
-            f"an ensemble needs at least two model folders, or one with several seed-*, and --base has {len(folders)}"
-        )
+    if (count := len(folders)) < 2:
+        message = f"an ensemble needs at least two model folders, or one with several seed-*, and --base has {count}"
         raise InputError(message, hint="train more: segunc train --seeds 0,1,2,3")
     models = [load_model(folder) for folder in folders]
     _check_alike(models, folders)
-    occupied = [
-        path.name for path in model_files(out) if MEMBERS not in path.parts and path.name not in (POSTERIOR, DATA)
-    ]
+    whole = [path.name for path in model_files(out) if MEMBERS not in path.parts]
+    occupied = [name for name in whole if name not in (POSTERIOR, DATA)]
     if occupied:
         raise InputError(f"{out} holds a model of another kind ({occupied[0]})", hint="give another --out")
     if any(out.resolve() in (folder.resolve(), *folder.resolve().parents) for folder in folders):
@@ -158,10 +155,8 @@ class TestTimeAugmentation(Mixture):
         networks, transforms = len(inner), self.members
         period = math.lcm(networks, transforms)
         # One step further after each period, or a common divisor would keep some pairs apart for ever.
-        return [
-            replace(inner[i % networks], transform=self.transforms[(i + i // period) % transforms])
-            for i in range(networks * transforms)
-        ]
+        pairs = ((inner[i % networks], (i + i // period) % transforms) for i in range(networks * transforms))
+        return [replace(branch, transform=self.transforms[number]) for branch, number in pairs]
 
     def settings(self) -> dict[str, Any]:
         within = {"method": self.inner.method, **self.inner.settings()}

@@ -35,9 +35,8 @@ class Swag(Posterior):
         self, mean: Tensor, variance: Tensor, deviations: Tensor, scale: float = 1.0, scope: str = "all"
     ) -> None:
         if (count := len(deviations)) < 2:
-            raise InputError(
-                f"SWAG needs at least 2 snapshots, not {count}", hint="collect more often or train for longer"
-            )
+            message = f"SWAG needs at least 2 snapshots, not {count}"
+            raise InputError(message, hint="collect more often or train for longer")
         self.mean, self.variance, self.deviations = mean, variance, deviations
         self.scale, self.scope = float(scale), scope
 
@@ -113,10 +112,9 @@ class Trajectory(Point):
     def check_steps(self, steps: int) -> None:
         burn_in, every = self.config.burn_in, self.config.collect_every
         if (expected := max(0, steps - burn_in) // every) < 2:
-            raise InputError(
-                f"SWAG needs at least 2 snapshots, and {steps} steps give {expected} with burn_in {burn_in} and collect_every {every}",
-                hint="train for more epochs, or lower burn_in or collect_every",
-            )
+            given = f"{steps} steps give {expected} with burn_in {burn_in} and collect_every {every}"
+            hint = "train for more epochs, or lower burn_in or collect_every"
+            raise InputError(f"SWAG needs at least 2 snapshots, and {given}", hint=hint)
 
     def after_step(self, layout: AffineLayout, step: int) -> None:
         after = step - self.config.burn_in

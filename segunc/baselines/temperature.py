@@ -6,7 +6,7 @@ the NLL is an unbiased estimate of the mean over all labelled pixels of the fram
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
@@ -132,27 +132,22 @@ def mean_nll(sample: PixelSample, scale: Tensor | float = 1.0) -> Tensor:
     return -(likelihood * sample.weights).sum() / sample.weights.sum()
 
 
-def minimise(loss: Callable[[], Tensor], *parameters: Tensor, tolerance: float = 1e-9) -> None:
-    """Move leaves to where the loss is lowest, by L-BFGS with a strong-Wolfe line search, until no slope exceeds the tolerance."""
-    stop: dict[str, Any] = {"tolerance_grad": tolerance, "tolerance_change": tolerance / 1000}
-    search = torch.optim.LBFGS(parameters, max_iter=300, history_size=20, line_search_fn="strong_wolfe", **stop)
-
-    def closure() -> Tensor:
-        search.zero_grad()
-        value = loss()
-        value.backward()  # type: ignore[no-untyped-call]
-        return value
-
-    search.step(closure)  # type: ignore[no-untyped-call]
-
-
 def fit_temperature(sample: PixelSample) -> float:
-    """Return the temperature with the lowest mean NLL, sought over ln T from the best of a coarse grid."""
+    """Return the temperature with the lowest mean NLL, by L-BFGS over ln T from the best of a coarse grid."""
     grid = torch.linspace(math.log(LOWEST), math.log(HIGHEST), GRID, dtype=torch.float64)
     with torch.no_grad():
         coarse = torch.stack([mean_nll(sample, torch.exp(-value)) for value in grid])
     log_temperature = grid[coarse.argmin()].clone().requires_grad_()
-    minimise(lambda: mean_nll(sample, torch.exp(-log_temperature)), log_temperature)
+    limits: dict[str, Any] = {"max_iter": 300, "history_size": 20, "tolerance_grad": 1e-9, "tolerance_change": 1e-12}
+    search = torch.optim.LBFGS([log_temperature], line_search_fn="strong_wolfe", **limits)
+
+    def closure() -> Tensor:
+        search.zero_grad()
+        value = mean_nll(sample, torch.exp(-log_temperature))
+        value.backward()  # type: ignore[no-untyped-call]
+        return value
+
+    search.step(closure)  # type: ignore[no-untyped-call]
     return min(max(math.exp(log_temperature.item()), LOWEST), HIGHEST)
 
 

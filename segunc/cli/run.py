@@ -101,10 +101,8 @@ def _show_train(result: Any, options: opts.TrainOptions) -> Iterator[str]:
 
 
 def _show_finetune(result: Any, options: opts.FinetuneOptions) -> Iterator[str]:
-    if measured := result.measured:
-        selected = [key.removesuffix("_nll") for key in measured if key.endswith("_nll")]
-        parts = [f", of which the selection of {name} {measured[f'{name}_seconds']:.0f} s" for name in selected]
-        _tell_line(f"fine-tuning took {measured['seconds']:.0f} s{''.join(parts)}")
+    if result.measured:
+        _tell_line(f"fine-tuning took {result.measured['seconds']:.0f} s")
     yield from ()
 
 

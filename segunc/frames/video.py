@@ -28,17 +28,14 @@ LENIENT: dict[str, Any] = {"metadata_errors": "replace"} if int(av.__version__.p
 
 
 class VideoSource(FrameSource):
-    """Frames of a video in the order of display, turned and mirrored as the container states.
+    """Frames of a video in the order of display, turned and mirrored as the container states, of the default stream, and of several the
+    largest. Pixels that are not square are not stretched. Frames are named by their number in the video, whatever is selected; those before
+    the selection are decoded too (not converted), because no container states the number of the frame at a moment.
 
-    The stream is the one marked as default, and of several the largest; cover pictures and previews never are. Pixels that are
-    not square are not stretched. Frames are named by their number in the video, whatever is selected. Those before the start of
-    the selection are decoded too (not converted): no container states the number of the frame at a moment.
-
-    Each frame has the time that the container states, so a variable frame rate is kept, and times increase: a clock that jumps
-    back, as in joined transport streams, goes on one frame after the last. A jump forward is kept as a pause of the camera.
-
-    A stream that ends more than 2 % and three frames before its stated duration, or of which frames could not be decoded, closes
-    with one frame that carries an error. Damage that the decoder conceals inside frames is not visible here.
+    Times are those that the container states, and increase: a clock that jumps back, as in joined transport streams, goes on one frame
+    after the last. A jump forward is kept as a pause of the camera. A stream that ends more than 2 % and three frames before its stated
+    duration, or of which frames could not be decoded, closes with one frame that carries an error. Damage that the decoder conceals inside
+    frames is not visible here.
     """
 
     kind = "video"

@@ -26,18 +26,13 @@ Maps = Mapping[str, Array]
 
 
 class MapsWriter:
-    """Writes a maps folder or a shard of one, or continues it, where the ``run`` part of its manifest is the same.
+    """Writes a maps folder or a shard of one, or continues it, where the ``run`` part of its manifest is the same; ``overwrite`` and
+    ``verify`` are those of :class:`segunc.options.PredictOptions`. Pixels outside of ``region`` are stored as 0 and no statistic knows
+    them.
 
-    Args:
-        overwrite: remove the maps of an existing maps folder first, and nothing that the run did not write.
-        shard: which part of the frames is written here; the others may be written at the same time.
-        region: pixels that count; the others are stored as 0 and no statistic knows them.
-        verify: compare the maps of finished frames with their sums, where else their sizes are enough.
-
-    Attributes:
-        forgotten: how many frames of an earlier run are made again: their maps or lines are missing or damaged, or their images are others.
-        failed: name -> reason of the frames that failed in this run; the manifest lists them, the next run tries them again.
-        was_complete: the folder (or shard) had been finished without a failure before this run.
+    Attributes:     forgotten: how many frames of an earlier run are made again: their maps or lines are missing or damaged, or their images
+    are others.     failed: name -> reason of the frames that failed in this run; the manifest lists them, the next run tries them again.
+    was_complete: the folder (or shard) had been finished without a failure before this run.
     """
 
     def __init__(

@@ -33,9 +33,8 @@ KINDS: Registry[Build] = Registry(
 
 def build_network(description: NetworkDescription) -> SegmentationNetwork:
     """Return a network with random weights; InputError for an unknown kind, or a description that its kind cannot build."""
-    body, stride = KINDS[description.kind](
-        description.with_all_outputs() if description.dropped_outputs else description
-    )
+    whole = description.with_all_outputs() if description.dropped_outputs else description
+    body, stride = KINDS[description.kind](whole)
     return SegmentationNetwork(body, description, math.lcm(stride, description.divisor or 1))
 
 

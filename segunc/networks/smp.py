@@ -49,13 +49,8 @@ def build(description: NetworkDescription) -> tuple[nn.Module, int]:
         message = f"{architecture.__name__} has no option '{unknown[0]}'"
         raise InputError(message, hint=f"its options are {', '.join(named)}")
     try:
-        body = architecture(
-            encoder_name=description.encoder,
-            encoder_weights=None,
-            in_channels=3,
-            classes=description.num_classes,
-            **description.options,
-        )
+        encoder = {"encoder_name": description.encoder, "encoder_weights": None, "in_channels": 3}
+        body = architecture(**encoder, classes=description.num_classes, **description.options)
     except Exception as error:  # smp, timm and torch have no common exception for arguments they do not accept
         if is_out_of_memory(error):
             raise

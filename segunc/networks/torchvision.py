@@ -33,13 +33,8 @@ def build(description: NetworkDescription) -> tuple[nn.Module, int]:
     """Return the body with random weights (nothing is downloaded); see :mod:`segunc.networks.files`."""
     _check(description.architecture)
     try:
-        network = zoo.get_model(
-            description.architecture,
-            weights=None,
-            weights_backbone=None,
-            num_classes=description.num_classes,
-            **description.options,
-        )
+        random = {"weights": None, "weights_backbone": None, "num_classes": description.num_classes}
+        network = zoo.get_model(description.architecture, **random, **description.options)
     except TypeError as error:
         message = f"torchvision's {description.architecture} does not take {description.options} ({error})"
         raise InputError(message) from error

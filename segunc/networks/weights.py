@@ -99,9 +99,7 @@ def load_state(module: nn.Module, state: Mapping[str, Tensor], source: str) -> N
     counters = {name for name in own if name.endswith(COUNTER)}
     shapes = {n: (tuple(state[n].shape), tuple(own[n].shape)) for n in own if n in state}
     parts = {
-        "of another shape": [
-            f"{n}: {theirs} instead of {ours}" for n, (theirs, ours) in shapes.items() if theirs != ours
-        ],
+        "of another shape": [f"{n}: {there} instead of {here}" for n, (there, here) in shapes.items() if there != here],
         "missing": [name for name in own if name not in state and name not in counters],
         "unknown": [name for name in state if name not in own],
     }

@@ -135,11 +135,10 @@ class ABNN(AffineTrainingConfig):
     @property
     def uses_data(self) -> dict[str, str]:
         """The splits that are looked at, each with the setting that asks for it."""
-        reasons = {
-            "abnn.statistics reestimated": (self.reestimates, "train"),
-            f"abnn.epochs {self.epochs}": (self.epochs, "train"),
-        }
-        return {split: why for why, (needed, split) in reasons.items() if needed}
+        reasons = [f"abnn.epochs {self.epochs}"] * bool(self.epochs) + [
+            "abnn.statistics reestimated"
+        ] * self.reestimates
+        return {"train": reasons[0]} if reasons else {}
 
     @property
     def reestimates(self) -> bool:

@@ -83,11 +83,6 @@ def frames_as_seen(
 
 def fitted_on(config: FitConfig[Any], split: str) -> dict[str, Any]:
     """Return on what, when and with which library something was fitted."""
-    size = config.data.get("size")
-    return {
-        "dataset": getattr(config.settings, "images", None) or config.data["dataset"],
-        "split": split,
-        "size": None if size is None else list(size),
-        "date": now(),
-        "torch": torch.__version__,
-    }
+    size, images = config.data.get("size"), getattr(config.settings, "images", None)
+    frames = {"dataset": images or config.data["dataset"], "split": split, "size": None if size is None else list(size)}
+    return {**frames, "date": now(), "torch": torch.__version__}

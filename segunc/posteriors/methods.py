@@ -28,7 +28,7 @@ class Method:
     name: str  # on the command line and in records
     config: type[Settings] | None  # the dataclass of its settings
     fit: Callable[..., Any]  # see :func:`segunc.posteriors.fitting.finetuning`
-    # The stored posterior of its tensors and its record (``posterior.json``), None where :attr:`load` does it or none is stored. A KeyError means that the record or the tensors lack something.
+    # The stored posterior of its tensors and its record; None where :attr:`load` does it or none is stored. KeyError for what they lack.
     restore: Callable[[Mapping[str, Tensor], Mapping[str, Any]], Posterior] | None = None
     # The :class:`segunc.posteriors.model.Model` in a folder by its record, where it is not one posterior over the converted network there.
     load: Callable[[Path, Mapping[str, Any]], Any] | None = None
@@ -42,25 +42,8 @@ class Method:
         return "" if self.config is None else self.config.section
 
 
-METHODS: Registry[Method] = Registry(
-    "method",
-    "segunc.posteriors",
-    {"abnn": "segunc.posteriors.abnn:METHOD"},
-    baselines=(
-        "features",
-        "anomaly",
-        "temperature",
-        "ensemble",
-        "tta",
-        "decoder-ensemble",
-        "distil",
-        "hmc",
-        "laplace",
-        "mc-dropout",
-        "sghmc",
-        "sgld",
-        "swag",
-        "variational",
-    ),
-)
+_OF_MODELS = ("features", "anomaly", "temperature", "ensemble", "tta", "decoder-ensemble", "distil")
+_OF_BASES = ("hmc", "laplace", "mc-dropout", "sghmc", "sgld", "swag", "variational")
+_OWN = {"abnn": "segunc.posteriors.abnn:METHOD"}
+METHODS: Registry[Method] = Registry("method", "segunc.posteriors", _OWN, (*_OF_MODELS, *_OF_BASES))
 """What ``--method`` can name."""

@@ -168,14 +168,10 @@ class Model:
     @property
     def hashes(self) -> dict[str, Any]:
         """What can bind a record to it."""
-        features = self.attachments.get("features")
-        return {
-            "base_sha256": self.sha256,
-            "posterior_sha256": self.posterior_sha256,
-            "features_sha256": features and features.tensors_sha256,
-            "temperature": self.temperature,
-            "calibrator_sha256": self.calibrator and self.calibrator.sha256,
-        }
+        features, calibrator = self.attachments.get("features"), self.calibrator
+        fitted = {"features_sha256": features and features.tensors_sha256, "temperature": self.temperature}
+        fitted["calibrator_sha256"] = calibrator and calibrator.sha256
+        return {"base_sha256": self.sha256, "posterior_sha256": self.posterior_sha256, **fitted}
 
     @property
     def networks(self) -> list[SegmentationNetwork]:

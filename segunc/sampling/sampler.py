@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import copy
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol, cast
 
@@ -26,7 +26,7 @@ from segunc.networks.network import SegmentationNetwork, check_images, check_log
 from segunc.sampling.engine import BranchRunner, Engine, Pass, check_common, is_rounding, own_tensors, require_finite
 from segunc.sampling.shortcuts import Prefix
 from segunc.sampling.tail import DrawAccumulator, add_draws, base_evidence, base_maps, choose_backend
-from segunc.scores import DEFAULT_SCORES, EVIDENCE, NEAREST, SCORES, Score, Source, check_scores, with_parts
+from segunc.scores import DEFAULT_SCORES, EVIDENCE, NEAREST, SCORES, Source, check_scores, with_parts
 from segunc.uncertainty import Calibrator
 
 PENDING_BYTES = 64 << 20  # logits that wait until several draws are added to the sums at once
@@ -227,21 +227,29 @@ class Sampler:
                 parts = {name: maps[name][number] for provider in sums for name in provider.parts}
                 reasons.append(Reasons(parts, sums, frame.nearest))
             maps |= {score.name: score(of_scores) for score in self._sums}
-        return Prediction(
-            prediction,
-            {name: maps[name] for name in self.scores},
-            torch.stack([cast(Tensor, frame.probabilities) for frame in frames]) if keep_probabilities else None,
-            reasons,
-        )
+        kept = torch.stack([cast(Tensor, frame.probabilities) for frame in frames]) if keep_probabilities else None
+        return Prediction(prediction, {name: maps[name] for name in self.scores}, kept, reasons)
 
     def _finish(self, frame: FrameEvidence, size: tuple[int, int] | None, keep_probabilities: bool) -> Prediction:
-        """Return one frame's maps of all scores but sums of others, each ``[H, W]``; its sums over the draws are used up."""
+        """Return one frame's maps of all scores but sums of others, each ``[H, W]``; its sums over the draws are used up. Entropy and
+        aleatoric are resized bilinearly to (height, width) ``size``, epistemic is their difference, and prediction and msp come from resized
+        mean probabilities: entropies of these would mix neighbouring classes and write that into epistemic."""
         prediction, evidence = frame.draws.finish()
         if (calibrator := self.fitted.calibrator) is not None:
             probabilities, entropy = calibrator(evidence["probabilities"])
             evidence |= {"probabilities": probabilities, "calibrated entropy": entropy}
         evidence |= frame.others
-        return finish_frame(self._of_draws, evidence, size, prediction, frame.of_base, keep=keep_probabilities)
+        resize = size is not None and size != evidence["probabilities"].shape[-2:]
+        late = [score for score in self._of_draws if resize and score.resized == "evidence"]
+        maps = {s.name: s(evidence)[0].float() for s in self._of_draws if s not in late} | frame.of_base
+        if size is not None and resize:
+            if maps:
+                maps = dict(zip(maps, _resized(torch.stack(list(maps.values())), size), strict=True))
+            needed = {"probabilities", *(name for score in late for name in score.needs)}
+            evidence = {name: _resized(evidence[name], size) for name in needed}
+            maps |= {score.name: score(evidence)[0].float() for score in late}
+            prediction = evidence["probabilities"][0].max(0).indices.to(torch.uint8)
+        return Prediction(prediction, maps, evidence["probabilities"][0] if keep_probabilities else None)
 
     def _evidence(self, source: Source, subject: Any, whole: Sequence[Image] = ()) -> dict[str, Any]:
         """Return what is needed of one source of evidence, for images or maps; of whole frames it is resized to the images."""
@@ -420,7 +428,7 @@ def fault_of(error: Exception, image: Image | None) -> InputError:
         raise error
     height, width = image.shape[:2]
     message = f"there is not enough memory for a frame of {width} x {height} pixels ({one_line(error)})"
-    return InputError(message, hint="give a smaller --size, --tile or --chunk")
+    return InputError(message, hint="give a smaller --size or --chunk")
 
 
 def network_input(images: Sequence[Image], size: tuple[int, int] | None = None) -> Tensor:
@@ -433,34 +441,6 @@ def network_input(images: Sequence[Image], size: tuple[int, int] | None = None) 
             image = np.asarray(cv2.resize(image, (size[1], size[0]), interpolation=interpolation), np.uint8)
         resized.append(np.ascontiguousarray(image.transpose(2, 0, 1)))
     return torch.from_numpy(np.stack(resized)).float().div_(255.0)
-
-
-def finish_frame(
-    scores: Iterable[Score],
-    evidence: Mapping[str, Any],
-    size: tuple[int, int] | None,
-    prediction: Tensor | None = None,
-    ready: Mapping[str, Tensor] | None = None,
-    *,
-    keep: bool = False,
-) -> Prediction:
-    """Return one frame's maps of some scores, each ``[H, W]``, from its evidence. Entropy and aleatoric are resized bilinearly to (height,
-    width) ``size``; prediction and msp come from resized mean probabilities, of which entropies would mix neighbouring classes.
-    ``prediction`` is at the size of the evidence, None for the most probable class; ``ready`` maps are only resized."""
-    probabilities: Tensor = evidence["probabilities"]
-    resize = size is not None and size != probabilities.shape[-2:]
-    late = [score for score in scores if resize and score.resized == "evidence"]
-    maps = {s.name: s(evidence)[0].float() for s in scores if s not in late} | dict(ready or {})
-    if size is not None and resize:
-        if maps:
-            maps = dict(zip(maps, _resized(torch.stack(list(maps.values())), size), strict=True))
-        needed = {"probabilities", *(name for score in late for name in score.needs)}
-        evidence = {name: _resized(evidence[name], size) for name in needed}
-        probabilities = evidence["probabilities"]
-        maps |= {score.name: score(evidence)[0].float() for score in late}
-    if prediction is None or resize:
-        prediction = evidence["probabilities"][0].max(0).indices.to(torch.uint8)
-    return Prediction(prediction, maps, probabilities[0] if keep else None)
 
 
 def _resized(planes: Any, size: tuple[int, int]) -> Any:

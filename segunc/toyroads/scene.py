@@ -292,15 +292,14 @@ class ToyConfig(Settings):
 def generate_toy(
     root: Path, config: ToyConfig = ToyConfig(), *, progress: Callable[[str], None] = lambda line: None
 ) -> None:
-    """Write the toy road scenes below ``root``; a finished set of the same configuration is kept as it is. The files:
-    ``leftImg8bit/SPLIT/CITY/F_leftImg8bit.png``, ``gtFine/SPLIT/CITY/F_gtFine_labelIds.png`` (raw ids of the label map ``toy``), for the
-    split ``anomaly`` also ``gtAnomaly/anomaly/CITY/F_anomaly.png`` (0 normal, 1 anomaly, 255 ignored), ``video/crossing.webm`` (VP8, 12.5
-    frames a second) with ``video/crossing_anomaly/000000.png`` and on, and ``toy.json`` with the configuration. A set is whole or absent:
-    it is moved to ``root`` when it is complete. ``progress`` is told a line after each split and the video.
+    """Write the toy road scenes below ``root``: ``leftImg8bit/SPLIT/CITY/F_leftImg8bit.png``, ``gtFine/SPLIT/CITY/F_gtFine_labelIds.png``
+    (raw ids of the label map ``toy``), for the split ``anomaly`` also ``gtAnomaly/anomaly/CITY/F_anomaly.png`` (0 normal, 1 anomaly, 255
+    ignored), ``video/crossing.webm`` (VP8, 12.5 frames a second) with ``video/crossing_anomaly/000000.png`` and on, and ``toy.json`` with
+    the configuration. A finished set of the same configuration is kept; a set is whole or absent. ``progress`` is told a line after each
+    split and the video.
 
-    Raises:
-        InputError: ``root`` holds something else, or toy scenes of another configuration or version.
-        PartialFailure: a file could not be written.
+    InputError where ``root`` holds something else, or scenes of another configuration or version; PartialFailure where a file cannot be
+    written.
     """
     settings = {**asdict(config), "size": [*config.size]}
     description = {"content": "segunc toy road scenes", "version": VERSION, "config": settings}
@@ -378,6 +377,5 @@ def video_frames(seed: tuple[int, int], size: tuple[int, int], frames: int, rate
         crossing = replace(animal, lateral=start + (end - start) * share)
         sensor = np.random.default_rng((*seed, i + 1))
         # The camera stops short of the animal, as a driver would.
-        yield render_layout(
-            replace(layout, things=[*standing, crossing]), size, sensor, (CROSSING - 6.5) * i / frames, time
-        )
+        station = (CROSSING - 6.5) * i / frames
+        yield render_layout(replace(layout, things=[*standing, crossing]), size, sensor, station, time)

@@ -59,13 +59,8 @@ def check_trainer(config: Mapping[str, Any]) -> None:
 def trainer_settings(config: dict[str, Any], out: Path, device: str, network: nn.Module) -> dict[str, Any]:
     """Return settings of Lightning's Trainer for a network: ours, overruled by ``config``."""
     check_trainer(config)
-    settings: dict[str, Any] = {
-        "default_root_dir": str(out),
-        "log_every_n_steps": 10,
-        "enable_model_summary": False,
-        "num_sanity_val_steps": 0,
-        "enable_progress_bar": False,  # ours is shown
-    }
+    settings: dict[str, Any] = {"default_root_dir": str(out), "log_every_n_steps": 10, "num_sanity_val_steps": 0}
+    settings |= {"enable_model_summary": False, "enable_progress_bar": False}  # our own bar is shown
     if device == "cpu":
         settings["accelerator"] = "cpu"
     elif device.startswith("cuda"):
@@ -97,9 +92,8 @@ def run_loggers(out: Path) -> list[Logger]:
 
 def make_trainer(settings: dict[str, Any], out: Path, label: str, *callbacks: Callback) -> L.Trainer:
     """Return a Trainer that writes its logs and, after each epoch, its last checkpoint into ``out``."""
-    last = ModelCheckpoint(
-        out / CHECKPOINTS, "last", every_n_epochs=1, save_on_train_epoch_end=True, enable_version_counter=False
-    )
+    once: dict[str, Any] = {"every_n_epochs": 1, "save_on_train_epoch_end": True, "enable_version_counter": False}
+    last = ModelCheckpoint(out / CHECKPOINTS, "last", **once)
     shown = [] if settings.get("enable_progress_bar") else [TrainingProgress(label)]
     ours = {"callbacks": [*callbacks, last, *shown], "plugins": [WholeCheckpoints()]}
     try:
@@ -200,16 +194,8 @@ class SegmentationTask(L.LightningModule):
 def _build_to_train(config: NetworkConfig, classes: LabelMap) -> SegmentationNetwork:
     """Return the network of a configuration, with the weights that it starts from and the normalisation that these expect."""
     mean, std = encoder_normalisation(config.encoder) if config.encoder_weights else (IMAGENET_MEAN, IMAGENET_STD)
-    description = NetworkDescription(
-        architecture=config.architecture,
-        encoder=config.encoder,
-        classes=classes.classes,
-        palette=classes.palette,
-        options=dict(config.options),
-        mean=config.mean or mean,
-        std=config.std or std,
-        inference_size=config.inference_size,
-    )
+    built = (config.architecture, config.encoder, classes.classes, classes.palette, dict(config.options))
+    description = NetworkDescription(*built, config.mean or mean, config.std or std, config.inference_size)
     network, notes = build_network(description), list[str]()
     if config.weights:
         notes = load_weights(network.body, Path(config.weights))
@@ -251,16 +237,11 @@ def train_network(
         seconds = time.perf_counter() - start
         if best.best_model_path:
             state = read_checkpoint(Path(best.best_model_path))["state_dict"]
-            network.load_state_dict(
-                {k.removeprefix("network."): v for k, v in state.items() if k.startswith("network.")}
-            )
-        measured = {
-            "val_miou": None if best.best_model_score is None else float(best.best_model_score),
-            "epochs": trainer.current_epoch,
-            "steps": trainer.global_step,
-            "seconds": round(seconds, 1),
-            "resumed": resume is not None,
-        }
+            ours = {k.removeprefix("network."): v for k, v in state.items() if k.startswith("network.")}
+            network.load_state_dict(ours)
+        score = best.best_model_score
+        measured = {"val_miou": None if score is None else float(score), "epochs": trainer.current_epoch}
+        measured |= {"steps": trainer.global_step, "seconds": round(seconds, 1), "resumed": resume is not None}
         source = {"trained": trainer.global_step > 0, "dataset": config.data["dataset"], "seed": config.seed}
         provenance = {**source, **environment(settings["precision"]), **measured}
         network = network.cpu()

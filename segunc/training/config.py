@@ -182,10 +182,8 @@ def parse_config(
         check_value("trainer", values.get("trainer", {}), Any)
         made: dict[str, Any] = {name: values[name] for name in further if name in values}
         chosen = sections.pop("data", None)
-        made |= {
-            name: from_plain(section, _with_none(section, values.get(section.section, {})), section.section)
-            for name, section in sections.items()
-        }
+        for name, section in sections.items():
+            made[name] = from_plain(section, _with_none(section, values.get(section.section, {})), section.section)
         # A training always needs some.
         needs = getattr(made.get("settings"), "uses_data", {"train": "what is trained or fitted"})
         needs = {} if getattr(made.get("settings"), "images", None) else needs
@@ -236,9 +234,8 @@ class _Loader(yaml.SafeLoader):  # type: ignore[misc]
     """Reads numbers as YAML 1.2 writes them, 1e-3 for instance."""
 
 
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"[-+]?[0-9][0-9_]*(\.[0-9_]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
-)
+_FLOAT = re.compile(r"[-+]?[0-9][0-9_]*(\.[0-9_]*)?[eE][-+]?[0-9]+$")
+_Loader.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+0123456789"))
 
 
 def read_config(path: Path) -> dict[str, Any]:

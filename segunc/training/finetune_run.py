@@ -130,13 +130,9 @@ class FinetuneRun(Generic[S]):
         """Return how the result came to be, for its record; the clock of the run stops here."""
         self.measured["seconds"] = round(time.perf_counter() - self._start, 1)
         content = self.config.plain()
-        return {
-            "dataset": self.config.data.get("dataset"),
-            **environment(self.settings["precision"]),
-            "settings": {k: v for k, v in content[self.options.section].items() if k not in self.measured},
-            "resumed": self.resume is not None,
-            **self.measured,
-        }
+        settings = {k: v for k, v in content[self.options.section].items() if k not in self.measured}
+        made_of = {"dataset": self.config.data.get("dataset"), **environment(self.settings["precision"])}
+        return {**made_of, "settings": settings, "resumed": self.resume is not None, **self.measured}
 
     def finish(self, posterior: Stored, summary: str) -> dict[str, Any]:
         """Write the model folder, say so, and return what was measured."""

@@ -1,7 +1,5 @@
 """Small networks for the tests of conversion, draws and sampling."""
 
-from __future__ import annotations
-
 import torch
 from timm.layers import BatchNormAct2d, GroupNormAct, LayerNorm2d, LayerNormAct2d
 from torch import Tensor, nn
@@ -48,7 +46,6 @@ class Reshaped(nn.Module):
 
 
 def shared() -> nn.Module:
-    """One BatchNorm used in two places."""
     norm = nn.BatchNorm2d(8)
     return nn.Sequential(norm, nn.Conv2d(8, 8, 1), norm)
 
@@ -140,6 +137,5 @@ def with_affine(network: nn.Module, gamma: Tensor, beta: Tensor) -> nn.Module:
 
 
 def layout_of(network: nn.Module) -> AffineLayout:
-    """Of the network, converted here."""
     convert(network)
     return AffineLayout(network)

@@ -1,7 +1,5 @@
 """Conversion keeps what a network computes, and says what it did."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Draws: their random numbers, the ABNN formula, contexts, scopes, gradients, statistics corrections."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -45,7 +43,7 @@ def test_every_draw_is_standard_normal_and_members_are_independent(scheme):
     assert stats.kstest(uniform[7], "uniform").pvalue > 1e-4
 
 
-def test_a_latin_hypercube_covers_every_stratum_of_every_channel():
+def test_a_latin_hypercube_covers_every_stratum_of_every_channel_and_bad_schemes_are_refused():
     noise = source("latin-hypercube").normal(range(S), T, members=M).double()
     uniform = torch.special.ndtr(noise).view(S // M, M, T)
     strata = (uniform * (S // M)).floor().long().sort(0).values
@@ -53,9 +51,6 @@ def test_a_latin_hypercube_covers_every_stratum_of_every_channel():
     # 7 draws of 3 members: the first member has three, the others two.
     odd = torch.special.ndtr(NoiseSource(0, "latin-hypercube", 7).normal([0, 3, 6], T, members=3).double())
     assert torch.equal((odd * 3).floor().sort(0).values[:, 0], torch.tensor([0.0, 1.0, 2.0]).double())
-
-
-def test_bad_schemes_are_refused():
     with pytest.raises(InputError, match="none of independent, antithetic, latin-hypercube"):
         NoiseSource(0, "sobol")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="number of draws"):
@@ -79,7 +74,7 @@ def test_the_formula() -> None:
         assert torch.equal(draws.bias[s], beta[s % 2])
 
 
-def test_draws_end_with_their_context_and_fit_the_network_and_its_batch() -> None:
+def test_draws_end_with_their_context_fit_the_network_and_its_batch_and_see_no_training_mode() -> None:
     network, layout = converted()
     x = torch.randn(1, 3, 8, 8)
     before = network(x)
@@ -95,10 +90,6 @@ def test_draws_end_with_their_context_and_fit_the_network_and_its_batch() -> Non
     draws = ABNNPosterior.around(layout, 0.1).affine(layout, [0, 1], 0)
     with layout.active(draws), pytest.raises(InputError, match="2 draws"):
         network(torch.randn(3, 3, 8, 8))
-
-
-def test_nothing_depends_on_training_mode() -> None:
-    network, layout = converted()
     draws = ABNNPosterior.around(layout, 0.2).affine(layout, [0, 1], 0)
     x = torch.randn(2, 3, 8, 8)
     statistics = network.encoder[1].running_mean.clone()

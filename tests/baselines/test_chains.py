@@ -1,8 +1,6 @@
 """Chains: the log posterior against scikit-learn, differences and quadrature; HMC against closed forms and an integrator of SciPy, Langevin
 dynamics against the stationary covariance of their own recursion; convergence against ArviZ; and runs of several chains."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any
@@ -61,7 +59,7 @@ def moved(posterior: LogPosterior, scale: float = 0.1, seed: int = 0) -> Tensor:
     return posterior.base + scale * noise
 
 
-def test_the_value_is_scikit_learns_log_loss_and_the_prior() -> None:
+def test_the_value_is_scikit_learns_log_loss_and_the_prior_and_the_gradient_its_slope() -> None:
     posterior = target(temperature=0.5)
     images, labels = data()
     theta = moved(posterior)
@@ -79,13 +77,7 @@ def test_the_value_is_scikit_learns_log_loss_and_the_prior() -> None:
     parts = posterior.on([(images[i:k], labels[i:k]) for i, k in ((0, 1), (1, 4), (4, 6))])(theta)
     assert parts[0] == pytest.approx(value, rel=1e-12)
     torch.testing.assert_close(parts[1], gradient, rtol=1e-10, atol=1e-10)
-
-
-def test_the_gradient_is_that_of_the_value() -> None:
-    posterior = target(temperature=0.7)
-    density = posterior.on([data()])
-    theta = moved(posterior)
-    _, gradient = density(theta)
+    density = posterior.on([(images, labels)])
     for index in (0, 5, 9, 20, 31):
         step = torch.zeros_like(theta)
         step[index] = 1e-5
@@ -162,9 +154,6 @@ def test_each_pass_shows_every_frame_once_in_an_order_that_the_seed_decides(toy_
     assert not torch.equal(batches[0][1], batches[1][1]), "augmentation differs from step to step"
     with pytest.raises(InputError, match="do not fill a batch of 9"):
         minibatches(frames(toy_set, augment=False), range(8), 9, 0, 1)
-
-
-def test_frames_in_memory_are_those_of_the_set(toy_set: Path) -> None:
     data = frames(toy_set, augment=False)
     held = load_batches(data, [1, 3, 6], 2)
     assert [len(images) for images, _ in held] == [2, 1]
@@ -205,7 +194,6 @@ def banana(theta: Tensor) -> tuple[float, Tensor]:
 
 
 def chain_on(density: LogDensity, dimensions: int, seed: int = 0, **settings: Any) -> HamiltonianChain:
-    """From 0, with the settings that ``segunc finetune`` has."""
     return HamiltonianChain(density, torch.zeros(dimensions, dtype=DOUBLE), HmcConfig(**settings), seed)
 
 
@@ -302,7 +290,6 @@ CENTRE = torch.tensor([1.0, -0.5], dtype=torch.float64)
 
 
 def exact(theta: Tensor) -> Tensor:
-    """Gradient of the energy of a correlated Gaussian."""
     return PRECISION @ (theta - CENTRE)
 
 
@@ -436,15 +423,12 @@ def test_both_agree_with_arviz(
     assert rank_normalised_rhat(x) == pytest.approx(expected, rel=1e-9)
 
 
-def test_a_single_chain_is_compared_with_itself_and_another_scale_is_noticed() -> None:
+def test_r_hat_notices_drift_and_another_scale_and_is_no_number_where_nothing_varies() -> None:
     drifting = np.arange(100.0)[None] + np.random.default_rng(0).normal(size=(1, 100))
     assert rank_normalised_rhat(drifting) > 1.5
     assert rank_normalised_rhat(np.random.default_rng(0).normal(size=(1, 400))) < 1.05
     x = np.random.default_rng(0).normal(size=(2, 400)) * np.array([[1.0], [5.0]])
     assert rank_normalised_rhat(x) > 1.1, "their means agree, their spreads do not"
-
-
-def test_what_does_not_vary_has_no_number() -> None:
     assert math.isnan(rank_normalised_rhat(np.ones((2, 10))))
     assert math.isnan(effective_sample_size(np.ones((2, 10))))
     assert math.isnan(rank_normalised_rhat(np.array([[0.0, 1.0, np.nan, 2.0]])))

@@ -1,7 +1,5 @@
 """Decoder ensembles: what is trained, what is kept, and that a frame goes through the encoder once."""
 
-from __future__ import annotations
-
 import copy
 import gc
 import json

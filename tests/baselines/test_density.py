@@ -1,7 +1,5 @@
 """Distances of features at the size of the frame, and maps that have none."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor, nn
@@ -28,8 +26,6 @@ class Beyond(nn.Module):
 
 
 class Body(nn.Module):
-    """An encoder of stride 4, and a head of its own at that stride."""
-
     def __init__(self, head: nn.Module, corners: bool = True) -> None:
         super().__init__()
         torch.manual_seed(0)
@@ -55,22 +51,17 @@ def images() -> Tensor:
 
 
 def density(own: SegmentationNetwork, images: Tensor) -> FeatureDensity:
-    """Of the features of a layer."""
     extractor = FeatureExtractor(own, ["body.encoder"], [1.0, 0.5])
     with torch.no_grad():
         banks = [Neighbours(unit_features(maps)[::3].half()) for maps in extractor(images)]
     return FeatureDensity(extractor, banks)
 
 
-def test_distances_are_at_the_size_of_the_frame(images: Tensor) -> None:
+def test_distances_are_at_the_size_of_the_frame_and_maps_without_a_place_are_one_line(images: Tensor) -> None:
     found = density(network(), images)
     assert found.gives == {FEATURE_DISTANCE}
     evidence = found(images, found.gives)
     assert {name: values.shape for name, values in evidence.items()} == {FEATURE_DISTANCE: (5, 18, 23)}
-
-
-def test_maps_without_a_place_or_of_other_features_are_one_line(images: Tensor) -> None:
-    found = density(network(), images)
     second = SecondEncoder("vit_tiny_patch16_224", HALF, HALF)
     for small, layer in ((nn.Sequential(Beyond()), "0"), (second, "encoder.norm")):
         with pytest.raises(InputError, match="an image of 12 x 40 is smaller than the stride"):

@@ -1,7 +1,5 @@
 """Students: one pass, the draws z + d and z - d, what is trained, what is refused."""
 
-from __future__ import annotations
-
 import copy
 import math
 from dataclasses import replace

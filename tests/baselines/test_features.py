@@ -1,8 +1,6 @@
 """Feature density, with distances against scikit-learn and a bank that knows its own frames; and one score of several: its scales, the pixels
 that they are measured on, and the surprise that it is told as."""
 
-from __future__ import annotations
-
 import math
 import re
 import shutil
@@ -25,10 +23,7 @@ from segunc.affine.posterior import file_sha256
 from segunc.baselines.anomaly import AnomalyConfig, ScoreSum, Standard, Surprise, fit_sum, known_pixels, weighted_sum
 from segunc.baselines.density import BLOCK, Neighbours, Sample, nearest_frames, places_of, unit_features
 from segunc.baselines.feature_extractor import FeatureExtractor
-from segunc.baselines.features import (
-    FeaturesConfig,
-    fit_features,
-)
+from segunc.baselines.features import FeaturesConfig, fit_features
 from segunc.core.errors import InputError
 from segunc.core.files import write_record
 from segunc.data.corruptions import Corruption
@@ -82,7 +77,6 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def base(toy_set: Path, tmp_path_factory: pytest.TempPathFactory) -> Job:
-    """An untrained network."""
     torch.manual_seed(0)
     options = {"decoder_pyramid_channels": 32, "decoder_segmentation_channels": 32}
     names = label_map("toy").classes
@@ -93,7 +87,6 @@ def base(toy_set: Path, tmp_path_factory: pytest.TempPathFactory) -> Job:
 
 
 def density_of(model: Any, needs: Any = FEATURES, frames: Any = None) -> Any:
-    """Of the features of layers."""
     return model.attachments["features"].providers(model, needs, frames)[-1]
 
 
@@ -251,7 +244,7 @@ def known(count: int = 200_000, seed: int = 0) -> Tensor:
     return torch.from_numpy(np.random.default_rng(seed).exponential(size=count)).float()
 
 
-def test_surprise_is_the_share_of_known_pixels_that_score_as_high() -> None:
+def test_surprise_is_the_share_of_known_pixels_that_score_as_high_in_their_order_and_with_equal_levels() -> None:
     values = known()
     surprise = Surprise.of(values)
     for share in (1.0, 0.5, 0.1, 0.03, 0.001):
@@ -261,9 +254,6 @@ def test_surprise_is_the_share_of_known_pixels_that_score_as_high() -> None:
     # exp(-x) of the pixels of an exponential law exceed x, and its tail goes on as it must where none was seen.
     far = torch.tensor([9.0, 14.0, 30.0])
     np.testing.assert_allclose(surprise(far).numpy(), far.numpy() / math.log(10), rtol=0.1)
-
-
-def test_surprise_keeps_the_order_and_takes_equal_levels() -> None:
     surprise = Surprise.of(torch.cat([torch.zeros(90_000), known(10_000)]))  # nine in ten are one value
     assert len(set(surprise.levels)) < len(surprise.levels)
     values = torch.linspace(-1, 20, 2001).reshape(3, 23, 29)
@@ -314,13 +304,8 @@ def test_a_frame_is_not_compared_with_features_of_its_own_sequence(
         return Fitted()
 
     monkeypatch.setattr(Model, "fitted", noted)
-    known, frames = known_pixels(
-        load_model(base.base),
-        SegmentationDataModule("toy", str(toy_set), **folds),
-        ["deterministic-entropy"],
-        AnomalyConfig(),
-        1,
-    )
+    data = SegmentationDataModule("toy", str(toy_set), **folds)
+    known, frames = known_pixels(load_model(base.base), data, ["deterministic-entropy"], AnomalyConfig(), 1)
     assert sorted(map(sorted, compared)) == sorted(sorted(set("01234567") - {name}) for name in left_out)
     assert (len(known), frames) == (1, len(left_out))
 

@@ -1,8 +1,6 @@
 """Laplace against the exact Fisher, SWAG against numpy over its trajectory, mean-field variational inference against
 closed forms; and that baselines are found as another package's methods are."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -130,8 +128,6 @@ def test_a_finetuning_before_moves_the_mean_and_the_fisher_is_of_the_tuned_netwo
 
 
 class Recorded(AffineTask[Any]):
-    """Keeps the parameters after every step."""
-
     def on_train_batch_end(self, *arguments: Any) -> None:
         if not hasattr(self, "trajectory"):
             self.trajectory: dict[int, np.ndarray] = {}

@@ -1,7 +1,5 @@
 """The network's own dropout layers: which are found, and their masks."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
@@ -51,16 +49,13 @@ def test_a_draw_depends_on_its_number_alone_and_larger_p_drops_more(p: float, dr
     assert bool(((together == 0) <= (more == 0)).all())
 
 
-def test_one_layer_in_two_places_drops_anew_and_the_same_in_each_pass() -> None:
+def test_one_layer_in_two_places_drops_anew_and_only_while_it_is_drawn() -> None:
     layer = nn.Dropout(0.5)
     first, again = (drawn(network(layer, layer), [0, 1]) for _ in range(2))
     # Two independent masks keep a quarter; one mask twice would keep a half.
     assert 0.15 < float((first > 0).float().mean()) < 0.35
     assert torch.equal(first, again)
     assert torch.equal(first[1], drawn(network(layer, layer), [1])[0])
-
-
-def test_only_dropout_is_active_and_only_while_it_is_drawn() -> None:
     made = network(nn.Dropout(0.5))
     images = torch.rand(2, 8, 6, 5)
     expected = made(images)

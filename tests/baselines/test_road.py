@@ -1,7 +1,5 @@
 """Frames of one's own road: a bank without labels, labels that keep anomalies out, and frames at their own size."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Damage to the bytes of a file: what any file can suffer, and what hurts its format most. All of it follows from a generator."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import struct
@@ -169,7 +167,6 @@ def lines_moved(data: bytes, random: Random) -> bytes:
 
 
 def cell(data: bytes, random: Random) -> bytes:
-    """One cell of a CSV, or one scalar of a YAML, made absurd."""
     lines = data.decode("utf-8", "replace").splitlines(keepends=True)
     place, value = int(random.integers(len(lines))), pick(HARD_VALUES, random)
     separator = next((one for one in (",", ": ") if one in lines[place]), "\n")

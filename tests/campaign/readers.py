@@ -4,8 +4,6 @@ A reader is given a folder with one damaged file in it. It returns what it read,
 line. Where it is ``exact``, there is a checksum or a hash behind what it reads: then nothing but what was written may be returned.
 """
 
-from __future__ import annotations
-
 import contextlib
 import shutil
 import sys
@@ -51,8 +49,6 @@ Seeds = Callable[[World, Path], list[Path]]
 
 @dataclass(frozen=True)
 class Reader:
-    """One way to read one kind of file."""
-
     seeds: Seeds  # makes whole files, each in a folder of its own below a folder, and returns those to damage
     read: Callable[[Path, Path], Any]  # of the folder and the damaged file in it
     exact: bool = False
@@ -77,14 +73,12 @@ def in_folders(names: Iterable[str], write: Callable[[str, Path], Any]) -> Seeds
 
 
 def copied(sources: dict[str, Callable[[World], Path]]) -> Seeds:
-    """Copies of files, each in a folder of its own."""
     return lambda world, folder: in_folders(sources, lambda name, path: shutil.copy(sources[name](world), path))(
         world, folder
     )
 
 
 def write_image(name: str, path: Path) -> None:
-    """An image of the kind that its name says."""
     picture, exif = Image.fromarray(noise(*SIZE, 3)), Image.Exif()
     exif[0x0112] = 6
     kinds: dict[str, Callable[[], Any]] = {
@@ -189,8 +183,6 @@ FOREIGN = ("plain.npy", "half.npy", "long.npy", "plain.h5", "deflated.h5", "plai
 
 
 def models(*patterns: str) -> Seeds:
-    """Files of a model folder."""
-
     def make(world: World, folder: Path) -> list[Path]:
         shutil.copytree(world.job.abnn, folder / "0", ignore=shutil.ignore_patterns("checkpoints", "logs"))
         return sorted(path for pattern in patterns for path in (folder / "0").glob(pattern))
@@ -199,7 +191,6 @@ def models(*patterns: str) -> Seeds:
 
 
 def read_model(root: Path, file: Path) -> Any:
-    """All that decides what the model predicts, or what its maps are called."""
     model = load_model(root)
     of_network = {**model.network.description.to_json(), "provenance": None}  # which decides nothing, and no hash binds
     settings = (model.posterior.method, model.posterior.settings(), model.posterior.members)
@@ -242,7 +233,6 @@ def read_labels(root: Path, file: Path) -> Any:
 
 
 def read_results(root: Path, file: Path) -> Any:
-    """A comparison, with its file."""
     return segunc.compare(CompareOptions(results=[file, file], names=["a", "b"], out=root / "table.md")).text
 
 

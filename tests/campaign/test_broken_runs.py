@@ -3,8 +3,6 @@
 A run that lacks something ends with 0, or with 1 or 2 and one line, and without a traceback.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import hashlib
@@ -102,7 +100,6 @@ def not_permitted(out: Path) -> Iterator[None]:
 
 
 def limit_files() -> None:
-    """Let the process write files of 2 kB at most."""
     resource.setrlimit(resource.RLIMIT_FSIZE, (2048, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
 
 

@@ -5,8 +5,6 @@ none, and, of an exact reader, another result than that of the whole file. Time 
 ``SEGUNC_CASES=4711:4712 pytest tests/campaign -k labels`` runs one case of a reader again.
 """
 
-from __future__ import annotations
-
 import hashlib
 import resource
 import shutil
@@ -28,7 +26,6 @@ MOST_SECONDS, MOST_MEMORY, LONGEST_LINE = 10, 2 << 30, 2000
 
 @pytest.fixture
 def limits() -> Iterator[None]:
-    """Bounds of memory and time in this process."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     old, most = resource.getrlimit(resource.RLIMIT_AS), pages * resource.getpagesize() + MOST_MEMORY
     # What fails a test is a BaseException, which no reader catches.
@@ -40,7 +37,6 @@ def limits() -> Iterator[None]:
 
 
 def digest(value: Any) -> str:
-    """A hash of nested values and arrays."""
     if isinstance(value, dict):
         value = [*value.items()]
     if isinstance(value, list | tuple):
@@ -66,7 +62,6 @@ def outcome(read: Callable[[], Any], seconds: int = MOST_SECONDS) -> str:
 
 
 def failures(name: str, reader: Reader, world: World, folder: Path) -> Iterator[str]:
-    """What goes wrong with the cases of a reader."""
     top, damaged = folder / "whole", folder / "damaged"
     files = reader.seeds(world, top)
     shutil.copytree(top, damaged)

@@ -3,8 +3,6 @@
 The campaign is short in ``make test``; ``SEGUNC_CASES=START:STOP`` chooses the cases of each reader.
 """
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 from functools import cached_property
@@ -32,19 +30,16 @@ class World:
     folder: Path
 
     def words(self, command: str, out: Path) -> list[str]:
-        """The words of one of :data:`COMMANDS`."""
         places = {name: str(getattr(self.job, name)) for name in ("abnn", "frames", "maps")}
         return [*COMMANDS[command].format(**places).split(), "--out", str(out)]
 
     @cached_property
     def metrics(self) -> Path:
-        """A result."""
         words = ("evaluate --scores entropy,epistemic --replicates 40 --protocols pooled,smiyc --maps", self.job.maps)
         succeed(*words, "--anomaly-labels", self.job.masks, "--out", self.folder / "metrics.json")
         return self.folder / "metrics.json"
 
     @cached_property
     def checkpoint(self) -> Path:
-        """The base's weights as a PyTorch file."""
         torch.save(load_file(self.job.base / "network.safetensors"), self.folder / "weights.pth")
         return self.folder / "weights.pth"

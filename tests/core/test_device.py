@@ -1,7 +1,5 @@
 """The rule of the precision, the number of threads, and float32 on a GPU."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

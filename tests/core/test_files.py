@@ -1,7 +1,5 @@
 """One function opens files from outside, and what they say is believed in no more than they hold; what is written does no harm."""
 
-from __future__ import annotations
-
 import ast
 import fcntl
 import io
@@ -53,7 +51,6 @@ def test_what_is_no_json_is_one_line(tmp_path: Path, text: bytes) -> None:
 
 
 def npy(shape: str, kind: str = "<f4", data: bytes = b"", version: bytes = b"\1\0") -> bytes:
-    """An array whose header says what it wants."""
     head = f"{{'descr': '{kind}', 'fortran_order': False, 'shape': {shape}, }}".encode()
     return b"\x93NUMPY" + version + struct.pack("<H" if version[0] == 1 else "<I", len(head)) + head + data
 
@@ -152,7 +149,7 @@ def test_a_folder_is_own_where_nobody_else_can_write(tmp_path: Path, monkeypatch
     assert not own_folder(place)
 
 
-def test_the_lock_of_a_dead_process_is_taken_over(tmp_path: Path) -> None:
+def test_the_lock_of_a_dead_process_is_taken_over_and_one_that_is_let_go_is_waited_for(tmp_path: Path) -> None:
     path = tmp_path / ".lock"
     path.write_text(f"{2**22 + 1}\n{socket.gethostname()}\n")  # no process has such an id
     lock = Lock(path, "it")
@@ -162,6 +159,13 @@ def test_the_lock_of_a_dead_process_is_taken_over(tmp_path: Path) -> None:
     lock.release()
     assert not path.exists()
     Lock(path, "it").release()
+    lock = Lock(tmp_path / ".lock", "it")
+    let_go: list[bool] = []
+    timer = threading.Timer(0.2, lambda: (let_go.append(True), lock.release()))
+    timer.start()
+    with Lock(tmp_path / ".lock", "it", 30.0):
+        assert let_go
+    timer.join()
 
 
 def test_a_file_that_was_removed_before_it_was_locked_is_no_lock(
@@ -181,16 +185,6 @@ def test_a_file_that_was_removed_before_it_was_locked_is_no_lock(
         assert removed.read_text() == ""
         with pytest.raises(InputError, match="another run"):
             Lock(path, "it")
-
-
-def test_a_lock_that_is_let_go_is_waited_for(tmp_path: Path) -> None:
-    lock = Lock(tmp_path / ".lock", "it")
-    let_go: list[bool] = []
-    timer = threading.Timer(0.2, lambda: (let_go.append(True), lock.release()))
-    timer.start()
-    with Lock(tmp_path / ".lock", "it", 30.0):
-        assert let_go
-    timer.join()
 
 
 @pytest.mark.parametrize("link", [Path.symlink_to, Path.hardlink_to])
@@ -248,11 +242,8 @@ def opens(call: str) -> bool:
     return function in LOADERS or (last in OPENERS and function not in ("read_bytes", "read_text"))
 
 
-def test_every_opening_of_a_file_goes_through_the_door_or_has_a_reason() -> None:
+def test_every_opening_of_a_file_goes_through_the_door_or_has_a_reason_and_one_function_prints() -> None:
     assert {call for call in calls() if opens(call)} == ALLOWED.keys()
-
-
-def test_one_function_prints() -> None:
     printing = {
         call for call in calls() if call.endswith((" print", "stdout.write", "stderr.write", "print_exception"))
     }

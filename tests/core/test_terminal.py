@@ -1,7 +1,5 @@
 """What is printed can be seen: no text of a file commands the terminal, and no terminal's encoding stops a verb."""
 
-from __future__ import annotations
-
 import io
 import unicodedata
 import warnings
@@ -108,25 +106,19 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_progress_on_a_terminal_is_a_line_that_changes() -> None:
+def test_progress_is_a_line_that_changes_counts_from_an_earlier_run_and_may_be_quiet() -> None:
     stream = Terminal()
     with ConsoleProgress(stream) as show:
         show.count(5, 10, "", 4)
         show.count(10, 10, "1 failed", 4)
     assert "10 of 10 frames" in stream.getvalue()
     assert "1 failed" in stream.getvalue()
-
-
-def test_steps_are_counted_from_those_of_an_earlier_run_with_their_state() -> None:
     stream = io.StringIO()
     with ConsoleProgress(stream, interval=0.0, label="chain 1/2", unit="step") as show:
         show.count(9, 10, "acceptance 0.80", 8)
     line = stream.getvalue()
     assert line.startswith("chain 1/2: 9 of 10 steps, ")
     assert line.endswith(" steps/s, acceptance 0.80\n")  # no time left yet: the first steps take longer
-
-
-def test_a_quiet_one_shows_nothing() -> None:
     stream = Terminal()
     with ConsoleProgress(stream, interval=3600, quiet=True) as show:
         show.count(1, 2)

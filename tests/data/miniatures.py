@@ -3,8 +3,6 @@
 Each form is a list of frames as (image, label, values of the label); ``BESIDE`` are files that lie among them and belong to no frame.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -47,7 +45,6 @@ def camvid(root: Path, splits: dict[str, int]) -> Path:
 
 
 def folder(root: Path, labels: str, frames: int, values: list[int]) -> Path:
-    """``images/`` beside ``labels/`` or ``labels_masks/``."""
     for i in range(frames):
         write_frame(root / "images" / f"scene{i}.jpg", root / labels / f"scene{i}.png", values, seed=i)
     return root

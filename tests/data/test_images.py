@@ -1,7 +1,5 @@
 """Images and label files as tools really write them: damage is found, every kind becomes RGB, and labels give the values that they store."""
 
-from __future__ import annotations
-
 import io
 import struct
 import tracemalloc
@@ -118,7 +116,6 @@ def test_what_is_no_image_is_refused_by_name(tmp_path: Path, content: bytes | No
 
 
 def claiming(suffix: str, width: int, height: int) -> bytes:
-    """An image file whose header claims another size than it has."""
     data = bytearray(encoded(suffix))
     place, form = {".png": (16, ">II"), ".bmp": (18, "<ii"), ".jpg": (data.find(b"\xff\xc0") + 5, ">HH")}[suffix]
     struct.pack_into(form, data, place, *((height, width) if suffix == ".jpg" else (width, height)))

@@ -1,7 +1,5 @@
 """Label maps, the built-in ones and those of a CSV file of one's own, and anomaly masks in their raw encodings."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +21,7 @@ CITYSCAPES = [
 ]
 
 
-def test_cityscapes_has_the_official_ids_names_and_colours() -> None:
+def test_cityscapes_and_idd_have_their_published_ids_names_and_colours() -> None:
     labels, train_ids = label_map("cityscapes"), label_map("cityscapes-train-ids")
     assert labels.classes == train_ids.classes == tuple(name for name, *_ in CITYSCAPES)
     assert labels.palette == train_ids.palette == tuple(colour for *_, colour in CITYSCAPES)
@@ -31,9 +29,6 @@ def test_cityscapes_has_the_official_ids_names_and_colours() -> None:
     assert evaluated == {raw: train for train, (_, raw, _) in enumerate(CITYSCAPES)}
     assert labels.raw_to_train.keys() >= {*range(34)}
     assert train_ids.raw_to_train == {**{i: i for i in range(19)}, 255: IGNORE}
-
-
-def test_idd_has_its_published_ids_names_and_colours() -> None:
     # AutoNUE/public-code, helpers/anue_labels.py: level3Id of a name that it shares with nobody, and its colour.
     idd = label_map("idd")
     for raw, *name_and_colour in (
@@ -72,7 +67,7 @@ def write(path: Path, *rows: str, header: str = ",".join(COLUMNS)) -> Path:
     return path
 
 
-def test_a_map_of_ones_own_may_merge_raw_ids(tmp_path: Path) -> None:
+def test_a_map_of_ones_own_may_merge_raw_ids_and_wrong_columns_and_files_are_refused(tmp_path: Path) -> None:
     rows = ("3,road,0,1,2,3", "4,lane,0,9,9,9", "5,rest,1,4,5,6", "6,more,2,0,0,0", "0,void,255,0,0,0")
     labels = label_map(str(write(tmp_path / "own.csv", *rows)))
     assert labels.name == "own"
@@ -81,6 +76,12 @@ def test_a_map_of_ones_own_may_merge_raw_ids(tmp_path: Path) -> None:
     assert labels.encode(np.array([[3, 4, 5, 0]], np.uint8)).tolist() == [[0, 0, 1, 255]]
     assert labels.raw_ids(["road", "more"]) == {3, 4, 6}
     assert labels.without(["road"]).raw_to_train == {3: IGNORE, 4: IGNORE, 5: 0, 6: 1, 0: IGNORE}
+    with pytest.raises(InputError, match="columns id,name,train instead of id,name,train_id,red,green,blue"):
+        read_label_map(write(tmp_path / "own.csv", "0,road,0", header="id,name,train"))
+    (tmp_path / "binary.csv").write_bytes(b"\xff\xfe\x00\x81")
+    for name in (str(tmp_path / "binary.csv"), str(tmp_path / "none.csv"), "kitti"):
+        with pytest.raises(InputError, match=name):
+            label_map(name)
 
 
 @pytest.mark.parametrize(
@@ -94,15 +95,6 @@ def test_a_map_of_ones_own_may_merge_raw_ids(tmp_path: Path) -> None:
 def test_a_wrong_map_is_refused(tmp_path: Path, rows: list[str]) -> None:
     with pytest.raises(InputError, match=r"own\.csv"):
         read_label_map(write(tmp_path / "own.csv", *rows))
-
-
-def test_wrong_columns_and_files_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="columns id,name,train instead of id,name,train_id,red,green,blue"):
-        read_label_map(write(tmp_path / "own.csv", "0,road,0", header="id,name,train"))
-    (tmp_path / "binary.csv").write_bytes(b"\xff\xfe\x00\x81")
-    for name in (str(tmp_path / "binary.csv"), str(tmp_path / "none.csv"), "kitti"):
-        with pytest.raises(InputError, match=name):
-            label_map(name)
 
 
 def test_classes_can_be_taken_out_and_become_the_anomaly() -> None:

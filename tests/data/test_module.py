@@ -1,7 +1,5 @@
 """Frames with labels: read, checked, augmented and in loaders; the seed decides all."""
 
-from __future__ import annotations
-
 import pickle
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Which label file belongs to which frame."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import cv2

@@ -1,7 +1,5 @@
 """A small run that is known in full, its maps and both kinds of labels, and result files with made-up numbers."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -64,7 +62,6 @@ UNITS = tuple(f"frame_{i}" for i in range(60))
 
 
 def write_result(path: Path, pooled: Mapping[str, Mapping[str, float | None]], **more: Any) -> Path:
-    """A result with the pooled numbers of some scores; further sections by name."""
     content = {
         "scores": {score: {"pooled": dict(numbers)} for score, numbers in pooled.items()},
         "segmentation": {"miou": 0.5, "per_class": {"road": 0.9}},

@@ -1,7 +1,5 @@
 """Numbers by objects and by groups: those of the set that holds nothing else, merged to the bit, with intervals and reasons."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from functools import reduce
 from operator import getitem

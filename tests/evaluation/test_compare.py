@@ -1,7 +1,5 @@
 """Results side by side: what is marked, what is tested, what is said where neither can be."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path
@@ -125,7 +123,7 @@ def test_scores_of_several_results_and_the_baseline(tmp_path: Path) -> None:
         compare(results, baseline="third")
 
 
-def test_keys_choose_rows(tmp_path: Path) -> None:
+def test_keys_choose_rows_and_columns_have_names(tmp_path: Path) -> None:
     results = load_results(pair(tmp_path))
     path = write_result(tmp_path / "a.json", {}, ignored={"share": 0.25, "by": {"car": 0.5}}, run={"seed": 3})
     labels = set(
@@ -139,6 +137,13 @@ def test_keys_choose_rows(tmp_path: Path) -> None:
     assert [row.higher_is_better for row in chosen.rows] == [None, True, True]
     with pytest.raises(InputError, match="no number matches the key 'miou'"):
         compare(results, keys=["miou"])
+    paths = [write_result(tmp_path / name / "metrics.json", {}) for name in ("x", "y")]
+    assert [result.name for result in load_results(paths)] == ["x/metrics", "y/metrics"]
+    assert [result.name for result in load_results(paths, ["p", "q"])] == ["p", "q"]
+    with pytest.raises(InputError, match="1 names are given for 2 results"):
+        load_results(paths, ["p"])
+    with pytest.raises(InputError, match="two results are named 'x/metrics'"):
+        load_results([paths[0], paths[0]])
 
 
 def test_null_is_a_dash_with_its_reason(tmp_path: Path) -> None:
@@ -150,16 +155,6 @@ def test_null_is_a_dash_with_its_reason(tmp_path: Path) -> None:
     assert f"— no reason is given: {AUROC} of a." in text
     assert "— maps hold no probabilities: calibration.nll of a, calibration.nll of b." in text
     assert "— the file does not hold it: scores.msp.pooled.auroc of b." in text
-
-
-def test_names_of_columns(tmp_path: Path) -> None:
-    paths = [write_result(tmp_path / name / "metrics.json", {}) for name in ("x", "y")]
-    assert [result.name for result in load_results(paths)] == ["x/metrics", "y/metrics"]
-    assert [result.name for result in load_results(paths, ["p", "q"])] == ["p", "q"]
-    with pytest.raises(InputError, match="1 names are given for 2 results"):
-        load_results(paths, ["p"])
-    with pytest.raises(InputError, match="two results are named 'x/metrics'"):
-        load_results([paths[0], paths[0]])
 
 
 @pytest.mark.parametrize(
@@ -191,12 +186,6 @@ def test_numbers_are_written_as_statistics_does(value: float, text: str) -> None
     assert signed == (f"+{text}" if text.strip("0.") and value > 0 else text)
 
 
-def test_cells() -> None:
-    assert format_cell(Cell(0.312, (0.29, 0.335))) == ".312 [.290, .335]"
-    assert format_cell(Cell(0.0004, (0.0, 0.01))) == ".000400 [.000, .010000]"
-    assert format_cell(Cell(None, reason="x")) == "—"
-
-
 def test_columns_stand_below_each_other_and_the_marks_are_explained(tmp_path: Path) -> None:
     text = markdown_table([["a", "b|c"], ["long name", "1"]])
     assert text.splitlines() == ["| a         | b\\|c |", "| --------- | ---: |", "| long name |    1 |"]
@@ -207,3 +196,6 @@ def test_columns_stand_below_each_other_and_the_marks_are_explained(tmp_path: Pa
     alone = format_comparison(compare(load_results([tmp_path / "first.json"])))
     assert "**" not in alone
     assert "less" not in alone
+    assert format_cell(Cell(0.312, (0.29, 0.335))) == ".312 [.290, .335]"
+    assert format_cell(Cell(0.0004, (0.0, 0.01))) == ".000400 [.000, .010000]"
+    assert format_cell(Cell(None, reason="x")) == "—"

@@ -1,7 +1,5 @@
 """Evaluation of maps on disk: the same numbers as in memory, from any tool's folder, with every gap reported."""
 
-from __future__ import annotations
-
 import json
 import re
 from functools import partial
@@ -135,10 +133,9 @@ def test_one_kind_of_label_and_some_scores_alone(folder):
 )
 def test_a_bad_frame_is_left_out_and_the_others_counted(folder, run, kind, content, message):
     name = "bergen/frame_0"
-    path = {
-        "labels": folder / "labels" / f"{name}.png",
-        "anomaly": folder / "anomaly" / f"{name}_anomaly.png",
-    }.get(kind, folder / "maps" / kind / f"{name}.png")
+    path = {"labels": folder / "labels" / f"{name}.png", "anomaly": folder / "anomaly" / f"{name}_anomaly.png"}.get(
+        kind, folder / "maps" / kind / f"{name}.png"
+    )
     path.unlink()
     if isinstance(content, bytes):
         path.write_bytes(content)

@@ -1,7 +1,5 @@
 """The evaluator: one result of a whole run, in which every null has its reason."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What a threshold flags, against a count by hand, and where thresholds come from."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Numbers of whole frames, beside aggrigator and a plain computation, and how they find anomalous and failed frames, beside scikit-learn."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import cv2

@@ -1,7 +1,5 @@
 """Verdicts as an evaluation: numbers counted by hand, intervals over frames, and what cannot be evaluated."""
 
-from __future__ import annotations
-
 import pytest
 
 from segunc.core.errors import InputError
@@ -50,7 +48,7 @@ def test_numbers_of_one_reviewer_are_those_counted_by_hand() -> None:
     assert "anna: regions, 6 in number" in text
 
 
-def test_together_is_what_all_agree_on() -> None:
+def test_together_is_what_all_agree_on_and_notes_alone_are_no_verdicts() -> None:
     ben = [Verdict("f00", "false-alarm", reviewer="ben"), Verdict("f30", "missed", reviewer="ben")]
     result, _ = evaluate_verdicts([*ANNA, *ben], FRAMES, NO_INTERVALS, str)
     assert result["counts"]["disagreed_frames"] == 1
@@ -60,8 +58,5 @@ def test_together_is_what_all_agree_on() -> None:
     assert result["verdicts"]["reviewers"]["ben"]["precision"] == 0
     assert "1 on which they disagree" in format_metrics(result)
     assert result["reasons"]["verdicts.reviewers.ben.regions.precision"] == "no frame has a verdict"
-
-
-def test_notes_alone_are_no_verdicts() -> None:
     with pytest.raises(InputError, match="no verdict"):
         evaluate_verdicts([Verdict("f00", "", "dark")], FRAMES, NO_INTERVALS, str)

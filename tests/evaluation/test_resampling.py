@@ -1,8 +1,6 @@
 """Bootstrap replicates: weights that depend on names alone, sums that merge, intervals that cover; paired tests against SciPy;
 the sidecar of a result."""
 
-from __future__ import annotations
-
 from functools import reduce
 from operator import getitem
 from pathlib import Path
@@ -135,16 +133,13 @@ def test_every_number_but_thresholds_has_an_interval_around_it():
     assert all(4 < number <= MIN_UNITS for number in effective.values())
 
 
-def test_neighbours_are_resampled_together():
+def test_neighbours_are_resampled_together_and_units_have_names_and_times():
     names = {f"seq{i // 2:02d}/frame_{i}": i % 2 for i in range(30)}
     together = fill(names, Resampling(200), resample="folder")
     assert together.replicates().units == tuple(f"seq{i:02d}" for i in range(15))
     # All sequences hold the same two frames, so every mixture of sequences has the same numbers.
     low, high = together.numbers()["intervals"]["segmentation.miou"]
     assert high - low < 1e-12
-
-
-def test_units_by_name_and_by_time():
     names = {"frame": "a/Seq05_f10", "folder": "a", "^[^_]+": "a/Seq05", r"^(.*f\d)": "a/Seq05_f1"}
     assert {how: resampled_units(how)("a/Seq05_f10") for how in names} == names
     times = {"drive/000000": 0.0, "drive/000299": 9.97, "drive/000300": 10.01}
@@ -165,7 +160,6 @@ def chance_of(values: np.ndarray, units: int = 30, **given: Any) -> Chance | str
 
 
 def mean_of(influence: np.ndarray, replicates: int = 2000) -> np.ndarray:
-    """Replicates of a number that is linear in its units."""
     weights = np.stack([Resampling(replicates).weights(f"u{i}") for i in range(len(influence))])
     return influence @ (weights - 1)
 

@@ -1,7 +1,5 @@
 """Float scores of other tools, of any offset and scale: their numbers are scikit-learn's of the stored numbers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path

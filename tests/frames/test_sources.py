@@ -1,7 +1,5 @@
 """Where frames come from: names, order, decoding, selections, several inputs, and every form of bad input."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Videos: the frames that FFmpeg gives of every kind of file, upright, of the right stream, at times that increase."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import struct

@@ -1,7 +1,5 @@
 """The scene and its page, made once, and a browser to open it in."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +17,6 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
 
 @pytest.fixture(scope="session")
 def full_page(scene: Scene, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The page of the scene with labels."""
     labels = {"labels": scene.labels, "label_map": LABEL_MAP, "anomaly_labels": scene.anomaly}
     out = tmp_path_factory.mktemp("full") / "review"
     return write_page(scene.maps, out, scores=["all"], **labels)
@@ -41,7 +38,6 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture
 def visit(browser: Any) -> Iterator[Visit]:
-    """A visitor whose console must stay clean and whose requests must stay on this disk."""
     visitor = Visit(browser)
     yield visitor
     visitor.close()
@@ -49,5 +45,4 @@ def visit(browser: Any) -> Iterator[Visit]:
 
 @pytest.fixture
 def copy(scene: Scene, tmp_path: Path) -> Path:
-    """The maps of the scene, to be damaged."""
     return Path(shutil.copytree(scene.maps, tmp_path / "copy"))

@@ -1,7 +1,5 @@
 """A small maps folder with everything a review page can show, and a visitor of its page in a headless Chromium."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -35,8 +33,6 @@ SECOND_OBJECT = (slice(20, 26), slice(25, 35))
 
 @dataclass(frozen=True)
 class Scene:
-    """Paths of what a page is made of."""
-
     images: Path
     maps: Path
     anomaly: Path
@@ -47,10 +43,10 @@ class Reasoned(dict[str, Any]):
     reasons: Any = None
 
 
-def score_maps(grey: Any, seed: int, *, shift: float = 0.0) -> dict[str, Any]:
+def score_maps(grey: Any, seed: int) -> dict[str, Any]:
     """Textured maps whose mean follows the picture's brightness."""
     noise = np.random.default_rng(seed).random(SIZE, np.float32)
-    entropy = np.clip(0.75 * grey + 0.25 * noise + shift, 0, 1).astype(np.float32)
+    entropy = np.clip(0.75 * grey + 0.25 * noise, 0, 1).astype(np.float32)
     return {
         "entropy": entropy,
         "epistemic": 0.2 * entropy**2 * noise,
@@ -60,13 +56,11 @@ def score_maps(grey: Any, seed: int, *, shift: float = 0.0) -> dict[str, Any]:
 
 
 def carried(values: Any) -> Any:
-    """A map as a page carries it: in 254 steps of its range, float32."""
     codes, ends = condense(values, 960)
     return (ends["low"] + codes / 254 * (ends["high"] - ends["low"])).astype(np.float32)
 
 
 def labels_of(given: dict[str, Any]) -> LabelSources:
-    """Take where labels are out of what is given."""
     return LabelSources(**{f.name: given.pop(f.name) for f in fields(LabelSources) if f.name in given})
 
 
@@ -79,29 +73,21 @@ def draw(maps: Path, out: Path, **given: Any) -> WrittenPictures:
 
 
 def write_maps(
-    images: Path,
-    out: Path,
-    *,
-    seed: int = 0,
-    shift: float = 0.0,
-    skip: Sequence[str] = (),
-    scores: Sequence[str] = SCORES,
-    reasons: Any = None,
-    **described: Any,
+    images: Path, out: Path, *, scores: Sequence[str] = SCORES, reasons: Any = None, **described: Any
 ) -> Path:
     """Maps of a folder of pictures, of a model that is none; ``reasons`` are of a pixel."""
     source = open_source(images)
-    run = {"input": str(source.path), "draws": 24, "seed": seed, "scope": "decoder"}
+    run = {"input": str(source.path), "draws": 24, "seed": 0, "scope": "decoder"}
     model: dict[str, Any] = {"architecture": "FPN mobilenet_v2", "method": "ABNN", "members": 4}
     model |= {"parameters": {"alpha": 0.05, "noise": "channel"}, "feature_encoder": "timm's" if reasons else "own"}
     about = {"device": "cpu", "classes": CLASSES, "palette": PALETTE, "model": model}
     manifest = build_manifest(run, scores, **about, **described)
     with MapsWriter(out, manifest) as writer:
-        for frame in source.frames(lambda _, name: name in skip):
+        for frame in source.frames():
             grey = frame.image.mean(axis=2).astype(np.float32) / 255
             prediction = np.where(grey > 0.5, 2, 0).astype(np.uint8)
             prediction[-6:] = 1
-            found = score_maps(grey, frame.index + 100 * seed, shift=shift)
+            found = score_maps(grey, frame.index)
             maps = Reasoned({"prediction": prediction, **{name: found[name] for name in scores}})
             maps.reasons = reasons
             record = writer.store(frame.name, maps, place=frame.index)
@@ -149,7 +135,7 @@ def write_video_scene(root: Path, count: int = 40, fps: float = 20.0) -> Path:
 class Visit:
     """One visitor of a page, with the addresses that it asked for and everything that it complained of."""
 
-    def __init__(self, browser: Browser) -> None:
+    def __init__(self, browser: "Browser") -> None:
         self._context = browser.new_context(viewport={"width": 1400, "height": 900}, accept_downloads=True)
         self.page: Page = self._context.new_page()
         self.page.set_default_timeout(30_000)
@@ -170,7 +156,7 @@ class Visit:
         if request.failure != "net::ERR_ABORTED":
             self.complaints.append(f"{request.url}: {request.failure}")
 
-    def open(self, index: Path, fragment: str = "") -> Page:
+    def open(self, index: Path, fragment: str = "") -> "Page":
         """Open a page from disk and wait until it stands."""
         self.page.goto("about:blank")  # a new fragment alone would not load it anew
         self.page.goto(f"{index.as_uri()}#{fragment}")
@@ -184,11 +170,9 @@ class Visit:
         self.valued()
 
     def valued(self) -> None:
-        """Wait until no value of the pixel waits for its map."""
         self.until("[...document.querySelectorAll('#values dd')].every((cell) => cell.textContent !== '…')")
 
     def names(self) -> list[str]:
-        """Names of the cards in the gallery, in their order."""
         return self.page.locator("#cards .name").all_inner_texts()
 
     def pixels(self, canvas: str) -> npt.NDArray[np.int64]:
@@ -225,7 +209,6 @@ class Visit:
 
 
 def name_reviewer(visit: Visit, name: str) -> None:
-    """Give the page one's name."""
     visit.page.click("#reviewer-button")
     visit.page.fill("#reviewer-name", name)
     visit.page.keyboard.press("Enter")

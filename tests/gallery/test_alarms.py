@@ -1,7 +1,5 @@
 """Alarms: all flagged regions as one list, judged with one key; labels hidden until then; and the view saved as a picture."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Colours that mean something, as people with normal sight, deuteranopia and protanopia see them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from importlib import resources

@@ -1,7 +1,5 @@
 """The view of a frame in Chromium: layers, panes, threshold, values that are those on disk; and what axe-core finds in every view."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A page made of a stranger's maps and verdicts: every name and note is a text, and what would still be inserted cannot run."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A reviewer's afternoon in Chromium: frames and regions judged by keyboard, undone, boxed, exported, and compared with another's."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -89,7 +87,6 @@ def test_in_a_small_window_the_picture_wins(full_page: Path, visit: Visit) -> No
 
 @pytest.fixture
 def flagged(scene: Scene, tmp_path: Path, visit: Visit) -> Visit:
-    """A frame with an object above the threshold."""
     index = write_page(scene.maps, tmp_path / "review", anomaly_labels=scene.anomaly)
     visit.open_frame(index, NAMES[0], "&flags=1&threshold=0.6")
     name_reviewer(visit, "Ana")

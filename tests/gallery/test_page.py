@@ -1,7 +1,5 @@
 """The review page's folder: complete, escaped, without a network; what lacks is said, and the rest is shown."""
 
-from __future__ import annotations
-
 import base64
 import json
 import re
@@ -32,7 +30,6 @@ from tests.maps.fakes import edit_log, edit_manifest
 
 
 def table(index: Path, name: str) -> Any:
-    """What a script of data hands to the page."""
     text = (index.parent / "data" / f"{name}.js").read_text(encoding="utf-8")
     found = re.fullmatch(rf'segunc\.receive\("{name}", JSON\.parse\((".*")\)\);\n', text)
     return json.loads(json.loads(found[1]))

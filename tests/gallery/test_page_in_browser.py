@@ -1,7 +1,5 @@
 """The page in Chromium: gallery, keys, verdicts, timeline, and what a screen reader meets."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from pathlib import Path

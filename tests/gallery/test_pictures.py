@@ -1,7 +1,5 @@
 """Pictures for print: fixed colours, a legible legend, outlines where the labels are; and videos at the source's rate."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -165,13 +163,7 @@ def test_overlays_are_those_of_the_one_drawing_code(scene: Scene, tmp_path: Path
         np.testing.assert_array_equal(read_image(tmp_path / "out" / f"overlay-{score}" / f"{NAMES[1]}.png"), picture)
 
 
-def test_anomaly_comes_first_where_it_is(scene: Scene, tmp_path: Path) -> None:
-    maps = write_maps(scene.images, tmp_path / "maps", scores=(*SCORES, "anomaly"))
-    assert list(draw(maps, tmp_path / "out", frames=[NAMES[0]]).pictures) == ["overlay-anomaly"]
-    assert list(draw(scene.maps, tmp_path / "out", frames=[NAMES[0]]).pictures) == ["overlay-entropy"]
-
-
-def test_frames_formats_and_ranges_are_chosen(scene: Scene, tmp_path: Path) -> None:
+def test_frames_formats_and_ranges_are_chosen_and_anomaly_comes_first_where_it_is(scene: Scene, tmp_path: Path) -> None:
     written = draw(scene.maps, tmp_path, frames=[NAMES[0], "sub/*"], format="jpg")
     assert [path.name for path in written.pictures["overlay-entropy"]] == [
         f"{Path(NAMES[i]).name}.jpg" for i in (0, 3, 4, 5)
@@ -181,6 +173,9 @@ def test_frames_formats_and_ranges_are_chosen(scene: Scene, tmp_path: Path) -> N
     picture = read_image(tmp_path / "overlay-entropy" / f"{NAMES[5]}.png")[:480]
     grey = picture - 0.85 * colour_table()[255]  # every pixel is at the upper end
     assert np.ptp(grey, axis=2).max() <= 1.5
+    maps = write_maps(scene.images, tmp_path / "maps", scores=(*SCORES, "anomaly"))
+    assert list(draw(maps, tmp_path / "out", frames=[NAMES[0]]).pictures) == ["overlay-anomaly"]
+    assert list(draw(scene.maps, tmp_path / "out", frames=[NAMES[0]]).pictures) == ["overlay-entropy"]
 
 
 def test_what_is_missing_does_not_stop_the_others(scene: Scene, copy: Path, tmp_path: Path) -> None:

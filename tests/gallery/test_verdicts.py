@@ -1,7 +1,5 @@
 """Verdicts from files: whole, of this run, and refused with one line where they are not."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A network that is none: maps that follow from the image alone, and a small folder of road-like pictures."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from fractions import Fraction
@@ -38,7 +36,6 @@ def write_pictures(folder: Path, count: int, size: tuple[int, int] = (24, 32)) -
 
 
 def write_video(path: Path, count: int, *, fps: float = 25.0, size: tuple[int, int] = (48, 64)) -> None:
-    """A video whose frames brighten one by one."""
     code = {".webm": "VP80", ".avi": "MJPG", ".mp4": "mp4v"}[path.suffix]
     writer = cv2.VideoWriter(str(path), cv2.CAP_FFMPEG, cv2.VideoWriter.fourcc(*code), fps, size[::-1])
     assert writer.isOpened()
@@ -92,7 +89,6 @@ def edit_log(maps: Path, change: Callable[[dict[str, Any]], Any], lines: slice =
 
 
 def process(frame: Frame) -> Maps:
-    """Maps that depend on the image."""
     assert frame.image is not None
     image = frame.image.astype(np.float32) / 255
     grey = image.mean(axis=2)
@@ -105,7 +101,6 @@ def process(frame: Frame) -> Maps:
 
 
 def manifest(**run: Any) -> dict[str, Any]:
-    """A manifest of the fake network."""
     settings = {"draws": 24, "seed": 0, "group": 1, "maps": list(SCORES)} | run
     return build_manifest(settings, SCORES, device="cpu", classes=CLASSES, palette=PALETTE)
 
@@ -120,6 +115,5 @@ def folder_bytes(folder: Path) -> dict[str, bytes]:
 
 
 def predict(given: Path, out: Path, *, run: Any = (), on_note: Any = None, **writer: Any) -> Summary:
-    """The maps of all pictures of an input, or of those that are missing."""
     to = MapsWriter(out, manifest(**dict(run)), **writer)
     return run_pipeline(open_source(given), process, to, on_note=on_note)

@@ -1,7 +1,5 @@
 """Score maps as other tools write them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -4,8 +4,6 @@ Its arguments are INPUT OUT MOMENT COUNT RUN; RUN is JSON of settings, and MOMEN
 time: ``rename`` (of a file that is written), ``line`` (half of it is written) or ``compute`` (of a frame).
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import os

@@ -1,7 +1,5 @@
 """A maps folder from a stranger: whatever it says, nothing outside of ``--out`` is written, removed or shown."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil
@@ -44,7 +42,6 @@ def home(tmp_path: Path) -> Path:
 
 
 def tree(home: Path) -> dict[str, Any]:
-    """Everything below a folder: content of files, targets of links."""
     return {
         str(path.relative_to(home)): os.readlink(path) if path.is_symlink() else path.is_dir() or path.read_bytes()
         for path in home.rglob("*")

@@ -1,7 +1,5 @@
 """The pipeline: order, failures of single frames, failures of the run, kills, bounded memory, disk and progress."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -1,7 +1,5 @@
 """Shards and their lines: together they are one run, to the byte, whatever the order, the kills and the number of processes."""
 
-from __future__ import annotations
-
 import json
 import os
 import threading
@@ -139,7 +137,7 @@ def test_any_order_over_two_runs_ends_sorted(
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_torn_doubled_and_refused_lines_are_forgotten(tmp_path: Path) -> None:
+def test_torn_doubled_and_refused_lines_are_forgotten_and_every_flipped_bit_is_noticed(tmp_path: Path) -> None:
     path = written(tmp_path, 0, 1, 2, 2, 3)
     path.write_bytes(path.read_bytes() + seal_line(record(4))[:30])
     log = FrameLog(path)
@@ -147,9 +145,6 @@ def test_torn_doubled_and_refused_lines_are_forgotten(tmp_path: Path) -> None:
     assert [place for place in range(9) if place in log] == [0, 2, 3]
     log.close()
     assert places_of(path) == [0, 2, 3]
-
-
-def test_every_flipped_bit_of_a_line_is_noticed(tmp_path: Path) -> None:
     path = written(tmp_path, 0, 1)
     first, second = path.read_bytes().splitlines(keepends=True)
     for bit in reversed(range(8 * len(first))):

@@ -1,7 +1,5 @@
 """The maps folder: its files, what a second run may do to it, damage and what is done about it, and what its frames amount to."""
 
-from __future__ import annotations
-
 import csv
 import json
 import math

@@ -1,7 +1,5 @@
 """Counts of stored scores by key, and pooled numbers against scikit-learn and published fixtures."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -62,10 +60,6 @@ def oracle(scores: np.ndarray, labels: np.ndarray) -> tuple[float, ...]:
     )
 
 
-def counts_of(scores: np.ndarray, labels: np.ndarray) -> Counts:
-    return count_keys(score_keys(scores.astype(np.float16)), labels)
-
-
 @pytest.mark.parametrize("times", [1, 12, 128])
 @pytest.mark.parametrize("stored", [encode_unit, lambda values: values.astype(np.float16)], ids=["codes", "float16"])
 @pytest.mark.parametrize(("labels", "scores", "expected"), FIXTURES)
@@ -74,16 +68,13 @@ def test_published_fixtures(labels, scores, expected, stored, times):
     assert numbers(keys, labels) == pytest.approx(expected, rel=1e-12)
 
 
-def test_the_recall_of_exactly_19_in_20_reaches_95_percent():
+def test_the_recall_of_exactly_19_in_20_reaches_95_percent_and_one_class_alone_has_no_number_but_a_reason():
     # 20 anomalies with falling scores, one normal pixel between the 19th and the 20th.
     scores = np.array([*range(40, 21, -1), 20, 21], np.float16)
     labels = np.array([1] * 20 + [0])
     curve = detection_curve(count_keys(score_keys(scores), labels))
     assert fpr_at_recall(curve) == 0.0
     assert fpr_at_recall(curve, recall=0.96) == 1.0
-
-
-def test_one_class_alone_gives_no_number_but_a_reason():
     for labels, reason in ((np.zeros(4), NO_ANOMALY), (np.ones(4), NO_NORMAL), (np.zeros(0), NO_ANOMALY)):
         counts = count_keys(np.arange(len(labels), dtype=np.uint16), labels)
         assert (areas(detection_curve(counts)), detection_curve(counts).undefined) == ((None, None, None), reason)
@@ -181,13 +172,10 @@ def scene(pixels: int, share: float, seed: int = 0, frames: int = 8) -> Frames:
     return made
 
 
-@pytest.mark.parametrize("share", [1e-4, 0.02])
-def test_few_anomalies_are_exact(share: float) -> None:
-    found, expected = binned_numbers(scene(100_000, share), 1 << 16)
-    assert found == pytest.approx(expected, abs=1e-12)
-
-
-def test_more_anomalies_than_edges_cost_the_mass_of_a_bin() -> None:
+def test_few_anomalies_are_exact_and_more_than_edges_cost_the_mass_of_a_bin() -> None:
+    for share in (1e-4, 0.02):
+        found, expected = binned_numbers(scene(100_000, share), 1 << 16)
+        assert found == pytest.approx(expected, abs=1e-12)
     most = 4096
     found, expected = binned_numbers(scene(100_000, 0.3), most)
     np.testing.assert_allclose(found, expected, atol=4 / most)

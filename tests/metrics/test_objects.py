@@ -1,7 +1,5 @@
 """Anomalous objects against SciPy's components and scikit-learn's curves, pixel by pixel."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy import ndimage

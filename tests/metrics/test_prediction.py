@@ -1,7 +1,5 @@
 """Segmentation, calibration and selective prediction against scikit-learn, torchmetrics, torch, brute force and closed forms."""
 
-from __future__ import annotations
-
 from itertools import permutations
 
 import numpy as np
@@ -33,7 +31,7 @@ from segunc.metrics.prediction import (
 from tests.metrics.test_counting import count_keys
 
 
-def test_segmentation_equals_scikit_learn():
+def test_segmentation_equals_scikit_learn_and_only_classes_that_occur_nowhere_leave_the_mean():
     generator = np.random.default_rng(1)
     labels = generator.integers(0, 5, (40, 50)).astype(np.uint8)
     predicted_ids = np.where(generator.random(labels.shape) < 0.6, labels, generator.integers(0, 5, labels.shape))
@@ -46,9 +44,6 @@ def test_segmentation_equals_scikit_learn():
     np.testing.assert_allclose(class_iou(matrix), iou, rtol=1e-15)
     assert mean_iou(matrix) == pytest.approx(float(iou.mean()), rel=1e-15)
     assert accuracy(matrix) == pytest.approx(sklearn_metrics.accuracy_score(truth, predicted), rel=1e-15)
-
-
-def test_only_classes_absent_from_labels_and_predictions_leave_the_mean():
     labels = np.array([0, 0, 1, 1])
     predicted_ids = np.array([0, 2, 1, 1])  # class 2 is predicted only, class 3 occurs nowhere
     matrix = confusion_matrix(labels, predicted_ids, 4)
@@ -99,26 +94,20 @@ def test_ece_equals_torchmetrics_on_probabilities(batch):
     assert sums[0].sum() == (labels != 255).sum()
 
 
-def test_ece_of_a_closed_form():
+def test_ece_of_a_closed_form_and_of_bins_that_are_closed_below_the_last_one_above():
     # Confidence 0.9 right in 6 of 10, confidence 0.3 right in 3 of 10 (calibrated): ECE = (10 * 0.3 + 0) / 20.
     sums = bin_counts(np.array([[6, 3], [4, 7]]), np.array([0.9, 0.3]))
     assert expected_calibration_error(sums) == pytest.approx(0.15, rel=1e-12)
     sums = bins_of(np.array([0.2, 0.3, 0.9]), np.array([True, False, True]), 2)
     np.testing.assert_allclose(sums, [[2, 1], [1, 1], [0.5, 0.9]])
-
-
-def test_bins_are_closed_below_and_the_last_one_above():
     edges = np.linspace(0, 1, 16).astype(np.float32)
     np.testing.assert_array_equal(bins_of(edges, np.ones(16, bool))[0], [1] * 14 + [2])
+    for value in (1.5, -0.1, np.nan):
+        with pytest.raises(InputError, match=r"0\.\.1"):
+            bin_counts(np.array([[1, 2], [0, 0]]), np.array([0.5, value]))
 
 
-@pytest.mark.parametrize("value", [1.5, -0.1, np.nan])
-def test_a_confidence_outside_0_to_1_is_refused(value):
-    with pytest.raises(InputError, match=r"0\.\.1"):
-        bin_counts(np.array([[1, 2], [0, 0]]), np.array([0.5, value]))
-
-
-def test_nll_equals_cross_entropy_and_brier_its_definition(batch):
+def test_nll_equals_cross_entropy_and_brier_its_definition_in_any_strips(batch, monkeypatch):
     probabilities, labels = batch
     sums = np.zeros(3, np.int64)
     for frame, label in zip(probabilities.numpy(), labels.numpy(), strict=True):  # streaming, frame by frame
@@ -131,9 +120,13 @@ def test_nll_equals_cross_entropy_and_brier_its_definition(batch):
     expected = sklearn_metrics.brier_score_loss(labels.numpy()[counted], rows, labels=range(7), scale_by_half=False)
     assert brier == pytest.approx(expected, rel=1e-6)
     assert sums[0] == counted.sum()
+    frame, label = batch[0][0].numpy(), batch[1][0].numpy()
+    scores = probability_scores(frame, label)
+    monkeypatch.setattr(prediction, "STRIP", 37)
+    assert np.abs(probability_scores(frame, label) - scores).max() <= 1
 
 
-def test_closed_forms_of_nll_and_brier():
+def test_closed_forms_of_nll_and_brier_and_nothing_counted_is_none():
     uniform, labels = np.full((4, 1, 3), 0.25, np.float32), np.array([[0, 3, 255]], np.uint8)
     expected = (np.log(4), 0.75)
     assert mean_scores(probability_scores(uniform, labels)) == pytest.approx(expected, abs=0.5 / STEPS_PER_UNIT)
@@ -142,16 +135,6 @@ def test_closed_forms_of_nll_and_brier():
     nll, brier = mean_scores(probability_scores(sure, np.array([1, 0], np.uint8)))
     assert brier == 2.0
     assert nll == pytest.approx(87.34, abs=0.01)  # an underflow of one probability must not make the sum infinite
-
-
-def test_strips_do_not_change_the_counts(batch, monkeypatch):
-    frame, label = batch[0][0].numpy(), batch[1][0].numpy()
-    scores = probability_scores(frame, label)
-    monkeypatch.setattr(prediction, "STRIP", 37)
-    assert np.abs(probability_scores(frame, label) - scores).max() <= 1
-
-
-def test_nothing_counted_is_none():
     assert expected_calibration_error(np.zeros((3, 15))) is None
     nothing = np.full((2, 1, 3), 0.5, np.float32), np.full((1, 3), 255, np.uint8)
     assert mean_scores(probability_scores(*nothing)) == (None, None)
@@ -164,7 +147,6 @@ def test_bad_probabilities_are_refused(probabilities):
 
 
 def small_counts(score: np.ndarray, wrong: np.ndarray) -> np.ndarray:
-    """Counts by key where the keys are small whole numbers."""
     return np.stack([np.bincount(score[wrong == row], minlength=score.max() + 1) for row in (0, 1)])
 
 

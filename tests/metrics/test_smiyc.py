@@ -1,7 +1,5 @@
 """SegmentMeIfYouCan's pixel protocol and components against a slow reading of their definitions, compared to the bit."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from itertools import pairwise
 from math import fsum
@@ -199,7 +197,6 @@ def slow_counts(predicted: np.ndarray, truth: np.ndarray, track: Track) -> list[
 
 
 def boxes(shape: tuple[int, int], *places: tuple[int, int, int, int]) -> np.ndarray:
-    """A mask with rectangles (top, left, height, width)."""
     mask = np.zeros(shape, bool)
     for top, left, height, width in places:
         mask[top : top + height, left : left + width] = True
@@ -229,12 +226,14 @@ def test_components_of_exactly_the_limit_stay(track, predicted, truth):
         assert component_counts(scores, label, 0.5, track)[kind] == count
 
 
-def test_ignored_pixels_split_predictions_before_they_are_labelled():
+def test_ignored_pixels_split_predictions_and_may_be_no_number():
     label, scores = np.zeros((20, 41), np.uint8), np.ones((20, 41), np.float16)
     label[:, 20] = 255
     scores[0, 0] = np.nan
     label[0, 0] = 255  # an ignored score may be anything
     assert component_counts(scores, label, 0.5, "smiyc-obstacle")[34] == 2
+    with pytest.raises(InputError, match="NaN"):
+        component_counts(np.full((4, 4), np.nan, np.float16), np.zeros((4, 4), np.uint8), 0.5, "smiyc-anomaly")
 
 
 @pytest.mark.parametrize(("threshold", "pixels"), [(0.5003, 0), (0.5001, 1)])
@@ -251,7 +250,7 @@ def test_the_published_row():
     assert list(f1) == [f"{tau / 100:.2f}" for tau in range(25, 80, 5)]
 
 
-def test_a_set_is_the_sum_of_its_frames():
+def test_a_set_is_the_sum_of_its_frames_and_numbers_without_components_are_none():
     generator, track = np.random.default_rng(0), Track(5, 3)
     frames = [(generator.random((40, 40)) < 0.4, generator.random((40, 40)) < 0.35) for _ in range(6)]
     whole = component_result(np.sum([match_components(*frame, track) for frame in frames], axis=0))
@@ -259,9 +258,6 @@ def test_a_set_is_the_sum_of_its_frames():
     for name, place in (("siou_gt", 0), ("ppv", 1)):
         every = [float(value) for of_frame in values for value in of_frame[place]]
         assert whole[name] == pytest.approx(fsum(every) / len(every), abs=1e-12)
-
-
-def test_numbers_without_components_are_none():
     nothing, frame = np.zeros((40, 40), bool), boxes((40, 40), (0, 0, 20, 30))
     cases = [
         (nothing, nothing, {"siou_gt", "ppv", "mean_f1"}, None),
@@ -273,8 +269,3 @@ def test_numbers_without_components_are_none():
         result = component_result(match_components(predicted, truth, TRACKS["smiyc-anomaly"]))
         assert {name for name, value in result.items() if value is None} == undefined <= UNDEFINED.keys()
         assert set(result["f1"].values()) == {result["mean_f1"]} == {mean}
-
-
-def test_a_score_that_is_no_number_is_refused():
-    with pytest.raises(InputError, match="NaN"):
-        component_counts(np.full((4, 4), np.nan, np.float16), np.zeros((4, 4), np.uint8), 0.5, "smiyc-anomaly")

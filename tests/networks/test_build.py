@@ -1,7 +1,5 @@
 """Networks from their descriptions, and input of any size."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -150,10 +148,7 @@ def test_a_whole_network_s_file_gives_its_encoder(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "theirs", "said"),
-    [
-        ("resnet18", "resnet50", "do not fit"),
-        ("resnet50", "resnet101", "unknown"),  # its further blocks are no classifier
-    ],
+    [("resnet18", "resnet50", "do not fit"), ("resnet50", "resnet101", "unknown")],  # further blocks are no classifier
 )
 def test_the_file_of_another_encoder_is_refused(tmp_path: Path, name: str, theirs: str, said: str) -> None:
     torch.save(torchvision.models.get_model(theirs, weights=None).state_dict(), tmp_path / "weights.pth")
@@ -173,14 +168,13 @@ def test_names_of_smp_need_a_connection_and_are_checked(monkeypatch: pytest.Monk
         load_encoder_weights(encoder("resnet18"), "resnet18", "imagenet")
 
 
+HALF = (0.5, 0.5, 0.5)
+
+
 def test_each_encoder_has_the_normalisation_of_its_weights() -> None:
-    half = (0.5, 0.5, 0.5)
-    assert encoder_normalisation("tu-tf_efficientnet_lite0") == (half, half)
+    assert encoder_normalisation("tu-tf_efficientnet_lite0") == (HALF, HALF)
     for name in ("resnet50", "mit_b0"):
         assert encoder_normalisation(name) == ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
-
-
-HALF = (0.5, 0.5, 0.5)
 
 
 @pytest.mark.parametrize("name", ["test_efficientnet", "resnet18", "test_vit"])
@@ -234,7 +228,7 @@ class PreActivated(nn.Module):
         return self.whole(made + self.norm(made))
 
 
-def test_a_witness_that_folding_would_change_stays_as_it_is() -> None:
+def test_a_second_encoder_that_folding_would_change_stays_as_it_is() -> None:
     torch.manual_seed(0)
     second = SecondEncoder("test_efficientnet", HALF, HALF)
     second.encoder = randomise(PreActivated())

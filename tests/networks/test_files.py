@@ -1,7 +1,5 @@
 """Networks on disk: what is saved comes back, and what is wrong is refused without executing anything."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -53,13 +51,6 @@ def test_a_saved_network_comes_back_bit_for_bit(network: SegmentationNetwork, tm
     with torch.inference_mode():
         assert torch.equal(again(images), network(images))
     assert sorted(p.name for p in (tmp_path / "model").iterdir()) == ["network.json", "network.safetensors"]
-
-
-def test_the_hash_sees_every_value_name_and_type() -> None:
-    layers = [torch.nn.BatchNorm2d(3) for _ in range(3)]
-    layers[1].running_var[1] += 1e-6
-    layers[2].double()
-    assert len({state_sha256(layer) for layer in (*layers, torch.nn.Sequential(layers[0]))}) == 4
 
 
 def edit_description(**changes: Any) -> Callable[[Path], None]:
@@ -130,13 +121,19 @@ def test_a_wrong_model_folder_is_refused(folder: Path, damage: Callable[[Path], 
     assert "\n" not in str(caught.value)
 
 
-def test_the_hash_sees_all_of_a_description_but_where_it_came_from(network: SegmentationNetwork) -> None:
+def test_the_hash_sees_every_weight_and_all_of_a_description_but_where_it_came_from(
+    network: SegmentationNetwork,
+) -> None:
     def digest(**changes: Any) -> str:
         return network_sha256(network.body, replace(DESCRIPTION, **changes))
 
     assert digest(provenance={"date": "today"}) == digest()
     for change in ({"mean": (0.4, 0.5, 0.7)}, {"classes": ("road", "van", "sky")}, {"palette": ()}):
         assert digest(**change) != digest(), change
+    layers = [torch.nn.BatchNorm2d(3) for _ in range(3)]
+    layers[1].running_var[1] += 1e-6
+    layers[2].double()
+    assert len({state_sha256(layer) for layer in (*layers, torch.nn.Sequential(layers[0]))}) == 4
 
 
 def test_the_base_of_a_bayesian_model_can_be_asked_for(folder: Path) -> None:
@@ -261,24 +258,18 @@ def test_numbers_that_are_no_weights_are_refused_by_name(change: Any, said: str)
     assert all(torch.equal(value, before[name]) for name, value in ours.state_dict().items())
 
 
-def test_what_is_left_out_is_counted() -> None:
+def test_what_is_left_out_is_counted_and_another_network_is_refused_by_its_names() -> None:
     weights = state(prefix="net.") | {"net.aux.0.bias": torch.ones(2), "loss.weight": torch.ones(3)}
     (note,) = load_foreign(net(9), weights, "weights.pt")
     assert note == "weights.pt: took the weights under 'net'; left out 2 tensors, e.g. aux.0.bias, loss.weight"
-
-
-@pytest.mark.parametrize("name", ["stage.1.0.weight", "head.more"])
-def test_more_layers_in_a_part_that_the_network_has_are_another_network(name: str) -> None:
-    with pytest.raises(InputError, match=f"1 unknown .*{name}"):
-        load_foreign(net(9), state() | {name: torch.ones(4)}, "weights.pt")
-
-
-def test_other_classes_are_named_with_both_numbers() -> None:
     with pytest.raises(InputError, match=r"head.weight: \(4, 20, 2, 2\) instead of \(4, 3, 2, 2\).*number of classes"):
         load_foreign(net(9), net(0, classes=20).state_dict(), "weights.pt")
+    for name in ("stage.1.0.weight", "head.more"):  # more layers in a part that the network has
+        with pytest.raises(InputError, match=f"1 unknown .*{name}"):
+            load_foreign(net(9), state() | {name: torch.ones(4)}, "weights.pt")
 
 
-def test_files_of_other_kinds_say_what_they_are(tmp_path: Path) -> None:
+def test_files_of_other_kinds_say_what_they_are_and_one_that_holds_itself_ends(tmp_path: Path) -> None:
     path = tmp_path / "weights.pth"
     torch.save(net(0), path)  # the whole pickled module
     with pytest.raises(InputError, match=r"Net.*weights_only=False"):
@@ -286,9 +277,6 @@ def test_files_of_other_kinds_say_what_they_are(tmp_path: Path) -> None:
     torch.jit.trace(net(0), IMAGES).save(str(path))
     with pytest.raises(InputError, match="TorchScript"):
         read_state(path)
-
-
-def test_a_file_that_holds_itself_ends(tmp_path: Path) -> None:
     content: dict[str, Any] = {"state_dict": state()}
     content["again"] = content
     torch.save(content, tmp_path / "weights.pt")

@@ -1,7 +1,5 @@
 """The figures: what they draw is what the metrics say, everything lies inside the page, and files come out the same."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -26,7 +24,6 @@ VALUES = decode_unit(np.arange(65536, dtype=np.uint16))
 
 
 def pixels(seed: int, number: int = 3000) -> tuple[np.ndarray, np.ndarray]:
-    """Codes of a score and what they should tell apart."""
     random = np.random.default_rng(seed)
     truth = random.random(number) < 0.2
     return encode_unit(1 / (1 + np.exp(3 - random.standard_normal(number) - 0.4 * seed * truth))), truth

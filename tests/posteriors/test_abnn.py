@@ -1,7 +1,5 @@
 """ABNN fine-tuning: what is trained, what stays, and that it does what its settings say."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -52,7 +50,7 @@ def test_the_regulariser_is_the_log_prior_of_a_member_over_n_eff() -> None:
     assert float(task.trained.regulariser(task.layout, 0)) == 0.0
 
 
-def test_random_classes_are_weighted_for_their_member_only() -> None:
+def test_random_classes_are_weighted_for_their_member_only_and_trained_members_keep_their_statistics() -> None:
     task = abnn_task(small_network(), members=3, random_classes=2, random_class_weight=5.0, seed=3)
     for member, chosen in enumerate(task.trained.random_classes):
         assert len(chosen) == 2
@@ -60,9 +58,6 @@ def test_random_classes_are_weighted_for_their_member_only() -> None:
         expected[chosen] = 5.0
         assert torch.equal(task.trained.class_weights(task.class_weights, member), expected)
     assert len({tuple(c) for c in task.trained.random_classes}) > 1
-
-
-def test_trained_members_keep_the_statistics_that_they_were_trained_with() -> None:
     assert ABNN().reestimates
     assert ABNN(epochs=1, statistics="reestimated").reestimates
     assert not ABNN(epochs=1).reestimates

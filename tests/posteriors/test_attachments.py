@@ -1,7 +1,5 @@
 """What is fitted on a model stays with that model: it comes back whole, and beside any other it is refused."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Every posterior beside ABNN: its formula, its moments, and what all of them promise."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -40,7 +38,6 @@ def block_fisher() -> Tensor:
 
 
 def full_of(blocks: Tensor) -> Tensor:
-    """The ``[32, 32]`` matrix of the same blocks."""
     full = torch.diag(blocks[:2].flatten())
     rows = torch.arange(16)
     full[rows, rows + 16] = full[rows + 16, rows] = blocks[2]
@@ -62,15 +59,7 @@ CHAINS: dict[str, Callable[[str], Posterior]] = {
 
 
 def test_every_stored_posterior_is_tested() -> None:
-    others = {
-        "ensemble",
-        "decoder-ensemble",
-        "tta",
-        "distil",
-        "temperature",
-        "features",
-        "anomaly",
-    }
+    others = {"ensemble", "decoder-ensemble", "tta", "distil", "temperature", "features", "anomaly"}
     assert set(MAKE) | set(CHAINS) | others == set(METHODS)
 
 

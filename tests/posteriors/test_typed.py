@@ -1,7 +1,5 @@
 """The way in from Python: a wrapped module, a method fitted on it, the maps of an image, and verbs as functions of their options."""
 
-from __future__ import annotations
-
 import json
 import pickle
 import re

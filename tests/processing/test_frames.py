@@ -1,7 +1,5 @@
 """Frames to their maps: frames that cannot be fail alone."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any, cast
@@ -44,7 +42,6 @@ def frames(count: int = 3, size: tuple[int, int] = (40, 56)) -> list[Frame]:
 
 
 def computed(process: FrameProcess, given: list[Frame]) -> list[Maps]:
-    """The maps of frames of which none fails."""
     found = [process(frame) for frame in given]
     assert not [result for result in found if isinstance(result, Exception)]
     return found

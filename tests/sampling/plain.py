@@ -13,20 +13,17 @@ from segunc.affine.convert import convert
 from segunc.affine.draws import AffineLayout
 from segunc.affine.noise import DEFAULT_SCHEME, NoiseSource
 from segunc.affine.posterior import AnyPosterior, branches_of, draws_of
-from segunc.core.device import full_float32
 from segunc.posteriors.abnn import ABNNPosterior
 from segunc.sampling import Prediction, Sampler
 from segunc.uncertainty import entropy_share
 
 
 def posterior_of(network: nn.Module, alpha: float = 0.3, members: int = 2) -> ABNNPosterior:
-    """A posterior around a network, which is converted."""
     convert(network)
     return ABNNPosterior.around(AffineLayout(network), alpha, members)
 
 
 def assert_mean_of(result: Prediction, draws: Sequence[Tensor], atol: float = 2e-6) -> None:
-    """The maps are those of the logits ``[n, C, H, W]`` of each draw."""
     probabilities = torch.stack([logits.softmax(1) for logits in draws])
     expected, mean = decompose_draws(probabilities), probabilities.mean(0)
     torch.testing.assert_close(result.probabilities, mean, atol=atol, rtol=0)
@@ -72,22 +69,13 @@ def draw_logits(
 ) -> Iterator[Tensor]:
     """Yield logits ``[n, C, H, W]`` of draw 0, 1, ... of one batch of images, one plain pass a draw."""
     branches = branches_of(network, posterior)
-    count = draws_of(branches, posterior, draws)
-    layouts = {id(b.network): AffineLayout(b.network) for b in branches if b.stochastic}
-    noise = NoiseSource(seed, DEFAULT_SCHEME, count)
-    size: tuple[int, int] | None = None
-    for draw in range(count):
+    noise = NoiseSource(seed, DEFAULT_SCHEME, draws_of(branches, posterior, draws))
+    for draw in range(noise.total or 0):
         branch = branches[draw % len(branches)]
         active: AbstractContextManager[object] = nullcontext()
         if branch.stochastic:
-            layout = layouts[id(branch.network)]
-            numbers = branch.numbers(range(draw, draw + 1))
+            layout, numbers = AffineLayout(branch.network), branch.numbers(range(draw, draw + 1))
             active = layout.active(branch.posterior.affine(layout, numbers, branch.noise(noise)))
-        with active, full_float32():
+        with active:
             logits = branch.network(branch.transform.apply(images))
-        if not branch.transform.identity:
-            if size is None:
-                grid = network(images[:1])
-                size = (grid.shape[-2], grid.shape[-1])
-            logits = branch.transform.undo(logits, size)
-        yield logits
+        yield logits if branch.transform.identity else branch.transform.undo(logits, images.shape[-2:])

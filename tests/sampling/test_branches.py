@@ -1,7 +1,5 @@
 """Ensembles, test-time augmentation and the network's own dropout in the one sampler, against loops by hand."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.nn.functional as F

@@ -1,7 +1,5 @@
 """What a GPU would be asked to do, without one: no tensor lies on the wrong device, and the host waits where it is written here."""
 
-from __future__ import annotations
-
 import ast
 import importlib.util
 from collections.abc import Callable
@@ -109,8 +107,7 @@ def everything(network: SegmentationNetwork) -> Fitted:
     total = ScoreSum(
         ("entropy", "knn"), (1.0, 2.0), (Standard(0.5, 0.25),) * 2, surprise, {}, 1, 4, 1.0, "", None, None
     )
-    calibrator = Calibrator(0.7)
-    return Fitted(1.3, calibrator, [density, total])
+    return Fitted(1.3, Calibrator(0.7), [density, total])
 
 
 @pytest.fixture(autouse=True)
@@ -185,10 +182,6 @@ def test_every_score(precision: Any) -> None:
         assert (report.batched, report.shared, report.upsampled, report.messages) == (True, True, True, [])
 
 
-def deep_ensemble(own: SegmentationNetwork) -> Ensemble:
-    return Ensemble([Branch(one, Deterministic()) for one in (own, network(1))])
-
-
 def own_dropout(own: SegmentationNetwork) -> OwnDropout:
     convert(own)
     return OwnDropout(convert_dropout(own))
@@ -201,7 +194,7 @@ def channel_dropout(own: SegmentationNetwork) -> ChannelDropout:
 
 POSTERIORS: dict[str, Callable[[SegmentationNetwork], Any]] = {
     "deterministic": lambda own: None,
-    "ensemble": deep_ensemble,
+    "ensemble": lambda own: Ensemble([Branch(one, Deterministic()) for one in (own, network(1))]),
     "decoders": lambda own: DecoderEnsemble(own, [decoder_state(own)] * 2),
     "own dropout": own_dropout,
     "channel dropout": channel_dropout,
@@ -244,12 +237,9 @@ def test_what_the_triton_kernel_is_given_lies_on_the_device_and_is_queued(monkey
         assert waits.taken() == {}
 
 
-def abnn_config(**more: Any) -> ABNN:
-    return ABNN(members=2, random_classes=2, **more)
-
-
+ABNN_CONFIG = ABNN(members=2, random_classes=2)
 TRAINED: dict[str, tuple[AffineTrainingConfig, Callable[[AffineLayout], Trainable[Any]]]] = {
-    "abnn": (abnn_config(), lambda layout: Members(layout, CLASSES, abnn_config())),
+    "abnn": (ABNN_CONFIG, lambda layout: Members(layout, CLASSES, ABNN_CONFIG)),
     "deterministic": (AffineTrainingConfig(), Point),
     "swag": (SwagConfig(), lambda layout: Trajectory(layout, SwagConfig(burn_in=0, collect_every=1))),
     "variational": (VariationalConfig(), lambda layout: MeanFieldTraining(layout, VariationalConfig())),

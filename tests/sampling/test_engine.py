@@ -1,7 +1,5 @@
 """The engine against plain passes: shared prefix, early end, bfloat16, and what it does when they fail."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from functools import partial
@@ -96,8 +94,6 @@ def test_every_kind_of_site_shares_its_prefix(name: str) -> None:
 
 
 class ConvolutionRows(TorchDispatchMode):
-    """Collects the rows of the batch of every convolution that is computed."""
-
     def __init__(self) -> None:
         super().__init__()
         self.rows: list[int] = []
@@ -313,14 +309,11 @@ def test_an_end_that_the_first_frame_does_not_show(end: str) -> None:
     assert sampler.report.upsampled is False
 
 
-def test_a_branch_that_a_draw_decides() -> None:
+def test_a_branch_is_taken_for_each_draw_and_for_each_frame_of_a_batch() -> None:
     network = Ended(lambda _, low: doubled(low if float(low.mean()) < 0.3 else -low))
     sampler = Sampler(network, posterior_of(network, 1.0), draws=8, chunk=8)
     assert_maps_of_a_plain_loop(sampler, LOUD)
     assert any("branch" in message for message in sampler.report.messages)
-
-
-def test_a_branch_is_taken_for_each_frame_of_a_batch() -> None:
     network = Ended(lambda x, low: doubled(-low if float(x.max()) > 0.5 else low))
     frames = torch.cat([0.4 * LOUD.clamp(0, 1), LOUD.clamp(0, 1)])
     with torch.no_grad():

@@ -1,7 +1,5 @@
 """The sampler: its maps are those of its draws one by one, whatever the chunk, the company and the temperature."""
 
-from __future__ import annotations
-
 import math
 import os
 import subprocess
@@ -146,15 +144,12 @@ def test_without_noise_the_draws_are_the_deterministic_network() -> None:
     assert not found["logit-variance"].any()
 
 
-def test_a_network_that_reorders_the_batch_runs_one_draw_at_a_time_and_says_so() -> None:
+def test_a_network_that_reorders_the_batch_runs_one_draw_at_a_time_and_says_so_as_of_unreached_sites() -> None:
     network = randomise(Pixelwise(SequenceFirst()).eval())
     sampler = Sampler(network, posterior_of(network, 0.4, 1), draws=4)
     assert_maps_of_a_plain_loop(sampler, IMAGES)
     assert not sampler.report.batched
     assert any("one at a time" in message for message in sampler.report.messages)
-
-
-def test_unreached_sites_are_reported() -> None:
     network = small_network()
     network.forward = lambda x: network.head(network.decoder(network.encoder(x)))  # type: ignore[method-assign]
     network.add_module("unused", nn.BatchNorm2d(4))
@@ -215,13 +210,10 @@ def test_settings_that_cannot_be(given: dict[str, Any], said: str) -> None:
         Sampler(*model(), **given)
 
 
-@pytest.mark.parametrize("temperature", [0.0, math.nan])
-def test_a_temperature_is_a_positive_number(temperature: float) -> None:
-    with pytest.raises(InputError, match="temperature"):
-        Fitted(temperature)
-
-
-def test_networks_that_cannot_be() -> None:
+def test_networks_and_temperatures_that_cannot_be() -> None:
+    for temperature in (0.0, math.nan):
+        with pytest.raises(InputError, match="temperature"):
+            Fitted(temperature)
     with pytest.raises(InputError, match="is not converted"):
         Sampler(small_network(), model()[1])
     pooled = nn.Sequential(nn.BatchNorm2d(3), nn.AdaptiveAvgPool2d(1), nn.Flatten())
@@ -248,7 +240,6 @@ OTHERS = {
 
 
 def write_maps(path: Path) -> None:
-    """What another process is asked for: all maps of two frames."""
     import torch
     from safetensors.torch import save_file
 
@@ -291,5 +282,4 @@ def test_maps_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def codes_apart(first: np.ndarray, second: np.ndarray) -> int:
-    """The largest difference of two maps in codes."""
     return int(np.abs(encode_unit(first).astype(int) - encode_unit(second)).max())

@@ -1,8 +1,6 @@
 """The tail in all its forms against PyTorch's own interpolation and softmax in float64, and sums of logits
 against the pure functions of stacked draws."""
 
-from __future__ import annotations
-
 import importlib.util
 import math
 import os

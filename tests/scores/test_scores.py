@@ -1,7 +1,5 @@
 """The table of scores is complete, and every formula is the definition, within the bounds that the table says."""
 
-from __future__ import annotations
-
 import math
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Tools are run as from the command line, in this process."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """The table of costs of a tiny model: every row is there, and the numbers follow from one another."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -18,7 +16,6 @@ from tools import cost_table
 
 @pytest.fixture(scope="module")
 def model(overconfident: Job, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The ABNN with features of two layers and a sum."""
     out, data = tmp_path_factory.mktemp("model") / "model", {"dataset": "toy", "root": str(overconfident.data)}
     features = FeaturesConfig(layers=["body.encoder.features.3", "body.encoder.features.6"], frames=2)
     fit_features(overconfident.abnn, FitConfig(features, data), out, device="cpu")

@@ -1,7 +1,5 @@
 """A small study on toy scenes, made twice; its tables hold the numbers of the results; plans that cannot be are refused."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
@@ -92,7 +90,6 @@ def plan_content(job: Job, **changed: Any) -> dict[str, Any]:
 
 
 def study_of(content: dict[str, Any], folder: Path, *, candidates: bool = False) -> Study:
-    """The study of a plan that is written to a folder."""
     path = folder / "plan.yaml"
     path.write_text(yaml.safe_dump({"study": content}, sort_keys=False), encoding="utf-8")
     plan = read_plan(path)
@@ -178,12 +175,10 @@ def test_an_evaluation_that_was_lost_or_changed_is_made_again(made: Any) -> None
 
 
 def shown(text: str) -> float:
-    """The number that a cell of a table begins with."""
     return float(text.split()[0].strip("*").replace("−", "-"))
 
 
 def row_of(text: str, start: str) -> list[str]:
-    """The cells of the first row that begins so, without its label."""
     line = next(line for line in text.splitlines() if line.startswith(f"| {start}"))
     return [cell.strip() for cell in line.strip("|").split("|")[1:]]
 
@@ -249,7 +244,6 @@ def test_other_settings_are_refused_and_unfinished_ones_made_anew(made: Any, tra
 
 
 def copied(study: Study, content: dict[str, Any], folder: Path) -> Study:
-    """The study with the cells of another one."""
     shutil.copytree(study.out, folder / "out", ignore=shutil.ignore_patterns("*.safetensors"))
     return study_of(content, folder)
 

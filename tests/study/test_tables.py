@@ -1,7 +1,5 @@
 """Means over seeds, paired differences and costs, against numpy and by hand."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,7 +18,6 @@ from tools.study.tables import Chosen, Entry, cost_table, difference_table
 
 
 def result(name: str, nll: float, replicates: np.ndarray, **numbers: float | None) -> EvaluationResult:
-    """A result with one number that has replicates, and others."""
     held = {("calibration", "nll"): nll, **{("calibration", key): value for key, value in numbers.items()}}
     content = {"counts": COUNTS, "reasons": {"calibration.ece": "no bins"}}
     drawn = Replicates(("calibration.nll",), replicates[None], 0, tuple(map(str, range(15))))
@@ -101,14 +98,6 @@ def test_the_cost_of_an_unknown_training_is_a_dash() -> None:
     assert [cell.strip() for cell in lines[3].strip("|").split("|")] == ["unknown (1)", "3", "—", "—", "5", "2.0"]
 
 
-def test_holm_by_hand() -> None:
-    # Of .01, .02, .03, .2 with m = 4: .04, .06, .06 (not .06 then .06 = 2 x .03), .2.
-    assert holm([0.03, 0.01, 0.2, 0.02]) == pytest.approx([0.06, 0.04, 0.2, 0.06])
-    assert holm([0.6, 0.7]) == [1.0, 1.0]
-    assert holm([0.04]) == [0.04]
-    assert holm([]) == []
-
-
 def test_endpoints_are_decided_by_holm_and_by_margins() -> None:
     random = np.random.default_rng(4)
     weights = np.stack([Resampling(2000).weights(str(i)) for i in range(15)]) - 1
@@ -147,3 +136,8 @@ def test_endpoints_are_decided_by_holm_and_by_margins() -> None:
     early = endpoint_table(replace(plan(claims[0]), seeds=[0, 1, 2]), entries).splitlines()[2].split("|")
     assert early[:-2] == alone[:-2]
     assert early[-2].strip() == "waits for seed 1, 2"
+    # Of .01, .02, .03, .2 with m = 4: .04, .06, .06 (not .06 then .06 = 2 x .03), .2.
+    assert holm([0.03, 0.01, 0.2, 0.02]) == pytest.approx([0.06, 0.04, 0.2, 0.06])
+    assert holm([0.6, 0.7]) == [1.0, 1.0]
+    assert holm([0.04]) == [0.04]
+    assert holm([]) == []

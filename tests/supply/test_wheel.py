@@ -1,7 +1,5 @@
 """What is installed: the same bytes of a wheel from any checkout, at work where no checkout is, and locked dependencies."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess
@@ -41,7 +39,6 @@ def git(*words: str) -> str:
 
 
 def build(out: Path, checkout: Path = ROOT) -> tuple[Path, Path]:
-    """Source archive and wheel of a checkout."""
     subprocess.run([ROOT / "tools" / "wheel.sh", out, sys.executable], cwd=checkout, capture_output=True, check=True)
     (archive,), (wheel,) = out.glob("*.tar.gz"), out.glob("*.whl")
     return archive, wheel
@@ -49,7 +46,6 @@ def build(out: Path, checkout: Path = ROOT) -> tuple[Path, Path]:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """Source archive and wheel of this checkout."""
     return build(tmp_path_factory.mktemp("built"))
 
 
@@ -102,9 +98,6 @@ def test_the_wheel_does_its_job_in_an_empty_folder(built: tuple[Path, Path], tmp
     assert (empty / "page" / "index.html").is_file()
 
 
-LOCKS = ("requirements.lock", "requirements-default.lock", "requirements-tools.lock")
-
-
 def blocks(name: str) -> list[str]:
     return re.split(r"\n(?=\S)", (ROOT / name).read_text(encoding="utf-8").strip())
 
@@ -113,18 +106,14 @@ def requirement(block: str) -> Requirement:
     return Requirement(block.splitlines()[0].removesuffix("\\"))
 
 
-@pytest.mark.parametrize("lock", LOCKS)
-def test_every_line_is_a_version_with_hashes_and_nothing_else(lock: str) -> None:
-    for block in blocks(lock):
+def test_every_line_is_a_version_with_hashes_and_the_default_install_is_locked_as_it_is_tested() -> None:
+    whole, default, tools = (blocks(f"requirements{name}.lock") for name in ("", "-default", "-tools"))
+    assert set(default) < set(whole)
+    for block in (*whole, *default, *tools):
         first, *hashes = block.splitlines()
         assert re.fullmatch(r"[a-z0-9-]+==[^\s;]+( ; [^\\]+)? \\", first)
         assert hashes
         assert all(re.fullmatch(r"    --hash=sha256:[0-9a-f]{64}( \\)?", line) for line in hashes)
-
-
-def test_the_default_install_is_locked_as_it_is_tested() -> None:
-    whole, default = (set(blocks(name)) for name in ("requirements.lock", "requirements-default.lock"))
-    assert default < whole
 
 
 def test_the_locks_have_what_is_asked_for() -> None:

@@ -1,7 +1,5 @@
 """The built-in toy road scenes: reproducible, labelled exactly, and with anomalies that no simple cue gives away."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A small data set for the tests of trainings, a task for each thing that is trained, and a Lightning run over it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -57,7 +55,6 @@ def loader(batch: int = 4) -> DataLoader[Any]:
 def fit(
     task: L.LightningModule, folder: Path, epochs: int = 3, *, ckpt_path: Path | None = None, **settings: Any
 ) -> L.Trainer:
-    """Train on the CPU without a log; returns the trainer."""
     settings |= dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
     trainer = L.Trainer(max_epochs=epochs, accelerator="cpu", default_root_dir=folder, **settings)
     trainer.fit(task, loader(), ckpt_path=None if ckpt_path is None else str(ckpt_path), weights_only=True)

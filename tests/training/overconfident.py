@@ -1,7 +1,5 @@
 """Bayesian models made without a training; one of them has something to calibrate."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,7 +17,6 @@ CONFIDENCE = 2.0
 
 
 def save_abnn(base: Path, folder: Path, alpha: float = 0.1) -> Path:
-    """Two members at the trained values, with noise."""
     network = load_network(base)
     report = convert(network.body)
     layout = AffineLayout(network)

@@ -1,7 +1,5 @@
 """What every fine-tuning of affine parameters shares: modes, checkpoints, resuming, divergence."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Training of a base network: it goes on after a kill, stops at NaN, a configuration runs no code, and losses have their closed forms."""
 
-from __future__ import annotations
-
 import json
 import math
 import shutil
@@ -146,7 +144,6 @@ NOTE = "{class_path: their_callbacks.Note, init_args: {}}"
 
 @pytest.fixture
 def theirs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A working folder with a module that writes a file when it is imported and when its class is called."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "their_callbacks", raising=False)
@@ -178,7 +175,7 @@ def test_a_configuration_runs_no_code_and_starts_no_training(
     assert not any(Path(name).exists() for name in ("ran", "base/network.json", "elsewhere"))
 
 
-def test_cross_entropy_with_weights_and_ignored_pixels() -> None:
+def test_cross_entropy_with_weights_and_ignored_pixels_names_a_label_that_is_no_class() -> None:
     logits = torch.tensor([[[[2.0, 0.0, 9.0]], [[0.0, 1.0, -9.0]]]], requires_grad=True)
     labels = torch.tensor([[[0, 1, 255]]])
     first, second = math.log1p(math.exp(-2.0)), math.log1p(math.exp(-1.0))
@@ -190,12 +187,9 @@ def test_cross_entropy_with_weights_and_ignored_pixels() -> None:
     assert nothing.item() == 0.0
     assert logits.grad is not None
     assert float(logits.grad.abs().max()) == 0.0
-
-
-@pytest.mark.parametrize("value", [-1, 3, 254])
-def test_a_label_that_is_no_class_is_named(value: int) -> None:
-    with pytest.raises(InputError, match=f"label {value} in frame 1"):
-        segmentation_loss(torch.randn(2, 3, 1, 2), torch.tensor([[[0, 2]], [[value, 255]]]))
+    for value in (-1, 3, 254):
+        with pytest.raises(InputError, match=f"label {value} in frame 1"):
+            segmentation_loss(torch.randn(2, 3, 1, 2), torch.tensor([[[0, 2]], [[value, 255]]]))
 
 
 def test_balanced_weights() -> None:

@@ -3,8 +3,6 @@
 Importing torch and Lightning takes seconds, so a server process imports them a single time and forks a child for each command.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import multiprocessing
@@ -46,7 +44,6 @@ class Finished:
 
     @property
     def error_lines(self) -> list[str]:
-        """What stands on standard error beside progress lines."""
         return [line for line in self.stderr.splitlines() if line.strip() and not PROGRESS.search(line)]
 
 
@@ -67,14 +64,12 @@ class Command:
         self.process.start()
 
     def wait(self, timeout: float = 120.0) -> Finished:
-        """Wait for its end; a command that hangs is killed and fails the test."""
         self.process.join(timeout)
         if self.process.exitcode is None:
             raise AssertionError(f"the command hangs; standard error so far: {self.kill().stderr}")
         return self._finish()
 
     def interrupt(self) -> Finished:
-        """SIGINT, as Ctrl-C sends it."""
         assert self.process.pid is not None
         os.kill(self.process.pid, signal.SIGINT)
         return self.wait()

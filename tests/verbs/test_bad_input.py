@@ -1,7 +1,5 @@
 """Bad usage and bad input: exit code 2 (1 once work was under way) and exactly one clear line on standard error."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Frames and labels that verbs are given: data sets by name, folders of labels, corrupted frames, parts of splits."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path
@@ -29,7 +27,6 @@ OPTIONS = {"decoder_pyramid_channels": 32, "decoder_segmentation_channels": 32}
 
 
 def model(folder: Path, name: str, *anomaly_classes: str) -> Path:
-    """An untrained network with the known classes of a data set."""
     labels = dataset_entry(name, anomaly_classes=anomaly_classes).label_map()
     description = NetworkDescription("FPN", "mobilenet_v2", labels.classes, labels.palette, OPTIONS)
     save_network(build_network(description), folder)
@@ -37,16 +34,15 @@ def model(folder: Path, name: str, *anomaly_classes: str) -> Path:
 
 
 def evaluate(out: Path, *words: object) -> dict[str, Any]:
-    scores = ("--scores", "entropy") if "--model" in words else ()
-    replicates = () if "--replicates" in words else ("--replicates", 0)
-    assert main([str(word) for word in ("evaluate", *words, *scores, *replicates, "--out", out)]) == 0
+    assert main([str(word) for word in ("evaluate", *words, "--replicates", 0, "--out", out)]) == 0
     return json.loads(out.read_text(encoding="utf-8"))
 
 
 def test_a_declared_class_is_the_anomaly_of_the_frames_that_hold_it(tmp_path: Path) -> None:
     root, network = draw_miniature("camvid", tmp_path / "data"), model(tmp_path / "base", "camvid", "bicyclist")
     words = ("--model", network, "--dataset", "camvid", "--root", root, "--anomaly-class", "bicyclist")
-    result = evaluate(tmp_path / "metrics.json", *words, "--split", "test", "--size", "64x64", "--device", "cpu")
+    small = "--split test --size 64x64 --device cpu --scores entropy".split()
+    result = evaluate(tmp_path / "metrics.json", *words, *small)
     # One test frame of twelve stripes holds it (one of them, one void), one of eleven does not.
     assert result["counts"]["frames"] == 2
     pixels, known = 48 * 64, dataset_entry("camvid", anomaly_classes=["bicyclist"]).label_map().classes
@@ -78,7 +74,7 @@ def test_every_published_layout_passes_through_evaluate(tmp_path: Path, name: st
             prediction = np.where(ids == 255, 0, ids).astype(np.uint8)
         write_map(maps / "own" / f"{sample.name}.png", encode_unit(score))
         write_map(maps / "prediction" / f"{sample.name}.png", prediction)
-    words = ("--maps", maps, "--dataset", name, "--root", root, "--split", split, "--replicates", 0)
+    words = ("--maps", maps, "--dataset", name, "--root", root, "--split", split)
     result = evaluate(tmp_path / "metrics.json", *words, "--protocols", "pooled,smiyc")
     assert result["counts"]["frames_scored"] == COUNTS[name][split]
     if entry.labels is not None:
@@ -88,13 +84,11 @@ def test_every_published_layout_passes_through_evaluate(tmp_path: Path, name: st
         assert [result["scores"]["own"][p]["auroc"] for p in ("pooled", "smiyc")] == [1.0] * 2
 
 
-FAST = ("--draws", 2, "--replicates", 0, "--precision", "float32", "--device", "cpu")
+FAST = ("--draws", 2, "--precision", "float32", "--device", "cpu")
 
 
 def evaluate_model(folder: Path, network: Path, *words: object) -> dict[str, Any]:
-    out = folder / "metrics.json"
-    assert main([str(word) for word in ("evaluate", "--model", network, *words, *FAST, "--out", out)]) == 0
-    return json.loads(out.read_text())
+    return evaluate(folder / "metrics.json", "--model", network, *words, *FAST)
 
 
 def test_a_corruption_is_that_of_the_images_themselves(trained: Job, tmp_path: Path) -> None:
@@ -184,7 +178,7 @@ def test_a_frame_that_memory_does_not_suffice_for_is_left_out(
     monkeypatch.setattr("segunc.sampling.sampler.sample_frames", limited)
     out = tmp_path / "metrics.json"
     words = ("evaluate", "--model", trained.base, "--dataset", "toy", "--split", "test", "--root", trained.data)
-    assert main([str(word) for word in (*words, *FAST, "--out", out)]) == 1
+    assert main([str(word) for word in (*words, *FAST, "--replicates", 0, "--out", out)]) == 1
     assert "1 of 2 frames could not be counted" in capsys.readouterr().err
     result = json.loads(out.read_text())
     assert "not enough memory for a frame of 128 x 64 pixels" in result["left_out"][0]["reason"]
@@ -211,7 +205,6 @@ def published(root: Path, labelled: int) -> Path:
 
 
 def words_of(verb: str, maps: Path, out: Path) -> list[object]:
-    """A command that reads labels of maps, without the labels."""
     more = ["--replicates", 0] if verb == "evaluate" else []
     return [verb, "--maps", maps, "--out", out / ("out.json" if verb == "evaluate" else "out"), *more]
 

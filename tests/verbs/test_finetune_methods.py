@@ -1,7 +1,5 @@
 """Every method of ``segunc finetune`` but ABNN from the command line on the tiny toy set."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from dataclasses import dataclass, replace
@@ -41,8 +39,6 @@ RECORDED = {
 
 @dataclass(frozen=True)
 class Tuned:
-    """A configuration, its model folder, and the model of a larger own parameter."""
-
     job: Job
     method: str
     config: Path
@@ -185,9 +181,6 @@ def test_killed_chains_go_on_to_the_same_states(trained: Job, tmp_path: Path) ->
     succeed(*command)
     assert record(killed)["provenance"]["resumed"] is True
     assert (killed / "posterior.safetensors").read_bytes() == (whole / "posterior.safetensors").read_bytes()
-
-
-def test_a_chain_that_breaks_ends_with_one_line(trained: Job, tmp_path: Path) -> None:
     line = refuse(*chain_words(trained, "sgld", tmp_path / "out", "--sgld.lr", 1e9), code=1)
     assert "chain 1 of 1 stopped: the" in line
     assert "lower the learning rate" in line
@@ -204,7 +197,6 @@ def epistemic(folder: Path) -> float:
 
 @pytest.fixture(scope="module")
 def seeds(trained: Job, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two networks of one command."""
     out = tmp_path_factory.mktemp("seeds")
     words = ("train --seeds 0,1 --device cpu --config", trained.train_config, "--out", out)
     assert "--method ensemble" in succeed(*words).stdout

@@ -1,7 +1,5 @@
 """Temperature, features and a sum of scores through the command line, and the scores that need them."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """From a folder of one's own to a configuration that every verb takes."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from collections.abc import Callable

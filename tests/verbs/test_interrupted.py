@@ -1,7 +1,5 @@
 """How a run computes is kept by every shard and after every kill: killed runs go on to the same bytes."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re
@@ -38,7 +36,6 @@ def wait_for(command: Command, moment: Callable[[], bool], seconds: float = 60.0
 
 
 def kill_when(command: Command, moment: Callable[[], bool]) -> None:
-    """SIGKILL as soon as ``moment`` is true."""
     wait_for(command, moment)
     assert command.kill().code == -9
 
@@ -53,7 +50,6 @@ def kill_after_three(out: Path, *command: object) -> int:
 
 
 def tree(folder: Path) -> dict[str, bytes]:
-    """The bytes of all maps and of ``frames.jsonl``."""
     return {
         path.relative_to(folder).as_posix(): path.read_bytes()
         for path in sorted(folder.rglob("*"))
@@ -62,7 +58,6 @@ def tree(folder: Path) -> dict[str, bytes]:
 
 
 def write_mask(folder: Path) -> Path:
-    """A mask whose lower quarter counts for nothing."""
     mask = np.full((64, 128), 255, np.uint8)
     mask[48:] = 0
     cv2.imwrite(str(folder / "mask.png"), mask)

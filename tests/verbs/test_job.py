@@ -1,7 +1,5 @@
 """The whole job through the command line on a tiny toy set."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path
@@ -20,12 +18,6 @@ from segunc.posteriors.model import load_model
 from segunc.training.config import FinetuneConfig, parse_config
 from tests.conftest import FINETUNE, Job
 from tests.verbs.processes import FAST, refuse, succeed
-
-
-def assert_codes_agree(ours: Path, theirs: Path) -> None:
-    """Two maps of 16-bit codes, up to the rounding of sums in another order."""
-    first, second = (cv2.imread(str(path), cv2.IMREAD_UNCHANGED).astype(int) for path in (ours, theirs))
-    assert np.abs(first - second).max() <= 1
 
 
 def test_weights_of_a_whole_network_need_none_of_its_encoder(trained: Job, tmp_path: Path) -> None:
@@ -103,7 +95,9 @@ def test_a_deterministic_network_has_no_epistemic_uncertainty(trained: Job, tmp_
     assert "1 draws" in done.stdout
     for line in map(json.loads, (tmp_path / "frames.jsonl").read_text().splitlines()):
         assert line["max"]["epistemic"] < 1e-6
-        assert_codes_agree(*(tmp_path / line["files"][name] for name in ("entropy", "deterministic-entropy")))
+        paths = [str(tmp_path / line["files"][name]) for name in ("entropy", "deterministic-entropy")]
+        drawn, plain = (cv2.imread(path, cv2.IMREAD_UNCHANGED).astype(int) for path in paths)
+        assert np.abs(drawn - plain).max() <= 1  # codes, up to the rounding of sums in another order
 
 
 def test_another_noise_scale(finetuned: Job, tmp_path: Path) -> None:
@@ -114,14 +108,13 @@ def test_another_noise_scale(finetuned: Job, tmp_path: Path) -> None:
     assert "an ABNN" in refuse("predict --alpha 0.1 --model", finetuned.base, "--out", tmp_path / "not", *ask)
 
 
-def test_the_doctor_prints_every_check(finetuned: Job) -> None:
+def test_the_doctor_prints_every_check_and_fails_where_the_uncertainty_is_dead(
+    finetuned: Job, trained: Job, tmp_path: Path
+) -> None:
     done = succeed("doctor --draws 4 --size 64x128 --model", finetuned.abnn, FAST)
     checks = ("conversion", "alpha = 0", "one by one", "epistemic above zero", "convergence")
     assert all(check in done.stdout for check in checks)
     assert done.stdout.rstrip().endswith("the uncertainty is alive")
-
-
-def test_the_doctor_fails_where_the_uncertainty_is_dead(trained: Job, tmp_path: Path) -> None:
     assert "deterministic" in refuse("doctor --model", trained.base, code=1)
     words = ("--base", trained.base, "--config", trained.finetune_config, "--out", tmp_path / "dead", "--device cpu")
     succeed("finetune --abnn.epochs 0 --abnn.alpha 0", *words)

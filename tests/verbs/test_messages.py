@@ -3,8 +3,6 @@
 After a change of words, ``SEGUNC_MESSAGES=write pytest tests/verbs/test_messages.py`` writes the file anew; read what changed.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

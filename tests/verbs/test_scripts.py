@@ -1,7 +1,5 @@
 """What scripts and schedulers rely on: one line of JSON, signals, and inputs that moved."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -19,7 +17,7 @@ from tests.verbs.processes import FAST, Command, segunc as run_segunc, succeed
 from tests.verbs.test_interrupted import tree, wait_for
 
 
-def test_json_is_one_line_and_all_else_goes_to_standard_error(predicted: Job, tmp_path: Path) -> None:
+def test_json_is_one_line_also_of_an_error_and_all_else_goes_to_standard_error(predicted: Job, tmp_path: Path) -> None:
     done = run_segunc("summary --json --maps", predicted.maps)
     (line,) = done.stdout.splitlines()
     content = json.loads(line)
@@ -30,9 +28,6 @@ def test_json_is_one_line_and_all_else_goes_to_standard_error(predicted: Job, tm
     done = run_segunc("evaluate --json --maps", predicted.maps, *labels)
     (line,) = done.stdout.splitlines()
     assert json.loads(line)["numbers"] == json.loads((tmp_path / "m.json").read_text())
-
-
-def test_an_error_is_a_line_of_json_too(tmp_path: Path) -> None:
     done = run_segunc("summary --json --maps", tmp_path / "gone")
     assert done.code == 2
     (line,) = done.stdout.splitlines()

@@ -1,7 +1,5 @@
 """Several inputs, parts of videos, the summary and overlays, through the command line."""
 
-from __future__ import annotations
-
 import csv
 import json
 import shutil
