@@ -41,7 +41,7 @@ def evaluate(out: Path, *words: object) -> dict[str, Any]:
 def test_a_declared_class_is_the_anomaly_of_the_frames_that_hold_it(tmp_path: Path) -> None:
     root, network = draw_miniature("camvid", tmp_path / "data"), model(tmp_path / "base", "camvid", "bicyclist")
     words = ("--model", network, "--dataset", "camvid", "--root", root, "--anomaly-class", "bicyclist")
-    small = "--split test --size 64x64 --device cpu --scores entropy".split()
+    small = ["--split", "test", "--size", "64x64", "--device", "cpu", "--scores", "entropy"]
     result = evaluate(tmp_path / "metrics.json", *words, *small)
     # One test frame of twelve stripes holds it (one of them, one void), one of eleven does not.
     assert result["counts"]["frames"] == 2
