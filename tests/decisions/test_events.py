@@ -21,13 +21,7 @@ from segunc.maps.store import MapsWriter
 from tests.maps.fakes import CLASSES, PALETTE
 
 SIZE, FPS = (40, 60), 20.0
-SEEN = {
-    3: 0.6,
-    4: 0.9,
-    5: 0.8,
-    7: 0.7,
-    8: 0.6,
-}  # the values of the mover in the frames that show it; it is away for one
+SEEN = {3: 0.6, 4: 0.9, 5: 0.8, 7: 0.7, 8: 0.6}  # frames that show the mover, and its values
 
 
 def scene(index: int) -> np.ndarray:
@@ -44,16 +38,14 @@ def scene(index: int) -> np.ndarray:
     return entropy
 
 
-def write(out: Path, *, shards: int = 1, timed: bool = True, name: str = "{:06d}") -> Path:
+def write(out: Path, shards: int = 1, timed: bool = True, name: str = "{:06d}", scores: Any = ("entropy",)) -> Path:
     about: dict[str, Any] = {"source": {"kind": "video", "fps": FPS, "frames": 20}} if timed else {}
-    manifest = build_manifest(
-        {"draws": 8, "seed": 1, "scope": "all"}, ("entropy",), device="cpu", classes=CLASSES, palette=PALETTE, **about
-    )
+    manifest = build_manifest({"draws": 8}, scores, device="cpu", classes=CLASSES, palette=PALETTE, **about)
     for shard in (Shard(number, shards) for number in range(shards, 0, -1)):
         with MapsWriter(out, manifest, shard=shard) as writer:
             for index in range(20):
                 if shard.owns(index):
-                    maps = {"prediction": np.full(SIZE, index % 3, np.uint8), "entropy": scene(index)}
+                    maps = {"prediction": np.full(SIZE, index % 3, np.uint8), **dict.fromkeys(scores, scene(index))}
                     record = writer.store(name.format(index), maps, place=index)
                     writer.commit(record | ({"time": index / FPS} if timed else {}))
     return out
@@ -101,21 +93,17 @@ def test_files_hold_the_same_events_and_coco_its_documented_fields(tmp_path: Pat
         result = segunc.summary(maps, flag=["entropy=0.5"], events=tmp_path / f"events{ending}")
     records = json.loads((tmp_path / "events.json").read_text())
     assert [record["boxes"] for record in records] == [event.boxes for event in result.events]
-    assert [list(record) for record in records] == 3 * [
-        ["id", "score", "threshold", "start", "end", "peak", "frames", "largest", "class_id", "boxes"]
-    ]
+    keys = "id score threshold start end peak frames largest class_id boxes"
+    assert {" ".join(record) for record in records} == {keys}
     rows = list(csv.DictReader((tmp_path / "events.csv").open(newline="")))
-    assert [(int(row["id"]), row["peak.frame"], float(row["end.time"]), int(row["frames"])) for row in rows] == [
-        (r["id"], r["peak"]["frame"], r["end"]["time"], r["frames"]) for r in records
-    ]
+    expected = [(str(r["id"]), r["peak"]["frame"], str(r["end"]["time"]), str(r["frames"])) for r in records]
+    assert [(row["id"], row["peak.frame"], row["end.time"], row["frames"]) for row in rows] == expected
     assert [int(rows[1][f"peak.{side}"]) for side in ("x", "y", "width", "height")] == records[1]["peak"]["box"]
     coco = json.loads((tmp_path / "events_coco.json").read_text())
     images, videos = ({one["id"]: one for one in coco[kind]} for kind in ("images", "videos"))
     assert [video["name"] for video in videos.values()] == ["drive"]
     assert {category["id"] for category in coco["categories"]} == {1}
-    assert (
-        len({one["id"] for one in coco["annotations"]}) == len(coco["annotations"]) == sum(r["frames"] for r in records)
-    )
+    assert len({one["id"] for one in coco["annotations"]}) == sum(r["frames"] for r in records)
     assert {one["track_id"] for one in coco["annotations"]} == {1, 2, 3}
     for one in coco["annotations"]:
         image = images[one["image_id"]]
@@ -131,11 +119,13 @@ def test_files_hold_the_same_events_and_coco_its_documented_fields(tmp_path: Pat
 
 
 def test_images_are_a_sequence_where_one_is_asked_for_and_ids_run_over_all_thresholds(tmp_path: Path) -> None:
-    maps = write(tmp_path / "maps", timed=False)
+    maps = write(tmp_path / "maps", timed=False, scores=("entropy", "epistemic"))
     assert not segunc.summary(maps, flag=["entropy=0.5"]).events
     events = segunc.summary(maps, flag=["entropy=0.5"], fps=10.0).events
     assert [event.end["time"] for event in events] == [1.9, 0.8, 1.1]
-    assert len(segunc.summary(maps, flag=["entropy=0.5"], events=tmp_path / "e.csv").events) == 3
+    events = segunc.summary(maps, flag=["entropy=0.5", "epistemic=0.65"], events=tmp_path / "e.csv").events
+    numbered = [(1, "entropy"), (2, "entropy"), (3, "entropy"), (4, "epistemic"), (5, "epistemic")]
+    assert [(event.id, event.score) for event in events] == numbered
 
 
 def test_what_has_no_threshold_order_or_form_is_refused(tmp_path: Path) -> None:
@@ -148,14 +138,11 @@ def test_what_has_no_threshold_order_or_form_is_refused(tmp_path: Path) -> None:
     for asked, message in cases:
         with pytest.raises(InputError, match=message):
             segunc.summary(maps, **asked)
-    letters = tmp_path / "letters"
-    with MapsWriter(
-        letters, build_manifest({"draws": 1}, ("entropy",), device="cpu", classes=CLASSES, palette=PALETTE)
-    ) as to:
-        to.commit(to.store("cat", {"prediction": np.zeros(SIZE, np.uint8), "entropy": scene(0)}))
-    with pytest.raises(InputError, match=r"the frame cat of .* has neither a time nor a number"):
-        segunc.summary(letters, flag=["entropy=0.5"], events=tmp_path / "e.csv")
+    manifest = build_manifest({"draws": 1}, ("entropy",), device="cpu", classes=CLASSES, palette=PALETTE)
+    with MapsWriter(tmp_path / "letters", manifest) as writer:
+        writer.commit(writer.store("cat", {"prediction": np.zeros(SIZE, np.uint8), "entropy": scene(0)}))
     write(tmp_path / "days" / "one"), write(tmp_path / "days" / "two")
-    with pytest.raises(InputError, match="holds 2 maps folders"):
-        segunc.summary(tmp_path / "days", flag=["entropy=0.5"], events=tmp_path / "e.csv")
+    for folder, message in (("letters", "frame cat of .* has neither a time nor"), ("days", "holds 2 maps folders")):
+        with pytest.raises(InputError, match=message):
+            segunc.summary(tmp_path / folder, flag=["entropy=0.5"], events=tmp_path / "e.csv")
     assert not list(tmp_path.glob("e.*"))

@@ -20,26 +20,20 @@ from segunc.metrics.objects import ObjectBins
 
 pytestmark = pytest.mark.usefixtures("few_units")
 SIZE = (100, 120)
-SPANS = {
-    "slow": (0, 6),
-    "shaky": (0, 5),
-    "never": (2, 6),
-    "brief": (7, 8),
-}  # frames of the drive in which an object is labelled
+SPANS = {"slow": (0, 6), "shaky": (0, 5), "never": (2, 6), "brief": (7, 8)}  # frames that show an object
 FOUND = {"slow": {3, 4, 5}, "shaky": {0, 2, 3}, "never": set[int](), "brief": {7}}
 PLACES = {"slow": (10, 10, 6), "shaky": (30, 10, 12), "never": (70, 60, 25), "brief": (50, 90, 8)}  # row, column, side
-VALUES = {"slow": 1, "shaky": 2, "never": 2, "brief": 7}
 FALSE = {1: (5, 80), 3: (5, 80), 4: (5, 80), 7: (5, 80)}  # alarms on nothing
 FPS, DRIVES = 4.0, "abcd"
 
 
 def frame(index: int) -> tuple[np.ndarray, np.ndarray]:
-    """The map and the raw label of a frame of the drive."""
+    """The map and the label of a frame of the drive."""
     values, label = np.zeros(SIZE, np.float16), np.zeros(SIZE, np.uint8)
     for name, (row, column, side) in PLACES.items():
         if SPANS[name][0] <= index < SPANS[name][1]:
             column += index  # objects move
-            label[row : row + side, column : column + side] = VALUES[name]
+            label[row : row + side, column : column + side] = 1
             # Half of its pixels, or one row less.
             rows = side // 2 + side % 2 if index in FOUND[name] else side // 2 - 1
             values[row : row + rows, column : column + side] = 1
@@ -62,8 +56,7 @@ def evaluate(resample: str = "frame", cut: int | None = None, **asked: Any) -> d
         **{"flag": {"energy": Threshold(0.5)}, "time_of": lambda name: int(name[2:]) / FPS, **asked},
     )
     for name in names:
-        values, label = frame(int(name[2:]))
-        anomaly = (label > 0).astype(np.uint8)
+        values, anomaly = frame(int(name[2:]))
         assert evaluator.update(name, {"energy": values}, anomaly=anomaly), evaluator._left_out
     return evaluator.numbers()
 
@@ -82,13 +75,12 @@ def test_detection_flicker_and_alarms_are_those_of_a_count_by_hand() -> None:
     assert over_time["frames_to_detection"] == np.mean(delays) == 1.5
     assert over_time["seconds_to_detection"] == np.mean(delays) / FPS
     assert over_time["flicker"] == pytest.approx(changes / steps)
-    # Regions of 50 pixels: shaky's rows in all of its frames and never's; the false one is away for one frame and for two; slow's are too small, brief's one short.
+    # Regions of 50 pixels: shaky's and never's in all frames; the false one is away for one frame, then for two. slow's are too small,
+    # and so is brief's.
     large = {"shaky": 5, "never": 4, "false": 3, "false again": 1}
     assert (over_time["alarms"], over_time["single_frame"]) == (4 * len(large), 0.25)
     low, high = result["intervals"]["flagged.energy.over_time.flicker"]
-    assert low == pytest.approx(high) == pytest.approx(changes / steps), (
-        "all folders are the same, and each track is whole"
-    )
+    assert low == pytest.approx(high) == pytest.approx(changes / steps), "all folders are the same, each track is whole"
     assert "Objects over time" in format_metrics(result)
 
 
@@ -109,8 +101,7 @@ def test_frames_without_times_are_no_sequence_and_a_part_of_them_says_so() -> No
 
 
 def test_recall_by_size_and_distance() -> None:
-    by = [ObjectBins.of(kind) for kind in ("size", "distance")]
-    result = evaluate(by=by)
+    result = evaluate(by=[ObjectBins.of(kind) for kind in ("size", "distance")])
     flagged = result["flagged"]["energy"]
     counts = {name: (4 * (end - start), 4 * len(FOUND[name])) for name, (start, end) in SPANS.items()}
 
@@ -132,13 +123,12 @@ def test_maps_on_disk_take_times(tmp_path: Path) -> None:
         for folder in ("maps/energy/a", "labels/a"):
             (tmp_path / folder).mkdir(parents=True, exist_ok=True)
         np.save(tmp_path / "maps/energy/a" / f"{index}.npy", values)
-        cv2.imwrite(str(tmp_path / "labels/a" / f"{index}.png"), (label > 0).astype(np.uint8))
+        cv2.imwrite(str(tmp_path / "labels/a" / f"{index}.png"), label)
     asked = {"maps": tmp_path / "maps", "anomaly_labels": tmp_path / "labels", "flag": ["energy=0.5"], "replicates": 0}
     asked |= {"fps": FPS, "by": ["distance"], "out": tmp_path / "result.json"}
     result = segunc.evaluate(**asked)
-    assert result.numbers["flagged"]["energy"]["over_time"] == evaluate()["flagged"]["energy"]["over_time"] | {
-        "tracks": 3, "alarms": 4
-    }  # fmt: skip
+    expected = evaluate()["flagged"]["energy"]["over_time"] | {"tracks": 3, "alarms": 4}
+    assert result.numbers["flagged"]["energy"]["over_time"] == expected
     assert result.numbers["flagged"]["energy"]["distance"]["far"] == {"found": 7 / 12, "objects": 12}
     rows = {row.label: row for row in compare(load_results([tmp_path / "result.json"] * 2, ["a", "b"])).rows}
     assert rows["flagged.energy.over_time.flicker"].higher_is_better is False

@@ -196,7 +196,6 @@ def test_the_page_lists_an_event_once_and_its_bar_leads_to_the_peak(tmp_path: Pa
     assert bars.count() == 3
     bars.first.click()  # of the strongest
     visit.until("segunc.state.get().frame === '000004' && segunc.state.get().threshold === 0.5")
-    alone = write_page(
-        write_events_scene(tmp_path / "untimed", timed=False), tmp_path / "second", flag={"entropy": 0.5}
-    )
+    untimed = write_events_scene(tmp_path / "untimed", timed=False)
+    alone = write_page(untimed, tmp_path / "second", flag={"entropy": 0.5})
     assert visit.open(alone).evaluate("segunc.data.page.events.length") == 0
