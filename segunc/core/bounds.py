@@ -136,7 +136,8 @@ def from_plain(kind: type[T], values: Mapping[str, Any], where: str) -> T:
         key = ".".join(str(part) for part in first["loc"][1:])
         if first["type"] == "unexpected_keyword_argument":
             names = [f.name for f in fields(kind)]  # type: ignore[arg-type]
-            fact = f"{where}: unknown key '{key}'{nearest(key, names)}"
-            raise InputError(fact, hint=f"the keys are {', '.join(names)}") from error
+            near = nearest(key, names)
+            hint = "" if near else f"the keys are {', '.join(names)}"
+            raise InputError(f"{where}: unknown key '{key}'{near}", hint=hint) from error
         value = "" if first["type"] == "missing" else f" {ascii(first['input'])[:80]}"
         raise InputError(f"{where}: {key}{value}: {first['msg'][0].lower()}{first['msg'][1:]}") from error

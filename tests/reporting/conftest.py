@@ -25,6 +25,7 @@ def write_threshold(path: Path, model: dict[str, Any], **changes: Any) -> Path:
         **{"confidence": None, "unit": "frame", "units": 40, "minimum_units": 4, "risk": 0.11, "bound": None},
         **{
             "groups": {},
+            "also": {},
             "promise": "On average, at most 20 % <of> the normal pixels are flagged.",
             "condition": "It holds & ends.",
         },

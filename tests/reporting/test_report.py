@@ -194,8 +194,8 @@ Edit = Callable[[dict[str, Any]], Any]
         (CLEAN, lambda c: [c["run"].pop(key) for key in ("base_sha256", "posterior_sha256")], "records no model"),
         (CLEAN, lambda c: c.pop("counts"), "is no result of segunc evaluate"),
         ("threshold.json", lambda c: c.update(model="0" * 64), "threshold.json is a threshold of another model"),
-        ("threshold.json", lambda c: c.update(version=2), "is no threshold of segunc in version 1"),
-        ("threshold.json", lambda c: c.pop("promise"), "is no threshold of segunc in version 1"),
+        ("threshold.json", lambda c: c.update(version=2), "is a threshold of version 2, not 1"),
+        ("threshold.json", lambda c: c.pop("promise"), "lacks promise"),
     ],
 )
 def test_what_does_not_belong_together_is_refused(
@@ -222,7 +222,14 @@ def test_nothing_is_reported_of_nothing_and_no_other_page_is_replaced(
 
 
 def test_monitor_events_and_reviewers_have_their_sections(predicted: Job, results: Path, tmp_path: Path) -> None:
-    state = {"kind": "segunc monitor", "threshold": {}, "statistic": "entropy mean", "frames": 7, "martingale": 2.5}
+    state = {
+        "kind": "segunc monitor",
+        "version": 1,
+        "threshold": {},
+        "statistic": "entropy mean",
+        "frames": 7,
+        "martingale": 2.5,
+    }
     (tmp_path / "m.json").write_text(json.dumps(state | {"level": 0.01, "fired": "frame_5", "risk": None}))
     peaks = [{"frame": "f", "time": None, "value": value, "box": [0, 0, 1, 1]} for value in (0.25, 0.75)]
     events = [
