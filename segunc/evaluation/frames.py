@@ -13,7 +13,7 @@ from segunc.evaluation.parts import Array, ArrayPart, Forms, LabelledFrame, Numb
 from segunc.maps.statistics import regions_of
 from segunc.metrics.counting import STEPS_PER_FRACTION, areas, detection_curve, grouped_sums, to_fixed_point
 from segunc.metrics.prediction import RiskCoverage, aurc, confusion_matrix, mean_iou
-from segunc.scores import SCORES
+from segunc.scores import SCORES, first_shown
 
 FRAME_METRICS = *parts.AREAS[:2], parts.lower("aurc", "AURC"), parts.lower("eaurc", "excess AURC")
 EDGE, BINS = 0.2, 4  # gradient above which a pixel is an edge, and bins of the entropy, as in the study's package
@@ -74,8 +74,9 @@ class RankedFrames(ArrayPart):
 
 
 def frame_parts(scores: Sequence[str], classes: Sequence[str], protocols: Sequence[str]) -> list[ArrayPart]:
-    """Return the parts of the labels that there are."""
-    return [RankedFrames(score, n) for n, on in ((0, protocols), (len(classes), classes)) if on for score in scores]
+    """Return the parts of the labels that there are, of one score: the numbers of a frame take longer than all other counts."""
+    chosen = [first_shown(scores)] if scores else []
+    return [RankedFrames(score, n) for n, on in ((0, protocols), (len(classes), classes)) if on for score in chosen]
 
 
 def aggregates(values: Array, threshold: float | None = None, *, masses: bool = False) -> dict[str, float]:

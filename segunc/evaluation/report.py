@@ -65,7 +65,8 @@ def _tables(result: Mapping[str, Any]) -> Iterator[Table]:
         yield "Calibration, over the same pixels", _column("number", "value", numbers)
     title = "Selective prediction and failure detection, over the same pixels"
     yield title, _rows(result["selective"], titles(parts.Selective.metrics))
-    rows = {f"{name} of {score}": v for score, of in result.get("frames", {}).items() for name, v in of.items()}
+    of_frames = ((f"{name} of {score}", v) for score, of in result.get("frames", {}).items() for name, v in of.items())
+    rows = {name: numbers for name, numbers in of_frames if {*numbers.values()} != {None}}
     yield "Frames as a whole: those with an anomaly, and AURC of 1 - mIoU", _rows(rows, titles(FRAME_METRICS))
     corruption = result.get("run", {}).get("corruption")
     images = f", images corrupted by {corruption}" if corruption else ""

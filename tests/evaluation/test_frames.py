@@ -78,7 +78,7 @@ def test_numbers_are_the_same_in_any_order_of_frames_and_have_no_interval() -> N
             assert evaluator.update(name, frame.stored, frame.prediction, None, frame.labels, anomaly)
         results.append(evaluator.numbers())
     assert results[0]["frames"] == results[1]["frames"]
-    assert [*results[0]["frames"]["deterministic-energy"]] == ["mean", "p99"]
+    assert [*results[0]["frames"]] == ["entropy"], "one score alone: it takes longer than all other counts"
     assert {path.partition(".")[0] for path in results[0]["intervals"]} & {"frames", "scores"} == {"scores"}
     assert "moran-mass of entropy" in format_metrics(results[0])
 
