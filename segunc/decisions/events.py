@@ -48,10 +48,10 @@ class Follower:
         folder, self._frame = name.rpartition("/")[0], self._frame + 1
         first = self._frame - 1 - MOST_AWAY if folder == self._folder else self._frame
         self._folder, self._open = folder, {number: at for number, at in self._open.items() if at[1] >= first}
-        shares, known = overlaps(boxes, [box for box, _ in self._open.values()]), list(self._open)
+        shares, open_numbers = overlaps(boxes, [box for box, _ in self._open.values()]), list(self._open)
         shares[shares < MIN_OVERLAP] = 0
         pairs = zip(*linear_sum_assignment(shares, maximize=True), strict=True)
-        numbers = {row: known[column] for row, column in pairs if shares[row, column]}
+        numbers = {row: open_numbers[column] for row, column in pairs if shares[row, column]}
         for place, box in enumerate(boxes):
             if place not in numbers:
                 numbers[place], self._begun = self._begun, self._begun + 1

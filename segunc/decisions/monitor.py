@@ -66,11 +66,11 @@ def losses_of_verdicts(verdicts: Sequence[Verdict], control: str) -> dict[str, f
     """Return the loss in 0..1 of each judged frame by its name, in the order of their first verdicts: the mean over its reviewers. Of
     ``missed-objects`` it is the share of missed ones among the anomalies that a reviewer named; frames without one say nothing. Of
     ``false-alarms`` it is 1 for a frame with at least one. Verdicts on regions count in place of the verdict on their frame."""
-    (bad, *good), given = LOSSES.get(control, "none").split(), dict[tuple[str, str], list[Verdict]]()
+    (bad, *good), by_reviewer = LOSSES.get(control, "none").split(), dict[tuple[str, str], list[Verdict]]()
     for verdict in sorted(verdicts, key=lambda verdict: verdict.time):
-        given.setdefault((verdict.frame, verdict.reviewer), []).append(verdict)
+        by_reviewer.setdefault((verdict.frame, verdict.reviewer), []).append(verdict)
     losses: dict[str, list[float]] = {}
-    for (frame, _), said in given.items():
+    for (frame, _), said in by_reviewer.items():
         words = [v.verdict for v in said if v.verdict and v.region] or [v.verdict for v in said]
         lost, kept = words.count(bad), sum(map(words.count, good))
         if lost + kept:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from segunc.core.bounds import Settings, from_plain
 from segunc.core.errors import InputError
 from segunc.core.files import differing_keys, json_sha256, read_json, write_json
+from segunc.scores import SCORES
 
 KIND, VERSION = "segunc threshold", 1
 ControlName = Literal["missed-pixels", "flagged-pixels", "missed-objects", "false-alarms", "errors-kept"]
@@ -27,7 +28,8 @@ SETTINGS = (
     *("temperature", "calibrator_sha256", "draws", "seed", "scheme", "alpha", "scope", "size", "compact", "precision"),
     "mask_sha256",
 )
-"""Keys of a run that change its maps, beside its model."""
+"""Keys of a run that change its maps, beside its model; where one is absent the model's own value holds."""
+FITTED = ("features_sha256", "anomaly")  # of what was fitted on the model, which changes scores that are made of it
 
 
 @dataclass(frozen=True)
@@ -90,9 +92,7 @@ class GuaranteedThreshold(Settings):
             raise InputError(f"the maps are of {ours}, and {source} is a threshold for maps of {theirs}", hint=_AGAIN)
         if run and model_of(run) != self.model:
             raise InputError(f"{source} is a threshold of another model than that of these maps", hint=_AGAIN)
-        now = {key: run[key] for key in SETTINGS if key in run}
-        both = {key: self.settings[key] for key in now if key in self.settings}
-        if different := differing_keys(both, {key: now[key] for key in both}):
+        if run and (different := differing_keys(self.settings, settings_of(run, self.score))):
             key, then, current = different[0]
             message = f"{source} is a threshold of maps with {key} {then!r}, and these have {current!r}"
             raise InputError(message, hint=_AGAIN)
@@ -150,9 +150,11 @@ def model_of(run: Mapping[str, Any]) -> str:
     return json_sha256(parts) if any(parts) else ""
 
 
-def settings_of(run: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what else of a run changes its maps."""
-    return {key: run[key] for key in SETTINGS if key in run}
+def settings_of(run: Mapping[str, Any], score: str) -> dict[str, Any]:
+    """Return what else of a run changes the maps of a score; of a record that was fitted its hash."""
+    fitted = score in SCORES and SCORES[score].sources - {"draws", "base", "constant"}
+    values = {key: run[key] for key in (*SETTINGS, *(FITTED if fitted else ())) if run.get(key) is not None}
+    return {key: json_sha256(value) if isinstance(value, Mapping) else value for key, value in values.items()}
 
 
 def read_threshold(path: Path) -> GuaranteedThreshold:

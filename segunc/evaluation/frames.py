@@ -31,9 +31,9 @@ class RankedFrames(ArrayPart):
     batch = 128
 
     def __init__(self, score: str, classes: int = 0) -> None:
-        self.score, self.classes, self.section, known = score, classes, ("frames", score), SCORES.get(score)
-        self.threshold: float | None = known and known.threshold
-        self.masses = known is not None and (known.lower, known.upper) == (0, 1)
+        self.score, self.classes, self.section, entry = score, classes, ("frames", score), SCORES.get(score)
+        self.threshold: float | None = entry and entry.threshold
+        self.masses = entry is not None and (entry.lower, entry.upper) == (0, 1)
         self.needs, self.metrics = ("class", FRAME_METRICS[2:]) if classes else ("anomaly", FRAME_METRICS[:2])
         self.lacks = f"no labelled frame has a prediction and a map '{score}'" if classes else parts.NO_ANOMALY_LABEL
         self.undefined = parts.ALL_IGNORED if classes else "every frame holds an anomaly, or none does"

@@ -34,8 +34,8 @@ def object_parts(
 ) -> list[Flagged]:
     """Return the parts of labelled objects at the thresholds of these scores; ``time_of`` is None where no frame has a time."""
     used = [(score, flag[score]) for score in scores if score in flag]
-    found = [FoundObjects(*each, bins) for each in used for bins in by]
-    return [*found, *(OverTime(*each, time_of) for each in used if time_of)]
+    by_bins = [FoundObjects(*each, bins) for each in used for bins in by]
+    return [*by_bins, *(OverTime(*each, time_of) for each in used if time_of)]
 
 
 class _OfObjects(Flagged):

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-import numpy as np
 from scipy.stats import beta
 
 from segunc.core.files import flat, read_bytes
@@ -16,6 +15,7 @@ from segunc.evaluation.compare import format_cell, format_number
 from segunc.evaluation.resampling import Cell, EvaluationResult
 from segunc.maps.manifest import environment, tool_commit, tool_version
 from segunc.maps.reader import MapsReader
+from segunc.metrics.objects import KINDS
 from segunc.posteriors.model import model_files
 from segunc.reporting.inputs import Inputs, reliability_of
 from segunc.scores import first_shown, title_of
@@ -24,30 +24,29 @@ from segunc.training.config import now, recorded_data
 KIND = "segunc report"
 Facts = dict[str, Any]
 Row = Mapping[str, Any]
+# Keys of records that say something of the machine, or nothing to a reader.
 _LEFT_OUT = {
-    *("root", "frames", "labels", "workers", "batch_size", "eval_batch_size"),
-    *("threads", "seconds", "resumed", "trained"),
+    *[
+        "root",
+        "frames",
+        "labels",
+        "workers",
+        "batch_size",
+        "eval_batch_size",
+        "threads",
+        "seconds",
+        "resumed",
+        "trained",
+    ]
 }
-"""Keys of records that say something of the machine, or nothing to a reader."""
-_LOSSES: Mapping[str, Callable[[Row], float | None]] = {
-    "flagged-pixels": lambda row: row.get("share"),
-    "missed-pixels": lambda row: None if row.get("recall") is None else 1 - row["recall"],
-    "false-alarms": lambda row: row.get("regions_per_frame"),
-}
-"""What a result made with a threshold says of the loss that a control bounds, over all pixels or frames together."""
 
 
 def facts_of(inputs: Inputs, pictures: Sequence[Mapping[str, str]]) -> Facts:
     """Return what is known of a model, with the pictures of failures; ``gaps`` are the sections without data."""
     domain, results = inputs.domain, [_result(inputs, run) for run in inputs.results]
     thresholds = [dict(of, file=name, achieved=[*_achieved(results, of)]) for name, of in inputs.thresholds.items()]
-    facts: Facts = {
-        "kind": KIND,
-        "version": 1,
-        "made": now(),
-        "name": inputs.folder.resolve().name,
-        "model": _model(inputs),
-    }
+    facts: Facts = {"kind": KIND, "version": 1, "made": now(), "name": inputs.folder.resolve().name}
+    facts["model"] = _model(inputs)
     facts["tools"] = {"segunc": f"{tool_version()} {tool_commit() or ''}".strip(), **environment()}
     facts |= {"domain": _domain(inputs), "results": results, "maps": [_maps(reader) for reader in inputs.maps]}
     facts |= {"thresholds": thresholds, "monitor": inputs.monitor, "events": inputs.events, "failures": list(pictures)}
@@ -57,7 +56,7 @@ def facts_of(inputs: Inputs, pictures: Sequence[Mapping[str, str]]) -> Facts:
     data |= {"anomalies": any(of["score"] for of in results), "operating point": thresholds}
     data |= {"residual risk": any(of["missed"]["size"] or of["missed"]["distance"] for of in results)}
     data |= {"slices": any(of["content"]["counts"].get("groups") for of in results), "failures": pictures}
-    data |= {"latency": any(of["milliseconds"] for of in facts["maps"]), "operation": inputs.monitor or inputs.events}
+    data |= {"latency": None, "operation": inputs.monitor or inputs.events}  # predict times no single frame
     data |= {"reviewers": any("verdicts" in of["content"] for of in results), "ethics": domain.affected}
     facts["gaps"] = [name for name, there in data.items() if not there]
     return facts | {"summary": _summary(facts)}
@@ -98,37 +97,48 @@ def _result(inputs: Inputs, run: EvaluationResult) -> Facts:
     corruption = f"under {record['corruption']}" if record.get("corruption") else ""
     scores = [of["score"] for of in inputs.thresholds.values() if of["score"] in content["scores"]]
     score = (scores or [first_shown(content["scores"])])[0]
-    missed = {kind: _missed(content["scores"].get(score, {}).get(kind, {})) for kind in ("size", "distance")}
+    flagged = content.get("flagged", {}).get(score, {})
+    at_threshold = "promise" in flagged and any(flagged.get(kind) for kind in KINDS)
+    bins = flagged if at_threshold else content["scores"].get(score, {})
+    missed = {kind: _missed(bins.get(kind, {})) for kind in KINDS}
     data = " ".join(filter(None, (record.get("dataset"), record.get("split"), corruption))) or "labelled frames of maps"
     kept = {key: value for key, value in content.items() if key not in ("reasons", "forms")}
     detected = content["scores"].get(score, {}).get("pooled", {}).get("aupr") is not None
     about: Facts = {"name": run.name, "file": run.path.name, "data": data, "score": score if detected else None}
+    about["found"] = "At the threshold" if at_threshold else "With 5 % of the normal pixels flagged"
     about["segmented"] = content.get("segmentation", {}).get("miou") is not None
     return {**about, "missed": missed, "bins": reliability_of(run), "content": kept}
 
 
 def _missed(bins: Row) -> list[list[Any]]:
-    found = [(n, of["objects"], of["found"]) for n, of in bins.items() if of["objects"] and of["found"] is not None]
-    counts = [(name, objects, objects - round(share * objects)) for name, objects, share in found]
+    shares = [(n, of["objects"], of["found"]) for n, of in bins.items() if of["objects"] and of["found"] is not None]
+    counts = [(name, objects, objects - round(share * objects)) for name, objects, share in shares]
     return [[name, objects, missed, upper_bound(missed, objects)] for name, objects, missed in counts]
 
 
 def _achieved(results: Sequence[Facts], promised: Row) -> Iterator[Facts]:
-    """Yield of each result that was made with a threshold what it flagged, the loss that is bounded, and whether that keeps to the level."""
+    """Yield of each result that was made with a threshold, and of each risk that it bounds, the mean loss of the units and whether that keeps
+    to the level. A result knows its threshold by the promise: what a bare value flags is no such loss."""
+    levels = {promised["control"]: promised["level"]} | {name: of["level"] for name, of in promised["also"].items()}
     for result in results:
         row = result["content"].get("flagged", {}).get(promised["score"], {})
-        if row and np.isclose(row["threshold"], promised["value"], rtol=1e-6, atol=0):
-            loss = row.get("risk", _LOSSES[promised["control"]](row) if promised["control"] in _LOSSES else None)
-            kept = "not measured" if loss is None else "kept" if loss <= promised["level"] else "exceeded"
-            about = {"name": result["name"], "data": result["data"], "loss": loss, "kept": kept, "flagged": row}
-            yield about | {"shifted": "corruption" in result["content"]["run"]}
+        for control, level in levels.items() if row.get("promise") == promised["promise"] else ():
+            loss = (row if control == promised["control"] else row.get(control, {})).get("risk")
+            kept = "not measured" if loss is None else "kept" if loss <= level else "exceeded"
+            about = {"name": result["name"], "data": result["data"], "control": control, "level": level}
+            yield {
+                **about,
+                "loss": loss,
+                "kept": kept,
+                "shifted": "corruption" in result["content"]["run"],
+                "flagged": row,
+            }
 
 
 def _maps(reader: MapsReader) -> Facts:
-    manifest, seconds = reader.manifest or {}, [of["seconds"] for of in reader.records.values() if "seconds" in of]
-    times = [1000 * float(share) for share in np.percentile(seconds, (50, 95, 99))] if seconds else None
-    about = {"name": reader.folder.name, "frames": len(reader.frames), "scores": reader.scores, "milliseconds": times}
+    manifest = reader.manifest or {}
     run = {key: value for key, value in manifest.get("run", {}).items() if key in ("every", "draws", "seed", "size")}
+    about = {"name": reader.folder.name, "frames": len(reader.frames), "scores": reader.scores}
     return {**about, "device": manifest.get("device"), "run": run}
 
 
@@ -164,9 +174,8 @@ def _summary(facts: Facts) -> list[Facts]:
         kept = any(row["kept"] == "kept" and not row["shifted"] for row in of["achieved"])
         state = ("limited" if all(exceeded) and kept else "broken") if exceeded else "holds" if kept else "open"
         said = [f"{format_cell(Cell(row['loss']))} on {row['data']}: {row['kept']}." for row in of["achieved"]]
-        lines.append(
-            ("Operating point", state, " ".join([of["promise"], *(said or ["Not measured on other frames."])]))
-        )
+        words = " ".join([of["promise"], *(said or ["Not measured on other frames."])])
+        lines.append(("Operating point", state, words))
     there, gaps = [name for name, *_ in lines], facts["gaps"]
     lines += [(n, "open", "Not measured.") for n in ("Classes", "Unknown objects", "Operating point") if n not in there]
     words_of_gaps = f"Not measured: {', '.join(gaps)}." if gaps else "Every section has data."
@@ -189,5 +198,5 @@ def _of_anomalies(result: Facts) -> str:
     if bins := result["missed"]["size"]:
         objects, missed = sum(of[1] for of in bins), sum(of[2] for of in bins)
         bound = f"{upper_bound(missed, objects):.1%}"
-        words += f" With 5 % flagged it misses {missed} of {objects} objects: at most {bound} of such objects."
+        words += f" {result['found']} it misses {missed} of {objects} objects: at most {bound} of such objects."
     return words

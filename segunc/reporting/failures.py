@@ -11,6 +11,7 @@ import numpy as np
 
 from segunc.core.errors import PartialFailure
 from segunc.evaluation.flagged import SMALLEST_REGION
+from segunc.evaluation.over_time import FOUND_SHARE
 from segunc.evaluation.parts import LabelledFrame
 from segunc.gallery.overlay import colourise, page_ranges
 from segunc.maps import labelled
@@ -22,7 +23,6 @@ from segunc.reporting.inputs import Inputs
 from segunc.scores import first_shown, title_of
 
 MOST, EACH = 12, 4  # pictures of a report, and of each kind of a maps folder
-FOUND_SHARE = 0.5  # of an object's pixels that are flagged, from which on it counts as found
 WIDTH, HEIGHT = 240, 180  # of each of the two views of a picture
 
 
@@ -41,17 +41,18 @@ def failures(inputs: Inputs, labels: labelled.LabelSources) -> list[dict[str, st
     is flagged from the value of a threshold of its score on, else from the one that the maps record for regions."""
     pictures = []
     for reader in inputs.maps if labels.anomaly_labels or labels.labels else ():
-        promised = [(of["score"], of["value"]) for of in inputs.thresholds.values() if of["score"] in reader.scores]
+        bounds = [of for of in inputs.thresholds.values() if of["score"] in reader.scores]
+        promised = [(of["score"], of["value"], of["found_share"]) for of in bounds]
         usual = first_shown(reader.scores)
         recorded = (reader.manifest or {}).get("maps", {}).get(usual, {}).get("component_threshold")
-        score, threshold = (promised or [(usual, recorded)])[0]
+        score, threshold, share = (promised or [(usual, recorded, FOUND_SHARE)])[0]
         worst: dict[str, list[Failure]] = {}
         try:
             files = labels.find(reader, reader.frames)
         except PartialFailure:  # of several maps folders some may have no label
             continue
         for name in reader.frames if threshold is not None else ():
-            for failure in _of_frame(reader, files, name, score, threshold):
+            for failure in _of_frame(reader, files, name, score, threshold, share):
                 others = worst.get(failure.title, [])
                 worst[failure.title] = sorted([*others, failure], reverse=True)[: max(EACH // len(inputs.maps), 1)]
         chosen = [failure for kind in sorted(worst, reverse=True) for failure in worst[kind]]
@@ -66,9 +67,9 @@ def failures(inputs: Inputs, labels: labelled.LabelSources) -> list[dict[str, st
 
 
 def _of_frame(
-    reader: MapsReader, files: labelled.ReviewLabels, name: str, score: str, threshold: float
+    reader: MapsReader, files: labelled.ReviewLabels, name: str, score: str, threshold: float, found_share: float
 ) -> Iterator[Failure]:
-    """Yield missed objects, the strongest false alarm and the largest confident error of a frame."""
+    """Yield objects of which less than a share is flagged, the strongest false alarm and the largest confident error of a frame."""
     values, anomaly, classes = reader.read(name, score), files.anomaly(name), files.classes(name)
     if anomaly is None and classes is None:
         return
@@ -77,7 +78,7 @@ def _of_frame(
     frame = LabelledFrame(name, {score: values}, prediction, None, classes, anomaly)  # checks sizes and labels
     if frame.anomaly is not None:
         for box, inside in _regions(frame.anomaly == 1):
-            if (share := float((values[inside] >= threshold).mean())) < FOUND_SHARE:
+            if (share := float((values[inside] >= threshold).mean())) < found_share:
                 line = f"{name}: an object of {inside.sum():,} pixels, of which {share:.0%} are flagged by {words}."
                 yield Failure(int(inside.sum()), name, "Missed", line, box)
         normal = np.where(frame.anomaly == 0, values, -np.inf).astype(np.float32)

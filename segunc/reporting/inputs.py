@@ -98,11 +98,11 @@ class Inputs:
         events: Path | None = None,
         domain: Path | None = None,
     ) -> None:
-        given = [*runs, *thresholds, *filter(None, (monitor, events, domain))]
-        if not given and not maps:
+        paths = [*runs, *thresholds, *filter(None, (monitor, events, domain))]
+        if not paths and not maps:
             raise InputError("there is nothing to report of the model", hint="--runs metrics.json")
-        many = Counter(path.name for path in given)
-        self.files = {p.name if many[p.name] < 2 else f"{p.resolve().parent.name}/{p.name}": p for p in given}
+        many = Counter(path.name for path in paths)
+        self.files = {p.name if many[p.name] < 2 else f"{p.resolve().parent.name}/{p.name}": p for p in paths}
         self.domain, self.texts = (Domain(), None) if domain is None else read_domain(domain)
         results, self.maps = load_results(runs), [open_maps(path) for path in maps]
         self.thresholds = {n: asdict(read_threshold(p)) for n, p in self.files.items() if p in thresholds}
@@ -151,8 +151,8 @@ def reliability_of(run: EvaluationResult) -> Sequence[Sequence[float]]:
 
 def _read_monitor(path: Path) -> Mapping[str, Any]:
     content = read_json(path, "a monitor of segunc")
-    known = (content.get("kind"), content.get("version")) == ("segunc monitor", 1)
-    if not known or not content.keys() >= {"frames", "martingale", "level", "fired", "risk", "statistic"}:
+    valid = (content.get("kind"), content.get("version")) == ("segunc monitor", 1)
+    if not valid or not content.keys() >= {"frames", "martingale", "level", "fired", "risk", "statistic"}:
         raise InputError(f"{path} is no monitor of segunc in version 1", hint="give the --out of segunc monitor")
     return content
 

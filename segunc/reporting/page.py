@@ -26,13 +26,13 @@ def render(facts: Mapping[str, Any], sha256: str) -> str:
     style, template, standards = (_asset(name) for name in ("report.css", "page.html", "standards.csv"))
     with resources.as_file(_ASSETS / "sections.yaml") as path:
         sections = read_config(path)
-    known: dict[str, Any] = {
+    context: dict[str, Any] = {
         "sections": sections,
         "standards": [*csv.reader(standards.splitlines())],
         "areas": titles(AREAS),
     }
-    known |= {"of": number, "chance": chance, "judged": titles(JUDGED_METRICS), "style": style, "sha256": sha256}
-    return environment.from_string(template).render(facts, **known)
+    context |= {"of": number, "chance": chance, "judged": titles(JUDGED_METRICS), "style": style, "sha256": sha256}
+    return environment.from_string(template).render(facts, **context)
 
 
 def _asset(name: str) -> str:

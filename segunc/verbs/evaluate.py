@@ -264,6 +264,7 @@ def _from_model(
             **{"draws": sampler.draws, "seed": sampler.seed, "scheme": sampler.noise.scheme, **noise_record(options)},
             **{"scope": sampler.scope, "precision": sampler.precision, "size": options.size},
             **({} if corruption is None else {"corruption": str(corruption)}),
+            **{key: value for fitted in model.used(scores) for key, value in fitted.record().items()},
         }
         how: dict[str, Any] = {"size": options.size, "corruption": corruption, "run": run}
         result, evaluator = evaluate_model(sampler, model, entry, samples, scores, new, **how)

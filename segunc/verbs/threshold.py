@@ -106,7 +106,7 @@ def threshold(options: ThresholdOptions) -> ThresholdResult:
         f"It holds where frames come as the {main.units} units of the calibration did, from the same roads, camera, weather, labels, "
         "model and settings; another domain or corrupted images void it."
     )
-    facts |= {"model": model_of(run), "settings": settings_of(run), "command": _command(options)}
+    facts |= {"model": model_of(run), "settings": settings_of(run, score), "command": _command(options)}
     facts |= {"date": datetime.now(UTC).isoformat(timespec="seconds"), "segunc": tool_version()}
     made = GuaranteedThreshold(**facts, frames={frame: reader.identity(frame, score) for frame in names})
     made.write(Path(options.out))
@@ -129,9 +129,9 @@ def _method(options: ThresholdOptions, levels: Mapping[str, float]) -> tuple[Met
     # Two promises at once share the chance that one of them fails.
     method = Method(name, None if confidence is None else 1 - (1 - confidence) / len(levels))
     for control, level in levels.items():
-        known = (*PRICE, "false-alarms")
-        if control not in known:
-            raise InputError(f"--also has no control '{control}'", hint=f"controls are {', '.join(known)}")
+        controls = (*PRICE, "false-alarms")
+        if control not in controls:
+            raise InputError(f"--also has no control '{control}'", hint=f"controls are {', '.join(controls)}")
         if not 0 < level < (most := method.largest(control)):
             raise InputError(f"a level of {level:g} for {control} is not between 0 and {most:g}", hint="--level 0.1")
     return method, confidence
@@ -200,8 +200,8 @@ class _Seen:
         self.form, scene = form, Scene.of(maps[score], frame.anomaly, classes, prediction)
         keys = scene.keys[scene.known]
         self.low, self.high = int(keys.min(initial=self.low)), max(self.high, int(keys.max(initial=0)))
-        found = {c: scene.counts(c, self.options.found_share, self.options.smallest) for c in self.sums}
-        return {control: counts for control, counts in found.items() if counts is not None}
+        counts_of = {c: scene.counts(c, self.options.found_share, self.options.smallest) for c in self.sums}
+        return {control: counts for control, counts in counts_of.items() if counts is not None}
 
 
 def _check_units(sums: LossSums, level: float, method: Method, unit: str) -> None:

@@ -15,7 +15,7 @@ from scipy import ndimage
 import segunc
 from segunc.core.errors import InputError
 from segunc.data.datasets import entry_of_labels
-from segunc.decisions.threshold import GuaranteedThreshold, read_threshold
+from segunc.decisions.threshold import GuaranteedThreshold, read_threshold, settings_of
 from segunc.evaluation.flagged import read_thresholds
 from segunc.gallery.overlay import DisplayRange, Legend, _outline
 from segunc.maps.manifest import read_manifest
@@ -192,10 +192,16 @@ def test_a_threshold_belongs_to_its_model_and_settings(predicted: Job, tmp_path:
     made.check_run(run, "t.json")
     for changes, message in (
         ({"draws": 9}, "maps with draws 4, and these have 9"),
+        ({"alpha": 0.9}, "maps with alpha None, and these have 0.9"),
+        ({"mask_sha256": "0"}, "maps with mask_sha256 None"),
         ({"base_sha256": "0"}, "another model"),
     ):
         with pytest.raises(InputError, match=message):
             made.check_run(run | changes, "t.json")
+    made.check_run(run | {"features_sha256": "0", "anomaly": {"parts": []}}, "t.json")  # of which entropy is not made
+    sums = replace(made, score="anomaly", settings=settings_of(run | {"anomaly": {"parts": ["knn"]}}, "anomaly"))
+    with pytest.raises(InputError, match="maps with anomaly"):
+        sums.check_run(run | {"anomaly": {"parts": ["entropy"]}}, "t.json")
     drawn = segunc.overlay(maps=predicted.maps, out=tmp_path / "o", score=["entropy"], flag=[str(out)])
     assert any(made.promise in note for note in drawn.notes)
     legend = Legend("entropy", "", DisplayRange(0, 1), threshold=made.value, promise=made.short)

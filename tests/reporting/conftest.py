@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from segunc.decisions.threshold import settings_of
 from tests.conftest import Job
 from tests.gallery.conftest import browser as browser
 from tests.verbs.processes import SMALL, succeed
@@ -42,12 +43,14 @@ def results(predicted: Job, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("results")
     by = ("--by", "size,distance", "--groups", "^.", "--replicates", 50)
     succeed("evaluate", "--maps", predicted.maps, "--anomaly-labels", predicted.masks, "--out", folder / ANOMALY, *by)
-    for name, more in ((CLEAN, ("--plots", folder / "plots")), (FOG, ("--corruption", "fog:5"))):
+    promised = ("--flag", folder / "threshold.json")
+    clean = (CLEAN, (*promised, "--plots", folder / "plots"))
+    for name, more in ((CLEAN, ()), clean, (FOG, (*promised, "--corruption", "fog:5"))):
         model = ("--model", predicted.abnn, "--dataset", "toy", "--root", predicted.data, "--split", "test")
-        succeed("evaluate", *model, SMALL.replace(" --", "\0--").split("\0")[0], "--device", "cpu", "--flag", f"entropy={VALUE}",
+        succeed("evaluate", *model, SMALL.replace(" --", "\0--").split("\0")[0], "--device", "cpu",
                 "--replicates", 50, "--out", folder / name, *more)  # fmt: skip
-    run = json.loads((folder / CLEAN).read_text())["run"]
-    write_threshold(folder / "threshold.json", run)
+        run = json.loads((folder / CLEAN).read_text())["run"]
+        write_threshold(folder / "threshold.json", run, settings=settings_of(run, "entropy"))
     (folder / "domain.yaml").write_text(
         "intended_use: Slow <b>down</b> & wait.\naffected: Anyone.\naxes: {scene: {any: .}}\n"
     )

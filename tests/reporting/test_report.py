@@ -30,7 +30,7 @@ from segunc.reporting.inputs import Domain, read_domain, reliability_of
 from segunc.reporting.page import render
 from tests.conftest import Job
 from tests.gallery.scenes import LABEL_MAP, NAMES, OBJECT, Scene, write_scene
-from tests.reporting.conftest import ANOMALY, CLEAN, FOG, VALUE, write_threshold
+from tests.reporting.conftest import ANOMALY, CLEAN, FOG, write_threshold
 from tests.verbs.processes import refuse, succeed
 
 
@@ -101,9 +101,9 @@ def test_the_upper_bound_is_exact(events: int, trials: int) -> None:
 
 
 def test_a_promise_is_compared_with_what_results_achieved(predicted: Job, results: Path, tmp_path: Path) -> None:
-    """By their own numbers: a level between them, above both, and below both."""
+    """By the losses of their units: a level between them, above both, and below both."""
     contents = [json.loads((results / name).read_text()) for name in (CLEAN, FOG)]
-    shares = [content["flagged"]["entropy"]["share"] for content in contents]
+    shares = [content["flagged"]["entropy"]["risk"] for content in contents]
     assert shares[0] != shares[1]
     limited = "limited" if shares[0] < shares[1] else "broken"
     for level, state in ((max(shares), "holds"), (min(shares) / 2, "broken"), (sum(shares) / 2, limited)):
@@ -116,18 +116,10 @@ def test_a_promise_is_compared_with_what_results_achieved(predicted: Job, result
         assert line["state"] == state
         assert [row["loss"] for row in achieved] == shares
         assert [row["kept"] for row in achieved] == ["kept" if share <= level else "exceeded" for share in shares]
-    path = write_threshold(tmp_path / "t.json", contents[0]["run"], value=VALUE + 0.1)  # of no result
-    succeed(
-        "report",
-        "--model",
-        predicted.abnn,
-        "--runs",
-        results / CLEAN,
-        "--threshold",
-        path,
-        "--out",
-        tmp_path / "report",
-    )
+    del contents[0]["flagged"]["entropy"]["promise"]  # as a bare --flag entropy=0.4 leaves it: another loss
+    (tmp_path / CLEAN).write_text(json.dumps(contents[0]))
+    words = ("--runs", tmp_path / CLEAN, "--threshold", path, "--out", tmp_path / "report")
+    succeed("report", "--model", predicted.abnn, *words)
     assert json.loads((tmp_path / "report" / "report.json").read_text())["thresholds"][0]["achieved"] == []
     assert "no result was made with this threshold" in (tmp_path / "report" / "index.html").read_text()
 
@@ -267,7 +259,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
 def test_failures_are_what_maps_and_labels_say(scene: Scene) -> None:
     reader = MapsReader(scene.maps)
     labels = LabelSources(scene.anomaly, labels=scene.labels, label_map=LABEL_MAP)
-    threshold = {"score": "entropy", "value": 0.5}
+    threshold = {"score": "entropy", "value": 0.5, "found_share": 0.5}
     inputs: Any = SimpleNamespace(maps=[reader], thresholds={"t": threshold})
     pictures = failures(inputs, labels)
     assert all(
