@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -122,7 +123,9 @@ def _achieved(results: Sequence[Facts], promised: Row) -> Iterator[Facts]:
     levels = {promised["control"]: promised["level"]} | {name: of["level"] for name, of in promised["also"].items()}
     for result in results:
         row = result["content"].get("flagged", {}).get(promised["score"], {})
-        for control, level in levels.items() if row.get("promise") == promised["promise"] else ():
+        # A group's threshold has the same promise at another value.
+        made = row.get("promise") == promised["promise"] and math.isclose(row["threshold"], promised["value"])
+        for control, level in levels.items() if made else ():
             loss = (row if control == promised["control"] else row.get(control, {})).get("risk")
             kept = "not measured" if loss is None else "kept" if loss <= level else "exceeded"
             about = {"name": result["name"], "data": result["data"], "control": control, "level": level}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -120,6 +121,9 @@ class Inputs:
         for name, content in self.thresholds.items():
             if content["model"] != model:
                 raise InputError(f"{name} is a threshold of another model than {folder}", hint="calibrate it again")
+        hashes = {hashlib.sha256(read_bytes(self.files[name])).hexdigest() for name in self.thresholds}
+        if self.monitor and hashes and self.monitor["threshold"]["sha256"] not in hashes:
+            raise InputError(f"{monitor} watches another threshold than those of this report", hint="monitor again")
         # Clean images first: what stands for the model is measured on them.
         self.results = sorted(results, key=lambda run: bool(run.content["run"].get("corruption")))
 
@@ -152,7 +156,7 @@ def reliability_of(run: EvaluationResult) -> Sequence[Sequence[float]]:
 def _read_monitor(path: Path) -> Mapping[str, Any]:
     content = read_json(path, "a monitor of segunc")
     valid = (content.get("kind"), content.get("version")) == ("segunc monitor", 1)
-    if not valid or not content.keys() >= {"frames", "martingale", "level", "fired", "risk", "statistic"}:
+    if not valid or not content.keys() >= {*["frames", "martingale", "level", "fired", "risk", "statistic", "threshold"]}:
         raise InputError(f"{path} is no monitor of segunc in version 1", hint="give the --out of segunc monitor")
     return content
 

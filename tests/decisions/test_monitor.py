@@ -148,7 +148,7 @@ def calibrated(tmp_path: Path) -> Calibrated:
         names = "score value form method level control unit units minimum_units risk promise condition command date"
         values = ("entropy", 0.5, "unit-code", "conformal", 0.1, "missed-objects", "frame", 60, 9, 0.05, *"pc??")
         fields = dict(zip(names.split(), values, strict=True)) | {"frames": frames, "confidence": None, "bound": None}
-        fields |= {"model": model_of(RUN), "settings": settings_of(RUN), "segunc": "0"} | changes
+        fields |= {"model": model_of(RUN), "settings": settings_of(RUN, "entropy"), "segunc": "0"} | changes
         GuaranteedThreshold(**fields).write(tmp_path / "threshold.json")
         places = {"threshold": tmp_path / "threshold.json", "maps": tmp_path / "now", "reference": tmp_path / "before"}
         return places | {"out": tmp_path / "state" / "monitor.json", "plot": tmp_path / "plots" / "monitor"}

@@ -217,7 +217,7 @@ def test_monitor_events_and_reviewers_have_their_sections(predicted: Job, result
     state = {
         "kind": "segunc monitor",
         "version": 1,
-        "threshold": {},
+        "threshold": {"sha256": "0"},
         "statistic": "entropy mean",
         "frames": 7,
         "martingale": 2.5,
@@ -240,6 +240,8 @@ def test_monitor_events_and_reviewers_have_their_sections(predicted: Job, result
     succeed("evaluate", "--maps", predicted.maps, *judged)
     more = ("--monitor", tmp_path / "m.json", "--events", tmp_path / "e.json", "--out", tmp_path / "report")
     succeed("report", "--model", predicted.abnn, "--runs", tmp_path / "judged.json", *more)
+    promised = ("--threshold", results / "threshold.json")
+    assert "watches another threshold" in refuse("report", "--model", predicted.abnn, *promised, *more)
     page = (tmp_path / "report" / "index.html").read_text()
     rows = [re.sub(r"<[^>]+>", " ", row).split() for row in re.findall(r"<tr>(.*?)</tr>", page, re.DOTALL)]
     assert ["Fired", "frame_5"] in rows
