@@ -156,7 +156,8 @@ def reliability_of(run: EvaluationResult) -> Sequence[Sequence[float]]:
 def _read_monitor(path: Path) -> Mapping[str, Any]:
     content = read_json(path, "a monitor of segunc")
     valid = (content.get("kind"), content.get("version")) == ("segunc monitor", 1)
-    if not valid or not content.keys() >= {*["frames", "martingale", "level", "fired", "risk", "statistic", "threshold"]}:
+    keys = {"frames", "martingale", "level", "fired", "risk", "statistic", "threshold"}
+    if not valid or not content.keys() >= keys:
         raise InputError(f"{path} is no monitor of segunc in version 1", hint="give the --out of segunc monitor")
     return content
 
