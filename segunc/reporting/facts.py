@@ -26,20 +26,10 @@ KIND = "segunc report"
 Facts = dict[str, Any]
 Row = Mapping[str, Any]
 # Keys of records that say something of the machine, or nothing to a reader.
-_LEFT_OUT = {
-    *[
-        "root",
-        "frames",
-        "labels",
-        "workers",
-        "batch_size",
-        "eval_batch_size",
-        "threads",
-        "seconds",
-        "resumed",
-        "trained",
-    ]
-}
+_LEFT_OUT = (
+    *("root", "frames", "labels", "workers", "batch_size", "eval_batch_size"),
+    *("threads", "seconds", "resumed", "trained"),
+)
 
 
 def facts_of(inputs: Inputs, pictures: Sequence[Mapping[str, str]]) -> Facts:
