@@ -43,9 +43,7 @@ def commands_page() -> str:
     summaries = {action.dest: action.help for action in verbs._choices_actions}
     for verb, parser in verbs.choices.items():
         lines += [f"## {verb}", "", f"{str(summaries.get(verb) or '').capitalize()}.", "", "```console"]
-        lines += [
-            f"$ {line.strip()}" for line in (parser.epilog or "").splitlines() if line.strip().startswith("segunc ")
-        ]
+        lines += [f"$ {line.strip()}" for line in (parser.epilog or "").splitlines() if line.strip().startswith("segunc ")]
         lines += ["```", ""]
         for group in parser._action_groups:
             actions = [action for action in group._group_actions if action.dest != "help"]

@@ -149,9 +149,7 @@ Names = Annotated[Sequence[str], comma_list]
 Size = Annotated[tuple[Side, Side], image_size]  # (height, width)
 Triple = Annotated[tuple[float, float, float], colour_triple]
 Levels = Annotated[Mapping[str, float], partial(by_name, read=float, form="CONTROL=LEVEL, e.g. flagged-pixels=0.02")]
-ScoreRanges = Annotated[
-    Mapping[str, tuple[float, float]], partial(by_name, read=_ends, form="SCORE=LOW:HIGH, e.g. epistemic=0:0.05")
-]
+ScoreRanges = Annotated[Mapping[str, tuple[float, float]], partial(by_name, read=_ends, form="SCORE=LOW:HIGH, e.g. epistemic=0:0.05")]
 Overrules = Mapping[str, Any] | Sequence[str]
 """Keys of a configuration to overrule, ``{"trainer.max_epochs": 3}``, or the same in the words of the command line."""
 
@@ -335,9 +333,7 @@ class ImportOptions(Options):
     mean: Triple | None = None
     std: Triple | None = None
     size: Size | None = None
-    arguments: Annotated[Mapping[str, Any], partial(by_name, read=json.loads, form="NAME=JSON, e.g. width=32")] = (
-        option({})
-    )
+    arguments: Annotated[Mapping[str, Any], partial(by_name, read=json.loads, form="NAME=JSON, e.g. width=32")] = option({})
     trust: bool = False
 
 

@@ -101,9 +101,7 @@ class Score:
         return values
 
 
-def _share(
-    name: str, meaning: str, source: str, unit: str, needs: tuple[str, ...], formula: Any = None, **other: Any
-) -> Score:
+def _share(name: str, meaning: str, source: str, unit: str, needs: tuple[str, ...], formula: Any = None, **other: Any) -> Score:
     """A score in 0..1."""
     fields: dict[str, Any] = {"colours": (0, 1), "threshold": 0.5} | other
     return Score(name, meaning, source, unit, 0, 1, "unit16", needs, formula, **fields)

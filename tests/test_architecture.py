@@ -71,10 +71,7 @@ def test_every_room_has_a_floor_and_no_arrow_goes_up() -> None:
     floor = {name: number for number, names in enumerate(FLOORS) for name in names}
     assert {room(module) for module in modules()} == set(floor)
     up = [
-        f"{module} -> {target}"
-        for module, targets in arrows().items()
-        for target in targets
-        if floor[room(target)] > floor[room(module)]
+        f"{module} -> {target}" for module, targets in arrows().items() for target in targets if floor[room(target)] > floor[room(module)]
     ]
     assert up == []
 

@@ -65,9 +65,7 @@ def test_every_test_that_the_page_names_is_there() -> None:
 
 def test_every_line_of_a_table_names_one() -> None:
     promises = [
-        line
-        for line in PAGE.splitlines()
-        if line.startswith("|") and not line.startswith(("| what |", "| what differs |", "|---"))
+        line for line in PAGE.splitlines() if line.startswith("|") and not line.startswith(("| what |", "| what differs |", "|---"))
     ]
     assert len(promises) > 12
     assert [line for line in promises if "::test_" not in line.split("|")[-2]] == []
@@ -111,16 +109,12 @@ GUIDES = [ROOT / "README.md", *sorted((ROOT / "docs/guides").glob("*.md"))]
 TEXTS = {path.name: path.read_text(encoding="utf-8") for path in GUIDES}
 BLOCKS = [block for text in TEXTS.values() for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL)]
 COMMANDS = [line for text in TEXTS.values() for line in re.findall(r"^\$ (segunc .*)$", text, re.MULTILINE)]
-MODULE, JOB = (
-    next(i for i, block in enumerate(BLOCKS) if mark in block) for mark in ("# my_training.py", "segunc.review")
-)
+MODULE, JOB = (next(i for i, block in enumerate(BLOCKS) if mark in block) for mark in ("# my_training.py", "segunc.review"))
 
 
 def run_block(index: int, folder: Path) -> str:
     (folder / "my_training.py").write_text(BLOCKS[MODULE], encoding="utf-8")
-    done = subprocess.run(
-        [sys.executable, "-c", BLOCKS[index]], cwd=folder, capture_output=True, text=True, timeout=300
-    )
+    done = subprocess.run([sys.executable, "-c", BLOCKS[index]], cwd=folder, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout
 

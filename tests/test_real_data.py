@@ -26,9 +26,7 @@ SCORES = ("msp", "entropy", "aleatoric", "epistemic")
 def network() -> SegmentationNetwork:
     torch.set_flush_denormal(True)
     labels = label_map("camvid")
-    built = build_network(
-        NetworkDescription("DeepLabV3Plus", "resnet18", labels.classes, labels.palette, {"decoder_channels": 128})
-    )
+    built = build_network(NetworkDescription("DeepLabV3Plus", "resnet18", labels.classes, labels.palette, {"decoder_channels": 128}))
     load_weights(built.body, Path(str(DATA)) / "bases" / "camvid_deeplabv3plus_resnet18.safetensors")
     convert(built.body)
     return built.eval()

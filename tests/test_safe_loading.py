@@ -164,13 +164,9 @@ def test_weights_take_no_more_room_than_their_file(write: Callable[[Path], None]
 TAGS = ("!!python/object/apply:os.mkdir [ran]", "!!python/object/new:os.mkdir [ran]", "!!python/name:os.mkdir")
 
 
-@pytest.mark.parametrize(
-    "tag", [*TAGS, "!!python/module:os", "!<tag:yaml.org,2002:python/object/apply:os.mkdir> [ran]"]
-)
+@pytest.mark.parametrize("tag", [*TAGS, "!!python/module:os", "!<tag:yaml.org,2002:python/object/apply:os.mkdir> [ran]"])
 @pytest.mark.parametrize("place", ["seed: {}", "data: {{root: {}}}", "trainer: {{callbacks: [{}]}}", "{}"])
-def test_a_tag_of_a_configuration_makes_nothing(
-    place: str, tag: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_tag_of_a_configuration_makes_nothing(place: str, tag: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "config.yaml").write_text(place.format(tag))
     assert main(["train", "--config", "config.yaml", "--out", "out", "--device", "cpu"]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
@@ -178,9 +174,7 @@ def test_a_tag_of_a_configuration_makes_nothing(
         yaml.safe_load(tag)
 
 
-def test_checkpoints_of_a_run_that_goes_on_are_not_unpickled(
-    trained: Job, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_checkpoints_of_a_run_that_goes_on_are_not_unpickled(trained: Job, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Whoever can write into the output folder of a training runs nothing in it."""
     words = ["train", "--config", str(trained.train_config), "--out", "out", "--device", "cpu"]
     folder = tmp_path / "out" / "checkpoints"

@@ -113,9 +113,7 @@ def smooth_noise() -> tuple[np.ndarray, np.ndarray]:
     return (0.5 + 3.0 * cv2.GaussianBlur(noise, (0, 0), 2.0)).astype(np.float16), anomaly
 
 
-def measure_components(
-    make: Callable[[], tuple[np.ndarray, np.ndarray]], track: str, threshold: float
-) -> dict[str, Any]:
+def measure_components(make: Callable[[], tuple[np.ndarray, np.ndarray]], track: str, threshold: float) -> dict[str, Any]:
     """Best of five runs over one frame."""
     scores, anomaly = make()
     seconds = []
@@ -180,8 +178,7 @@ def component_table() -> dict[str, dict[str, Any]]:
     print("\n| components of a frame | track | megapixels | truth | predicted | seconds |\n|---|---|---|---|---|---|")
     for name, row in rows.items():
         print(
-            f"| {name} | {COMPONENTS[name][1]} | {row['pixels'] / 1e6:.1f} | {row['truth']} | {row['predicted']} "
-            f"| {row['seconds']:.3f} |"
+            f"| {name} | {COMPONENTS[name][1]} | {row['pixels'] / 1e6:.1f} | {row['truth']} | {row['predicted']} | {row['seconds']:.3f} |"
         )
     return rows
 

@@ -52,9 +52,7 @@ class Demo:
         return self.reader.read(self.names[frame], score).astype(np.float32)
 
 
-def show(
-    axes: Axes, values: npt.NDArray[Any], title: str, outline: npt.NDArray[np.uint8] | None = None, **look: Any
-) -> Any:
+def show(axes: Axes, values: npt.NDArray[Any], title: str, outline: npt.NDArray[np.uint8] | None = None, **look: Any) -> Any:
     """Draw an image or a map under a title, with the rim of anomalies in white over black."""
     drawn = axes.imshow(values, interpolation="nearest", **look)
     if outline is not None:

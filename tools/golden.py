@@ -82,8 +82,7 @@ SECTIONS = {
     "mc-dropout": "mc_dropout: {p: 0.1}",
     "sgld": f"sgld: {LANGEVIN}",
     "sghmc": f"sghmc: {LANGEVIN}",
-    "hmc": "hmc: {scope: decoder, frames: 2, effective_pixels: 300, chains: 2, warmup: 1, samples: 4, trajectory: 0.01, "
-    "step_size: 0.003}",
+    "hmc": "hmc: {scope: decoder, frames: 2, effective_pixels: 300, chains: 2, warmup: 1, samples: 4, trajectory: 0.01, step_size: 0.003}",
     "temperature": "temperature: {pixels: 200, draws: 4}",
     "tta": "tta: {scales: [1.0, 0.75], flip: true}",
 }
@@ -260,9 +259,7 @@ def record(checkout: Path, out: Path) -> None:
     print(f"{len(commands)} commands, {len(files)} files, {len(contents)} contents in {out}")
 
 
-def run(
-    lines: Iterable[str], work: Path, checkout: str, environment: dict[str, str]
-) -> Iterator[tuple[str, dict[str, Any]]]:
+def run(lines: Iterable[str], work: Path, checkout: str, environment: dict[str, str]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Run commands one after another; yields each line with its exit code and its normalised streams."""
     seen: dict[str, int] = {}
     with subprocess.Popen(

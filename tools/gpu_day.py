@@ -317,12 +317,8 @@ def table(rows: dict[str, dict[str, Any]]) -> str:
     lines = ["| step | seconds | met | what was found |", "|---|---|---|---|"]
     for name, row in rows.items():
         numbers = {key: value for key, value in row.items() if key not in ("seconds", "met", "failed")}
-        words = row.get("failed") or ", ".join(
-            f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in numbers.items()
-        )
-        lines.append(
-            f"| {name} | {row['seconds']:.1f} | {'yes' if row.get('met', 'failed' not in row) else 'no'} | {words} |"
-        )
+        words = row.get("failed") or ", ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in numbers.items())
+        lines.append(f"| {name} | {row['seconds']:.1f} | {'yes' if row.get('met', 'failed' not in row) else 'no'} | {words} |")
     return "\n".join(lines)
 
 

@@ -31,9 +31,7 @@ def provenance(device: torch.device | None = None) -> dict[str, Any]:
     script = Path(sys.argv[0])
     own = ROOT / "tools" in script.resolve().parents
     return {
-        "command": " ".join(
-            ["python", *(("-m", f"tools.{script.stem}") if own else (script.as_posix(),)), *sys.argv[1:]]
-        ),
+        "command": " ".join(["python", *(("-m", f"tools.{script.stem}") if own else (script.as_posix(),)), *sys.argv[1:]]),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "hardware": f"{processor()}, {describe_device(device or torch.device('cpu'))}",
         "versions": environment(),

@@ -146,9 +146,7 @@ def main() -> int:
             except Exception as error:  # a row of the table says so
                 row = {"sites": f"{type(error).__name__}: {error}"}
         bad += not (row.get("alpha 0", 1) <= IDENTITY_BOUND and row.get("again"))
-        cells = [
-            f"{v:.1e}" if isinstance(v := row.get(c), float) and c in ("alpha 0", "batch") else str(v) for c in columns
-        ]
+        cells = [f"{v:.1e}" if isinstance(v := row.get(c), float) and c in ("alpha 0", "batch") else str(v) for c in columns]
         print(f"| {name} | {' | '.join(cells)} |" if arguments.markdown else f"{name}: {row}", flush=True)
     return bad > 0
 

@@ -29,9 +29,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name in ("frames", "labels", "sources", "out"):
         parser.add_argument(f"--{name}", type=Path, required=True, metavar="DIR")
-    parser.add_argument(
-        "--void", type=int, default=11, metavar="ID", help="label that is ignored (default 11, CamVid's)"
-    )
+    parser.add_argument("--void", type=int, default=11, metavar="ID", help="label that is ignored (default 11, CamVid's)")
     parser.add_argument("--every", type=int, default=1, metavar="N")
     arguments = parser.parse_args()
     sources = sorted(path for path in arguments.sources.iterdir() if path.is_file())

@@ -33,13 +33,9 @@ def main() -> int:
     parser.add_argument("--plan", type=Path, required=True, metavar="YAML", help="see configs/study/")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR")
     parser.add_argument("--stage", choices=("study", "select", "report"), default="study")
-    parser.add_argument(
-        "--rows", type=labels, metavar="A,B", help="labels of rows, one with a comma quoted (default: all)"
-    )
+    parser.add_argument("--rows", type=labels, metavar="A,B", help="labels of rows, one with a comma quoted (default: all)")
     parser.add_argument("--seeds", type=whole_numbers, metavar="A,B", help="seeds to work on (default: all)")
-    parser.add_argument(
-        "--keep", type=Path, metavar="DIR", help="copy records, results and the replicates of the tables' numbers"
-    )
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="copy records, results and the replicates of the tables' numbers")
     parser.add_argument("--device", default="auto")
     arguments = parser.parse_args()
     torch.set_flush_denormal(True)

@@ -39,12 +39,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--plan", type=Path, required=True, metavar="YAML")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="of the study")
-    parser.add_argument(
-        "--size", type=image_size, default=(352, 640), metavar="HxW", help="the network sees (default 352x640)"
-    )
-    parser.add_argument(
-        "--rounds", type=int, default=7, metavar="N", help="timed ones, after one that is not (default 7)"
-    )
+    parser.add_argument("--size", type=image_size, default=(352, 640), metavar="HxW", help="the network sees (default 352x640)")
+    parser.add_argument("--rounds", type=int, default=7, metavar="N", help="timed ones, after one that is not (default 7)")
     parser.add_argument("--device", default="auto")
     try:
         return measure(parser.parse_args())

@@ -209,9 +209,7 @@ def known_pixels(
 
 
 @flushed_denormals()
-def fit_sum(
-    base: Path, config: FitConfig[AnomalyConfig], out: Path, *, device: str = "auto", say: Say = say
-) -> ScoreSum:
+def fit_sum(base: Path, config: FitConfig[AnomalyConfig], out: Path, *, device: str = "auto", say: Say = say) -> ScoreSum:
     """Measure the parts on normal scenes and write the same model with their sum; InputError for a part that is one number everywhere."""
     settings = config.settings
     parts = check_scores(settings.parts)

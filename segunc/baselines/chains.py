@@ -51,9 +51,7 @@ class ChainStates(Posterior):
 
     method: ClassVar[str]
 
-    def __init__(
-        self, gamma: Tensor, beta: Tensor, chains: int = 1, scope: str = "all", target: dict[str, float] | None = None
-    ) -> None:
+    def __init__(self, gamma: Tensor, beta: Tensor, chains: int = 1, scope: str = "all", target: dict[str, float] | None = None) -> None:
         self.gamma, self.beta, self.chains, self.scope, self.target = gamma, beta, chains, scope, dict(target or {})
 
     @property
@@ -99,9 +97,7 @@ class HMC(ChainStates):
     method = "hmc"
 
 
-def run_chains(
-    sample: SampleChain, count: int, last: Path, *, resume: bool = False
-) -> tuple[Tensor, list[dict[str, float]]]:
+def run_chains(sample: SampleChain, count: int, last: Path, *, resume: bool = False) -> tuple[Tensor, list[dict[str, float]]]:
     """Run ``count`` chains, M, one after the other, and return their states ``[M, K, D]`` float32 on the CPU and what each measured. Finished
     chains are in the checkpoint ``last``, and with ``resume`` taken from it. PartialFailure where a chain cannot go on."""
     finished: dict[str, Any] = read_checkpoint(last) if resume else {"states": [], "records": []}
@@ -182,9 +178,7 @@ def _start(target: LogPosterior, settings: ChainConfig, number: int) -> Tensor:
     return target.base + spread * noise
 
 
-def _finish(
-    run: FinetuneRun[Any], target: LogPosterior, posterior: type[ChainStates], sample: SampleChain
-) -> dict[str, Any]:
+def _finish(run: FinetuneRun[Any], target: LogPosterior, posterior: type[ChainStates], sample: SampleChain) -> dict[str, Any]:
     """Run the chains, measure their convergence and write the model."""
     chains, dimensions = run.options.chains, len(target.base)
     run.say(f"{posterior.method}: {chains} chains over {dimensions:,} affine parameters")

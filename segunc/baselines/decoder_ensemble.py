@@ -59,9 +59,7 @@ class DecoderEnsemble(Ensemble):
 
     method: ClassVar[str] = "decoder-ensemble"
 
-    def __init__(
-        self, base: SegmentationNetwork, decoders: Sequence[Mapping[str, Tensor]], source: str = "a head"
-    ) -> None:
+    def __init__(self, base: SegmentationNetwork, decoders: Sequence[Mapping[str, Tensor]], source: str = "a head") -> None:
         networks = [base, *(with_decoder(base, decoder, source) for decoder in decoders)]
         super().__init__([Branch(network, Deterministic()) for network in networks])
 
@@ -111,9 +109,7 @@ def finetune_decoders(run: FinetuneRun[DecoderEnsembleConfig]) -> dict[str, Any]
     return run.finish(posterior, f"{options.heads} heads on one encoder, the first the base's own, {numbers:,} numbers")
 
 
-def _train_head(
-    run: FinetuneRun[DecoderEnsembleConfig], head: int, weights: Sequence[float] | None
-) -> dict[str, Tensor]:
+def _train_head(run: FinetuneRun[DecoderEnsembleConfig], head: int, weights: Sequence[float] | None) -> dict[str, Tensor]:
     """Return the decoder of a head, trained, on the CPU."""
     import lightning as L
 

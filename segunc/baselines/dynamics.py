@@ -130,9 +130,7 @@ class SghmcConfig(SgldConfig):
     momentum: BelowOne = 0.9  # type: ignore[misc]  # a setting here, 0 for SGLD
 
 
-def sample_langevin(
-    gradient: EnergyGradient, start: Tensor, settings: SgldConfig, seed: int, show: Show = lambda *_: None
-) -> Tensor:
+def sample_langevin(gradient: EnergyGradient, start: Tensor, settings: SgldConfig, seed: int, show: Show = lambda *_: None) -> Tensor:
     """Run one chain of SGHMC, or of SGLD where the momentum is 0, and return its states ``[K, D]``; PartialFailure where it breaks.
 
     With step size h, momentum decay m and temperature T::

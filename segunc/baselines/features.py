@@ -72,18 +72,14 @@ class FeatureBank(Attachment):
         bank = super().load(folder, model)
         if (bank.scores, bank.upsampling) != (SCORES, "bilinear"):
             how = f"{', '.join(bank.scores)} with {bank.upsampling} upsampling"
-            message = (
-                f"{folder / cls.file} was fitted for {how}, and this version knows knn with bilinear upsampling alone"
-            )
+            message = f"{folder / cls.file} was fitted for {how}, and this version knows knn with bilinear upsampling alone"
             raise InputError(message, hint="fit the features again")
         return bank
 
     def record(self) -> dict[str, Any]:
         return {"features_sha256": self.tensors_sha256}
 
-    def providers(
-        self, model: Model, needs: Collection[str], frames: Collection[str] | None = None
-    ) -> Sequence[Provider]:
+    def providers(self, model: Model, needs: Collection[str], frames: Collection[str] | None = None) -> Sequence[Provider]:
         """InputError where the tensors are damaged or of another fit, or the bank holds no feature of the frames."""
         tensors, encoder = self.stored(model)
         device = next(model.network.parameters()).device
@@ -236,9 +232,7 @@ def _open_encoder(network: SegmentationNetwork, settings: FeaturesConfig, say: S
 
 
 @flushed_denormals()
-def fit_features(
-    base: Path, config: FitConfig[FeaturesConfig], out: Path, *, device: str = "auto", say: Say = say
-) -> FeatureBank:
+def fit_features(base: Path, config: FitConfig[FeaturesConfig], out: Path, *, device: str = "auto", say: Say = say) -> FeatureBank:
     """Gather the features and write the same model with them; ``out`` may be ``base``. InputError for a layer that is not there."""
     settings = config.settings
     model, data = load_for_fitting(base, config, resolve_device(device))

@@ -31,9 +31,7 @@ class Swag(Posterior):
     method: ClassVar[str] = "swag"
     members = 1
 
-    def __init__(
-        self, mean: Tensor, variance: Tensor, deviations: Tensor, scale: float = 1.0, scope: str = "all"
-    ) -> None:
+    def __init__(self, mean: Tensor, variance: Tensor, deviations: Tensor, scale: float = 1.0, scope: str = "all") -> None:
         if (count := len(deviations)) < 2:
             message = f"SWAG needs at least 2 snapshots, not {count}"
             raise InputError(message, hint="collect more often or train for longer")

@@ -97,9 +97,7 @@ def load_batches(data: SegmentationDataset, frames: Sequence[int], size: int) ->
     return [_stack([data[i] for i in frames[start : start + size]]) for start in starts]
 
 
-def minibatches(
-    data: SegmentationDataset, frames: Sequence[int], size: int, seed: int, steps: int, workers: int = 0
-) -> Iterator[Batch]:
+def minibatches(data: SegmentationDataset, frames: Sequence[int], size: int, seed: int, steps: int, workers: int = 0) -> Iterator[Batch]:
     """Yield for each step the batch of frames that (seed, step) decides, augmentation too; each pass has its own order, and leaves out what
     does not fill a batch."""
     if len(frames) < size:

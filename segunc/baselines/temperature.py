@@ -164,9 +164,7 @@ def check_temperature(temperature: float) -> None:
 
 
 @flushed_denormals()
-def scale_temperature(
-    base: Path, config: FitConfig[TemperatureConfig], out: Path, *, device: str = "auto", say: Say = say
-) -> Calibration:
+def scale_temperature(base: Path, config: FitConfig[TemperatureConfig], out: Path, *, device: str = "auto", say: Say = say) -> Calibration:
     """Fit the calibration of a model of either kind and write the same model with it, in the place of one that is there already;
     ``out`` may be ``base``. InputError for no labelled pixel, NaN logits, or a best temperature at a bound."""
     settings = config.settings

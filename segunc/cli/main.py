@@ -88,9 +88,7 @@ def build_parser(*, as_json: bool = False) -> Parser:
             verb_parser.add_argument("-h", "--help", action=ConfigurationHelp, help=shown)
         add_options(verb_parser, options_of(verb))
         further = verb_parser.add_argument_group("for scripts and reports of faults")
-        further.add_argument(
-            "--json", action="store_true", help="print the result as one line of JSON, and all else on standard error"
-        )
+        further.add_argument("--json", action="store_true", help="print the result as one line of JSON, and all else on standard error")
         further.add_argument("--debug", action="store_true", help="show a traceback when something fails")
         verb_parser.set_defaults(parser=verb_parser)
     return parser

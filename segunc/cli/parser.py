@@ -103,9 +103,7 @@ def reader_of(kind: Any) -> tuple[Any, Callable[[str], Any] | None]:
     return kind, next(filter(callable, annotations), kind if kind in (int, float) else None)
 
 
-def _argument(
-    field: dataclasses.Field[Any], kind: Any, placeholder: str, about: str
-) -> tuple[tuple[str, ...], dict[str, Any]]:
+def _argument(field: dataclasses.Field[Any], kind: Any, placeholder: str, about: str) -> tuple[tuple[str, ...], dict[str, Any]]:
     """Return names and settings of an option for argparse's ``add_argument``."""
     flags, default = _flags(field), _default(field)
     settings: dict[str, Any] = {"help": about.replace("%", "%%"), **field.metadata}

@@ -163,8 +163,7 @@ def own_folder(path: Path) -> bool:
     writable = stat.S_IWGRP | stat.S_IWOTH
     ours = stat.S_ISDIR(folder.st_mode) and folder.st_uid == os.getuid() and not folder.st_mode & writable
     return ours and all(
-        parent.st_uid in (os.getuid(), 0) and (not parent.st_mode & writable or parent.st_mode & stat.S_ISVTX)
-        for parent in parents
+        parent.st_uid in (os.getuid(), 0) and (not parent.st_mode & writable or parent.st_mode & stat.S_ISVTX) for parent in parents
     )
 
 

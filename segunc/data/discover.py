@@ -159,9 +159,7 @@ def _pair(found: Found, images: Sequence[Path], labels: Sequence[Path], labelled
         else:
             alone.append(path)
     if not by_image:
-        lack = (
-            f"no label in {found.root} has the name of an image, e.g. {labels[0]} and {images[0] if images else 'none'}"
-        )
+        lack = f"no label in {found.root} has the name of an image, e.g. {labels[0]} and {images[0] if images else 'none'}"
         raise InputError(lack, hint="give labels the names of their images")
     several = next((each for each in by_image.values() if len(each) > 1), None)
     chosen = None
@@ -176,9 +174,7 @@ def _pair(found: Found, images: Sequence[Path], labels: Sequence[Path], labelled
         (chosen,) = preferred
         found.notes.append(f"takes the labels {chosen}.png of {len(several)} kinds; --labels PATTERN takes others")
     pairs = [
-        Pair(splits[image], image, each[chosen or next(iter(each))])
-        for image, each in by_image.items()
-        if chosen is None or chosen in each
+        Pair(splits[image], image, each[chosen or next(iter(each))]) for image, each in by_image.items() if chosen is None or chosen in each
     ]
     if any(pair.split for pair in pairs) and (outside := [pair for pair in pairs if not pair.split]):
         note = f"leaves out {len(outside)} pairs outside of the folders train, val and test, e.g. {outside[0].image}"

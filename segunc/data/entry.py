@@ -162,9 +162,7 @@ class Part:
     images: str
     labels: str
     prefix: str = ""  # of the frames' names, where a split has several parts
-    holds: Callable[[frozenset[int]], bool] | None = (
-        None  # whether a frame of such raw values is of the split; reads all labels
-    )
+    holds: Callable[[frozenset[int]], bool] | None = None  # whether a frame of such raw values is of the split; reads all labels
 
 
 @dataclass(frozen=True)
@@ -233,9 +231,7 @@ def _files(folder: Path, ending: str, described: str) -> list[Path]:
     return files
 
 
-def same_folders(
-    images: str, labels: str, splits: Iterable[str] | Mapping[str, tuple[str, ...]]
-) -> dict[str, tuple[Part, ...]]:
+def same_folders(images: str, labels: str, splits: Iterable[str] | Mapping[str, tuple[str, ...]]) -> dict[str, tuple[Part, ...]]:
     """Return splits whose folders have words of their own at ``{}``: those that a mapping gives, or else the split's name."""
     words = splits if isinstance(splits, Mapping) else {split: (split,) for split in splits}
     return {split: (Part(images.format(*each), labels.format(*each)),) for split, each in words.items()}
@@ -412,8 +408,7 @@ class DatasetEntry:
                 raise InputError(lack, hint=hint)
             classes, anomalies = self.labels is not None, self.anomaly_encoding is not None
             return [
-                Sample(frame_name(root, image), image, label if classes else None, label if anomalies else None)
-                for image, label in rows
+                Sample(frame_name(root, image), image, label if classes else None, label if anomalies else None) for image, label in rows
             ]
         described = " or ".join(layout.describe(split) for layout in self.layouts)
         described = f"data set {self.name} lies as {described} ({self.source})"

@@ -20,9 +20,7 @@ UNKNOWN = 254  # stands for a train id at pixels that an anomaly label marks
 COLUMNS = ("id", "name", "train_id", "red", "green", "blue")
 
 
-def recode(
-    raw: npt.NDArray[np.integer], codes: Mapping[int, int], source: str, known_values: str, hint: str
-) -> npt.NDArray[np.uint8]:
+def recode(raw: npt.NDArray[np.integer], codes: Mapping[int, int], source: str, known_values: str, hint: str) -> npt.NDArray[np.uint8]:
     """Return the codes of label values ``[H, W]`` as uint8; raise InputError, in the other words, for a value that has none."""
     table = np.full(256, -1, np.int16)
     table[list(codes)] = list(codes.values())

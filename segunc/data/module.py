@@ -202,9 +202,7 @@ class SegmentationDataModule(L.LightningDataModule):
         names = config.anomaly_class or []
         names = names.split(",") if isinstance(names, str) else names
         anomalies = [name.strip() for name in names if name.strip()]
-        self.entry = dataset_entry(
-            config.dataset, labels=config.labels, anomaly_classes=anomalies, frames=config.frames
-        )
+        self.entry = dataset_entry(config.dataset, labels=config.labels, anomaly_classes=anomalies, frames=config.frames)
         self.root = Path(config.root)
         self.label_map: LabelMap = self.entry.label_map()
         self._sets: dict[tuple[str, bool], SegmentationDataset] = {}

@@ -108,9 +108,7 @@ def find_events(
                 event.class_id = region.class_of(prediction)
             if masks:
                 mask = {"size": list(values.shape), "counts": _runs(region, values.shape).tolist()}
-                event.masks.append(
-                    {"bbox": list(region.box), "area": region.area, "score": value, "segmentation": mask}
-                )
+                event.masks.append({"bbox": list(region.box), "area": region.area, "score": value, "segmentation": mask})
     return list(events.values()), flagged, crowded
 
 

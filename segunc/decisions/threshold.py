@@ -108,9 +108,7 @@ class GuaranteedThreshold(Settings):
 _AGAIN = "calibrate on maps like these: segunc threshold --maps MAPS"
 
 
-def promise_of(
-    control: str, level: float, method: str, confidence: float | None, unit: str, found_share: float, smallest: int
-) -> str:
+def promise_of(control: str, level: float, method: str, confidence: float | None, unit: str, found_share: float, smallest: int) -> str:
     """Return the promise as one sentence."""
     of = unit_words(unit)
     share = f"{100 * level:.3g} %"

@@ -58,9 +58,7 @@ def read_thresholds(words: Iterable[str] | Mapping[str, float]) -> dict[str, Thr
     return thresholds
 
 
-def check_promises(
-    flag: Mapping[str, Threshold], run: Mapping[str, Any], identities: Callable[[str], Iterable[tuple[str, str]]]
-) -> None:
+def check_promises(flag: Mapping[str, Threshold], run: Mapping[str, Any], identities: Callable[[str], Iterable[tuple[str, str]]]) -> None:
     """Raise InputError where maps of a run are not those that a promise is about, or one of the frames, of which ``identities`` gives names and
     hashes for a score, was used to make it."""
     for name, threshold in flag.items():
@@ -219,9 +217,7 @@ class Achieved(Flagged):
     metrics = parts.lower("risk", "achieved"), parts.Metric("level", "promised")
     point = frozenset(names)
 
-    def __init__(
-        self, score: str, threshold: Threshold, control: str, anomalies: bool, time_of: Callable[[str], float | None]
-    ) -> None:
+    def __init__(self, score: str, threshold: Threshold, control: str, anomalies: bool, time_of: Callable[[str], float | None]) -> None:
         super().__init__(score, threshold)
         assert threshold.guarantee is not None
         self.guarantee, self.control, self.level = threshold.guarantee, control, threshold.guarantee.levels[control]

@@ -85,9 +85,7 @@ def evaluate_maps(
     return result, evaluator
 
 
-def _read_frame(
-    reader: MapsReader, scores: Sequence[str], label_files: ReviewLabels, predicted: bool, frame: str
-) -> dict[str, Any]:
+def _read_frame(reader: MapsReader, scores: Sequence[str], label_files: ReviewLabels, predicted: bool, frame: str) -> dict[str, Any]:
     """Return the fields of a :class:`LabelledFrame`, and nothing that its labels have no use for."""
     # What lies outside of the region was not predicted: its maps hold zeros, which are no scores.
     anomaly, labels, prediction = label_files.anomaly(frame), label_files.classes(frame), None

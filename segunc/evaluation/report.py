@@ -132,9 +132,7 @@ def _notes(result: Mapping[str, Any]) -> Iterator[str]:
     yield from _by_reason("No interval", result.get("bootstrap", {}).get("no_interval", {}))
     classes = bool(result.get("segmentation", {}).get("per_class"))
     asked = {"scores": bool(result["scores"]), "segmentation": classes, "calibration": classes}
-    missing = {
-        path: why for path, why in result["reasons"].items() if asked.get(path.split(".")[0], True) and why != NO_OBJECT
-    }
+    missing = {path: why for path, why in result["reasons"].items() if asked.get(path.split(".")[0], True) and why != NO_OBJECT}
     yield from _by_reason("Not available", missing)
     entries = result["left_out"]
     reasons = [reason for reason, _ in Counter(entry["reason"] for entry in entries).most_common(_MAX_REASONS)]

@@ -29,9 +29,7 @@ class ImageSource(FrameSource):
     """Image files in the order of their names (:func:`segunc.core.files.frame_order`), each decoded when its turn comes; only
     relative paths are kept in memory. InputError for two images of one name, or a selection by time."""
 
-    def __init__(
-        self, kind: Kind, path: Path, root: Path, files: list[Path], selection: Selection = ALL_FRAMES
-    ) -> None:
+    def __init__(self, kind: Kind, path: Path, root: Path, files: list[Path], selection: Selection = ALL_FRAMES) -> None:
         if selection.timed:
             raise InputError(f"images have no times: {path}", hint="leave --start and --end out")
         self.kind, self.path, self.selection, self._root = kind, path, selection, root
@@ -40,9 +38,7 @@ class ImageSource(FrameSource):
         for file in relative:
             # A letter with an accent may be written as one sign or as two.
             if (first := named.setdefault(composed(_stem(file)), file)) != file:
-                raise InputError(
-                    f"{root / first} and {root / file} are both frame '{_stem(first)}'", hint="rename or remove one"
-                )
+                raise InputError(f"{root / first} and {root / file} are both frame '{_stem(first)}'", hint="rename or remove one")
         self._files, self.depth = relative[:: selection.every], PixelDepth()
         self.length = self.length_hint = len(self._files)
 
@@ -91,9 +87,7 @@ def stamp_of(file: Path) -> str:
     return sampled_hash(file, STAMP_STRETCHES, STAMP_LENGTH)
 
 
-def open_source(
-    spec: str | Path, *, out: Path | None = None, selection: Selection = ALL_FRAMES, all_images: bool = True
-) -> FrameSource:
+def open_source(spec: str | Path, *, out: Path | None = None, selection: Selection = ALL_FRAMES, all_images: bool = True) -> FrameSource:
     """Open an image file, a folder (all images below it), a glob pattern (``**`` crosses folders) or a video. A path that exists is taken
     as it is, so names with ``[`` or ``*`` can be given. Files of other types in a folder or behind a pattern are left out and, unless
     ``all_images`` are taken, those that are named as labels, with a note. ``out`` is where maps will be written: not below the input, where
@@ -123,9 +117,7 @@ def open_source(
     source = ImageSource(kind, path, root, frames, selection)
     if left_out := sorted(set(files) - set(frames)):
         example = left_out[0].relative_to(root).as_posix()
-        source.note = (
-            f"{path}: {len(frames)} images; {len(left_out)} others left out, which are named as labels, e.g. {example} "
-        )
+        source.note = f"{path}: {len(frames)} images; {len(left_out)} others left out, which are named as labels, e.g. {example} "
         source.note += "(--all-images takes them)"
     return source
 

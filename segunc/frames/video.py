@@ -92,9 +92,7 @@ class VideoSource(FrameSource):
     def _require_start(self, end: float) -> None:
         if self.selection.start is not None and self.selection.start >= end:
             start = format_time(self.selection.start)
-            raise InputError(
-                f"video {self.path} ends at {format_time(end)}, before the start at {start}", hint="an earlier --start"
-            )
+            raise InputError(f"video {self.path} ends at {format_time(end)}, before the start at {start}", hint="an earlier --start")
 
     def identity(self) -> dict[str, Any]:
         return {**super().identity(), "input_hash": video_hash(self.path)}
@@ -117,9 +115,7 @@ class VideoSource(FrameSource):
             yield container, stream, stream.time_base or Fraction(1, av.time_base)
 
     def _unreadable(self) -> InputError:
-        return InputError(
-            f"video {self.path} cannot be opened", hint="check that it plays, or convert it to H.264 in .mp4"
-        )
+        return InputError(f"video {self.path} cannot be opened", hint="check that it plays, or convert it to H.264 in .mp4")
 
 
 def video_hash(path: Path) -> str:

@@ -263,9 +263,7 @@ class Legend:
     promise: str = ""
 
     @classmethod
-    def of(
-        cls, manifest: Mapping[str, Any] | None, score: str, shown: DisplayRange, threshold: float | None = None
-    ) -> Self:
+    def of(cls, manifest: Mapping[str, Any] | None, score: str, shown: DisplayRange, threshold: float | None = None) -> Self:
         """Return the legend of a score with what a manifest records of it."""
         unit = (manifest or {}).get("maps", {}).get(score, {}).get("unit", "")
         return cls(score, unit, shown, model_words(manifest), threshold)

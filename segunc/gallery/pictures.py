@@ -141,10 +141,7 @@ def write_video(pictures: Sequence[Path], out: Path, fps: float, times: Sequence
         first = _read(pictures[0])
         scale = min(1.0, MAXIMUM_WIDTH / first.shape[1])
         width, height = (max(2, round(side * scale) // 2 * 2) for side in first.shape[1::-1])
-        frames = (
-            (time, overlay.resize(_read(path, first.shape), width, height))
-            for time, path in zip(moments, pictures, strict=True)
-        )
+        frames = ((time, overlay.resize(_read(path, first.shape), width, height)) for time, path in zip(moments, pictures, strict=True))
         encode_video(partial, frames, fps, (height, width))
         os.replace(partial, out)
     except OSError as error:

@@ -28,9 +28,7 @@ from segunc.maps.statistics import MASK_NAME, read_region
 
 PREDICTION = "prediction"
 OVERLAY = "overlay"
-START_LOCK = (
-    f"{LOCK_STEM}-start"  # held while the manifest is written, so that shards that start at once make one folder
-)
+START_LOCK = f"{LOCK_STEM}-start"  # held while the manifest is written, so that shards that start at once make one folder
 MAX_EXAMPLES = 20
 
 

@@ -64,9 +64,7 @@ def choose_scores(reader: MapsReader, scores: Sequence[str] | None) -> list[str]
     return list(dict.fromkeys(scores))
 
 
-def open_images(
-    reader: MapsReader, images: str | Path | None, names: Sequence[str]
-) -> tuple[FrameSource | None, str | None]:
+def open_images(reader: MapsReader, images: str | Path | None, names: Sequence[str]) -> tuple[FrameSource | None, str | None]:
     """Return the source of images for the frames named, ``images`` that are given or the recorded one, and a line on missing ones.
     The recorded one is shown only where it has the recorded bytes (the stamp of an image, the hash of a video): the maps of a
     stranger may name any place of this disk."""

@@ -83,9 +83,7 @@ class MapsReader:
         """Read a score map ``[H, W]`` as it is stored, a compact one at the frame's size in the form that others have. Whole numbers
         of a wider or signed type become float64: its range says nothing about that of the scores, so they are values."""
         stored = self._read(name, score)
-        return (
-            stored if stored.dtype in (np.uint8, np.uint16) or stored.dtype.kind == "f" else stored.astype(np.float64)
-        )
+        return stored if stored.dtype in (np.uint8, np.uint16) or stored.dtype.kind == "f" else stored.astype(np.float64)
 
     def read(self, name: str, score: str) -> npt.NDArray[np.float32]:
         """Read a score map in real units, float32 ``[H, W]``."""

@@ -124,9 +124,7 @@ def _quantiles(row: npt.NDArray[np.int64], scores: Halves) -> Floats:
     position = (number - 1) * np.linspace(0.0, 1.0, min(QUANTILES, number))
     below = np.floor(position).astype(np.int64)
     weight = position - below
-    lower, upper = (
-        scores[np.searchsorted(cumulated, place, side="right")] for place in (below, np.minimum(below + 1, number - 1))
-    )
+    lower, upper = (scores[np.searchsorted(cumulated, place, side="right")] for place in (below, np.minimum(below + 1, number - 1)))
     start, end = lower.astype(np.float64), upper.astype(np.float64)
     with np.errstate(over="ignore"):
         step: npt.NDArray[Any] = (upper - lower).astype(np.float64)  # rounded to float16, as in the original
@@ -147,9 +145,7 @@ class Track:
 TRACKS = {"smiyc-anomaly": Track(500, 100), "smiyc-obstacle": Track(50, 10)}
 
 
-def component_counts(
-    scores: npt.NDArray[np.floating], anomaly: npt.NDArray[np.uint8], threshold: float, track: str
-) -> Counts:
+def component_counts(scores: npt.NDArray[np.floating], anomaly: npt.NDArray[np.uint8], threshold: float, track: str) -> Counts:
     """Count the components of one frame of ``scores`` float16 ``[H, W]`` and ``anomaly`` uint8, 255 ignored. As in the benchmark, a pixel
     is predicted where score > threshold, compared in float16 (the threshold is rounded to nearest), although that of the ``smiyc`` pixel
     protocol is an inclusive lower edge.
@@ -175,9 +171,7 @@ def match_components(predicted: npt.NDArray[np.bool_], truth: npt.NDArray[np.boo
     size = np.bincount(predicted_label[pixels], minlength=len(kept))
     truth_there = truth_label[pixels]
     on_truth = truth_there > 0
-    pair, shared = np.unique(
-        truth_there[on_truth].astype(np.int64) * len(kept) + predicted_label[pixels[on_truth]], return_counts=True
-    )
+    pair, shared = np.unique(truth_there[on_truth].astype(np.int64) * len(kept) + predicted_label[pixels[on_truth]], return_counts=True)
     truth_of_pair, predicted_of_pair = np.divmod(pair, len(kept))
     on_any_truth = grouped_sums(predicted_of_pair, shared, len(kept))
 

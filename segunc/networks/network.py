@@ -53,9 +53,7 @@ class SegmentationNetwork(nn.Module):
         return logits[..., :height, :width]
 
 
-def inference_size(
-    description: NetworkDescription, frame: tuple[int, int], override: tuple[int, int] | None = None
-) -> tuple[int, int]:
+def inference_size(description: NetworkDescription, frame: tuple[int, int], override: tuple[int, int] | None = None) -> tuple[int, int]:
     """Return the (height, width) at which the network sees a frame of (height, width) ``frame``. ``override`` decides alone when given. A
     frame whose aspect ratio is that of the description's inference size (within 2 %) gets exactly that size; another keeps its own, with as
     many pixels, each side a multiple of 16. Without an inference size the frame keeps its own."""

@@ -131,9 +131,7 @@ class Match(NamedTuple):
     wrapper: str = ""  # before the module's names, which those in the file have not
 
 
-def match_names(
-    state: Mapping[str, Tensor], own: Mapping[str, Tensor], source: str = "the file", key: str | None = None
-) -> Match:
+def match_names(state: Mapping[str, Tensor], own: Mapping[str, Tensor], source: str = "the file", key: str | None = None) -> Match:
     """Return the part of a foreign state dict that fits ``own``, in the names of ``own``. Training frameworks put a prefix before every
     name, wrappers do the same to the names of ``own``, and timm's encoders join the first parts of a name by an underscore, which counts
     only where names as they are do not fit. Names and shapes decide, never the order. InputError where several sets of weights fit and

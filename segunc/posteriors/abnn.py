@@ -135,9 +135,7 @@ class ABNN(AffineTrainingConfig):
     @property
     def uses_data(self) -> dict[str, str]:
         """The splits that are looked at, each with the setting that asks for it."""
-        reasons = [f"abnn.epochs {self.epochs}"] * bool(self.epochs) + [
-            "abnn.statistics reestimated"
-        ] * self.reestimates
+        reasons = [f"abnn.epochs {self.epochs}"] * bool(self.epochs) + ["abnn.statistics reestimated"] * self.reestimates
         return {"train": reasons[0]} if reasons else {}
 
     @property

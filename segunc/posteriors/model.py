@@ -75,9 +75,7 @@ class Attachment:
         """Return it from the folder of a model that has all that it is fitted after."""
         return cls(**cls.content(folder, model))
 
-    def attach(
-        self, base: Path, config: FitConfig[Any], out: Path, method: str, say: Say, beside: Mapping[str, bytes] = {}
-    ) -> None:
+    def attach(self, base: Path, config: FitConfig[Any], out: Path, method: str, say: Say, beside: Mapping[str, bytes] = {}) -> None:
         """Write the model that it was fitted on, its configuration, the files beside the record by name, and the record."""
         copy_model(base, out)
         for name, content in beside.items():
@@ -104,9 +102,7 @@ class Attachment:
         return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
 
 
-ATTACHMENTS: Registry[type[Attachment]] = Registry(
-    "attachment", "segunc.attachments", {}, baselines=("features", "anomaly", "calibration")
-)
+ATTACHMENTS: Registry[type[Attachment]] = Registry("attachment", "segunc.attachments", {}, baselines=("features", "anomaly", "calibration"))
 
 
 def attachments_in(folder: Path) -> list[type[Attachment]]:
@@ -202,9 +198,7 @@ class Model:
         for network in self.networks:
             network.to(device).to(memory_format=torch.channels_last)
 
-    def __call__(
-        self, image: Image, *, draws: int = 8, seed: int = 0, scores: Sequence[str] = DEFAULT_SCORES
-    ) -> ImageMaps:
+    def __call__(self, image: Image, *, draws: int = 8, seed: int = 0, scores: Sequence[str] = DEFAULT_SCORES) -> ImageMaps:
         """Return the maps of an image RGB uint8 ``[H, W, 3]``, at its own size, computed where the network is. The first call of a size
         takes longer, because the sampler checks itself.
 

@@ -47,16 +47,12 @@ class Domain(Settings):
         """Return all combinations of the values of the axes."""
         return list(product(*self.axes.values())) if self.axes else []
 
-    def places(
-        self, frames: Sequence[str], texts: Mapping[str, Mapping[str, str]] | None
-    ) -> dict[str, tuple[str, ...]]:
+    def places(self, frames: Sequence[str], texts: Mapping[str, Mapping[str, str]] | None) -> dict[str, tuple[str, ...]]:
         """Return the cell of each frame that has one: of each axis the first value that is found in the frame's name or its ``texts``."""
         placed = {}
         for name in frames:
             row = dict.fromkeys(self.axes, name) if texts is None else texts.get(name, {})
-            matches = {
-                a: [v for v, p in values.items() if re.search(p, row.get(a, ""))] for a, values in self.axes.items()
-            }
+            matches = {a: [v for v, p in values.items() if re.search(p, row.get(a, ""))] for a, values in self.axes.items()}
             if row and all(matches.values()):
                 placed[name] = tuple(values[0] for values in matches.values())
         return placed

@@ -307,9 +307,7 @@ class _Tolerating(suppress):
         return super().__exit__(kind, error, trace) and not (error is not None and is_out_of_memory(error))
 
 
-def require_finite(
-    logits: Tensor, who: str = "the network returns", hint: str = "check its weights and its input"
-) -> None:
+def require_finite(logits: Tensor, who: str = "the network returns", hint: str = "check its weights and its input") -> None:
     """Raise NotFiniteError where logits are NaN or infinite."""
     if not torch.isfinite(logits).all():
         raise NotFiniteError(f"{who} NaN or infinite logits", hint=hint)

@@ -79,9 +79,7 @@ class Provider(Protocol):
 
     @property
     def gives(self) -> frozenset[str]: ...
-    def __call__(
-        self, given: Any, needs: Collection[str], precision: Precision, temperature: float, /
-    ) -> dict[str, Any]:
+    def __call__(self, given: Any, needs: Collection[str], precision: Precision, temperature: float, /) -> dict[str, Any]:
         """Return what is needed of it, by the names of :data:`segunc.scores.EVIDENCE`: for the images ``[n, 3, H, W]`` in 0..1 maps ``[n,
         H, W]``, or a constant; or for the maps of its parts and the ``prediction`` ``[n, H, W]``, by name, maps of their size. One that is
         ``whole`` gets frames at their own size where the images have another."""

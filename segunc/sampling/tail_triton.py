@@ -58,9 +58,7 @@ def _add_draws(  # type: ignore[no-untyped-def]  # Triton cannot read annotation
     tl.store(entropy + pixel, h_sum, inside)
 
 
-def add_draws_triton(
-    logits: Tensor, upsampling: Upsampling, entropy: Tensor, probabilities: Tensor, temperature: float = 1.0
-) -> None:
+def add_draws_triton(logits: Tensor, upsampling: Upsampling, entropy: Tensor, probabilities: Tensor, temperature: float = 1.0) -> None:
     """Add draws ``[S, C, h, w]`` to sums of H(p) ``[H, W]`` float64 and of p ``[C, H, W]`` float32, both contiguous."""
     draws, classes = logits.shape[:2]
     height, width = upsampling.kept

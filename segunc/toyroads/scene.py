@@ -289,9 +289,7 @@ class ToyConfig(Settings):
             raise InputError(f"toy scenes of size {self.size} have an odd side, which no video can have")
 
 
-def generate_toy(
-    root: Path, config: ToyConfig = ToyConfig(), *, progress: Callable[[str], None] = lambda line: None
-) -> None:
+def generate_toy(root: Path, config: ToyConfig = ToyConfig(), *, progress: Callable[[str], None] = lambda line: None) -> None:
     """Write the toy road scenes below ``root``: ``leftImg8bit/SPLIT/CITY/F_leftImg8bit.png``, ``gtFine/SPLIT/CITY/F_gtFine_labelIds.png``
     (raw ids of the label map ``toy``), for the split ``anomaly`` also ``gtAnomaly/anomaly/CITY/F_anomaly.png`` (0 normal, 1 anomaly, 255
     ignored), ``video/crossing.webm`` (VP8, 12.5 frames a second) with ``video/crossing_anomaly/000000.png`` and on, and ``toy.json`` with

@@ -290,9 +290,7 @@ KINDS = {
 }
 
 
-def sample_anomaly(
-    rng: Random, lateral: float, station: float, kind: str | None = None, mirror: int | None = None
-) -> Thing:
+def sample_anomaly(rng: Random, lateral: float, station: float, kind: str | None = None, mirror: int | None = None) -> Thing:
     """Return a random anomaly at a place; an animal of a video walks."""
     kind = kind or str(rng.choice([*KINDS]))
     first, second = canvas.odd_colour(rng), canvas.odd_colour(rng)

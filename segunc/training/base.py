@@ -209,9 +209,7 @@ def _build_to_train(config: NetworkConfig, classes: LabelMap) -> SegmentationNet
     return network
 
 
-def train_network(
-    config: TrainConfig, out: Path, *, device: str = "auto"
-) -> tuple[SegmentationNetwork, dict[str, Any]]:
+def train_network(config: TrainConfig, out: Path, *, device: str = "auto") -> tuple[SegmentationNetwork, dict[str, Any]]:
     """Train, keep the checkpoint with the best validation mIoU, and write the model folder; return the network in eval mode and what was
     measured. A killed run continues from its last checkpoint when called again with the same ``out``."""
     with flushed_denormals(), no_half_folder(out):

@@ -42,9 +42,7 @@ def say(text: str) -> None:
         terminal.say(text, flush=True)
 
 
-def claim_checkpoints(
-    out: Path, verb: str, config: Mapping[str, Any], partial: str | None = None, **bound: str
-) -> Path | None:
+def claim_checkpoints(out: Path, verb: str, config: Mapping[str, Any], partial: str | None = None, **bound: str) -> Path | None:
     """Return the checkpoint in a folder from which a killed run of the same settings continues, or None; note the settings there.
     ``partial`` is another file beside it that is unfinished work, and ``bound`` what else it depends on, as the hash of a base network."""
     folder = out / CHECKPOINTS

@@ -91,9 +91,7 @@ def demo(options: DemoOptions, step: Step | None = None, say: Callable[[str], No
     kept = opts.EvaluateOptions(maps=maps, anomaly_labels=masks, out=achieved, **others)
     step("what it achieves on the other frames", evaluate, kept)
     results = [numbers, out / "test-abnn.json", achieved]
-    reported = opts.ReportOptions(
-        model=abnn, runs=results, maps=[maps], threshold=[promise], anomaly_labels=masks, out=out / "report"
-    )
+    reported = opts.ReportOptions(model=abnn, runs=results, maps=[maps], threshold=[promise], anomaly_labels=masks, out=out / "report")
     step("a report of the model", report, reported)
 
     scores = read_json(numbers, "a result of evaluate")["scores"]

@@ -98,9 +98,7 @@ def evaluate(options: EvaluateOptions) -> EvaluateResult:
         run["anomaly_classes"] = list(options.anomaly_class)
     plots = Path(options.plots or "").resolve()
     if options.plots and out is not None and plots.is_relative_to(out.parent.resolve()):
-        run["plots"] = plots.relative_to(
-            out.parent.resolve()
-        ).as_posix()  # where a report finds the points of the curves
+        run["plots"] = plots.relative_to(out.parent.resolve()).as_posix()  # where a report finds the points of the curves
     replicates = gatherer.replicates()
     about = {"replicates": options.replicates, "seed": resampling.seed, "unit": options.resample}
     result["bootstrap"] = about | {"units": len(replicates.units)} | result.pop("bootstrap", {})
@@ -173,9 +171,7 @@ def _failure(result: Result) -> str:
     )
 
 
-def _from_maps(
-    maps: Path, options: EvaluateOptions, entry: DatasetEntry | None, new: Callable[..., Evaluator]
-) -> Measured:
+def _from_maps(maps: Path, options: EvaluateOptions, entry: DatasetEntry | None, new: Callable[..., Evaluator]) -> Measured:
     if options.corruption is not None:
         raise InputError("--corruption needs --model: maps are of images as they were predicted")
     if not (options.root or options.labels or options.anomaly_labels):
@@ -240,9 +236,7 @@ def _chosen_frames(options: EvaluateOptions) -> dict[str, Any]:
     return chosen | ({"every": options.every} if options.every > 1 else {})
 
 
-def _from_model(
-    folder: Path, options: EvaluateOptions, entry: DatasetEntry | None, new: Callable[..., Evaluator]
-) -> Measured:
+def _from_model(folder: Path, options: EvaluateOptions, entry: DatasetEntry | None, new: Callable[..., Evaluator]) -> Measured:
     from segunc.core.device import flushed_denormals, threads
     from segunc.posteriors.model import default_scores, load_model
     from segunc.scores import check_scores

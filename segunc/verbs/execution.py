@@ -90,9 +90,7 @@ def _check_scope(scope: str, model: Model) -> None:
         in_scope(scope, layout.dropout_names or layout.names)
 
 
-def choose_chunk(
-    options: PredictOptions, sampler: Sampler, source: FrameSource, recorded: Mapping[str, Any] | None
-) -> int:
+def choose_chunk(options: PredictOptions, sampler: Sampler, source: FrameSource, recorded: Mapping[str, Any] | None) -> int:
     """Return how many draws are in a batch: what is asked for, else what an earlier run of the same folder ``recorded`` in its manifest,
     else what suits the first frame of the whole input; InputError where no frame can be read."""
     if chunk := options.chunk or (recorded or {}).get("chunk"):

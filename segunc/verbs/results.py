@@ -248,9 +248,7 @@ def _follow(options: SummaryOptions, folders: Sequence[Path]) -> tuple[list[Even
             untimed = [name for name, time in zip(reader.frames, times, strict=True) if time is None]
             unordered = [name for name in untimed if not any(map(str.isdigit, name.rpartition("/")[2]))]
             if options.events and unordered:
-                message = (
-                    f"the frame {unordered[0]} of {folder} has neither a time nor a number, so events have no order"
-                )
+                message = f"the frame {unordered[0]} of {folder} has neither a time nor a number, so events have no order"
                 raise InputError(message, hint="--fps 25 for images that are a video in the order of their names")
             masks = path.name.endswith(COCO)
             found, with_region, many = find_events(reader, score, threshold.value, times, smallest, masks)

@@ -140,9 +140,7 @@ def _method(options: ThresholdOptions, levels: Mapping[str, float]) -> tuple[Met
 class _Seen:
     """What the calibration units say of each control, all together and, of the first control, by group."""
 
-    def __init__(
-        self, reader: MapsReader, score: str, files: ReviewLabels, options: ThresholdOptions, controls: Iterable[str]
-    ) -> None:
+    def __init__(self, reader: MapsReader, score: str, files: ReviewLabels, options: ThresholdOptions, controls: Iterable[str]) -> None:
         self.reader, self.score, self.files, self.options = reader, score, files, options
         self.sums = {control: LossSums(control) for control in dict.fromkeys([*controls, *PRICE])}
         self.groups: dict[str, LossSums] = {}

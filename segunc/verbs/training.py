@@ -108,9 +108,7 @@ def finetune(options: FinetuneOptions, say: Callable[[str], None] | None = None)
     return FinetuneResult(out, method.fit(bases[0], config, out, device=options.device, say=say))
 
 
-def _tell_data(
-    named: Mapping[str, Any], recorded: Mapping[str, Any] | None, base: Path, say: Callable[[str], None]
-) -> None:
+def _tell_data(named: Mapping[str, Any], recorded: Mapping[str, Any] | None, base: Path, say: Callable[[str], None]) -> None:
     """Say where the data come from if nobody named them; InputError where they are gone."""
     if recorded and all(json.dumps(named.get(k)) == json.dumps(v) for k, v in recorded.items()):
         say(f"data: {named['dataset']} in {named['root']}, which {base} was made with")

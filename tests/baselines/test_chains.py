@@ -92,9 +92,7 @@ def test_minibatch_gradients_are_unbiased_though_labels_are_unequal() -> None:
     _, exact = posterior.on([(images, labels)])(theta)
     pixels = float((labels != 255).sum()) / len(images)
     mean, ratio = (
-        torch.stack(
-            [posterior.energy_gradient(theta, images[i : i + 1], labels[i : i + 1], counts[i]) for i in range(6)]
-        ).mean(0)
+        torch.stack([posterior.energy_gradient(theta, images[i : i + 1], labels[i : i + 1], counts[i]) for i in range(6)]).mean(0)
         for counts in ([pixels] * 6, (labels != 255).sum((1, 2)).tolist())
     )
     torch.testing.assert_close(mean, -0.5 * exact, rtol=1e-10, atol=1e-10)
@@ -329,9 +327,7 @@ def test_langevin_has_mean_and_covariance_of_its_recursion(size: float, momentum
 
 
 @given(cycles=st.integers(1, 4), length=st.integers(1, 40), exploration=st.floats(0, 0.95), states=st.integers(1, 40))
-def test_every_cycle_keeps_its_number_of_states_and_its_last_one(
-    cycles: int, length: int, exploration: float, states: int
-) -> None:
+def test_every_cycle_keeps_its_number_of_states_and_its_last_one(cycles: int, length: int, exploration: float, states: int) -> None:
     noisy = length - math.ceil(exploration * length)
     if states > noisy:
         with pytest.raises(InputError, match="noisy steps of a cycle"):
@@ -406,9 +402,7 @@ def autoregressive(chains: int, draws: int, correlation: float, seed: int, apart
     seed=st.integers(0, 10_000),
 )
 @example(chains=4, draws=20, correlation=0.0, apart=1.0, ties=True, seed=1872)  # the lags end in a negative even one
-def test_both_agree_with_arviz(
-    chains: int, draws: int, correlation: float, apart: float, ties: bool, seed: int
-) -> None:
+def test_both_agree_with_arviz(chains: int, draws: int, correlation: float, apart: float, ties: bool, seed: int) -> None:
     x = autoregressive(chains, draws, correlation, seed, apart)
     if ties:
         x = np.round(2 * x)

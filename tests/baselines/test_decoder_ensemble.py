@@ -109,16 +109,12 @@ def made(toy_set: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Finet
         f"data: {{dataset: toy, root: {toy_set}, crop: [64, 64], batch_size: 4}}\n"
         "decoder_ensemble: {heads: 3, epochs: 2, class_weight_power: 0.5}\ntrainer: {precision: 32-true}\n"
     )
-    options = FinetuneOptions(
-        base=folder / "base", config=config, out=folder / "model", method="decoder-ensemble", device="cpu"
-    )
+    options = FinetuneOptions(base=folder / "base", config=config, out=folder / "model", method="decoder-ensemble", device="cpu")
     assert finetune(options).measured["steps"] == 8
     return options, folder
 
 
-def test_heads_are_trained_stored_and_read_by_the_verbs(
-    made: tuple[FinetuneOptions, Path], toy_set: Path, tmp_path: Path
-) -> None:
+def test_heads_are_trained_stored_and_read_by_the_verbs(made: tuple[FinetuneOptions, Path], toy_set: Path, tmp_path: Path) -> None:
     _, folder = made
     model, base = load_model(folder / "model"), load_network(folder / "base")
     record = json.loads((folder / "model" / "posterior.json").read_text())

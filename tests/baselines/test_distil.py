@@ -117,9 +117,7 @@ def test_training_on_frames_without_labels_brings_the_student_nearer(made: Finet
     assert all(losses[1][part] < 0.7 * losses[0][part] for part in ("divergence", "epistemic", "energy"))
 
 
-def test_what_cannot_be_a_student_is_one_sentence(
-    made: FinetuneOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_be_a_student_is_one_sentence(made: FinetuneOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out, settings, augmented = tmp_path / "out", dict(made.settings), tmp_path / "augmented"  # type: ignore[call-overload]
     (tmp_path / "empty").mkdir()
     turned = network(1)
@@ -140,9 +138,7 @@ def test_what_cannot_be_a_student_is_one_sentence(
     refused("corruption 'rain'", {"distil.corruptions": ["rain:3"]})
 
     whole = SegmentationNetwork.forward  # LogitLayer looks at it with 64 x 64 pixels
-    monkeypatch.setattr(
-        SegmentationNetwork, "forward", lambda net, x: whole(net, x if x.shape[-1] == 64 else x.view(7))
-    )
+    monkeypatch.setattr(SegmentationNetwork, "forward", lambda net, x: whole(net, x if x.shape[-1] == 64 else x.view(7)))
     refused("the teacher takes no frames of 128 x 64 pixels", {})
 
     def full(*_: Any, **__: Any) -> Any:

@@ -202,9 +202,7 @@ def test_a_bank_of_what_is_gone_is_refused(base: Job, tmp_path: Path) -> None:
     fitted(base, tmp_path / "model", bank=50)
     for change in ({"scores": ["knn", "gmm"]}, {"scores": ["knn"], "upsampling": "guided"}):
         change_record(tmp_path / "model" / "features.json", **change)
-        with pytest.raises(
-            InputError, match=r"features\.json was fitted for knn(, gmm)? with .* bilinear upsampling alone"
-        ):
+        with pytest.raises(InputError, match=r"features\.json was fitted for knn(, gmm)? with .* bilinear upsampling alone"):
             load_model(tmp_path / "model")
 
 
@@ -264,9 +262,7 @@ def test_surprise_is_the_share_of_known_pixels_that_score_as_high_in_their_order
     assert float(found[values <= 0].max()) == 0  # all pixels reach the value that nine in ten have
 
 
-def test_parts_are_measured_on_normal_scenes_and_3_is_one_pixel_in_a_thousand(
-    base: Job, toy_set: Path, tmp_path: Path
-) -> None:
+def test_parts_are_measured_on_normal_scenes_and_3_is_one_pixel_in_a_thousand(base: Job, toy_set: Path, tmp_path: Path) -> None:
     parts, data = ["deterministic-energy", "deterministic-entropy"], {"dataset": "toy", "root": str(toy_set)}
     config = FitConfig(AnomalyConfig(parts=parts, weights=[2.0, 1.0], frames=3), data)
     total = fit_sum(base.base, config, tmp_path, device="cpu")

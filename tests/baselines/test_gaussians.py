@@ -116,9 +116,7 @@ def run(job: Job, out: Path, settings: str = "") -> Laplace:
     return posterior
 
 
-def test_a_finetuning_before_moves_the_mean_and_the_fisher_is_of_the_tuned_network_and_its_scope(
-    trained: Job, tmp_path: Path
-) -> None:
+def test_a_finetuning_before_moves_the_mean_and_the_fisher_is_of_the_tuned_network_and_its_scope(trained: Job, tmp_path: Path) -> None:
     base, tuned = run(trained, tmp_path / "base"), run(trained, tmp_path / "tuned", ", epochs: 1, scope: 'last:1'")
     assert torch.equal(run(trained, tmp_path / "again").fisher, base.fisher)
     assert float((tuned.mean - base.mean).abs().max()) > 1e-4
@@ -213,9 +211,7 @@ def test_each_baseline_is_found_under_its_name() -> None:
 
 
 @pytest.mark.parametrize("ask", [lambda: METHODS["sgld"], lambda: load_recorded(Path("model"), {"method": "laplace"})])
-def test_a_baseline_without_its_entry_point_says_to_install_again(
-    ask: Callable[[], object], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_baseline_without_its_entry_point_says_to_install_again(ask: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a checkout that was updated but not installed again."""
     monkeypatch.setattr(registry, "entry_points", lambda group: [])
     entries = {name: None if name in MODULES else entry for name, entry in METHODS._entries.items()}

@@ -124,9 +124,7 @@ def test_a_sample_is_of_those_pixels_stands_for_all_and_depends_on_its_seed_alon
     assert float(first.weights.sum()) == pytest.approx(len(every.labels))
 
 
-def test_what_is_written_is_what_the_sampler_applies(
-    camvid: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_written_is_what_the_sampler_applies(camvid: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The NLL of all pixels through the sampler is the one in the record; a calibration of another kind is refused."""
     monkeypatch.setattr("segunc.baselines.temperature.check_temperature", lambda _: None)  # an untrained network
     values = TemperatureConfig(frames=2, pixels=10**6, draws=2)

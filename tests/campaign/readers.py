@@ -73,9 +73,7 @@ def in_folders(names: Iterable[str], write: Callable[[str, Path], Any]) -> Seeds
 
 
 def copied(sources: dict[str, Callable[[World], Path]]) -> Seeds:
-    return lambda world, folder: in_folders(sources, lambda name, path: shutil.copy(sources[name](world), path))(
-        world, folder
-    )
+    return lambda world, folder: in_folders(sources, lambda name, path: shutil.copy(sources[name](world), path))(world, folder)
 
 
 def write_image(name: str, path: Path) -> None:
@@ -212,9 +210,7 @@ def configurations(world: World, folder: Path) -> list[Path]:
 
 def read_configuration(root: Path, file: Path) -> Any:
     """Read, its data opened, and its trainer made with all callbacks and loggers; nothing is trained."""
-    kind: tuple[Any, ...] = (
-        (TrainConfig, file, []) if file.name == "train.yaml" else (FinetuneConfig, file, [], ABNN.config)
-    )
+    kind: tuple[Any, ...] = (TrainConfig, file, []) if file.name == "train.yaml" else (FinetuneConfig, file, [], ABNN.config)
     try:
         config: Any = parse_config(*kind)
         open_data(config.data, 9)
@@ -255,9 +251,7 @@ READERS: dict[str, Reader] = {
     "model, posterior": Reader(models("posterior.*"), read_model, exact=True),
     "checkpoints": Reader(copied({"weights.pth": lambda world: world.checkpoint}), read_checkpoint),
     "configurations": Reader(configurations, read_configuration),
-    "label maps": Reader(
-        copied({"toy.csv": lambda world: Path(segunc.__file__).parent / "data/labels/toy.csv"}), read_labels
-    ),
+    "label maps": Reader(copied({"toy.csv": lambda world: Path(segunc.__file__).parent / "data/labels/toy.csv"}), read_labels),
     "results": Reader(RESULT, read_results),
     "results as thresholds": Reader(RESULT, lambda root, file: read_thresholds([str(file)])),
 }

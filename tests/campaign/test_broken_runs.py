@@ -106,9 +106,7 @@ def limit_files() -> None:
 Around = Callable[[Path], contextlib.AbstractContextManager[None]]
 
 
-@pytest.mark.parametrize(
-    ("prepare", "around"), [(limit_files, contextlib.nullcontext), (obey_permissions, not_permitted)]
-)
+@pytest.mark.parametrize(("prepare", "around"), [(limit_files, contextlib.nullcontext), (obey_permissions, not_permitted)])
 def test_what_lacks_is_said_and_made_good(prepare: Callable[[], None], around: Around, world: World) -> None:
     out, whole, _ = unbroken(world, "overlay")
     words = world.words("overlay", out)

@@ -54,9 +54,7 @@ def test_every_verb_has_help_with_an_example_that_parses(verb: str, capsys: pyte
     assert ("--data.root" in text.partition("keys of the configuration")[2]) == (verb in ("train", "finetune"))
 
 
-def test_the_demo_shows_commands_that_parse(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_demo_shows_commands_that_parse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """Without their work, which takes minutes."""
     monkeypatch.setattr("segunc.toyroads.generate_toy", lambda *args, **settings: None)
     scores = {name: {"pooled": {"auroc": 0.5}} for name in SHOWN}
@@ -72,9 +70,7 @@ def test_the_demo_shows_commands_that_parse(
 
 
 @pytest.mark.parametrize("verb", ["predict", "train", "import", "summary"])
-def test_ctrl_c_is_one_line_and_130(
-    verb: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_ctrl_c_is_one_line_and_130(verb: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def interrupted(verb: str, options: Any) -> None:
         raise KeyboardInterrupt
 
@@ -125,9 +121,7 @@ def test_prediction_loads_nothing_of_a_training(finetuned: Job, tmp_path: Path) 
         ("import a:b --out /dev/null", "--out {}"),
     ],
 )
-def test_what_no_verb_can_use_is_one_line(
-    line: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_no_verb_can_use_is_one_line(line: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     places = {"FIFO": tmp_path / "fifo", "FILE": tmp_path / "file", "FOLDER": tmp_path}
     os.mkfifo(places["FIFO"])
     places["FILE"].write_text("")

@@ -19,9 +19,7 @@ CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 def blocks(depthwise: int) -> nn.Sequential:
     """3 x 3 from 3 to 16 channels, then so many depthwise 3 x 3 each followed by a 1 x 1."""
     pairs = [(nn.Conv2d(16, 16, 3, padding=1, groups=16), nn.Conv2d(16, 16, 1)) for _ in range(depthwise)]
-    return nn.Sequential(
-        nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), *(layer for pair in pairs for layer in pair)
-    )
+    return nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), *(layer for pair in pairs for layer in pair))
 
 
 def test_the_share_is_that_of_the_multiply_adds_and_the_network_stays_as_it_is() -> None:
@@ -38,9 +36,7 @@ def test_the_share_is_that_of_the_multiply_adds_and_the_network_stays_as_it_is()
 
 
 @pytest.mark.parametrize("capable", [True, False])
-def test_auto_is_bfloat16_where_hardware_and_network_allow_it(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capable: bool
-) -> None:
+def test_auto_is_bfloat16_where_hardware_and_network_allow_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capable: bool) -> None:
     monkeypatch.delenv("ONEDNN_MAX_CPU_ISA", raising=False)
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: capable)
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)

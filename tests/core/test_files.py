@@ -116,9 +116,7 @@ def test_a_cell_stays_as_it_is() -> None:
     assert csv_text([cells]) == '-a.png,=1.png,-1.5,,0,"a,b",\'\n'
 
 
-@pytest.mark.parametrize(
-    "make", [os.mkfifo, Path.mkdir, lambda path: path.symlink_to("/dev/null"), lambda path: path.symlink_to(path)]
-)
+@pytest.mark.parametrize("make", [os.mkfifo, Path.mkdir, lambda path: path.symlink_to("/dev/null"), lambda path: path.symlink_to(path)])
 def test_a_result_takes_the_place_of_a_file_alone(tmp_path: Path, make: Callable[[Path], Any]) -> None:
     place = tmp_path / "out.json"
     make(place)
@@ -168,9 +166,7 @@ def test_the_lock_of_a_dead_process_is_taken_over_and_one_that_is_let_go_is_wait
     timer.join()
 
 
-def test_a_file_that_was_removed_before_it_was_locked_is_no_lock(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_was_removed_before_it_was_locked_is_no_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on NFS, where a removed file that is open goes on under another name."""
     path, removed, flock = tmp_path / ".lock", tmp_path / ".nfs1", fcntl.flock
 
@@ -244,9 +240,7 @@ def opens(call: str) -> bool:
 
 def test_every_opening_of_a_file_goes_through_the_door_or_has_a_reason_and_one_function_prints() -> None:
     assert {call for call in calls() if opens(call)} == ALLOWED.keys()
-    printing = {
-        call for call in calls() if call.endswith((" print", "stdout.write", "stderr.write", "print_exception"))
-    }
+    printing = {call for call in calls() if call.endswith((" print", "stdout.write", "stderr.write", "print_exception"))}
     assert printing == {"core/terminal.py print"}
 
 

@@ -26,11 +26,7 @@ def commands(text: str, layout: str = "\n\t") -> list[str]:
         each
         for each in text
         if each not in layout
-        and (
-            unicodedata.category(each) in kinds
-            or unicodedata.bidirectional(each) in directed
-            or each in "\u200e\u200f\u061c"
-        )
+        and (unicodedata.category(each) in kinds or unicodedata.bidirectional(each) in directed or each in "\u200e\u200f\u061c")
     ]
 
 

@@ -35,9 +35,7 @@ def _split_frames(root: Path, splits: dict[str, int], image: str, label: str, la
 
 def cityscapes(root: Path, splits: dict[str, int], name: str = "cityscapes") -> Path:
     stem = "ulm/ulm_{:06d}_000019"
-    return _split_frames(
-        root, splits, f"leftImg8bit/{{}}/{stem}_leftImg8bit.png", f"gtFine/{{}}/{stem}_gtFine_labelIds.png", name
-    )
+    return _split_frames(root, splits, f"leftImg8bit/{{}}/{stem}_leftImg8bit.png", f"gtFine/{{}}/{stem}_gtFine_labelIds.png", name)
 
 
 def camvid(root: Path, splits: dict[str, int]) -> Path:
@@ -131,13 +129,8 @@ FORMS: dict[str, Sequence[list[Frame]]] = {
         )
     ],
     "idd": [_frames("leftImg8bit/{}_leftImg8bit.{}", "gtFine/{}_gtFine_labellevel3Ids.png", *_IDD)],
-    "mapillary": [
-        _frames("{0}/images/{1}.jpg", f"{{0}}/{folder}/{{1}}.png", *_mapillary(66))
-        for folder in ("v1.2/labels", "labels")
-    ],
-    "streethazards": [
-        _frames(f"{archive}images/{{1}}.png", f"{archive}annotations/{{1}}.png", *_STREETS) for archive in ("{0}/", "")
-    ],
+    "mapillary": [_frames("{0}/images/{1}.jpg", f"{{0}}/{folder}/{{1}}.png", *_mapillary(66)) for folder in ("v1.2/labels", "labels")],
+    "streethazards": [_frames(f"{archive}images/{{1}}.png", f"{archive}annotations/{{1}}.png", *_STREETS) for archive in ("{0}/", "")],
     "road-anomaly": [
         _frames(image, label, *((name, (0, 2)) for name in _ROAD_ANOMALY))
         for image, label in (
@@ -151,11 +144,7 @@ FORMS: dict[str, Sequence[list[Frame]]] = {
     "course-fs-lost-and-found": _masks("FS_LostFound_full", "png", "0", "1"),
     "course-fs-static": _masks("fs_static", "jpg", "0", "1"),
     "course-road-anomaly": _masks("RoadAnomaly", "jpg", "0", "1", values=(0, 2)),
-    "toy": [
-        _frames(
-            "leftImg8bit/{}/{}_leftImg8bit.png", "gtFine/{}/{}_gtFine_labelIds.png", *((*row, _TOY_IDS) for row in _TOY)
-        )
-    ],
+    "toy": [_frames("leftImg8bit/{}/{}_leftImg8bit.png", "gtFine/{}/{}_gtFine_labelIds.png", *((*row, _TOY_IDS) for row in _TOY))],
     "toy-anomaly": [_frames("leftImg8bit/{}/{}_leftImg8bit.png", "gtAnomaly/{}/{}_anomaly.png", (*_TOY[-1], BINARY))],
     "folder": [
         _masks("test", "jpg", "a", "b")[0],

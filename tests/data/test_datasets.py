@@ -27,9 +27,7 @@ COUNTS: dict[str, dict[str, int]] = {
     "streethazards": {"train": 2, "val": 1, "test": 2},
     **{name: {"test": 2, "all": 2} for name in ("road-anomaly", "course-road-anomaly-21")},
     "toy-anomaly": {"anomaly": 1},
-    **{
-        f"course-{name}": {"test": 2} for name in ("road-obstacle-21", "fs-lost-and-found", "fs-static", "road-anomaly")
-    },
+    **{f"course-{name}": {"test": 2} for name in ("road-obstacle-21", "fs-lost-and-found", "fs-static", "road-anomaly")},
     "toy": {"train": 1, "val": 1, "test": 1, "anomaly": 1},
     **{"folder": {"test": 2}, "folder-255": {"test": 1}},
 }

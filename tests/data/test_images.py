@@ -124,9 +124,7 @@ def claiming(suffix: str, width: int, height: int) -> bytes:
     return bytes(data)
 
 
-@pytest.mark.parametrize(
-    ("suffix", "side"), [(".png", 30_000), (".png", 2**31), (".bmp", 30_000), (".bmp", -30_000), (".jpg", 30_000)]
-)
+@pytest.mark.parametrize(("suffix", "side"), [(".png", 30_000), (".png", 2**31), (".bmp", 30_000), (".bmp", -30_000), (".jpg", 30_000)])
 def test_a_few_bytes_claim_no_gigabytes(tmp_path: Path, suffix: str, side: int) -> None:
     """Refused by its header, before a decoder makes room for it."""
     path = tmp_path / f"a{suffix}"
@@ -147,9 +145,7 @@ def test_a_few_bytes_claim_no_gigabytes(tmp_path: Path, suffix: str, side: int) 
         *(("WEBP", {}), ("WEBP", {"lossless": True}), ("WEBP", {"exif": b"Exif\0\0MM"})),  # the last one is extended
     ],
 )
-def test_the_size_of_a_header_is_the_size_of_the_image(
-    form: str, more: dict[str, object], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_size_of_a_header_is_the_size_of_the_image(form: str, more: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
     buffer = io.BytesIO()
     PilImage.fromarray(picture(3, 700)).save(buffer, form, **more)
     monkeypatch.setattr("segunc.data.images.MOST_PIXELS", 2100)
@@ -308,9 +304,7 @@ def test_colours_of_no_class_and_of_two_are_refused(
         ([0, 255], "ids and colours"),
     ],
 )
-def test_three_equal_channels_hold_ids_or_greys_but_never_either(
-    tmp_path: Path, ids: list[int], expected: list[int] | str
-) -> None:
+def test_three_equal_channels_hold_ids_or_greys_but_never_either(tmp_path: Path, ids: list[int], expected: list[int] | str) -> None:
     labels = own_map(tmp_path, *ROWS, *(["0,sky,2,255,255,255"] if ids == [0, 255] else []))
     PilImage.fromarray(np.repeat(np.array([ids], np.uint8)[..., None], 3, -1)).save(tmp_path / "a.png")
     if isinstance(expected, list):

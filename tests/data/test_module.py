@@ -141,9 +141,7 @@ def test_evaluation_changes_nothing_or_the_size_alone() -> None:
 UNCHANGED = {"flip": 0.0, "colour": 0.0, "blur": 0.0}
 TRANSFORMS: dict[str, Callable[[int, int], Transform]] = {
     "evaluation": lambda side, target: EvalTransform((target, target)),
-    "training at a size": lambda side, target: training(
-        (target, target), (target, target), scale=(1.0, 1.0), **UNCHANGED
-    ),
+    "training at a size": lambda side, target: training((target, target), (target, target), scale=(1.0, 1.0), **UNCHANGED),
     "training at a scale": lambda side, target: training(
         (target, target), scale=((target + 0.5) / side, (target + 0.5) / side), **UNCHANGED
     ),
@@ -151,9 +149,7 @@ TRANSFORMS: dict[str, Callable[[int, int], Transform]] = {
 
 
 @pytest.mark.parametrize("name", TRANSFORMS)
-@pytest.mark.parametrize(
-    ("side", "target"), [(96, 48), (96, 24), (96, 12), (96, 72), (96, 64), (96, 41), (97, 48), (96, 144), (96, 200)]
-)
+@pytest.mark.parametrize(("side", "target"), [(96, 48), (96, 24), (96, 12), (96, 72), (96, 64), (96, 41), (97, 48), (96, 144), (96, 200)])
 def test_labels_lie_on_their_images_at_every_size(name: str, side: int, target: int) -> None:
     # In pixels of the target, by the centre of gravity of a bar at every place: against the true place, and against the image.
     transform, factor = TRANSFORMS[name](side, target), target / side

@@ -51,9 +51,7 @@ def test_a_label_is_found_by_its_name_or_a_known_form(tmp_path: Path, frame: str
         (["a.png"], {"x/a": None, "y/a": None}),  # two frames of one name do not share a label
     ],
 )
-def test_frames_without_a_label_of_their_own_are_left_out(
-    tmp_path: Path, files: list[str], found: dict[str, str | None]
-) -> None:
+def test_frames_without_a_label_of_their_own_are_left_out(tmp_path: Path, files: list[str], found: dict[str, str | None]) -> None:
     assert pairs(touch(tmp_path, *files), list(found)) == {name: path for name, path in found.items() if path}
 
 

@@ -54,9 +54,7 @@ def by_hand(control: str, flagged: Any, truth: dict[str, Any]) -> float:
 
 
 @pytest.mark.parametrize("form", ["unit-code", "uint8", "float16", "float32"])
-@pytest.mark.parametrize(
-    "control", ["missed-pixels", "flagged-pixels", "missed-objects", "false-alarms", "errors-kept"]
-)
+@pytest.mark.parametrize("control", ["missed-pixels", "flagged-pixels", "missed-objects", "false-alarms", "errors-kept"])
 def test_losses_are_those_of_a_count_by_hand(control: str, form: str) -> None:
     stored, values, truth = frame(form)
     counts = Scene.of(stored, **truth).counts(control, 0.3, 40)

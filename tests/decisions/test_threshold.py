@@ -240,9 +240,7 @@ def test_errors_among_kept_pixels_come_from_class_labels(predicted: Job, tmp_pat
         assert sample.label is not None
         labels, kept = entry.label_map().read(sample.label), reader.read(sample.name, "entropy") < made.value
         kept &= labels != 255
-        shares.append(
-            (kept & (reader.prediction(sample.name) != labels)).sum() / max(kept.sum(), 0.01 * (labels != 255).sum())
-        )
+        shares.append((kept & (reader.prediction(sample.name) != labels)).sum() / max(kept.sum(), 0.01 * (labels != 255).sum()))
     worst = np.mean(shares) if method == "conformal" else np.mean(np.array(shares) > 0)
     assert worst <= made.risk <= made.level, "the running maximum is never smaller"
     assert made.risk - worst < 0.2
@@ -254,9 +252,7 @@ def test_short_promises_fit_a_legend(data: Any, tmp_path: Path) -> None:
     words = {
         replace(made, control="false-alarms", level=0.5, unit="10s").short: "false alarms <= 0.5 a minute",
         replace(made, confidence=0.95).short: "missed objects <= 20 % (95 % sure)",
-        replace(
-            made, method="clopper-pearson", confidence=0.9
-        ).short: "missed objects in <= 20 % of the frames (90 % sure)",
+        replace(made, method="clopper-pearson", confidence=0.9).short: "missed objects in <= 20 % of the frames (90 % sure)",
     }
     assert all(short == expected for short, expected in words.items())
     assert isinstance(made, GuaranteedThreshold)

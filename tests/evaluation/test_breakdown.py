@@ -56,9 +56,7 @@ def test_a_group_has_the_numbers_of_a_set_of_its_own() -> None:
 
 
 def test_the_tables_show_the_bins_that_hold_objects() -> None:
-    result = evaluator(
-        FRAMES, by=[ObjectBins("size", (30, 1e5), ("0-30", "30-100000", "100000+"))], groups="^[a-z]+"
-    ).numbers()
+    result = evaluator(FRAMES, by=[ObjectBins("size", (30, 1e5), ("0-30", "30-100000", "100000+"))], groups="^[a-z]+").numbers()
     text = format_metrics(result)
     sizes = result["scores"]["own"]["size"]
     assert "100000+" not in text

@@ -38,9 +38,7 @@ def evaluate(flag: Mapping[str, Threshold], *, anomalies: bool = True, classes: 
 
 @pytest.mark.parametrize("anomalies", [True, False])
 @pytest.mark.parametrize(("score", "value"), [("entropy", 0.5), ("deterministic-energy", -2.5)])
-def test_false_alarms_are_those_of_a_count_by_hand(
-    score: str, value: float, anomalies: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_false_alarms_are_those_of_a_count_by_hand(score: str, value: float, anomalies: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("segunc.evaluation.flagged.SMALLEST_REGION", 12)
     result = evaluate({score: Threshold(value)}, anomalies=anomalies)
     known, flagged, regions = np.zeros(5), np.zeros(5), []
@@ -58,9 +56,9 @@ def test_false_alarms_are_those_of_a_count_by_hand(
     assert min(regions) < max(regions)
     assert found["threshold"] == value
     assert found["share"] == pytest.approx(flagged.sum() / known.sum(), rel=1e-12)
-    assert found["by_class"] == {
-        name: pytest.approx(f / n) for name, n, f in zip(CLASSES, known[:4], flagged[:4], strict=True)
-    } | {"boat": None}
+    assert found["by_class"] == {name: pytest.approx(f / n) for name, n, f in zip(CLASSES, known[:4], flagged[:4], strict=True)} | {
+        "boat": None
+    }
     assert "no pixel is labelled" in result["reasons"][f"flagged.{score}.by_class.boat"]
     assert found["regions_per_frame"] == np.mean(regions)
     assert found["frames_with_region"] == np.mean(np.array(regions) > 0)

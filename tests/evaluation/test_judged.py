@@ -30,9 +30,7 @@ def test_numbers_of_one_reviewer_are_those_counted_by_hand() -> None:
     result, _ = evaluate_verdicts([*ANNA, *regions], FRAMES, Resampling(400), str)
     anna = result["verdicts"]["reviewers"]["anna"]
     assert (anna["precision"], anna["recall"], anna["false_alarms"]) == (6 / 8, 6 / 9, 2 / 10)
-    assert anna["share"] == {
-        **{"nothing-wrong": 8 / 20, "true-alarm": 6 / 20, "false-alarm": 2 / 20, "missed": 3 / 20, "unsure": 1 / 20}
-    }
+    assert anna["share"] == {**{"nothing-wrong": 8 / 20, "true-alarm": 6 / 20, "false-alarm": 2 / 20, "missed": 3 / 20, "unsure": 1 / 20}}
     assert anna["regions"] == {"precision": 2 / 3, "recall": 2 / 4, "missed_per_frame": 2 / 3}
     assert result["verdicts"]["together"] == {key: value for key, value in anna.items() if key != "regions"}
     assert result["counts"]["judged_frames"] == 20

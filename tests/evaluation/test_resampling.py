@@ -267,9 +267,7 @@ def test_the_sidecar_keeps_everything(tmp_path: Path) -> None:
     np.testing.assert_array_equal(stored.values, values.astype(np.float32))
 
 
-@pytest.mark.parametrize(
-    "change", [{"values": np.zeros((2, 9))}, {"paths": np.array("a")}, {"paths": np.array([1])}, {"seed": 0.5}, None]
-)
+@pytest.mark.parametrize("change", [{"values": np.zeros((2, 9))}, {"paths": np.array("a")}, {"paths": np.array([1])}, {"seed": 0.5}, None])
 def test_another_file_is_no_sidecar(tmp_path: Path, change: dict[str, Any] | None) -> None:
     right = {"paths": np.array(["a"]), "values": np.zeros((1, 9)), "seed": 1, "clusters": np.array(["f"])}
     path = tmp_path / "x.replicates.npz"

@@ -121,9 +121,7 @@ def test_calibration_reads_confidences_of_any_precision(tmp_path: Path) -> None:
     for name, frame in RUN.items():
         write_map(tmp_path / "maps" / "msp" / f"{name}.npy", (1 - frame.probabilities.max(0)).astype(np.float32))
     result = evaluate(tmp_path, make_scores(lambda s: s), ".npy")
-    pairs = [
-        (f.probabilities.max(0)[f.labels != 255], (f.labels == f.prediction)[f.labels != 255]) for f in RUN.values()
-    ]
+    pairs = [(f.probabilities.max(0)[f.labels != 255], (f.labels == f.prediction)[f.labels != 255]) for f in RUN.values()]
     confidence, right = (from_numpy(np.concatenate(part)) for part in zip(*pairs, strict=True))
     ece = binary_calibration_error(confidence, right.int(), n_bins=15, norm="l1")
     assert result["calibration"]["ece"] == pytest.approx(float(ece), abs=1e-5)

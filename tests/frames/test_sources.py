@@ -54,9 +54,7 @@ def test_a_path_that_exists_is_taken_as_it_is_and_its_image_is_rgb(tmp_path: Pat
     np.testing.assert_array_equal(frame.image, picture()[..., ::-1])
 
 
-@pytest.mark.parametrize(
-    "spec", ["missing.png", "missing/*.png", "empty", "notes.txt", "broken.mp4", "videos", "videos/*"]
-)
+@pytest.mark.parametrize("spec", ["missing.png", "missing/*.png", "empty", "notes.txt", "broken.mp4", "videos", "videos/*"])
 def test_bad_input_is_one_clear_line(tmp_path: Path, capfd: pytest.CaptureFixture[str], spec: str) -> None:
     (tmp_path / "empty").mkdir()
     touch(tmp_path / "videos" / "drive.mp4", tmp_path / "notes.txt")

@@ -72,9 +72,7 @@ def draw(maps: Path, out: Path, **given: Any) -> WrittenPictures:
     return write_pictures(maps, out, labels_of(given), **given)
 
 
-def write_maps(
-    images: Path, out: Path, *, scores: Sequence[str] = SCORES, reasons: Any = None, **described: Any
-) -> Path:
+def write_maps(images: Path, out: Path, *, scores: Sequence[str] = SCORES, reasons: Any = None, **described: Any) -> Path:
     """Maps of a folder of pictures, of a model that is none; ``reasons`` are of a pixel."""
     source = open_source(images)
     run = {"input": str(source.path), "draws": 24, "seed": 0, "scope": "decoder"}

@@ -40,13 +40,9 @@ def test_alarms_are_judged_with_one_key_and_their_frames_follow(scene: Scene, tm
     page = visit.open(index)
     page.keyboard.press("w")
     items = page.locator("#alarm-list li")
-    strengths = page.evaluate(
-        "segunc.data.frames.flatMap(({ alarms }) => alarms.map(({ strength }) => strength)).sort((a, b) => b - a)"
-    )
+    strengths = page.evaluate("segunc.data.frames.flatMap(({ alarms }) => alarms.map(({ strength }) => strength)).sort((a, b) => b - a)")
     assert items.count() == len(strengths) >= 3
-    first = page.evaluate(
-        "segunc.data.frames.flatMap((f) => f.alarms.map((a) => [a.strength, f.name])).sort((a, b) => b[0] - a[0])[0][1]"
-    )
+    first = page.evaluate("segunc.data.frames.flatMap((f) => f.alarms.map((a) => [a.strength, f.name])).sort((a, b) => b[0] - a[0])[0][1]")
     assert first in items.first.inner_text()
     assert "taken for" in items.first.inner_text()
     page.keyboard.press("s")  # asks who judges
@@ -57,9 +53,7 @@ def test_alarms_are_judged_with_one_key_and_their_frames_follow(scene: Scene, tm
     visit.until("document.activeElement.dataset.position === '1'")
     page.keyboard.press("a")
     visit.shown("#alarm-list li:nth-child(2) .verdict", "true")
-    stored = page.evaluate(
-        "segunc.verdicts.all().map(({ frame, region, verdict }) => [frame, region.score, region.threshold, verdict])"
-    )
+    stored = page.evaluate("segunc.verdicts.all().map(({ frame, region, verdict }) => [frame, region.score, region.threshold, verdict])")
     assert sorted(v for *_, v in stored) == ["false-alarm", "true-alarm"]
     assert {(score, threshold) for _, score, threshold, _ in stored} == {("entropy", 0.5)}
     items.first.locator("button").click()

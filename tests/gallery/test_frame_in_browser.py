@@ -23,9 +23,7 @@ def test_values_under_the_pointer_are_those_on_disk(name: str, full_page: Path, 
         page.mouse.move(box["x"] + (x + 0.5) * box["width"] / SIZE[1], box["y"] + (y + 0.5) * box["height"] / SIZE[0])
         visit.valued()
         cells = dict(
-            page.eval_on_selector_all(
-                "#values dd", "cells => cells.map(c => [c.dataset.content, [c.textContent, c.dataset.value]])"
-            )
+            page.eval_on_selector_all("#values dd", "cells => cells.map(c => [c.dataset.content, [c.textContent, c.dataset.value]])")
         )
         assert cells["pixel"][0] == f"{x}, {y}"
         for score in SCORES:
@@ -191,18 +189,14 @@ def test_panes_share_frame_zoom_and_pointer(full_page: Path, visit: Visit) -> No
     crosses = page.evaluate("[...document.querySelectorAll('#panes .probe')].map((cross) => cross.style.transform)")
     assert len(set(crosses)) == 1
     # What is flagged is outlined in all of them.
-    paths = page.evaluate(
-        "[...document.querySelectorAll('#panes .flags .edge-light')].map((line) => line.getAttribute('d'))"
-    )
+    paths = page.evaluate("[...document.querySelectorAll('#panes .flags .edge-light')].map((line) => line.getAttribute('d'))")
     assert (len(paths), len(set(paths))) == (4, 1)
     # The pointer on one pane is a cross on the others, and tells the values below it.
     page.keyboard.press("f")
     box = panes.nth(1).bounding_box()
     page.mouse.move(box["x"] + box["width"] / 2 + 3, box["y"] + box["height"] / 2 + 3)
     visit.shown("#values dd[data-content='pixel']", "20, 15")
-    at = page.evaluate(
-        "[...document.querySelectorAll('.pane:not([hidden]) .probe')].map((cross) => cross.style.transform)"
-    )
+    at = page.evaluate("[...document.querySelectorAll('.pane:not([hidden]) .probe')].map((cross) => cross.style.transform)")
     assert len(set(at)) == 1
     assert at[0] != crosses[0]
     panes.nth(0).locator("select").select_option("epistemic")

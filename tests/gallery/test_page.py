@@ -158,9 +158,7 @@ def test_a_range_that_is_asked_for_keeps_what_was_measured(scene: Scene, tmp_pat
     assert (wide.measured_to, wide.high, narrow.measured_to, narrow.high) == (3, 6, None, 2)
 
 
-def test_the_verb_writes_a_page_and_imports_verdicts(
-    scene: Scene, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_verb_writes_a_page_and_imports_verdicts(scene: Scene, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "review"
     words = ["review", "--maps", str(scene.maps)]
     assert main([*words, "--anomaly-labels", str(scene.anomaly), "--out", str(out)]) == 0

@@ -134,9 +134,7 @@ def test_the_gallery_shows_one_frame_of_each_moment(tmp_path: Path, visit: Visit
     assert page.locator("#filter-moments").is_disabled()
 
 
-def test_a_page_without_its_folder_and_a_link_without_its_frame_say_so(
-    full_page: Path, tmp_path: Path, browser: Any
-) -> None:
+def test_a_page_without_its_folder_and_a_link_without_its_frame_say_so(full_page: Path, tmp_path: Path, browser: Any) -> None:
     shutil.copy(full_page, tmp_path / "index.html")
     page = browser.new_page()
     page.goto((tmp_path / "index.html").as_uri())
@@ -151,9 +149,7 @@ def test_a_page_without_its_folder_and_a_link_without_its_frame_say_so(
 
 
 @pytest.mark.parametrize("size", [(1400, 900), (960, 600), (390, 844)])
-def test_the_first_screen_explains_itself_and_covers_nothing(
-    size: tuple[int, int], full_page: Path, visit: Visit
-) -> None:
+def test_the_first_screen_explains_itself_and_covers_nothing(size: tuple[int, int], full_page: Path, visit: Visit) -> None:
     visit.page.set_viewport_size({"width": size[0], "height": size[1]})
     page = visit.open(full_page)
     assert page.locator("#intro li").count() == 3

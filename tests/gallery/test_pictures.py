@@ -100,9 +100,7 @@ def test_one_value_has_one_colour_in_a_calm_and_a_wild_frame() -> None:
 @pytest.mark.parametrize(("height", "width"), [(60, 80), (1024, 2048)])
 def test_legend_names_score_unit_range_and_model_at_every_size(texts: dict[str, int], height: int, width: int) -> None:
     values = np.zeros((height, width), np.float32)
-    picture = draw_overlay(
-        image(height, width), values, legend("epistemic"), caption="Straße: frame 000120, 0:00:04.800"
-    )
+    picture = draw_overlay(image(height, width), values, legend("epistemic"), caption="Straße: frame 000120, 0:00:04.800")
     said = {"Epistemic (model)", "0 = all draws agree; more: they contradict each other", "0", "0.05", ">= 0.1"}
     assert said | {"Stra?e: frame 000120, 0:00:04.800"} <= texts.keys()
     assert any(text.startswith("ABNN, 4 members, 24 draws") for text in texts)
@@ -157,17 +155,13 @@ def test_overlays_are_those_of_the_one_drawing_code(scene: Scene, tmp_path: Path
         mask = read_image(scene.anomaly / f"{NAMES[1]}.png")[..., 0] == 1
         source = read_image(scene.images / f"{NAMES[1]}.png")
         of_score = Legend.of(reader.manifest, score, shown)
-        picture = draw_overlay(
-            source, reader.read(NAMES[1], score), of_score, anomaly=mask, caption=f"Frame {NAMES[1]}"
-        )
+        picture = draw_overlay(source, reader.read(NAMES[1], score), of_score, anomaly=mask, caption=f"Frame {NAMES[1]}")
         np.testing.assert_array_equal(read_image(tmp_path / "out" / f"overlay-{score}" / f"{NAMES[1]}.png"), picture)
 
 
 def test_frames_formats_and_ranges_are_chosen_and_anomaly_comes_first_where_it_is(scene: Scene, tmp_path: Path) -> None:
     written = draw(scene.maps, tmp_path, frames=[NAMES[0], "sub/*"], format="jpg")
-    assert [path.name for path in written.pictures["overlay-entropy"]] == [
-        f"{Path(NAMES[i]).name}.jpg" for i in (0, 3, 4, 5)
-    ]
+    assert [path.name for path in written.pictures["overlay-entropy"]] == [f"{Path(NAMES[i]).name}.jpg" for i in (0, 3, 4, 5)]
     ranges = {"entropy": (0.0, 0.01)}
     draw(scene.maps, tmp_path, score=["entropy"], frames=[NAMES[5]], ranges=ranges)
     picture = read_image(tmp_path / "overlay-entropy" / f"{NAMES[5]}.png")[:480]
@@ -224,10 +218,7 @@ def flat(colour: Any, height: int = 61, width: int = 81) -> np.ndarray:
 def decoded(path: Path) -> tuple[list[float], list[np.ndarray]]:
     """Times and pictures, RGB by BT.601."""
     with av.open(str(path)) as container:
-        frames = [
-            (frame.time, frame.reformat(format="rgb24", src_colorspace="ITU601").to_ndarray())
-            for frame in container.decode(video=0)
-        ]
+        frames = [(frame.time, frame.reformat(format="rgb24", src_colorspace="ITU601").to_ndarray()) for frame in container.decode(video=0)]
     return [time for time, _ in frames], [picture for _, picture in frames]
 
 

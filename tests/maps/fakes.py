@@ -46,9 +46,7 @@ def write_video(path: Path, count: int, *, fps: float = 25.0, size: tuple[int, i
     writer.release()
 
 
-def write_timed_video(
-    path: Path, times: Sequence[float], size: tuple[int, int] = (48, 64), options: dict[str, str] | None = None
-) -> None:
+def write_timed_video(path: Path, times: Sequence[float], size: tuple[int, int] = (48, 64), options: dict[str, str] | None = None) -> None:
     """A video whose frames stand at these seconds; a growing white bar says which frame it is. Needs PyAV."""
     av = pytest.importorskip("av")
     codec = {".webm": "libvpx", ".mkv": "mpeg4", ".mp4": "mpeg4"}[path.suffix]

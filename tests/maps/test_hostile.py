@@ -79,9 +79,7 @@ def test_names_are_safe_or_refused(tmp_path: Path) -> None:
         assert inside(tmp_path, name) == tmp_path / name
 
 
-@pytest.mark.parametrize(
-    ("place", "name"), [("shards", ""), *product(("score", "frame", "file"), ("../x", "/x", "\udcff", 5))], ids=repr
-)
+@pytest.mark.parametrize(("place", "name"), [("shards", ""), *product(("score", "frame", "file"), ("../x", "/x", "\udcff", 5))], ids=repr)
 def test_a_name_that_is_none_is_refused(home: Path, capsys: pytest.CaptureFixture[str], place: str, name: Any) -> None:
     if name == "/x":
         name = str(home / "x")
@@ -99,9 +97,7 @@ def test_a_name_that_is_none_is_refused(home: Path, capsys: pytest.CaptureFixtur
     refused_everywhere(home, capsys, said)
 
 
-@pytest.mark.parametrize(
-    "stranger", ["notes.txt", "entropy/notes.txt", "other/a.png", "prediction/a/frame_000.jpg", "link", "b/c"]
-)
+@pytest.mark.parametrize("stranger", ["notes.txt", "entropy/notes.txt", "other/a.png", "prediction/a/frame_000.jpg", "link", "b/c"])
 def test_overwrite_refuses_what_the_run_did_not_write(home: Path, stranger: str) -> None:
     path = home / "maps" / stranger
     path.parent.mkdir(exist_ok=True)

@@ -140,18 +140,14 @@ def test_full_disk_is_a_partial_failure(tmp_path: Path, monkeypatch: pytest.Monk
     assert summary.finished + summary.skipped == 6
 
 
-def test_a_run_whose_maps_do_not_fit_on_the_disk_ends_behind_its_first_frame(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_whose_maps_do_not_fit_on_the_disk_ends_behind_its_first_frame(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_pictures(tmp_path / "in", 8)
     out = tmp_path / "out"
     predict(tmp_path / "in", tmp_path / "whole")
     first = json.loads((tmp_path / "whole/frames.jsonl").read_text().splitlines()[0])
     took = sum((tmp_path / "whole" / file).stat().st_size for file in first["files"].values())
     monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(0, 0, 7 * took - 1))
-    with pytest.raises(
-        InputError, match=r"of 7 more frames take .* GB, but .* GB are free .*Hint: .*`compact` or fewer"
-    ):
+    with pytest.raises(InputError, match=r"of 7 more frames take .* GB, but .* GB are free .*Hint: .*`compact` or fewer"):
         predict(tmp_path / "in", out)
     assert json.loads((out / "manifest.json").read_text())["status"] == "interrupted"
     assert 1 <= len(lines(out)) < 8

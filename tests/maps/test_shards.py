@@ -121,9 +121,7 @@ def places_of(path: Path) -> list[int]:
 
 @settings(deadline=None)
 @given(st.permutations(range(12)), st.integers(0, 12))
-def test_any_order_over_two_runs_ends_sorted(
-    tmp_path_factory: pytest.TempPathFactory, order: list[int], cut: int
-) -> None:
+def test_any_order_over_two_runs_ends_sorted(tmp_path_factory: pytest.TempPathFactory, order: list[int], cut: int) -> None:
     path = tmp_path_factory.mktemp("log") / "frames.jsonl"
     for part in (order[:cut], order[cut:]):
         log = FrameLog(path)

@@ -392,9 +392,7 @@ def test_images_get_times_from_a_rate(tmp_path: Path) -> None:
     assert "neighbours may be listed" in result.notes[0]
     rows = list(csv.DictReader((tmp_path / "summary.csv").open(newline="")))
     assert [(row["list"], row["rank"], row["frame"], float(row["value"])) for row in rows] == [
-        (part, str(rank), m.name, m.value)
-        for part in ("moments", "label")
-        for rank, m in enumerate(result.moments, start=1)
+        (part, str(rank), m.name, m.value) for part in ("moments", "label") for rank, m in enumerate(result.moments, start=1)
     ]
     assert segunc.summary(out, fps=2).notes == ()
     for score, statistic, said in (

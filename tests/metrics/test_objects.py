@@ -61,9 +61,7 @@ def counted(scenes: list[tuple[np.ndarray, np.ndarray]], bins: ObjectBins) -> tu
 
 
 @pytest.mark.parametrize("stored", ["float", "codes"])
-@pytest.mark.parametrize(
-    "bins", [sizes(3, 10, 40), sizes(1000), *map(ObjectBins.of, KINDS)], ids=["many", "one", *KINDS]
-)
+@pytest.mark.parametrize("bins", [sizes(3, 10, 40), sizes(1000), *map(ObjectBins.of, KINDS)], ids=["many", "one", *KINDS])
 def test_every_number_is_that_of_a_sweep_over_the_pixels(bins: ObjectBins, stored: str) -> None:
     scenes = [scene(seed, stored) for seed in range(3)]
     rows = object_numbers(*counted(scenes, bins))
@@ -73,9 +71,7 @@ def test_every_number_is_that_of_a_sweep_over_the_pixels(bins: ObjectBins, store
         assert [*row.values()] == (pytest.approx(right, rel=1e-12) if right[4] else right)
 
 
-@pytest.mark.parametrize(
-    ("above", "pixels", "found"), [(2, 4, 1.0), (1, 4, 0.0), (2, 5, 0.0), (3, 5, 1.0), (1, 1, 1.0)]
-)
+@pytest.mark.parametrize(("above", "pixels", "found"), [(2, 4, 1.0), (1, 4, 0.0), (2, 5, 0.0), (3, 5, 1.0), (1, 1, 1.0)])
 def test_an_object_is_found_where_half_of_its_pixels_are_above(above: int, pixels: int, found: float) -> None:
     stored = np.zeros((1, 100), np.float16)
     anomaly = np.zeros((1, 100), np.uint8)

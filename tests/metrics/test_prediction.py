@@ -188,9 +188,7 @@ def test_identities_hold_with_ties(given_pixels):
     if 0 < accuracy < 1:
         auroc = sklearn_metrics.roc_auc_score(wrong, score)
         assert numbers["failure_auroc"] == pytest.approx(auroc, abs=1e-12)
-        assert numbers["failure_aupr"] == pytest.approx(
-            sklearn_metrics.average_precision_score(wrong, score), abs=1e-12
-        )
+        assert numbers["failure_aupr"] == pytest.approx(sklearn_metrics.average_precision_score(wrong, score), abs=1e-12)
         assert numbers["failure_fpr95"] is not None
 
 

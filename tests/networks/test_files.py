@@ -151,9 +151,7 @@ def test_nan_is_not_saved(network: SegmentationNetwork, tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_of_lightning_in_half_precision_loads(network: SegmentationNetwork, tmp_path: Path) -> None:
-    state = {
-        f"network.body.{k}": v.half() if v.is_floating_point() else v for k, v in network.body.state_dict().items()
-    }
+    state = {f"network.body.{k}": v.half() if v.is_floating_point() else v for k, v in network.body.state_dict().items()}
     torch.save({"state_dict": state | {"loss.weight": torch.ones(3)}, "global_step": 7}, tmp_path / "foreign.ckpt")
     torch.manual_seed(9)
     other = build_network(DESCRIPTION)

@@ -46,9 +46,7 @@ def logits(network: nn.Module, images: torch.Tensor) -> Any:
 
 def resnet_file(path: Path, wrapper: str = "") -> nn.Module:
     torch.manual_seed(0)
-    network: nn.Module = torchvision.models.get_model(
-        "lraspp_mobilenet_v3_large", weights=None, weights_backbone=None, num_classes=3
-    )
+    network: nn.Module = torchvision.models.get_model("lraspp_mobilenet_v3_large", weights=None, weights_backbone=None, num_classes=3)
     torch.save({f"{wrapper}{name}": value for name, value in network.state_dict().items()}, path)
     return network
 
@@ -204,10 +202,7 @@ PRETRAINED = {"pretrained": True}
     [
         *(("smp", "Unet", f"tu-{hub}:timm/resnet18.a1_in1k", {}) for hub in ("hf_hub", "local-dir")),
         *(("smp", "Unet", name, {}) for name in ("hf-hub:x/y", "tu-timm/resnet18", "timm/resnet18", "tu-../x")),
-        *(
-            ("smp", "Unet", "tu-resnet18", options)
-            for options in (PRETRAINED, {"pretrained_cfg": {"url": "https://x"}})
-        ),
+        *(("smp", "Unet", "tu-resnet18", options) for options in (PRETRAINED, {"pretrained_cfg": {"url": "https://x"}})),
         *(("torchvision", "fcn_resnet50", "", {key: "DEFAULT"}) for key in ("weights", "weights_backbone")),
     ],
 )
@@ -302,9 +297,7 @@ def test_a_network_of_one_size_is_imported_and_not_augmented_by_scales(own_modul
     [(OUTPUTS, "void", 4, [0, 2, 3]), ("cityscapes", "19", 20, [*range(19)]), ("road,car", "0,2", 4, [1, 3])],
 )
 @torch.no_grad()
-def test_what_is_left_is_the_network_without_the_outputs(
-    own_module: Path, classes: str, drop: str, outputs: int, left: list[int]
-) -> None:
+def test_what_is_left_is_the_network_without_the_outputs(own_module: Path, classes: str, drop: str, outputs: int, left: list[int]) -> None:
     network, ours = import_sized(own_module, classes=classes, drop=drop, outputs=outputs)
     torch.testing.assert_close(ours(FRAMES), network(FRAMES)[:, left], rtol=1e-5, atol=1e-6)
     recorded = json.loads((own_module / "model/network.json").read_text())["dropped_outputs"]
@@ -324,9 +317,7 @@ def test_what_is_left_is_the_network_without_the_outputs(
         ("4", "road,void,car", False, r"drop.classes"),
     ],
 )
-def test_outputs_that_cannot_be_dropped_are_refused(
-    own_module: Path, drop: str, classes: str, softmax: bool, said: str
-) -> None:
+def test_outputs_that_cannot_be_dropped_are_refused(own_module: Path, drop: str, classes: str, softmax: bool, said: str) -> None:
     with pytest.raises(InputError, match=said):
         import_sized(own_module, classes=classes, drop=drop, softmax=softmax)
     assert not (own_module / "model").exists()

@@ -55,6 +55,4 @@ METHODS.register("class-shares", Method("class-shares", ClassSharesConfig, fit, 
 ATTACHMENTS.register("class_shares", ClassShares)
 EVIDENCE.register("class shares", Evidence("[C] of training pixels", "constant", "without shares", "class-shares"))
 needs = ("base logits", "class shares")
-SCORES.register(
-    "rarity", Score("rarity", "how rare the class is", "made up", "nats", 0, None, "float16", needs, rarity)
-)
+SCORES.register("rarity", Score("rarity", "how rare the class is", "made up", "nats", 0, None, "float16", needs, rarity))

@@ -251,9 +251,7 @@ def test_an_installed_package_brings_its_score_and_its_part(tmp_path: Path, monk
     info = tmp_path / "their_package-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: their-package\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(
-        "[segunc.scores]\nmargin = their_margin:MARGIN\n[segunc.metrics]\nlabels = their_part:parts\n"
-    )
+    (info / "entry_points.txt").write_text("[segunc.scores]\nmargin = their_margin:MARGIN\n[segunc.metrics]\nlabels = their_part:parts\n")
     known = [*SCORES]
     monkeypatch.syspath_prepend(str(tmp_path))
     for table in TABLES:

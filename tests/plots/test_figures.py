@@ -71,8 +71,7 @@ def test_named_are_the_points_that_nothing_cheaper_is_as_good_as() -> None:
     """Of a line the last one; a step that a reader cannot see is none."""
     values = {"base": 0.0, "no better": 0.001, "of 2": 0.5, "of 3": 0.9, "worse": 0.8, "best": 1.0}
     points = [
-        Point(name, x, None, y, None, "line" if name.startswith("of") else name)
-        for x, (name, y) in enumerate(values.items(), start=1)
+        Point(name, x, None, y, None, "line" if name.startswith("of") else name) for x, (name, y) in enumerate(values.items(), start=1)
     ]
     assert [point.name for point in frontier(Panel("", points, True))] == ["base", "of 3", "best"]
     assert [point.name for point in frontier(Panel("", points, False))] == ["base"]

@@ -82,9 +82,7 @@ def test_those_of_another_model_are_refused(base: Path, abnn: Path, tmp_path: Pa
 
 @pytest.mark.parametrize("file", [Calibration.file, "posterior.json"])
 @pytest.mark.parametrize("change", [{"temperature": 1.6}, {"record_sha256": None}, {"alpha": 0.3}])
-def test_what_a_record_says_cannot_change_unnoticed(
-    abnn: Path, tmp_path: Path, file: str, change: dict[str, Any]
-) -> None:
+def test_what_a_record_says_cannot_change_unnoticed(abnn: Path, tmp_path: Path, file: str, change: dict[str, Any]) -> None:
     copy_model(abnn, tmp_path)
     write(calibration(load_model(tmp_path)), tmp_path)
     path = tmp_path / file

@@ -52,8 +52,7 @@ MAKE: dict[str, Callable[[str], Posterior]] = {
     "mc-dropout": lambda scope: ChannelDropout(MEAN, 0.3, scope),
 }
 CHAINS: dict[str, Callable[[str], Posterior]] = {
-    kind.method: lambda scope, kind=kind: kind(rand(6, 16), rand(6, 16), 3, scope, {"temperature": 0.5})
-    for kind in (SGLD, SGHMC, HMC)
+    kind.method: lambda scope, kind=kind: kind(rand(6, 16), rand(6, 16), 3, scope, {"temperature": 0.5}) for kind in (SGLD, SGHMC, HMC)
 }
 """They have other promises about their draws, which tests/baselines/test_chains.py holds."""
 

@@ -35,10 +35,7 @@ def module() -> nn.Module:
 
 def batches(count: int = 3) -> list[tuple[torch.Tensor, torch.Tensor]]:
     generator = torch.Generator().manual_seed(1)
-    return [
-        (torch.rand(2, 3, 16, 16, generator=generator), torch.randint(0, 3, (2, 16, 16), generator=generator))
-        for _ in range(count)
-    ]
+    return [(torch.rand(2, 3, 16, 16, generator=generator), torch.randint(0, 3, (2, 16, 16), generator=generator)) for _ in range(count)]
 
 
 def test_noise_alone_gives_the_maps_of_the_sampler_and_leaves_the_module_alone() -> None:

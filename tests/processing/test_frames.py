@@ -116,9 +116,7 @@ def test_peaks_hold_what_the_maps_say_and_the_nearest_frame(tmp_path: Path) -> N
                 low, high = (float(surprise(stored.float() + by * step)) for by in (-1, 1))
                 assert low - 1e-3 <= peak["parts"][name] <= high + 1e-3
             assert peak["nearest"]["distance"] == pytest.approx(float(maps["knn"][y, x]), abs=2e-3)
-            feature = (
-                features[:, y, x].double() / features[:, y, x].double().norm()
-            )  # the layer is as large as the frame
+            feature = features[:, y, x].double() / features[:, y, x].double().norm()  # the layer is as large as the frame
             named.append(bank.frames[int((bank.bank.double() @ feature).argmax())])
             assert peak["nearest"]["frame"] == named[-1]
     assert {*named} == {"dark", "noise"}

@@ -51,7 +51,5 @@ def results(predicted: Job, tmp_path_factory: pytest.TempPathFactory) -> Path:
                 "--replicates", 50, "--out", folder / name, *more)  # fmt: skip
         run = json.loads((folder / CLEAN).read_text())["run"]
         write_threshold(folder / "threshold.json", run, settings=settings_of(run, "entropy"))
-    (folder / "domain.yaml").write_text(
-        "intended_use: Slow <b>down</b> & wait.\naffected: Anyone.\naxes: {scene: {any: .}}\n"
-    )
+    (folder / "domain.yaml").write_text("intended_use: Slow <b>down</b> & wait.\naffected: Anyone.\naxes: {scene: {any: .}}\n")
     return folder

@@ -56,9 +56,7 @@ def test_the_page_is_made_of_the_file_alone_whose_checksum_it_shows(written: Pat
     assert {path.name for path in written.iterdir()} == {"report.json", "index.html"}
 
 
-def test_the_page_loads_nothing_names_no_place_of_the_machine_and_escapes_texts(
-    written: Path, results: Path, predicted: Job
-) -> None:
+def test_the_page_loads_nothing_names_no_place_of_the_machine_and_escapes_texts(written: Path, results: Path, predicted: Job) -> None:
     page = (written / "index.html").read_text()
     assert re.findall(r'(?:src|href)="(?!data:image/jpeg;base64,|#)[^"]*"', page) == []
     assert "<script" not in page
@@ -190,9 +188,7 @@ Edit = Callable[[dict[str, Any]], Any]
         ("threshold.json", lambda c: c.pop("promise"), "lacks promise"),
     ],
 )
-def test_what_does_not_belong_together_is_refused(
-    name: str, edit: Edit, said: str, predicted: Job, results: Path, tmp_path: Path
-) -> None:
+def test_what_does_not_belong_together_is_refused(name: str, edit: Edit, said: str, predicted: Job, results: Path, tmp_path: Path) -> None:
     folder, out = Path(shutil.copytree(results, tmp_path / "copy")), tmp_path / "report"
     content = json.loads((folder / name).read_text())
     edit(content)
@@ -201,9 +197,7 @@ def test_what_does_not_belong_together_is_refused(
     assert not out.exists()
 
 
-def test_nothing_is_reported_of_nothing_and_no_other_page_is_replaced(
-    finetuned: Job, results: Path, tmp_path: Path
-) -> None:
+def test_nothing_is_reported_of_nothing_and_no_other_page_is_replaced(finetuned: Job, results: Path, tmp_path: Path) -> None:
     start = ("report", "--model", finetuned.abnn, "--out", tmp_path)
     assert "there is nothing to report" in refuse(*start)
     (tmp_path / "events.json").write_text('{"events": []}')
@@ -224,15 +218,10 @@ def test_monitor_events_and_reviewers_have_their_sections(predicted: Job, result
     }
     (tmp_path / "m.json").write_text(json.dumps(state | {"level": 0.01, "fired": "frame_5", "risk": None}))
     peaks = [{"frame": "f", "time": None, "value": value, "box": [0, 0, 1, 1]} for value in (0.25, 0.75)]
-    events = [
-        {"id": i, "peak": p, "start": {"frame": "f"}, "end": {"frame": "g"}, "frames": 2, "largest": 9}
-        for i, p in enumerate(peaks)
-    ]
+    events = [{"id": i, "peak": p, "start": {"frame": "f"}, "end": {"frame": "g"}, "frames": 2, "largest": 9} for i, p in enumerate(peaks)]
     (tmp_path / "e.json").write_text(json.dumps(events))
     reader = MapsReader(predicted.maps)
-    given = [
-        {"frame": name, "verdict": "true-alarm", "reviewer": who} for name in reader.frames[:2] for who in ("Ana", "Bo")
-    ]
+    given = [{"frame": name, "verdict": "true-alarm", "reviewer": who} for name in reader.frames[:2] for who in ("Ana", "Bo")]
     given[-1]["verdict"] = "false-alarm"
     file = {"format": "segunc-verdicts", "version": 2, "run": run_id(reader), "verdicts": given}
     (tmp_path / "v.json").write_text(json.dumps(file))
@@ -264,9 +253,7 @@ def test_failures_are_what_maps_and_labels_say(scene: Scene) -> None:
     threshold = {"score": "entropy", "value": 0.5, "found_share": 0.5}
     inputs: Any = SimpleNamespace(maps=[reader], thresholds={"t": threshold})
     pictures = failures(inputs, labels)
-    assert all(
-        cv2.imdecode(np.frombuffer(base64.b64decode(of["jpeg"]), np.uint8), 1).shape == (180, 480, 3) for of in pictures
-    )
+    assert all(cv2.imdecode(np.frombuffer(base64.b64decode(of["jpeg"]), np.uint8), 1).shape == (180, 480, 3) for of in pictures)
     flagged = {name: float((reader.read(name, "entropy")[OBJECT] >= 0.5).mean()) for name in NAMES[:3]}
     missed = [name for name, share in flagged.items() if share < 0.5]
     assert missed == [NAMES[1]]  # the dark object
@@ -324,9 +311,7 @@ def test_axe_finds_nothing_and_headings_are_in_order(written: Path, browser: Any
         assert not found.violations_count, found.generate_report()
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         assert [url for url in requests if not url.startswith(("file:", "data:"))] == []
-        levels = [
-            int(tag[1]) for tag in page.evaluate("[...document.querySelectorAll('h1, h2, h3')].map((h) => h.tagName)")
-        ]
+        levels = [int(tag[1]) for tag in page.evaluate("[...document.querySelectorAll('h1, h2, h3')].map((h) => h.tagName)")]
         assert all(after - before <= 1 for before, after in pairwise(levels))
         assert page.evaluate("[...document.querySelectorAll('main th:not([scope]), img:not([alt])')].length") == 0
         page.close()

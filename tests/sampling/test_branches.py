@@ -157,9 +157,7 @@ def test_own_dropout_is_the_mean_over_its_masks(layer: nn.Module, chunk: int | N
     assert float(result.scores["epistemic"].mean()) > 1e-5
     # Base scores are of the network without dropout.
     with torch.no_grad():
-        torch.testing.assert_close(
-            result.scores["deterministic-max-logit"], -network(IMAGES).amax(1), atol=1e-5, rtol=0
-        )
+        torch.testing.assert_close(result.scores["deterministic-max-logit"], -network(IMAGES).amax(1), atol=1e-5, rtol=0)
 
 
 def test_too_few_draws_and_mixtures_that_cannot_be() -> None:

@@ -71,15 +71,11 @@ def dense(calibrator: Calibrator, p: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("calibrator", CALIBRATORS, ids=str)
 @pytest.mark.parametrize("size", [None, (37, 51)])
-def test_a_calibrator_acts_on_the_mean_and_not_on_the_draws(
-    calibrator: Calibrator, size: tuple[int, int] | None
-) -> None:
+def test_a_calibrator_acts_on_the_mean_and_not_on_the_draws(calibrator: Calibrator, size: tuple[int, int] | None) -> None:
     network, posterior = model()
     names = [name for name, score in SCORES.items() if score.sources <= {"draws", "base"}]
     plain, found = (
-        Sampler(network, posterior, draws=6, seed=3, scores=names, fitted=Fitted(calibrator=c))(
-            IMAGES, size=size, keep_probabilities=True
-        )
+        Sampler(network, posterior, draws=6, seed=3, scores=names, fitted=Fitted(calibrator=c))(IMAGES, size=size, keep_probabilities=True)
         for c in (None, calibrator)
     )
     for name in set(names) - {"msp", "entropy"}:
@@ -100,9 +96,7 @@ def test_a_calibrator_acts_on_the_mean_and_not_on_the_draws(
 
 
 @pytest.mark.parametrize("backend", ["reference", "native"])
-def test_epistemic_is_never_negative_and_the_same_with_any_calibrator(
-    backend: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_epistemic_is_never_negative_and_the_same_with_any_calibrator(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A sharpening calibrator puts the entropy below the aleatoric one: their difference would be negative."""
     monkeypatch.setattr("segunc.sampling.sampler.choose_backend", lambda device: (backend, ""))
     sharp = Calibrator(0.2)

@@ -104,9 +104,7 @@ def test_certain_and_uniform_pixels(backend: Backend) -> None:
 
 
 @settings(max_examples=60, deadline=None)
-@given(
-    st.tuples(st.integers(1, 9), st.integers(1, 140)), st.tuples(st.integers(1, 30), st.integers(1, 300)), st.booleans()
-)
+@given(st.tuples(st.integers(1, 9), st.integers(1, 140)), st.tuples(st.integers(1, 30), st.integers(1, 300)), st.booleans())
 def test_taps_are_those_of_interpolate(source: tuple[int, int], full: tuple[int, int], corners: bool) -> None:
     upsampling = Upsampling(source, full, full, corners)
     image = torch.rand(1, 1, *source, generator=torch.Generator().manual_seed(0))
@@ -175,9 +173,7 @@ def of_logits(logits: Tensor, upsampling: Upsampling, temperature: float = 1.0) 
     return dict(zip(OF_LOGITS, found, strict=True))
 
 
-def logit_evidence(
-    logits: Tensor, upsampling: Upsampling, backend: Backend, temperature: float = 1.0, **given: Any
-) -> dict[str, Tensor]:
+def logit_evidence(logits: Tensor, upsampling: Upsampling, backend: Backend, temperature: float = 1.0, **given: Any) -> dict[str, Tensor]:
     """What the sums make of draws that come in chunks of one, of two, and the rest."""
     given = {"needs": OF_LOGITS, "temperature": temperature} | given
     sums = DrawAccumulator(logits.shape[1], upsampling.kept, logits.device, backend, **given)
@@ -248,9 +244,7 @@ print("equal")
 
 def run_script(text: str, **environment: str) -> subprocess.CompletedProcess[str]:
     own, folder = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **environment}, Path(__file__).parents[2]
-    return subprocess.run(
-        [sys.executable, "-c", text], capture_output=True, text=True, env=own, cwd=folder, check=False
-    )
+    return subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, env=own, cwd=folder, check=False)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
@@ -298,9 +292,7 @@ def test_the_triton_kernel_on_a_device(name: str) -> None:
 
 @native
 @pytest.mark.parametrize("planted", ["folder", "above", "link", "file", "owner", "none"])
-def test_no_library_is_loaded_that_another_user_could_have_written(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, planted: str
-) -> None:
+def test_no_library_is_loaded_that_another_user_could_have_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, planted: str) -> None:
     cache, built, loaded = tmp_path / "cache" / "segunc", list[Path](), list[Path]()
     cache.mkdir(mode=0o700, parents=True)
     for folder in (cache.parent, tmp_path):

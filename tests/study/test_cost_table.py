@@ -23,9 +23,7 @@ def model(overconfident: Job, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def test_a_table_of_costs_adds_up(
-    model: Path, overconfident: Job, tmp_path: Path, run: Run, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_table_of_costs_adds_up(model: Path, overconfident: Job, tmp_path: Path, run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     place = tmp_path / "cost.json"
     words = "--size 64x128 --draws 2 --banks 50 200 --encoders test_vit no_such --rounds 2 --device cpu --no-memory --end 0.3"
     run(cost_table, "--model", model, "--video", overconfident.video, "--json", place, *words.split())

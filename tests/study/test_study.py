@@ -69,8 +69,7 @@ def plan_content(job: Job, **changed: Any) -> dict[str, Any]:
             {"label": "nowhere", "base": str(job.base.parent / "missing-{seed}"), "seeds": [0]},
         ],
         "candidates": [
-            {"label": f"alpha {alpha}", "method": "abnn", "settings": {"epochs": 0, "alpha": alpha, "members": 1}}
-            for alpha in (0.8, 0.0)
+            {"label": f"alpha {alpha}", "method": "abnn", "settings": {"epochs": 0, "alpha": alpha, "members": 1}} for alpha in (0.8, 0.0)
         ],
         "tables": [
             {
@@ -98,15 +97,11 @@ def study_of(content: dict[str, Any], folder: Path, *, candidates: bool = False)
 
 def run_all(study: Study) -> dict[tuple[str, int], str]:
     plan = study.plan
-    return {
-        (cell.row.label, cell.seed): study.run(cell, plan.evaluations_of(cell.row, "toy")) for cell in study.cells()
-    }
+    return {(cell.row.label, cell.seed): study.run(cell, plan.evaluations_of(cell.row, "toy")) for cell in study.cells()}
 
 
 @pytest.fixture(scope="module")
-def made(
-    trained: Job, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[Study, dict[tuple[str, int], str], str]]:
+def made(trained: Job, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Study, dict[tuple[str, int], str], str]]:
     """The study, what became of its cells, and its report; its plan names the data by a variable of the environment."""
     content = json.loads(json.dumps(plan_content(trained, endpoints=ENDPOINTS)).replace(str(trained.data), "$SCENES"))
     lines = {"lines": LINES, "baseline_score": "entropy", "numbers": ["pooled.aupr"]}
@@ -134,9 +129,7 @@ def test_every_cell_is_made_once_and_a_missing_base_is_waited_for(made: Any) -> 
         assert first["calibration"] != second["calibration"]
 
 
-def test_the_tool_works_on_chosen_cells_and_writes_the_report(
-    made: Any, run: Run, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_tool_works_on_chosen_cells_and_writes_the_report(made: Any, run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     study, _, text = made
     words = ("--plan", study.out.parent / "plan.yaml", "--out", study.out, "--device", "cpu")
     assert run(study_methods, *words, "--rows", "base,control", "--seeds", "1") == 0

@@ -48,9 +48,7 @@ def digests(root: Path) -> dict[str, str]:
     return {p.relative_to(root).as_posix(): hashlib.sha256(p.read_bytes()).hexdigest() for p in root.rglob("*.png")}
 
 
-def test_a_second_run_gives_the_same_bytes_and_sets_of_other_lengths_share_frames(
-    written: Path, tmp_path: Path
-) -> None:
+def test_a_second_run_gives_the_same_bytes_and_sets_of_other_lengths_share_frames(written: Path, tmp_path: Path) -> None:
     generate_toy(tmp_path / "again", SMALL)
     again = digests(tmp_path / "again")
     assert again == digests(written)

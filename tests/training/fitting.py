@@ -52,9 +52,7 @@ def loader(batch: int = 4) -> DataLoader[Any]:
     return DataLoader(TensorDataset(images, labels), batch)
 
 
-def fit(
-    task: L.LightningModule, folder: Path, epochs: int = 3, *, ckpt_path: Path | None = None, **settings: Any
-) -> L.Trainer:
+def fit(task: L.LightningModule, folder: Path, epochs: int = 3, *, ckpt_path: Path | None = None, **settings: Any) -> L.Trainer:
     settings |= dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
     trainer = L.Trainer(max_epochs=epochs, accelerator="cpu", default_root_dir=folder, **settings)
     trainer.fit(task, loader(), ckpt_path=None if ckpt_path is None else str(ckpt_path), weights_only=True)

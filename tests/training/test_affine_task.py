@@ -102,9 +102,7 @@ def test_bad_settings(said: str, settings: dict[str, Any]) -> None:
 
 
 @EVERY
-def test_the_network_stays_as_it_was_and_nothing_is_kept_below_the_first_trained_site(
-    name: str, tmp_path: Path
-) -> None:
+def test_the_network_stays_as_it_was_and_nothing_is_kept_below_the_first_trained_site(name: str, tmp_path: Path) -> None:
     kept: dict[str, bool] = {}
     for scope in ("all", "decoder"):
         network = small_network()

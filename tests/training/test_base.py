@@ -62,9 +62,7 @@ def test_a_training_goes_on_from_its_last_epoch_and_says_so(trained: Job, tmp_pa
         assert provenance["resumed"] is (step > 0)
 
 
-def test_a_checkpoint_is_whole_or_not_there_and_none_lies_in_a_folder_taken_away(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_checkpoint_is_whole_or_not_there_and_none_lies_in_a_folder_taken_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, written = tmp_path / "checkpoints", WholeCheckpoints()
     folder.mkdir()
     written.save_checkpoint({"step": 1}, folder / "last.ckpt")
@@ -88,9 +86,7 @@ BATCH = {"image": torch.rand(2, 3, 8, 8), "label": torch.zeros(2, 8, 8, dtype=to
 
 
 @pytest.mark.parametrize(("step", "kind"), [(0, InputError), (7, PartialFailure)])
-def test_a_loss_that_is_not_finite_stops_and_no_such_checkpoint_is_written(
-    tmp_path: Path, step: int, kind: type[Exception]
-) -> None:
+def test_a_loss_that_is_not_finite_stops_and_no_such_checkpoint_is_written(tmp_path: Path, step: int, kind: type[Exception]) -> None:
     task = SegmentationTask(nn.Conv2d(3, 2, 1), 2)
     trainer = L.Trainer(accelerator="cpu", logger=False, enable_checkpointing=False, default_root_dir=tmp_path)
     trainer.fit_loop.epoch_loop.automatic_optimization.optim_progress.optimizer.step.total.completed = step

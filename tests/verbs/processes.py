@@ -26,9 +26,7 @@ CONTEXT = multiprocessing.get_context("forkserver")
 _LIBRARIES = ("albumentations", "sklearn", "lightning", "torch._dynamo", "torch.distributed", "torchvision")
 _LATE = ("evaluation.maps", "training.base", "training.finetune_run", "posteriors.abnn_task")
 """Modules that a verb imports when it runs."""
-CONTEXT.set_forkserver_preload(
-    [*_LIBRARIES, *{_HOMES[FUNCTIONS.get(verb, verb)] for verb in VERBS}, *(f"segunc.{name}" for name in _LATE)]
-)
+CONTEXT.set_forkserver_preload([*_LIBRARIES, *{_HOMES[FUNCTIONS.get(verb, verb)] for verb in VERBS}, *(f"segunc.{name}" for name in _LATE)])
 FAST = "--precision float32 --device cpu"
 PROGRESS = re.compile(r" (frames|parts)/s| frames$| are free$|^(train|finetune|student|head \d+): .* steps/s")
 SMALL = f"--draws 2 {FAST} --scores entropy,aleatoric,epistemic"

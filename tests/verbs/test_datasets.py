@@ -111,9 +111,7 @@ def test_a_threshold_of_anomalies_flags_known_scenes_clean_and_corrupted(
     trained: Job, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ("--root", trained.data, "--scores", "entropy", "--threads", 1)
-    first = evaluate_model(
-        tmp_path, trained.base, "--dataset", "toy-anomaly", "--split", "anomaly", *words, "--groups", "."
-    )
+    first = evaluate_model(tmp_path, trained.base, "--dataset", "toy-anomaly", "--split", "anomaly", *words, "--groups", ".")
     earlier = shutil.move(tmp_path / "metrics.json", tmp_path / "earlier.json")
     flag = ("--dataset", "toy", "--split", "test", *words, "--flag", f"{earlier}:0.95")
     clean, noisy = (evaluate_model(tmp_path, trained.base, *flag, *more) for more in ((), ("--corruption", "noise:4")))
@@ -152,8 +150,7 @@ def test_a_part_of_a_split(trained: Job, tmp_path: Path) -> None:
     names = [sample.name for sample in dataset_entry("toy").samples(trained.data, "test")]
     last = names[-1]
     everything, others, alone = (
-        evaluate_model(tmp_path, trained.base, *words, *more)
-        for more in ((), ("--frames", f"^(?!{last}$)"), ("--frames", f"^{last}$"))
+        evaluate_model(tmp_path, trained.base, *words, *more) for more in ((), ("--frames", f"^(?!{last}$)"), ("--frames", f"^{last}$"))
     )
     assert (alone["counts"]["frames"], others["counts"]["frames"]) == (1, len(names) - 1)
     for count in ("labelled_pixels", "labelled_frames"):
@@ -245,9 +242,7 @@ def test_values_that_no_label_has_end_with_1(tmp_path: Path, verb: str, capsys: 
 
 
 @pytest.mark.parametrize("verb", READERS)
-def test_a_data_set_gives_its_labels_to_every_verb(
-    predicted: Job, tmp_path: Path, verb: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_data_set_gives_its_labels_to_every_verb(predicted: Job, tmp_path: Path, verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     words = (*words_of(verb, predicted.maps, tmp_path), "--dataset", "toy-anomaly", "--split", "anomaly")
     assert run(*words, "--root", predicted.data) == 0
     if verb == "review":
@@ -257,9 +252,7 @@ def test_a_data_set_gives_its_labels_to_every_verb(
     assert "--root goes with --dataset" in capsys.readouterr().err
 
 
-def test_predict_leaves_labels_out_says_so_and_goes_on_likewise(
-    finetuned: Job, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_predict_leaves_labels_out_says_so_and_goes_on_likewise(finetuned: Job, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     frames, out = tmp_path / "frames", tmp_path / "maps"
     frames.mkdir()
     for index, image in enumerate(sorted(finetuned.frames.rglob("*.png"))[:2]):

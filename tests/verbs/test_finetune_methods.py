@@ -145,9 +145,7 @@ def epistemic_map(folder: Path) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("method", SECTIONS)
-def test_a_chain_leaves_the_base_and_its_own_parameter_changes_the_maps(
-    trained: Job, tmp_path: Path, method: str
-) -> None:
+def test_a_chain_leaves_the_base_and_its_own_parameter_changes_the_maps(trained: Job, tmp_path: Path, method: str) -> None:
     done = succeed(*chain_words(trained, method, tmp_path / "one"))
     assert "rhat_max" in done.stdout
     held = record(tmp_path / "one")

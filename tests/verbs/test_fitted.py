@@ -93,9 +93,7 @@ def test_a_sum_without_the_bank_of_its_parts_is_refused(fitted: Path, tmp_path: 
         load_model(tmp_path / "other")
 
 
-def test_a_new_bank_or_temperature_takes_away_the_sum_that_it_outdates(
-    fitted: Path, configs: dict[str, Path], tmp_path: Path
-) -> None:
+def test_a_new_bank_or_temperature_takes_away_the_sum_that_it_outdates(fitted: Path, configs: dict[str, Path], tmp_path: Path) -> None:
     for method in ("features", "temperature"):
         out = Path(shutil.copytree(fitted, tmp_path / method))
         said = fit(method, out, out, configs)

@@ -91,9 +91,7 @@ def test_layouts_and_splits_are_found(tmp_path: Path, image: str) -> None:
     else:  # a whole drive, not neighbours of training frames
         assert held_out == {"b_0006", "b_0007"}
         assert "holds out 2 of 8 training frames to validate: 1 of 2 sequences" in found.notes[-1]
-    assert all(
-        pair.label.stem.startswith(re.sub("_leftImg8bit|_rgb_anon", "", pair.image.stem)) for pair in found.pairs
-    )
+    assert all(pair.label.stem.startswith(re.sub("_leftImg8bit|_rgb_anon", "", pair.image.stem)) for pair in found.pairs)
 
 
 @pytest.mark.parametrize("write", [as_ids, as_colours, as_palette, as_three_channels])
@@ -123,9 +121,7 @@ def test_labels_are_read_as_they_were_drawn_whatever_their_form(tmp_path: Path, 
 def test_a_proposed_colour_is_far_from_those_of_the_palette(tmp_path: Path) -> None:
     """CamVid's sky is grey, which grey labels could be, and the first colour proposed in its place is nearly its bicyclist's."""
     bicyclist = CAMVID.classes.index("bicyclist")
-    root = draw(
-        tmp_path / "data", lambda path, ids: as_palette(path, np.where(ids == 8, bicyclist, ids).astype(np.uint8))
-    )
+    root = draw(tmp_path / "data", lambda path, ids: as_palette(path, np.where(ids == 8, bicyclist, ids).astype(np.uint8)))
     palette = np.array(read_label_map(segunc.init(root, out=tmp_path / "my.yaml").label_map).palette, int)
     between = np.abs(palette[:, None] - palette).max(2)
     assert between[~np.eye(len(palette), dtype=bool)].min() >= 60
@@ -180,9 +176,7 @@ def both_sets(root: Path) -> None:
         (both_sets, "an image has 2 labels: ", "e.g. --labels labels"),
     ],
 )
-def test_what_is_not_clear_is_one_sentence(
-    tmp_path: Path, change: Callable[[Path], None], said: str, hint: str
-) -> None:
+def test_what_is_not_clear_is_one_sentence(tmp_path: Path, change: Callable[[Path], None], said: str, hint: str) -> None:
     root = draw(tmp_path / "data")
     change(root)
     message = refuse("init", root, "--out", tmp_path / "my.yaml")
@@ -247,9 +241,7 @@ def test_one_configuration_serves_every_verb_and_models_know_their_data(tmp_path
         ("streethazards", ("train/images/validation", "test/images/test"), "test"),
     ],
 )
-def test_the_split_that_has_labels_is_evaluated(
-    tmp_path: Path, name: str, folders: tuple[str, ...], split: str
-) -> None:
+def test_the_split_that_has_labels_is_evaluated(tmp_path: Path, name: str, folders: tuple[str, ...], split: str) -> None:
     for folder in folders:
         (tmp_path / folder).mkdir(parents=True)
     assert DATASETS[name].usual_split(tmp_path) == split

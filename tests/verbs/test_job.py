@@ -108,9 +108,7 @@ def test_another_noise_scale(finetuned: Job, tmp_path: Path) -> None:
     assert "an ABNN" in refuse("predict --alpha 0.1 --model", finetuned.base, "--out", tmp_path / "not", *ask)
 
 
-def test_the_doctor_prints_every_check_and_fails_where_the_uncertainty_is_dead(
-    finetuned: Job, trained: Job, tmp_path: Path
-) -> None:
+def test_the_doctor_prints_every_check_and_fails_where_the_uncertainty_is_dead(finetuned: Job, trained: Job, tmp_path: Path) -> None:
     done = succeed("doctor --draws 4 --size 64x128 --model", finetuned.abnn, FAST)
     checks = ("conversion", "alpha = 0", "one by one", "epistemic above zero", "convergence")
     assert all(check in done.stdout for check in checks)
@@ -122,9 +120,7 @@ def test_the_doctor_prints_every_check_and_fails_where_the_uncertainty_is_dead(
     assert "epistemic above zero" in message
 
 
-def test_an_imported_network_is_fine_tuned_examined_predicted_evaluated_and_reviewed(
-    toy_set: Path, tmp_path: Path
-) -> None:
+def test_an_imported_network_is_fine_tuned_examined_predicted_evaluated_and_reviewed(toy_set: Path, tmp_path: Path) -> None:
     torch.manual_seed(0)
     fresh = {"weights": None, "weights_backbone": None, "num_classes": 9}
     network = torchvision.models.get_model("lraspp_mobilenet_v3_large", **fresh)

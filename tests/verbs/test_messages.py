@@ -31,9 +31,7 @@ def test_every_refusal_is_one_line_of_these_words(predicted: Job, tmp_path: Path
     places |= {"RESULT": write_result(tmp_path / "a.json", {}), "NOWHERE": tmp_path / "nowhere.yaml"}
     places["NOWHERE"].write_text(REESTIMATED)
     # A network that came without its data, as an imported one does.
-    places["BARE"] = Path(
-        shutil.copytree(predicted.base, tmp_path / "bare", ignore=shutil.ignore_patterns("data.json", "train.yaml"))
-    )
+    places["BARE"] = Path(shutil.copytree(predicted.base, tmp_path / "bare", ignore=shutil.ignore_patterns("data.json", "train.yaml")))
     found = [TITLE]
     for command in COMMANDS:
         words = [str(places.get(word, word)).replace("\\0", "\0") for word in command.split(" ")]

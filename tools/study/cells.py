@@ -94,9 +94,7 @@ class Study:
                 check_settings(cell.row.method, config, cell.name)
         for protocol in plan.protocols.values():
             for options in [*protocol.evaluations.values(), *([protocol.selection] if protocol.selection else [])]:
-                evaluate_options(
-                    out, out / "refused.json", {**plan.evaluate, **options}, device
-                )  # refuses what is wrong
+                evaluate_options(out, out / "refused.json", {**plan.evaluate, **options}, device)  # refuses what is wrong
 
     def cells(self, labels: Sequence[str] | None = None, seeds: Sequence[int] | None = None) -> Iterator[Cell]:
         """The cells of these rows and seeds (None: all) in the order in which they can be made.
@@ -144,9 +142,7 @@ class Study:
         record, asked = cell.record(), self._asked(cell)
         if record and record["asked"] != asked:
             if record["failure"] is None:
-                raise InputError(
-                    f"{cell.folder} was made from other settings or bases than the plan's", hint=f"remove {cell.folder}"
-                )
+                raise InputError(f"{cell.folder} was made from other settings or bases than the plan's", hint=f"remove {cell.folder}")
             shutil.rmtree(cell.folder / "model", ignore_errors=True)  # half of what is no longer asked for
         made = False
         try:

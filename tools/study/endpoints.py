@@ -41,9 +41,7 @@ def endpoint_table(plan: Plan, entries: Mapping[str, Sequence[Entry]]) -> str:
         waits = _waits(plan, endpoint, entries[endpoint.evaluation])
         decided = waits or ("yes" if sign and p_value < 1 - LEVEL else "no")
         text = f"{shown[0]} [{shown[1]}, {shown[2]}]"
-        lines.append(
-            [endpoint.claim, text, f"{chance.effective:.0f}", format_p(chance.p_value), format_p(p_value), decided]
-        )
+        lines.append([endpoint.claim, text, f"{chance.effective:.0f}", format_p(chance.p_value), format_p(p_value), decided])
     return markdown_table(lines)
 
 

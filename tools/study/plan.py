@@ -141,11 +141,7 @@ class Endpoint:
     @property
     def claim(self) -> str:
         """What it says if it is decided."""
-        what = (
-            f"{self.direction} than"
-            if self.margin is None
-            else f"not {_OPPOSITE[self.direction]} by {self.margin:g} than"
-        )
+        what = f"{self.direction} than" if self.margin is None else f"not {_OPPOSITE[self.direction]} by {self.margin:g} than"
         return f"{self.evaluation}, {self.number}: {self.line} {what} {self.baseline}"
 
 
@@ -257,9 +253,7 @@ def read_plan(path: Path) -> Plan:
     for endpoint in plan.endpoints:
         _check_endpoint(plan, endpoint, path)
     places = [table.evaluation for table in plan.tables] + [endpoint.evaluation for endpoint in plan.endpoints]
-    places += [
-        axis.rpartition("/")[0] for figure in plan.figures for axis in (figure.x, *figure.y) if not _of_time(axis)
-    ]
+    places += [axis.rpartition("/")[0] for figure in plan.figures for axis in (figure.x, *figure.y) if not _of_time(axis)]
     known = [f"{name}/{evaluation}" for name, protocol in plan.protocols.items() for evaluation in protocol.evaluations]
     for place in places:
         if place not in known:

@@ -227,11 +227,7 @@ def _draw(study: Study, figure: Scatter) -> list[Path]:
     panels = []
     for axis in figure.y:
         up = axis_values(study, axis)
-        points = [
-            Point(label, *across[label], *up[label], *styles[label])
-            for label in labels
-            if label in across and label in up
-        ]
+        points = [Point(label, *across[label], *up[label], *styles[label]) for label in labels if label in across and label in up]
         panels.append(Panel(axis_label(study, axis), points, bool(_higher(axis))))
     if not any(panel.points for panel in panels):
         return []
@@ -261,9 +257,7 @@ def axis_values(study: Study, axis: str) -> Mapping[str, tuple[float, tuple[floa
     """
     place, number = axis.rpartition("/")[0], _number(axis)
     if number == TRAINING_SECONDS:
-        seconds = {
-            label: [training_seconds(record) for record in records] for label, records in _records(study, place).items()
-        }
+        seconds = {label: [training_seconds(record) for record in records] for label, records in _records(study, place).items()}
         return {
             label: (sum(known) / len(known), None)
             for label, values in seconds.items()

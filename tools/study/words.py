@@ -67,9 +67,7 @@ def evaluate_options(model: Path, out: Path, options: Mapping[str, Any], device:
 def answers(made: Any, asked: Any) -> bool:
     """Whether what was made is what is asked for, where a variable of the environment (``$NAME``) may have had any value."""
     if isinstance(asked, Mapping):
-        return (
-            isinstance(made, Mapping) and made.keys() == asked.keys() and all(answers(made[k], asked[k]) for k in asked)
-        )
+        return isinstance(made, Mapping) and made.keys() == asked.keys() and all(answers(made[k], asked[k]) for k in asked)
     if isinstance(asked, list | tuple):
         return isinstance(made, list) and len(made) == len(asked) and all(map(answers, made, asked))
     return (isinstance(asked, str) and "$" in asked) or bool(made == asked)
