@@ -75,6 +75,8 @@ def check_value(name: str, value: Any, hint: Any, remedy: str = "repair the conf
         raise InputError(f"{name} {value} is not finite", hint=remedy)
     if isinstance(value, str) and ("\0" in value or value != value.encode(errors="replace").decode()):
         raise InputError(f"{shown} is no text in UTF-8 without null characters", hint=remedy)
+    if isinstance(value, str) and origin is tuple:  # from Python; the command line has read it before
+        raise InputError(f"{shown} is no tuple", hint=remedy)
     if origin in (Union, UnionType) and value is not None:
         for kind in inner:
             check_value(name, value, kind, remedy)

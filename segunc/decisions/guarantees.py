@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import beta, binom
+from scipy.special import bdtr, betainccinv  # scipy.stats takes seconds to import
 
 from segunc.decisions.risks import RISING, LossSums, largest_loss
 
@@ -30,7 +30,7 @@ def hoeffding_bentkus(risk: npt.ArrayLike, units: int, level: float) -> Floats:
     with np.errstate(divide="ignore", invalid="ignore"):
         first = np.where(low > 0, low * np.log(low / level), 0.0)
         hoeffding = np.exp(-units * (first + (1 - low) * np.log((1 - low) / (1 - level))))
-    bentkus = np.e * binom.cdf(np.ceil(units * mean), units, level)
+    bentkus = np.e * bdtr(np.minimum(np.ceil(units * mean), units), units, level)
     return np.asarray(np.minimum(hoeffding, bentkus))
 
 
@@ -62,7 +62,7 @@ class Method:
         elif self.name == "ltt":
             holds = hoeffding_bentkus(sums.total / units / largest, units, level / largest) <= self.doubt
         else:
-            holds = binom.cdf(sums.failed, units, level) <= self.doubt
+            holds = bdtr(sums.failed, units, level) <= self.doubt
         rising = sums.control in RISING
         ordered = holds if rising else holds[::-1]
         length = len(ordered) if ordered.all() else int(np.argmin(ordered))
@@ -87,7 +87,7 @@ class Method:
         if self.name == "conformal":
             return (float(sums.total[place]) + largest) / (units + 1)
         if self.name == "clopper-pearson":
-            return 1.0 if failed == units else float(beta.isf(self.doubt, failed + 1, units - failed))
+            return 1.0 if failed == units else float(betainccinv(failed + 1, units - failed, self.doubt))
         return largest * bentkus_bound(self.risk(sums, place) / largest, units, self.doubt)
 
 

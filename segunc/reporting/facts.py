@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from scipy.stats import beta
+from scipy.special import betaincinv
 
 from segunc.core.files import flat, read_bytes
 from segunc.evaluation.compare import format_cell, format_number
@@ -55,7 +55,7 @@ def facts_of(inputs: Inputs, pictures: Sequence[Mapping[str, str]]) -> Facts:
 
 def upper_bound(events: int, trials: int) -> float:
     """Return the one-sided 95 % upper bound of a share, 0..1 (Clopper & Pearson 1934); of 0 events about 3 / trials."""
-    return 1.0 if events >= trials else float(beta.ppf(0.95, events + 1, trials - events))
+    return 1.0 if events >= trials else float(betaincinv(events + 1, trials - events, 0.95))
 
 
 def _plain(values: Row) -> Facts:
