@@ -22,10 +22,7 @@ if TYPE_CHECKING:
         load_network as load_network,
         save_network as save_network,
     )
-    from segunc.posteriors.abnn import (
-        ABNN as ABNN,
-        ABNNPosterior as ABNNPosterior,
-    )
+    from segunc.posteriors.abnn import ABNN as ABNN, ABNNPosterior as ABNNPosterior
     from segunc.posteriors.model import Model as Model, load as load, load_model as load_model, wrap as wrap
     from segunc.sampling import Sampler as Sampler
     from segunc.verbs.demo import demo as demo
@@ -36,12 +33,7 @@ if TYPE_CHECKING:
     from segunc.verbs.monitor import monitor as monitor
     from segunc.verbs.predict import predict as predict
     from segunc.verbs.report import report as report
-    from segunc.verbs.results import (
-        compare as compare,
-        overlay as overlay,
-        review as review,
-        summary as summary,
-    )
+    from segunc.verbs.results import compare as compare, overlay as overlay, review as review, summary as summary
     from segunc.verbs.threshold import threshold as threshold
     from segunc.verbs.training import finetune as finetune, train as train
 

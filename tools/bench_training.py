@@ -135,10 +135,7 @@ def main() -> None:
         if found:
             rows[row] = found
             parts = ", ".join(f"{name} {found[name]:.3f}" for name in ("forward", "backward", "rest"))
-            print(
-                f"{row:14s} {found['seconds']:7.3f} s a step ({parts}) {found['peak_bytes'] / 2**30:6.2f} GiB",
-                flush=True,
-            )
+            print(f"{row:14s} {found['seconds']:7.3f} s a step ({parts}) {found['peak_bytes'] / 2**30:6.2f} GiB", flush=True)
     ratios = {
         f"{row.replace(' ', '_')}_over_base": rows[row]["seconds"] / rows["base"]["seconds"]
         for row in ROWS[1:]

@@ -68,7 +68,10 @@ def main() -> None:
         rows["clean"].append(" | ".join([f"`{control}`", level, *achieved["clean"], *prices]))
         rows["corrupted"].append(" | ".join([f"`{control}`", *(" / ".join(achieved[kind]) for kind in KINDS[1:])]))
     print(f"{len(units)} units, {len(files)} frames, halves of {len(first)} and {len(units) - len(first)} units")
-    for kind, header in (("clean", ("control", "level", "achieved", "the other way", "price", "price, the other way")), ("corrupted", ("control", *KINDS[1:]))):
+    for kind, header in (
+        ("clean", ("control", "level", "achieved", "the other way", "price", "price, the other way")),
+        ("corrupted", ("control", *KINDS[1:])),
+    ):
         print("\n| " + " | ".join(header) + " |\n|" + "---|" * len(header) + "\n" + "\n".join(f"| {row} |" for row in rows[kind]))
 
 

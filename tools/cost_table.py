@@ -192,20 +192,12 @@ def tables(costs: Costs, rows: Mapping[str, Mapping[str, float]]) -> list[str]:
         above = "not measured" if memory is None else f"{memory:.0f}"
         return f"| {what} | {rows[row]['base_passes']:.2f} | {rows[row]['ms']:.1f} | {above} |"
 
-    heads = {
-        PASS: "score | draws",
-        "witness": "features | frame | MB on disk",
-        "encoder": "encoder, quality not measured",
-    }
+    heads = {PASS: "score | draws", "witness": "features | frame | MB on disk", "encoder": "encoder, quality not measured"}
     lines = list[str]()
     for row in rows:
         kind, *words = row.split()
         if columns := heads.pop(kind, None):
-            lines += [
-                "",
-                f"| {columns} | base passes | ms | MiB above a pass |",
-                "|---" * (columns.count("|") + 4) + "|",
-            ]
+            lines += ["", f"| {columns} | base passes | ms | MiB above a pass |", "|---" * (columns.count("|") + 4) + "|"]
         match kind, *words:
             case "score", name:
                 what = f"{name} | {costs.draws(name) or ''}"

@@ -263,12 +263,7 @@ def run(lines: Iterable[str], work: Path, checkout: str, environment: dict[str, 
     """Run commands one after another; yields each line with its exit code and its normalised streams."""
     seen: dict[str, int] = {}
     with subprocess.Popen(
-        [sys.executable, "-c", HOST],
-        cwd=work,
-        env=environment,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
+        [sys.executable, "-c", HOST], cwd=work, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as host:
         assert host.stdin is not None
         assert host.stdout is not None

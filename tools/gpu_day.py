@@ -226,19 +226,12 @@ class Fast:
             "eager pass, ms": 1e3 * passes["pass eager x1"][0],
             "maps, ms": 1e3 * maps[0],
         }
-        found |= {
-            "maps over limit": maps[0] / (self.draws * seconds),
-            "maps over deterministic": maps[0] / (self.draws * alone[0]),
-        }
+        found |= {"maps over limit": maps[0] / (self.draws * seconds), "maps over deterministic": maps[0] / (self.draws * alone[0])}
         for chunk in (1, 2, 4, 8, 24):
             asked.chunk = chunk
             found[f"chunk {chunk}, ms"] = 1e3 * self.measure("maps", asked)[0]
         found |= {"extra GiB": (maps[1] - alone[1]) / 2**30, "loop over maps": loop / maps[0] if loop else None}
-        met = (
-            found["maps over limit"] <= MAPS_OVER_LIMIT,
-            found["extra GiB"] <= EXTRA_GIB,
-            not loop or loop / maps[0] >= LOOP_OVER_MAPS,
-        )
+        met = (found["maps over limit"] <= MAPS_OVER_LIMIT, found["extra GiB"] <= EXTRA_GIB, not loop or loop / maps[0] >= LOOP_OVER_MAPS)
         return found | {"met": all(met)}
 
     def measure(self, row: str, asked: argparse.Namespace) -> tuple[float, int]:
@@ -282,12 +275,7 @@ class Fast:
             model = load_model(folder)
             model.network.to(device)
             scores = ("deterministic-entropy",) if folder.name == "base" else ("entropy", "epistemic")
-            sampler = Sampler(
-                model.network,
-                model.posterior,
-                scores=scores,
-                precision="float32" if device.type == "cpu" else "bfloat16",
-            )
+            sampler = Sampler(model.network, model.posterior, scores=scores, precision="float32" if device.type == "cpu" else "bfloat16")
             seconds.append(self.timed(partial(sampler, images))[0])
         return {"student over base": seconds[1] / seconds[0], "met": seconds[1] / seconds[0] <= STUDENT_PASSES}
 

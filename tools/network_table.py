@@ -87,11 +87,7 @@ def _options(source: str, folder: Path, **more: Any) -> ImportOptions:
 
 def sources(only: str | None) -> Iterator[tuple[str, Callable[[Path], ImportOptions]]]:
     """Name of each row, and what makes its files in a folder and says how to import them."""
-    rows = (
-        ("torchvision", torchvision_kind.names(), of_torchvision),
-        ("smp", ["upernet"], of_smp),
-        ("python", ["plain"], of_python),
-    )
+    rows = (("torchvision", torchvision_kind.names(), of_torchvision), ("smp", ["upernet"], of_smp), ("python", ["plain"], of_python))
     for source, names, make in rows:
         if only in (None, source):
             yield from ((f"{source}: {name}", partial(make, name)) for name in names)

@@ -140,13 +140,7 @@ class Trainable(nn.Module, ABC, Generic[P]):
 
 
 def save_posterior(
-    posterior: Stored,
-    report: ConversionReport | None,
-    base: Path,
-    folder: Path,
-    *,
-    seed: int,
-    provenance: dict[str, Any],
+    posterior: Stored, report: ConversionReport | None, base: Path, folder: Path, *, seed: int, provenance: dict[str, Any]
 ) -> None:
     """Write a Bayesian model: the posterior, and the base network linked (or copied) beside it.
 

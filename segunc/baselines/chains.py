@@ -16,15 +16,7 @@ from segunc.affine.draws import AffineDraws, AffineLayout
 from segunc.affine.noise import NoiseSource, Seed, draw_noise, mix_seed
 from segunc.affine.posterior import Posterior
 from segunc.baselines.convergence import convergence
-from segunc.baselines.dynamics import (
-    ChainConfig,
-    HamiltonianChain,
-    HmcConfig,
-    SghmcConfig,
-    SgldConfig,
-    Show,
-    sample_langevin,
-)
+from segunc.baselines.dynamics import ChainConfig, HamiltonianChain, HmcConfig, SghmcConfig, SgldConfig, Show, sample_langevin
 from segunc.baselines.target import LogPosterior, load_batches, minibatches
 from segunc.core.errors import InputError, PartialFailure
 from segunc.core.files import write_atomically

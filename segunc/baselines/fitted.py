@@ -35,12 +35,7 @@ def load_for_fitting(base: Path, config: FitConfig[Any], device: torch.device) -
 
 
 def frames_as_seen(
-    model: Model,
-    data: SegmentationDataModule,
-    split: str,
-    limit: int,
-    label: str,
-    corruptions: Sequence[Corruption] = (),
+    model: Model, data: SegmentationDataModule, split: str, limit: int, label: str, corruptions: Sequence[Corruption] = ()
 ) -> Iterator[tuple[int, Tensor, Labels, Image, Labels]]:
     """Yield at most ``limit`` (0: all) evenly spaced frames of a split as ``segunc predict`` would show them to the network, each clean
     and then under the corruptions: the index, the image ``[1, 3, h, w]`` in 0..1 on the network's device, and the train ids uint8

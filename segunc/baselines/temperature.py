@@ -153,10 +153,7 @@ def fit_temperature(sample: PixelSample) -> float:
 
 def check_temperature(temperature: float) -> None:
     """Raise an InputError where the NLL is lowest at a bound of the search."""
-    reasons = {
-        LOWEST: "the network makes no mistake on these frames",
-        HIGHEST: "the logits say nothing about these labels",
-    }
+    reasons = {LOWEST: "the network makes no mistake on these frames", HIGHEST: "the logits say nothing about these labels"}
     for bound, reason in reasons.items():
         if max(temperature / bound, bound / temperature) <= 1.001:
             message = f"the validation NLL still falls at a bound of the search, T = {bound:g}: {reason}"

@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 
 _NO_MEMORY = re.compile(
-    "not enough memory|out ?of ?memory|allocate memory|insufficient memory|bad_alloc|map segment|create a (primitive|memory)",
-    re.I,
+    "not enough memory|out ?of ?memory|allocate memory|insufficient memory|bad_alloc|map segment|create a (primitive|memory)", re.I
 )
 """How torch, CUDA, oneDNN, OpenCV, C++ and the loader of libraries say so; they have no common exception."""
 _FLAG = re.compile(r"\b(?:segunc|pip|python|\w+\.py) [^;]*|--([a-z]\w*(?:[-.]\w+)*)")

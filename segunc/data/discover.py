@@ -33,10 +33,7 @@ SPLIT_WORDS = {
     **dict.fromkeys(("val", "valid", "validation", "dev"), "val"),
     **dict.fromkeys(("test", "testing"), "test"),
 }
-LABEL_WORD_ENDINGS = (
-    *LABEL_ENDINGS,
-    *("_L", "_color", "_instanceIds", "_seg", "_GT", "-label", "-mask", ".label", ".mask"),
-)
+LABEL_WORD_ENDINGS = (*LABEL_ENDINGS, *("_L", "_color", "_instanceIds", "_seg", "_GT", "-label", "-mask", ".label", ".mask"))
 VAL_SHARE = 0.15  # of the training frames, where no folder holds validation frames
 MAX_CLASSES = 150  # of which no public label map of roads has more; more values are those of something else
 SAMPLED, SECONDS = 200, 6.0  # labels that are looked at, and for how long at most

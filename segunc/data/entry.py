@@ -82,10 +82,7 @@ def possible_labels(folder: Path) -> list[Path]:
 
 
 def find_labels(
-    folder: Path,
-    frames: Collection[str],
-    layouts: Iterable[Layout] = (),
-    is_frame: Callable[[Path], bool] = lambda path: False,
+    folder: Path, frames: Collection[str], layouts: Iterable[Layout] = (), is_frame: Callable[[Path], bool] = lambda path: False
 ) -> dict[str, Path]:
     """Return the label file of each frame that has one in a folder, by the first of the ``layouts`` that finds any, else by the usual
     endings; files that ``is_frame`` are no labels. A frame that has no label but a picture gets the picture, so that whoever reads it says

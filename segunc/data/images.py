@@ -16,15 +16,7 @@ from typing import Any, BinaryIO, TypeVar
 import cv2
 import numpy as np
 import numpy.typing as npt
-from PIL import (
-    BmpImagePlugin,
-    Image as PilImage,
-    ImageOps,
-    JpegImagePlugin,
-    PngImagePlugin,
-    TiffImagePlugin,
-    WebPImagePlugin,
-)
+from PIL import BmpImagePlugin, Image as PilImage, ImageOps, JpegImagePlugin, PngImagePlugin, TiffImagePlugin, WebPImagePlugin
 
 from segunc.core.errors import InputError, NoteWarning
 from segunc.core.files import open_file, read_bytes, reading

@@ -80,12 +80,7 @@ class Event:
 
 
 def find_events(
-    reader: MapsReader,
-    score: str,
-    threshold: float,
-    times: Sequence[float | None],
-    smallest: int = 1,
-    masks: bool = False,
+    reader: MapsReader, score: str, threshold: float, times: Sequence[float | None], smallest: int = 1, masks: bool = False
 ) -> tuple[list[Event], int, int]:
     """Follow the regions of at least ``smallest`` pixels of a score at or above a threshold over the frames of a maps folder, whose
     ``times`` are in seconds. ``masks`` keeps the mask of each region. Return the events as they begin, how many frames have a region, and
@@ -149,9 +144,4 @@ def _coco(events: Sequence[Event]) -> dict[str, Any]:
         annotations.append({**owner, "iscrowd": 0, "score_name": event.score, **mask})
     shown = {"videos": [{"id": number, "name": name} for name, number in videos.items()], "images": [*images.values()]}
     categories = [{"id": 1, "name": "flagged"}]
-    return {
-        "info": {"description": "events of segunc summary"},
-        **shown,
-        "annotations": annotations,
-        "categories": categories,
-    }
+    return {"info": {"description": "events of segunc summary"}, **shown, "annotations": annotations, "categories": categories}

@@ -17,16 +17,7 @@ from segunc.core.progress import ConsoleProgress
 from segunc.data.labels import IGNORE, LabelMap
 from segunc.evaluation.flagged import Threshold, flag_parts
 from segunc.evaluation.over_time import object_parts
-from segunc.evaluation.parts import (
-    CONFIDENCE,
-    PARTS,
-    ArrayPart,
-    ByObject,
-    Components,
-    Forms,
-    LabelledFrame,
-    PooledGroup,
-)
+from segunc.evaluation.parts import CONFIDENCE, PARTS, ArrayPart, ByObject, Components, Forms, LabelledFrame, PooledGroup
 from segunc.evaluation.resampling import Chance, NumberPath, Replicates, Resampling, group_frames, resampled_units
 from segunc.metrics.counting import NO_ANOMALY, BinFinder, Counts, ScoreBins, fits_half
 from segunc.metrics.objects import ObjectBins

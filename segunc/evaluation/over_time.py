@@ -27,10 +27,7 @@ FOUND_SHARE = 0.5  # of an object's pixels, the least that is flagged
 
 
 def object_parts(
-    flag: Mapping[str, Threshold],
-    scores: Sequence[str],
-    by: Sequence[ObjectBins],
-    time_of: Callable[[str], float | None] | None,
+    flag: Mapping[str, Threshold], scores: Sequence[str], by: Sequence[ObjectBins], time_of: Callable[[str], float | None] | None
 ) -> list[Flagged]:
     """Return the parts of labelled objects at the thresholds of these scores; ``time_of`` is None where no frame has a time."""
     used = [(score, flag[score]) for score in scores if score in flag]

@@ -22,15 +22,7 @@ from segunc.evaluation.resampling import NumberPath
 from segunc.maps.encoding import decode_stored, decode_unit, keys_to_half, score_keys
 from segunc.metrics import counting, prediction, smiyc
 from segunc.metrics.counting import KEYS, Counts, ScoreBins, check_anomaly_labels, count_scores, detection_curve
-from segunc.metrics.objects import (
-    NO_OBJECT,
-    OBJECT_NUMBERS,
-    ObjectBins,
-    Objects,
-    object_counts,
-    object_numbers,
-    object_numbers_of_many,
-)
+from segunc.metrics.objects import NO_OBJECT, OBJECT_NUMBERS, ObjectBins, Objects, object_counts, object_numbers, object_numbers_of_many
 from segunc.metrics.smiyc import SmiycBins
 from segunc.scores import stored_as_codes
 

@@ -54,11 +54,7 @@ def _tables(result: Mapping[str, Any]) -> Iterator[Table]:
         yield f"Components, {track}, at the best-F1 threshold of smiyc", _rows(rows, titles(parts.Components.metrics))
     if result["segmentation"]["per_class"]:
         segmentation, over = result["segmentation"], f"over {counts['labelled_pixels']:,} pixels"
-        iou = {
-            **segmentation["per_class"],
-            "mean IoU": segmentation["miou"],
-            "pixel accuracy": segmentation["accuracy"],
-        }
+        iou = {**segmentation["per_class"], "mean IoU": segmentation["miou"], "pixel accuracy": segmentation["accuracy"]}
         yield f"Segmentation, {over} of {_frames(counts['labelled_frames'])}", _column("class", "IoU", iou)
         metrics = titles((*parts.ConfidenceCalibration.metrics, *parts.ProbabilityCalibration.metrics))
         numbers = {title: result["calibration"].get(key) for key, title in metrics.items()}

@@ -38,11 +38,7 @@ MAX_BYTES = 2**28  # of what is read: 3000 numbers in as many replicates take 24
 MIN_UNITS = 15  # a rule, no limit of the method: fewer frames or blocks are seldom a sample of what they stand for
 OTHER = "other"  # the group of all frames that are in no other
 MAX_GROUPS = 100
-ABOUT = (
-    "counts",
-    "run",
-    "bootstrap",
-)  # sections whose numbers are about the evaluation; every other section holds numbers of a table
+ABOUT = ("counts", "run", "bootstrap")  # sections whose numbers are about the evaluation; every other section holds numbers of a table
 NumberPath = tuple[str, ...]  # of a number in a result: ("scores", "entropy", "pooled", "auroc"); dotted in a file
 Floats = npt.NDArray[np.float64]
 

@@ -109,10 +109,7 @@ def open_source(spec: str | Path, *, out: Path | None = None, selection: Selecti
         raise InputError(f"{kind} {spec} holds no image", hint=hint)
     crosses_folders = kind == "folder" or "**" in path.parts
     if crosses_folders and out is not None and out.resolve().is_relative_to(root.resolve()):
-        raise InputError(
-            f"output {out} lies inside the input {root}, so its maps would be taken for frames",
-            hint="give another --out",
-        )
+        raise InputError(f"output {out} lies inside the input {root}, so its maps would be taken for frames", hint="give another --out")
     frames = files if all_images else without_labels(root, files)
     source = ImageSource(kind, path, root, frames, selection)
     if left_out := sorted(set(files) - set(frames)):

@@ -213,13 +213,7 @@ def _begin(reader: MapsReader, out: Path) -> dict[str, Any]:
     for folder in (FRAMES, THUMBNAILS) if ours else ():
         shutil.rmtree(out / folder, ignore_errors=True)
     tool = " ".join(filter(None, ("segunc", tool_version(), (tool_commit() or "")[:12])))
-    record = {
-        "format": PAGE_FORMAT,
-        "format_version": 1,
-        "run": run_id(reader),
-        "tool": tool,
-        "maps": str(reader.folder),
-    }
+    record = {"format": PAGE_FORMAT, "format_version": 1, "run": run_id(reader), "tool": tool, "maps": str(reader.folder)}
     write_json(out / PAGE_NAME, record | {"status": "being written"})
     return record
 

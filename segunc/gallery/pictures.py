@@ -85,10 +85,7 @@ def write_pictures(
             if image is None:
                 raise InputError(f"frame {name} has no image ({error or 'the source does not hold it'})")
             label = found_labels.anomaly(name)
-            style: dict[str, Any] = {
-                "anomaly": None if label is None else label == 1,
-                "caption": frame_caption(name, times[name]),
-            }
+            style: dict[str, Any] = {"anomaly": None if label is None else label == 1, "caption": frame_caption(name, times[name])}
             read = [(legend, reader.read(name, legend.score)) for legend in legends.values()]
             drawn = [(legend.score, draw_overlay(image, values, legend, **style)) for legend, values in read]
             for name_of_score, picture in drawn:

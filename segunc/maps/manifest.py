@@ -21,10 +21,7 @@ STATE_KEYS = ("status", "finished", "failed", "missing_shards")
 MAKERS = ("tool", "environment", "device")  # what made the maps; each shard records its own
 FORMAT, FORMAT_VERSION = "segunc-maps", 2
 UNIT_VALUE = "(code / 65535)^2"  # what ``maps.SCORE.value`` says of uint16 codes of a score in 0..1
-COMPACT_VALUES = {
-    "unit16": "(code / 255)^2",
-    "float16": "float16 whose bits are code - 32768 from code 32768 on, else 65535 - code",
-}
+COMPACT_VALUES = {"unit16": "(code / 255)^2", "float16": "float16 whose bits are code - 32768 from code 32768 on, else 65535 - code"}
 """What it says of compact maps (:func:`segunc.maps.encoding.encode_compact`), by the form in which a score is stored otherwise."""
 _PACKAGES = ("numpy", "opencv-python-headless", "av", "torch", "torchvision", "segmentation-models-pytorch", "timm")
 

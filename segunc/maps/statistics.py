@@ -179,13 +179,7 @@ def usual_statistic(folders: Sequence[Path], score: str) -> str:
 
 
 def worst_moments(
-    folders: Sequence[Path],
-    score: str,
-    statistic: str = "mean",
-    *,
-    count: int = 10,
-    apart: float = 5.0,
-    fps: float | None = None,
+    folders: Sequence[Path], score: str, statistic: str = "mean", *, count: int = 10, apart: float = 5.0, fps: float | None = None
 ) -> list[Moment]:
     """Return at most ``count`` frames of maps folders with the highest statistic of a score, worst first, ``apart`` seconds from one
     another. ``fps`` gives images of a video their times, in each of their folders. Mean epistemic ranks frames for labelling as

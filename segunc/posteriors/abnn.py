@@ -50,13 +50,7 @@ class ABNNPosterior(Posterior):
     method: ClassVar[str] = "abnn"
 
     def __init__(
-        self,
-        gamma: Tensor,
-        beta: Tensor,
-        alpha: float,
-        scope: str = "all",
-        rescale: Tensor | None = None,
-        reshift: Tensor | None = None,
+        self, gamma: Tensor, beta: Tensor, alpha: float, scope: str = "all", rescale: Tensor | None = None, reshift: Tensor | None = None
     ) -> None:
         if not 0 <= alpha < math.inf:
             raise InputError(f"alpha {alpha} is no number of at least 0", hint="0.05 to 0.2 are usual")

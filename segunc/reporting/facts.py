@@ -26,10 +26,7 @@ KIND = "segunc report"
 Facts = dict[str, Any]
 Row = Mapping[str, Any]
 # Keys of records that say something of the machine, or nothing to a reader.
-_LEFT_OUT = (
-    *("root", "frames", "labels", "workers", "batch_size", "eval_batch_size"),
-    *("threads", "seconds", "resumed", "trained"),
-)
+_LEFT_OUT = (*("root", "frames", "labels", "workers", "batch_size", "eval_batch_size"), *("threads", "seconds", "resumed", "trained"))
 
 
 def facts_of(inputs: Inputs, pictures: Sequence[Mapping[str, str]]) -> Facts:
@@ -119,13 +116,7 @@ def _achieved(results: Sequence[Facts], promised: Row) -> Iterator[Facts]:
             loss = (row if control == promised["control"] else row.get(control, {})).get("risk")
             kept = "not measured" if loss is None else "kept" if loss <= level else "exceeded"
             about = {"name": result["name"], "data": result["data"], "control": control, "level": level}
-            yield {
-                **about,
-                "loss": loss,
-                "kept": kept,
-                "shifted": "corruption" in result["content"]["run"],
-                "flagged": row,
-            }
+            yield {**about, "loss": loss, "kept": kept, "shifted": "corruption" in result["content"]["run"], "flagged": row}
 
 
 def _maps(reader: MapsReader) -> Facts:

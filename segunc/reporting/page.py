@@ -26,11 +26,7 @@ def render(facts: Mapping[str, Any], sha256: str) -> str:
     style, template, standards = (_asset(name) for name in ("report.css", "page.html", "standards.csv"))
     with resources.as_file(_ASSETS / "sections.yaml") as path:
         sections = read_config(path)
-    context: dict[str, Any] = {
-        "sections": sections,
-        "standards": [*csv.reader(standards.splitlines())],
-        "areas": titles(AREAS),
-    }
+    context: dict[str, Any] = {"sections": sections, "standards": [*csv.reader(standards.splitlines())], "areas": titles(AREAS)}
     context |= {"of": number, "chance": chance, "judged": titles(JUDGED_METRICS), "style": style, "sha256": sha256}
     return environment.from_string(template).render(facts, **context)
 

@@ -188,12 +188,7 @@ class Sampler:
     @torch.inference_mode()
     @full_float32()
     def __call__(
-        self,
-        images: Tensor,
-        *,
-        size: tuple[int, int] | None = None,
-        keep_probabilities: bool = False,
-        whole: Sequence[Image] = (),
+        self, images: Tensor, *, size: tuple[int, int] | None = None, keep_probabilities: bool = False, whole: Sequence[Image] = ()
     ) -> Prediction:
         """Return the maps of n frames of one size.
 

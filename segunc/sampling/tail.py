@@ -190,11 +190,7 @@ def base_maps(
 
 
 def add_draws(
-    sums: Sequence[DrawAccumulator],
-    chunks: Sequence[Tensor],
-    draws: int,
-    upsampling: Upsampling,
-    transform: InputTransform,
+    sums: Sequence[DrawAccumulator], chunks: Sequence[Tensor], draws: int, upsampling: Upsampling, transform: InputTransform
 ) -> None:
     """Add so many draws of n frames to the sums of each frame, in their order. The chunks hold logits ``[k * n, C, h, w]`` of k draws each,
     draw-major, or ``[n, C, h, w]`` of draws that are all the same. They are upsampled, and then the frames' transform is undone."""

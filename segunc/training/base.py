@@ -141,11 +141,7 @@ class SegmentationTask(L.LightningModule):
     class_weights: Tensor | None
 
     def __init__(
-        self,
-        network: nn.Module,
-        num_classes: int,
-        settings: OptimisationConfig | None = None,
-        class_weights: Sequence[float] | None = None,
+        self, network: nn.Module, num_classes: int, settings: OptimisationConfig | None = None, class_weights: Sequence[float] | None = None
     ) -> None:
         super().__init__()
         self.network, self.settings = network, OptimisationConfig() if settings is None else settings

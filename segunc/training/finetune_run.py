@@ -39,14 +39,7 @@ class FinetuneRun(Generic[S]):
     """
 
     def __init__(
-        self,
-        base: Path,
-        config: FinetuneConfig[S],
-        out: Path,
-        *,
-        device: str = "auto",
-        say: Say = say,
-        partial: str | None = None,
+        self, base: Path, config: FinetuneConfig[S], out: Path, *, device: str = "auto", say: Say = say, partial: str | None = None
     ) -> None:
         from segunc.training.base import trainer_settings
 

@@ -30,10 +30,7 @@ from segunc.options import ClassTruthOptions, EvaluateOptions, TruthOptions, tak
 SELECTION = "selection"
 """A split of every data set with class labels: val, or what stands in for it where every frame of val holds an anomaly."""
 
-MODEL_KEYS = (
-    *("base_sha256", "posterior_sha256", "temperature", "draws", "seed", "scheme", "alpha"),
-    *("scope", "size", "precision"),
-)
+MODEL_KEYS = (*("base_sha256", "posterior_sha256", "temperature", "draws", "seed", "scheme", "alpha"), *("scope", "size", "precision"))
 """Keys of a manifest's run that a result of its maps repeats."""
 
 Measured = tuple[Result, Gatherer, Sequence[str]]  # with lines for the user
@@ -275,9 +272,7 @@ def split_samples(entry: DatasetEntry, options: TruthOptions) -> list[Sample]:
 
 
 def label_arguments(
-    options: TruthOptions,
-    entry: DatasetEntry | None,
-    samples: Callable[[DatasetEntry, Any], Sequence[Sample]] = split_samples,
+    options: TruthOptions, entry: DatasetEntry | None, samples: Callable[[DatasetEntry, Any], Sequence[Sample]] = split_samples
 ) -> dict[str, Any]:
     """Return the labels of maps as keyword arguments of their readers: ``anomaly_labels`` and ``anomaly_encoding``, and of options with
     class labels ``labels`` and ``label_map``. They are the folders that the options name, whose files may be named as the data set's, or

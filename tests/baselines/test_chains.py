@@ -21,15 +21,7 @@ from segunc.affine.posterior import Prior, PriorMean
 from segunc.baselines import dynamics
 from segunc.baselines.chains import SGLD, ChainStates, run_chains
 from segunc.baselines.convergence import convergence, effective_sample_size, rank_normalised_rhat
-from segunc.baselines.dynamics import (
-    HamiltonianChain,
-    HmcConfig,
-    LogDensity,
-    SghmcConfig,
-    Show,
-    leapfrog,
-    sample_langevin,
-)
+from segunc.baselines.dynamics import HamiltonianChain, HmcConfig, LogDensity, SghmcConfig, Show, leapfrog, sample_langevin
 from segunc.baselines.target import LogPosterior, load_batches, minibatches
 from segunc.core.errors import InputError, PartialFailure
 from segunc.data.module import SegmentationDataModule, SegmentationDataset

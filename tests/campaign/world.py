@@ -16,10 +16,7 @@ from tests.verbs.processes import FAST, succeed
 
 CASES = range(*map(int, os.environ.get("SEGUNC_CASES", "0:8").split(":")))
 SMALL = f"--draws 4 --threads 1 {FAST}"
-COMMANDS = {
-    "predict": f"predict --model {{abnn}} {SMALL} --input {{frames}} --overlay",
-    "overlay": "overlay --score entropy --maps {maps}",
-}
+COMMANDS = {"predict": f"predict --model {{abnn}} {SMALL} --input {{frames}} --overlay", "overlay": "overlay --score entropy --maps {maps}"}
 
 
 @dataclass(frozen=True)

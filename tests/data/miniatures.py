@@ -146,14 +146,8 @@ FORMS: dict[str, Sequence[list[Frame]]] = {
     "course-road-anomaly": _masks("RoadAnomaly", "jpg", "0", "1", values=(0, 2)),
     "toy": [_frames("leftImg8bit/{}/{}_leftImg8bit.png", "gtFine/{}/{}_gtFine_labelIds.png", *((*row, _TOY_IDS) for row in _TOY))],
     "toy-anomaly": [_frames("leftImg8bit/{}/{}_leftImg8bit.png", "gtAnomaly/{}/{}_anomaly.png", (*_TOY[-1], BINARY))],
-    "folder": [
-        _masks("test", "jpg", "a", "b")[0],
-        _frames("test/images/{}.webp", "test/labels/{}.png", ("a", BINARY), ("b", BINARY)),
-    ],
-    "folder-255": [
-        _masks("test", "jpg", "a", values=(0, 255))[0],
-        _frames("test/images/{}.webp", "test/labels/{}.png", ("a", (0, 255))),
-    ],
+    "folder": [_masks("test", "jpg", "a", "b")[0], _frames("test/images/{}.webp", "test/labels/{}.png", ("a", BINARY), ("b", BINARY))],
+    "folder-255": [_masks("test", "jpg", "a", values=(0, 255))[0], _frames("test/images/{}.webp", "test/labels/{}.png", ("a", (0, 255)))],
 }
 """Every data set by name, in each of the forms that its entry reads."""
 

@@ -155,9 +155,7 @@ def test_a_label_map_makes_class_labels_of_a_folder_and_unknown_names_list_the_k
         dataset_entry("kitti")
 
 
-def test_label_files_are_looked_into_again_when_they_change_and_a_damaged_one_is_left_to_its_reader(
-    tmp_path: Path,
-) -> None:
+def test_label_files_are_looked_into_again_when_they_change_and_a_damaged_one_is_left_to_its_reader(tmp_path: Path) -> None:
     root, entry = draw_miniature("bdd-anomaly", tmp_path), dataset_entry("bdd-anomaly")
     labels = root / "labels/sem_seg/masks"
     assert len(entry.samples(root, "train")) == 1

@@ -14,15 +14,7 @@ from segunc.core.errors import InputError
 from segunc.data.entry import Sample
 from segunc.data.images import read_image, resize_nearest
 from segunc.data.labels import IGNORE, label_map
-from segunc.data.module import (
-    DataConfig,
-    EvalTransform,
-    SegmentationDataModule,
-    SegmentationDataset,
-    TrainTransform,
-    Transform,
-    to_tensors,
-)
+from segunc.data.module import DataConfig, EvalTransform, SegmentationDataModule, SegmentationDataset, TrainTransform, Transform, to_tensors
 from tests.data import miniatures
 from tests.data.miniatures import write_frame
 

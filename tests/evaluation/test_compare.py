@@ -7,15 +7,7 @@ from pathlib import Path
 import pytest
 
 from segunc.core.errors import InputError
-from segunc.evaluation.compare import (
-    Comparison,
-    Row,
-    compare,
-    format_cell,
-    format_comparison,
-    format_number,
-    markdown_table,
-)
+from segunc.evaluation.compare import Comparison, Row, compare, format_cell, format_comparison, format_number, markdown_table
 from segunc.evaluation.resampling import Cell, load_results
 from tests.evaluation.runs import COUNTS, write_replicates, write_result
 
@@ -85,8 +77,7 @@ def test_other_data_is_not_compared(tmp_path: Path, change: dict[str, object], s
 
 
 @pytest.mark.parametrize(
-    ("change", "why"),
-    [({"seed": 1}, "seeds 0 and 1"), ({"units": ("x",)}, "other units"), ({}, "this number has no replicates")],
+    ("change", "why"), [({"seed": 1}, "seeds 0 and 1"), ({"units": ("x",)}, "other units"), ({}, "this number has no replicates")]
 )
 def test_why_a_difference_is_not_tested(tmp_path: Path, change: dict[str, object], why: str) -> None:
     first, other = pair(tmp_path)

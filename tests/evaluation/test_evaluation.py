@@ -214,10 +214,7 @@ def test_components_without_a_threshold_are_null_with_the_reason(folder, run):
     ("asked", "message"),
     [
         ({"label_map": None}, "without the label map"),
-        (
-            {"labels": None, "anomaly_encoding": ROAD_ANOMALY},
-            "none of 4 frames could be scored .*encoding 'road-anomaly'",
-        ),
+        ({"labels": None, "anomaly_encoding": ROAD_ANOMALY}, "none of 4 frames could be scored .*encoding 'road-anomaly'"),
         ({"options": {"tracks": ("board",)}}, "no component track 'board'"),
         ({"options": {"resample": r"oslo_\d"}}, "finds nothing in the frame name bergen/frame_0"),
         ({"scores": ["sharpness"]}, r"score 'sharpness' has no maps .* deterministic-energy, entropy, epistemic, msp"),

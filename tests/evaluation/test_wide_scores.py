@@ -32,10 +32,7 @@ FORMS: dict[str, tuple[str, Make]] = {
     "beyond float32": (".hdf5", lambda s: 1e200 * s),
     "denormal": (".npy", lambda s: (1e-42 * s).astype(np.float32)),
     "whole numbers": (".npy", lambda s: (2**25 + 1000 * s).astype(np.int32)),
-    "both zeros": (
-        ".npy",
-        lambda s: np.where(abs(s) < 1, s * np.float32(0), np.float32(0.0501) * s).astype(np.float32),
-    ),
+    "both zeros": (".npy", lambda s: np.where(abs(s) < 1, s * np.float32(0), np.float32(0.0501) * s).astype(np.float32)),
     "many ties": (".npy", lambda s: (np.float32(0.1) * np.round(4 * s)).astype(np.float32)),
 }
 

@@ -15,14 +15,7 @@ import pytest
 from PIL import Image
 
 from segunc.core.errors import InputError
-from segunc.maps.encoding import (
-    decode_compact,
-    decode_stored,
-    decode_unit,
-    encode_compact,
-    encode_unit,
-    read_score_file,
-)
+from segunc.maps.encoding import decode_compact, decode_stored, decode_unit, encode_compact, encode_unit, read_score_file
 from segunc.maps.reader import MapsReader
 from segunc.maps.statistics import Region
 from segunc.maps.store import MapsWriter
@@ -47,8 +40,7 @@ MAPS = {
 
 
 @pytest.mark.parametrize(
-    ("name", "dtype"),
-    [(f"map{ending}", dtype) for dtypes, endings in KINDS.items() for dtype in dtypes.split() for ending in endings],
+    ("name", "dtype"), [(f"map{ending}", dtype) for dtypes, endings in KINDS.items() for dtype in dtypes.split() for ending in endings]
 )
 def test_every_kind_is_read_in_its_own_type(tmp_path: Path, name: str, dtype: str) -> None:
     values = np.abs(RAMP).astype(dtype) if "uint" in dtype else RAMP.astype(dtype)

@@ -198,10 +198,7 @@ def test_progress_lines_hold_rate_and_time_left(monkeypatch: pytest.MonkeyPatch)
     with ConsoleProgress(stream) as show:
         show.count(20, 100, "2 failed", 8)
         show.count(21, None)
-    assert stream.getvalue().splitlines() == [
-        "20 of 100 frames, 1.00 frames/s, 01:20 left, 2 failed",
-        "21 frames, 1.50 frames/s",
-    ]
+    assert stream.getvalue().splitlines() == ["20 of 100 frames, 1.00 frames/s, 01:20 left, 2 failed", "21 frames, 1.50 frames/s"]
 
 
 @pytest.fixture(scope="module")

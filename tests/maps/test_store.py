@@ -77,10 +77,7 @@ def test_files_are_what_the_contract_says(out: Path) -> None:
 
 
 def test_manifest_records_units_ranges_and_status(tmp_path: Path) -> None:
-    encoded = {
-        "entropy": encode_unit(maps()["entropy"]),
-        "deterministic-max-logit": maps()["deterministic-max-logit"].astype(np.float16),
-    }
+    encoded = {"entropy": encode_unit(maps()["entropy"]), "deterministic-max-logit": maps()["deterministic-max-logit"].astype(np.float16)}
     writer = MapsWriter(tmp_path, manifest())
     writer.write("a/one", maps() | encoded)
     for score, values in encoded.items():  # which are taken as they are
@@ -102,8 +99,7 @@ def test_manifest_records_units_ranges_and_status(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "key"),
-    [({"draws": 8}, "draws = 24 (now 8)"), ({"maps": ["entropy"]}, "maps"), ({"scope": "decoder"}, "scope = None")],
+    ("changed", "key"), [({"draws": 8}, "draws = 24 (now 8)"), ({"maps": ["entropy"]}, "maps"), ({"scope": "decoder"}, "scope = None")]
 )
 def test_other_settings_are_refused_by_name(out: Path, changed: dict[str, Any], key: str) -> None:
     before = (out / "frames.jsonl").read_bytes()
@@ -342,9 +338,7 @@ def test_unfit_masks_are_one_line(tmp_path: Path, region: Region) -> None:
 
 
 FRAMES = st.tuples(
-    st.one_of(st.floats(-5, 5), st.just(math.nan)),
-    st.sampled_from([0.0, 0.5, 1.0, 2.5, 3.0, 7.0, None]),
-    st.sampled_from(["day", "night"]),
+    st.one_of(st.floats(-5, 5), st.just(math.nan)), st.sampled_from([0.0, 0.5, 1.0, 2.5, 3.0, 7.0, None]), st.sampled_from(["day", "night"])
 )
 
 

@@ -101,10 +101,7 @@ def by_keys(stored: np.ndarray, anomaly: np.ndarray) -> np.ndarray:
 
 
 @settings(max_examples=80, deadline=None)
-@given(
-    hnp.arrays(np.float16, (5, 8), elements=st.sampled_from(EXTREMES) | st.floats(-65504, 65504, width=16)),
-    labels_of_40,
-)
+@given(hnp.arrays(np.float16, (5, 8), elements=st.sampled_from(EXTREMES) | st.floats(-65504, 65504, width=16)), labels_of_40)
 def test_floats_are_counted_as_their_keys(scores, anomaly):
     np.testing.assert_array_equal(count_scores(scores, anomaly), by_keys(scores, anomaly))
 

@@ -121,9 +121,7 @@ def test_a_wrong_model_folder_is_refused(folder: Path, damage: Callable[[Path], 
     assert "\n" not in str(caught.value)
 
 
-def test_the_hash_sees_every_weight_and_all_of_a_description_but_where_it_came_from(
-    network: SegmentationNetwork,
-) -> None:
+def test_the_hash_sees_every_weight_and_all_of_a_description_but_where_it_came_from(network: SegmentationNetwork) -> None:
     def digest(**changes: Any) -> str:
         return network_sha256(network.body, replace(DESCRIPTION, **changes))
 
@@ -196,11 +194,7 @@ IMAGES = torch.rand(1, 3, 8, 8, generator=torch.Generator().manual_seed(0))
     [
         state(),
         {"net": state()},
-        {
-            "epoch": 3,
-            "params": {"model": state(prefix="module.")},
-            "optimizer": {"state": {0: {"exp_avg": torch.ones(4)}}},
-        },
+        {"epoch": 3, "params": {"model": state(prefix="module.")}, "optimizer": {"state": {0: {"exp_avg": torch.ones(4)}}}},
         {"state_dict": state(prefix="model._orig_mod.module.")},
         {name.replace(".", ".module.", 1): value for name, value in state(prefix="_orig_mod.").items()},
         {"model": state(), "state_dict": state()},  # the same twice

@@ -234,10 +234,7 @@ def test_monitor_events_and_reviewers_have_their_sections(predicted: Job, result
     page = (tmp_path / "report" / "index.html").read_text()
     rows = [re.sub(r"<[^>]+>", " ", row).split() for row in re.findall(r"<tr>(.*?)</tr>", page, re.DOTALL)]
     assert ["Fired", "frame_5"] in rows
-    assert [row for row in rows if row[1:3] == ["f", "g"]] == [
-        ["1", "f", "g", "2", "9", ".750"],
-        ["0", "f", "g", "2", "9", ".250"],
-    ]
+    assert [row for row in rows if row[1:3] == ["f", "g"]] == [["1", "f", "g", "2", "9", ".750"], ["0", "f", "g", "2", "9", ".250"]]
     assert "2 of 4 frames judged, reviewers disagree on 1" in page
     assert [row[1] for row in rows if row[0] in ("together", "Ana", "Bo")] == ["1.000", "1.000", ".500"]
 
@@ -274,18 +271,9 @@ def test_failures_are_what_maps_and_labels_say(scene: Scene) -> None:
 def test_print_has_pages_and_cuts_no_table(written: Path, browser: Any, tmp_path: Path) -> None:
     path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))))
     pdf = tmp_path / "report.pdf"
-    switches = [
-        "--headless",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--no-pdf-header-footer",
-        f"--user-data-dir={tmp_path}/chromium",
-    ]
+    switches = ["--headless", "--no-sandbox", "--disable-gpu", "--no-pdf-header-footer", f"--user-data-dir={tmp_path}/chromium"]
     subprocess.run(
-        [path, *switches, f"--print-to-pdf={pdf}", (written / "index.html").as_uri()],
-        check=True,
-        timeout=120,
-        capture_output=True,
+        [path, *switches, f"--print-to-pdf={pdf}", (written / "index.html").as_uri()], check=True, timeout=120, capture_output=True
     )
     pages = len(re.findall(rb"/Type\s*/Page\b", pdf.read_bytes()))
     assert 4 <= pages <= 14

@@ -101,10 +101,7 @@ def test_names_are_checked() -> None:
 
 @pytest.mark.parametrize(
     ("changed", "said"),
-    [
-        ({"upper": 1.5}, "cannot be stored as codes"),
-        ({"formula": None, "needs": ("mean energy", "logit variance")}, "has no formula"),
-    ],
+    [({"upper": 1.5}, "cannot be stored as codes"), ({"formula": None, "needs": ("mean energy", "logit variance")}, "has no formula")],
 )
 def test_an_entry_that_cannot_be_is_refused(changed: dict[str, object], said: str) -> None:
     with pytest.raises(InputError, match=said):

@@ -72,11 +72,7 @@ def plan_content(job: Job, **changed: Any) -> dict[str, Any]:
             {"label": f"alpha {alpha}", "method": "abnn", "settings": {"epochs": 0, "alpha": alpha, "members": 1}} for alpha in (0.8, 0.0)
         ],
         "tables": [
-            {
-                "title": "Scenes",
-                "evaluation": "toy/test",
-                "numbers": ["segmentation.miou", "calibration.nll", "selective.msp.aurc"],
-            },
+            {"title": "Scenes", "evaluation": "toy/test", "numbers": ["segmentation.miou", "calibration.nll", "selective.msp.aurc"]},
             {**anomalies, "title": "Anomalies", "score": "epistemic", "baseline_score": "entropy"},
             {**anomalies, "title": "Scores", "scores": ["entropy", "epistemic"], "numbers": ["pooled.aupr"]},
         ],

@@ -175,12 +175,7 @@ def test_projection_of_known_points_and_its_inverse() -> None:
 
 def test_vote_takes_the_majority_and_thin_things_win_ties() -> None:
     labels = np.array(
-        [
-            [Id.CAR, Id.CAR, Id.ROAD, Id.SIGN],
-            [Id.CAR, Id.ROAD, Id.ROAD, Id.SIGN],
-            [Id.ANOMALY, Id.ROAD, Id.ROAD, Id.ROAD],
-            [Id.ROAD] * 4,
-        ]
+        [[Id.CAR, Id.CAR, Id.ROAD, Id.SIGN], [Id.CAR, Id.ROAD, Id.ROAD, Id.SIGN], [Id.ANOMALY, Id.ROAD, Id.ROAD, Id.ROAD], [Id.ROAD] * 4]
     )
     winner, anomaly = vote(labels.astype(np.uint8))
     np.testing.assert_array_equal(winner, [[Id.CAR, Id.SIGN], [Id.ROAD, Id.ROAD]])

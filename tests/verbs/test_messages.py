@@ -16,11 +16,7 @@ MESSAGES = Path(__file__).with_name("messages.txt")
 TITLE, *BLOCKS = MESSAGES.read_text(encoding="utf-8").split("\n$ ")
 COMMANDS = [block.partition("\n")[0] for block in BLOCKS]
 REESTIMATED = "data: {dataset: toy, root: nowhere}\nabnn: {members: 2, statistics: reestimated}\n"
-SHORTER = [
-    (r" \(choose from .*?\)", ""),
-    (r"the \d+ CUDA devices", "the N CUDA devices"),
-    (r" names are: [a-z, ]*\.", " names."),
-]
+SHORTER = [(r" \(choose from .*?\)", ""), (r"the \d+ CUDA devices", "the N CUDA devices"), (r" names are: [a-z, ]*\.", " names.")]
 """What another version of Python, another machine or another process says otherwise."""
 
 

@@ -240,11 +240,7 @@ class Study:
         return networks, seconds
 
     def _asked(self, cell: Cell) -> dict[str, Any]:
-        return {
-            "method": cell.row.method,
-            "config": self._config(cell),
-            "bases": [fingerprint(base) for base in cell.bases],
-        }
+        return {"method": cell.row.method, "config": self._config(cell), "bases": [fingerprint(base) for base in cell.bases]}
 
     def _config(self, cell: Cell, *, expanded: bool = True) -> dict[str, Any]:
         """The configuration of the cell's method; empty where it takes none. With variables of the environment, or their names."""

@@ -107,11 +107,7 @@ def line_table(lines: Sequence[tuple[Entry, str]], baseline: Entry | None, numbe
         arrows, (texts,) = _number_cells([entry], chosen)
         found = differences(entry, baseline, chosen) if baseline else dict.fromkeys(numbers)
         rows.append([f"{_named(entry)}: {of}", *texts, *(format_difference(found[number]) for number in numbers)])
-    head = [
-        "",
-        *(number + arrow for number, arrow in zip(numbers, arrows, strict=True)),
-        *(f"{n}, less" for n in numbers),
-    ]
+    head = ["", *(number + arrow for number, arrow in zip(numbers, arrows, strict=True)), *(f"{n}, less" for n in numbers)]
     return markdown_table([head, *rows])
 
 
@@ -249,10 +245,7 @@ def _has_score(result: EvaluationResult, score: str) -> bool:
 
 
 def _agreeing(
-    pairs: Sequence[tuple[EvaluationResult, Sequence[EvaluationResult]]],
-    chosen: Chosen,
-    number: str,
-    difference: Difference | None,
+    pairs: Sequence[tuple[EvaluationResult, Sequence[EvaluationResult]]], chosen: Chosen, number: str, difference: Difference | None
 ) -> str | None:
     """How many of several seeds differ in the direction of their mean, None with one seed."""
     if len(pairs) < 2 or difference is None:
