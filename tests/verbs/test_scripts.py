@@ -8,6 +8,7 @@ from pathlib import Path
 
 import cv2
 import numpy as np
+import pytest
 
 import segunc
 from segunc.maps.labelled import open_images
@@ -86,3 +87,8 @@ def test_a_run_goes_on_where_its_input_lies_now(finetuned: Job, tmp_path: Path) 
 
 def test_the_version_is_the_package_s() -> None:
     assert segunc.__version__ == run_segunc("--version").stdout.split()[1]
+
+
+def test_from_python_a_size_is_two_numbers() -> None:
+    with pytest.raises(segunc.InputError, match="size. '96x128' is no tuple"):
+        segunc.predict(model="model", input="frames", out="maps", size="96x128")
