@@ -262,6 +262,13 @@ class Sampler:
         other.chunk = chunk
         return other
 
+    def one_frame(self, images: Tensor) -> Prediction:
+        """Return the maps of one frame ``[1, 3, H, W]`` by plain operators of torch which look at no values, with all draws as a batch, so
+        that a graph can be traced. The sampler has been called on a frame of this size before."""
+        other = self.with_chunk(self.draws)
+        other._backend = "traced"
+        return other._finish(other._sample(images)[0], None, False)
+
     def chunk_for(self, frames: int, size: tuple[int, int], classes: int) -> int:
         """Return how many draws are in a batch for ``frames`` frames of (height, width) ``size``."""
         if not self.report.batched:
