@@ -14,13 +14,15 @@ from segunc.core.errors import InputError
 from segunc.exporting.graph import Maps
 from segunc.maps.encoding import encode_score, score_keys
 from segunc.sampling.sampler import Sampler
+from segunc.scores import SCORES
 
 MAX_CODES = 1
 """Codes of the 16-bit map by which a score may differ: rounding to the next code is all that remains of two right results."""
-ROUNDING = 1e-5
-"""Difference, relative to the largest value of the map (1 for scores in 0..1), that counts as float32 rounding: where a value is near 0 it
-spans many codes, which lie at distances down to 2e-10. Two libraries sum a convolution in different orders, which moves logits by a few
-1e-6 of the largest."""
+ROUNDING = {"unit16": 1e-6, "float16": 1e-5}
+"""Difference that counts as float32 rounding although it spans several codes, which near 0 lie as close as 2e-10: of scores in 0..1, whose
+entropies are sums of some 20 terms that round at 6e-8 each; and of scores made of logits, as a share of the largest, because two libraries
+sum a convolution in different orders, which moves logits by a few 1e-6 of the largest."""
+TIE = 1e-5  # difference of the two highest probabilities below which either class is right, likewise
 
 
 def check_frames(size: tuple[int, int]) -> tuple[Tensor, Tensor]:
@@ -34,7 +36,8 @@ def check_frames(size: tuple[int, int]) -> tuple[Tensor, Tensor]:
 
 
 def compare(run: Callable[[Tensor], Maps], sampler: Sampler, frames: tuple[Tensor, ...], name: str) -> dict[str, Any]:
-    """Return the largest difference of each score over some frames, in codes and in values, and how many pixels of the prediction differ.
+    """Return the largest difference of each score over some frames, in codes and in values (of those stored as float16 as a share of the
+    map's largest value, where that is above 1), and how many pixels of the prediction differ.
 
     Raises:
         InputError: a score differs by more than a code and by more than rounding, or the prediction where no two classes are equal.
@@ -47,7 +50,9 @@ def compare(run: Callable[[Tensor], Maps], sampler: Sampler, frames: tuple[Tenso
             sampled, given = values.numpy(), maps[score]
             keys = [score_keys(encode_score(score, of)).astype(int) for of in (given, sampled)]
             codes, apart = np.abs(keys[0] - keys[1]), np.abs(given - sampled)
-            wrong = (codes > MAX_CODES) & (apart > ROUNDING * max(1.0, float(np.abs(sampled).max())))
+            kind = SCORES[score].stored
+            apart /= 1.0 if kind == "unit16" else max(1.0, float(np.abs(sampled).max()))
+            wrong = (codes > MAX_CODES) & (apart > ROUNDING[kind])
             if wrong.any():
                 message = f"{score} of {name} differs from the sampler by up to {apart.max():.2g} ({codes.max()} codes)"
                 raise InputError(f"{message} at {wrong.sum()} pixels", hint="another --to, another --size, or report this network")
@@ -59,7 +64,7 @@ def compare(run: Callable[[Tensor], Maps], sampler: Sampler, frames: tuple[Tenso
         if other.any():
             best = expected.probabilities.sort(1, descending=True).values
             gap = float((best[:, 0] - best[:, 1]).numpy()[other].max())
-            if gap > ROUNDING:
+            if gap > TIE:
                 message = f"the prediction of {name} differs from the sampler where the two best classes are {gap:.2g} apart"
                 raise InputError(message, hint="another --to, another --size, or report this network")
     return {"scores": largest, "prediction_pixels": differing}

@@ -16,7 +16,7 @@ from segunc.core.errors import InputError, one_line
 from segunc.core.files import read_bytes, replacing, write_json
 from segunc.decisions.threshold import read_threshold
 from segunc.exporting import graph
-from segunc.exporting.check import MAX_CODES, ROUNDING, check_frames, compare
+from segunc.exporting.check import MAX_CODES, ROUNDING, TIE, check_frames, compare
 from segunc.options import ExportOptions, SamplingOptions, takes
 from segunc.posteriors.model import Model, default_scores, load_model
 from segunc.sampling.sampler import Sampler
@@ -79,7 +79,7 @@ def export(options: ExportOptions) -> ExportResult:
         digest = hashlib.sha256(read_bytes(Path(file.name))).hexdigest()
         record.unlink(missing_ok=True)  # of a former file
     codes = {name: of["codes"] for name, of in found["scores"].items()}
-    check = {**found, "bound": {"codes": MAX_CODES, "or_value": ROUNDING}}
+    check = {**found, "bound": {"codes": MAX_CODES, "or_value": ROUNDING, "tie": TIE}}
     write_json(record, {**about, "file": path.name, "sha256": digest, "check": check})
     line = f"checked against the sampler: at most {max(codes.values())} codes ({max(codes, key=lambda name: codes[name])})"
     left = [f"{name} is left out: a graph does not have what it needs" for name in chosen if name not in scores]
