@@ -66,7 +66,7 @@ def row(architecture: str, encoder: str, kind: str, to: str) -> str:
         run = (graph.open_onnx if to == "onnx" else graph.open_pt2)(path)
         of = compare(run, sampler, frames, path.name)["scores"]
         shares = {name: score["codes"] for name, score in of.items() if SCORES[name].stored == "unit16"}
-        value = max(score["value"] for name, score in of.items() if name not in shares)
+        value = max(score["share"] for name, score in of.items() if name not in shares)
         seconds = f"{best(lambda: run(frames[0])):.3f} | {best(lambda: sampler(frames[0])):.3f}"
         return f"{max(shares.values())} ({max(shares, key=lambda name: shares[name])}) | {value:.1e} | {seconds}"
 

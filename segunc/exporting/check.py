@@ -14,15 +14,12 @@ from segunc.core.errors import InputError
 from segunc.exporting.graph import Maps
 from segunc.maps.encoding import encode_score, score_keys
 from segunc.sampling.sampler import Sampler
-from segunc.scores import SCORES
 
 MAX_CODES = 1
 """Codes of the 16-bit map by which a score may differ: rounding to the next code is all that remains of two right results."""
-ROUNDING = {"unit16": 1e-6, "float16": 1e-5}
-"""Difference that counts as float32 rounding although it spans several codes, which near 0 lie as close as 2e-10: of scores in 0..1, whose
-entropies are sums of some 20 terms that round at 6e-8 each; and of scores made of logits, as a share of the largest, because two libraries
-sum a convolution in different orders, which moves logits by a few 1e-6 of the largest."""
-TIE = 1e-5  # difference of the two highest probabilities below which either class is right, likewise
+ROUNDING, SMALLEST = 1e-4, 0.01
+"""Difference, as a share of the map's largest value (or of :data:`SMALLEST`, where that is larger), that counts as float32 rounding: near 0,
+where codes lie as close as 2e-10, it spans many of them. It is a tenth of what the sampler's self-check takes for rounding of logits."""
 
 
 def check_frames(size: tuple[int, int]) -> tuple[Tensor, Tensor]:
@@ -36,35 +33,33 @@ def check_frames(size: tuple[int, int]) -> tuple[Tensor, Tensor]:
 
 
 def compare(run: Callable[[Tensor], Maps], sampler: Sampler, frames: tuple[Tensor, ...], name: str) -> dict[str, Any]:
-    """Return the largest difference of each score over some frames, in codes and in values (of those stored as float16 as a share of the
-    map's largest value, where that is above 1), and how many pixels of the prediction differ.
+    """Return the largest difference of each score over some frames, in codes and as a share of the map's largest value, and how many pixels
+    of the prediction differ, where two classes are equally likely but for rounding.
 
     Raises:
         InputError: a score differs by more than a code and by more than rounding, or the prediction where no two classes are equal.
     """
-    largest: dict[str, Any] = {score: {"codes": 0, "value": 0.0} for score in sampler.scores}
+    largest: dict[str, Any] = {score: {"codes": 0, "share": 0.0} for score in sampler.scores}
     differing = 0
+
+    def refuse(what: str, by: str) -> InputError:
+        return InputError(f"{what} of {name} differs from the sampler {by}", hint="another --to or --size, or report this network")
+
     for frame in frames:
         maps, expected = run(frame), sampler(frame, keep_probabilities=True)
         for score, values in expected.scores.items():
-            sampled, given = values.numpy(), maps[score]
-            keys = [score_keys(encode_score(score, of)).astype(int) for of in (given, sampled)]
-            codes, apart = np.abs(keys[0] - keys[1]), np.abs(given - sampled)
-            kind = SCORES[score].stored
-            apart /= 1.0 if kind == "unit16" else max(1.0, float(np.abs(sampled).max()))
-            wrong = (codes > MAX_CODES) & (apart > ROUNDING[kind])
-            if wrong.any():
-                message = f"{score} of {name} differs from the sampler by up to {apart.max():.2g} ({codes.max()} codes)"
-                raise InputError(f"{message} at {wrong.sum()} pixels", hint="another --to, another --size, or report this network")
-            of_score = largest[score]
-            of_score["codes"], of_score["value"] = max(of_score["codes"], int(codes.max())), max(of_score["value"], float(apart.max()))
+            sampled, written = values.numpy(), maps[score]
+            keys = [score_keys(encode_score(score, of)).astype(int) for of in (written, sampled)]
+            codes = np.abs(keys[0] - keys[1])
+            shares = np.abs(written - sampled) / max(SMALLEST, float(np.abs(sampled).max()))
+            if (wrong := (codes > MAX_CODES) & (shares > ROUNDING)).any():
+                raise refuse(score, f"by {codes[wrong].max()} codes, or {shares.max():.2g} of its largest value, at {wrong.sum()} pixels")
+            former = largest[score]
+            largest[score] = {"codes": max(former["codes"], int(codes.max())), "share": max(former["share"], float(shares.max()))}
         assert expected.probabilities is not None
+        best = expected.probabilities.topk(min(2, expected.probabilities.shape[1]), 1).values.numpy()
         other = maps["prediction"] != expected.prediction.numpy()
         differing += int(other.sum())
-        if other.any():
-            best = expected.probabilities.sort(1, descending=True).values
-            gap = float((best[:, 0] - best[:, 1]).numpy()[other].max())
-            if gap > TIE:
-                message = f"the prediction of {name} differs from the sampler where the two best classes are {gap:.2g} apart"
-                raise InputError(message, hint="another --to, another --size, or report this network")
+        if (apart := (best[:, 0] - best[:, -1])[other]).size and apart.max() > ROUNDING:
+            raise refuse("prediction", f"where the two most probable classes are {apart.max():.2g} apart")
     return {"scores": largest, "prediction_pixels": differing}

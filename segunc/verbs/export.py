@@ -16,7 +16,7 @@ from segunc.core.errors import InputError, one_line
 from segunc.core.files import read_bytes, replacing, write_json
 from segunc.decisions.threshold import read_threshold
 from segunc.exporting import graph
-from segunc.exporting.check import MAX_CODES, ROUNDING, TIE, check_frames, compare
+from segunc.exporting.check import MAX_CODES, ROUNDING, check_frames, compare
 from segunc.options import ExportOptions, SamplingOptions, takes
 from segunc.posteriors.model import Model, default_scores, load_model
 from segunc.sampling.sampler import Sampler
@@ -79,7 +79,7 @@ def export(options: ExportOptions) -> ExportResult:
         digest = hashlib.sha256(read_bytes(Path(file.name))).hexdigest()
         record.unlink(missing_ok=True)  # of a former file
     codes = {name: of["codes"] for name, of in found["scores"].items()}
-    check = {**found, "bound": {"codes": MAX_CODES, "or_value": ROUNDING, "tie": TIE}}
+    check = {**found, "bound": {"codes": MAX_CODES, "or_share": ROUNDING}}
     write_json(record, {**about, "file": path.name, "sha256": digest, "check": check})
     line = f"checked against the sampler: at most {max(codes.values())} codes ({max(codes, key=lambda name: codes[name])})"
     left = [f"{name} is left out: a graph does not have what it needs" for name in chosen if name not in scores]
@@ -92,7 +92,6 @@ def _about(options: ExportOptions, model: Model, sampler: Sampler, size: tuple[i
     run = {
         **{"base_sha256": model.sha256, "posterior_sha256": model.posterior_sha256, **calibration_record(sampler)},
         **{"draws": sampler.draws, "seed": sampler.seed, "scheme": sampler.noise.scheme, "precision": sampler.precision},
-        "size": None if options.size is None else list(options.size),
     }
     about: dict[str, Any] = {
         **{"kind": "segunc export", "version": 1, "segunc": segunc.__version__, "torch": torch.__version__},
@@ -107,7 +106,9 @@ def _about(options: ExportOptions, model: Model, sampler: Sampler, size: tuple[i
         made = read_threshold(Path(options.threshold))
         if made.score not in sampler.scores:
             raise InputError(f"{options.threshold} is a threshold of {made.score}, which is not exported", hint=f"--scores {made.score}")
-        made.check_run(run, str(options.threshold))
+        # Maps without --size are of the inference size, or of the frame's own: the graph is for frames of its size.
+        seen, asked = tuple(made.settings.get("size") or description.inference_size or size), made.settings.get("size")
+        made.check_run(run | {"size": asked if seen == size else list(size)}, str(options.threshold))
         kept = {key: value for key, value in asdict(made).items() if key not in ("frames", "settings")}
         about["threshold"] = kept
     return about
