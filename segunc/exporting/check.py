@@ -13,13 +13,14 @@ from torch import Tensor
 from segunc.core.errors import InputError
 from segunc.exporting.graph import Maps
 from segunc.maps.encoding import encode_score, score_keys
+from segunc.sampling.engine import TOLERANCE
 from segunc.sampling.sampler import Sampler
 
 MAX_CODES = 1
 """Codes of the 16-bit map by which a score may differ: rounding to the next code is all that remains of two right results."""
-ROUNDING, SMALLEST = 1e-4, 0.01
-"""Difference, as a share of the map's largest value (or of :data:`SMALLEST`, where that is larger), that counts as float32 rounding: near 0,
-where codes lie as close as 2e-10, it spans many of them. It is a tenth of what the sampler's self-check takes for rounding of logits."""
+ROUNDING, SMALLEST = TOLERANCE, 0.01
+"""Difference, as a share of the map's largest value (or of :data:`SMALLEST`, where that is larger), that counts as float32 rounding, as the
+sampler's own self-check takes it of logits: near 0, where codes lie as close as 2e-10, and in deep networks it spans several codes."""
 
 
 def check_frames(size: tuple[int, int]) -> tuple[Tensor, Tensor]:

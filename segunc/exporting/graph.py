@@ -86,11 +86,10 @@ def write_onnx(program: ExportedProgram, file: BinaryIO, metadata: Mapping[str, 
 
 
 def write_pt2(program: ExportedProgram, file: BinaryIO, metadata: Mapping[str, str]) -> None:
-    """Write a traced program for ``torch.export.load``, without changes in place, which would keep passes alive whose results nobody needs;
-    the metadata are its extra files."""
+    """Write a traced program for ``torch.export.load``; the metadata are its extra files."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it tells of weights in channels-last order, which are whole
-        torch.export.save(program.run_decompositions({}), file, extra_files=dict(metadata))
+        torch.export.save(program, file, extra_files=dict(metadata))
 
 
 def open_onnx(path: Path) -> Callable[[Tensor], Maps]:

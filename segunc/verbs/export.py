@@ -81,7 +81,8 @@ def export(options: ExportOptions) -> ExportResult:
     codes = {name: of["codes"] for name, of in found["scores"].items()}
     check = {**found, "bound": {"codes": MAX_CODES, "or_share": ROUNDING}}
     write_json(record, {**about, "file": path.name, "sha256": digest, "check": check})
-    line = f"checked against the sampler: at most {max(codes.values())} codes ({max(codes, key=lambda name: codes[name])})"
+    share = max(of["share"] for of in found["scores"].values())
+    line = f"checked against the sampler: at most {max(codes.values())} codes ({max(codes, key=lambda name: codes[name])}), {share:.1e} of a largest value"
     left = [f"{name} is left out: a graph does not have what it needs" for name in chosen if name not in scores]
     return ExportResult(path, record, codes, line, (*left, *sampler.report.messages))
 
