@@ -67,7 +67,7 @@ def trace(sampler: Sampler, image: Tensor) -> ExportedProgram:
 
 def write_onnx(program: ExportedProgram, file: BinaryIO, metadata: Mapping[str, str]) -> None:
     """Write a traced program as ONNX of opset 18, whose one input is ``image``; InputError, with its name, for an operator that ONNX lacks."""
-    outputs = [name for name in program.call_spec.out_spec.context]  # type: ignore[union-attr]
+    outputs = list(program.call_spec.out_spec.context)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -75,8 +75,8 @@ def write_onnx(program: ExportedProgram, file: BinaryIO, metadata: Mapping[str, 
                 program, dynamo=True, opset_version=OPSET, input_names=["image"], output_names=outputs, verbose=False
             )
         except torch.onnx.OnnxExporterError as error:
-            causes: list[BaseException] = [error]
-            while (cause := causes[-1].__cause__) is not None:
+            causes: list[Any] = [error]
+            while cause := causes[-1].__cause__:
                 causes.append(cause)
             operators = [found[1] for cause in causes if (found := _MISSING.search(str(cause)))]
             what = f"the operator {operators[0]}, which ONNX lacks" if operators else one_line(causes[-1])
