@@ -62,7 +62,7 @@ def trace(sampler: Sampler, image: Tensor) -> ExportedProgram:
                     raise InputError(f"the network draws random numbers itself ({node.target}), which no graph repeats")
             return torch.export.export(graph, (image,))
     except RuntimeError as error:
-        raise InputError(f"the network cannot be traced ({one_line(error)})", hint="--size HxW with sides that it takes") from error
+        raise InputError(f"the network cannot be traced ({one_line(error)})") from error
 
 
 def write_onnx(program: ExportedProgram, file: BinaryIO, metadata: Mapping[str, str]) -> None:

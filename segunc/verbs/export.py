@@ -77,7 +77,6 @@ def export(options: ExportOptions) -> ExportResult:
         file.flush()
         found = compare(run(Path(file.name)), sampler, frames, path.name)
         digest = hashlib.sha256(read_bytes(Path(file.name))).hexdigest()
-        record.unlink(missing_ok=True)  # of a former file
     codes = {name: of["codes"] for name, of in found["scores"].items()}
     check = {**found, "bound": {"codes": MAX_CODES, "or_share": ROUNDING}}
     write_json(record, {**about, "file": path.name, "sha256": digest, "check": check})
