@@ -55,8 +55,8 @@ def compare(run: Callable[[Tensor], Maps], sampler: Sampler, frames: tuple[Tenso
             shares = np.abs(written - sampled) / max(SMALLEST, float(np.abs(sampled).max()))
             if (wrong := (codes > MAX_CODES) & (shares > ROUNDING)).any():
                 raise refuse(score, f"by {codes[wrong].max()} codes, or {shares.max():.2g} of its largest value, at {wrong.sum()} pixels")
-            former = largest[score]
-            largest[score] = {"codes": max(former["codes"], int(codes.max())), "share": max(former["share"], float(shares.max()))}
+            found = {"codes": int(codes.max()), "share": float(shares.max())}
+            largest[score] = {key: max(value, largest[score][key]) for key, value in found.items()}
         assert expected.probabilities is not None
         best = expected.probabilities.topk(min(2, expected.probabilities.shape[1]), 1).values.numpy()
         other = maps["prediction"] != expected.prediction.numpy()

@@ -8,7 +8,7 @@ import re
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,6 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from segunc.core.errors import InputError, one_line
 from segunc.sampling.sampler import Sampler
 
-Format = Literal["onnx", "pt2"]
 Maps = dict[str, npt.NDArray[Any]]
 OPSET = 18  # of ONNX: the first with ReduceSum, Resize and antialiasing in their present form
 PACKAGES = ("onnx", "onnxscript", "onnxruntime")

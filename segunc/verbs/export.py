@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 
 import torch
 
-import segunc
 from segunc.core.errors import InputError, one_line
 from segunc.core.files import read_bytes, replacing, write_json
 from segunc.decisions.threshold import read_threshold
 from segunc.exporting import graph
 from segunc.exporting.check import MAX_CODES, ROUNDING, check_frames, compare
+from segunc.maps.manifest import tool_version
 from segunc.options import ExportOptions, SamplingOptions, takes
 from segunc.posteriors.model import Model, default_scores, load_model
 from segunc.sampling.sampler import Sampler
@@ -77,10 +77,9 @@ def export(options: ExportOptions) -> ExportResult:
         file.flush()
         found = compare(run(Path(file.name)), sampler, frames, path.name)
         digest = hashlib.sha256(read_bytes(Path(file.name))).hexdigest()
-    codes = {name: of["codes"] for name, of in found["scores"].items()}
-    check = {**found, "bound": {"codes": MAX_CODES, "or_share": ROUNDING}}
-    write_json(record, {**about, "file": path.name, "sha256": digest, "check": check})
-    share = max(of["share"] for of in found["scores"].values())
+    found["bound"] = {"codes": MAX_CODES, "or_share": ROUNDING}
+    write_json(record, {**about, "file": path.name, "sha256": digest, "check": found})
+    codes, share = {name: of["codes"] for name, of in found["scores"].items()}, max(of["share"] for of in found["scores"].values())
     line = f"checked against the sampler: at most {max(codes.values())} codes ({max(codes, key=lambda name: codes[name])}), {share:.1e} of a largest value"
     left = [f"{name} is left out: a graph does not have what it needs" for name in chosen if name not in scores]
     return ExportResult(path, record, codes, line, (*left, *sampler.report.messages))
@@ -94,7 +93,7 @@ def _about(options: ExportOptions, model: Model, sampler: Sampler, size: tuple[i
         **{"draws": sampler.draws, "seed": sampler.seed, "scheme": sampler.noise.scheme, "precision": sampler.precision},
     }
     about: dict[str, Any] = {
-        **{"kind": "segunc export", "version": 1, "segunc": segunc.__version__, "torch": torch.__version__},
+        **{"kind": "segunc export", "version": 1, "segunc": tool_version(), "torch": torch.__version__},
         "input": {"name": "image", "type": "float32", "shape": [1, 3, *size], "channels": "RGB", "range": [0, 1]},
         **{key: list(getattr(description, key)) for key in ("classes", "palette", "mean", "std")},
         "scores": {
@@ -109,6 +108,5 @@ def _about(options: ExportOptions, model: Model, sampler: Sampler, size: tuple[i
         # Maps without --size are of the inference size, or of the frame's own: the graph is for frames of its size.
         seen, asked = tuple(made.settings.get("size") or description.inference_size or size), made.settings.get("size")
         made.check_run(run | {"size": asked if seen == size else list(size)}, str(options.threshold))
-        kept = {key: value for key, value in asdict(made).items() if key not in ("frames", "settings")}
-        about["threshold"] = kept
+        about["threshold"] = {key: value for key, value in asdict(made).items() if key not in ("frames", "settings")}
     return about
