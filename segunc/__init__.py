@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from segunc.verbs.demo import demo as demo
     from segunc.verbs.doctor import doctor as doctor
     from segunc.verbs.evaluate import evaluate as evaluate
+    from segunc.verbs.export import export as export
     from segunc.verbs.import_network import import_network as import_network
     from segunc.verbs.init import init as init
     from segunc.verbs.monitor import monitor as monitor
@@ -50,7 +51,7 @@ _NAMES = {
     "verbs.monitor": "monitor",
     "verbs.results": "compare overlay review summary",
     "verbs.training": "finetune train",
-    **{f"verbs.{verb}": verb for verb in ("demo", "doctor", "evaluate", "init", "predict", "report", "threshold")},
+    **{f"verbs.{verb}": verb for verb in ("demo", "doctor", "evaluate", "export", "init", "predict", "report", "threshold")},
 }
 _HOMES = {name: f"segunc.{home}" for home, names in _NAMES.items() for name in names.split()}
 __all__ = sorted(_HOMES)

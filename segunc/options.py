@@ -647,6 +647,31 @@ class ReportOptions(Options, ClassTruthOptions):
     out: Folder
 
 
+@dataclass(frozen=True, kw_only=True)
+class ExportOptions(Options):
+    """One file that gives prediction and score maps of a frame without this package, checked against the sampler.
+
+    Args:
+        model (DIR): model folder
+        to: onnx for ONNX Runtime and what else reads it, pt2 for torch.export
+        out (DIR): folder of the file and of model.json
+        draws (S): networks that are drawn (default 8)
+        seed: of the draws (default 0)
+        size (HxW): of the frames, fixed in the file (default: the inference size of the network)
+        scores (A,B): outputs beside the prediction (default: as predict, but for those of features)
+        threshold (JSON): of segunc threshold, to be kept in the file with its promise
+    """
+
+    model: Folder
+    to: Literal["onnx", "pt2"]
+    out: Folder
+    draws: Count = 8
+    seed: Seed = 0
+    size: Size | None = None
+    scores: Names | None = None
+    threshold: File | None = None
+
+
 @dataclass(frozen=True)
 class DoctorOptions(SamplingOptions):
     """Is the uncertainty alive and the conversion sound? Are maps what was written?

@@ -81,8 +81,12 @@ class Calibrator:
         rows = max(1, STRIP_NUMBERS // (classes * width))
         for top in range(0, height, rows):
             strip = (..., slice(top, top + rows), slice(None))
-            logs = probabilities[strip].float().clamp_min(torch.finfo(torch.float32).tiny).log_()
-            logs = (logs * (1 / self.temperature)).log_softmax(1)
-            calibrated_mean[strip] = logs.exp()
-            entropy[strip] = (calibrated_mean[strip] * logs).sum(1).mul_(-per_ln(classes)).clamp_(0.0, 1.0)
+            calibrated_mean[strip], entropy[strip] = self.calibrate(probabilities[strip])
         return calibrated_mean, entropy
+
+    def calibrate(self, probabilities: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the same of all at once, which needs more memory."""
+        logs = probabilities.float().clamp_min(torch.finfo(torch.float32).tiny).log_()
+        logs = (logs * (1 / self.temperature)).log_softmax(1)
+        calibrated = logs.exp()
+        return calibrated, (calibrated * logs).sum(1).mul_(-per_ln(probabilities.shape[1])).clamp_(0.0, 1.0)

@@ -19,7 +19,7 @@ FLOORS = (
     {"sampling", "maps", "metrics"},
     {"decisions", "processing", "training"},
     {"posteriors"},
-    {"baselines", "evaluation", "gallery"},
+    {"baselines", "evaluation", "exporting", "gallery"},
     {"plots", "reporting"},
     {"options"},
     {"verbs"},

@@ -36,6 +36,7 @@ VERBS = {
     "overlay": "--maps maps --out figures --score entropy,epistemic --video",
     "compare": "abnn.json base.json --baseline base.json --out table.md",
     "report": "--model runs/abnn --runs metrics.json fog.json --threshold threshold.json --out report",
+    "export": "--model runs/abnn --to onnx --size 512x1024 --threshold threshold.json --out exported",
     "doctor": "--model runs/abnn --image frame.png",
 }
 """An example of each verb."""

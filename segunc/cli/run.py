@@ -198,6 +198,10 @@ def _show_report(result: Any, options: opts.ReportOptions) -> Iterator[str]:
     yield f"open {result.page} in a browser, or print it"
 
 
+def _show_export(result: Any, options: opts.ExportOptions) -> Iterator[str]:
+    yield from (result.line, f"wrote {result.path} and {result.record}")
+
+
 def _show_doctor(result: Any, options: opts.DoctorOptions) -> Iterator[str]:
     yield from result.about
     yield from (f"{finding.status:>4}  {finding.check}: {finding.text}" for finding in result.findings)

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.fx.experimental.proxy_tensor import get_proxy_mode
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from segunc.affine.convert import DRAWS, FRAMES, ORIGIN, StochasticSite
@@ -308,8 +309,8 @@ class _Tolerating(suppress):
 
 
 def require_finite(logits: Tensor, who: str = "the network returns", hint: str = "check its weights and its input") -> None:
-    """Raise NotFiniteError where logits are NaN or infinite."""
-    if not torch.isfinite(logits).all():
+    """Raise NotFiniteError where logits are NaN or infinite; not while a graph is traced, in which no value may decide."""
+    if get_proxy_mode() is None and not torch.isfinite(logits).all():
         raise NotFiniteError(f"{who} NaN or infinite logits", hint=hint)
 
 

@@ -229,7 +229,8 @@ class Sampler:
         mean probabilities: entropies of these would mix neighbouring classes and write that into epistemic."""
         prediction, evidence = frame.draws.finish()
         if (calibrator := self.fitted.calibrator) is not None:
-            probabilities, entropy = calibrator(evidence["probabilities"])
+            calibrate = calibrator.calibrate if self._backend == "traced" else calibrator
+            probabilities, entropy = calibrate(evidence["probabilities"])
             evidence |= {"probabilities": probabilities, "calibrated entropy": entropy}
         evidence |= frame.others
         resize = size is not None and size != evidence["probabilities"].shape[-2:]
@@ -261,6 +262,16 @@ class Sampler:
         other = copy.copy(self)
         other.chunk = chunk
         return other
+
+    def one_frame(self, images: Tensor) -> Prediction:
+        """Return the maps of one frame ``[1, 3, H, W]`` by plain operators of torch which look at no values, with all draws as a batch, so
+        that a graph can be traced. The sampler has been called on a frame of this size before; InputError where the network's own code
+        reads values."""
+        if any(engine.branching for engine in self._engines.values()):
+            raise InputError("the network's code reads values of its input, so that no one graph is right for every frame")
+        other = self.with_chunk(self.draws)
+        other._backend = "traced"
+        return other._finish(other._sample(images)[0], None, False)
 
     def chunk_for(self, frames: int, size: tuple[int, int], classes: int) -> int:
         """Return how many draws are in a batch for ``frames`` frames of (height, width) ``size``."""

@@ -18,7 +18,7 @@ from segunc.sampling.tail_native import native_tail
 from segunc.scores import Score
 from segunc.uncertainty import entropy_share, per_ln
 
-Backend = Literal["reference", "native", "triton"]
+Backend = Literal["reference", "native", "triton", "traced"]  # the last is the reference without strips, for a graph
 OF_LOGITS = ("mean max logit", "mean energy", "logit variance")
 """Evidence that reference and C++ gather in the pass of the softmax."""
 NATIVE_BASE = ("deterministic-msp", "deterministic-entropy", "deterministic-max-logit", "deterministic-energy")
@@ -56,6 +56,7 @@ class DrawAccumulator:
         self.temperature, self.backend = temperature, backend
         self.logit_sums = None if set(OF_LOGITS).isdisjoint(needs) else LogitSums(needs, classes, size, device)
         rows = max(1, STRIP_BYTES // (4 * classes * size[1])) if device.type == "cpu" else size[0]
+        rows = size[0] if backend == "traced" else rows
         self._strips = [slice(top, top + rows) for top in range(0, size[0], rows)]
 
     @property

@@ -119,8 +119,9 @@ def test_every_line_is_a_version_with_hashes_and_the_default_install_is_locked_a
 def test_the_locks_have_what_is_asked_for() -> None:
     """Neither a dependency nor a bound was added to pyproject.toml without `make lock`."""
     table = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    extras = table["project"]["optional-dependencies"]
     asked = {
-        "requirements.lock": [*table["project"]["dependencies"], *table["project"]["optional-dependencies"]["dev"]],
+        "requirements.lock": [*table["project"]["dependencies"], *extras["dev"], *extras["export"]],
         "requirements-default.lock": table["project"]["dependencies"],
         "requirements-tools.lock": table["dependency-groups"]["tools"],
     }

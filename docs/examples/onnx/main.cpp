@@ -1,0 +1,94 @@
+// Writes the entropy of one image, with the model that `segunc export --to onnx` made: main model.onnx image.png entropy.png
+// The PNG holds the codes of segunc's own maps: round(65535 sqrt(v)), 16 bits; v = (code / 65535)^2 is the entropy as a share of ln C.
+#include <onnxruntime_cxx_api.h>
+#include <png.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <iostream>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+struct Image {
+    int64_t height, width;
+    std::vector<uint8_t> rgb;  // [height, width, 3]
+};
+
+Image read_png(const std::string& path) {
+    png_image png{};
+    png.version = PNG_IMAGE_VERSION;
+    if (!png_image_begin_read_from_file(&png, path.c_str())) throw std::runtime_error(path + ": " + png.message);
+    png.format = PNG_FORMAT_RGB;
+    Image image{png.height, png.width, std::vector<uint8_t>(PNG_IMAGE_SIZE(png))};
+    const png_color black{0, 0, 0};  // behind transparent pixels
+    if (!png_image_finish_read(&png, &black, image.rgb.data(), 0, nullptr)) throw std::runtime_error(path + ": " + png.message);
+    return image;
+}
+
+// Writes 16-bit codes [height, width]; libpng's simplified interface would mark them as linear light.
+void write_codes(const std::string& path, std::vector<uint16_t>& codes, int64_t height, int64_t width) {
+    std::FILE* file = std::fopen(path.c_str(), "wb");
+    if (file == nullptr) throw std::runtime_error(path + " cannot be written");
+    png_structp png = png_create_write_struct(PNG_LIBPNG_VER_STRING, nullptr, nullptr, nullptr);
+    png_infop info = png == nullptr ? nullptr : png_create_info_struct(png);
+    if (info == nullptr || setjmp(png_jmpbuf(png))) {
+        png_destroy_write_struct(&png, &info);
+        std::fclose(file);
+        throw std::runtime_error(path + " cannot be written");
+    }
+    png_init_io(png, file);
+    png_set_IHDR(png, info, width, height, 16, PNG_COLOR_TYPE_GRAY, PNG_INTERLACE_NONE, PNG_COMPRESSION_TYPE_DEFAULT, PNG_FILTER_TYPE_DEFAULT);
+    png_write_info(png, info);
+    const uint16_t one = 1;
+    if (*reinterpret_cast<const uint8_t*>(&one) == 1) png_set_swap(png);  // PNG is big-endian
+    for (int64_t row = 0; row < height; ++row) png_write_row(png, reinterpret_cast<png_const_bytep>(&codes[row * width]));
+    png_write_end(png, nullptr);
+    png_destroy_write_struct(&png, &info);
+    if (std::fclose(file) != 0) throw std::runtime_error(path + " cannot be written");
+}
+
+int run(const std::string& model, const std::string& source, const std::string& target) {
+    Ort::Env environment(ORT_LOGGING_LEVEL_WARNING, "segunc");
+    Ort::SessionOptions options;
+    Ort::Session session(environment, model.c_str(), options);
+    const Image image = read_png(source);
+    const std::vector<int64_t> shape = session.GetInputTypeInfo(0).GetTensorTypeAndShapeInfo().GetShape();  // [1, 3, H, W]
+    if (shape.size() != 4 || shape[2] != image.height || shape[3] != image.width) {
+        throw std::runtime_error(source + " has " + std::to_string(image.height) + " x " + std::to_string(image.width) + " pixels, and " + model +
+                                 " takes " + std::to_string(shape.at(2)) + " x " + std::to_string(shape.at(3)));
+    }
+    const int64_t pixels = image.height * image.width;
+    std::vector<float> input(3 * pixels);  // RGB in 0..1, planes; mean and standard deviation are inside of the model
+    for (int64_t pixel = 0; pixel < pixels; ++pixel) {
+        for (int channel = 0; channel < 3; ++channel) input[channel * pixels + pixel] = image.rgb[3 * pixel + channel] / 255.0f;
+    }
+    const Ort::MemoryInfo memory = Ort::MemoryInfo::CreateCpu(OrtArenaAllocator, OrtMemTypeDefault);
+    const Ort::Value tensor = Ort::Value::CreateTensor<float>(memory, input.data(), input.size(), shape.data(), shape.size());
+    const char* inputs[] = {"image"};
+    const char* outputs[] = {"entropy"};  // what is not asked for and leads to nothing else is not computed
+    std::vector<Ort::Value> maps = session.Run(Ort::RunOptions{nullptr}, inputs, &tensor, 1, outputs, 1);
+    const float* entropy = maps[0].GetTensorData<float>();
+    std::vector<uint16_t> codes(pixels);
+    for (int64_t pixel = 0; pixel < pixels; ++pixel) {
+        const float value = std::min(1.0f, std::max(0.0f, entropy[pixel]));
+        codes[pixel] = static_cast<uint16_t>(std::nearbyint(std::sqrt(value) * 65535.0f));
+    }
+    write_codes(target, codes, image.height, image.width);
+    return 0;
+}
+
+int main(int count, char** words) {
+    if (count != 4) {
+        std::cerr << "usage: " << words[0] << " model.onnx image.png entropy.png\n";
+        return 2;
+    }
+    try {
+        return run(words[1], words[2], words[3]);
+    } catch (const std::exception& error) {
+        std::cerr << "error: " << error.what() << "\n";
+        return 1;
+    }
+}
