@@ -24,6 +24,10 @@ from segunc.sampling.sampler import Sampler
 Maps = dict[str, npt.NDArray[Any]]
 OPSET = 18  # of ONNX: the first with ReduceSum, Resize and antialiasing in their present form
 PACKAGES = ("onnx", "onnxscript", "onnxruntime")
+_RESIZES = {
+    torch.ops.aten.upsample_bilinear2d.default: 3,
+    torch.ops.aten.upsample_nearest2d.default: 2,
+}  # how many arguments stand before the scales
 _MISSING = re.compile(r"No ONNX function found for (?:<OpOverload\(op=')?([\w.:]+)")
 
 
@@ -54,6 +58,12 @@ def trace(sampler: Sampler, image: Tensor) -> ExportedProgram:
             graph: Any = make_fx(maps)(image)
             for name, constant in list(graph.named_buffers()):
                 graph.register_buffer(name, constant.clone())  # the sampler's draws were made in inference mode, which no program keeps
+            for node in graph.graph.nodes:
+                if node.target in _RESIZES:  # of their two forms this one becomes a Resize of ONNX, the other a table of all pixels
+                    image_or_features, size, *corners = node.args[: (count := _RESIZES[node.target])]
+                    scales = [scale for scale in node.args[count:] if scale is not None]
+                    node.target = node.target.overloadpacket.vec
+                    node.args = (image_or_features, None if scales else size, *corners, scales or None)
             graph.graph.eliminate_dead_code()
             graph.recompile()
             for node in graph.graph.nodes:
