@@ -14,7 +14,7 @@ from segunc.options import ReportOptions, takes
 from segunc.reporting.facts import KIND, facts_of
 from segunc.reporting.failures import failures
 from segunc.reporting.inputs import Inputs
-from segunc.reporting.page import render
+from segunc.reporting.page import render, summary_of
 from segunc.verbs.evaluate import label_arguments
 
 
@@ -47,7 +47,8 @@ def report(options: ReportOptions) -> ReportResult:
     entry = entry_of_labels(options.dataset, options.label_map, list(options.anomaly_class))
     pictures = failures(inputs, LabelSources(**label_arguments(options, entry)))
     out.mkdir(parents=True, exist_ok=True)
-    write_json(path, facts_of(inputs, pictures))
+    facts = facts_of(inputs, pictures)
+    write_json(path, facts | {"summary": summary_of(facts)})
     content, sha256 = read_json(path, "a report"), hashlib.sha256(read_bytes(path)).hexdigest()
     write_file(page, render(content, sha256).encode())
     return ReportResult(path, page.resolve(), tuple(f"{of['name']}: {of['text']}" for of in content["summary"]), sha256)

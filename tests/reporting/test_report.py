@@ -24,10 +24,10 @@ from segunc.evaluation.resampling import load_results
 from segunc.gallery.page import run_id
 from segunc.maps.labelled import LabelSources
 from segunc.maps.reader import MapsReader
-from segunc.reporting.facts import number, upper_bound
+from segunc.reporting.facts import upper_bound
 from segunc.reporting.failures import failures
 from segunc.reporting.inputs import Domain, read_domain, reliability_of
-from segunc.reporting.page import render
+from segunc.reporting.page import number, render
 from tests.conftest import Job
 from tests.gallery.scenes import LABEL_MAP, NAMES, OBJECT, Scene, write_scene
 from tests.reporting.conftest import ANOMALY, CLEAN, FOG, write_threshold
