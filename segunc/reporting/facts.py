@@ -9,9 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from scipy.special import betaincinv
-
 from segunc.core.files import flat, read_bytes
+from segunc.decisions.guarantees import binomial_bound
 from segunc.evaluation.resampling import EvaluationResult
 from segunc.maps.manifest import environment, tool_commit, tool_version
 from segunc.maps.reader import MapsReader
@@ -46,11 +45,6 @@ def facts_of(inputs: Inputs, pictures: Sequence[Mapping[str, str]]) -> Facts:
     data |= {"latency": None, "operation": inputs.monitor or inputs.events}  # predict times no single frame
     data |= {"reviewers": any("verdicts" in of["content"] for of in results), "ethics": domain.affected}
     return facts | {"gaps": [name for name, there in data.items() if not there]}
-
-
-def upper_bound(events: int, trials: int) -> float:
-    """Return the one-sided 95 % upper bound of a share, 0..1 (Clopper & Pearson 1934); of 0 events about 3 / trials."""
-    return 1.0 if events >= trials else float(betaincinv(events + 1, trials - events, 0.95))
 
 
 def _plain(values: Row) -> Facts:
@@ -99,7 +93,7 @@ def _result(inputs: Inputs, run: EvaluationResult) -> Facts:
 def _missed(bins: Row) -> list[list[Any]]:
     shares = [(n, of["objects"], of["found"]) for n, of in bins.items() if of["objects"] and of["found"] is not None]
     counts = [(name, objects, objects - round(share * objects)) for name, objects, share in shares]
-    return [[name, objects, missed, upper_bound(missed, objects)] for name, objects, missed in counts]
+    return [[name, objects, missed, binomial_bound(missed, objects)] for name, objects, missed in counts]
 
 
 def _achieved(results: Sequence[Facts], promised: Row) -> Iterator[Facts]:
@@ -108,7 +102,6 @@ def _achieved(results: Sequence[Facts], promised: Row) -> Iterator[Facts]:
     levels = {promised["control"]: promised["level"]} | {name: of["level"] for name, of in promised["also"].items()}
     for result in results:
         row = result["content"].get("flagged", {}).get(promised["score"], {})
-        # A group's threshold has the same promise at another value.
         made = row.get("promise") == promised["promise"] and math.isclose(row["threshold"], promised["value"])
         for control, level in levels.items() if made else ():
             loss = (row if control == promised["control"] else row.get(control, {})).get("risk")

@@ -10,11 +10,11 @@ from typing import Any
 
 from jinja2 import Environment, StrictUndefined
 
+from segunc.decisions.guarantees import binomial_bound
 from segunc.evaluation.compare import NULL, format_cell, format_number
 from segunc.evaluation.flagged import JUDGED_METRICS
 from segunc.evaluation.parts import AREAS, titles
 from segunc.evaluation.resampling import Cell
-from segunc.reporting.facts import upper_bound
 from segunc.scores import title_of
 from segunc.training.config import read_config
 
@@ -23,7 +23,7 @@ _ASSETS = resources.files("segunc.reporting") / "assets"
 
 def summary_of(facts: Mapping[str, Any]) -> list[dict[str, str]]:
     """Return lines on what may be trusted and what not, made from the numbers: ``name``, ``state`` and ``text``."""
-    lines = _environment(autoescape=False).from_string(_asset("summary.txt")).render(facts, upper_bound=upper_bound)
+    lines = _environment(autoescape=False).from_string(_asset("summary.txt")).render(facts, upper_bound=binomial_bound)
     return [json.loads(line) for line in lines.splitlines() if line]
 
 

@@ -20,11 +20,11 @@ import pytest
 from scipy.stats import binomtest
 
 from segunc.core.errors import InputError
+from segunc.decisions.guarantees import binomial_bound
 from segunc.evaluation.resampling import load_results
 from segunc.gallery.page import run_id
 from segunc.maps.labelled import LabelSources
 from segunc.maps.reader import MapsReader
-from segunc.reporting.facts import upper_bound
 from segunc.reporting.failures import failures
 from segunc.reporting.inputs import Domain, read_domain, reliability_of
 from segunc.reporting.page import number, render
@@ -86,16 +86,16 @@ def test_numbers_are_those_of_the_results(written: Path, results: Path) -> None:
         for name, objects, missed, bound in anomaly["missed"][kind]:
             assert objects == bins[name]["objects"] > 0
             assert missed == pytest.approx(objects * (1 - bins[name]["found"]))
-            assert bound == upper_bound(missed, objects)
+            assert bound == binomial_bound(missed, objects)
     assert facts["gaps"] == ["latency", "operation", "reviewers"]
 
 
 @pytest.mark.parametrize(("events", "trials"), [(0, 1), (0, 30), (1, 30), (17, 64), (29, 30), (30, 30)])
 def test_the_upper_bound_is_exact(events: int, trials: int) -> None:
     interval = binomtest(events, trials, alternative="less").proportion_ci(0.95, method="exact")
-    assert upper_bound(events, trials) == pytest.approx(interval.high, rel=1e-9)
+    assert binomial_bound(events, trials) == pytest.approx(interval.high, rel=1e-9)
     if not events:
-        assert upper_bound(0, trials) == pytest.approx(1 - 0.05 ** (1 / trials))
+        assert binomial_bound(0, trials) == pytest.approx(1 - 0.05 ** (1 / trials))
 
 
 def test_a_promise_is_compared_with_what_results_achieved(predicted: Job, results: Path, tmp_path: Path) -> None:
