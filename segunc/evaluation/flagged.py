@@ -42,6 +42,7 @@ class Threshold:
     form: str | None = None
     source: str = ""
     promise: str = ""
+    short: str = ""  # the promise in few words
     guarantee: GuaranteedThreshold | None = None  # what the promise is about
 
 
@@ -106,11 +107,13 @@ def _of_file(path: Path, which: str | None) -> dict[str, Threshold]:
     if read_json(path, "a result of segunc evaluate, or a threshold of segunc threshold").get("kind") != KIND:
         return _of_result(path, which or "0.8")
     made = read_threshold(path)
-    if which and which not in made.groups:
+    if not which:
+        return {made.score: Threshold(made.value, made.form, path.name, made.promise, made.short, made)}
+    if which not in made.groups:
         groups = f"its groups are {', '.join(made.groups) or 'none'}"
         raise InputError(f"--flag {path}:{which}: the threshold has no group '{which}'", hint=groups)
-    value = made.groups[which]["value"] if which else made.value
-    return {made.score: Threshold(value, made.form, path.name, made.promise, made)}
+    value, words = made.groups[which]["value"], f"group {which}, calibrated on {made.groups[which]['units']:g} units"
+    return {made.score: Threshold(value, made.form, path.name, f"{made.promise} This is {words}.", f"{made.short}, {words}", made)}
 
 
 def _of_result(path: Path, recall: str) -> dict[str, Threshold]:
@@ -230,7 +233,7 @@ class Achieved(Flagged):
         if self.score not in frame.stored or (self.control in OF_ANOMALIES and frame.anomaly is None):
             return None
         self.flagged(frame)  # refuses maps of another form
-        scene = Scene.of(frame.stored[self.score], frame.anomaly, frame.labels, frame.prediction)
+        scene = Scene.of(frame.stored[self.score], frame.anomaly, frame.labels, frame.wrong)
         counts = scene.counts(self.control, self.guarantee.found_share, self.guarantee.smallest)
         return None if counts is None else {frame.name: counts[:, [self._key(str(frame.form(self.score))), -1]]}
 

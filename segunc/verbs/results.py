@@ -84,7 +84,7 @@ def overlay(options: OverlayOptions) -> OverlayResult:
     settings: dict[str, Any] = {name: getattr(options, name) for name in asked}
     flag = _flag(options.flag, maps)
     settings["flag"] = {name: threshold.value for name, threshold in flag.items()}
-    settings["promises"] = {name: of.guarantee.short for name, of in flag.items() if of.guarantee}
+    settings["promises"] = {name: of.short for name, of in flag.items()}
     promises = [f"flagged by {of.source}: {of.promise}" for of in flag.values() if of.promise]
     with ConsoleProgress() as show:
         labels = LabelSources(**label_arguments(options, entry))
