@@ -81,7 +81,6 @@ class GuaranteedThreshold(Settings):
 
     def write(self, path: Path) -> None:
         """Write ``threshold.json`` atomically."""
-        path.parent.mkdir(parents=True, exist_ok=True)
         write_json(path, asdict(self))
 
     def check_run(self, run: Mapping[str, Any], source: str) -> None:
@@ -108,20 +107,19 @@ class GuaranteedThreshold(Settings):
 _AGAIN = "calibrate on maps like these: segunc threshold --maps MAPS"
 
 
-def promise_of(control: str, level: float, method: str, confidence: float | None, unit: str, found_share: float, smallest: int) -> str:
-    """Return the promise as one sentence."""
-    of = unit_words(unit)
-    share = f"{100 * level:.3g} %"
+def promise_of(control: str, level: float, facts: Mapping[str, Any]) -> str:
+    """Return the promise of a control as one sentence; ``facts`` are method, confidence, unit, found_share and smallest of the threshold."""
+    of, share, confidence = unit_words(facts["unit"]), f"{100 * level:.3g} %", facts["confidence"]
     start = "On average" if confidence is None else f"With {100 * confidence:.3g} % confidence"
-    if method == "clopper-pearson":
+    if facts["method"] == "clopper-pearson":
         return f"{start}, at most {share} of the {of}s have any {RISKS[control]}."
     words = {
         "missed-pixels": f"{share} of the anomaly pixels of a {of} are missed",
         "flagged-pixels": f"{share} of the normal pixels of a {of} are flagged",
-        "missed-objects": f"{share} of the anomalous objects of a {of} are missed; an object is found where {100 * found_share:.3g} % of "
-        "its pixels are flagged",
-        "false-alarms": f"{level:g} false alarms come a {'minute' if is_time(unit) else 'frame'}: regions of at least {smallest} flagged "
-        f"pixels on normal ground, of which {MOST_ALARMS} at most are counted",
+        "missed-objects": f"{share} of the anomalous objects of a {of} are missed; an object is found where "
+        f"{100 * facts['found_share']:.3g} % of its pixels are flagged",
+        "false-alarms": f"{level:g} false alarms come a {'minute' if is_time(facts['unit']) else 'frame'}: regions of at least "
+        f"{facts['smallest']} flagged pixels on normal ground, of which {MOST_ALARMS} at most are counted",
         "errors-kept": f"{share} of the pixels of a {of} that are kept, below the threshold, are wrongly predicted",
     }
     return f"{start}, at most {words[control]}."

@@ -100,7 +100,6 @@ def evaluate(options: EvaluateOptions) -> EvaluateResult:
     about = {"replicates": options.replicates, "seed": resampling.seed, "unit": options.resample}
     result["bootstrap"] = about | {"units": len(replicates.units)} | result.pop("bootstrap", {})
     if out is not None:
-        out.parent.mkdir(parents=True, exist_ok=True)
         # Those of an earlier result would pass for this one's, also after a kill in between.
         sidecar_path(out).unlink(missing_ok=True)
         write_json(out, result)

@@ -77,15 +77,13 @@ def monitor(options: MonitorOptions) -> MonitorResult:
         **{"statistic": statistic, "frames": len(values), "martingale": float(path[-1]), "level": options.level},
         **{"fired": fired, "risk": risk, "alarms": alarms},
     }
-    paths = [Path(out) for out in (options.out, options.plot) if out]
-    for out in paths:
-        out.parent.mkdir(parents=True, exist_ok=True)
+    paths = [Path(options.out)] if options.out else []
     if options.out:
         write_json(paths[0], state)
     if options.plot:
         from segunc.plots import monitor_figure, save_figure
 
-        paths[-1:] = save_figure(monitor_figure(path, alarm, by), paths[-1].with_suffix(""))
+        paths += save_figure(monitor_figure(path, alarm, by), Path(options.plot).with_suffix(""))
     line = f"{'ALARM' if alarms else 'no change found'}: {line}"
     return MonitorResult(state, line, tuple(paths), tuple(notes), "; ".join(alarms))
 

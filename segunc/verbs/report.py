@@ -46,7 +46,6 @@ def report(options: ReportOptions) -> ReportResult:
     inputs = Inputs(Path(options.model), runs, maps, thresholds, *single)
     entry = entry_of_labels(options.dataset, options.label_map, list(options.anomaly_class))
     pictures = failures(inputs, LabelSources(**label_arguments(options, entry)))
-    out.mkdir(parents=True, exist_ok=True)
     facts = facts_of(inputs, pictures)
     write_json(path, facts | {"summary": summary_of(facts)})
     content, sha256 = read_json(path, "a report"), hashlib.sha256(read_bytes(path)).hexdigest()

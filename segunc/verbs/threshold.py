@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import MISSING, fields
+from dataclasses import fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,7 +17,7 @@ from segunc.data.datasets import entry_of_labels
 from segunc.data.entry import check_masks
 from segunc.decisions.guarantees import Method
 from segunc.decisions.risks import OF_ANOMALIES, RISING, Counts, LossSums, Pool, Scene, losses
-from segunc.decisions.threshold import GuaranteedThreshold, model_of, promise_of, settings_of, unit_seconds
+from segunc.decisions.threshold import RISKS, GuaranteedThreshold, model_of, promise_of, settings_of, unit_seconds
 from segunc.evaluation.parts import LabelledFrame, decode_keys
 from segunc.evaluation.resampling import group_frames, resampled_units
 from segunc.maps.folder import PREDICTION
@@ -79,9 +79,9 @@ def threshold(options: ThresholdOptions) -> ThresholdResult:
     if lowest > highest:
         raise InputError(f"no threshold keeps to the levels of {' and '.join(places)} at once", hint="raise a level")
     place = highest if options.control in RISING else lowest
-    main, run = seen.sums[options.control], (reader.manifest or {}).get("run", {})
-    notes: list[str] = [f"{seen.left_out} units hold no anomaly, and say nothing of misses"] * bool(seen.left_out)
-    notes += filter(None, [reader.unfinished])
+    units, run = seen.sums[options.control].units, (reader.manifest or {}).get("run", {})
+    left_out = f"{seen.left_out} units hold no anomaly, and say nothing of misses" if seen.left_out else ""
+    notes = [*filter(None, (left_out, reader.unfinished))]
     if place <= seen.low:
         notes.append(f"this threshold flags every labelled pixel: '{score}' does not part what it should")
     groups, fewest = {}, method.minimum_units(options.control, options.level)
@@ -91,24 +91,20 @@ def threshold(options: ThresholdOptions) -> ThresholdResult:
         else:
             at = seen.place(sums, options.level, method)
             groups[group] = {"value": seen.value(at), "units": sums.units, "risk": method.risk(sums, at)}
-    numbers = {
-        control: {"level": level, "risk": method.risk(sums, place), "bound": method.upper_bound(sums, place)}
-        for control, level in levels.items()
-        for sums in [seen.sums[control]]
-    }
-    how: Any = (method.name, confidence, options.unit, options.found_share, options.smallest)
+    risks = {control: (seen.sums[control], place) for control in levels}
+    numbers = {c: {"level": levels[c], "risk": method.risk(*at), "bound": method.upper_bound(*at)} for c, at in risks.items()}
     facts: dict[str, Any] = {name: getattr(options, name) for name in ("control", "unit", "found_share", "smallest")}
     facts |= numbers.pop(options.control) | {"score": score, "value": seen.value(place), "form": seen.form}
-    facts |= {"method": method.name, "confidence": confidence, "units": main.units, "groups": groups, "also": numbers}
+    facts |= {"method": method.name, "confidence": confidence, "units": units, "groups": groups, "also": numbers}
     facts["minimum_units"] = max(method.minimum_units(control, level) for control, level in levels.items())
-    facts["promise"] = " ".join(promise_of(control, level, *how) for control, level in levels.items())
+    facts["promise"] = " ".join(promise_of(control, level, facts) for control, level in levels.items())
     facts["condition"] = (
-        f"It holds where frames come as the {main.units} units of the calibration did, from the same roads, camera, weather, labels, "
+        f"It holds where frames come as the {units} units of the calibration did, from the same roads, camera, weather, labels, "
         "model and settings; another domain or corrupted images void it."
     )
-    facts |= {"model": model_of(run), "settings": settings_of(run, score), "command": _command(options)}
-    facts |= {"date": datetime.now(UTC).isoformat(timespec="seconds"), "segunc": tool_version()}
-    made = GuaranteedThreshold(**facts, frames={frame: reader.identity(frame, score) for frame in names})
+    facts |= {"model": model_of(run), "settings": settings_of(run, score), "command": _command(options), "segunc": tool_version()}
+    facts |= {"date": datetime.now(UTC).isoformat(timespec="seconds"), "frames": {name: reader.identity(name, score) for name in names}}
+    made = GuaranteedThreshold(**facts)
     made.write(Path(options.out))
     price = {control: float(sums.total[place]) / sums.units for control, sums in seen.sums.items() if sums.units}
     return ThresholdResult(Path(options.out), made, price, tuple(notes))
@@ -129,9 +125,8 @@ def _method(options: ThresholdOptions, levels: Mapping[str, float]) -> tuple[Met
     # Two promises at once share the chance that one of them fails.
     method = Method(name, None if confidence is None else 1 - (1 - confidence) / len(levels))
     for control, level in levels.items():
-        controls = (*PRICE, "false-alarms")
-        if control not in controls:
-            raise InputError(f"--also has no control '{control}'", hint=f"controls are {', '.join(controls)}")
+        if control not in RISKS:
+            raise InputError(f"--also has no control '{control}'", hint=f"controls are {', '.join(RISKS)}")
         if not 0 < level < (most := method.largest(control)):
             raise InputError(f"a level of {level:g} for {control} is not between 0 and {most:g}", hint="--level 0.1")
     return method, confidence
@@ -195,7 +190,7 @@ class _Seen:
         form = str(frame.form(score))
         if self.form not in ("", form):
             raise InputError(f"frame {name}: the map '{score}' is stored as {form}, and others as {self.form}")
-        self.form, scene = form, Scene.of(maps[score], frame.anomaly, classes, prediction)
+        self.form, scene = form, Scene.of(maps[score], frame.anomaly, classes, frame.wrong)
         keys = scene.keys[scene.known]
         self.low, self.high = int(keys.min(initial=self.low)), max(self.high, int(keys.max(initial=0)))
         counts_of = {c: scene.counts(c, self.options.found_share, self.options.smallest) for c in self.sums}
@@ -220,8 +215,8 @@ def _command(options: ThresholdOptions) -> str:
     """Return the command line of these options."""
     words = ["segunc", "threshold"]
     for each in fields(options):
-        value, factory = getattr(options, each.name), each.default_factory
-        if value not in (each.default, None if factory is MISSING else factory()):
+        value = getattr(options, each.name)
+        if value and value != each.default:
             pairs = [f"{k}={v}" for k, v in value.items()] if isinstance(value, Mapping) else value
             words += [f"--{each.name.replace('_', '-')}", ",".join(pairs) if isinstance(pairs, list) else str(pairs)]
     return shlex.join(words)
