@@ -10,7 +10,7 @@ from segunc.core.errors import InputError
 from segunc.core.files import read_bytes, read_json, write_file, write_json
 from segunc.data.datasets import entry_of_labels
 from segunc.maps.labelled import LabelSources
-from segunc.options import ReportOptions, takes
+from segunc.options import ReportOptions, several, takes
 from segunc.reporting.facts import KIND, facts_of
 from segunc.reporting.failures import failures
 from segunc.reporting.inputs import Inputs
@@ -41,9 +41,8 @@ def report(options: ReportOptions) -> ReportResult:
     path, page = out / "report.json", out / "index.html"
     if page.exists() and not (path.exists() and read_json(path, "a report").get("kind") == KIND):
         raise InputError(f"{out} holds another page", hint="give a new folder as --out")
-    runs, maps, thresholds = ([Path(p) for p in of or ()] for of in (options.runs, options.maps, options.threshold))
-    single = [None if p is None else Path(p) for p in (options.monitor, options.events, options.domain)]
-    inputs = Inputs(Path(options.model), runs, maps, thresholds, *single)
+    asked = {name: several(getattr(options, name) or ()) for name in ("runs", "maps", "threshold", "monitor", "events", "domain")}
+    inputs = Inputs(Path(options.model), {name: [*map(Path, paths)] for name, paths in asked.items()})
     entry = entry_of_labels(options.dataset, options.label_map, list(options.anomaly_class))
     pictures = failures(inputs, LabelSources(**label_arguments(options, entry)))
     facts = facts_of(inputs, pictures)
