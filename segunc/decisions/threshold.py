@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
 from segunc.core.bounds import Settings, from_plain
 from segunc.core.errors import InputError
-from segunc.core.files import differing_keys, json_sha256, read_json, write_json
+from segunc.core.files import differing_keys, json_sha256, read_json
 from segunc.scores import SCORES
 
 KIND, VERSION = "segunc threshold", 1
 ControlName = Literal["missed-pixels", "flagged-pixels", "missed-objects", "false-alarms", "errors-kept"]
 MethodName = Literal["conformal", "ltt", "clopper-pearson"]
 MOST_ALARMS = 5  # false alarms of a frame or a minute that are counted: the methods need a bounded loss
+_AGAIN = "calibrate on maps like these: segunc threshold --maps MAPS"  # what a message proposes
 RISKS: dict[str, str] = {
     "missed-pixels": "missed anomaly pixels",
     "flagged-pixels": "flagged normal pixels",
@@ -79,10 +80,6 @@ class GuaranteedThreshold(Settings):
         sure = "" if self.confidence is None else f" ({100 * self.confidence:.3g} % sure)"
         return f"{RISKS[self.control]} {bound}{sure}"
 
-    def write(self, path: Path) -> None:
-        """Write ``threshold.json`` atomically."""
-        write_json(path, asdict(self))
-
     def check_run(self, run: Mapping[str, Any], source: str) -> None:
         """Raise InputError, which names the ``source`` of the threshold, where maps come of another model or other settings; maps of
         another tool (an empty run) record neither."""
@@ -102,9 +99,6 @@ class GuaranteedThreshold(Settings):
         if shared := [name for name, identity in identities if identity in calibrated]:
             message = f"{len(shared)} of these frames, first {shared[0]}, are among the {len(calibrated)} that {source} was calibrated on"
             raise InputError(f"{message}, so they cannot test its promise", hint="evaluate the other frames")
-
-
-_AGAIN = "calibrate on maps like these: segunc threshold --maps MAPS"
 
 
 def promise_of(control: str, level: float, facts: Mapping[str, Any]) -> str:

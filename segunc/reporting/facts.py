@@ -36,7 +36,9 @@ def facts_of(inputs: Inputs, pictures: Sequence[Mapping[str, str]]) -> Facts:
     facts["tools"] = {"segunc": f"{tool_version()} {tool_commit() or ''}".strip(), **environment()}
     facts |= {"domain": _domain(inputs), "results": results, "maps": [_maps(reader) for reader in inputs.maps]}
     facts |= {"thresholds": thresholds, "monitor": inputs.monitor, "events": inputs.events, "failures": list(pictures)}
-    facts |= {"trained": _plain(recorded_data(inputs.folder) or {}), "files": _files(inputs)}
+    files = {path.relative_to(inputs.folder).as_posix(): path for path in model_files(inputs.folder)} | inputs.files
+    facts["files"] = {name: hashlib.sha256(read_bytes(path)).hexdigest() for name, path in files.items()}
+    facts["trained"] = _plain(recorded_data(inputs.folder) or {})
     data: Facts = {"intended use": domain.intended_use, "factors": domain.axes, "evaluation data": results}
     data |= {"training data": facts["trained"], "segmentation": any(of["segmented"] for of in results)}
     data |= {"anomalies": any(of["score"] for of in results), "operating point": thresholds}
@@ -115,8 +117,3 @@ def _maps(reader: MapsReader) -> Facts:
     run = {key: value for key, value in manifest.get("run", {}).items() if key in ("every", "draws", "seed", "size")}
     about = {"name": reader.folder.name, "frames": len(reader.frames), "scores": reader.scores}
     return {**about, "device": manifest.get("device"), "run": run}
-
-
-def _files(inputs: Inputs) -> dict[str, str]:
-    files = {path.relative_to(inputs.folder).as_posix(): path for path in model_files(inputs.folder)}
-    return {name: hashlib.sha256(read_bytes(path)).hexdigest() for name, path in {**files, **inputs.files}.items()}

@@ -86,7 +86,7 @@ def _of_frame(reader: MapsReader, files: labelled.ReviewLabels, name: str, thres
     if frame.wrong is not None:
         for region in _largest((frame.wrong == 1) & (values < value))[:1]:
             names = reader.class_names or list(map(str, range(256)))
-            true, taken = (names[region.class_of(of) or 0] for of in (frame.labels, prediction))
+            true, taken = (names[number] for of in (frame.labels, prediction) if (number := region.class_of(of)) is not None)
             line = f"{name}: {region.area:,} pixels of {true} taken for {taken}, mean {words} {region.pixels(values).mean():.3g}."
             yield Failure(region.area, name, "Confident error", line, region.box)
 

@@ -26,22 +26,16 @@ MAX_CELLS = 400  # of a domain
 
 @dataclass(frozen=True)
 class Domain(Settings):
-    """What a model is meant for, in its operator's words, and the cells of its operating domain.
-
-    Attributes:
-        axes: condition -> its value -> regular expression, which is looked for in the names of frames.
-        table: CSV file with the column ``frame`` and one for each axis, in whose cells the expressions are looked for instead.
-        minimum: frames that a cell needs; one with fewer is a gap.
-    """
+    """What a model is meant for, in its operator's words, and the cells of its operating domain."""
 
     intended_use: str = ""
     users: str = ""
     out_of_scope: tuple[str, ...] = ()
     affected: str = ""  # whom an error can harm, and how
     limits: tuple[str, ...] = ()
-    axes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    table: str | None = None
-    minimum: PositiveInt = 30
+    axes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # condition -> its value -> pattern in the names of frames
+    table: str | None = None  # CSV file with the column frame and one for each axis, in whose cells the patterns are looked for instead
+    minimum: PositiveInt = 30  # frames that a cell needs; one with fewer is a gap
 
     def cells(self) -> list[tuple[str, ...]]:
         """Return all combinations of the values of the axes."""
@@ -79,14 +73,11 @@ def read_domain(path: Path) -> tuple[Domain, dict[str, dict[str, str]] | None]:
 
 
 class Inputs:
-    """Everything a report is made of; what was not given is empty or None.
-
-    Raises:
-        InputError: something is damaged, of another model or version, or nothing was given.
-    """
+    """Everything a report is made of; what was not given is empty or None."""
 
     def __init__(self, folder: Path, given: Mapping[str, Sequence[Path]]) -> None:
-        """Read the paths that are ``given`` as runs, maps, threshold, monitor, events and domain."""
+        """Read the paths that are ``given`` as runs, maps, threshold, monitor, events and domain. InputError where something is damaged, of
+        another model or version, or nothing was given."""
         if not any(given.values()):
             raise InputError("there is nothing to report of the model", hint="--runs metrics.json")
         paths = [path for name, those in given.items() for path in those if name != "maps"]

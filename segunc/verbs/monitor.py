@@ -98,11 +98,10 @@ def _statistics(
     choose_scores(reader, [score])
     known, units, values = {*threshold.frames.values()}, set[str](), dict[str, float]()
     times = {name: record["time"] for name, record in reader.records.items() if "time" in record}
-    unit_of = resampled_units(threshold.unit, times.get, "the unit of the threshold")
+    apart = threshold.unit == "frame" and options.apart and times.keys() >= {*reader.frames}
+    unit_of = resampled_units(f"{options.apart:f}s" if apart else threshold.unit, times.get, "the unit of the threshold")
     for name in reader.frames:
         unit, numbers = unit_of(name), reader.records.get(name, {}).get(statistic, {})
-        if threshold.unit == "frame" and options.apart and name in times:
-            unit = f"{name.rpartition('/')[0]}/{times[name] // options.apart:g}"
         if unit in units or (reader.identity(name, score) in known) != calibrated:
             continue
         if score not in numbers:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import asdict, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from segunc.core.errors import InputError
+from segunc.core.files import write_json
 from segunc.core.progress import ConsoleProgress
 from segunc.data.datasets import entry_of_labels
 from segunc.data.entry import check_masks
@@ -71,8 +72,6 @@ def threshold(options: ThresholdOptions) -> ThresholdResult:
     names = [name for name in names if name in files.anomaly_files or name in files.class_files]
     seen = _Seen(reader, score, files, options, levels)
     seen.count(names)
-    for control, level in levels.items():
-        _check_units(seen.sums[control], level, method, options.unit)
     places = {control: seen.place(seen.sums[control], level, method) for control, level in levels.items()}
     highest = min((place for control, place in places.items() if control in RISING), default=KEYS)
     lowest = max((place for control, place in places.items() if control not in RISING), default=0)
@@ -105,7 +104,7 @@ def threshold(options: ThresholdOptions) -> ThresholdResult:
     facts |= {"model": model_of(run), "settings": settings_of(run, score), "command": _command(options), "segunc": tool_version()}
     facts |= {"date": datetime.now(UTC).isoformat(timespec="seconds"), "frames": {name: reader.identity(name, score) for name in names}}
     made = GuaranteedThreshold(**facts)
-    made.write(Path(options.out))
+    write_json(Path(options.out), asdict(made))
     price = {control: float(sums.total[place]) / sums.units for control, sums in seen.sums.items() if sums.units}
     return ThresholdResult(Path(options.out), made, price, tuple(notes))
 
@@ -146,11 +145,21 @@ class _Seen:
         return float(decode_keys(self.form, np.array([key]))[0])
 
     def place(self, sums: LossSums, level: float, method: Method) -> int:
-        """Return the key from which on pixels are flagged; InputError where only one that flags nothing keeps to the level."""
+        """Return the key from which on pixels are flagged; InputError where units lack what a control needs, are too few for its level, or
+        only a key that flags nothing keeps to it."""
+        control, units = sums.control, sums.units
+        if not units:
+            lacks = NO_ANOMALY if control in OF_ANOMALIES else "no frame has class labels and a prediction"
+            raise InputError(f"--control {control} says nothing here: {lacks}", hint="calibrate on frames with such labels")
+        if units < 2:
+            raise InputError(f"one unit cannot promise anything of others; --unit {self.options.unit} makes one", hint="--unit frame")
+        if units < (needed := method.minimum_units(control, level)):
+            least = np.ceil(method.smallest_level(control, units) * 1e4) / 1e4
+            message = f"{units} units are too few for {control} of {level:g}, which needs {needed}"
+            raise InputError(f"{message}; the smallest level that they can have is {least:g}", hint=f"--level {least:g}")
         place, top = method.certified(sums, level), _LARGEST_KEYS.get(self.form, KEYS - 1)
-        if place is None or (sums.control not in RISING and place > top):
-            message = f"no threshold keeps {sums.control} to {level:g} on {sums.units} units"
-            raise InputError(message, hint="raise --level")
+        if place is None or (control not in RISING and place > top):
+            raise InputError(f"no threshold keeps {control} to {level:g} on {units} units", hint="raise --level")
         return min(place, top)
 
     def count(self, names: Sequence[str]) -> None:
@@ -195,20 +204,6 @@ class _Seen:
         self.low, self.high = int(keys.min(initial=self.low)), max(self.high, int(keys.max(initial=0)))
         counts_of = {c: scene.counts(c, self.options.found_share, self.options.smallest) for c in self.sums}
         return {control: counts for control, counts in counts_of.items() if counts is not None}
-
-
-def _check_units(sums: LossSums, level: float, method: Method, unit: str) -> None:
-    """Raise InputError where units lack what a control needs, or are too few for its level."""
-    control, units = sums.control, sums.units
-    if not units:
-        lacks = NO_ANOMALY if control in OF_ANOMALIES else "no frame has class labels and a prediction"
-        raise InputError(f"--control {control} says nothing here: {lacks}", hint="calibrate on frames with such labels")
-    if units < 2:
-        raise InputError(f"one unit cannot promise anything of others; --unit {unit} makes one", hint="--unit frame")
-    if units < (needed := method.minimum_units(control, level)):
-        least = np.ceil(method.smallest_level(control, units) * 1e4) / 1e4
-        message = f"{units} units are too few for {control} of {level:g}, which needs {needed}"
-        raise InputError(f"{message}; the smallest level that they can have is {least:g}", hint=f"--level {least:g}")
 
 
 def _command(options: ThresholdOptions) -> str:
