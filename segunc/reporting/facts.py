@@ -31,8 +31,7 @@ def facts_of(inputs: Inputs, pictures: Sequence[Mapping[str, str]]) -> Facts:
     """Return what is known of a model, with the pictures of failures; ``gaps`` are the sections without data."""
     domain, results = inputs.domain, [_result(inputs, run) for run in inputs.results]
     thresholds = [dict(of, file=name, achieved=[*_achieved(results, of)]) for name, of in inputs.thresholds.items()]
-    facts: Facts = {"kind": KIND, "version": 1, "made": now(), "name": inputs.folder.resolve().name}
-    facts["model"] = _model(inputs)
+    facts: Facts = {"kind": KIND, "version": 1, "made": now(), "name": inputs.folder.resolve().name, "model": _model(inputs)}
     facts["tools"] = {"segunc": f"{tool_version()} {tool_commit() or ''}".strip(), **environment()}
     facts |= {"domain": _domain(inputs), "results": results, "maps": [_maps(reader) for reader in inputs.maps]}
     facts |= {"thresholds": thresholds, "monitor": inputs.monitor, "events": inputs.events, "failures": list(pictures)}
@@ -77,8 +76,7 @@ def _result(inputs: Inputs, run: EvaluationResult) -> Facts:
     """Return a result: its content, what it is of, and by size and distance missed objects with their upper bounds."""
     content, record = run.content, run.content["run"]
     corruption = f"under {record['corruption']}" if record.get("corruption") else ""
-    scores = [of["score"] for of in inputs.thresholds.values() if of["score"] in content["scores"]]
-    score = (scores or [first_shown(content["scores"])])[0]
+    score = next((of["score"] for of in inputs.thresholds.values() if of["score"] in content["scores"]), first_shown(content["scores"]))
     flagged = content.get("flagged", {}).get(score, {})
     at_threshold = "promise" in flagged and any(flagged.get(kind) for kind in KINDS)
     bins = flagged if at_threshold else content["scores"].get(score, {})

@@ -39,12 +39,12 @@ class Failure(NamedTuple):
 
 def failures(inputs: Inputs, labels: labelled.LabelSources) -> list[dict[str, str]]:
     """Return pictures of the worst failures of each kind: ``title``, ``line`` and ``jpeg`` in base64; none of maps without labels. A pixel
-    is flagged from the value of a threshold of its score on, else from the one that the maps record for regions. Frames that a threshold was
-    calibrated on are left out."""
+    is flagged from the value of a threshold of its score on, else from the one that the maps record for regions. Frames of a calibration
+    are left out, because a threshold has seen them."""
     pictures, calibrated = [], {identity for of in inputs.thresholds.values() for identity in of["frames"].values()}
     for reader in inputs.maps if labels.anomaly_labels or labels.labels else ():
         usual = first_shown(reader.scores)
-        recorded = {"score": usual, "value": FrameFiles.region_from(reader, usual), "found_share": FOUND_SHARE}
+        recorded: dict[str, Any] = {"score": usual, "value": FrameFiles.region_from(reader, usual), "found_share": FOUND_SHARE}
         threshold = next((of for of in inputs.thresholds.values() if of["score"] in reader.scores), recorded)
         score, worst = threshold["score"], dict[str, list[Failure]]()
         try:

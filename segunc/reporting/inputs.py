@@ -73,11 +73,10 @@ def read_domain(path: Path) -> tuple[Domain, dict[str, dict[str, str]] | None]:
 
 
 class Inputs:
-    """Everything a report is made of; what was not given is empty or None."""
+    """Everything a report is made of, from the paths that are ``given`` as runs, maps, threshold, monitor, events and domain; what was not is
+    empty or None. InputError where something is damaged, of another model or version, or nothing was given."""
 
     def __init__(self, folder: Path, given: Mapping[str, Sequence[Path]]) -> None:
-        """Read the paths that are ``given`` as runs, maps, threshold, monitor, events and domain. InputError where something is damaged, of
-        another model or version, or nothing was given."""
         if not any(given.values()):
             raise InputError("there is nothing to report of the model", hint="--runs metrics.json")
         paths = [path for name, those in given.items() for path in those if name != "maps"]
@@ -131,9 +130,8 @@ def reliability_of(run: EvaluationResult) -> Sequence[Sequence[float]]:
 
 def _read_monitor(path: Path) -> Mapping[str, Any]:
     content = read_json(path, "a monitor of segunc")
-    valid = (content.get("kind"), content.get("version")) == ("segunc monitor", 1)
     keys = {"frames", "martingale", "level", "fired", "risk", "statistic", "threshold"}
-    if not valid or not content.keys() >= keys:
+    if (content.get("kind"), content.get("version")) != ("segunc monitor", 1) or not content.keys() >= keys:
         raise InputError(f"{path} is no monitor of segunc in version 1", hint="give the --out of segunc monitor")
     return content
 

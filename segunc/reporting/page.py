@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from importlib import resources
 from typing import Any
 
-from jinja2 import Environment, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template, select_autoescape
 
 from segunc.decisions.guarantees import binomial_bound
 from segunc.evaluation.compare import NULL, format_cell, format_number
@@ -23,18 +23,17 @@ _ASSETS = resources.files("segunc.reporting") / "assets"
 
 def summary_of(facts: Mapping[str, Any]) -> list[dict[str, str]]:
     """Return lines on what may be trusted and what not, made from the numbers: ``name``, ``state`` and ``text``."""
-    lines = _environment(autoescape=False).from_string(_asset("summary.txt")).render(facts, upper_bound=binomial_bound)
+    lines = _template("summary.txt").render(facts, upper_bound=binomial_bound)
     return [json.loads(line) for line in lines.splitlines() if line]
 
 
 def render(facts: Mapping[str, Any], sha256: str) -> str:
     """Return the page of a report, whose file has this SHA-256; every text in it is escaped."""
-    style, template, standards = (_asset(name) for name in ("report.css", "page.html", "standards.csv"))
+    standards = [*csv.reader((_ASSETS / "standards.csv").read_text(encoding="utf-8").splitlines())]
     with resources.as_file(_ASSETS / "sections.yaml") as path:
         sections = read_config(path)
-    context: dict[str, Any] = {"sections": sections, "standards": [*csv.reader(standards.splitlines())], "areas": titles(AREAS)}
-    context |= {"judged": titles(JUDGED_METRICS), "style": style, "sha256": sha256}
-    return _environment(autoescape=True).from_string(template).render(facts, **context)
+    context = {"sections": sections, "standards": standards, "areas": titles(AREAS), "judged": titles(JUDGED_METRICS), "sha256": sha256}
+    return _template("page.html").render(facts, **context)
 
 
 def number(result: Mapping[str, Any], *path: str) -> str:
@@ -45,20 +44,11 @@ def number(result: Mapping[str, Any], *path: str) -> str:
     return format_cell(Cell(value, result["content"]["intervals"].get(".".join(path))))
 
 
-def _environment(autoescape: bool) -> Environment:
-    environment = Environment(autoescape=autoescape, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+def _template(name: str) -> Template:
+    settings: dict[str, Any] = {"undefined": StrictUndefined, "trim_blocks": True, "lstrip_blocks": True}
+    environment = Environment(loader=PackageLoader("segunc.reporting", "assets"), autoescape=select_autoescape(), **settings)
     environment.filters |= {"number": _number, "title": title_of}
-    environment.globals |= {"of": number, "chance": _chance}
-    return environment
-
-
-def _chance(counts: Mapping[str, int]) -> float:
-    """Return the share of anomaly pixels, which is the AUPR of a random score."""
-    return counts["anomaly_pixels"] / max(counts["anomaly_pixels"] + counts["normal_pixels"], 1)
-
-
-def _asset(name: str) -> str:
-    return (_ASSETS / name).read_text(encoding="utf-8")
+    return environment.get_template(name, globals={"of": number})
 
 
 def _number(value: Any) -> str:
