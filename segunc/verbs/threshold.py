@@ -24,15 +24,14 @@ from segunc.evaluation.resampling import group_frames, resampled_units
 from segunc.maps.folder import PREDICTION
 from segunc.maps.labelled import LabelSources, ReviewLabels, choose_scores, open_maps
 from segunc.maps.manifest import tool_version
-from segunc.maps.reader import MapsReader, check_classes
+from segunc.maps.reader import MapsReader
 from segunc.metrics.counting import KEYS, NO_ANOMALY
 from segunc.options import ThresholdOptions, takes
 from segunc.scores import first_shown
 from segunc.verbs.evaluate import label_arguments, matching
 
 USUAL_CONFIDENCE = 0.9
-# Risks that cost little to count beside the one asked for.
-PRICE = ("missed-pixels", "missed-objects", "flagged-pixels", "errors-kept")
+PRICE = ("missed-pixels", "missed-objects", "flagged-pixels", "errors-kept")  # risks that cost little to count beside the one asked for
 _LARGEST_KEYS = {"uint8": 255, "float": 0xFBFF}  # of finite values; of other forms it is the last key
 
 
@@ -64,8 +63,6 @@ def threshold(options: ThresholdOptions) -> ThresholdResult:
     labels = LabelSources(**label_arguments(options, entry))
     if labels.labels is None and labels.anomaly_labels is None:
         raise InputError("a threshold is calibrated on labels", hint="give --anomaly-labels DIR, or --labels DIR")
-    if labels.label_map is not None:
-        check_classes(reader, labels.label_map)
     names = matching(reader.frames, options.frames)
     files = labels.find(reader, names)
     check_masks(files.anomaly_files.values(), labels.anomaly_encoding)
@@ -83,7 +80,7 @@ def threshold(options: ThresholdOptions) -> ThresholdResult:
     notes = [*filter(None, (left_out, reader.unfinished))]
     if place <= seen.low:
         notes.append(f"this threshold flags every labelled pixel: '{score}' does not part what it should")
-    groups, fewest = {}, method.minimum_units(options.control, options.level)
+    groups, fewest = {}, max(method.minimum_units(control, level) for control, level in levels.items())
     for group, sums in seen.groups.items():
         if sums.units < fewest:
             notes.append(f"group {group} gets no threshold of its own: it has {sums.units} units, of {fewest} needed")
@@ -94,8 +91,7 @@ def threshold(options: ThresholdOptions) -> ThresholdResult:
     numbers = {c: {"level": levels[c], "risk": method.risk(*at), "bound": method.upper_bound(*at)} for c, at in risks.items()}
     facts: dict[str, Any] = {name: getattr(options, name) for name in ("control", "unit", "found_share", "smallest")}
     facts |= numbers.pop(options.control) | {"score": score, "value": seen.value(place), "form": seen.form}
-    facts |= {"method": method.name, "confidence": confidence, "units": units, "groups": groups, "also": numbers}
-    facts["minimum_units"] = max(method.minimum_units(control, level) for control, level in levels.items())
+    facts |= {"method": method.name, "confidence": confidence, "units": units, "groups": groups, "also": numbers, "minimum_units": fewest}
     facts["promise"] = " ".join(promise_of(control, level, facts) for control, level in levels.items())
     facts["condition"] = (
         f"It holds where frames come as the {units} units of the calibration did, from the same roads, camera, weather, labels, "
@@ -182,9 +178,8 @@ class _Seen:
                         sums.add(values)
                         if control == options.control and members:
                             self.groups[group_of[frames[0]]].add(values)
-                    elif control == options.control:
-                        self.left_out += 1
                 show.count(done, len(units))
+        self.left_out = len(units) - self.sums[options.control].units
         if self.low == self.high:
             what = f"the score '{self.score}' is {self.value(self.low):g} at every labelled pixel"
             raise InputError(f"{what}, so no threshold parts them", hint="choose another --score")
@@ -202,8 +197,7 @@ class _Seen:
         self.form, scene = form, Scene.of(maps[score], frame.anomaly, classes, frame.wrong)
         keys = scene.keys[scene.known]
         self.low, self.high = int(keys.min(initial=self.low)), max(self.high, int(keys.max(initial=0)))
-        counts_of = {c: scene.counts(c, self.options.found_share, self.options.smallest) for c in self.sums}
-        return {control: counts for control, counts in counts_of.items() if counts is not None}
+        return {c: counts for c in self.sums if (counts := scene.counts(c, self.options.found_share, self.options.smallest)) is not None}
 
 
 def _command(options: ThresholdOptions) -> str:
