@@ -1,9 +1,9 @@
 """From the losses of exchangeable units to a threshold with a bound of the risk, which is the mean loss of all units to come.
 
-``conformal`` is conformal risk control (Angelopoulos et al. 2022, arXiv 2208.02814): the expected loss is at most the level, and smaller by at
-most 2 B / (n + 1), B the largest loss, where losses have no jumps. ``ltt`` is Learn then Test (Angelopoulos et al. 2021, arXiv 2110.01052):
-thresholds are tested in a fixed sequence from the safe end, until the first Hoeffding-Bentkus p-value above 1 - confidence.
-``clopper-pearson`` does the same with the share of units with any loss, by the exact binomial test.
+``conformal`` is conformal risk control (Angelopoulos et al. 2022, arXiv 2208.02814): the expected loss is at most the level, and smaller by
+at most 2 B / (n + 1), B the largest loss, where losses have no jumps. ``ltt`` is Learn then Test (Angelopoulos et al. 2021, arXiv 2110.01052)
+in a fixed sequence from the safe end, until the first Hoeffding-Bentkus p-value above 1 - confidence. ``clopper-pearson`` does the same with
+the share of units with any loss, by the exact binomial test.
 """
 
 from __future__ import annotations

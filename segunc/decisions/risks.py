@@ -1,8 +1,8 @@
 """Losses of units, frames or groups of frames, at every threshold.
 
-Threshold k of :data:`THRESHOLDS` flags the pixels whose 16-bit key is at or above k; 0 flags all of them, the last one none. A frame gives two
-rows of counts by threshold, what is lost and out of how many; a unit adds those of its frames, and its loss is their quotient. Losses that are
-not monotone in the threshold are replaced by their running maximum from the safe end on, for the methods need monotone ones.
+Threshold k of :data:`THRESHOLDS` flags the pixels whose 16-bit key is at or above k; 0 flags all of them, the last one none. A frame gives
+two rows of counts by threshold, what is lost and out of how many; a unit adds those of its frames, and its loss is their quotient. Where it
+is not monotone in the threshold, it is replaced by its running maximum from the safe end on, because the methods need monotone losses.
 """
 
 from __future__ import annotations

@@ -17,18 +17,14 @@ ControlName = Literal["missed-pixels", "flagged-pixels", "missed-objects", "fals
 MethodName = Literal["conformal", "ltt", "clopper-pearson"]
 MOST_ALARMS = 5  # false alarms of a frame or a minute that are counted: the methods need a bounded loss
 _AGAIN = "calibrate on maps like these: segunc threshold --maps MAPS"  # what a message proposes
-RISKS: dict[str, str] = {
+RISKS: dict[str, str] = {  # of each control, in words
     "missed-pixels": "missed anomaly pixels",
     "flagged-pixels": "flagged normal pixels",
     "missed-objects": "missed objects",
     "false-alarms": "false alarms",
     "errors-kept": "wrong pixels among those kept",
 }
-"""The risk of each control in words."""
-SETTINGS = (
-    *("temperature", "calibrator_sha256", "draws", "seed", "scheme", "alpha", "scope", "size", "compact", "precision"),
-    "mask_sha256",
-)
+SETTINGS = ("temperature", "calibrator_sha256", "draws", "seed", "scheme", "alpha", "scope", "size", "compact", "precision", "mask_sha256")
 """Keys of a run that change its maps, beside its model; where one is absent the model's own value holds."""
 FITTED = ("features_sha256", "anomaly")  # of what was fitted on the model, which changes scores that are made of it
 
@@ -90,8 +86,7 @@ class GuaranteedThreshold(Settings):
             raise InputError(f"{source} is a threshold of another model than that of these maps", hint=_AGAIN)
         if run and (different := differing_keys(self.settings, settings_of(run, self.score))):
             key, then, current = different[0]
-            message = f"{source} is a threshold of maps with {key} {then!r}, and these have {current!r}"
-            raise InputError(message, hint=_AGAIN)
+            raise InputError(f"{source} is a threshold of maps with {key} {then!r}, and these have {current!r}", hint=_AGAIN)
 
     def check_frames(self, identities: Iterable[tuple[str, str]], source: str) -> None:
         """Raise InputError where a frame, given by its name and its hash, is one of those that the threshold was calibrated on."""
@@ -155,7 +150,6 @@ def read_threshold(path: Path) -> GuaranteedThreshold:
     if content.get("version") != VERSION:
         message = f"{path} is a threshold of version {content.get('version')!r}, not {VERSION}"
         raise InputError(message, hint="calibrate again with this segunc")
-    missing = {each.name for each in fields(GuaranteedThreshold)} - content.keys()
-    if missing:
+    if missing := {each.name for each in fields(GuaranteedThreshold)} - content.keys():
         raise InputError(f"{path} lacks {min(missing)}", hint="restore it, or calibrate again")
     return from_plain(GuaranteedThreshold, content, str(path))

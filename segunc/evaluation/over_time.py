@@ -30,8 +30,7 @@ def object_parts(
 ) -> list[Flagged]:
     """Return the parts of labelled objects at the thresholds of these scores; ``time_of`` is None where no frame has a time."""
     used = [(score, flag[score]) for score in scores if score in flag]
-    by_bins = [FoundObjects(*each, bins) for each in used for bins in by]
-    return [*by_bins, *(OverTime(*each, time_of) for each in used if time_of)]
+    return [*(FoundObjects(*each, bins) for each in used for bins in by), *(OverTime(*each, time_of) for each in used if time_of)]
 
 
 class _OfObjects(Flagged):
@@ -72,8 +71,8 @@ class FoundObjects(_OfObjects):
 class OverTime(_OfObjects):
     """How soon and how steadily objects are found that are labelled in several frames, and how many alarms live one frame only.
 
-    ``docs/guides/deciding.md`` says what each number means. Counts ``[9]``: objects, detected ones, found at once, frames and milliseconds to
-    detection, frames after the first, changes, alarms, alarms of one frame.
+    ``docs/guides/deciding.md`` says what each number means. Counts ``[9]``: objects, detected ones, found at once, frames and milliseconds
+    to detection, frames after the first, changes, alarms, alarms of one frame.
     """
 
     lacks = "no frame with an anomaly label has a time; --fps gives them to images"
