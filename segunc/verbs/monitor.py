@@ -71,11 +71,10 @@ def monitor(options: MonitorOptions) -> MonitorResult:
         alarms += [f"{of} are at least {lower:.3g}, above {threshold.level:g}"] if lower > threshold.level else []
         notes.append("bounds of the risk hold for all frames only where the judged ones were chosen by chance")
     state = {
-        **{"kind": "segunc monitor", "version": 1, "maps": str(options.maps), "apart": options.apart},
+        **{"kind": "segunc monitor", "version": 1, "maps": str(options.maps), "apart": options.apart, "risk": risk, "alarms": alarms},
         "threshold": {"path": str(source), "sha256": hashlib.sha256(read_bytes(source)).hexdigest()},
         "reference": {"path": str(options.reference), "frames": len(past)} if past else None,
-        **{"statistic": statistic, "frames": len(values), "martingale": float(path[-1]), "level": options.level},
-        **{"fired": fired, "risk": risk, "alarms": alarms},
+        **{"statistic": statistic, "frames": len(values), "martingale": float(path[-1]), "level": options.level, "fired": fired},
     }
     paths = [Path(options.out)] if options.out else []
     if options.out:

@@ -44,8 +44,7 @@ def report(options: ReportOptions) -> ReportResult:
     asked = {name: several(getattr(options, name) or ()) for name in ("runs", "maps", "threshold", "monitor", "events", "domain")}
     inputs = Inputs(Path(options.model), {name: [*map(Path, paths)] for name, paths in asked.items()})
     entry = entry_of_labels(options.dataset, options.label_map, list(options.anomaly_class))
-    pictures = failures(inputs, LabelSources(**label_arguments(options, entry)))
-    facts = facts_of(inputs, pictures)
+    facts = facts_of(inputs, failures(inputs, LabelSources(**label_arguments(options, entry))))
     write_json(path, facts | {"summary": summary_of(facts)})
     content, sha256 = read_json(path, "a report"), hashlib.sha256(read_bytes(path)).hexdigest()
     write_file(page, render(content, sha256).encode())
