@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from segunc.core.errors import InputError
-from segunc.core.files import write_atomically, write_json
+from segunc.core.files import write_file, write_json
 from segunc.evaluation.evaluator import Gatherer, Result
 from segunc.evaluation.parts import CONFIDENCE, ConfidenceCalibration, Pooled, Selective, confidence_of
 from segunc.metrics import counting
@@ -112,7 +112,7 @@ def save_figure(figure: Figure, path_without_suffix: Path) -> list[Path]:
         stream = io.BytesIO()
         figure.savefig(stream, format=suffix, dpi=300, metadata=fields)
         written.append(path_without_suffix.with_name(f"{path_without_suffix.name}.{suffix}"))
-        write_atomically(written[-1], stream.getvalue())
+        write_file(written[-1], stream.getvalue())
     return written
 
 

@@ -199,8 +199,8 @@ def write_file(path: Path, data: bytes) -> None:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Write readable JSON atomically; NaN is refused."""
-    write_atomically(path, (json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode())
+    """:func:`write_file` of readable JSON; NaN is refused."""
+    write_file(path, (json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode())
 
 
 def csv_text(rows: Iterable[Iterable[object]]) -> str:

@@ -1,8 +1,7 @@
 """Events: flagged regions that are followed over the frames of a video, or of images that are one.
 
-A region of a frame goes on with the event whose last box overlaps its own most: intersection over union, assigned over all pairs at once
-(Hungarian method), as SORT does (Bewley et al. 2016, arXiv 1602.00763) but without a model of motion. An event may be away for one frame.
-Frames are read once, in the order of their source, so it does not matter how the maps were dealt out to shards.
+A region goes on with the event whose last box overlaps its own most (intersection over union, by the Hungarian method), as SORT does (Bewley
+et al. 2016, arXiv 1602.00763) but without a model of motion. Frames are read once, in the order of their source.
 """
 
 from __future__ import annotations
@@ -75,9 +74,6 @@ class Event:
     boxes: dict[str, list[int]] = field(default_factory=dict)  # frame -> left, top, width, height
     masks: list[dict[str, Any]] = field(default_factory=list, repr=False)  # fields of COCO, where it is asked for
 
-    def record(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "masks"}
-
 
 def find_events(
     reader: MapsReader, score: str, threshold: float, times: Sequence[float | None], smallest: int = 1, masks: bool = False
@@ -118,14 +114,14 @@ def _runs(region: StrongRegion, size: tuple[int, ...]) -> npt.NDArray[np.int64]:
 
 def write_events(path: Path, events: Sequence[Event]) -> None:
     """Write events as CSV, JSON or COCO, by the ending of the path, one of :data:`ENDINGS`."""
+    records = [{name: value for name, value in vars(event).items() if name != "masks"} for event in events]
     if path.name.endswith(COCO):
         write_json(path, _coco(events))
     elif path.suffix == JSON:
-        write_json(path, [event.record() for event in events])
+        write_json(path, records)
     else:
-        boxes = (zip(("x", "y", "width", "height"), event.peak["box"], strict=True) for event in events)
-        peaks = ({"peak": event.peak | dict(box)} for event, box in zip(events, boxes, strict=True))
-        rows = [flat(event.record() | {"boxes": None} | peak) for event, peak in zip(events, peaks, strict=True)]
+        peaks = [of["peak"] | dict(zip(("x", "y", "width", "height"), of["peak"]["box"], strict=True)) for of in records]
+        rows = [flat(of | {"boxes": None, "peak": peak}) for of, peak in zip(records, peaks, strict=True)]
         columns = [name for name in (rows[0] if rows else ["id"]) if name not in ("boxes", "peak.box")]
         write_file(path, csv_text([columns, *([row[name] for name in columns] for row in rows)]).encode())
 
@@ -133,12 +129,11 @@ def write_events(path: Path, events: Sequence[Event]) -> None:
 def _coco(events: Sequence[Event]) -> dict[str, Any]:
     """Return events as COCO (https://cocodataset.org/#format-data) with the ``videos`` and ``track_id`` that trackers add. All are of one
     category: what is flagged has no class that the network knows."""
+    images, videos, annotations = dict[str, dict[str, Any]](), dict[str, int](), list[dict[str, Any]]()
     seen = [(event, name, mask) for event in events for name, mask in zip(event.boxes, event.masks, strict=True)]
-    folders = {name: name.rpartition("/")[0] for _, name, _ in seen}
-    videos = {folder: number for number, folder in enumerate(dict.fromkeys(folders.values()), start=1)}
-    images, annotations = dict[str, dict[str, Any]](), []
     for number, (event, name, mask) in enumerate(seen, start=1):
-        size, video = dict(zip(("height", "width"), mask["segmentation"]["size"], strict=True)), videos[folders[name]]
+        size = dict(zip(("height", "width"), mask["segmentation"]["size"], strict=True))
+        video = videos.setdefault(name.rpartition("/")[0], len(videos) + 1)
         image = images.setdefault(name, {"id": len(images) + 1, "video_id": video, "file_name": name, **size})
         owner = {"id": number, "image_id": image["id"], "video_id": video, "track_id": event.id, "category_id": 1}
         annotations.append({**owner, "iscrowd": 0, "score_name": event.score, **mask})

@@ -1,10 +1,9 @@
 """From the losses of exchangeable units to a threshold with a bound of the risk, which is the mean loss of all units to come.
 
-* ``conformal``: conformal risk control (Angelopoulos et al. 2022, arXiv 2208.02814). The expected loss of the next unit is at most the level,
-  on average over calibrations. It is smaller by at most 2 B / (n + 1), B the largest loss, where losses have no jumps.
-* ``ltt``: Learn then Test (Angelopoulos et al. 2021, arXiv 2110.01052). With the confidence, the risk is at most the level. Thresholds are
-  tested in a fixed sequence from the safe end, until the first Hoeffding-Bentkus p-value above 1 - confidence.
-* ``clopper-pearson``: the same of the share of units with any loss, by the exact binomial test: 0 of n units say at most 3 / n at 95 %.
+``conformal`` is conformal risk control (Angelopoulos et al. 2022, arXiv 2208.02814): the expected loss is at most the level, and smaller by
+at most 2 B / (n + 1), B the largest loss, where losses have no jumps. ``ltt`` is Learn then Test (Angelopoulos et al. 2021, arXiv 2110.01052)
+in a fixed sequence from the safe end, until the first Hoeffding-Bentkus p-value above 1 - confidence. ``clopper-pearson`` does the same with
+the share of units with any loss, by the exact binomial test.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from scipy.optimize import brentq
 from scipy.special import bdtr, betainccinv  # scipy.stats takes seconds to import
 
 from segunc.decisions.risks import RISING, LossSums, largest_loss
@@ -65,10 +65,8 @@ class Method:
             holds = bdtr(sums.failed, units, level) <= self.doubt
         rising = sums.control in RISING
         ordered = holds if rising else holds[::-1]
-        length = len(ordered) if ordered.all() else int(np.argmin(ordered))
-        if not length:
-            return None
-        return length - 1 if rising else len(ordered) - length
+        length = int(np.logical_and.accumulate(ordered).sum())
+        return None if not length else length - 1 if rising else len(ordered) - length
 
     def smallest_level(self, control: str, units: int) -> float:
         """Return the smallest level that so many units can give, where none of them loses anything."""
@@ -87,17 +85,15 @@ class Method:
         if self.name == "conformal":
             return (float(sums.total[place]) + largest) / (units + 1)
         if self.name == "clopper-pearson":
-            return 1.0 if failed == units else float(betainccinv(failed + 1, units - failed, self.doubt))
+            return binomial_bound(failed, units, self.doubt)
         return largest * bentkus_bound(self.risk(sums, place) / largest, units, self.doubt)
 
 
+def binomial_bound(events: int, trials: int, doubt: float = 0.05) -> float:
+    """Return the one-sided upper bound of a share, 0..1, which fails with the probability ``doubt`` (Clopper & Pearson 1934)."""
+    return 1.0 if events >= trials else float(betainccinv(events + 1, trials - events, doubt))
+
+
 def bentkus_bound(risk: float, units: int, doubt: float) -> float:
-    """Return the smallest level in 0..1 at which :func:`hoeffding_bentkus` is at most ``doubt``, by bisection."""
-    low, high = risk, 1.0
-    for _ in range(50):
-        middle = (low + high) / 2
-        if hoeffding_bentkus(risk, units, middle) <= doubt:
-            high = middle
-        else:
-            low = middle
-    return high
+    """Return the level in 0..1 at which :func:`hoeffding_bentkus` falls to ``doubt``."""
+    return 1.0 if risk >= 1 else float(brentq(lambda level: float(hoeffding_bentkus(risk, units, level)) - doubt, risk, 1))

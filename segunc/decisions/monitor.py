@@ -1,9 +1,8 @@
 """Watch whether frames are still like those of the calibration, and whether a promise holds: tests that may be looked at after every frame.
 
-* Without labels: a conformal test martingale (Vovk et al. 2021, "Retrain or not retrain", arXiv 2102.10439, algorithm 1). p-values of a
-  frame's statistic are independent and uniform where all frames, those of the reference among them, are exchangeable. Bets on them make a
-  martingale that starts at 1. By Ville's inequality it ever reaches 1 / level with a probability of at most ``level``.
-* With verdicts: a confidence sequence by betting of the mean loss of judged frames (Waudby-Smith & Ramdas 2023, arXiv 2010.09686, §4).
+Without labels it is a conformal test martingale (Vovk et al. 2021, "Retrain or not retrain", arXiv 2102.10439, algorithm 1) on p-values of a
+frame's statistic, which are independent and uniform where all frames are exchangeable. By Ville's inequality it ever reaches 1 / level with a
+probability of at most ``level``. With verdicts it is a confidence sequence by betting (Waudby-Smith & Ramdas 2023, arXiv 2010.09686, §4).
 """
 
 from __future__ import annotations

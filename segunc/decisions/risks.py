@@ -1,10 +1,8 @@
 """Losses of units, frames or groups of frames, at every threshold.
 
-Threshold k of :data:`THRESHOLDS` flags the pixels whose 16-bit key is at or above k; 0 flags all of them, the last one none. A frame gives two
-rows of counts by threshold, what is lost and out of how many; a unit adds those of its frames, and its loss is their quotient. Shares of
-anomaly pixels and of objects that are missed can only rise with the threshold, the share of normal pixels flagged can only fall. False alarms
-(regions merge) and wrong pixels among those kept need not: these losses are replaced by their running maximum from the safe end on, which
-is never smaller, so that the methods that need monotone losses hold.
+Threshold k of :data:`THRESHOLDS` flags the pixels whose 16-bit key is at or above k; 0 flags all of them, the last one none. A frame gives
+two rows of counts by threshold, what is lost and out of how many; a unit adds those of its frames, and its loss is their quotient. Where it
+is not monotone in the threshold, it is replaced by its running maximum from the safe end on, because the methods need monotone losses.
 """
 
 from __future__ import annotations
@@ -63,19 +61,13 @@ class Scene:
     wrong: Label | None
 
     @classmethod
-    def of(cls, stored: Array, anomaly: Label | None, labels: Label | None, prediction: Label | None) -> Scene:
+    def of(cls, stored: Array, anomaly: Label | None, labels: Label | None, wrong: Label | None) -> Scene:
         """Read a frame with its anomaly label (0 normal, 1 anomaly, 255 ignored), or its class labels, or both."""
-        known, wrong = np.zeros(stored.shape, bool), None
-        if labels is not None:
-            known |= labels != IGNORE
-            if prediction is not None:
-                wrong = np.where(known, labels != prediction, np.uint8(IGNORE)).astype(np.uint8)
-        normal = known if anomaly is None else anomaly == 0
-        if anomaly is not None:
-            known = known | (anomaly != IGNORE)
+        labelled = np.zeros(stored.shape, bool) if labels is None else labels != IGNORE
+        normal, known = (labelled, labelled) if anomaly is None else (anomaly == 0, labelled | (anomaly != IGNORE))
         keys = np.zeros(stored.shape, np.uint16)
         keys[known] = flag_keys(stored[known])
-        return cls(keys, known, np.asarray(normal), anomaly, wrong)
+        return cls(keys, known, normal, anomaly, wrong)
 
     def counts(self, control: str, found_share: float = 0.5, smallest: int = 50) -> Counts | None:
         """Return what is lost at each threshold, and out of how many, int64 ``[2, THRESHOLDS]``; None without the label that it needs."""
@@ -138,11 +130,9 @@ class Pool:
         """Add a frame, in the order of their times."""
         added = counts.astype(np.float64)
         if self.minutes is not None:
-            added[0] = np.maximum(counts[0] - self._before, 0)
-            self._before = counts[0]
+            added[0], self._before = np.maximum(counts[0] - self._before, 0), counts[0]
+            added[1] = self.minutes if self.counts is None else 0  # once a unit
         self.counts = added if self.counts is None else self.counts + added
-        if self.minutes is not None:
-            self.counts[1] = self.minutes
 
 
 def losses(counts: npt.NDArray[np.float64] | None, control: str) -> Losses | None:

@@ -3,31 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
 from segunc.core.bounds import Settings, from_plain
 from segunc.core.errors import InputError
-from segunc.core.files import differing_keys, json_sha256, read_json, write_json
+from segunc.core.files import differing_keys, json_sha256, read_json
 from segunc.scores import SCORES
 
 KIND, VERSION = "segunc threshold", 1
 ControlName = Literal["missed-pixels", "flagged-pixels", "missed-objects", "false-alarms", "errors-kept"]
 MethodName = Literal["conformal", "ltt", "clopper-pearson"]
 MOST_ALARMS = 5  # false alarms of a frame or a minute that are counted: the methods need a bounded loss
-RISKS: dict[str, str] = {
+_AGAIN = "calibrate on maps like these: segunc threshold --maps MAPS"  # what a message proposes
+RISKS: dict[str, str] = {  # of each control, in words
     "missed-pixels": "missed anomaly pixels",
     "flagged-pixels": "flagged normal pixels",
     "missed-objects": "missed objects",
     "false-alarms": "false alarms",
     "errors-kept": "wrong pixels among those kept",
 }
-"""The risk of each control in words."""
-SETTINGS = (
-    *("temperature", "calibrator_sha256", "draws", "seed", "scheme", "alpha", "scope", "size", "compact", "precision"),
-    "mask_sha256",
-)
+SETTINGS = ("temperature", "calibrator_sha256", "draws", "seed", "scheme", "alpha", "scope", "size", "compact", "precision", "mask_sha256")
 """Keys of a run that change its maps, beside its model; where one is absent the model's own value holds."""
 FITTED = ("features_sha256", "anomaly")  # of what was fitted on the model, which changes scores that are made of it
 
@@ -79,11 +76,6 @@ class GuaranteedThreshold(Settings):
         sure = "" if self.confidence is None else f" ({100 * self.confidence:.3g} % sure)"
         return f"{RISKS[self.control]} {bound}{sure}"
 
-    def write(self, path: Path) -> None:
-        """Write ``threshold.json`` atomically."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_json(path, asdict(self))
-
     def check_run(self, run: Mapping[str, Any], source: str) -> None:
         """Raise InputError, which names the ``source`` of the threshold, where maps come of another model or other settings; maps of
         another tool (an empty run) record neither."""
@@ -94,8 +86,7 @@ class GuaranteedThreshold(Settings):
             raise InputError(f"{source} is a threshold of another model than that of these maps", hint=_AGAIN)
         if run and (different := differing_keys(self.settings, settings_of(run, self.score))):
             key, then, current = different[0]
-            message = f"{source} is a threshold of maps with {key} {then!r}, and these have {current!r}"
-            raise InputError(message, hint=_AGAIN)
+            raise InputError(f"{source} is a threshold of maps with {key} {then!r}, and these have {current!r}", hint=_AGAIN)
 
     def check_frames(self, identities: Iterable[tuple[str, str]], source: str) -> None:
         """Raise InputError where a frame, given by its name and its hash, is one of those that the threshold was calibrated on."""
@@ -105,23 +96,19 @@ class GuaranteedThreshold(Settings):
             raise InputError(f"{message}, so they cannot test its promise", hint="evaluate the other frames")
 
 
-_AGAIN = "calibrate on maps like these: segunc threshold --maps MAPS"
-
-
-def promise_of(control: str, level: float, method: str, confidence: float | None, unit: str, found_share: float, smallest: int) -> str:
-    """Return the promise as one sentence."""
-    of = unit_words(unit)
-    share = f"{100 * level:.3g} %"
+def promise_of(control: str, level: float, facts: Mapping[str, Any]) -> str:
+    """Return the promise of a control as one sentence; ``facts`` are method, confidence, unit, found_share and smallest of the threshold."""
+    of, share, confidence = unit_words(facts["unit"]), f"{100 * level:.3g} %", facts["confidence"]
     start = "On average" if confidence is None else f"With {100 * confidence:.3g} % confidence"
-    if method == "clopper-pearson":
+    if facts["method"] == "clopper-pearson":
         return f"{start}, at most {share} of the {of}s have any {RISKS[control]}."
     words = {
         "missed-pixels": f"{share} of the anomaly pixels of a {of} are missed",
         "flagged-pixels": f"{share} of the normal pixels of a {of} are flagged",
-        "missed-objects": f"{share} of the anomalous objects of a {of} are missed; an object is found where {100 * found_share:.3g} % of "
-        "its pixels are flagged",
-        "false-alarms": f"{level:g} false alarms come a {'minute' if is_time(unit) else 'frame'}: regions of at least {smallest} flagged "
-        f"pixels on normal ground, of which {MOST_ALARMS} at most are counted",
+        "missed-objects": f"{share} of the anomalous objects of a {of} are missed; an object is found where "
+        f"{100 * facts['found_share']:.3g} % of its pixels are flagged",
+        "false-alarms": f"{level:g} false alarms come a {'minute' if is_time(facts['unit']) else 'frame'}: regions of at least "
+        f"{facts['smallest']} flagged pixels on normal ground, of which {MOST_ALARMS} at most are counted",
         "errors-kept": f"{share} of the pixels of a {of} that are kept, below the threshold, are wrongly predicted",
     }
     return f"{start}, at most {words[control]}."
@@ -163,7 +150,6 @@ def read_threshold(path: Path) -> GuaranteedThreshold:
     if content.get("version") != VERSION:
         message = f"{path} is a threshold of version {content.get('version')!r}, not {VERSION}"
         raise InputError(message, hint="calibrate again with this segunc")
-    missing = {each.name for each in fields(GuaranteedThreshold)} - content.keys()
-    if missing:
+    if missing := {each.name for each in fields(GuaranteedThreshold)} - content.keys():
         raise InputError(f"{path} lacks {min(missing)}", hint="restore it, or calibrate again")
     return from_plain(GuaranteedThreshold, content, str(path))

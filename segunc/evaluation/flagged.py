@@ -16,8 +16,8 @@ import numpy as np
 from segunc.core.errors import InputError
 from segunc.core.files import read_json
 from segunc.data.labels import IGNORE
-from segunc.decisions.guarantees import bentkus_bound
-from segunc.decisions.risks import OF_ANOMALIES, THRESHOLDS, Pool, Scene, largest_loss, losses
+from segunc.decisions.guarantees import Method
+from segunc.decisions.risks import OF_ANOMALIES, THRESHOLDS, LossSums, Pool, Scene, losses
 from segunc.decisions.threshold import KIND, GuaranteedThreshold, read_threshold, unit_seconds
 from segunc.evaluation import parts
 from segunc.evaluation.parts import ALL_IGNORED, NO_ANOMALY_LABEL, Array, ArrayPart, Forms, LabelledFrame, Numbers
@@ -28,8 +28,6 @@ from segunc.metrics.counting import NO_ANOMALY, Counts
 from segunc.scores import SCORES
 
 SMALLEST_REGION = 50  # pixels of a flagged region, as of a predicted component of SegmentMeIfYouCan's obstacle track
-
-
 _KINDS = tuple(VERDICTS)
 _ALARMS = parts.higher("precision", "alarms that are true"), parts.higher("recall", "faults that an alarm found")
 
@@ -42,6 +40,7 @@ class Threshold:
     form: str | None = None
     source: str = ""
     promise: str = ""
+    short: str = ""  # the promise in few words
     guarantee: GuaranteedThreshold | None = None  # what the promise is about
 
 
@@ -106,11 +105,13 @@ def _of_file(path: Path, which: str | None) -> dict[str, Threshold]:
     if read_json(path, "a result of segunc evaluate, or a threshold of segunc threshold").get("kind") != KIND:
         return _of_result(path, which or "0.8")
     made = read_threshold(path)
-    if which and which not in made.groups:
+    if not which:
+        return {made.score: Threshold(made.value, made.form, path.name, made.promise, made.short, made)}
+    if which not in made.groups:
         groups = f"its groups are {', '.join(made.groups) or 'none'}"
         raise InputError(f"--flag {path}:{which}: the threshold has no group '{which}'", hint=groups)
-    value = made.groups[which]["value"] if which else made.value
-    return {made.score: Threshold(value, made.form, path.name, made.promise, made)}
+    value, words = made.groups[which]["value"], f"group {which}, calibrated on {made.groups[which]['units']:g} units"
+    return {made.score: Threshold(value, made.form, path.name, f"{made.promise} This is {words}.", f"{made.short}, {words}", made)}
 
 
 def _of_result(path: Path, recall: str) -> dict[str, Threshold]:
@@ -208,8 +209,8 @@ class Hits(Flagged):
 
 
 class Achieved(Flagged):
-    """The mean loss of these units at a threshold with a promise, by the very loss that it bounds, beside the ``level`` that was promised; ``upper``
-    bounds the risk with 95 % (Hoeffding-Bentkus). Its counts are those of each frame, ``[2, 2]``, at the threshold and where nothing is flagged."""
+    """The mean loss of these units at a threshold with a promise, by the very loss that it bounds, beside the promised ``level``; ``upper``
+    bounds the risk with 95 %. Its counts are those of each frame, ``[2, 2]``, at the threshold and where nothing is flagged."""
 
     batch = 512
     undefined = "no unit holds what the promise is about"
@@ -230,7 +231,7 @@ class Achieved(Flagged):
         if self.score not in frame.stored or (self.control in OF_ANOMALIES and frame.anomaly is None):
             return None
         self.flagged(frame)  # refuses maps of another form
-        scene = Scene.of(frame.stored[self.score], frame.anomaly, frame.labels, frame.prediction)
+        scene = Scene.of(frame.stored[self.score], frame.anomaly, frame.labels, frame.wrong)
         counts = scene.counts(self.control, self.guarantee.found_share, self.guarantee.smallest)
         return None if counts is None else {frame.name: counts[:, [self._key(str(frame.form(self.score))), -1]]}
 
@@ -247,16 +248,14 @@ class Achieved(Flagged):
         seconds, pools = unit_seconds(self.control, self.guarantee.unit), dict[str, Pool]()
         for name, of in counts.items():
             pools.setdefault(self.unit(name), Pool(seconds)).add(of)
-        of_units = [losses(pool.counts, self.control) for pool in pools.values()]
-        values = [float(of[0]) for of in of_units if of is not None]
-        if not values:
+        sums = LossSums(self.control, 2)
+        for pool in pools.values():
+            if (values := losses(pool.counts, self.control)) is not None:
+                sums.add(values)
+        if not sums.units:
             return dict.fromkeys(self.names)
-        largest = largest_loss(self.control)
-        if self.guarantee.method == "clopper-pearson":  # which bounds the share of units with any loss
-            values, largest = [float(value > 0) for value in values], 1.0
-        risk = sum(values) / len(values)
-        upper = largest * bentkus_bound(risk / largest, len(values), 0.05)
-        return dict(zip(self.names, (risk, self.level, len(values), upper), strict=True))
+        method = Method("clopper-pearson" if self.guarantee.method == "clopper-pearson" else "ltt", 0.95)  # the risk and a bound of it
+        return dict(zip(self.names, (method.risk(sums, 0), self.level, sums.units, method.upper_bound(sums, 0)), strict=True))
 
 
 FLAGGED_METRICS = parts.Metric("threshold", "threshold"), *FalseAlarms.metrics, *Hits.metrics, *Achieved.metrics

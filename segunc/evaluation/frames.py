@@ -23,10 +23,9 @@ _SLOPE, _SMOOTH = np.array([[[-1.0, 1, 0], [-1, 0, 1], [0, -1, 1]], [[3.0, 1, 0]
 
 
 class RankedFrames(ArrayPart):
-    """AUROC and AUPR of frames with an anomalous pixel against the others; of as many ``classes`` AURC and excess AURC of frames, whose
-    risk is 1 less the mean IoU of the frame: the mean risk of the accepted ones over all coverages, and what of it a ranking by the risk
-    itself would save (Geifman et al. 2019, arXiv 1805.08206). Its counts are float64 ``[N, 1 + A]``, a row a frame: what is true of it, NaN
-    where no pixel is labelled, and its A numbers. Bins could not tell means apart that lie close together, so there are no intervals."""
+    """AUROC and AUPR of frames with an anomalous pixel against the others; of as many ``classes`` AURC and excess AURC of frames, whose risk
+    is 1 less the mean IoU (Geifman et al. 2019, arXiv 1805.08206). Its counts are float64 ``[N, 1 + A]``, a row a frame: what is true of it,
+    NaN where no pixel is labelled, and its A numbers. Bins could not tell close means apart, so there are no intervals."""
 
     batch = 128
 

@@ -22,7 +22,7 @@ from segunc.frames.sources import stamp_of
 from segunc.maps.encoding import encode_score
 from segunc.maps.folder import PREDICTION
 from segunc.maps.labelled import LabelSources, ReviewLabels, choose_scores, every_label, frame_times
-from segunc.maps.reader import MapsReader, check_classes
+from segunc.maps.reader import MapsReader
 from segunc.maps.verdicts import Verdict, by_reviewer
 
 if TYPE_CHECKING:  # evaluating maps loads no torch
@@ -47,8 +47,6 @@ def evaluate_maps(
     the counts behind it."""
     reader = MapsReader(maps)
     classes = None if labels.labels is None else labels.label_map
-    if classes is not None:
-        check_classes(reader, classes)
     label_files = labels.find(reader, reader.frames)
     check_masks(label_files.anomaly_files.values(), labels.anomaly_encoding)
     chosen, names = choose_scores(reader, scores), choose(reader.frames)

@@ -1,8 +1,7 @@
 """Labelled objects at a threshold: which are found, by size and distance; how soon, how steadily, and how long alarms live.
 
-An object is found where a share of its pixels is flagged (:data:`FOUND_SHARE`, or that of a threshold with a promise). What needs
-neighbouring frames counts whole tracks: each is followed to its end, and all of its counts belong to the frame where it begins. So counts
-still add, and a track is resampled as a whole, in the unit of its first frame.
+What needs neighbouring frames counts whole tracks: all counts of a track belong to the frame where it begins. So counts still add, and a
+track is resampled as a whole, in the unit of its first frame.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from segunc.evaluation import parts
 from segunc.evaluation.flagged import SMALLEST_REGION, Flagged, Threshold
 from segunc.evaluation.parts import NO_ANOMALY_LABEL, Array, Forms, LabelledFrame, Numbers
 from segunc.evaluation.resampling import NumberPath
-from segunc.maps.statistics import regions_of
+from segunc.maps.statistics import strongest_regions
 from segunc.metrics.counting import Counts
 from segunc.metrics.objects import NO_OBJECT, ObjectBins
 
@@ -31,8 +30,7 @@ def object_parts(
 ) -> list[Flagged]:
     """Return the parts of labelled objects at the thresholds of these scores; ``time_of`` is None where no frame has a time."""
     used = [(score, flag[score]) for score in scores if score in flag]
-    by_bins = [FoundObjects(*each, bins) for each in used for bins in by]
-    return [*by_bins, *(OverTime(*each, time_of) for each in used if time_of)]
+    return [*(FoundObjects(*each, bins) for each in used for bins in by), *(OverTime(*each, time_of) for each in used if time_of)]
 
 
 class _OfObjects(Flagged):
@@ -73,10 +71,8 @@ class FoundObjects(_OfObjects):
 class OverTime(_OfObjects):
     """How soon and how steadily objects are found that are labelled in several frames, and how many alarms live one frame only.
 
-    ``detected`` is the share of these objects that is found in any frame, ``at_once`` in their first; the means to detection are over the
-    detected ones. ``flicker`` is the share of their frames after the first in which an object is found and was not, or the reverse;
-    ``single_frame`` that of alarms, regions followed as events are, of one frame. Counts ``[9]``: objects, detected, at once, frames and
-    milliseconds to detection, frames after the first, changes, alarms, alarms of one frame.
+    ``docs/guides/deciding.md`` says what each number means. Counts ``[9]``: objects, detected ones, found at once, frames and milliseconds
+    to detection, frames after the first, changes, alarms, alarms of one frame.
     """
 
     lacks = "no frame with an anomaly label has a time; --fps gives them to images"
@@ -107,10 +103,8 @@ class OverTime(_OfObjects):
         found = self.found(frame, flagged).tolist()
         for number, is_found in zip(self._objects.follow(frame.name, objects.boxes.tolist()), found, strict=True):
             self._tracks[number].append((frame.name, time, is_found))
-        boxes = regions_of(flagged, 1)[1]
-        boxes = boxes[boxes[:, -1] >= self.smallest]
-        largest = boxes[np.argsort(-boxes[:, -1], kind="stable")[:MOST_FOLLOWED]]
-        for number in self._regions.follow(frame.name, largest[:, :4].tolist()):
+        largest = strongest_regions(flagged.astype(np.float32), 0.5, smallest=self.smallest, most=MOST_FOLLOWED)
+        for number in self._regions.follow(frame.name, [region.box for region in largest]):
             self._alarms[number].append(frame.name)
         return np.zeros(9, np.int64)
 

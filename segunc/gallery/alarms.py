@@ -60,5 +60,4 @@ def join_alarms(frames: Sequence[Any]) -> list[dict[str, int]]:
         row.alarms = [replace(alarm, event=number) for number, alarm in zip(numbers, row.alarms, strict=True)]
         for alarm in row.alarms:
             seen.setdefault(alarm.event, []).append((alarm.strength, place))
-    ends = ((of[0][1], of[-1][1], max(of, key=lambda each: each[0])[1], len(of)) for of in seen.values())
-    return [dict(zip(("start", "end", "peak", "frames"), numbers, strict=True)) for numbers in ends]
+    return [{"start": of[0][1], "end": of[-1][1], "peak": max(of, key=lambda at: at[0])[1], "frames": len(of)} for of in seen.values()]

@@ -34,7 +34,7 @@ from segunc.maps.encoding import encode_jpeg
 from segunc.maps.folder import PREDICTION
 from segunc.maps.labelled import Label
 from segunc.maps.manifest import tool_commit, tool_version
-from segunc.maps.reader import MapsReader, check_classes
+from segunc.maps.reader import MapsReader
 from segunc.maps.shards import STATISTICS
 from segunc.maps.statistics import regions_of
 from segunc.maps.verdicts import FORMAT, FORMAT_VERSION, Verdict
@@ -83,8 +83,6 @@ def write_review(
     rows = _choose_frames(reader, limit, fps)
     names = [row.name for row in rows]
     frame_labels = labels.find(reader, names)
-    if labels.label_map is not None:
-        check_classes(reader, labels.label_map)
     notices = [*promises, *_notices(reader, frame_labels, names)]
     source, missing = labelled.open_images(reader, images, names)
     record = _begin(reader, out) | {"scores": shown, "frames": len(rows)}

@@ -19,7 +19,7 @@ from segunc.frames.source import FrameSource
 from segunc.frames.sources import VIDEO_SUFFIXES, open_source, recorded_images, stamp_of
 from segunc.frames.video import video_hash
 from segunc.maps.manifest import is_ours
-from segunc.maps.reader import MapsReader
+from segunc.maps.reader import MapsReader, check_classes
 from segunc.maps.shards import MANIFEST_NAME
 from segunc.maps.statistics import Region
 from segunc.scores import OF_DRAWS
@@ -170,6 +170,7 @@ class LabelSources:
                 where = f"named like {next(iter(labels))}" if isinstance(labels, Mapping) else f"in {labels}"
                 raise PartialFailure(f"no label {where} belongs to a frame; the frames are named like {frames[0]}")
         if self.label_map is not None:
+            check_classes(reader, self.label_map)
             check_label_files(files[1].values(), self.label_map)
         return ReviewLabels(files[0], files[1], self.anomaly_encoding, self.label_map, reader.region)
 

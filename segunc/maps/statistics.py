@@ -121,11 +121,14 @@ class StrongRegion(NamedTuple):
     strength: float  # sum of what its pixels exceed the threshold by
     peak: tuple[int, int]  # (x, y) of its largest value
 
+    def pixels(self, values: Array) -> Array:
+        """Return the values of its pixels in an array ``[H, W]``."""
+        left, top, width, height = self.box
+        return np.asarray(values[top : top + height, left : left + width][self.inside])
+
     def class_of(self, prediction: npt.NDArray[np.uint8] | None) -> int | None:
         """Return the class id that most of its pixels have in a prediction ``[H, W]``; None without one."""
-        left, top, width, height = self.box
-        window = np.s_[top : top + height, left : left + width]
-        return None if prediction is None else int(np.bincount(prediction[window][self.inside]).argmax())
+        return None if prediction is None else int(np.bincount(self.pixels(prediction)).argmax())
 
 
 def strongest_regions(

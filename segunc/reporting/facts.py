@@ -9,17 +9,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from scipy.special import betaincinv
-
 from segunc.core.files import flat, read_bytes
-from segunc.evaluation.compare import format_cell, format_number
-from segunc.evaluation.resampling import Cell, EvaluationResult
+from segunc.decisions.guarantees import binomial_bound
+from segunc.evaluation.resampling import EvaluationResult
 from segunc.maps.manifest import environment, tool_commit, tool_version
 from segunc.maps.reader import MapsReader
 from segunc.metrics.objects import KINDS
 from segunc.posteriors.model import model_files
 from segunc.reporting.inputs import Inputs, reliability_of
-from segunc.scores import first_shown, title_of
+from segunc.scores import first_shown
 from segunc.training.config import now, recorded_data
 
 KIND = "segunc report"
@@ -33,12 +31,13 @@ def facts_of(inputs: Inputs, pictures: Sequence[Mapping[str, str]]) -> Facts:
     """Return what is known of a model, with the pictures of failures; ``gaps`` are the sections without data."""
     domain, results = inputs.domain, [_result(inputs, run) for run in inputs.results]
     thresholds = [dict(of, file=name, achieved=[*_achieved(results, of)]) for name, of in inputs.thresholds.items()]
-    facts: Facts = {"kind": KIND, "version": 1, "made": now(), "name": inputs.folder.resolve().name}
-    facts["model"] = _model(inputs)
+    facts: Facts = {"kind": KIND, "version": 1, "made": now(), "name": inputs.folder.resolve().name, "model": _model(inputs)}
     facts["tools"] = {"segunc": f"{tool_version()} {tool_commit() or ''}".strip(), **environment()}
     facts |= {"domain": _domain(inputs), "results": results, "maps": [_maps(reader) for reader in inputs.maps]}
     facts |= {"thresholds": thresholds, "monitor": inputs.monitor, "events": inputs.events, "failures": list(pictures)}
-    facts |= {"trained": _plain(recorded_data(inputs.folder) or {}), "files": _files(inputs)}
+    files = {path.relative_to(inputs.folder).as_posix(): path for path in model_files(inputs.folder)} | inputs.files
+    facts["files"] = {name: hashlib.sha256(read_bytes(path)).hexdigest() for name, path in files.items()}
+    facts["trained"] = _plain(recorded_data(inputs.folder) or {})
     data: Facts = {"intended use": domain.intended_use, "factors": domain.axes, "evaluation data": results}
     data |= {"training data": facts["trained"], "segmentation": any(of["segmented"] for of in results)}
     data |= {"anomalies": any(of["score"] for of in results), "operating point": thresholds}
@@ -46,13 +45,7 @@ def facts_of(inputs: Inputs, pictures: Sequence[Mapping[str, str]]) -> Facts:
     data |= {"slices": any(of["content"]["counts"].get("groups") for of in results), "failures": pictures}
     data |= {"latency": None, "operation": inputs.monitor or inputs.events}  # predict times no single frame
     data |= {"reviewers": any("verdicts" in of["content"] for of in results), "ethics": domain.affected}
-    facts["gaps"] = [name for name, there in data.items() if not there]
-    return facts | {"summary": _summary(facts)}
-
-
-def upper_bound(events: int, trials: int) -> float:
-    """Return the one-sided 95 % upper bound of a share, 0..1 (Clopper & Pearson 1934); of 0 events about 3 / trials."""
-    return 1.0 if events >= trials else float(betaincinv(events + 1, trials - events, 0.95))
+    return facts | {"gaps": [name for name, there in data.items() if not there]}
 
 
 def _plain(values: Row) -> Facts:
@@ -83,8 +76,7 @@ def _result(inputs: Inputs, run: EvaluationResult) -> Facts:
     """Return a result: its content, what it is of, and by size and distance missed objects with their upper bounds."""
     content, record = run.content, run.content["run"]
     corruption = f"under {record['corruption']}" if record.get("corruption") else ""
-    scores = [of["score"] for of in inputs.thresholds.values() if of["score"] in content["scores"]]
-    score = (scores or [first_shown(content["scores"])])[0]
+    score = next((of["score"] for of in inputs.thresholds.values() if of["score"] in content["scores"]), first_shown(content["scores"]))
     flagged = content.get("flagged", {}).get(score, {})
     at_threshold = "promise" in flagged and any(flagged.get(kind) for kind in KINDS)
     bins = flagged if at_threshold else content["scores"].get(score, {})
@@ -101,7 +93,7 @@ def _result(inputs: Inputs, run: EvaluationResult) -> Facts:
 def _missed(bins: Row) -> list[list[Any]]:
     shares = [(n, of["objects"], of["found"]) for n, of in bins.items() if of["objects"] and of["found"] is not None]
     counts = [(name, objects, objects - round(share * objects)) for name, objects, share in shares]
-    return [[name, objects, missed, upper_bound(missed, objects)] for name, objects, missed in counts]
+    return [[name, objects, missed, binomial_bound(missed, objects)] for name, objects, missed in counts]
 
 
 def _achieved(results: Sequence[Facts], promised: Row) -> Iterator[Facts]:
@@ -110,7 +102,6 @@ def _achieved(results: Sequence[Facts], promised: Row) -> Iterator[Facts]:
     levels = {promised["control"]: promised["level"]} | {name: of["level"] for name, of in promised["also"].items()}
     for result in results:
         row = result["content"].get("flagged", {}).get(promised["score"], {})
-        # A group's threshold has the same promise at another value.
         made = row.get("promise") == promised["promise"] and math.isclose(row["threshold"], promised["value"])
         for control, level in levels.items() if made else ():
             loss = (row if control == promised["control"] else row.get(control, {})).get("risk")
@@ -124,63 +115,3 @@ def _maps(reader: MapsReader) -> Facts:
     run = {key: value for key, value in manifest.get("run", {}).items() if key in ("every", "draws", "seed", "size")}
     about = {"name": reader.folder.name, "frames": len(reader.frames), "scores": reader.scores}
     return {**about, "device": manifest.get("device"), "run": run}
-
-
-def _files(inputs: Inputs) -> dict[str, str]:
-    files = {path.relative_to(inputs.folder).as_posix(): path for path in model_files(inputs.folder)}
-    return {name: hashlib.sha256(read_bytes(path)).hexdigest() for name, path in {**files, **inputs.files}.items()}
-
-
-def number(result: Row, *path: str) -> str:
-    """Return a number of a result with its interval, as statistics writes it."""
-    value: Any = result["content"]
-    for key in path:
-        value = (value or {}).get(key)
-    return format_cell(Cell(value, result["content"]["intervals"].get(".".join(path))))
-
-
-def chance(counts: Row) -> float:
-    """Return the share of anomaly pixels, which is the AUPR of a random score."""
-    return float(counts["anomaly_pixels"] / max(counts["anomaly_pixels"] + counts["normal_pixels"], 1))
-
-
-def _summary(facts: Facts) -> list[Facts]:
-    """Return lines on what may be trusted and what not, made from the numbers: ``name``, ``state`` and ``text``."""
-    classes = [of for of in facts["results"] if of["segmented"]]
-    lines = [("Classes", "measured", _of_classes(of)) for of in classes[:1]]
-    errors = dict.fromkeys(f"{number(of, 'calibration', 'ece')} on {of['data']}" for of in classes)
-    if classes and classes[0]["content"]["calibration"].get("ece") is not None:
-        words = f"Confidence and accuracy differ on average by {', '.join(list(errors)[:3])} (ECE)."
-        lines.append(("Probabilities", "measured", words))
-    lines += [("Unknown objects", "measured", _of_anomalies(of)) for of in facts["results"] if of["score"]][:1]
-    for of in facts["thresholds"]:
-        exceeded = [row["shifted"] for row in of["achieved"] if row["kept"] == "exceeded"]
-        kept = any(row["kept"] == "kept" and not row["shifted"] for row in of["achieved"])
-        state = ("limited" if all(exceeded) and kept else "broken") if exceeded else "holds" if kept else "open"
-        said = [f"{format_cell(Cell(row['loss']))} on {row['data']}: {row['kept']}." for row in of["achieved"]]
-        words = " ".join([of["promise"], *(said or ["Not measured on other frames."])])
-        lines.append(("Operating point", state, words))
-    there, gaps = [name for name, *_ in lines], facts["gaps"]
-    lines += [(n, "open", "Not measured.") for n in ("Classes", "Unknown objects", "Operating point") if n not in there]
-    words_of_gaps = f"Not measured: {', '.join(gaps)}." if gaps else "Every section has data."
-    lines.append(("Gaps", "open" if gaps else "measured", words_of_gaps))
-    return [dict(zip(("name", "state", "text"), line, strict=True)) for line in lines]
-
-
-def _of_classes(result: Facts) -> str:
-    of = {name: value for name, value in result["content"]["segmentation"]["per_class"].items() if value is not None}
-    best, worst = max(of, key=of.__getitem__), min(of, key=of.__getitem__)
-    words = f"Trust {best} most (IoU {format_number(of[best])}) and {worst} least ({format_number(of[worst])}). "
-    return f"{words}Mean IoU is {number(result, 'segmentation', 'miou')} on {result['data']}."
-
-
-def _of_anomalies(result: Facts) -> str:
-    path = ("scores", result["score"], "pooled")
-    words = f"{title_of(result['score'])} finds anomaly pixels with an AUPR of {number(result, *path, 'aupr')} on {result['data']}; "
-    words += f"chance has {format_number(chance(result['content']['counts']))}. At a recall of 95 % it flags "
-    words += f"{result['content']['scores'][result['score']]['pooled']['fpr95']:.1%} of the normal pixels."
-    if bins := result["missed"]["size"]:
-        objects, missed = sum(of[1] for of in bins), sum(of[2] for of in bins)
-        bound = f"{upper_bound(missed, objects):.1%}"
-        words += f" {result['found']} it misses {missed} of {objects} objects: at most {bound} of such objects."
-    return words

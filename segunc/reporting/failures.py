@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import cv2
@@ -14,11 +14,12 @@ from segunc.evaluation.flagged import SMALLEST_REGION
 from segunc.evaluation.over_time import FOUND_SHARE
 from segunc.evaluation.parts import LabelledFrame
 from segunc.gallery.overlay import colourise, page_ranges
+from segunc.gallery.page import FrameFiles
 from segunc.maps import labelled
 from segunc.maps.encoding import encode_jpeg
 from segunc.maps.folder import PREDICTION
 from segunc.maps.reader import MapsReader
-from segunc.maps.statistics import strongest_regions
+from segunc.maps.statistics import StrongRegion, strongest_regions
 from segunc.reporting.inputs import Inputs
 from segunc.scores import first_shown, title_of
 
@@ -38,21 +39,20 @@ class Failure(NamedTuple):
 
 def failures(inputs: Inputs, labels: labelled.LabelSources) -> list[dict[str, str]]:
     """Return pictures of the worst failures of each kind: ``title``, ``line`` and ``jpeg`` in base64; none of maps without labels. A pixel
-    is flagged from the value of a threshold of its score on, else from the one that the maps record for regions."""
-    pictures = []
+    is flagged from the value of a threshold of its score on, else from the one that the maps record for regions. Frames of a calibration
+    are left out, because a threshold has seen them."""
+    pictures, calibrated = [], {identity for of in inputs.thresholds.values() for identity in of["frames"].values()}
     for reader in inputs.maps if labels.anomaly_labels or labels.labels else ():
-        bounds = [of for of in inputs.thresholds.values() if of["score"] in reader.scores]
-        promised = [(of["score"], of["value"], of["found_share"]) for of in bounds]
         usual = first_shown(reader.scores)
-        recorded = (reader.manifest or {}).get("maps", {}).get(usual, {}).get("component_threshold")
-        score, threshold, share = (promised or [(usual, recorded, FOUND_SHARE)])[0]
-        worst: dict[str, list[Failure]] = {}
+        recorded: dict[str, Any] = {"score": usual, "value": FrameFiles.region_from(reader, usual), "found_share": FOUND_SHARE}
+        threshold = next((of for of in inputs.thresholds.values() if of["score"] in reader.scores), recorded)
+        score, worst = threshold["score"], dict[str, list[Failure]]()
         try:
             files = labels.find(reader, reader.frames)
         except PartialFailure:  # of several maps folders some may have no label
             continue
-        for name in reader.frames if threshold is not None else ():
-            for failure in _of_frame(reader, files, name, score, threshold, share):
+        for name in reader.frames if threshold["value"] is not None else ():
+            for failure in () if reader.identity(name, score) in calibrated else _of_frame(reader, files, name, threshold):
                 others = worst.get(failure.title, [])
                 worst[failure.title] = sorted([*others, failure], reverse=True)[: max(EACH // len(inputs.maps), 1)]
         chosen = [failure for kind in sorted(worst, reverse=True) for failure in worst[kind]]
@@ -66,38 +66,34 @@ def failures(inputs: Inputs, labels: labelled.LabelSources) -> list[dict[str, st
     return pictures[:MOST]
 
 
-def _of_frame(
-    reader: MapsReader, files: labelled.ReviewLabels, name: str, score: str, threshold: float, found_share: float
-) -> Iterator[Failure]:
+def _of_frame(reader: MapsReader, files: labelled.ReviewLabels, name: str, threshold: Mapping[str, Any]) -> Iterator[Failure]:
     """Yield objects of which less than a share is flagged, the strongest false alarm and the largest confident error of a frame."""
-    values, anomaly, classes = reader.read(name, score), files.anomaly(name), files.classes(name)
+    score, value, anomaly, classes = threshold["score"], threshold["value"], files.anomaly(name), files.classes(name)
     if anomaly is None and classes is None:
         return
-    words = title_of(score, capital=False)
+    values, words = reader.read(name, score), title_of(score, capital=False)
     prediction = reader.prediction(name) if reader.has(name, PREDICTION) else None
     frame = LabelledFrame(name, {score: values}, prediction, None, classes, anomaly)  # checks sizes and labels
     if frame.anomaly is not None:
-        for box, inside in _regions(frame.anomaly == 1):
-            if (share := float((values[inside] >= threshold).mean())) < found_share:
-                line = f"{name}: an object of {inside.sum():,} pixels, of which {share:.0%} are flagged by {words}."
-                yield Failure(int(inside.sum()), name, "Missed", line, box)
+        for region in _largest(frame.anomaly == 1):
+            if (share := float((region.pixels(values) >= value).mean())) < threshold["found_share"]:
+                line = f"{name}: an object of {region.area:,} pixels, of which {share:.0%} are flagged by {words}."
+                yield Failure(region.area, name, "Missed", line, region.box)
         normal = np.where(frame.anomaly == 0, values, -np.inf).astype(np.float32)
-        for region in strongest_regions(normal, threshold, smallest=SMALLEST_REGION)[:1]:
+        for region in strongest_regions(normal, value, smallest=SMALLEST_REGION)[:1]:
             line = f"{name}: {region.area:,} pixels of normal ground, {words} up to {normal[region.peak[::-1]]:.3g}."
             yield Failure(region.strength, name, "False alarm", line, region.box)
-    if frame.wrong is not None and frame.labels is not None and prediction is not None:
-        for box, inside in _regions((frame.wrong == 1) & (values < threshold))[:1]:
+    if frame.wrong is not None:
+        for region in _largest((frame.wrong == 1) & (values < value))[:1]:
             names = reader.class_names or list(map(str, range(256)))
-            true, taken = (names[int(np.bincount(of[inside]).argmax())] for of in (frame.labels, prediction))
-            line = f"{name}: {inside.sum():,} pixels of {true} taken for {taken}, mean {words} {values[inside].mean():.3g}."
-            yield Failure(int(inside.sum()), name, "Confident error", line, box)
+            true, taken = (names[number] for of in (frame.labels, prediction) if (number := region.class_of(of)) is not None)
+            line = f"{name}: {region.area:,} pixels of {true} taken for {taken}, mean {words} {region.pixels(values).mean():.3g}."
+            yield Failure(region.area, name, "Confident error", line, region.box)
 
 
-def _regions(mask: Any) -> list[tuple[Any, Any]]:
-    """Return box and mask of the regions (8 neighbours) of at least the smallest size that counts, the largest first."""
-    _, numbers, boxes, _ = cv2.connectedComponentsWithStats(mask.astype(np.uint8), connectivity=8)
-    order = [number for number in np.argsort(-boxes[:, 4]).tolist() if number and boxes[number, 4] >= SMALLEST_REGION]
-    return [(tuple(boxes[number, :4].tolist()), numbers == number) for number in order[:EACH]]
+def _largest(mask: Any) -> list[StrongRegion]:
+    """Return the regions (8 neighbours) of a mask of at least the smallest size that counts, the largest first."""
+    return strongest_regions(mask.astype(np.float32), 0.5, smallest=SMALLEST_REGION, most=EACH)
 
 
 def _draw(failure: Failure, image: Any, score: Any) -> bytes:

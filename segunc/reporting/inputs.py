@@ -26,22 +26,16 @@ MAX_CELLS = 400  # of a domain
 
 @dataclass(frozen=True)
 class Domain(Settings):
-    """What a model is meant for, in its operator's words, and the cells of its operating domain.
-
-    Attributes:
-        axes: condition -> its value -> regular expression, which is looked for in the names of frames.
-        table: CSV file with the column ``frame`` and one for each axis, in whose cells the expressions are looked for instead.
-        minimum: frames that a cell needs; one with fewer is a gap.
-    """
+    """What a model is meant for, in its operator's words, and the cells of its operating domain."""
 
     intended_use: str = ""
     users: str = ""
     out_of_scope: tuple[str, ...] = ()
     affected: str = ""  # whom an error can harm, and how
     limits: tuple[str, ...] = ()
-    axes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    table: str | None = None
-    minimum: PositiveInt = 30
+    axes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # condition -> its value -> pattern in the names of frames
+    table: str | None = None  # CSV file with the column frame and one for each axis, in whose cells the patterns are looked for instead
+    minimum: PositiveInt = 30  # frames that a cell needs; one with fewer is a gap
 
     def cells(self) -> list[tuple[str, ...]]:
         """Return all combinations of the values of the axes."""
@@ -79,57 +73,42 @@ def read_domain(path: Path) -> tuple[Domain, dict[str, dict[str, str]] | None]:
 
 
 class Inputs:
-    """Everything a report is made of; what was not given is empty or None.
+    """Everything a report is made of, from the paths that are ``given`` as runs, maps, threshold, monitor, events and domain; what was not is
+    empty or None. InputError where something is damaged, of another model or version, or nothing was given."""
 
-    Raises:
-        InputError: something is damaged, of another model or version, or nothing was given.
-    """
-
-    def __init__(
-        self,
-        folder: Path,
-        runs: Sequence[Path] = (),
-        maps: Sequence[Path] = (),
-        thresholds: Sequence[Path] = (),
-        monitor: Path | None = None,
-        events: Path | None = None,
-        domain: Path | None = None,
-    ) -> None:
-        paths = [*runs, *thresholds, *filter(None, (monitor, events, domain))]
-        if not paths and not maps:
+    def __init__(self, folder: Path, given: Mapping[str, Sequence[Path]]) -> None:
+        if not any(given.values()):
             raise InputError("there is nothing to report of the model", hint="--runs metrics.json")
+        paths = [path for name, those in given.items() for path in those if name != "maps"]
         many = Counter(path.name for path in paths)
         self.files = {p.name if many[p.name] < 2 else f"{p.resolve().parent.name}/{p.name}": p for p in paths}
-        self.domain, self.texts = (Domain(), None) if domain is None else read_domain(domain)
-        results, self.maps = load_results(runs), [open_maps(path) for path in maps]
-        self.thresholds = {n: asdict(read_threshold(p)) for n, p in self.files.items() if p in thresholds}
-        self.monitor = None if monitor is None else _read_monitor(monitor)
-        self.events = None if events is None else _read_events(events)
+        self.domain, self.texts = next(map(read_domain, given["domain"]), (Domain(), None))
+        results, self.maps = load_results(given["runs"]), [open_maps(path) for path in given["maps"]]
+        self.thresholds = {n: asdict(read_threshold(p)) for n, p in self.files.items() if p in given["threshold"]}
+        self.monitor = next(map(_read_monitor, given["monitor"]), None)
+        self.events = next(map(_read_events, given["events"]), None)
         self.folder, self.model = folder, load_model(folder)
         for run in results:
             if (version := run.content.get("run", {}).get("segunc")) != tool_version():
                 made = f"by segunc {version}" if version else "by another tool, or a segunc that recorded no version"
                 raise InputError(f"{run.path} was made {made}, not by {tool_version()}", hint="evaluate again")
-            self._check_model(run.content["run"], str(run.path))
-        for reader in self.maps:
-            self._check_model((reader.manifest or {}).get("run", {}), str(reader.folder))
+        records = [(run.path, run.content["run"]) for run in results]
+        for path, record in (*records, *((reader.folder, (reader.manifest or {}).get("run", {})) for reader in self.maps)):
+            named = record.get("base_sha256"), record.get("posterior_sha256")
+            if not any(named):
+                raise InputError(f"{path} records no model", hint="predict and evaluate with this version of segunc")
+            if named != (self.model.sha256, self.model.posterior_sha256):
+                there = "/".join(str(part)[:12] for part in named)
+                raise InputError(f"{path} is of the model {there}, not of that in {folder}", hint="one model a report")
         model = model_of({"base_sha256": self.model.sha256, "posterior_sha256": self.model.posterior_sha256})
         for name, content in self.thresholds.items():
             if content["model"] != model:
                 raise InputError(f"{name} is a threshold of another model than {folder}", hint="calibrate it again")
         hashes = {hashlib.sha256(read_bytes(self.files[name])).hexdigest() for name in self.thresholds}
         if self.monitor and hashes and self.monitor["threshold"]["sha256"] not in hashes:
-            raise InputError(f"{monitor} watches another threshold than those of this report", hint="monitor again")
+            raise InputError(f"{given['monitor'][0]} watches another threshold than those of this report", hint="monitor again")
         # Clean images first: what stands for the model is measured on them.
         self.results = sorted(results, key=lambda run: bool(run.content["run"].get("corruption")))
-
-    def _check_model(self, run: Mapping[str, Any], what: str) -> None:
-        named = run.get("base_sha256"), run.get("posterior_sha256")
-        if not any(named):
-            raise InputError(f"{what} records no model", hint="predict and evaluate with this version of segunc")
-        if named != (self.model.sha256, self.model.posterior_sha256):
-            there = "/".join(str(part)[:12] for part in named)
-            raise InputError(f"{what} is of the model {there}, not of that in {self.folder}", hint="one model a report")
 
     def test_frames(self) -> list[str]:
         """Return the names of the frames of results that resample frames; those of the maps where no result says them."""
@@ -151,9 +130,8 @@ def reliability_of(run: EvaluationResult) -> Sequence[Sequence[float]]:
 
 def _read_monitor(path: Path) -> Mapping[str, Any]:
     content = read_json(path, "a monitor of segunc")
-    valid = (content.get("kind"), content.get("version")) == ("segunc monitor", 1)
     keys = {"frames", "martingale", "level", "fired", "risk", "statistic", "threshold"}
-    if not valid or not content.keys() >= keys:
+    if (content.get("kind"), content.get("version")) != ("segunc monitor", 1) or not content.keys() >= keys:
         raise InputError(f"{path} is no monitor of segunc in version 1", hint="give the --out of segunc monitor")
     return content
 

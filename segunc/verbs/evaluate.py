@@ -100,7 +100,6 @@ def evaluate(options: EvaluateOptions) -> EvaluateResult:
     about = {"replicates": options.replicates, "seed": resampling.seed, "unit": options.resample}
     result["bootstrap"] = about | {"units": len(replicates.units)} | result.pop("bootstrap", {})
     if out is not None:
-        out.parent.mkdir(parents=True, exist_ok=True)
         # Those of an earlier result would pass for this one's, also after a kill in between.
         sidecar_path(out).unlink(missing_ok=True)
         write_json(out, result)
@@ -112,8 +111,7 @@ def evaluate(options: EvaluateOptions) -> EvaluateResult:
 
         shown = out.stem if out else Path(str(options.model or options.maps or options.verdicts)).resolve().name
         figures = write_plots(gatherer, result, Path(options.plots), shown)
-    notes = (*notes_on_data, *notes, *_promises(result))
-    return EvaluateResult(out, result, tuple(figures), notes, _failure(result))
+    return EvaluateResult(out, result, tuple(figures), (*notes_on_data, *notes, *_promises(result)), _failure(result))
 
 
 def _with_data(options: EvaluateOptions) -> tuple[EvaluateOptions, str | None, list[str]]:
@@ -292,8 +290,7 @@ def label_arguments(
         if not (anomalies or labels):
             raise InputError(f"the data set {entry.name} marks no anomalies")
     if labels is not None and (entry is None or entry.labels is None):
-        message = "nothing says which values of --labels are which classes"
-        raise InputError(message, hint="add --dataset cityscapes, or --label-map CSV")
+        raise InputError("nothing says which values of --labels are which classes", hint="add --dataset cityscapes, or --label-map CSV")
     arguments: dict[str, Any] = {"anomaly_labels": anomalies, "anomaly_encoding": encoding_of_masks(entry)}
     if by_class:
         arguments |= {"labels": labels, "label_map": entry.label_map() if labels is not None and entry else None}

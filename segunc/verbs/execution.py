@@ -244,8 +244,7 @@ def overlay_drawer(score: str, manifest: dict[str, Any], flag: Mapping[str, Thre
     check_promises(flag, manifest["run"], lambda _: ())
     legend = Legend.of(manifest, score, display_range(score))
     if threshold := flag.get(score):
-        promise = threshold.guarantee.short if threshold.guarantee else ""
-        legend = replace(legend, threshold=threshold.value, promise=promise)
+        legend = replace(legend, threshold=threshold.value, promise=threshold.short)
 
     def draw(frame: Frame, maps: Maps) -> Image:
         caption = frame_caption(frame.name, frame.time)

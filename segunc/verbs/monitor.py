@@ -71,21 +71,18 @@ def monitor(options: MonitorOptions) -> MonitorResult:
         alarms += [f"{of} are at least {lower:.3g}, above {threshold.level:g}"] if lower > threshold.level else []
         notes.append("bounds of the risk hold for all frames only where the judged ones were chosen by chance")
     state = {
-        **{"kind": "segunc monitor", "version": 1, "maps": str(options.maps), "apart": options.apart},
+        **{"kind": "segunc monitor", "version": 1, "maps": str(options.maps), "apart": options.apart, "risk": risk, "alarms": alarms},
         "threshold": {"path": str(source), "sha256": hashlib.sha256(read_bytes(source)).hexdigest()},
         "reference": {"path": str(options.reference), "frames": len(past)} if past else None,
-        **{"statistic": statistic, "frames": len(values), "martingale": float(path[-1]), "level": options.level},
-        **{"fired": fired, "risk": risk, "alarms": alarms},
+        **{"statistic": statistic, "frames": len(values), "martingale": float(path[-1]), "level": options.level, "fired": fired},
     }
-    paths = [Path(out) for out in (options.out, options.plot) if out]
-    for out in paths:
-        out.parent.mkdir(parents=True, exist_ok=True)
+    paths = [Path(options.out)] if options.out else []
     if options.out:
         write_json(paths[0], state)
     if options.plot:
         from segunc.plots import monitor_figure, save_figure
 
-        paths[-1:] = save_figure(monitor_figure(path, alarm, by), paths[-1].with_suffix(""))
+        paths += save_figure(monitor_figure(path, alarm, by), Path(options.plot).with_suffix(""))
     line = f"{'ALARM' if alarms else 'no change found'}: {line}"
     return MonitorResult(state, line, tuple(paths), tuple(notes), "; ".join(alarms))
 
@@ -100,11 +97,10 @@ def _statistics(
     choose_scores(reader, [score])
     known, units, values = {*threshold.frames.values()}, set[str](), dict[str, float]()
     times = {name: record["time"] for name, record in reader.records.items() if "time" in record}
-    unit_of = resampled_units(threshold.unit, times.get, "the unit of the threshold")
+    apart = threshold.unit == "frame" and options.apart and times.keys() >= {*reader.frames}
+    unit_of = resampled_units(f"{options.apart:f}s" if apart else threshold.unit, times.get, "the unit of the threshold")
     for name in reader.frames:
         unit, numbers = unit_of(name), reader.records.get(name, {}).get(statistic, {})
-        if threshold.unit == "frame" and options.apart and name in times:
-            unit = f"{name.rpartition('/')[0]}/{times[name] // options.apart:g}"
         if unit in units or (reader.identity(name, score) in known) != calibrated:
             continue
         if score not in numbers:

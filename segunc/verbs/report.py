@@ -10,11 +10,11 @@ from segunc.core.errors import InputError
 from segunc.core.files import read_bytes, read_json, write_file, write_json
 from segunc.data.datasets import entry_of_labels
 from segunc.maps.labelled import LabelSources
-from segunc.options import ReportOptions, takes
+from segunc.options import ReportOptions, several, takes
 from segunc.reporting.facts import KIND, facts_of
 from segunc.reporting.failures import failures
 from segunc.reporting.inputs import Inputs
-from segunc.reporting.page import render
+from segunc.reporting.page import render, summary_of
 from segunc.verbs.evaluate import label_arguments
 
 
@@ -41,13 +41,11 @@ def report(options: ReportOptions) -> ReportResult:
     path, page = out / "report.json", out / "index.html"
     if page.exists() and not (path.exists() and read_json(path, "a report").get("kind") == KIND):
         raise InputError(f"{out} holds another page", hint="give a new folder as --out")
-    runs, maps, thresholds = ([Path(p) for p in of or ()] for of in (options.runs, options.maps, options.threshold))
-    single = [None if p is None else Path(p) for p in (options.monitor, options.events, options.domain)]
-    inputs = Inputs(Path(options.model), runs, maps, thresholds, *single)
+    asked = {name: several(getattr(options, name) or ()) for name in ("runs", "maps", "threshold", "monitor", "events", "domain")}
+    inputs = Inputs(Path(options.model), {name: [*map(Path, paths)] for name, paths in asked.items()})
     entry = entry_of_labels(options.dataset, options.label_map, list(options.anomaly_class))
-    pictures = failures(inputs, LabelSources(**label_arguments(options, entry)))
-    out.mkdir(parents=True, exist_ok=True)
-    write_json(path, facts_of(inputs, pictures))
+    facts = facts_of(inputs, failures(inputs, LabelSources(**label_arguments(options, entry))))
+    write_json(path, facts | {"summary": summary_of(facts)})
     content, sha256 = read_json(path, "a report"), hashlib.sha256(read_bytes(path)).hexdigest()
     write_file(page, render(content, sha256).encode())
     return ReportResult(path, page.resolve(), tuple(f"{of['name']}: {of['text']}" for of in content["summary"]), sha256)

@@ -83,8 +83,7 @@ def overlay(options: OverlayOptions) -> OverlayResult:
     asked = ("score", "frames", "images", "ranges", "format")
     settings: dict[str, Any] = {name: getattr(options, name) for name in asked}
     flag = _flag(options.flag, maps)
-    settings["flag"] = {name: threshold.value for name, threshold in flag.items()}
-    settings["promises"] = {name: of.guarantee.short for name, of in flag.items() if of.guarantee}
+    settings |= {"flag": {name: of.value for name, of in flag.items()}, "promises": {name: of.short for name, of in flag.items()}}
     promises = [f"flagged by {of.source}: {of.promise}" for of in flag.values() if of.promise]
     with ConsoleProgress() as show:
         labels = LabelSources(**label_arguments(options, entry))
@@ -137,8 +136,7 @@ def review(options: ReviewOptions) -> ReviewResult:
     with ConsoleProgress() as show:
         labels = LabelSources(**label_arguments(options, entry))
         flag = _flag(options.flag, Path(options.maps))
-        settings["flag"] = {name: threshold.value for name, threshold in flag.items()}
-        settings["promises"] = [threshold.promise for threshold in flag.values() if threshold.promise]
+        settings |= {"flag": {n: of.value for n, of in flag.items()}, "promises": [of.promise for of in flag.values() if of.promise]}
         page = write_review(Path(options.maps), Path(options.out), labels, show.count, **settings)
     record, failure = page_of(Path(options.out)) or {}, ""
     if problems := record.get("problems"):
@@ -250,8 +248,7 @@ def _follow(options: SummaryOptions, folders: Sequence[Path]) -> tuple[list[Even
             if options.events and unordered:
                 message = f"the frame {unordered[0]} of {folder} has neither a time nor a number, so events have no order"
                 raise InputError(message, hint="--fps 25 for images that are a video in the order of their names")
-            masks = path.name.endswith(COCO)
-            found, with_region, many = find_events(reader, score, threshold.value, times, smallest, masks)
+            found, with_region, many = find_events(reader, score, threshold.value, times, smallest, masks=path.name.endswith(COCO))
             frames, flagged, crowded = frames + len(times), flagged + with_region, crowded + many
             if options.events or (len(folders) == 1 and None not in times):  # images without times need be no sequence
                 events += found

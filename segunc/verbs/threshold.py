@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import MISSING, fields
+from dataclasses import asdict, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,26 +12,26 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from segunc.core.errors import InputError
+from segunc.core.files import write_json
 from segunc.core.progress import ConsoleProgress
 from segunc.data.datasets import entry_of_labels
 from segunc.data.entry import check_masks
 from segunc.decisions.guarantees import Method
 from segunc.decisions.risks import OF_ANOMALIES, RISING, Counts, LossSums, Pool, Scene, losses
-from segunc.decisions.threshold import GuaranteedThreshold, model_of, promise_of, settings_of, unit_seconds
+from segunc.decisions.threshold import RISKS, GuaranteedThreshold, model_of, promise_of, settings_of, unit_seconds
 from segunc.evaluation.parts import LabelledFrame, decode_keys
 from segunc.evaluation.resampling import group_frames, resampled_units
 from segunc.maps.folder import PREDICTION
 from segunc.maps.labelled import LabelSources, ReviewLabels, choose_scores, open_maps
 from segunc.maps.manifest import tool_version
-from segunc.maps.reader import MapsReader, check_classes
+from segunc.maps.reader import MapsReader
 from segunc.metrics.counting import KEYS, NO_ANOMALY
 from segunc.options import ThresholdOptions, takes
 from segunc.scores import first_shown
 from segunc.verbs.evaluate import label_arguments, matching
 
 USUAL_CONFIDENCE = 0.9
-# Risks that cost little to count beside the one asked for.
-PRICE = ("missed-pixels", "missed-objects", "flagged-pixels", "errors-kept")
+PRICE = ("missed-pixels", "missed-objects", "flagged-pixels", "errors-kept")  # risks that cost little to count beside the one asked for
 _LARGEST_KEYS = {"uint8": 255, "float": 0xFBFF}  # of finite values; of other forms it is the last key
 
 
@@ -63,53 +63,44 @@ def threshold(options: ThresholdOptions) -> ThresholdResult:
     labels = LabelSources(**label_arguments(options, entry))
     if labels.labels is None and labels.anomaly_labels is None:
         raise InputError("a threshold is calibrated on labels", hint="give --anomaly-labels DIR, or --labels DIR")
-    if labels.label_map is not None:
-        check_classes(reader, labels.label_map)
     names = matching(reader.frames, options.frames)
     files = labels.find(reader, names)
     check_masks(files.anomaly_files.values(), labels.anomaly_encoding)
     names = [name for name in names if name in files.anomaly_files or name in files.class_files]
     seen = _Seen(reader, score, files, options, levels)
     seen.count(names)
-    for control, level in levels.items():
-        _check_units(seen.sums[control], level, method, options.unit)
     places = {control: seen.place(seen.sums[control], level, method) for control, level in levels.items()}
     highest = min((place for control, place in places.items() if control in RISING), default=KEYS)
     lowest = max((place for control, place in places.items() if control not in RISING), default=0)
     if lowest > highest:
         raise InputError(f"no threshold keeps to the levels of {' and '.join(places)} at once", hint="raise a level")
     place = highest if options.control in RISING else lowest
-    main, run = seen.sums[options.control], (reader.manifest or {}).get("run", {})
-    notes: list[str] = [f"{seen.left_out} units hold no anomaly, and say nothing of misses"] * bool(seen.left_out)
-    notes += filter(None, [reader.unfinished])
+    units, run = seen.sums[options.control].units, (reader.manifest or {}).get("run", {})
+    left_out = f"{seen.left_out} units hold no anomaly, and say nothing of misses" if seen.left_out else ""
+    notes = [*filter(None, (left_out, reader.unfinished))]
     if place <= seen.low:
         notes.append(f"this threshold flags every labelled pixel: '{score}' does not part what it should")
-    groups, fewest = {}, method.minimum_units(options.control, options.level)
+    groups, fewest = {}, max(method.minimum_units(control, level) for control, level in levels.items())
     for group, sums in seen.groups.items():
         if sums.units < fewest:
             notes.append(f"group {group} gets no threshold of its own: it has {sums.units} units, of {fewest} needed")
         else:
             at = seen.place(sums, options.level, method)
             groups[group] = {"value": seen.value(at), "units": sums.units, "risk": method.risk(sums, at)}
-    numbers = {
-        control: {"level": level, "risk": method.risk(sums, place), "bound": method.upper_bound(sums, place)}
-        for control, level in levels.items()
-        for sums in [seen.sums[control]]
-    }
-    how: Any = (method.name, confidence, options.unit, options.found_share, options.smallest)
+    risks = {control: (seen.sums[control], place) for control in levels}
+    numbers = {c: {"level": levels[c], "risk": method.risk(*at), "bound": method.upper_bound(*at)} for c, at in risks.items()}
     facts: dict[str, Any] = {name: getattr(options, name) for name in ("control", "unit", "found_share", "smallest")}
     facts |= numbers.pop(options.control) | {"score": score, "value": seen.value(place), "form": seen.form}
-    facts |= {"method": method.name, "confidence": confidence, "units": main.units, "groups": groups, "also": numbers}
-    facts["minimum_units"] = max(method.minimum_units(control, level) for control, level in levels.items())
-    facts["promise"] = " ".join(promise_of(control, level, *how) for control, level in levels.items())
+    facts |= {"method": method.name, "confidence": confidence, "units": units, "groups": groups, "also": numbers, "minimum_units": fewest}
+    facts["promise"] = " ".join(promise_of(control, level, facts) for control, level in levels.items())
     facts["condition"] = (
-        f"It holds where frames come as the {main.units} units of the calibration did, from the same roads, camera, weather, labels, "
+        f"It holds where frames come as the {units} units of the calibration did, from the same roads, camera, weather, labels, "
         "model and settings; another domain or corrupted images void it."
     )
-    facts |= {"model": model_of(run), "settings": settings_of(run, score), "command": _command(options)}
-    facts |= {"date": datetime.now(UTC).isoformat(timespec="seconds"), "segunc": tool_version()}
-    made = GuaranteedThreshold(**facts, frames={frame: reader.identity(frame, score) for frame in names})
-    made.write(Path(options.out))
+    facts |= {"model": model_of(run), "settings": settings_of(run, score), "command": _command(options), "segunc": tool_version()}
+    facts |= {"date": datetime.now(UTC).isoformat(timespec="seconds"), "frames": {name: reader.identity(name, score) for name in names}}
+    made = GuaranteedThreshold(**facts)
+    write_json(Path(options.out), asdict(made))
     price = {control: float(sums.total[place]) / sums.units for control, sums in seen.sums.items() if sums.units}
     return ThresholdResult(Path(options.out), made, price, tuple(notes))
 
@@ -129,9 +120,8 @@ def _method(options: ThresholdOptions, levels: Mapping[str, float]) -> tuple[Met
     # Two promises at once share the chance that one of them fails.
     method = Method(name, None if confidence is None else 1 - (1 - confidence) / len(levels))
     for control, level in levels.items():
-        controls = (*PRICE, "false-alarms")
-        if control not in controls:
-            raise InputError(f"--also has no control '{control}'", hint=f"controls are {', '.join(controls)}")
+        if control not in RISKS:
+            raise InputError(f"--also has no control '{control}'", hint=f"controls are {', '.join(RISKS)}")
         if not 0 < level < (most := method.largest(control)):
             raise InputError(f"a level of {level:g} for {control} is not between 0 and {most:g}", hint="--level 0.1")
     return method, confidence
@@ -151,11 +141,21 @@ class _Seen:
         return float(decode_keys(self.form, np.array([key]))[0])
 
     def place(self, sums: LossSums, level: float, method: Method) -> int:
-        """Return the key from which on pixels are flagged; InputError where only one that flags nothing keeps to the level."""
+        """Return the key from which on pixels are flagged; InputError where units lack what a control needs, are too few for its level, or
+        only a key that flags nothing keeps to it."""
+        control, units = sums.control, sums.units
+        if not units:
+            lacks = NO_ANOMALY if control in OF_ANOMALIES else "no frame has class labels and a prediction"
+            raise InputError(f"--control {control} says nothing here: {lacks}", hint="calibrate on frames with such labels")
+        if units < 2:
+            raise InputError(f"one unit cannot promise anything of others; --unit {self.options.unit} makes one", hint="--unit frame")
+        if units < (needed := method.minimum_units(control, level)):
+            least = np.ceil(method.smallest_level(control, units) * 1e4) / 1e4
+            message = f"{units} units are too few for {control} of {level:g}, which needs {needed}"
+            raise InputError(f"{message}; the smallest level that they can have is {least:g}", hint=f"--level {least:g}")
         place, top = method.certified(sums, level), _LARGEST_KEYS.get(self.form, KEYS - 1)
-        if place is None or (sums.control not in RISING and place > top):
-            message = f"no threshold keeps {sums.control} to {level:g} on {sums.units} units"
-            raise InputError(message, hint="raise --level")
+        if place is None or (control not in RISING and place > top):
+            raise InputError(f"no threshold keeps {control} to {level:g} on {units} units", hint="raise --level")
         return min(place, top)
 
     def count(self, names: Sequence[str]) -> None:
@@ -178,9 +178,8 @@ class _Seen:
                         sums.add(values)
                         if control == options.control and members:
                             self.groups[group_of[frames[0]]].add(values)
-                    elif control == options.control:
-                        self.left_out += 1
                 show.count(done, len(units))
+        self.left_out = len(units) - self.sums[options.control].units
         if self.low == self.high:
             what = f"the score '{self.score}' is {self.value(self.low):g} at every labelled pixel"
             raise InputError(f"{what}, so no threshold parts them", hint="choose another --score")
@@ -195,33 +194,18 @@ class _Seen:
         form = str(frame.form(score))
         if self.form not in ("", form):
             raise InputError(f"frame {name}: the map '{score}' is stored as {form}, and others as {self.form}")
-        self.form, scene = form, Scene.of(maps[score], frame.anomaly, classes, prediction)
+        self.form, scene = form, Scene.of(maps[score], frame.anomaly, classes, frame.wrong)
         keys = scene.keys[scene.known]
         self.low, self.high = int(keys.min(initial=self.low)), max(self.high, int(keys.max(initial=0)))
-        counts_of = {c: scene.counts(c, self.options.found_share, self.options.smallest) for c in self.sums}
-        return {control: counts for control, counts in counts_of.items() if counts is not None}
-
-
-def _check_units(sums: LossSums, level: float, method: Method, unit: str) -> None:
-    """Raise InputError where units lack what a control needs, or are too few for its level."""
-    control, units = sums.control, sums.units
-    if not units:
-        lacks = NO_ANOMALY if control in OF_ANOMALIES else "no frame has class labels and a prediction"
-        raise InputError(f"--control {control} says nothing here: {lacks}", hint="calibrate on frames with such labels")
-    if units < 2:
-        raise InputError(f"one unit cannot promise anything of others; --unit {unit} makes one", hint="--unit frame")
-    if units < (needed := method.minimum_units(control, level)):
-        least = np.ceil(method.smallest_level(control, units) * 1e4) / 1e4
-        message = f"{units} units are too few for {control} of {level:g}, which needs {needed}"
-        raise InputError(f"{message}; the smallest level that they can have is {least:g}", hint=f"--level {least:g}")
+        return {c: counts for c in self.sums if (counts := scene.counts(c, self.options.found_share, self.options.smallest)) is not None}
 
 
 def _command(options: ThresholdOptions) -> str:
     """Return the command line of these options."""
     words = ["segunc", "threshold"]
     for each in fields(options):
-        value, factory = getattr(options, each.name), each.default_factory
-        if value not in (each.default, None if factory is MISSING else factory()):
+        value = getattr(options, each.name)
+        if value and value != each.default:
             pairs = [f"{k}={v}" for k, v in value.items()] if isinstance(value, Mapping) else value
             words += [f"--{each.name.replace('_', '-')}", ",".join(pairs) if isinstance(pairs, list) else str(pairs)]
     return shlex.join(words)

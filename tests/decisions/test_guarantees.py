@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy import optimize, stats
+from scipy import stats
 
 from segunc.decisions.guarantees import METHODS, Method, bentkus_bound, hoeffding_bentkus
 from segunc.decisions.risks import RISING, LossSums, largest_loss
@@ -68,8 +68,11 @@ def test_bounds_have_their_closed_forms() -> None:
     rows[:7] = 0.2
     exact = stats.binomtest(7, 100).proportion_ci(0.9, method="exact").high
     assert method.upper_bound(sums_of(rows, "missed-objects"), 0) == pytest.approx(exact)
-    bound = bentkus_bound(0.07, 100, 0.1)
-    assert bound == pytest.approx(optimize.brentq(lambda p: float(hoeffding_bentkus(0.07, 100, p)) - 0.1, 0.071, 0.9))
+    for risk, units, doubt in ((0.07, 100, 0.1), (0.0, 20, 0.05), (0.4, 3, 0.3), (0.97, 50, 0.1)):
+        bound = bentkus_bound(risk, units, doubt)
+        assert hoeffding_bentkus(risk, units, bound) == pytest.approx(doubt)
+        assert risk < bound < 1
+    assert bentkus_bound(1.0, 5, 0.1) == 1
     conformal = Method("conformal").upper_bound(sums_of(rows, "false-alarms"), 0)
     assert conformal == pytest.approx((rows.sum() + largest_loss("false-alarms")) / 101)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ import pytest
 
 from segunc import monitor
 from segunc.core.errors import InputError
+from segunc.core.files import write_json
 from segunc.decisions.monitor import log_martingale, losses_of_verdicts, risk_bounds
 from segunc.decisions.threshold import GuaranteedThreshold, model_of, settings_of
 from segunc.gallery.page import run_id
@@ -149,7 +150,7 @@ def calibrated(tmp_path: Path) -> Calibrated:
         values = ("entropy", 0.5, "unit-code", "conformal", 0.1, "missed-objects", "frame", 60, 9, 0.05, *"pc??")
         fields = dict(zip(names.split(), values, strict=True)) | {"frames": frames, "confidence": None, "bound": None}
         fields |= {"model": model_of(RUN), "settings": settings_of(RUN, "entropy"), "segunc": "0"} | changes
-        GuaranteedThreshold(**fields).write(tmp_path / "threshold.json")
+        write_json(tmp_path / "threshold.json", asdict(GuaranteedThreshold(**fields)))
         places = {"threshold": tmp_path / "threshold.json", "maps": tmp_path / "now", "reference": tmp_path / "before"}
         return places | {"out": tmp_path / "state" / "monitor.json", "plot": tmp_path / "plots" / "monitor"}
 

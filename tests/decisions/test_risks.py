@@ -10,7 +10,7 @@ from scipy import ndimage
 
 from segunc.decisions.risks import ALARM_KEYS, LEAST_KEPT, RISING, LossSums, Pool, Scene, flag_keys, losses, monotone
 from segunc.decisions.threshold import MOST_ALARMS
-from segunc.evaluation.parts import decode_keys
+from segunc.evaluation.parts import LabelledFrame, decode_keys
 from segunc.maps.encoding import decode_unit, encode_unit
 
 SIZE = (40, 56)
@@ -57,7 +57,8 @@ def by_hand(control: str, flagged: Any, truth: dict[str, Any]) -> float:
 @pytest.mark.parametrize("control", ["missed-pixels", "flagged-pixels", "missed-objects", "false-alarms", "errors-kept"])
 def test_losses_are_those_of_a_count_by_hand(control: str, form: str) -> None:
     stored, values, truth = frame(form)
-    counts = Scene.of(stored, **truth).counts(control, 0.3, 40)
+    wrong = LabelledFrame("f", {}, truth["prediction"], labels=truth["labels"]).wrong
+    counts = Scene.of(stored, truth["anomaly"], truth["labels"], wrong).counts(control, 0.3, 40)
     assert counts is not None
     unit = Pool()
     unit.add(counts)

@@ -101,6 +101,8 @@ def test_two_risks_share_the_doubt_and_groups_have_their_own_thresholds(data: An
     assert {name: of["units"] for name, of in alone.groups.items()} == {"day": 26, "night": 14}
     (flag,) = read_thresholds([f"{tmp_path / 'one.json'}:night"]).values()
     assert flag.value == alone.groups["night"]["value"] < alone.value, "fewer units promise less"
+    assert flag.promise == f"{alone.promise} This is group night, calibrated on 14 units."
+    assert flag.short == "missed objects <= 20 % (90 % sure), group night, calibrated on 14 units"
     assert made.command.startswith("segunc threshold --anomaly-labels")
     assert made.command.endswith("--confidence 0.8 --also flagged-pixels=0.2 --score other")
     maps, masks = data["test"]

@@ -20,14 +20,14 @@ import pytest
 from scipy.stats import binomtest
 
 from segunc.core.errors import InputError
+from segunc.decisions.guarantees import binomial_bound
 from segunc.evaluation.resampling import load_results
 from segunc.gallery.page import run_id
 from segunc.maps.labelled import LabelSources
 from segunc.maps.reader import MapsReader
-from segunc.reporting.facts import number, upper_bound
 from segunc.reporting.failures import failures
 from segunc.reporting.inputs import Domain, read_domain, reliability_of
-from segunc.reporting.page import render
+from segunc.reporting.page import number, render
 from tests.conftest import Job
 from tests.gallery.scenes import LABEL_MAP, NAMES, OBJECT, Scene, write_scene
 from tests.reporting.conftest import ANOMALY, CLEAN, FOG, write_threshold
@@ -86,16 +86,16 @@ def test_numbers_are_those_of_the_results(written: Path, results: Path) -> None:
         for name, objects, missed, bound in anomaly["missed"][kind]:
             assert objects == bins[name]["objects"] > 0
             assert missed == pytest.approx(objects * (1 - bins[name]["found"]))
-            assert bound == upper_bound(missed, objects)
+            assert bound == binomial_bound(missed, objects)
     assert facts["gaps"] == ["latency", "operation", "reviewers"]
 
 
 @pytest.mark.parametrize(("events", "trials"), [(0, 1), (0, 30), (1, 30), (17, 64), (29, 30), (30, 30)])
 def test_the_upper_bound_is_exact(events: int, trials: int) -> None:
     interval = binomtest(events, trials, alternative="less").proportion_ci(0.95, method="exact")
-    assert upper_bound(events, trials) == pytest.approx(interval.high, rel=1e-9)
+    assert binomial_bound(events, trials) == pytest.approx(interval.high, rel=1e-9)
     if not events:
-        assert upper_bound(0, trials) == pytest.approx(1 - 0.05 ** (1 / trials))
+        assert binomial_bound(0, trials) == pytest.approx(1 - 0.05 ** (1 / trials))
 
 
 def test_a_promise_is_compared_with_what_results_achieved(predicted: Job, results: Path, tmp_path: Path) -> None:
@@ -247,7 +247,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
 def test_failures_are_what_maps_and_labels_say(scene: Scene) -> None:
     reader = MapsReader(scene.maps)
     labels = LabelSources(scene.anomaly, labels=scene.labels, label_map=LABEL_MAP)
-    threshold = {"score": "entropy", "value": 0.5, "found_share": 0.5}
+    threshold: dict[str, Any] = {"score": "entropy", "value": 0.5, "found_share": 0.5, "frames": {}}
     inputs: Any = SimpleNamespace(maps=[reader], thresholds={"t": threshold})
     pictures = failures(inputs, labels)
     assert all(cv2.imdecode(np.frombuffer(base64.b64decode(of["jpeg"]), np.uint8), 1).shape == (180, 480, 3) for of in pictures)
@@ -265,6 +265,9 @@ def test_failures_are_what_maps_and_labels_say(scene: Scene) -> None:
         wrong = (truth != 255) & (reader.prediction(name) != truth) & (reader.read(name, "entropy") < 0.5)
         areas = cv2.connectedComponentsWithStats(wrong.astype(np.uint8), connectivity=8)[2][1:, 4]
         assert int(pixels) == areas.max()
+    threshold["frames"] = {NAMES[1]: reader.identity(NAMES[1], "entropy")}
+    shown = {of["line"].partition(":")[0] for of in failures(inputs, labels)}
+    assert {of["line"].partition(":")[0] for of in pictures} - shown == {NAMES[1]}, "calibrated on it"
     assert failures(SimpleNamespace(maps=[reader], thresholds={}), LabelSources()) == []  # type: ignore[arg-type]
 
 
