@@ -3,8 +3,7 @@
     python -m tools.check_thresholds --model MODEL --images FOLDER --dataset NAME --root DIR --out runs/check --control missed-objects=0.1 \
         [--score anomaly] [--size HxW] [--unit PATTERN] [--frames PATTERN]
 
-Units alternate between the halves in the order of their names; with --unit the first half of them is one, since units of one drive that follow
-each other are alike. Printed as two Markdown tables. Maps are kept in --out.
+Units alternate between the halves in the order of their names; with --unit the first half of them is one: neighbours in a drive are alike.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ def main() -> None:
         parser.add_argument(f"--{name}", required=True)
     for name, usual in (("score", "anomaly"), ("size", None), ("unit", "frame"), ("frames", ""), ("split", None)):
         parser.add_argument(f"--{name}", default=usual)
-    parser.add_argument("--control", action="append", required=True, metavar="CONTROL=LEVEL")
+    parser.add_argument("--control", action="append", required=True)
     given = parser.parse_args()
     out, images = Path(given.out), Path(given.images)
     size = tuple(map(int, given.size.split("x"))) if given.size else None
