@@ -6,8 +6,6 @@
 Units alternate between the halves in the order of their names; with --unit the first half of them is one: neighbours in a drive are alike.
 """
 
-from __future__ import annotations
-
 import argparse
 import re
 from pathlib import Path

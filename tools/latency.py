@@ -21,5 +21,6 @@ if sys.argv[2:]:
 else:
     run = open_onnx(Path(sys.argv[1]) / "model.onnx")
 seconds = [(run(frame), time.perf_counter())[1] for _ in range(101)]
-(p50, p95, p99), peak = np.percentile(np.diff(seconds), (50, 95, 99)), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20  # GiB
-print(f"first maps after {seconds[0] - start:.2f} s; p50, p95, p99 {p50:.3f}, {p95:.3f}, {p99:.3f} s; peak {peak:.2f} GiB; {torch.get_num_threads()} threads")
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+times = ", ".join(f"{q:.3f}" for q in np.percentile(np.diff(seconds), (50, 95, 99)))
+print(f"first maps after {seconds[0] - start:.2f} s; p50, p95, p99 {times} s; peak {peak:.2f} GiB; {torch.get_num_threads()} threads")
