@@ -194,7 +194,7 @@ def monitor_figure(path: Floats, alarm: float, name: str) -> Figure:
     _draw_lines(axes, [Line(name, *thin(np.arange(1.0, len(path) + 1), path))], str)
     axes.axhline(alarm, label=f"Alarm at {alarm:g}", **REFERENCE)
     axes.set(xlabel="Compared frames", ylabel="log10 of the martingale")
-    _add_legend(figure, "Are frames still like those of the calibration?", "Compared by")
+    _add_legend(figure, "Are frames still like those before them?", "Compared by")
     return figure
 
 
