@@ -19,6 +19,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from segunc.core.errors import InputError, one_line
+from segunc.core.files import open_file
 from segunc.sampling.sampler import Sampler
 
 Maps = dict[str, npt.NDArray[Any]]
@@ -114,7 +115,7 @@ def open_onnx(path: Path) -> Callable[[Tensor], Maps]:
 
 def open_pt2(path: Path) -> Callable[[Tensor], Maps]:
     """Return what runs a written program in torch."""
-    with path.open("rb") as file:
+    with open_file(path) as file:
         module = torch.export.load(file).module()
 
     def run(image: Tensor) -> Maps:
