@@ -237,6 +237,7 @@ class SamplingOptions(DeviceOptions):
         chunk (N): draws in a batch (default: by memory)
         precision: of the network (default: bfloat16 where the hardware multiplies it, else float32)
         threads (N): CPU threads of the network (default: all cores)
+        compile: the network as compiled graphs, for a GPU: faster, after a minute for each new size of frames
     """
 
     draws: Count = 8
@@ -248,6 +249,7 @@ class SamplingOptions(DeviceOptions):
     chunk: Count | None = None
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     threads: Threads | None = None
+    compile: bool = False
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
+
+import torch
 
 from segunc.frames.source import Frame
 from segunc.maps.encoding import Array
@@ -26,14 +28,25 @@ class FrameProcess:
     _: KW_ONLY
     size: tuple[int, int] | None = None  # that the network sees; None: its inference size
 
-    def __call__(self, frame: Frame) -> Maps | Exception:
-        """Return the maps of a frame that has an image, or why there are none."""
+    def __call__(self, frame: Frame) -> Maps | Callable[[], Maps] | Exception:
+        """Return the maps of a frame that has an image, or why there are none. Those of a GPU are on their way: what is returned waits for
+        them when it is called, in another thread, while this one queues the next frame."""
         assert frame.image is not None
         try:
             result = sample_frames(self.sampler, [frame.image], size=self.size)
             maps = {"prediction": result.prediction, **{name: result.scores[name] for name in self.scores}}
-            of_frame = FrameMaps({name: values[0].cpu().numpy() for name, values in maps.items()})
+            on_host = {name: values[0].to("cpu", non_blocking=True) for name, values in maps.items()}
+            copied = torch.cuda.Event() if self.sampler.device.type == "cuda" else None
+            if copied is not None:
+                copied.record(torch.cuda.current_stream(self.sampler.device))
         except Exception as error:
             return fault_of(error, frame.image)
-        of_frame.reasons = result.reasons[0] if result.reasons else None
-        return of_frame
+
+        def arrived() -> FrameMaps:
+            if copied is not None:
+                copied.synchronize()
+            of_frame = FrameMaps({name: values.numpy() for name, values in on_host.items()})
+            of_frame.reasons = result.reasons[0] if result.reasons else None
+            return of_frame
+
+        return arrived() if copied is None else arrived

@@ -115,6 +115,7 @@ class Bench:
     def store(self) -> float:
         """Frames per second of one writing thread."""
         maps = self.process(self.frames[0])
+        maps = maps() if callable(maps) else maps
         assert not isinstance(maps, Exception), maps
         with tempfile.TemporaryDirectory(prefix="segunc-bench-") as folder:
             writer = self._writer(Path(folder) / "maps")

@@ -119,7 +119,11 @@ def job(row: str, arguments: argparse.Namespace) -> tuple[Callable[[], object], 
                 return logits
 
         return lambda: by_hand(one, arguments.draws), 1
-    words = {"draws": arguments.draws, "scope": rest or None, "chunk": getattr(arguments, "chunk", None)}
+    words = {
+        "draws": arguments.draws,
+        "scope": rest or None,
+        **{key: getattr(arguments, key) for key in ("chunk", "compiled") if hasattr(arguments, key)},
+    }
     sampler = Sampler(network, posterior, precision=precision, **words)
     return lambda: sampler(images), 1
 

@@ -19,8 +19,11 @@ from __future__ import annotations
 
 import argparse
 import copy
+import fcntl
+import gc
 import importlib.util
 import json
+import os
 import re
 import runpy
 import statistics
@@ -36,12 +39,19 @@ import numpy as np
 import torch
 from torch import nn
 
-from segunc.cli.main import main as segunc
+from segunc import ABNNPosterior, AffineLayout, convert
+from segunc.cli.main import build_parser, main as segunc
+from segunc.cli.parser import parsed
 from segunc.core.device import resolve_device
 from segunc.core.files import write_json
 from segunc.maps.reader import MapsReader
+from segunc.options import PredictOptions
+from segunc.posteriors.model import Model
+from segunc.sampling.sampler import CUDA_CHUNK_PIXELS
 from segunc.toyroads import ToyConfig, generate_toy
-from tools.bench_sampler import by_hand, hand_written_norms, job, make_network
+from segunc.verbs.execution import open_job
+from tools.bench_predict import Bench
+from tools.bench_sampler import ALPHA, by_hand, hand_written_norms, job, make_network
 from tools.measuring import provenance
 
 Step = Callable[[], dict[str, Any]]
@@ -51,7 +61,7 @@ BFLOAT16_BOUND = 0.02
 """Mean difference of a map in bfloat16 from the CPU's in float32, as a share of its range."""
 NETWORKS = (("DeepLabV3Plus", "resnet50"), ("Segformer", "mit_b2"), ("Unet", "resnet34"))
 SIZES = ((512, 1024), (1024, 2048))
-MAPS_OVER_LIMIT, LOOP_OVER_MAPS, EXTRA_GIB, STUDENT_PASSES = 1.15, 10.0, 1.0, 1.1
+MAPS_OVER_LIMIT, LOOP_OVER_MAPS, EXTRA_GIB, STUDENT_PASSES, PREDICT_OVER_ALONE = 1.15, 10.0, 1.0, 1.1, 0.9
 SMALL = {
     "abnn": "--abnn.members 2 --abnn.epochs 1",
     "decoder-ensemble": "--decoder_ensemble.heads 2 --decoder_ensemble.epochs 1",
@@ -117,6 +127,8 @@ class Right:
             yield f"maps of {model}", lambda m=model: self.maps(m)  # type: ignore[misc]
         for scheme in ("independent", "antithetic"):
             yield f"maps, {scheme} draws", lambda s=scheme: self.maps("abnn", f"--scheme {s}")  # type: ignore[misc]
+        for model in ("abnn", "ensemble", "tta"):
+            yield f"compiled maps of {model}", lambda m=model: self.maps(m, "--compile")  # type: ignore[misc]
         yield "evaluate", self.evaluate
         yield "doctor", lambda: verb("doctor --model", self.folder / "abnn", self.on) or {}  # type: ignore[func-returns-value]
         yield "killed and continued", self.killed
@@ -149,7 +161,7 @@ class Right:
         return out
 
     def maps(self, model: str, more: str = "") -> dict[str, Any]:
-        truth = self.predict(model, "cpu", "float32", more, "reference")
+        truth = self.predict(model, "cpu", "float32", more.replace("--compile", ""), "reference")
         largest, mean = compared(truth, self.predict(model, self.device, "float32", more))
         _, rough = compared(truth, self.predict(model, self.device, "bfloat16", more))
         met = largest <= FLOAT32_BOUND and rough <= BFLOAT16_BOUND
@@ -197,11 +209,32 @@ class Right:
         return {"met": not any(codes) and all(map(self.same, outs))}
 
 
+class Turns:
+    """Lets processes that share a folder begin together, when all of so many have come or a time is over, and then go one by one."""
+
+    def __init__(self, folder: Path | None, processes: int, end: float) -> None:
+        self.folder, self.processes, self.end, self.lock = folder, processes, end, -1
+
+    def __enter__(self) -> None:
+        if self.folder is None:
+            return
+        self.folder.mkdir(parents=True, exist_ok=True)
+        (self.folder / str(os.getpid())).touch()
+        while len(list(self.folder.iterdir())) < self.processes and time.monotonic() < self.end:
+            time.sleep(0.2)
+        self.lock = os.open(self.folder, os.O_RDONLY)
+        fcntl.flock(self.lock, fcntl.LOCK_EX)
+
+    def __exit__(self, *_: object) -> None:
+        if self.lock >= 0:
+            os.close(self.lock)
+
+
 class Fast:
     """Steps of the part ``fast``."""
 
-    def __init__(self, device: str, tiny: bool, student: Path) -> None:
-        self.device, self.tiny, self.student, self.draws = device, tiny, student, 2 if tiny else 24
+    def __init__(self, device: str, tiny: bool, student: Path, turns: Turns) -> None:
+        self.device, self.tiny, self.student, self.draws, self.turns = device, tiny, student, 2 if tiny else 24, turns
 
     def steps(self) -> Iterator[tuple[str, Step]]:
         for network in (("FPN", "resnet18"),) if self.tiny else NETWORKS:
@@ -209,75 +242,108 @@ class Fast:
                 words = " ".join([*network, f"{size[0]}x{size[1]}"])
                 yield words, lambda n=network, s=size: self.network(n, s)  # type: ignore[misc]
         yield "student", self.one_pass
+        for more in ((), ("--compile",)):
+            yield " ".join(["predict over a clip", *more]), lambda m=more: self.clip(*m)  # type: ignore[misc]
 
     def network(self, names: tuple[str, str], size: tuple[int, int]) -> dict[str, Any]:
-        asked = argparse.Namespace(network=names[0], encoder=names[1], size=size, device=self.device)
-        asked.draws, asked.classes = self.draws, 19
-        asked.precision = "float32" if self.device == "cpu" else "bfloat16"
-        rows = ("pass eager x1", "pass eager x4", "pass compiled x1", "pass compiled x4")
-        passes = {row: self.measure(row, asked) for row in rows}
-        best = min(passes, key=lambda row: passes[row][0])
-        seconds, _ = passes[best]
-        alone, maps = self.measure("deterministic", asked), self.measure("maps", asked)
-        loop = self.loop(asked)
-        found = {
-            "best pass": best,
-            "pass, ms": 1e3 * seconds,
-            "eager pass, ms": 1e3 * passes["pass eager x1"][0],
-            "maps, ms": 1e3 * maps[0],
+        """All rows of a network: prepared beside other processes, timed while none of these does anything."""
+        asked, half = self.asked(names, size), max(1, CUDA_CHUNK_PIXELS // (size[0] * size[1]) // 2)
+        whole = argparse.Namespace(**vars(asked), compiled=True)
+        rows = {"eager pass": ("pass eager x1", asked), "pass": ("pass compiled x4", asked), "deterministic": ("deterministic", asked)}
+        rows |= {"maps": ("maps", asked), "compiled maps": ("maps", whole)}
+        rows["half batches"] = ("maps", argparse.Namespace(**vars(whole), chunk=half))
+        jobs = {name: self.prepared(*job(*row)) for name, row in rows.items()}
+        if (loop := self.loop(asked)) is not None:
+            jobs["loop"] = self.prepared(loop)
+        with self.turns:
+            ms = {name: 1e3 * self.seconds(*ready) for name, (*ready, _) in jobs.items()}
+        found: dict[str, Any] = {f"{name}, ms": value for name, value in ms.items()}
+        for name in ("compiled maps", "half batches"):
+            found[f"{name}, over limit"] = ms[name] / (self.draws * ms["pass"])
+            found[f"{name}, extra GiB"] = (jobs[name][2] - jobs["deterministic"][2]) / 2**30
+        found["loop over maps"] = ms["loop"] / ms["compiled maps"] if "loop" in ms else None
+        fast = found["compiled maps, over limit"] <= MAPS_OVER_LIMIT
+        return found | {
+            "met": fast and found["compiled maps, extra GiB"] <= EXTRA_GIB and (found["loop over maps"] or 99) >= LOOP_OVER_MAPS
         }
-        found |= {"maps over limit": maps[0] / (self.draws * seconds), "maps over deterministic": maps[0] / (self.draws * alone[0])}
-        for chunk in (1, 2, 4, 8, 24):
-            asked.chunk = chunk
-            found[f"chunk {chunk}, ms"] = 1e3 * self.measure("maps", asked)[0]
-        found |= {"extra GiB": (maps[1] - alone[1]) / 2**30, "loop over maps": loop / maps[0] if loop else None}
-        met = (found["maps over limit"] <= MAPS_OVER_LIMIT, found["extra GiB"] <= EXTRA_GIB, not loop or loop / maps[0] >= LOOP_OVER_MAPS)
-        return found | {"met": all(met)}
 
-    def measure(self, row: str, asked: argparse.Namespace) -> tuple[float, int]:
-        """Median seconds an image, and the most memory that was allocated."""
-        run, images = job(row, asked)
-        with torch.inference_mode(not row.startswith("pass compiled")), torch.no_grad():
-            return self.timed(run, images)
+    def asked(self, names: tuple[str, str], size: tuple[int, int]) -> argparse.Namespace:
+        precision = "float32" if self.device == "cpu" else "bfloat16"
+        of_network = {"network": names[0], "encoder": names[1], "size": size, "classes": 19}
+        return argparse.Namespace(**of_network, device=self.device, draws=self.draws, precision=precision)
 
-    def timed(self, run: Callable[[], object], images: int = 1) -> tuple[float, int]:
-        device, times = resolve_device(self.device), []
-        for _ in range(2):
-            run()
-        if device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats()
-        while len(times) < 3 or (len(times) < 9 and sum(times) < 1):
+    def prepared(self, run: Callable[[], object], images: int = 1) -> tuple[Callable[[], object], int, int]:
+        """A job that has run three times, how many images one run is worth, and the most memory that it held beside earlier jobs."""
+        on_gpu, held = self.device != "cpu", 0
+        for again in range(3):
+            if on_gpu and again != 1:
+                gc.collect()
+                torch.cuda.empty_cache()
+                torch.cuda.reset_peak_memory_stats()
+                held = held or torch.cuda.memory_reserved()
+            with torch.no_grad():
+                run()
+        return run, images, torch.cuda.max_memory_reserved() - held if on_gpu else 0
+
+    def seconds(self, run: Callable[[], object], images: int = 1) -> float:
+        """Median seconds an image."""
+        device, times = resolve_device(self.device), list[float]()
+        while len(times) < 3 or (len(times) < 15 and sum(times) < 0.6):
             _wait(device)
             start = time.perf_counter()
-            run()
+            with torch.no_grad():
+                run()
             _wait(device)
             times.append(time.perf_counter() - start)
-        peak = torch.cuda.max_memory_allocated() if device.type == "cuda" else 0
-        return statistics.median(times) / images, peak
+        return statistics.median(times) / images
 
-    def loop(self, asked: argparse.Namespace) -> float | None:
-        """Seconds of a loop over deep copies with torch-uncertainty's own layer in float32; None where it is not installed."""
+    def loop(self, asked: argparse.Namespace) -> Callable[[], object] | None:
+        """A loop over deep copies with torch-uncertainty's own layer in float32; None where it is not installed."""
         if (layer := their_layer()) is None:
             return None
         network = make_network(asked)
         hand_written_norms(network, layer)
         copies = [copy.deepcopy(network).eval() for _ in range(self.draws)]
         images = torch.rand(1, 3, *asked.size, device=resolve_device(self.device))
-        with torch.inference_mode():
-            return self.timed(lambda: by_hand(lambda draw: copies[draw](images), self.draws))[0]
+        return lambda: by_hand(lambda draw: copies[draw](images), self.draws)
 
     def one_pass(self) -> dict[str, Any]:
         from segunc import Sampler, load_model
 
-        device, seconds = resolve_device(self.device), []
+        device, runs = resolve_device(self.device), []
         images = torch.rand(1, 3, *((64, 128) if self.tiny else (512, 1024)), device=device)
         for folder in (self.student.parent / "base", self.student):
             model = load_model(folder)
-            model.network.to(device)
+            model.place(device)
             scores = ("deterministic-entropy",) if folder.name == "base" else ("entropy", "epistemic")
-            sampler = Sampler(model.network, model.posterior, scores=scores, precision="float32" if device.type == "cpu" else "bfloat16")
-            seconds.append(self.timed(partial(sampler, images))[0])
+            words: Any = {"scores": scores, "precision": "float32" if device.type == "cpu" else "bfloat16", "compiled": True}
+            runs.append(self.prepared(partial(Sampler(model.network, model.posterior, **words), images))[0])
+        with self.turns:
+            seconds = list(map(self.seconds, runs))
         return {"student over base": seconds[1] / seconds[0], "met": seconds[1] / seconds[0] <= STUDENT_PASSES}
+
+    def clip(self, *more: str) -> dict[str, Any]:
+        """`predict` of 24 draws over a toy video, beside the sampler alone."""
+        size = (64, 128) if self.tiny else (512, 1024)
+        folder = self.student.parent / "clip"
+        names = ("FPN", "resnet18") if self.tiny else NETWORKS[0]
+        network = make_network(argparse.Namespace(network=names[0], encoder=names[1], device="cpu", classes=19))
+        report = convert(network.body)
+        posterior = ABNNPosterior.around(AffineLayout(network), ALPHA)
+        Model(network, posterior, "", None, report, {"seed": 0, "provenance": {}}).save(folder / "model")
+        generate_toy(folder / "toy", ToyConfig(train=0, val=0, test=0, anomaly=0, video_frames=8 if self.tiny else 48, size=size))
+        words = ["--model", folder / "model", "--input", folder / "toy/video/crossing.webm", "--draws", self.draws, *more]
+        words += ["--device", self.device, "--size", f"{size[0]}x{size[1]}", "--scores", "entropy,epistemic", "--out", "unused"]
+        with open_job(parsed(PredictOptions, build_parser().parse_args(["predict", *map(str, words)]))) as job:
+            bench = Bench(job)
+            rates = {"frames/s decoded": bench.decode()}
+            inputs = bench.inputs()
+            for _ in range(2):
+                bench.process(bench.frames[0])
+            _wait(resolve_device(self.device))
+            with self.turns:
+                rates |= {"alone": bench.alone(inputs), "predict": bench.predict(), "written by one thread": bench.store()}
+        return rates | {"met": rates["predict"] / rates["alone"] >= PREDICT_OVER_ALONE}
 
 
 def their_layer() -> Callable[[nn.BatchNorm2d], nn.Module] | None:
@@ -318,13 +384,16 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=1500)
     parser.add_argument("--only", default="", metavar="PATTERN", help="steps whose names match it")
     parser.add_argument("--tiny", action="store_true")
+    parser.add_argument("--turns", type=Path, metavar="DIR", help="networks are timed in turns with the other processes of this folder")
+    parser.add_argument("--beside", type=int, default=1, metavar="N", help="processes of the folder")
     asked = parser.parse_args()
     if asked.device.startswith("cuda") and not torch.cuda.is_available():
         print("no CUDA device: nothing was measured", file=sys.stderr)
         return 2
     asked.out.mkdir(parents=True, exist_ok=True)
     began, path = time.monotonic(), asked.out / "gpu_day.json"
-    right, fast = Right(asked.out, asked.device, asked.tiny), Fast(asked.device, asked.tiny, asked.out / "distil")
+    turns = Turns(asked.turns, asked.beside, began + asked.seconds)
+    right, fast = Right(asked.out, asked.device, asked.tiny), Fast(asked.device, asked.tiny, asked.out / "distil", turns)
     parts = {"right": right.steps, "fast": fast.steps}
     result = {**provenance(resolve_device(asked.device)), "rows": {}}
     if path.exists():

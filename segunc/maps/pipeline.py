@@ -16,7 +16,8 @@ from segunc.frames.source import Frame, FrameSource
 from segunc.maps.shards import Record
 from segunc.maps.store import Maps, MapsWriter
 
-Process = Callable[[Frame], Maps | Exception]  # an exception that is returned fails its frame alone
+Process = Callable[[Frame], Maps | Callable[[], Maps] | Exception]
+"""Gives maps, or what waits for them in a writing thread; an exception that is returned fails its frame alone."""
 DrawOverlay = Callable[[Frame, Maps], Image]
 Show = Callable[[int, int | None, str, int], object]  # frames done, of how many, state in words, done by an earlier run
 
@@ -147,7 +148,8 @@ class _Run:
     def _skip(self, index: int, name: str) -> bool:
         return not self.writer.shard.owns(index) or index in self.writer.lines
 
-    def _store(self, frame: Frame, maps: Maps) -> Record:
+    def _store(self, frame: Frame, made: Maps | Callable[[], Maps]) -> Record:
+        maps = made() if callable(made) else made
         overlay = None if self.draw_overlay is None else self.draw_overlay(frame, self.writer.visible(maps))
         record = self.writer.store(frame.name, maps, overlay, place=frame.index)
         origin = (("time", frame.time), ("stamp", frame.stamp))

@@ -388,5 +388,5 @@ class Pass:
         if engine.dtype != torch.float32:
             engine, ending = Engine(engine.network, "float32"), None
             logits, _ = engine.logits(self.images, draws, ending, None if self.prefix is None else Prefix())
-        expected, _ = engine.logits(self.images, draws.part(len(draws) - 1, len(draws)), ending)
+        expected, _ = Engine.logits(engine, self.images, draws.part(len(draws) - 1, len(draws)), ending)  # not compiled
         return relative_difference(logits[-len(expected) :], expected)

@@ -131,6 +131,7 @@ class Sampler:
         precision: ``float32``, or ``bfloat16`` for weights and activations, of which the weights are copied at the first frame.
         scores: names of :data:`segunc.scores.SCORES`; further sums are kept only for those that need them.
         fitted: what was fitted on the model.
+        compiled: passes run as compiled graphs, which the first frame of each size waits for; maps differ by rounding.
 
     Raises:
         InputError: fewer draws than members, an unconverted network with a posterior, or a score that is unknown or of what was not fitted.
@@ -148,6 +149,7 @@ class Sampler:
         precision: Precision = "float32",
         scores: Sequence[str] = DEFAULT_SCORES,
         fitted: Fitted = Fitted(),
+        compiled: bool = False,
     ) -> None:
         self.network = network.eval()
         self.posterior = None if posterior is None or isinstance(posterior, Deterministic) else posterior
@@ -176,7 +178,7 @@ class Sampler:
         noise = seed if isinstance(seed, NoiseSource) else NoiseSource(seed, DEFAULT_SCHEME, self.draws)
         self.noise = replace(noise, total=self.draws)
         self.seed = self.noise.seed
-        self.scope, self.chunk, self.precision = scope, chunk, precision
+        self.scope, self.chunk, self.precision, self.compiled = scope, chunk, precision, compiled
         self.device = next(network.parameters()).device
         self.report = SamplerReport()
         self._runners: list[BranchRunner] = []  # changed in place: copies with another chunk share them
@@ -299,7 +301,10 @@ class Sampler:
         networks = {id(network): network for network in (self.network, *(b.network for b in self._branches))}
         own = self._own(list(networks.values()), images)
         engines, messages, copies = self._engines, self.report.messages, dict[int, Any]()
-        engines |= {key: Engine(n, self.precision, messages, own, copies) for key, n in networks.items()}
+        make = Engine
+        if self.compiled:
+            from segunc.sampling.compiled import CompiledEngine as make  # takes seconds
+        engines |= {key: make(n, self.precision, messages, own, copies) for key, n in networks.items()}
         runners = []
         for index, branch in enumerate(self._branches):
             if draws := range(index, self.draws, len(self._branches)):

@@ -199,7 +199,14 @@ class Prefix:
     def __init__(self) -> None:
         # What each skipped operation on frames returns, by its number; tensors that no draw meets are placeholders without memory.
         self.results: dict[int, Any] = {}
+        self.needed: tuple[int, ...] = ()  # the numbers of those that draws meet
         self.complete = False  # whether a pass has been recorded
+
+    def record(self, seen: dict[int, Any], needed: dict[int, Any]) -> None:
+        """Take what a pass has seen: placeholders, and results ``needed`` by draws."""
+        for tensor in tensors_in(needed.values()):
+            mark(tensor, FRAMES)
+        self.results, self.needed, self.complete = seen | needed, tuple(needed), True
 
 
 class SharePrefix(InterpolationCounter):
@@ -218,7 +225,7 @@ class SharePrefix(InterpolationCounter):
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         super().__exit__(kind, error, trace)  # type: ignore[no-untyped-call]
         if not self._replay and kind is None:
-            self._prefix.results, self._prefix.complete = self._seen | self._needed, True
+            self._prefix.record(self._seen, self._needed)
 
     def _call(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         marked = [t for t in tensors_in((*args, *kwargs.values())) if hasattr(t, ORIGIN)]

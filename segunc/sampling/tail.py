@@ -23,8 +23,8 @@ OF_LOGITS = ("mean max logit", "mean energy", "logit variance")
 """Evidence that reference and C++ gather in the pass of the softmax."""
 NATIVE_BASE = ("deterministic-msp", "deterministic-entropy", "deterministic-max-logit", "deterministic-energy")
 """Scores that the compiled tail makes of low-resolution logits in one pass, as their formulas do but for rounding."""
-STRIP_BYTES = 1 << 20
-"""Working memory of one strip: it should stay in the cache while the passes of the softmax go over it."""
+STRIP_BYTES, CUDA_STRIP_BYTES = 1 << 20, 1 << 26
+"""Working memory of one strip: on a CPU it should stay in the cache while the passes of the softmax go over it."""
 
 
 def choose_backend(device: torch.device) -> tuple[Backend, str]:
@@ -55,8 +55,8 @@ class DrawAccumulator:
         self.draws = 0
         self.temperature, self.backend = temperature, backend
         self.logit_sums = None if set(OF_LOGITS).isdisjoint(needs) else LogitSums(needs, classes, size, device)
-        rows = max(1, STRIP_BYTES // (4 * classes * size[1])) if device.type == "cpu" else size[0]
-        rows = size[0] if backend == "traced" else rows
+        strip = STRIP_BYTES if device.type == "cpu" else CUDA_STRIP_BYTES
+        rows = size[0] if backend == "traced" else max(1, strip // (4 * classes * size[1]))
         self._strips = [slice(top, top + rows) for top in range(0, size[0], rows)]
 
     @property

@@ -11,46 +11,50 @@ from torch import Tensor
 from segunc.core.device import to_device
 from segunc.sampling.shortcuts import Upsampling
 
-TILE = 4096  # classes times columns that one program holds; probabilities and logits of a tile fill about its registers
+COLUMNS = 32  # of a program: its threads lie along a row and hold all classes of their pixels, so that sums over classes stay in registers
 
 
 @triton.jit
-def _lerp(row, column0, column1, wx, held, factor):  # type: ignore[no-untyped-def]  # logits between two columns of a row
-    a = tl.load(row + column0, held, 0.0).to(tl.float32) * factor
-    b = tl.load(row + column1, held, 0.0).to(tl.float32) * factor
-    return a + wx * (b - a)
+def _taken(at, column0, column1, wx, held, UPSAMPLED: tl.constexpr):  # type: ignore[no-untyped-def]  # logits of a source row
+    a = tl.load(at + column0, held, 0.0).to(tl.float32)
+    if UPSAMPLED:
+        b = tl.load(at + column1, held, 0.0).to(tl.float32)
+        a += wx * (b - a)
+    return a
 
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _add_draws(  # type: ignore[no-untyped-def]  # Triton cannot read annotations of its arguments but constexpr
     logits, probabilities, entropy, above, below, down, left, right, across,
-    stride_draw, stride_class, stride_row, stride_column, draws, classes, height, width, factor,
-    CLASSES: tl.constexpr, COLUMNS: tl.constexpr,
+    stride_draw, stride_row, stride_column, draws, height, width, factor,
+    STRIDE_CLASS: tl.constexpr, CLASSES: tl.constexpr, PADDED: tl.constexpr, COLUMNS: tl.constexpr, UPSAMPLED: tl.constexpr,
 ):  # fmt: skip
     y = tl.program_id(1)
     x = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
-    c = tl.arange(0, CLASSES)
+    # Without the hint neighbouring threads would take neighbouring classes, and sums over these go from thread to thread.
+    c = tl.max_contiguous(tl.arange(0, PADDED), 1)[:, None]
     inside = x < width
-    held = (c < classes)[:, None] & inside[None, :]
+    there = c < CLASSES
+    held = there & inside[None, :]
     wx = tl.load(across + x, inside, 0.0)[None, :]
     y0, y1, wy = tl.load(above + y), tl.load(below + y), tl.load(down + y)
-    column0 = (tl.load(left + x, inside, 0) * stride_column)[None, :]
-    column1 = (tl.load(right + x, inside, 0) * stride_column)[None, :]
-    at = (c * stride_class)[:, None]
+    column0 = (tl.load(left + x, inside, 0) * stride_column)[None, :] + c * STRIDE_CLASS
+    column1 = (tl.load(right + x, inside, 0) * stride_column)[None, :] + c * STRIDE_CLASS
     pixel = y * width + x
-    plane = c.to(tl.int64)[:, None] * height * width + pixel[None, :]
+    plane = c.to(tl.int64) * height * width + pixel[None, :]
     p_sum = tl.load(probabilities + plane, held, 0.0)
     h_sum = tl.load(entropy + pixel, inside, 0.0)
     for _ in range(draws):
-        first = _lerp(logits + y0 * stride_row + at, column0, column1, wx, held, factor)
-        second = _lerp(logits + y1 * stride_row + at, column0, column1, wx, held, factor)
-        z = tl.where((c < classes)[:, None], first + wy * (second - first), float("-inf"))
+        z = _taken(logits + y0 * stride_row, column0, column1, wx, held, UPSAMPLED)
+        if UPSAMPLED:
+            z += wy * (_taken(logits + y1 * stride_row, column0, column1, wx, held, UPSAMPLED) - z)
+        z = tl.where(there, z * factor, float("-inf"))
         z = z - tl.max(z, 0)[None, :]
         e = tl.exp(z)
         total = tl.sum(e, 0)
         # Absent classes are -inf here and must not make 0 x inf.
         dot = tl.sum(tl.where(e > 0, e * z, 0.0), 0)
-        p_sum += e / total[None, :]
+        p_sum += e * (1.0 / total)[None, :]
         h = tl.log(total) - dot / total
         h_sum += tl.where(h > 0, h, 0.0).to(tl.float64)
         logits += stride_draw
@@ -63,9 +67,11 @@ def add_draws_triton(logits: Tensor, upsampling: Upsampling, entropy: Tensor, pr
     draws, classes = logits.shape[:2]
     height, width = upsampling.kept
     padded = triton.next_power_of_2(classes)
-    columns = max(16, min(128, TILE // padded))
     taps = [to_device(t, logits.device) for axis in (0, 1) for t in upsampling.taps(axis)]
     with torch.cuda.device_of(logits):  # type: ignore[no-untyped-call]  # Triton launches on the current device
-        numbers = (*logits.stride(), draws, classes, height, width, 1.0 / temperature)
-        grid = (triton.cdiv(width, columns), height)
-        _add_draws[grid](logits, probabilities, entropy, *taps, *numbers, CLASSES=padded, COLUMNS=columns)
+        of_draw, of_class, *of_pixel = logits.stride()
+        numbers = (of_draw, *of_pixel, draws, height, width, 1.0 / temperature)
+        shapes = {"STRIDE_CLASS": of_class, "CLASSES": classes, "PADDED": padded, "COLUMNS": COLUMNS}
+        upsampled = upsampling.source != upsampling.full
+        grid = (triton.cdiv(width, COLUMNS), height)
+        _add_draws[grid](logits, probabilities, entropy, *taps, *numbers, **shapes, UPSAMPLED=upsampled, num_warps=max(1, padded // 32))

@@ -235,7 +235,7 @@ def _from_model(folder: Path, options: EvaluateOptions, entry: DatasetEntry | No
     from segunc.core.device import flushed_denormals, threads
     from segunc.posteriors.model import default_scores, load_model
     from segunc.scores import check_scores
-    from segunc.verbs.execution import calibration_record, make_sampler, noise_record
+    from segunc.verbs.execution import calibration_record, choices_record, make_sampler
 
     corruption = None if options.corruption is None else Corruption.parse(options.corruption)
     if entry is None or not options.root:
@@ -250,7 +250,7 @@ def _from_model(folder: Path, options: EvaluateOptions, entry: DatasetEntry | No
             **{"dataset": entry.name, "split": options.split, **_chosen_frames(options)},
             **{"method": model.posterior.method, "base_sha256": model.sha256},
             **{"posterior_sha256": model.posterior_sha256, **calibration_record(sampler)},
-            **{"draws": sampler.draws, "seed": sampler.seed, "scheme": sampler.noise.scheme, **noise_record(options)},
+            **{"draws": sampler.draws, "seed": sampler.seed, "scheme": sampler.noise.scheme, **choices_record(options)},
             **{"scope": sampler.scope, "precision": sampler.precision, "size": options.size},
             **({} if corruption is None else {"corruption": str(corruption)}),
             **{key: value for fitted in model.used(scores) for key, value in fitted.record().items()},

@@ -64,12 +64,13 @@ def make_sampler(model: Model, options: SamplingOptions, scores: Sequence[str] =
         precision=precision,
         scores=scores,
         fitted=model.fitted(scores),
+        compiled=options.compile,
     )
 
 
-def noise_record(options: SamplingOptions) -> dict[str, Any]:
-    """Return what a run records of noise that was asked for in place of the model's own."""
-    return {} if options.alpha is None else {"alpha": options.alpha}
+def choices_record(options: SamplingOptions) -> dict[str, Any]:
+    """Return what a run records where it was asked for: a noise scale in place of the model's own, compiled passes."""
+    return ({} if options.alpha is None else {"alpha": options.alpha}) | ({"compiled": True} if options.compile else {})
 
 
 def calibration_record(sampler: Sampler) -> dict[str, Any]:
@@ -198,7 +199,7 @@ def run_manifest(job: Job, place: int, chunk: int) -> dict[str, Any]:
         "draws": sampler.draws,
         "seed": sampler.seed,
         "scheme": sampler.noise.scheme,
-        **noise_record(options),
+        **choices_record(options),
         "scope": sampler.scope,
         "size": None if options.size is None else list(options.size),
         "store": "png",

@@ -40,7 +40,6 @@ CLASSES, SIZE = 4, (40, 56)
 FINITE = ("sampling/engine.py", "require_finite")
 FRAME_LOOP: dict[Place, str] = {
     FINITE: "one flag a frame, and one a network, right behind its first pass: the draws are queued behind it",
-    ("processing.py", "FrameProcess.__call__"): "the maps come to the host",
 }
 """Where the host waits for every frame, whatever is asked for."""
 FIRST_USE: dict[Place, str] = {
@@ -157,8 +156,11 @@ def assert_waits(process: FrameProcess, waits: Waits, more: dict[Place, str] | N
     for frame, known in zip(frames(2, SIZE), (FIRST_USE | FRAME_LOOP | (more or {}), None), strict=True):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(torch.Tensor, "numpy", lambda tensor: tensor)  # a fake tensor has no values
-            maps = process(frame)
-        places = waits.taken()
+            patch.setattr(torch.cuda.Event, "synchronize", lambda event: None)
+            coming = process(frame)
+            places = waits.taken()
+            assert callable(coming)  # what waits, in a writing thread
+            maps = coming()
         if known is not None:
             assert set(places) <= set(known), places
         else:
