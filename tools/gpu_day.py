@@ -247,18 +247,18 @@ class Fast:
 
     def network(self, names: tuple[str, str], size: tuple[int, int]) -> dict[str, Any]:
         """All rows of a network: prepared beside other processes, timed while none of these does anything."""
-        asked, half = self.asked(names, size), max(1, CUDA_CHUNK_PIXELS // (size[0] * size[1]) // 2)
+        asked, double = self.asked(names, size), max(1, CUDA_CHUNK_PIXELS // (size[0] * size[1]))
         whole = argparse.Namespace(**vars(asked), compiled=True)
         rows = {"eager pass": ("pass eager x1", asked), "pass": ("pass compiled x4", asked), "deterministic": ("deterministic", asked)}
         rows |= {"maps": ("maps", asked), "compiled maps": ("maps", whole)}
-        rows["half batches"] = ("maps", argparse.Namespace(**vars(whole), chunk=half))
+        rows["double batches"] = ("maps", argparse.Namespace(**vars(whole), chunk=double))
         jobs = {name: self.prepared(*job(*row)) for name, row in rows.items()}
         if (loop := self.loop(asked)) is not None:
             jobs["loop"] = self.prepared(loop)
         with self.turns:
             ms = {name: 1e3 * self.seconds(*ready) for name, (*ready, _) in jobs.items()}
         found: dict[str, Any] = {f"{name}, ms": value for name, value in ms.items()}
-        for name in ("compiled maps", "half batches"):
+        for name in ("compiled maps", "double batches"):
             found[f"{name}, over limit"] = ms[name] / (self.draws * ms["pass"])
             found[f"{name}, extra GiB"] = (jobs[name][2] - jobs["deterministic"][2]) / 2**30
         found["loop over maps"] = ms["loop"] / ms["compiled maps"] if "loop" in ms else None

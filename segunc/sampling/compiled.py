@@ -62,7 +62,8 @@ class CompiledEngine(Engine):
                 if is_out_of_memory(error):
                     raise
                 self._graphs[key] = None
-                self.messages.append(f"the network could not be compiled and runs as it is ({one_line(error)})")
+                if (message := f"the network could not be compiled and runs as it is ({one_line(error)})") not in self.messages:
+                    self.messages.append(message)
         if (graph := self._graphs[key]) is None:
             return super().logits(images, draws, ending, prefix)
         logits, recorded = graph.run(*inputs)

@@ -35,7 +35,8 @@ CHUNK_PIXELS = 1 << 19
 ACTIVATION_BYTES = 512
 """Memory of activations for a pixel of input on a GPU, on the safe side; what does not fit is halved."""
 CUDA_CHUNK_PIXELS = 1 << 22
-"""Pixels of a batch of draws on a GPU: half as many took 1.6 times as long, three times as many a tenth less (docs/benchmarks.md)."""
+"""Pixels of a batch of draws on a GPU: half as many took 1.6 times as long, three times as many a tenth less (docs/benchmarks.md). Compiled
+passes, whose host does not slow them, are as fast with half of it, which takes half the memory."""
 Nearest = Callable[[Sequence[tuple[float, float]]], list[tuple[float, str]]]
 """Gives distance and training frame of the feature that is nearest to that of each place (shares 0..1 of the frame's height and width)."""
 
@@ -287,7 +288,7 @@ class Sampler:
             # What earlier frames have freed is PyTorch's, not the driver's.
             free += torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
             # Networks that do not end in an upsampling have float32 logits at full resolution, and as much around.
-            most = min(CUDA_CHUNK_PIXELS // pixels, int(free // 2 // (pixels * (ACTIVATION_BYTES + 8 * classes))))
+            most = min(CUDA_CHUNK_PIXELS // (pixels * (1 + self.compiled)), int(free // 2 // (pixels * (ACTIVATION_BYTES + 8 * classes))))
         else:
             most = CHUNK_PIXELS // pixels
         return max(1, min(self.draws, most))

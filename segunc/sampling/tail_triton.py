@@ -1,5 +1,5 @@
 """The tail on CUDA: one Triton kernel that upsamples, takes the softmax and adds up all draws in registers; the sums are read and written
-once. It was checked in Triton's interpreter and compiled; nothing ran on a GPU."""
+once."""
 
 from __future__ import annotations
 

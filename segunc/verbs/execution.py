@@ -174,7 +174,8 @@ def predict_input(job: Job, place: int) -> InputResult:
         summary = run_pipeline(source, process, writer, **shown)
     if isinstance(source, ImageSource):
         source.depth.warn(source.path)
-    how = f"{sampler.draws} draws, chunk {chunk}, {sampler.precision}, {describe_device(sampler.device)}"
+    precision = f"{sampler.precision}, compiled" if sampler.compiled else sampler.precision
+    how = f"{sampler.draws} draws, chunk {chunk}, {precision}, {describe_device(sampler.device)}"
     return InputResult(target.out, target.label, summary, how, overlay_video(job, place))
 
 
