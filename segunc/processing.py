@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
+from typing import Any
 
 import torch
 
@@ -36,7 +37,7 @@ class FrameProcess:
             result = sample_frames(self.sampler, [frame.image], size=self.size)
             maps = {"prediction": result.prediction, **{name: result.scores[name] for name in self.scores}}
             on_host = {name: values[0].to("cpu", non_blocking=True) for name, values in maps.items()}
-            copied = torch.cuda.Event() if self.sampler.device.type == "cuda" else None
+            copied: Any = torch.cuda.Event() if self.sampler.device.type == "cuda" else None  # type: ignore[no-untyped-call]
             if copied is not None:
                 copied.record(torch.cuda.current_stream(self.sampler.device))
         except Exception as error:

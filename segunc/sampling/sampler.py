@@ -302,9 +302,11 @@ class Sampler:
         networks = {id(network): network for network in (self.network, *(b.network for b in self._branches))}
         own = self._own(list(networks.values()), images)
         engines, messages, copies = self._engines, self.report.messages, dict[int, Any]()
-        make = Engine
+        make: type[Engine] = Engine
         if self.compiled:
-            from segunc.sampling.compiled import CompiledEngine as make  # takes seconds
+            from segunc.sampling.compiled import CompiledEngine  # takes seconds
+
+            make = CompiledEngine
         engines |= {key: make(n, self.precision, messages, own, copies) for key, n in networks.items()}
         runners = []
         for index, branch in enumerate(self._branches):

@@ -14,7 +14,7 @@ from segunc.sampling.shortcuts import Upsampling
 COLUMNS = 32  # of a program: its threads lie along a row and hold all classes of their pixels, so that sums over classes stay in registers
 
 
-@triton.jit
+@triton.jit  # type: ignore[untyped-decorator]
 def _taken(at, column0, column1, wx, held, UPSAMPLED: tl.constexpr):  # type: ignore[no-untyped-def]  # logits of a source row
     a = tl.load(at + column0, held, 0.0).to(tl.float32)
     if UPSAMPLED:
