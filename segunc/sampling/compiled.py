@@ -18,6 +18,7 @@ from segunc.sampling.engine import TOLERANCE, Engine, is_rounding, relative_diff
 from segunc.sampling.shortcuts import Ending, InterpolationWatch, Prefix, Upsampling, tensors_in
 
 Results = dict[int, Any]
+MOST_GRAPHS = 64  # of one network; each takes a minute and keeps its inputs
 
 
 @dataclass
@@ -55,21 +56,26 @@ class CompiledEngine(Engine):
         sites = () if draws is None else draws.sites
         inputs = (images, shared, [site.scale for site in sites], [site.shift for site in sites])
         key = (ending, records, prefix is None, *shared, *(site.agree for site in sites), *(t.shape for t in tensors_in(inputs)))
-        if key not in self._graphs:
+        if key not in self._graphs and len(self._graphs) < MOST_GRAPHS:
             try:
                 self._graphs[key] = self._compiled(inputs, draws, ending, prefix)
             except Exception as error:  # compilers have no common exception
                 if is_out_of_memory(error):
                     raise
                 self._graphs[key] = None
-                if (message := f"the network could not be compiled and runs as it is ({one_line(error)})") not in self.messages:
-                    self.messages.append(message)
-        if (graph := self._graphs[key]) is None:
+                self._say(f"the network could not be compiled and runs as it is ({one_line(error)})")
+        elif key not in self._graphs:
+            self._say(f"there are {MOST_GRAPHS} compiled graphs already; frames of further sizes run as they are")
+        if (graph := self._graphs.get(key)) is None:
             return super().logits(images, draws, ending, prefix)
         logits, recorded = graph.run(*inputs)
         if prefix is not None and records:
             prefix.record(graph.recorded, recorded)
         return logits, graph.upsampling
+
+    def _say(self, message: str) -> None:
+        if message not in self.messages:
+            self.messages.append(message)
 
     def _compiled(self, inputs: Any, draws: FoldedDraws | None, ending: Ending | None, prefix: Prefix | None) -> CompiledPass:
         """Return the graph of a pass; ValueError where its logits are not those of the plain pass."""

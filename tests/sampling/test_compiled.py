@@ -12,7 +12,7 @@ from segunc.affine.posterior import Branch, Deterministic
 from segunc.baselines.mc_dropout import OwnDropout, convert_dropout
 from segunc.baselines.mixtures import Ensemble, TestTimeAugmentation
 from segunc.posteriors.abnn import ABNNPosterior
-from segunc.sampling import Sampler
+from segunc.sampling import Sampler, compiled as compiled_module
 from tests.affine.networks import randomise
 from tests.sampling.test_engine import IMAGES, Headed, upsampled
 
@@ -127,6 +127,15 @@ def test_masks_of_dropout_and_code_that_reads_values_run_as_they_are(quick: list
     convert(dropping)
     assert_same(dropping, OwnDropout(convert_dropout(dropping)))
     assert not quick
+
+
+def test_sizes_beyond_the_most_graphs_run_as_they_are(quick: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiled_module, "MOST_GRAPHS", 2)
+    network = Headed(upsampled)
+    sampler = assert_same(network, posterior(network), chunk=5)
+    sampler(IMAGES[:1, :, :48])
+    assert len(quick) == 2
+    assert sampler.report.messages == ["there are 2 compiled graphs already; frames of further sizes run as they are"]
 
 
 def test_inductor_itself() -> None:
