@@ -43,11 +43,13 @@ class FrameProcess:
         except Exception as error:
             return fault_of(error, frame.image)
 
+        reasons = result.reasons[0] if result.reasons else None
+
         def arrived() -> FrameMaps:
             if copied is not None:
                 copied.synchronize()
             of_frame = FrameMaps({name: values.numpy() for name, values in on_host.items()})
-            of_frame.reasons = result.reasons[0] if result.reasons else None
+            of_frame.reasons = reasons
             return of_frame
 
         return arrived() if copied is None else arrived
