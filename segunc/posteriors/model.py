@@ -94,7 +94,8 @@ class Attachment:
         return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
 
 
-ATTACHMENTS: Registry[type[Attachment]] = Registry("attachment", "segunc.attachments", {}, baselines=("features", "anomaly", "calibration"))
+_BASELINES = ("features", "anomaly", "calibration", "class_sets")
+ATTACHMENTS: Registry[type[Attachment]] = Registry("attachment", "segunc.attachments", {}, _BASELINES)
 
 
 def attachments_in(folder: Path) -> list[type[Attachment]]:
