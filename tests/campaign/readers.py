@@ -25,7 +25,6 @@ from segunc.core.errors import InputError, PartialFailure
 from segunc.data.entry import BINARY
 from segunc.data.images import read_label_image
 from segunc.data.labels import label_map, read_label_map
-from segunc.evaluation.flagged import read_thresholds
 from segunc.frames.sources import open_source
 from segunc.frames.video import VideoSource
 from segunc.maps.folder import examine
@@ -253,5 +252,4 @@ READERS: dict[str, Reader] = {
     "configurations": Reader(configurations, read_configuration),
     "label maps": Reader(copied({"toy.csv": lambda world: Path(segunc.__file__).parent / "data/labels/toy.csv"}), read_labels),
     "results": Reader(RESULT, read_results),
-    "results as thresholds": Reader(RESULT, lambda root, file: read_thresholds([str(file)])),
 }
