@@ -630,6 +630,7 @@ class ReportOptions(Options, ClassTruthOptions):
         threshold (JSON): thresholds with a promise
         monitor (JSON): state of a monitor
         events (JSON): list of events
+        latency (JSON): seconds a frame, as tools/latency.py measures them
         domain (YAML): intended use, and the cells of the operating domain in which frames are counted
         out (DIR): folder of report.json and index.html
     """
@@ -640,6 +641,7 @@ class ReportOptions(Options, ClassTruthOptions):
     threshold: Sequence[File] | None = None
     monitor: File | None = None
     events: File | None = None
+    latency: Sequence[File] | None = None
     domain: File | None = None
     out: Folder
 

@@ -23,7 +23,7 @@ from segunc.evaluation.parts import ALL_IGNORED, NO_ANOMALY_LABEL, Array, ArrayP
 from segunc.evaluation.resampling import NumberPath, resampled_units
 from segunc.maps.encoding import score_keys
 from segunc.maps.verdicts import GRAVEST, VERDICTS, Verdict
-from segunc.metrics.counting import NO_ANOMALY, Counts
+from segunc.metrics.counting import NO_ANOMALY, NO_NORMAL, Counts
 from segunc.scores import SCORES
 
 SMALLEST_REGION = 50  # pixels of a flagged region, as of a predicted component of SegmentMeIfYouCan's obstacle track
@@ -164,10 +164,10 @@ class FalseAlarms(Flagged):
 
 
 class Hits(Flagged):
-    """Precision and recall of the flagged pixels, over all pixels with an anomaly label; counts ``[2, 2]``, by label and flag."""
+    """Precision, recall and price of the flagged pixels, over all pixels with an anomaly label; counts ``[2, 2]``, by label and flag."""
 
     needs, lacks = "anomaly", NO_ANOMALY_LABEL
-    metrics = parts.higher("precision", "precision"), parts.higher("recall", "recall")
+    metrics = parts.higher("precision", "precision"), parts.higher("recall", "recall"), parts.lower("normal_share", "of normal pixels")
 
     def count(self, frame: LabelledFrame) -> Counts | None:
         if frame.anomaly is None:
@@ -176,12 +176,12 @@ class Hits(Flagged):
         return np.stack([np.bincount(flagged[frame.anomaly == label], minlength=2) for label in (0, 1)])
 
     def numbers(self, counts: Counts, forms: Forms) -> Numbers:
-        (_, false), (missed, hit) = counts.tolist()
-        precision, recall = (hit / total if total else None for total in (hit + false, hit + missed))
-        return {("precision",): precision, ("recall",): recall}
+        (kept, false), (missed, hit) = counts.tolist()
+        pairs = (hit, hit + false), (hit, hit + missed), (false, kept + false)
+        return dict(zip(self.names, (part / whole if whole else None for part, whole in pairs), strict=True))
 
     def why(self, counts: Counts, name: NumberPath) -> str:
-        return NO_ANOMALY if name == ("recall",) else "no pixel with an anomaly label is flagged"
+        return {"recall": NO_ANOMALY, "normal_share": NO_NORMAL}.get(name[0], "no pixel with an anomaly label is flagged")
 
 
 class Achieved(Flagged):

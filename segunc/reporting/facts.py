@@ -35,6 +35,7 @@ def facts_of(inputs: Inputs, pictures: Sequence[Mapping[str, str]]) -> Facts:
     facts["tools"] = {"segunc": f"{tool_version()} {tool_commit() or ''}".strip(), **environment()}
     facts |= {"domain": _domain(inputs), "results": results, "maps": [_maps(reader) for reader in inputs.maps]}
     facts |= {"thresholds": thresholds, "monitor": inputs.monitor, "events": inputs.events, "failures": list(pictures)}
+    facts["latency"] = list(inputs.latency)
     files = {path.relative_to(inputs.folder).as_posix(): path for path in model_files(inputs.folder)} | inputs.files
     facts["files"] = {name: hashlib.sha256(read_bytes(path)).hexdigest() for name, path in files.items()}
     facts["trained"] = _plain(recorded_data(inputs.folder) or {})
@@ -43,7 +44,7 @@ def facts_of(inputs: Inputs, pictures: Sequence[Mapping[str, str]]) -> Facts:
     data |= {"anomalies": any(of["score"] for of in results), "operating point": thresholds}
     data |= {"residual risk": any(of["missed"]["size"] or of["missed"]["distance"] for of in results)}
     data |= {"slices": any(of["content"]["counts"].get("groups") for of in results), "failures": pictures}
-    data |= {"latency": None, "operation": inputs.monitor or inputs.events}  # predict times no single frame
+    data |= {"latency": inputs.latency, "operation": inputs.monitor or inputs.events}
     data |= {"reviewers": any("verdicts" in of["content"] for of in results), "ethics": domain.affected}
     return facts | {"gaps": [name for name, there in data.items() if not there]}
 

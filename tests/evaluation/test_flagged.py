@@ -82,6 +82,7 @@ def test_a_threshold_in_a_result_reaches_its_recall(recall: str) -> None:
         assert hits["recall"] == pytest.approx(sklearn_metrics.recall_score(truth, predicted), rel=1e-12)
         assert hits["precision"] == pytest.approx(sklearn_metrics.precision_score(truth, predicted), rel=1e-12)
         assert hits["recall"] >= float(recall)
+        assert hits["normal_share"] == pytest.approx(predicted[truth == 0].mean(), rel=1e-12)
         # The next higher score that occurs reaches less.
         above = min(values[labels != 255][values[labels != 255] > thresholds[score].value])
         assert sklearn_metrics.recall_score(truth, values[labels != 255] >= above) < float(recall)
@@ -93,7 +94,7 @@ def test_tables_and_comparisons_hold_it(tmp_path: Path) -> None:
     text = format_metrics(result)
     found = result["flagged"]["entropy"]
     row = next(line for line in text.split("Flagged at or above")[1].splitlines() if line.startswith("| entropy"))
-    keys = ("share", "regions_per_frame", "frames_with_region", "precision", "recall")
+    keys = ("share", "regions_per_frame", "frames_with_region", "precision", "recall", "normal_share")
     assert row.split()[5:-1:2] == [format_number(found[key]) for key in keys]
     assert format_number(found["by_class"]["road"]) in text
     assert "images corrupted by fog:3" in text
