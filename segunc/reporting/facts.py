@@ -60,7 +60,8 @@ def _model(inputs: Inputs) -> Facts:
     about: Facts = {"network": f"{network.architecture} {network.encoder}".strip(), "classes": list(network.classes)}
     about |= {"posterior": f"{model.posterior.method}, {members}", "settings": flat(model.posterior.settings())}
     hashes = {"base_sha256": model.sha256, "posterior_sha256": model.posterior_sha256}
-    return {**about, **hashes, "fitted": list(model.attachments), "made": made}
+    sets = model.attachments.get("class_sets")
+    return {**about, **hashes, "fitted": list(model.attachments), "sets": sets and f"{sets.promise} {sets.condition}", "made": made}
 
 
 def _domain(inputs: Inputs) -> Facts:
