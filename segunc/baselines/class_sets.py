@@ -65,6 +65,12 @@ class ClassSets(Attachment):
     def __call__(self, *_: object) -> dict[str, float]:
         return {SET_THRESHOLD: self.threshold}
 
+    def check_sampler(self, sampler: Sampler) -> None:
+        if (sampler.draws, sampler.seed, sampler.scope) != (self.draws, self.seed, None):
+            seen = f"{sampler.draws} draws of seed {sampler.seed}" + (f" in the scope {sampler.scope}" if sampler.scope else "")
+            message = f"{self.file} promises something of {self.draws} draws of seed {self.seed} in the whole scope, and nothing of {seen}"
+            raise InputError(message, hint=f"--draws {self.draws} --seed {self.seed}")
+
     def record(self) -> dict[str, Any]:
         names = ("threshold", "level", "frames", "draws", "seed", "promise")
         return {"class_sets": {name: getattr(self, name) for name in names}}

@@ -192,8 +192,7 @@ def summary(options: SummaryOptions) -> SummaryResult:
     shared = set.intersection(*(set(manifest.get("maps", {})) - {PREDICTION} for manifest in manifests.values()))
     score = options.score or first_shown(sorted(shared) or ["entropy"])
     label_score = "epistemic" if "epistemic" in shared else score
-    if label_score != "epistemic":
-        notes.append(f"no map of epistemic, so frames to label are ranked by {label_score}")
+    notes += [] if label_score == "epistemic" else [f"no map of epistemic, so frames to label are ranked by {label_score}"]
     settings: dict[str, Any] = {"count": options.top, "apart": options.apart, "fps": options.fps}
     statistic = options.statistic or usual_statistic(folders, score)
     if not options.statistic and statistic != "region":
