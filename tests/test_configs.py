@@ -38,6 +38,7 @@ def base_of(path: Path) -> Path:
 SMALL = {
     "abnn": ["--abnn.alpha", 0.1, "--abnn.max_steps", 1, "--abnn.epochs", 1],
     "decoder-ensemble": ["--decoder_ensemble.max_steps", 1],
+    "hmc": ["--hmc.warmup", 1, "--hmc.samples", 2],
     "laplace": ["--laplace.images", 8],
     "mc-dropout": [],
     "sghmc": ["--sghmc.cycle_steps", 2, "--sghmc.states_per_cycle", 1],
@@ -46,7 +47,7 @@ SMALL = {
     "variational": ["--variational.max_steps", 1],
 }
 """What makes a run of each method a matter of a few steps."""
-CHAINS = ("sghmc", "sgld")
+CHAINS = ("hmc", "sghmc", "sgld")
 """They do not run in Lightning's Trainer, and refuse its settings."""
 
 

@@ -82,6 +82,7 @@ SECTIONS = {
     "mc-dropout": "mc_dropout: {p: 0.1}",
     "sgld": f"sgld: {LANGEVIN}",
     "sghmc": f"sghmc: {LANGEVIN}",
+    "hmc": "hmc: {scope: decoder, frames: 2, effective_pixels: 300, chains: 2, warmup: 1, samples: 4, trajectory: 0.01, step_size: 0.003}",
     "temperature": "temperature: {pixels: 200, draws: 4}",
     "tta": "tta: {scales: [1.0, 0.75], flip: true}",
 }
@@ -223,7 +224,7 @@ def prepare(work: Path) -> None:
     (work / "train.yaml").write_text(TRAIN + DATA)
     for method, section in SECTIONS.items():
         trainer = "trainer: {precision: 32-true}\n" if method in TRAINED else ""
-        data = "" if method == "tta" else DATA if method in (*TRAINED, "sgld", "sghmc") else DATA.replace(
+        data = "" if method == "tta" else DATA if method in (*TRAINED, "sgld", "sghmc", "hmc") else DATA.replace(
             ", crop: [64, 64], batch_size: 4", "")  # fmt: skip
         (work / f"{method}.yaml").write_text(f"{data}{section}\n{trainer}")
     mask = np.full((64, 128), 255, np.uint8)

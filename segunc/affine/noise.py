@@ -29,6 +29,11 @@ def draw_noise(seed: int, draws: Sequence[int], length: int) -> Tensor:
     return torch.from_numpy(np.stack([_generator(seed, s).standard_normal(length, dtype=np.float32) for s in draws]))
 
 
+def draw_uniform(seed: int, draws: Sequence[int], length: int) -> Tensor:
+    """Return uniform numbers in [0, 1) as :func:`draw_noise` makes normal ones: ``[len(draws), length]`` float32."""
+    return torch.from_numpy(np.stack([_generator(seed, s).random(length, dtype=np.float32) for s in draws]))
+
+
 def _generator(*key: int) -> np.random.Generator:
     # A counter-based generator: any draw can be made anywhere, in any order.
     return np.random.Generator(np.random.Philox(key=mix_seed(*key)))
@@ -73,7 +78,7 @@ class NoiseSource:
         if self.scheme == "latin-hypercube":
             return torch.from_numpy(self._stratified(draws, length, members)).float()
         sources, odd = self._sources(draws, members)
-        uniform = torch.from_numpy(np.stack([_generator(self.seed, s).random(length, dtype=np.float32) for s in sources]))
+        uniform = draw_uniform(self.seed, sources, length)
         return torch.where(odd, 1.0 - uniform, uniform)
 
     def _sources(self, draws: Sequence[int], members: int) -> tuple[list[int], Tensor]:

@@ -1,4 +1,4 @@
-"""Posteriors made of the states of Markov chains: SGLD and SGHMC."""
+"""Posteriors made of the states of Markov chains: SGLD, SGHMC and HMC."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from segunc.affine.draws import AffineDraws, AffineLayout
 from segunc.affine.noise import NoiseSource, Seed, draw_noise, mix_seed
 from segunc.affine.posterior import Posterior
 from segunc.baselines.convergence import convergence
-from segunc.baselines.dynamics import SghmcConfig, SgldConfig, Show, sample_langevin
-from segunc.baselines.target import LogPosterior, minibatches
+from segunc.baselines.dynamics import ChainConfig, HamiltonianChain, HmcConfig, SghmcConfig, SgldConfig, Show, sample_langevin
+from segunc.baselines.target import LogPosterior, load_batches, minibatches
 from segunc.core.errors import InputError, PartialFailure
 from segunc.core.files import write_atomically
 from segunc.core.progress import ConsoleProgress
@@ -30,8 +30,8 @@ from segunc.training.data import spaced
 from segunc.training.finetune_run import FinetuneRun
 from segunc.training.progress import CHECKPOINTS, INTERVAL, LAST
 
-SampleChain = Callable[[int, Show], Tensor]
-"""The number of a chain, from 0, and what shows its progress -> its states ``[K, D]``."""
+SampleChain = Callable[[int, Show], tuple[Tensor, dict[str, float]]]
+"""The number of a chain, from 0, and what shows its progress -> its states ``[K, D]`` and what it measured."""
 _BATCH_STREAM, _START_STREAM, _NOISE_STREAM = range(3)
 
 
@@ -83,23 +83,30 @@ class SGHMC(ChainStates):
     method = "sghmc"
 
 
-def run_chains(sample: SampleChain, count: int, last: Path, *, resume: bool = False) -> Tensor:
-    """Run ``count`` chains, M, one after the other, and return their states ``[M, K, D]`` float32 on the CPU. Finished chains are in the
-    checkpoint ``last``, and with ``resume`` taken from it. PartialFailure where a chain cannot go on."""
-    finished: dict[str, Any] = read_checkpoint(last) if resume else {"states": []}
+class HMC(ChainStates):
+    """Hamiltonian Monte Carlo (Neal 2011)."""
+
+    method = "hmc"
+
+
+def run_chains(sample: SampleChain, count: int, last: Path, *, resume: bool = False) -> tuple[Tensor, list[dict[str, float]]]:
+    """Run ``count`` chains, M, one after the other, and return their states ``[M, K, D]`` float32 on the CPU and what each measured. Finished
+    chains are in the checkpoint ``last``, and with ``resume`` taken from it. PartialFailure where a chain cannot go on."""
+    finished: dict[str, Any] = read_checkpoint(last) if resume else {"states": [], "records": []}
     for number in range(len(finished["states"]), count):
         label = f"finetune: chain {number + 1}/{count}"
         try:
             with ConsoleProgress(label=label, unit="step", interval=INTERVAL) as progress:
-                states = sample(number, progress.count)
+                states, record = sample(number, progress.count)
         except PartialFailure as failure:
             stopped = f"chain {number + 1} of {count} stopped: {failure}"
             raise PartialFailure(f"{stopped}, and give another --out") from failure
         finished["states"].append(states.detach().float().cpu())
+        finished["records"].append(record)
         buffer = io.BytesIO()
         torch.save(finished, buffer)
         write_atomically(last, buffer.getvalue())
-    return torch.stack(finished["states"])
+    return torch.stack(finished["states"]), finished["records"]
 
 
 def _refuse_trainer(base: Path, config: FinetuneConfig[Any], out: Path) -> None:
@@ -127,7 +134,7 @@ def finetune_langevin(run: FinetuneRun[SgldConfig]) -> dict[str, Any]:
     if pixels == 0:
         raise InputError("the training frames have no labelled pixel", hint="check the training split")
 
-    def sample(number: int, show: Show) -> Tensor:
+    def sample(number: int, show: Show) -> tuple[Tensor, dict[str, float]]:
         seed = mix_seed(settings.seed, number, _BATCH_STREAM)
         batches = minibatches(data, frames, size, seed, settings.total_steps, run.data.workers)
         noise, start = mix_seed(settings.seed, number, _NOISE_STREAM), _start(target, settings, number)
@@ -135,12 +142,28 @@ def finetune_langevin(run: FinetuneRun[SgldConfig]) -> dict[str, Any]:
         def gradient(theta: Tensor) -> Tensor:
             return target.energy_gradient(theta, *next(batches), pixels)
 
-        return sample_langevin(gradient, start, settings, noise, show)
+        return sample_langevin(gradient, start, settings, noise, show), {}
 
     return _finish(run, target, SGHMC if isinstance(settings, SghmcConfig) else SGLD, sample)
 
 
-def _start(target: LogPosterior, settings: SgldConfig, number: int) -> Tensor:
+@finetuning(check=_refuse_trainer)
+def finetune_hmc(run: FinetuneRun[HmcConfig]) -> dict[str, Any]:
+    """The same by Hamiltonian Monte Carlo on all the chosen frames at once, held in memory: the reference."""
+    settings = run.config.settings
+    target = _target(run)
+    data = run.data.dataset("train")
+    density = target.on(load_batches(data, spaced(len(data), settings.frames), run.data.batch_size))
+
+    def sample(number: int, show: Show) -> tuple[Tensor, dict[str, float]]:
+        seed = mix_seed(settings.seed, number, _NOISE_STREAM)
+        chain = HamiltonianChain(density, _start(target, settings, number), settings, seed)
+        return chain.sample(show), chain.record()
+
+    return _finish(run, target, HMC, sample)
+
+
+def _start(target: LogPosterior, settings: ChainConfig, number: int) -> Tensor:
     """Return where a chain starts: the trained values, and a draw of the prior times the spread."""
     noise = draw_noise(mix_seed(settings.seed, number, _START_STREAM), [0], len(target.base))[0].to(target.base)
     spread = settings.start_spread * settings.prior_scale * math.sqrt(settings.temperature)
@@ -151,9 +174,11 @@ def _finish(run: FinetuneRun[Any], target: LogPosterior, posterior: type[ChainSt
     """Run the chains, measure their convergence and write the model."""
     chains, dimensions = run.options.chains, len(target.base)
     run.say(f"{posterior.method}: {chains} chains over {dimensions:,} affine parameters")
-    states = run_chains(sample, chains, run.out / CHECKPOINTS / LAST, resume=run.resume is not None)
+    states, records = run_chains(sample, chains, run.out / CHECKPOINTS / LAST, resume=run.resume is not None)
+    for number, record in enumerate(filter(None, records)):
+        run.say(f"chain {number + 1}: " + ", ".join(f"{key} {value:.4g}" for key, value in record.items()))
     numbers = convergence(states.numpy())
-    run.measured.update(dimensions=dimensions, convergence=numbers)
+    run.measured.update(dimensions=dimensions, chain_records=records, convergence=numbers)
     run.say("convergence: " + ", ".join(f"{key} {value}" for key, value in numbers.items()))
     gamma, beta = target.expand(states.flatten(0, 1).double().to(target.base.device))
     sampled = {key: getattr(run.options, key) for key in ("effective_pixels", "prior_scale", "temperature")}
@@ -163,3 +188,4 @@ def _finish(run: FinetuneRun[Any], target: LogPosterior, posterior: type[ChainSt
 
 SGLD_METHOD = Method("sgld", SgldConfig, finetune_langevin, SGLD.from_tensors)
 SGHMC_METHOD = Method("sghmc", SghmcConfig, finetune_langevin, SGHMC.from_tensors)
+HMC_METHOD = Method("hmc", HmcConfig, finetune_hmc, HMC.from_tensors)

@@ -1,32 +1,39 @@
-"""Sampling a density over parameters: Langevin dynamics with cyclical steps from noisy gradients. Random numbers depend on (seed, step) alone."""
+"""Sampling a density over parameters: Langevin dynamics with cyclical steps from noisy gradients, and Hamiltonian Monte Carlo with
+Metropolis correction from exact ones (Neal 2011, arXiv 1206.1901). Random numbers depend on (seed, step) alone."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from segunc.affine.noise import draw_noise
+from segunc.affine.noise import draw_noise, draw_uniform, mix_seed
 from segunc.affine.posterior import Prior
-from segunc.core.bounds import BelowOne, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, Settings
+from segunc.core.bounds import BelowOne, Bound, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, Settings
 from segunc.core.errors import InputError, PartialFailure
 
 EnergyGradient = Callable[[Tensor], Tensor]
 """theta ``[D]`` -> an unbiased estimate ``[D]`` of the gradient of the energy -log p (at T = 1)."""
+LogDensity = Callable[[Tensor], tuple[float, Tensor]]
+"""theta ``[D]`` -> log density up to a constant, and its gradient ``[D]``; NaN where it is not defined."""
 Show = Callable[[int, int, str], object]
 """Receives the steps done, the steps of the chain, and its state in a few words."""
+MAX_ENERGY_ERROR = 1000.0  # a trajectory with a larger error counts as divergent (as in Stan)
+MAX_DIVERGENCES_IN_A_ROW = 20
+MAX_LEAPFROG_STEPS = 1000  # a trajectory that needs more is cut short
+STEP_JITTER = 0.1  # the step size of each trajectory is uniform within this share around the adapted one
+MEANS, NUMBERS = ("acceptance", "accepted", "leapfrog_steps"), ("divergences", "warmup_divergences", "shortened")
+"""What the record of a chain of HMC says of its samples: means, and numbers of trajectories."""
+_MOMENTUM_STREAM, _CHOICE_STREAM, _FIRST_STEP_STREAM = range(3)
 
 
 @dataclass(frozen=True)
-class SgldConfig(Settings):
-    """How SGLD runs: steps in cycles. A cycle begins with large steps that explore, and ends with the states that are kept.
-
-    The cosine of Zhang et al. 2020 (cSG-MCMC, arXiv 1902.03932, equation 1 and section 3):
-    ``step = peak / 2 (cos(pi r) + 1)``, r = share of the cycle that is done; noise only where r is at least ``exploration``.
+class ChainConfig(Settings):
+    """Settings of all chains: the posterior that they sample, and where they start.
 
     Args:
         scope: normalisation layers whose affine parameters move: all, encoder, decoder, last:N, every:N or a regular expression.
@@ -37,6 +44,29 @@ class SgldConfig(Settings):
         chains: number of chains, run one after the other.
         start_spread: standard deviation of the starts around the trained values, in units of the prior's; 0 starts at them.
         seed: of everything random.
+    """
+
+    scope: str = "all"
+    effective_pixels: PositiveFloat = Prior.effective_pixels
+    prior_scale: PositiveFloat = Prior.scale
+    temperature: PositiveFloat = Prior.temperature
+    frames: NonNegativeInt = 0
+    chains: PositiveInt = 1
+    start_spread: NonNegativeFloat = 0.0
+    seed: NonNegativeInt = 0
+
+    def prior(self) -> Prior:
+        return Prior(self.prior_scale, self.effective_pixels, temperature=self.temperature)
+
+
+@dataclass(frozen=True)
+class SgldConfig(ChainConfig):
+    """How SGLD runs: steps in cycles. A cycle begins with large steps that explore, and ends with the states that are kept.
+
+    The cosine of Zhang et al. 2020 (cSG-MCMC, arXiv 1902.03932, equation 1 and section 3):
+    ``step = peak / 2 (cos(pi r) + 1)``, r = share of the cycle that is done; noise only where r is at least ``exploration``.
+
+    Args:
         lr: largest step of the mean-pixel loss, as in a training by SGD; the step of the dynamics is lr / N_eff. States are independent
             after about N_eff s^2 / lr steps where the data say little: take lr as large as stays stable.
         cycles: number of cycles.
@@ -48,14 +78,6 @@ class SgldConfig(Settings):
 
     section = "sgld"
     momentum: ClassVar[float] = 0.0
-    scope: str = "all"
-    effective_pixels: PositiveFloat = Prior.effective_pixels
-    prior_scale: PositiveFloat = Prior.scale
-    temperature: PositiveFloat = Prior.temperature
-    frames: NonNegativeInt = 0
-    chains: PositiveInt = 1
-    start_spread: NonNegativeFloat = 0.0
-    seed: NonNegativeInt = 0
     lr: PositiveFloat = 0.02
     cycles: PositiveInt = 4
     cycle_steps: PositiveInt = 200
@@ -68,9 +90,6 @@ class SgldConfig(Settings):
         if self.states_per_cycle > (noisy := self.cycle_steps - self._first_noisy):
             message = f"states_per_cycle {self.states_per_cycle} is more than the {noisy} noisy steps of a cycle"
             raise InputError(message, hint="raise cycle_steps, or lower exploration")
-
-    def prior(self) -> Prior:
-        return Prior(self.prior_scale, self.effective_pixels, temperature=self.temperature)
 
     @property
     def total_steps(self) -> int:
@@ -140,3 +159,151 @@ def sample_langevin(gradient: EnergyGradient, start: Tensor, settings: SgldConfi
         phase = "sampling" if noisy else "exploring"
         show(step + 1, settings.total_steps, f"cycle {step // settings.cycle_steps + 1}/{settings.cycles}, {phase}")
     return torch.stack(states)
+
+
+@dataclass(frozen=True)
+class HmcConfig(ChainConfig):
+    """How HMC runs, on the whole data at every step.
+
+    Args:
+        samples: states kept from each chain, one after each trajectory.
+        warmup: trajectories before them, which adapt the step size.
+        trajectory: length of a trajectory, or none for pi s sqrt(T) / 2 with the prior's s.
+        step_size: of the leapfrog integrator, or none to adapt it.
+        target_acceptance: acceptance probability that it is adapted to, 0..1.
+    """
+
+    section = "hmc"
+    chains: PositiveInt = 2
+    start_spread: NonNegativeFloat = 1.0
+    samples: PositiveInt = 50
+    warmup: NonNegativeInt = 30
+    trajectory: PositiveFloat | None = None
+    step_size: PositiveFloat | None = None
+    target_acceptance: Annotated[float, Bound(above=0, below=1)] = 0.8
+
+
+class StepSizeAdaptation:
+    """Dual averaging of the acceptance towards a target, 0..1, from a first step size (Hoffman & Gelman 2014, section 3.2)."""
+
+    def __init__(self, first: float, target: float) -> None:
+        self.first, self.target = first, target
+        self.updates, self.mean_error, self.log_average = 0, 0.0, 0.0
+
+    def update(self, acceptance: float) -> float:
+        """Return the next step size of the warm-up, after a trajectory with this acceptance probability."""
+        self.updates += 1
+        share = 1.0 / (self.updates + 10.0)
+        self.mean_error += share * (self.target - acceptance - self.mean_error)
+        log_step = math.log(10.0 * self.first) - math.sqrt(self.updates) / 0.05 * self.mean_error
+        self.log_average += self.updates**-0.75 * (log_step - self.log_average)
+        return math.exp(log_step)
+
+
+def leapfrog(
+    log_density: LogDensity, theta: Tensor, momentum: Tensor, gradient: Tensor, step: float, steps: int
+) -> tuple[Tensor, Tensor, float, Tensor]:
+    """Follow the Hamiltonian flow with unit masses, and return theta, momentum, log density and gradient ``[D]`` at the end: reversible,
+    volume-preserving, energy error O(step^2). A value that is not finite ends the trajectory early."""
+    momentum = momentum + 0.5 * step * gradient
+    for index in range(steps):
+        theta = theta + step * momentum
+        value, gradient = log_density(theta)
+        if not (math.isfinite(value) and bool(torch.isfinite(gradient).all())):
+            return theta, momentum, math.nan, gradient
+        momentum = momentum + (0.5 if index == steps - 1 else 1.0) * step * gradient
+    return theta, momentum, value, gradient
+
+
+class HamiltonianChain:
+    """One chain of Hamiltonian Monte Carlo with unit masses. Step sizes vary a little, so that no period of the density fits the trajectory
+    (Neal 2011, section 3.2), whose length of pi s / 2 with the prior's s is enough for any narrower posterior (Izmailov et al. 2021)."""
+
+    def __init__(self, log_density: LogDensity, start: Tensor, settings: HmcConfig, seed: int) -> None:
+        self.log_density, self.settings, self.seed = log_density, settings, seed
+        deviation = settings.prior_scale * math.sqrt(settings.temperature)
+        self.length = settings.trajectory or math.pi * deviation / 2
+        self.theta = start
+        self.value, self.gradient = log_density(start)
+        if not (math.isfinite(self.value) and bool(torch.isfinite(self.gradient).all())):
+            message = f"the log density is {self.value} where a chain starts"
+            raise InputError(message, hint="lower start_spread, or check the base network")
+        self.step_size = settings.step_size or self._first_step_size()
+        self.acceptance = 0.0
+        self.counts: dict[str, float] = dict.fromkeys((*MEANS, *NUMBERS), 0)
+
+    def sample(self, show: Show = lambda *_: None) -> Tensor:
+        """Run the chain and return its states ``[K, D]``."""
+        settings, total = self.settings, self.settings.warmup + self.settings.samples
+        adaptation = StepSizeAdaptation(self.step_size, settings.target_acceptance)
+        states, divergences_in_a_row = [], 0
+        for step in range(total):
+            warming = step < settings.warmup
+            divergent = self._follow_trajectory(step, warming)
+            divergences_in_a_row = divergences_in_a_row + 1 if divergent else 0
+            if divergences_in_a_row >= MAX_DIVERGENCES_IN_A_ROW:
+                said = f"the last {MAX_DIVERGENCES_IN_A_ROW} trajectories diverged, with steps of {self.step_size:.2e}"
+                raise PartialFailure(f"{said}. Hint: give a smaller hmc.step_size")
+            if not warming:
+                states.append(self.theta)
+            elif settings.step_size is None:
+                self.step_size = adaptation.update(self.acceptance)
+                if step == settings.warmup - 1:
+                    self.step_size = math.exp(adaptation.log_average)
+            diverged = self.counts["divergences"] + self.counts["warmup_divergences"]
+            numbers = f"acceptance {self.acceptance:.2f}, step {self.step_size:.2e}, {diverged} diverged"
+            show(step + 1, total, f"{'warm-up' if warming else 'sample'}, log density {self.value:.1f}, {numbers}")
+        return torch.stack(states)
+
+    def record(self) -> dict[str, float]:
+        """Return what the finished chain measured: means over its samples, and numbers of trajectories."""
+        means = {name: self.counts[name] / self.settings.samples for name in MEANS}
+        return {"step_size": self.step_size, **means, **{name: self.counts[name] for name in NUMBERS}}
+
+    def _follow_trajectory(self, step: int, warming: bool) -> bool:
+        """Move to the end of a new trajectory or stay, by Metropolis; return whether the trajectory diverged."""
+        shift, uniform = draw_uniform(mix_seed(self.seed, _CHOICE_STREAM), [step], 2)[0].tolist()
+        size = self.step_size * (1.0 + STEP_JITTER * (2.0 * shift - 1.0))
+        wanted = max(1, math.ceil(self.length / size))
+        steps = min(wanted, MAX_LEAPFROG_STEPS)
+        momentum = self._momentum(_MOMENTUM_STREAM, step)
+        end = leapfrog(self.log_density, self.theta, momentum, self.gradient, size, steps)
+        end_momentum, value = end[1], end[2]
+        error = self._energy(end_momentum, value) - self._energy(momentum, self.value)
+        divergent = not abs(error) <= MAX_ENERGY_ERROR
+        self.acceptance = 0.0 if divergent else min(1.0, math.exp(-error))
+        accepted = uniform < self.acceptance
+        if accepted:
+            self.theta, _, self.value, self.gradient = end
+        self.counts["warmup_divergences" if warming else "divergences"] += divergent
+        if not warming:
+            measured = self.acceptance, accepted, steps, wanted > steps
+            for name, number in zip((*MEANS, "shortened"), measured, strict=True):
+                self.counts[name] += number
+        return divergent
+
+    def _momentum(self, stream: int, number: int) -> Tensor:
+        return draw_noise(mix_seed(self.seed, stream), [number], len(self.theta))[0].to(self.theta)
+
+    @staticmethod
+    def _energy(momentum: Tensor, value: float) -> float:
+        return 0.5 * float(momentum.square().sum()) - value
+
+    def _first_step_size(self) -> float:
+        """Return a step size whose single leapfrog step is accepted with a probability near 1/2 (Hoffman & Gelman 2014, algorithm 4)."""
+        momentum = self._momentum(_FIRST_STEP_STREAM, 0)
+        before = self._energy(momentum, self.value)
+
+        def log_acceptance(step: float) -> float:
+            _, after, value, _ = leapfrog(self.log_density, self.theta, momentum, self.gradient, step, 1)
+            error = self._energy(after, value) - before
+            return -error if math.isfinite(error) else -math.inf
+
+        step = self.length
+        grows = log_acceptance(step) > -math.log(2.0)
+        for _ in range(60):
+            step *= 2.0 if grows else 0.5
+            if (log_acceptance(step) > -math.log(2.0)) != grows:
+                return step
+        said = f"no step size around {self.length:.1e} has a usable acceptance"
+        raise PartialFailure(f"{said}. Hint: check the base network and the frames for NaN")

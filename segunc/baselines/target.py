@@ -1,4 +1,4 @@
-"""The one posterior over affine parameters that every chain samples, its likelihood and its gradients, and the batches of its data."""
+"""The one posterior over affine parameters that every chain samples, its log density and its gradients, and the batches of its data."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader, Dataset
 from segunc.affine.draws import AffineDraws, AffineLayout
 from segunc.affine.noise import mix_seed
 from segunc.affine.posterior import Prior
+from segunc.baselines.dynamics import LogDensity
 from segunc.core.errors import InputError
 from segunc.data.labels import IGNORE
 from segunc.data.module import SegmentationDataset, collate
@@ -53,16 +54,47 @@ class LogPosterior:
         losses = F.cross_entropy(logits, labels, ignore_index=IGNORE, reduction="none")
         return -losses.sum(dtype=torch.float64)
 
+    def _differentiated(self, theta: Tensor, images: Tensor, labels: Tensor) -> tuple[float, Tensor]:
+        """Return the log likelihood and its gradient ``[D]``."""
+        with torch.enable_grad():
+            leaf = theta.detach().requires_grad_()
+            value = self.log_likelihood(leaf, images, labels)
+            (gradient,) = torch.autograd.grad(value, leaf)
+        return float(value.detach()), gradient
+
     def energy_gradient(self, theta: Tensor, images: Tensor, labels: Tensor, pixels: float) -> Tensor:
         """Return an estimate ``[D]``, from a minibatch, of the gradient of the energy -T log p(theta); unbiased where ``pixels`` is the
         expected number of labelled pixels of such a batch."""
         gradient = (theta - self.centre) / self.prior.scale**2
         if not bool((labels != IGNORE).any()):
             return gradient
-        with torch.enable_grad():
-            leaf = theta.detach().requires_grad_()
-            (of_likelihood,) = torch.autograd.grad(self.log_likelihood(leaf, images, labels), leaf)
+        _, of_likelihood = self._differentiated(theta, images, labels)
         return gradient - (self.prior.effective_pixels / pixels) * of_likelihood
+
+    def on(self, batches: Sequence[Batch]) -> LogDensity:
+        """Return the log density over a fixed data set of batches, whose sizes may differ."""
+        pixels = sum(int((labels != IGNORE).sum()) for _, labels in batches)
+        if pixels == 0:
+            raise InputError("the training frames have no labelled pixel", hint="check the training split")
+
+        def log_density(theta: Tensor) -> tuple[float, Tensor]:
+            offset = (theta - self.centre) / self.prior.scale
+            value = -0.5 * float(offset.square().sum())
+            gradient = -offset / self.prior.scale
+            scale = self.prior.effective_pixels / pixels
+            for images, labels in batches:
+                part, part_gradient = self._differentiated(theta, images, labels)
+                value += scale * part
+                gradient = gradient + scale * part_gradient
+            return value / self.prior.temperature, gradient / self.prior.temperature
+
+        return log_density
+
+
+def load_batches(data: SegmentationDataset, frames: Sequence[int], size: int) -> list[Batch]:
+    """Return frames in batches of ``size``; the last batch may be smaller."""
+    starts = range(0, len(frames), size)
+    return [_stack([data[i] for i in frames[start : start + size]]) for start in starts]
 
 
 def minibatches(data: SegmentationDataset, frames: Sequence[int], size: int, seed: int, steps: int, workers: int = 0) -> Iterator[Batch]:

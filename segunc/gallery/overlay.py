@@ -286,7 +286,7 @@ METHOD_WORDS = {
     "tta": "test-time augmentation",
     "ensemble": "deep ensemble",
     "mc-dropout": "MC dropout",
-    **{name: name.upper() for name in ("swag", "sgld", "sghmc")},
+    **{name: name.upper() for name in ("swag", "sgld", "sghmc", "hmc")},
 }
 
 

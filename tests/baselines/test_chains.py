@@ -1,5 +1,5 @@
-"""Chains: the log posterior against scikit-learn and differences; Langevin dynamics against the stationary covariance of their own recursion;
-convergence against ArviZ; and runs of several chains."""
+"""Chains: the log posterior against scikit-learn, differences and quadrature; HMC against closed forms and an integrator of SciPy, Langevin
+dynamics against the stationary covariance of their own recursion; convergence against ArviZ; and runs of several chains."""
 
 import math
 from pathlib import Path
@@ -11,16 +11,18 @@ import pytest
 import torch
 from arviz_stats.base import array_stats
 from hypothesis import example, given, strategies as st
+from scipy.integrate import solve_ivp
 from scipy.linalg import solve_discrete_lyapunov
 from sklearn.metrics import log_loss
 from torch import Tensor, nn
 
 from segunc.affine.convert import convert
 from segunc.affine.posterior import Prior, PriorMean
+from segunc.baselines import dynamics
 from segunc.baselines.chains import SGLD, ChainStates, run_chains
 from segunc.baselines.convergence import convergence, effective_sample_size, rank_normalised_rhat
-from segunc.baselines.dynamics import SghmcConfig, Show, sample_langevin
-from segunc.baselines.target import LogPosterior, minibatches
+from segunc.baselines.dynamics import HamiltonianChain, HmcConfig, LogDensity, SghmcConfig, Show, leapfrog, sample_langevin
+from segunc.baselines.target import LogPosterior, load_batches, minibatches
 from segunc.core.errors import InputError, PartialFailure
 from segunc.data.module import SegmentationDataModule, SegmentationDataset
 from tests.affine.networks import layout_of, small_network, with_affine
@@ -49,28 +51,29 @@ def moved(posterior: LogPosterior, scale: float = 0.1, seed: int = 0) -> Tensor:
     return posterior.base + scale * noise
 
 
-def test_the_value_is_scikit_learns_log_loss_and_the_gradient_the_slope_of_the_energy() -> None:
+def test_the_value_is_scikit_learns_log_loss_and_the_prior_and_the_gradient_its_slope() -> None:
     posterior = target(temperature=0.5)
     images, labels = data()
-    theta, pixels = moved(posterior), int((labels != 255).sum())
+    theta = moved(posterior)
+    layout = posterior.layout
     gamma, beta = posterior.expand(theta)
     with torch.no_grad():
         p = with_affine(small_network().double(), gamma, beta)(images.double()).softmax(1).movedim(1, -1)
     valid = labels != 255
     mean = -log_loss(labels[valid].numpy(), p[valid].numpy(), labels=[0, 1, 2, 3])
-    assert float(posterior.log_likelihood(theta, images, labels)) == pytest.approx(pixels * mean, rel=1e-9)
-
-    def energy(theta: Tensor) -> float:
-        gamma, beta = posterior.expand(theta)
-        offset = torch.cat([gamma - posterior.layout.weight, beta - posterior.layout.bias])
-        likelihood = float(posterior.log_likelihood(theta, images, labels))
-        return float(offset.square().sum()) / (2 * S**2) - N_EFF * likelihood / pixels
-
-    gradient = posterior.energy_gradient(theta, images, labels, pixels)
+    offset = torch.cat([gamma - layout.weight, beta - layout.bias])
+    expected = (N_EFF * mean - float(offset.square().sum()) / (2 * S**2)) / 0.5
+    value, gradient = posterior.on([(images, labels)])(theta)
+    assert value == pytest.approx(expected, rel=1e-9)
+    # Streaming in batches of several sizes changes nothing.
+    parts = posterior.on([(images[i:k], labels[i:k]) for i, k in ((0, 1), (1, 4), (4, 6))])(theta)
+    assert parts[0] == pytest.approx(value, rel=1e-12)
+    torch.testing.assert_close(parts[1], gradient, rtol=1e-10, atol=1e-10)
+    density = posterior.on([(images, labels)])
     for index in (0, 5, 9, 20, 31):
         step = torch.zeros_like(theta)
         step[index] = 1e-5
-        slope = (energy(theta + step) - energy(theta - step)) / 2e-5
+        slope = (density(theta + step)[0] - density(theta - step)[0]) / 2e-5
         assert float(gradient[index]) == pytest.approx(slope, rel=1e-5, abs=1e-5)
 
 
@@ -78,13 +81,13 @@ def test_minibatch_gradients_are_unbiased_though_labels_are_unequal() -> None:
     posterior = target(temperature=0.5)
     images, labels = data()
     theta = moved(posterior)
-    exact = posterior.energy_gradient(theta, images, labels, float((labels != 255).sum()))
+    _, exact = posterior.on([(images, labels)])(theta)
     pixels = float((labels != 255).sum()) / len(images)
     mean, ratio = (
         torch.stack([posterior.energy_gradient(theta, images[i : i + 1], labels[i : i + 1], counts[i]) for i in range(6)]).mean(0)
         for counts in ([pixels] * 6, (labels != 255).sum((1, 2)).tolist())
     )
-    torch.testing.assert_close(mean, exact, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(mean, -0.5 * exact, rtol=1e-10, atol=1e-10)
     assert not torch.allclose(ratio, mean, rtol=1e-3), "dividing by the pixels of each batch is another estimate"
 
 
@@ -97,6 +100,8 @@ def test_a_batch_without_labels_leaves_the_prior(mean: PriorMean) -> None:
     theta = moved(posterior)
     gradient = posterior.energy_gradient(theta, images, torch.full_like(labels, 255), 64.0)
     torch.testing.assert_close(gradient, (theta - (posterior.base if mean == "base" else 0)) / S**2)
+    with pytest.raises(InputError, match="no labelled pixel"):
+        posterior.on([(images, torch.full_like(labels, 255))])
 
 
 def test_the_scope_and_missing_betas_decide_the_dimension() -> None:
@@ -139,8 +144,135 @@ def test_each_pass_shows_every_frame_once_in_an_order_that_the_seed_decides(toy_
     assert not torch.equal(batches[0][1], batches[1][1]), "augmentation differs from step to step"
     with pytest.raises(InputError, match="do not fill a batch of 9"):
         minibatches(frames(toy_set, augment=False), range(8), 9, 0, 1)
+    data = frames(toy_set, augment=False)
+    held = load_batches(data, [1, 3, 6], 2)
+    assert [len(images) for images, _ in held] == [2, 1]
+    assert torch.equal(held[1][0][0], data[6]["image"])
+    assert torch.equal(held[0][1][1], data[3]["label"])
     ((images, labels),) = minibatches(frames(toy_set, augment=True), range(8), 3, 0, 1)
     assert (images.shape, labels.shape) == ((3, 3, 32, 32), (3, 32, 32))
+
+
+DOUBLE = torch.float64
+
+
+def covariance(dimensions: int = 5) -> Tensor:
+    """Correlated, with standard deviations from 0.3 to 2."""
+    generator = torch.Generator().manual_seed(0)
+    rotation, _ = torch.linalg.qr(torch.randn(dimensions, dimensions, generator=generator, dtype=DOUBLE))
+    return rotation @ torch.diag(torch.linspace(0.3, 2.0, dimensions, dtype=DOUBLE) ** 2) @ rotation.T
+
+
+MEAN = torch.tensor([1.0, -2.0, 0.5, 0.0, 3.0], dtype=DOUBLE)
+
+
+def gaussian(cov: Tensor, mean: Tensor) -> LogDensity:
+    precision = torch.linalg.inv(cov)
+
+    def log_density(theta: Tensor) -> tuple[float, Tensor]:
+        gradient = -precision @ (theta - mean)
+        return 0.5 * float(gradient @ (theta - mean)), gradient
+
+    return log_density
+
+
+def banana(theta: Tensor) -> tuple[float, Tensor]:
+    """x ~ N(0, 1), y | x ~ N(x^2, 0.5^2)."""
+    x, y = float(theta[0]), float(theta[1])
+    rest = (y - x * x) / 0.25
+    return -0.5 * x * x - 0.5 * (y - x * x) * rest, torch.tensor([-x + 2 * x * rest, -rest], dtype=DOUBLE)
+
+
+def chain_on(density: LogDensity, dimensions: int, seed: int = 0, **settings: Any) -> HamiltonianChain:
+    return HamiltonianChain(density, torch.zeros(dimensions, dtype=DOUBLE), HmcConfig(**settings), seed)
+
+
+def gaussian_chain(seed: int = 0, **settings: Any) -> HamiltonianChain:
+    options = {"trajectory": math.pi, "warmup": 100, "samples": 900, **settings}
+    return chain_on(gaussian(covariance(), MEAN), 5, seed, **options)
+
+
+def test_hmc_has_mean_and_covariance_of_a_correlated_gaussian() -> None:
+    chains = [gaussian_chain(seed).sample() for seed in range(3)]
+    x = torch.stack(chains).numpy()
+    size = min(effective_sample_size(x[:, :, i]) for i in range(5))
+    assert size > 600
+    assert max(rank_normalised_rhat(x[:, :, i]) for i in range(5)) < 1.01
+    cov = covariance()
+    pooled = torch.cat(chains)
+    deviation = cov.diag().sqrt()
+    # Four standard errors, from the effective sample size: sd / sqrt(n) of a mean, sqrt((c_ij^2 + c_ii c_jj) / n) of a covariance.
+    assert bool(((pooled.mean(0) - MEAN).abs() < 4 * deviation / math.sqrt(size)).all())
+    error = ((cov.square() + torch.outer(cov.diag(), cov.diag())) / size).sqrt()
+    assert bool(((pooled.T.cov() - cov).abs() < 4 * error).all())
+
+
+START, MOMENTUM = torch.tensor([0.5, 0.3], dtype=DOUBLE), torch.tensor([0.4, -0.7], dtype=DOUBLE)
+
+
+def test_leapfrog_is_reversible_and_follows_the_flow_with_an_error_of_second_order() -> None:
+    """The flow is that of SciPy's Runge-Kutta integrator of order 8."""
+
+    def rate(_: float, state: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        _, gradient = banana(torch.from_numpy(state[:2]))
+        return np.concatenate([state[2:], gradient.numpy()])
+
+    first = torch.cat([START, MOMENTUM]).numpy()
+    expected = solve_ivp(rate, (0, 1), first, "DOP853", rtol=1e-11, atol=1e-12).y[:, -1]
+    value, gradient = banana(START)
+    energy = 0.5 * float(MOMENTUM.square().sum()) - value
+    places, energies = [], []
+    for steps in (50, 100, 200):
+        theta, after, end, _ = leapfrog(banana, START, MOMENTUM, gradient, 1.0 / steps, steps)
+        places.append(float(np.abs(torch.cat([theta, after]).numpy() - expected).max()))
+        energies.append(abs(0.5 * float(after.square().sum()) - end - energy))
+    for errors in (places, energies):
+        assert errors[0] / errors[1] == pytest.approx(4.0, rel=0.1)
+        assert errors[1] / errors[2] == pytest.approx(4.0, rel=0.1)
+    theta, after, _, gradient = leapfrog(banana, START, MOMENTUM, banana(START)[1], 0.05, 40)
+    assert not torch.allclose(theta, START, atol=0.1)
+    back, reversed_momentum, _, _ = leapfrog(banana, theta, -after, gradient, 0.05, 40)
+    torch.testing.assert_close(back, START, atol=1e-12, rtol=0)
+    torch.testing.assert_close(-reversed_momentum, MOMENTUM, atol=1e-12, rtol=0)
+
+
+def test_the_step_size_is_adapted_to_the_target() -> None:
+    sizes = []
+    for target in (0.65, 0.95):
+        # Many dimensions: with few, the acceptance jumps near the limit of stability.
+        density = gaussian(torch.eye(60, dtype=DOUBLE), torch.zeros(60, dtype=DOUBLE))
+        chain = chain_on(density, 60, trajectory=1.5, warmup=300, samples=400, target_acceptance=target)
+        chain.sample()
+        record = chain.record()
+        assert record["acceptance"] == pytest.approx(target, abs=0.06)
+        assert record["leapfrog_steps"] == pytest.approx(1.5 / record["step_size"], abs=1.0)
+        sizes.append(record["step_size"])
+    assert sizes[0] > 1.3 * sizes[1]
+
+
+def test_divergent_trajectories_are_rejected_and_counted() -> None:
+    def cliff(theta: Tensor) -> tuple[float, Tensor]:
+        value, gradient = gaussian(torch.eye(1, dtype=DOUBLE), torch.zeros(1, dtype=DOUBLE))(theta)
+        return (math.nan, gradient) if float(theta[0]) > 1 else (value, gradient)
+
+    chain = chain_on(cliff, 1, trajectory=1.5, warmup=20, samples=1000, step_size=0.2)
+    x = chain.sample()
+    record = chain.record()
+    assert float(x.max()) <= 1
+    assert record["divergences"] > 50
+    assert record["accepted"] + record["divergences"] / 1000 == pytest.approx(1.0, abs=0.02)
+    # What is left is the Gaussian cut off at 1, whose mean is -phi(1) / Phi(1).
+    assert float(x.mean()) == pytest.approx(-0.2876, abs=0.12)
+
+
+def test_a_chain_that_only_diverges_ends_and_long_trajectories_are_cut_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(PartialFailure, match=r"smaller hmc\.step_size"):
+        gaussian_chain(step_size=50.0).sample()
+    monkeypatch.setattr(dynamics, "MAX_LEAPFROG_STEPS", 20)
+    chain = gaussian_chain(step_size=0.01, warmup=1, samples=4)
+    chain.sample()
+    assert chain.record()["shortened"] == 4
+    assert chain.record()["leapfrog_steps"] == 20
 
 
 PRECISION = torch.tensor([[2.0, 0.8], [0.8, 1.0]], dtype=torch.float64)
@@ -218,23 +350,26 @@ def test_a_chain_that_breaks_says_where() -> None:
         sample_langevin(lambda theta: next(slopes) * exact(theta), CENTRE, constant(0.1, 20, 0), 0)
     with pytest.raises(PartialFailure, match=r"state became NaN or infinite .* lower the learning rate"):
         sample_langevin(exact, CENTRE, constant(1e6, 200, 0), 0)
+    with pytest.raises(InputError, match="log density is nan"):
+        chain_on(lambda theta: (math.nan, theta), 2, trajectory=1.0, warmup=0, samples=1)
 
 
 def test_finished_chains_are_not_run_again_and_one_that_fails_says_which(tmp_path: Path) -> None:
     last, started = tmp_path / "last.ckpt", list[int]()
 
-    def sample(number: int, show: Show) -> Tensor:
+    def sample(number: int, show: Show) -> tuple[Tensor, dict[str, float]]:
         started.append(number)
         if started == [0, 1]:
             raise PartialFailure("the gradient became NaN or infinite. Hint: lower the learning rate")
-        return sample_langevin(exact, CENTRE, cyclical(2, 10, 0.3, 3), number, show)
+        return sample_langevin(exact, CENTRE, cyclical(2, 10, 0.3, 3), number, show), {"number": number}
 
     with pytest.raises(PartialFailure, match=r"chain 2 of 3 stopped: the gradient became NaN.*give another --out"):
         run_chains(sample, 3, last)
-    states = run_chains(sample, 3, last, resume=True)
+    states, records = run_chains(sample, 3, last, resume=True)
     assert started == [0, 1, 1, 2]
     assert states.shape == (3, 6, 2)
-    assert torch.equal(states[1], sample(1, lambda *_: None).float())
+    assert records == [{"number": 0}, {"number": 1}, {"number": 2}]
+    assert torch.equal(states[1], sample(1, lambda *_: None)[0].float())
 
 
 Array = npt.NDArray[np.float64]

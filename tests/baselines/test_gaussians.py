@@ -199,14 +199,14 @@ def test_draws_in_training_are_independent_for_images_and_seeds_and_gamma_and_be
     assert not torch.allclose(draws.weight, task.training_draws(3, 0).weight)
 
 
-MODULES = {"laplace": "laplace", "sghmc": "chains", "sgld": "chains", "swag": "swag"}
+MODULES = {"hmc": "chains", "laplace": "laplace", "sghmc": "chains", "sgld": "chains", "swag": "swag"}
 MODULES |= {"variational": "variational", "mc-dropout": "mc_dropout", "decoder-ensemble": "decoder_ensemble"}
 MODULES |= {"ensemble": "mixtures", "tta": "mixtures", "temperature": "temperature"}
 
 
 def test_each_baseline_is_found_under_its_name() -> None:
     modules = {name: METHODS[name].fit.__module__.removeprefix("segunc.baselines.") for name in METHODS}
-    expected = MODULES | {"distil": "distil", "features": "features", "anomaly": "anomaly", "class-sets": "class_sets"}
+    expected = MODULES | {"distil": "distil", "features": "features", "anomaly": "anomaly"}
     assert {name: module for name, module in modules.items() if not module.startswith("segunc.")} == expected
 
 

@@ -67,7 +67,7 @@ def tuned(request: pytest.FixtureRequest, trained: Job, tmp_path_factory: pytest
 
 def test_every_method_is_run_here() -> None:
     made = {name for name, method in METHODS.items() if not method.finished}
-    elsewhere = {"abnn", "sghmc", "sgld"}  # below, and in test_job
+    elsewhere = {"abnn", "hmc", "sghmc", "sgld"}  # below, and in test_job
     elsewhere |= {"decoder-ensemble"}  # tests/baselines/test_decoder_ensemble
     assert {*SETTINGS} | elsewhere == {*OWN} | elsewhere == made
 
@@ -117,10 +117,14 @@ def test_a_training_killed_and_continued_gives_a_model(trained: Job, tmp_path: P
 
 
 LANGEVIN = "{cycles: 2, cycle_steps: 4, exploration: 0.25, states_per_cycle: 2, effective_pixels: 1000, scope: decoder}"
-SECTIONS = {"sgld": LANGEVIN, "sghmc": LANGEVIN}
+SECTIONS = {
+    "sgld": LANGEVIN,
+    "sghmc": LANGEVIN,
+    "hmc": "{scope: decoder, frames: 2, effective_pixels: 300, chains: 2, warmup: 1, samples: 4, trajectory: 0.01, step_size: 0.003}",
+}
 CONFIG = "data: {{dataset: toy, root: {root}, crop: [64, 64], batch_size: 4}}\n{method}: {section}\n"
 FRAME = torch.rand(1, 3, 64, 128, generator=torch.Generator().manual_seed(0))
-OWN_PARAMETER = {"sgld": ("temperature", 0.01), "sghmc": ("momentum", 0.3)}
+OWN_PARAMETER = {"sgld": ("temperature", 0.01), "sghmc": ("momentum", 0.3), "hmc": ("effective_pixels", 30)}
 
 
 def chain_words(job: Job, method: str, out: Path, *more: object) -> list[object]:
@@ -145,7 +149,9 @@ def test_a_chain_leaves_the_base_and_its_own_parameter_changes_the_maps(trained:
     done = succeed(*chain_words(trained, method, tmp_path / "one"))
     assert "rhat_max" in done.stdout
     held = record(tmp_path / "one")
-    assert (held["method"], held["states"], held["members"], held["target"]["effective_pixels"]) == (method, 4, 1, 1000)
+    states = 8 if method == "hmc" else 4
+    assert (held["method"], held["states"], held["members"]) == (method, states, 2 if method == "hmc" else 1)
+    assert held["target"]["effective_pixels"] == (300 if method == "hmc" else 1000)
     assert held["provenance"]["convergence"]["rhat_max"] > 0
     assert isinstance(load_model(tmp_path / "one").posterior, ChainStates)
     assert not load_model(trained.base).bayesian
@@ -153,6 +159,10 @@ def test_a_chain_leaves_the_base_and_its_own_parameter_changes_the_maps(trained:
     key, value = OWN_PARAMETER[method]
     succeed(*chain_words(trained, method, tmp_path / "other", f"--{method}.{key}", value))
     assert float((epistemic_map(tmp_path / "one") - epistemic_map(tmp_path / "other")).abs().mean()) > 1e-6
+    if method == "hmc":
+        chains = held["provenance"]["chain_records"]
+        assert len(chains) == 2
+        assert all(0 <= chain["accepted"] <= 1 and chain["step_size"] > 0 for chain in chains)
 
 
 def test_killed_chains_go_on_to_the_same_states(trained: Job, tmp_path: Path) -> None:
