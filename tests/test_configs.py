@@ -37,7 +37,6 @@ def base_of(path: Path) -> Path:
 
 SMALL = {
     "abnn": ["--abnn.alpha", 0.1, "--abnn.max_steps", 1, "--abnn.epochs", 1],
-    "decoder-ensemble": ["--decoder_ensemble.max_steps", 1],
     "hmc": ["--hmc.warmup", 1, "--hmc.samples", 2],
     "laplace": ["--laplace.images", 8],
     "mc-dropout": [],

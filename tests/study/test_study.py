@@ -287,6 +287,10 @@ def test_the_documented_plans_are_valid(path: Path, monkeypatch: pytest.MonkeyPa
         with pytest.raises(InputError, match="'ABNN by job' has the method alphas"):
             read_plan(path)
         return
+    if "method: decoder-ensemble" in path.read_text():  # registered as it was; commit 47d9b646 is the last on main that runs it
+        with pytest.raises(InputError, match="'decoder ensemble of 4' has the method decoder-ensemble"):
+            read_plan(path)
+        return
     plan = read_plan(path)
     if "scores: [knn, mahalanobis" in path.read_text():  # run as it was; commit 8da6a7f is the last that runs it
         with pytest.raises(InputError, match=r"unknown key 'scores'|no score 'mahalanobis'|unknown key 'select'"):
