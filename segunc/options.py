@@ -673,14 +673,12 @@ class ExportOptions(Options):
 
 @dataclass(frozen=True)
 class DoctorOptions(SamplingOptions):
-    """Is the uncertainty alive and the conversion sound? Are maps what was written?
+    """Is the uncertainty alive and the conversion sound?
 
     Args:
         model (DIR): model folder
-        maps (DIR): maps folder, or the folder of several: every file is compared with the checksum of its log
         image (FILE): a clean frame (default: a toy road scene)
     """
 
-    model: Folder | None = option(None, exclusive=True)
-    maps: Folder | None = option(None, exclusive=True)
+    model: Folder
     image: File | None = None
