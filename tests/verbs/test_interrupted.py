@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+import signal
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -82,13 +83,15 @@ def test_training_killed_and_continued_ends_where_it_should(trained: Job, tmp_pa
     assert not load_model(out).bayesian
 
 
-def test_ctrl_c_ends_a_prediction_with_130_and_it_goes_on(finetuned: Job, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_a_prediction_with_its_code_and_it_goes_on(finetuned: Job, tmp_path: Path, kind: signal.Signals) -> None:
     out = tmp_path / "out"
     words = ("predict --device cpu --draws 8 --model", finetuned.abnn, "--input", finetuned.video, "--out", out)
     running, lines = Command(*words), out / "frames.jsonl"
     wait_for(running, lambda: lines.exists() and lines.read_bytes().count(b"\n") >= 1)
-    done = running.interrupt()
-    assert (done.code, len(done.error_lines)) == (130, 1), done.stderr
+    done = running.stop(kind)
+    said = "segunc predict: interrupted; what is finished is kept, and the same command goes on from there"
+    assert (done.code, done.error_lines) == (128 + kind, [said]), done.stderr
     finished = lines.read_bytes().count(b"\n")
     assert 1 <= finished < 12
     assert f"{finished} were finished before" in succeed(*words).stdout
