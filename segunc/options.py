@@ -419,9 +419,8 @@ class EvaluateOptions(SamplingOptions, ClassTruthOptions):
         fps: frames a second of maps of images that are a video, in their order
         groups (PATTERN|CSV): anomaly numbers also by groups of frames: what a regular expression finds in their names (its first group,
             where it has one), or a CSV with the columns frame,group; frames without one are the group other
-        flag (SCORE=VALUE|JSON[:RECALL]): also what thresholds flag: false alarms by class, precision and recall; SCORE=VALUE; an
-            earlier result, whose scores all have one for a recall of 0.8 (default) and 0.95; or threshold.json[:GROUP], with the risk that
-            it achieves on these frames (may be repeated)
+        flag (SCORE=VALUE|JSON[:GROUP]): also what thresholds flag: false alarms by class, precision and recall; a value, or threshold.json,
+            with the risk that it achieves on these frames (may be repeated)
         replicates (R): of the bootstrap intervals (default 2000; 0: none)
         resample (UNIT): what is resampled: frame (default), folder, blocks of seconds of a video (10s), or a regular expression; frames
             with one match stay together
@@ -524,11 +523,10 @@ class SummaryOptions(DeviceOptions):
         score: score of the worst moments (default anomaly if there, else entropy)
         statistic: of each frame: strongest region above the threshold (area times excess), mean, 99th percentile, maximum, or pixels of
             the largest region (default region where the maps record it, else mean)
-        label_score: score whose mean ranks frames (default epistemic if there, else that of the worst moments)
         top (N): moments and frames to list (default 10)
         apart (SECONDS): between two moments of a video (default 5)
         fps: frames a second of images that are a video, in their order
-        flag (SCORE=VALUE|JSON): a threshold, or a file as evaluate takes it: also how many frames have a region that it flags, and of frames
+        flag (SCORE=VALUE|JSON): a threshold, as evaluate takes it: also how many frames have a region that it flags, and of frames
             with times the events, flagged regions that are followed over frames
         events (FILE): also write the events: NAME.csv, NAME.json, or NAME_coco.json with masks and tracks
         out (CSV): also write both lists of frames as a table
@@ -537,7 +535,6 @@ class SummaryOptions(DeviceOptions):
     maps: Folder
     score: str | None = None
     statistic: Literal["region", "mean", "p99", "max", "component"] | None = None
-    label_score: str | None = None
     top: PositiveInt = 10
     apart: NonNegativeFloat = 5.0
     fps: PositiveFloat | None = None
@@ -635,6 +632,7 @@ class ReportOptions(Options, ClassTruthOptions):
         threshold (JSON): thresholds with a promise
         monitor (JSON): state of a monitor
         events (JSON): list of events
+        latency (JSON): seconds a frame, as tools/latency.py measures them
         domain (YAML): intended use, and the cells of the operating domain in which frames are counted
         out (DIR): folder of report.json and index.html
     """
@@ -645,6 +643,7 @@ class ReportOptions(Options, ClassTruthOptions):
     threshold: Sequence[File] | None = None
     monitor: File | None = None
     events: File | None = None
+    latency: Sequence[File] | None = None
     domain: File | None = None
     out: Folder
 
@@ -676,14 +675,12 @@ class ExportOptions(Options):
 
 @dataclass(frozen=True)
 class DoctorOptions(SamplingOptions):
-    """Is the uncertainty alive and the conversion sound? Are maps what was written?
+    """Is the uncertainty alive and the conversion sound?
 
     Args:
         model (DIR): model folder
-        maps (DIR): maps folder, or the folder of several: every file is compared with the checksum of its log
         image (FILE): a clean frame (default: a toy road scene)
     """
 
-    model: Folder | None = option(None, exclusive=True)
-    maps: Folder | None = option(None, exclusive=True)
+    model: Folder
     image: File | None = None

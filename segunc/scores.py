@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 FEATURE_DISTANCE = "feature distance"
-SUM = "sum of scores"
+SUM, SET_THRESHOLD = "sum of scores", "threshold of class sets"
 NEAREST = "nearest features"  # beside the distance: a :data:`segunc.sampling.sampler.Nearest` for each frame
 Source = Literal["draws", "base", "constant", "frame", "scores"]
 """Where the sampler has evidence from: sums over the draws, the base network, or what was fitted on the model. The last is a constant, or
@@ -49,10 +49,10 @@ EVIDENCE: Registry[Evidence] = Registry("evidence", "segunc.evidence", {
                                "without features of its training set", "features"),
     SUM: Evidence("[n, H, W] of other scores", "scores",
                   "that does not say what it is a sum of", "anomaly"),
+    SET_THRESHOLD: Evidence("lambda in 0..1, a number: p is at least 1 - lambda in the set of a pixel", "constant",
+                            "without sets of classes", "class-sets"),
 })
 # fmt: on
-MEANS = frozenset({"probabilities", "calibrated entropy", "total entropy", "expected entropy"})
-"""Evidence that can be blended over tiles and averaged along a video; scores that need nothing else follow from it."""
 
 
 @dataclass(frozen=True)
@@ -148,6 +148,10 @@ _TABLE = (
           "-log10 of the share of pixels of known scenes that score as high", 0, None, "float16", (SUM,),
           colours=(0, 6), threshold=3, measured_to=3,
           scale="x = one in 10^x known pixels scores as high"),
+    # A set that is empty holds the predicted class alone, which is in every other set already.
+    Score("set-size", "how many classes a pixel's set with a promise holds", "Sadinle et al. 2019, arXiv 1609.00451", "classes", 1, None,
+          "float16", ("probabilities", SET_THRESHOLD), lambda p, threshold: ((1.0 - p.float()) <= threshold).sum(1).clamp_min(1).float(),
+          colours=(1, 5), threshold=2, resized="evidence", title="size of the class set", scale="1 = the predicted class alone"),
 )
 # fmt: on
 SCORES: Registry[Score] = Registry("score", "segunc.scores", {score.name: score for score in _TABLE})

@@ -37,7 +37,6 @@ def base_of(path: Path) -> Path:
 
 SMALL = {
     "abnn": ["--abnn.alpha", 0.1, "--abnn.max_steps", 1, "--abnn.epochs", 1],
-    "decoder-ensemble": ["--decoder_ensemble.max_steps", 1],
     "hmc": ["--hmc.warmup", 1, "--hmc.samples", 2],
     "laplace": ["--laplace.images", 8],
     "mc-dropout": [],
@@ -127,6 +126,8 @@ def test_a_configuration_for_finished_models_runs(path: Path, overconfident: Job
         words += ["--features.weights", tmp_path / "encoder.pth"]
     if method == "anomaly":  # a model without features
         words += ["--anomaly.parts", "[deterministic-energy,entropy]"]
+    if method == "class-sets":  # four frames of val
+        words += ["--class_sets.level", 0.2]
     if method == "distil":
         words += ["--distil.frames 1 --distil.epochs 1 --distil.draws 2"]
     succeed("finetune", "--method", method, *words, "--device", "cpu", apart=True)
@@ -134,7 +135,7 @@ def test_a_configuration_for_finished_models_runs(path: Path, overconfident: Job
     if method in ("tta", "distil"):
         assert model.posterior.members == {"tta": 6, "distil": 2}[method]
     else:
-        names = {"temperature": "calibration", "features": "features", "anomaly": "anomaly"}
+        names = {"temperature": "calibration", "features": "features", "anomaly": "anomaly", "class-sets": "class_sets"}
         assert names[str(method)] in model.attachments
 
 

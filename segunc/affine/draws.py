@@ -68,16 +68,11 @@ class FoldedDraws:
         return FoldedDraws(tuple(site.part(first, last) for site in self.sites), last - first, dropout)
 
 
-def in_encoder(name: str) -> bool:
-    """Return whether the name of a module, a parameter or a buffer says that it belongs to a network's encoder."""
-    return not {"encoder", "backbone"}.isdisjoint(name.split("."))
-
-
 def in_scope(scope: str, names: Sequence[str], narrower: str | None = None) -> list[bool]:
     """Return one flag for each site name, in network order: whether it lies in the scope and in a narrower one, if any. A scope is ``all``,
     ``encoder``, ``decoder`` (what is not the encoder), ``last:N`` sites, ``every:N``-th site, or a regular expression that is searched in
     the names. InputError for an unknown form, or where no site matches."""
-    encoder = [in_encoder(name) for name in names]
+    encoder = [not {"encoder", "backbone"}.isdisjoint(name.split(".")) for name in names]
     if scope == "all":
         flags = [True] * len(names)
     elif scope in ("encoder", "decoder"):

@@ -206,7 +206,7 @@ def _show_doctor(result: Any, options: opts.DoctorOptions) -> Iterator[str]:
     yield from result.about
     yield from (f"{finding.status:>4}  {finding.check}: {finding.text}" for finding in result.findings)
     if not result.failure:
-        yield result.verdict
+        yield "the uncertainty is alive"
 
 
 SHOWN = {name.removeprefix("_show_"): show for name, show in list(globals().items()) if name.startswith("_show_")}

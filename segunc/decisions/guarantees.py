@@ -16,6 +16,7 @@ import numpy.typing as npt
 from scipy.optimize import brentq
 from scipy.special import bdtr, betainccinv  # scipy.stats takes seconds to import
 
+from segunc.core.errors import InputError
 from segunc.decisions.risks import RISING, LossSums, largest_loss
 
 Floats = npt.NDArray[np.float64]
@@ -78,6 +79,13 @@ class Method:
         share = level / self.largest(control)
         needed = 1 / share - 1 if self.name == "conformal" else math.log(self.doubt) / math.log1p(-share)
         return max(math.ceil(needed - 1e-9), 1)
+
+    def check_units(self, sums: LossSums, level: float, units: str, option: str) -> None:
+        """Raise InputError where units are too few for a level, which names the smallest that they can have; it calls them ``units``."""
+        if sums.units < (needed := self.minimum_units(sums.control, level)):
+            least = math.ceil(self.smallest_level(sums.control, sums.units) * 1e4) / 1e4
+            message = f"{sums.units} {units} are too few for {sums.control} of {level:g}, which needs {needed}"
+            raise InputError(f"{message}; the smallest level that they can have is {least:g}", hint=f"{option} {least:g}")
 
     def upper_bound(self, sums: LossSums, place: int) -> float:
         """Return the upper bound of the risk at a threshold; of ``conformal`` that of its expectation."""

@@ -26,7 +26,8 @@ RISKS: dict[str, str] = {  # of each control, in words
 }
 SETTINGS = ("temperature", "calibrator_sha256", "draws", "seed", "scheme", "alpha", "scope", "size", "compact", "precision", "mask_sha256")
 """Keys of a run that change its maps, beside its model; where one is absent the model's own value holds."""
-FITTED = ("features_sha256", "anomaly")  # of what was fitted on the model, which changes scores that are made of it
+FITTED = {"frame": ("features_sha256", "anomaly"), "scores": ("features_sha256", "anomaly"), "constant": ("class_sets",)}
+"""The same of what was fitted on the model, by the sources of scores that it changes."""
 
 
 @dataclass(frozen=True)
@@ -137,8 +138,8 @@ def model_of(run: Mapping[str, Any]) -> str:
 
 def settings_of(run: Mapping[str, Any], score: str) -> dict[str, Any]:
     """Return what else of a run changes the maps of a score; of a record that was fitted its hash."""
-    fitted = score in SCORES and SCORES[score].sources - {"draws", "base", "constant"}
-    values = {key: run[key] for key in (*SETTINGS, *(FITTED if fitted else ())) if run.get(key) is not None}
+    fitted = [key for source in SCORES[score].sources for key in FITTED.get(source, ())] if score in SCORES else []
+    values = {key: run[key] for key in (*SETTINGS, *fitted) if run.get(key) is not None}
     return {key: json_sha256(value) if isinstance(value, Mapping) else value for key, value in values.items()}
 
 

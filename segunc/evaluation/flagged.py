@@ -14,17 +14,16 @@ import cv2
 import numpy as np
 
 from segunc.core.errors import InputError
-from segunc.core.files import read_json
 from segunc.data.labels import IGNORE
 from segunc.decisions.guarantees import Method
 from segunc.decisions.risks import OF_ANOMALIES, THRESHOLDS, LossSums, Pool, Scene, losses
-from segunc.decisions.threshold import KIND, GuaranteedThreshold, read_threshold, unit_seconds
+from segunc.decisions.threshold import GuaranteedThreshold, read_threshold, unit_seconds
 from segunc.evaluation import parts
 from segunc.evaluation.parts import ALL_IGNORED, NO_ANOMALY_LABEL, Array, ArrayPart, Forms, LabelledFrame, Numbers
-from segunc.evaluation.resampling import NumberPath, load_results, resampled_units
+from segunc.evaluation.resampling import NumberPath, resampled_units
 from segunc.maps.encoding import score_keys
 from segunc.maps.verdicts import GRAVEST, VERDICTS, Verdict
-from segunc.metrics.counting import NO_ANOMALY, Counts
+from segunc.metrics.counting import NO_ANOMALY, NO_NORMAL, Counts
 from segunc.scores import SCORES
 
 SMALLEST_REGION = 50  # pixels of a flagged region, as of a predicted component of SegmentMeIfYouCan's obstacle track
@@ -45,15 +44,14 @@ class Threshold:
 
 
 def read_thresholds(words: Iterable[str] | Mapping[str, float]) -> dict[str, Threshold]:
-    """Return the threshold of each score, of words ``SCORE=VALUE``; ``FILE.json[:RECALL]``, a result of evaluate, whose scores all have
-    one for each of :data:`parts.RECALLS` (default 0.8); or ``threshold.json[:GROUP]``, which segunc threshold wrote."""
+    """Return the threshold of each score, of words ``SCORE=VALUE`` or ``threshold.json[:GROUP]``, which segunc threshold wrote."""
     thresholds: dict[str, Threshold] = {}
     for word in [f"{name}={value}" for name, value in words.items()] if isinstance(words, Mapping) else words:
         file = re.fullmatch(r"(.+\.json)(?::([^:]*))?", word)
-        more = _of_file(Path(file[1]), file[2]) if file else dict([_of_value(word)])
-        if twice := thresholds.keys() & more.keys():
-            raise InputError(f"--flag {word} is a second threshold of '{min(twice)}'")
-        thresholds |= more
+        name, threshold = _of_file(Path(file[1]), file[2]) if file else _of_value(word)
+        if name in thresholds:
+            raise InputError(f"--flag {word} is a second threshold of '{name}'")
+        thresholds[name] = threshold
     return thresholds
 
 
@@ -74,15 +72,12 @@ def flag_parts(
     time_of: Callable[[str], float | None] = lambda frame: None,
 ) -> list[Flagged]:
     """Return the parts of the thresholds of the scores that are evaluated, for the kinds of labels there are."""
-    # A result may hold thresholds of further scores, but one that was given for a score was asked for.
-    unused = [name for name, of in flag.items() if name not in scores and (not of.source or of.guarantee)]
-    used = {name: flag[name] for name in scores if name in flag}
-    if unused or (flag and not used):
-        message = f"--flag has a threshold of '{(unused or [*flag])[0]}', which is not evaluated"
+    if unused := [name for name in flag if name not in scores]:
+        message = f"--flag has a threshold of '{unused[0]}', which is not evaluated"
         raise InputError(message, hint=f"evaluated are {', '.join(scores)}; name others with --scores")
-    alarms = [FalseAlarms(name, threshold, classes) for name, threshold in used.items() if classes]
-    hits = [Hits(name, threshold) for name, threshold in used.items() if anomalies]
-    promised = [(name, of, control) for name, of in used.items() if of.guarantee for control in of.guarantee.levels]
+    alarms = [FalseAlarms(name, threshold, classes) for name, threshold in flag.items() if classes]
+    hits = [Hits(name, threshold) for name, threshold in flag.items() if anomalies]
+    promised = [(name, of, control) for name, of in flag.items() if of.guarantee for control in of.guarantee.levels]
     return [*alarms, *hits, *(Achieved(*of, anomalies, time_of) for of in promised)]
 
 
@@ -93,42 +88,23 @@ def _of_value(word: str) -> tuple[str, Threshold]:
     except ValueError:
         value = np.nan
     if not name or not np.isfinite(value):
-        message = f"--flag {word} is neither SCORE=VALUE nor FILE.json[:RECALL]"
-        raise InputError(message, hint="--flag entropy=0.5, or --flag metrics.json:0.95")
+        message = f"--flag {word} is neither SCORE=VALUE nor threshold.json[:GROUP]"
+        raise InputError(message, hint="--flag entropy=0.5, or --flag threshold.json")
     low, high = (SCORES[name].lower, SCORES[name].upper) if name in SCORES else (None, None)
     if (low is not None and value < low) or (high is not None and value > high):
         raise InputError(f"--flag {word}: {name} lies in {low:g} to {np.inf if high is None else high:g}")
     return name, Threshold(value)
 
 
-def _of_file(path: Path, which: str | None) -> dict[str, Threshold]:
-    if read_json(path, "a result of segunc evaluate, or a threshold of segunc threshold").get("kind") != KIND:
-        return _of_result(path, which or "0.8")
+def _of_file(path: Path, which: str | None) -> tuple[str, Threshold]:
     made = read_threshold(path)
     if not which:
-        return {made.score: Threshold(made.value, made.form, path.name, made.promise, made.short, made)}
+        return made.score, Threshold(made.value, made.form, path.name, made.promise, made.short, made)
     if which not in made.groups:
         groups = f"its groups are {', '.join(made.groups) or 'none'}"
         raise InputError(f"--flag {path}:{which}: the threshold has no group '{which}'", hint=groups)
     value, words = made.groups[which]["value"], f"group {which}, calibrated on {made.groups[which]['units']:g} units"
-    return {made.score: Threshold(value, made.form, path.name, f"{made.promise} This is {words}.", f"{made.short}, {words}", made)}
-
-
-def _of_result(path: Path, recall: str) -> dict[str, Threshold]:
-    keys = [f"{value:g}" for value in parts.RECALLS]
-    key = next((key for key in keys if recall.rstrip("0") == key), None)
-    if key is None:
-        raise InputError(f"--flag {path}:{recall}: a result has thresholds for a recall of {' and '.join(keys)}")
-    (result,) = load_results([path])
-    thresholds = {}
-    for name in result.content["scores"]:
-        value = result.numbers.get(("scores", name, "pooled", "thresholds", key))
-        if value is not None:
-            thresholds[name] = Threshold(value, result.content.get("forms", {}).get(name), path.name)
-    if not thresholds:
-        hint = "evaluate anomaly labels with --protocols pooled, and give that result"
-        raise InputError(f"--flag {path} holds no threshold of a recall of {key}", hint=hint)
-    return thresholds
+    return made.score, Threshold(value, made.form, path.name, f"{made.promise} This is {words}.", f"{made.short}, {words}", made)
 
 
 class Flagged(ArrayPart):
@@ -188,10 +164,10 @@ class FalseAlarms(Flagged):
 
 
 class Hits(Flagged):
-    """Precision and recall of the flagged pixels, over all pixels with an anomaly label; counts ``[2, 2]``, by label and flag."""
+    """Precision, recall and price of the flagged pixels, over all pixels with an anomaly label; counts ``[2, 2]``, by label and flag."""
 
     needs, lacks = "anomaly", NO_ANOMALY_LABEL
-    metrics = parts.higher("precision", "precision"), parts.higher("recall", "recall")
+    metrics = parts.higher("precision", "precision"), parts.higher("recall", "recall"), parts.lower("normal_share", "of normal pixels")
 
     def count(self, frame: LabelledFrame) -> Counts | None:
         if frame.anomaly is None:
@@ -200,12 +176,12 @@ class Hits(Flagged):
         return np.stack([np.bincount(flagged[frame.anomaly == label], minlength=2) for label in (0, 1)])
 
     def numbers(self, counts: Counts, forms: Forms) -> Numbers:
-        (_, false), (missed, hit) = counts.tolist()
-        precision, recall = (hit / total if total else None for total in (hit + false, hit + missed))
-        return {("precision",): precision, ("recall",): recall}
+        (kept, false), (missed, hit) = counts.tolist()
+        pairs = (hit, hit + false), (hit, hit + missed), (false, kept + false)
+        return dict(zip(self.names, (part / whole if whole else None for part, whole in pairs), strict=True))
 
     def why(self, counts: Counts, name: NumberPath) -> str:
-        return NO_ANOMALY if name == ("recall",) else "no pixel with an anomaly label is flagged"
+        return {"recall": NO_ANOMALY, "normal_share": NO_NORMAL}.get(name[0], "no pixel with an anomaly label is flagged")
 
 
 class Achieved(Flagged):

@@ -39,7 +39,7 @@ PROTOCOLS: tuple[AnomalyProtocol, ...] = get_args(AnomalyProtocol)
 NO_ANOMALY_LABEL = "no frame has an anomaly label"
 ALL_IGNORED = "every pixel of the class labels is ignored"
 COARSE_KEYS = 4096
-RECALLS = (0.8, 0.95)  # whose thresholds are kept, for --flag
+RECALLS = (0.8, 0.95)  # whose thresholds a result holds
 _AT_RECALL = tuple(("thresholds", f"{recall:g}") for recall in RECALLS)
 
 

@@ -59,6 +59,7 @@ def _tables(result: Mapping[str, Any]) -> Iterator[Table]:
         metrics = titles((*parts.ConfidenceCalibration.metrics, *parts.ProbabilityCalibration.metrics))
         numbers = {title: result["calibration"].get(key) for key, title in metrics.items()}
         yield "Calibration, over the same pixels", _column("number", "value", numbers)
+    yield "Sets of classes, means over frames", _column("number", "value", result.get("sets", {}))
     title = "Selective prediction and failure detection, over the same pixels"
     yield title, _rows(result["selective"], titles(parts.Selective.metrics))
     of_frames = ((f"{name} of {score}", v) for score, of in result.get("frames", {}).items() for name, v in of.items())

@@ -5,31 +5,17 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from segunc.core.errors import InputError
 from segunc.core.files import PARTIAL_SUFFIX, START_SECONDS, inside, read_bytes, write_file
-from segunc.maps.manifest import Manifest, read_manifest
-from segunc.maps.shards import (
-    FRAMES_NAME,
-    LOCK_STEM,
-    MANIFEST_NAME,
-    REPAIR,
-    DamageError,
-    Record,
-    Shard,
-    Sum,
-    all_shards,
-    file_sum,
-    iterate_lines,
-)
-from segunc.maps.statistics import MASK_NAME, read_region
+from segunc.maps.manifest import Manifest
+from segunc.maps.shards import FRAMES_NAME, LOCK_STEM, MANIFEST_NAME, REPAIR, DamageError, Record, Sum, all_shards, file_sum
+from segunc.maps.statistics import MASK_NAME
 
 PREDICTION = "prediction"
 OVERLAY = "overlay"
 START_LOCK = f"{LOCK_STEM}-start"  # held while the manifest is written, so that shards that start at once make one folder
-MAX_EXAMPLES = 20
 
 
 def write_map(out: Path, file: str, data: bytes) -> Sum:
@@ -48,62 +34,14 @@ def read_map(path: Path, expected: Sum | None = None) -> bytes:
     return data
 
 
-def damaged_file(out: Path, record: Record, *, verify: bool) -> str | None:
-    """Return the first file of a record that is missing or, by its size (or to ``verify``, by its bytes), not the one that
-    was written; None where all are."""
+def is_whole(out: Path, record: Record, *, verify: bool) -> bool:
+    """Return whether all files of a record are there and, by their sizes (or to ``verify``, by their bytes), those that were written."""
     for score, file in record["files"].items():
         path, expected = inside(out, file), record["sums"][score]
         size = path.stat().st_size if path.is_file() else -1
         if size != expected[0] or (verify and file_sum(read_bytes(path)) != expected):
-            return str(file)
-    return None
-
-
-@dataclass
-class Health:
-    """The state of a maps folder."""
-
-    manifest: Manifest
-    frames: int = 0  # that were finished, as far as anything tells of them
-    damaged: list[str] = field(default_factory=list)  # what is wrong with a frame or a line of a log, in words
-    lost: int = 0  # finished frames that no line, not even a damaged one, tells of
-    shards: list[Shard] = field(default_factory=list)  # where frames are damaged or lost
-
-    @property
-    def amount(self) -> int:
-        """How many frames are damaged or lost."""
-        return len(self.damaged) + self.lost
-
-    @property
-    def examples(self) -> str:
-        """What is damaged, in words; of many the first."""
-        problems = [*self.damaged, *([f"no line tells of {self.lost}"] if self.lost else [])]
-        more = len(problems) - MAX_EXAMPLES
-        return ", ".join(problems[:MAX_EXAMPLES]) + (f" and {more} more" if more > 0 else "")
-
-
-def examine(folder: Path) -> Health:
-    """Read every line and every file of a maps folder of this tool, and compare them with their sums."""
-    manifest = read_manifest(folder)
-    if manifest is None:
-        raise InputError(f"{folder} holds no manifest, so segunc predict did not write it")
-    read_region(folder, manifest)
-    health, names = Health(manifest), set[str]()
-    for shard in all_shards(manifest):
-        before, lines = len(health.damaged), list[DamageError]()
-        for _, record in iterate_lines(inside(folder, shard.file(FRAMES_NAME)), lines.append):
-            if record["name"] not in names and (file := damaged_file(folder, record, verify=True)) is not None:
-                health.damaged.append(f"{record['name']} ({file})")
-            names.add(record["name"])
-        health.frames += len(lines)
-        health.damaged += [damage.message.removeprefix(f"{folder}{os.sep}") for damage in lines]
-        if len(health.damaged) > before:
-            health.shards.append(shard)
-    health.frames += len(names)
-    if manifest.get("status") == "finished" and (lost := manifest["finished"] - health.frames) > 0:
-        health.lost, health.shards = lost, all_shards(manifest)
-        health.frames += lost
-    return health
+            return False
+    return True
 
 
 def refuse_foreign(out: Path) -> None:

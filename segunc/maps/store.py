@@ -14,7 +14,7 @@ from segunc.core.files import PARTIAL_SUFFIX, START_SECONDS, Lock, inside
 from segunc.data.images import Image
 from segunc.frames.source import FrameSource
 from segunc.maps.encoding import Array, class_ids, encode_compact, encode_jpeg, encode_npy, encode_png, encode_score
-from segunc.maps.folder import OVERLAY, PREDICTION, START_LOCK, clear_folder, damaged_file, refuse_foreign, write_map
+from segunc.maps.folder import OVERLAY, PREDICTION, START_LOCK, clear_folder, is_whole, refuse_foreign, write_map
 from segunc.maps.manifest import COMPACT_VALUES, MAKERS, STATE_KEYS, Manifest, read_manifest, refuse_other_run
 from segunc.maps.shards import FRAMES_NAME, LOCK_STEM, STATISTICS, FrameLog, Record, Shard, read_state, write_state
 from segunc.maps.statistics import MASK_NAME, Region, map_statistics, strongest_regions
@@ -194,7 +194,7 @@ class MapsWriter:
 
     def _keeps(self, record: Record, source: FrameSource | None) -> bool:
         """Return whether the frame of a line is finished: its maps are whole, and its image file was not replaced."""
-        if damaged_file(self.out, record, verify=self._verify) is not None:
+        if not is_whole(self.out, record, verify=self._verify):
             return False
         if source is None:
             return True

@@ -5,23 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from segunc.core.device import flushed_denormals
 from segunc.training.config import FinetuneConfig
 from segunc.training.finetune_run import FinetuneRun
 from segunc.training.progress import Say, no_half_folder, say
 
-if TYPE_CHECKING:
-    pass
-
 Check = Callable[[Path, FinetuneConfig[Any], Path], None]
 Work = Callable[[FinetuneRun[Any]], dict[str, Any]]
 
 
-def finetuning(check: Check | None = None, partial: str | None = None) -> Callable[[Work], Callable[..., Any]]:
+def finetuning(check: Check | None = None) -> Callable[[Work], Callable[..., Any]]:
     """Makes a :attr:`segunc.posteriors.methods.Method.fit` of what is done in a run that is open, which gives what was measured. ``check``
-    sees base, configuration and output folder before; ``partial`` is the method's own file of unfinished work beside the checkpoints."""
+    sees base, configuration and output folder before."""
 
     def fit_of(work: Work) -> Callable[..., Any]:
         @wraps(work)
@@ -30,7 +27,7 @@ def finetuning(check: Check | None = None, partial: str | None = None) -> Callab
             if check is not None:
                 check(base, config, out)
             with no_half_folder(out):
-                return work(FinetuneRun(base, config, out, device=device, say=say, partial=partial))
+                return work(FinetuneRun(base, config, out, device=device, say=say))
 
         return fit
 

@@ -42,7 +42,7 @@ class Method:
         return "" if self.config is None else self.config.section
 
 
-_OF_MODELS = ("features", "anomaly", "temperature", "ensemble", "tta", "decoder-ensemble", "distil")
+_OF_MODELS = ("features", "anomaly", "temperature", "class-sets", "ensemble", "tta", "distil")
 _OF_BASES = ("hmc", "laplace", "mc-dropout", "sghmc", "sgld", "swag", "variational")
 _OWN = {"abnn": "segunc.posteriors.abnn:METHOD"}
 METHODS: Registry[Method] = Registry("method", "segunc.posteriors", _OWN, (*_OF_MODELS, *_OF_BASES))

@@ -58,6 +58,9 @@ class Attachment:
         ``frames`` of the training set (None: in all). By default it is one itself."""
         return (self,)
 
+    def check_sampler(self, sampler: Sampler) -> None:
+        """Raise InputError where maps of this sampler are not those that it was fitted for."""
+
     def record(self) -> dict[str, Any]:
         """Return what decides its evidence, for the manifest of maps that need it."""
         return {f"{Path(self.file).stem}_sha256": json_sha256(asdict(self))}
@@ -94,7 +97,7 @@ class Attachment:
         return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
 
 
-ATTACHMENTS: Registry[type[Attachment]] = Registry("attachment", "segunc.attachments", {}, baselines=("features", "anomaly", "calibration"))
+ATTACHMENTS = Registry[type[Attachment]]("attachment", "segunc.attachments", {}, ("features", "anomaly", "calibration", "class_sets"))
 
 
 def attachments_in(folder: Path) -> list[type[Attachment]]:

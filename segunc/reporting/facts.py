@@ -33,7 +33,7 @@ def facts_of(inputs: Inputs, pictures: Sequence[Mapping[str, str]]) -> Facts:
     thresholds = [dict(of, file=name, achieved=[*_achieved(results, of)]) for name, of in inputs.thresholds.items()]
     facts: Facts = {"kind": KIND, "version": 1, "made": now(), "name": inputs.folder.resolve().name, "model": _model(inputs)}
     facts["tools"] = {"segunc": f"{tool_version()} {tool_commit() or ''}".strip(), **environment()}
-    facts |= {"domain": _domain(inputs), "results": results, "maps": [_maps(reader) for reader in inputs.maps]}
+    facts |= {"domain": _domain(inputs), "results": results, "maps": [_maps(reader) for reader in inputs.maps], "latency": inputs.latency}
     facts |= {"thresholds": thresholds, "monitor": inputs.monitor, "events": inputs.events, "failures": list(pictures)}
     files = {path.relative_to(inputs.folder).as_posix(): path for path in model_files(inputs.folder)} | inputs.files
     facts["files"] = {name: hashlib.sha256(read_bytes(path)).hexdigest() for name, path in files.items()}
@@ -43,7 +43,7 @@ def facts_of(inputs: Inputs, pictures: Sequence[Mapping[str, str]]) -> Facts:
     data |= {"anomalies": any(of["score"] for of in results), "operating point": thresholds}
     data |= {"residual risk": any(of["missed"]["size"] or of["missed"]["distance"] for of in results)}
     data |= {"slices": any(of["content"]["counts"].get("groups") for of in results), "failures": pictures}
-    data |= {"latency": None, "operation": inputs.monitor or inputs.events}  # predict times no single frame
+    data |= {"latency": inputs.latency, "operation": inputs.monitor or inputs.events}
     data |= {"reviewers": any("verdicts" in of["content"] for of in results), "ethics": domain.affected}
     return facts | {"gaps": [name for name, there in data.items() if not there]}
 
@@ -59,7 +59,8 @@ def _model(inputs: Inputs) -> Facts:
     about: Facts = {"network": f"{network.architecture} {network.encoder}".strip(), "classes": list(network.classes)}
     about |= {"posterior": f"{model.posterior.method}, {members}", "settings": flat(model.posterior.settings())}
     hashes = {"base_sha256": model.sha256, "posterior_sha256": model.posterior_sha256}
-    return {**about, **hashes, "fitted": list(model.attachments), "made": made}
+    sets = model.attachments.get("class_sets")
+    return {**about, **hashes, "fitted": list(model.attachments), "sets": sets and f"{sets.promise} {sets.condition}", "made": made}
 
 
 def _domain(inputs: Inputs) -> Facts:

@@ -22,6 +22,11 @@ from segunc.posteriors.model import load_model
 from segunc.training.config import read_config
 
 MAX_CELLS = 400  # of a domain
+GIVEN = ("runs", "maps", "threshold", "monitor", "events", "latency", "domain")  # what a report is made of
+_KEYS = {
+    "monitor": {"frames", "martingale", "level", "fired", "risk", "statistic", "threshold"},
+    "latency": {"what", "hardware", "size", "draws", "frames", "first", "p50", "p95", "p99", "base_sha256", "posterior_sha256"},
+}
 
 
 @dataclass(frozen=True)
@@ -73,8 +78,8 @@ def read_domain(path: Path) -> tuple[Domain, dict[str, dict[str, str]] | None]:
 
 
 class Inputs:
-    """Everything a report is made of, from the paths that are ``given`` as runs, maps, threshold, monitor, events and domain; what was not is
-    empty or None. InputError where something is damaged, of another model or version, or nothing was given."""
+    """Everything a report is made of, from the paths that are ``given`` by the names in :data:`GIVEN`; what was not is empty or None. InputError
+    where something is damaged, of another model or version, or nothing was given."""
 
     def __init__(self, folder: Path, given: Mapping[str, Sequence[Path]]) -> None:
         if not any(given.values()):
@@ -85,14 +90,15 @@ class Inputs:
         self.domain, self.texts = next(map(read_domain, given["domain"]), (Domain(), None))
         results, self.maps = load_results(given["runs"]), [open_maps(path) for path in given["maps"]]
         self.thresholds = {n: asdict(read_threshold(p)) for n, p in self.files.items() if p in given["threshold"]}
-        self.monitor = next(map(_read_monitor, given["monitor"]), None)
+        self.monitor = next((_read_record(path, "monitor") for path in given["monitor"]), None)
+        self.latency = [_read_latency(path) for path in given["latency"]]
         self.events = next(map(_read_events, given["events"]), None)
         self.folder, self.model = folder, load_model(folder)
         for run in results:
             if (version := run.content.get("run", {}).get("segunc")) != tool_version():
                 made = f"by segunc {version}" if version else "by another tool, or a segunc that recorded no version"
                 raise InputError(f"{run.path} was made {made}, not by {tool_version()}", hint="evaluate again")
-        records = [(run.path, run.content["run"]) for run in results]
+        records = [*((run.path, run.content["run"]) for run in results), *zip(given["latency"], self.latency, strict=True)]
         for path, record in (*records, *((reader.folder, (reader.manifest or {}).get("run", {})) for reader in self.maps)):
             named = record.get("base_sha256"), record.get("posterior_sha256")
             if not any(named):
@@ -128,11 +134,18 @@ def reliability_of(run: EvaluationResult) -> Sequence[Sequence[float]]:
     return bins if abs(error - (run.numbers.get(("calibration", "ece")) or 0)) < 1e-6 else []
 
 
-def _read_monitor(path: Path) -> Mapping[str, Any]:
-    content = read_json(path, "a monitor of segunc")
-    keys = {"frames", "martingale", "level", "fired", "risk", "statistic", "threshold"}
-    if (content.get("kind"), content.get("version")) != ("segunc monitor", 1) or not content.keys() >= keys:
-        raise InputError(f"{path} is no monitor of segunc in version 1", hint="give the --out of segunc monitor")
+def _read_record(path: Path, kind: str) -> Mapping[str, Any]:
+    content = read_json(path, f"a {kind} of segunc")
+    if (content.get("kind"), content.get("version")) != (f"segunc {kind}", 1) or not content.keys() >= _KEYS[kind]:
+        raise InputError(f"{path} is no {kind} of segunc in version 1", hint="give what segunc monitor or tools/latency.py wrote")
+    return content
+
+
+def _read_latency(path: Path) -> Mapping[str, Any]:
+    content = _read_record(path, "latency")
+    seconds = [content[name] for name in ("p50", "p95", "p99")]
+    if not all(isinstance(value, int | float) and value > 0 for value in seconds) or seconds != sorted(seconds):
+        raise InputError(f"{path}: the percentiles {seconds} are no seconds that rise", hint="measure again")
     return content
 
 

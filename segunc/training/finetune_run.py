@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, cast
 
 import torch
 
-from segunc.affine.convert import ConversionReport, convert
+from segunc.affine.convert import convert
 from segunc.affine.draws import AffineLayout, in_scope
 from segunc.affine.posterior import P, Stored, Trainable, save_posterior
 from segunc.core.device import Precision, resolve_device
@@ -31,16 +31,12 @@ class FinetuneRun(Generic[S]):
 
     Args:
         config: of the run. Of the settings ``scope`` and ``seed`` are read, and ``epochs``, ``max_steps`` and ``lr``
-            where the method trains, each of ``members`` for so many epochs. Without a ``scope`` more is trained than affine
-            parameters, and the network is not converted.
-        partial: file beside the checkpoints in which the method keeps unfinished work of its own.
+            where the method trains, each of ``members`` for so many epochs.
 
     ``settings`` are those of the Trainer, and ``measured`` is what the run finds out, for the record.
     """
 
-    def __init__(
-        self, base: Path, config: FinetuneConfig[S], out: Path, *, device: str = "auto", say: Say = say, partial: str | None = None
-    ) -> None:
+    def __init__(self, base: Path, config: FinetuneConfig[S], out: Path, *, device: str = "auto", say: Say = say) -> None:
         from segunc.training.base import trainer_settings
 
         self.base, self.config, self.out, self.device, self.say = base, config, out, device, say
@@ -50,11 +46,9 @@ class FinetuneRun(Generic[S]):
         self.classes = self.network.description.classes
         self._check_data()
         sha256 = self.network.sha256
-        self.conversion: ConversionReport | None = None
-        if hasattr(self.options, "scope"):
-            self.conversion = convert(self.network.body)
-            say(f"converted {base}: {self.conversion}")
-            in_scope(self.options.scope, AffineLayout(self.network).names)  # a bad scope leaves no folder behind
+        self.conversion = convert(self.network.body)
+        say(f"converted {base}: {self.conversion}")
+        in_scope(self.options.scope, AffineLayout(self.network).names)  # a bad scope leaves no folder behind
         self.settings = trainer_settings(dict(config.trainer), out, device, self.network)
         self.epochs: int = getattr(self.options, "epochs", 0)
         members: int = getattr(self.options, "members", 1)  # share the epochs in turn
@@ -64,7 +58,7 @@ class FinetuneRun(Generic[S]):
         self.precision: Precision = "bfloat16" if str(self.settings["precision"]).startswith("bf16") else "float32"
         if self.epochs:
             self.data.prepare_data()
-        self.resume = claim_checkpoints(out, "finetune", config.plain(), partial, base_sha256=sha256)
+        self.resume = claim_checkpoints(out, "finetune", config.plain(), base_sha256=sha256)
         save_config(config, out, "finetune")
         record_data(out, config.data, base)
         self.measured: dict[str, Any] = {}
@@ -105,7 +99,8 @@ class FinetuneRun(Generic[S]):
         from segunc.training.affine_task import AffineTask
         from segunc.training.base import make_trainer
 
-        count, network, weights = len(self.classes), self.network.cpu(), self.class_weights()
+        count, network, power = len(self.classes), self.network.cpu(), self.options.class_weight_power
+        weights = balanced_weights(self.data.class_frequencies(), power) if power else None
         task = AffineTask(network, count, lambda layout: trainable, self.options, class_weights=weights).cpu()
         if self.epochs:
             trainer, start = make_trainer(self.settings, self.out, "finetune"), time.perf_counter()
@@ -113,11 +108,6 @@ class FinetuneRun(Generic[S]):
             seconds = round(time.perf_counter() - start, 1)
             self.measured |= {"steps": trainer.global_step, "train_seconds": seconds}
         return task.cpu().posterior()
-
-    def class_weights(self) -> list[float] | None:
-        """Return the weights of the classes that ``class_weight_power`` asks for; None where it is 0."""
-        power = self.options.class_weight_power
-        return balanced_weights(self.data.class_frequencies(), power) if power else None
 
     def provenance(self) -> dict[str, Any]:
         """Return how the result came to be, for its record; the clock of the run stops here."""

@@ -42,14 +42,14 @@ def say(text: str) -> None:
         terminal.say(text, flush=True)
 
 
-def claim_checkpoints(out: Path, verb: str, config: Mapping[str, Any], partial: str | None = None, **bound: str) -> Path | None:
+def claim_checkpoints(out: Path, verb: str, config: Mapping[str, Any], **bound: str) -> Path | None:
     """Return the checkpoint in a folder from which a killed run of the same settings continues, or None; note the settings there.
-    ``partial`` is another file beside it that is unfinished work, and ``bound`` what else it depends on, as the hash of a base network."""
+    ``bound`` is what else it depends on, as the hash of a base network."""
     folder = out / CHECKPOINTS
     # Without max_epochs in the list of what may differ: the learning rate's schedule is laid out over them.
     settings = {key: value for key, value in flat({"verb": verb, **bound, **config}).items() if value != {}}
     last = folder / LAST
-    if not last.exists() and not (partial and (folder / partial).exists()):
+    if not last.exists():
         folder.mkdir(parents=True, exist_ok=True)
         write_json(folder / RECORD, settings)
         return None
@@ -60,8 +60,6 @@ def claim_checkpoints(out: Path, verb: str, config: Mapping[str, Any], partial: 
         other = ", ".join(f"{key} {there} there, {asked} asked for" for key, there, asked in differing[:4])
         message = f"{out} holds a run of other settings, which cannot be continued: {other}"
         raise InputError(message, hint=f"give another --out, or remove {folder}")
-    if not last.exists():
-        return None
     try:
         read_checkpoint(last)
     except InputError as error:

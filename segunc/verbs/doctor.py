@@ -1,4 +1,4 @@
-"""``segunc doctor``: is the uncertainty of a model alive, and its conversion sound? Are maps what was written?"""
+"""``segunc doctor``: is the uncertainty of a model alive, and its conversion sound?"""
 
 from __future__ import annotations
 
@@ -18,9 +18,6 @@ from segunc.affine.draws import AffineLayout
 from segunc.core.device import describe_device, flushed_denormals, full_float32, threads
 from segunc.core.errors import InputError
 from segunc.data.images import load_image
-from segunc.maps.folder import examine
-from segunc.maps.shards import REPAIR
-from segunc.maps.statistics import maps_folders
 from segunc.networks.network import inference_size
 from segunc.options import DoctorOptions, takes
 from segunc.posteriors.abnn import ABNNPosterior
@@ -112,23 +109,19 @@ class DoctorResult(NamedTuple):
     about: tuple[str, ...]  # which model and draws, in lines
     findings: tuple[Finding, ...] = ()  # of the checks, in their order
     failure: str = ""  # why the maps cannot be trusted, in one line; empty where they can
-    verdict: str = "the uncertainty is alive"  # where they can
 
 
 @takes(DoctorOptions)
 def doctor(options: DoctorOptions) -> DoctorResult:
-    """Check that the uncertainty of a model is alive and its conversion sound; or that maps folders hold what was written.
+    """Check that the uncertainty of a model is alive and its conversion sound.
 
     Raises:
-        InputError: the model or the image cannot be used; a folder's manifest is damaged.
+        InputError: the model or the image cannot be used.
 
     >>> result = doctor(DoctorOptions(model=abnn, draws=4, size=(64, 128), device="cpu"))
     >>> result.failure, result.findings[0].check, result.findings[0].status
     ('', 'conversion', 'ok')
     """
-    if options.maps is not None:
-        return _doctor_maps(Path(options.maps))
-    assert options.model is not None
     model = load_model(Path(options.model))
     with flushed_denormals(), threads(options.threads):
         sampler = make_sampler(model, options)
@@ -150,16 +143,3 @@ def doctor(options: DoctorOptions) -> DoctorResult:
         findings = list(diagnose(model, sampler, network_input([image], size).to(sampler.device)))
     failed = [finding.check for finding in findings if finding.status == "fail"]
     return DoctorResult(tuple(about), tuple(findings), f"not sound: {'; '.join(failed)}" if failed else "")
-
-
-def _doctor_maps(root: Path) -> DoctorResult:
-    folders, findings, damaged = maps_folders(root), list[Finding](), 0
-    for folder in folders:
-        health = examine(folder)
-        label = "" if len(folders) == 1 else f"{folder.name}: "
-        text = f"{health.amount} of {health.frames} are damaged: {health.examples}"
-        text = text if health.amount else f"{health.frames} are what was written"
-        findings.append(Finding(f"{label}finished frames", "fail" if health.amount else "ok", text))
-        damaged += health.amount
-    failure = f"{damaged} frames are not what was written; {REPAIR}" if damaged else ""
-    return DoctorResult((str(root),), tuple(findings), failure, "the maps are what was written")

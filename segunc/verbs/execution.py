@@ -54,7 +54,7 @@ def make_sampler(model: Model, options: SamplingOptions, scores: Sequence[str] =
         posterior = posterior.with_alpha(options.alpha)
     model.place(device)
     precision = choose_precision(options.precision, device, model.network)
-    return Sampler(
+    sampler = Sampler(
         model.network,
         posterior if model.bayesian else None,
         draws=options.draws,
@@ -66,6 +66,9 @@ def make_sampler(model: Model, options: SamplingOptions, scores: Sequence[str] =
         fitted=model.fitted(scores),
         compiled=options.compile,
     )
+    for attachment in model.used(scores):
+        attachment.check_sampler(sampler)
+    return sampler
 
 
 def choices_record(options: SamplingOptions) -> dict[str, Any]:

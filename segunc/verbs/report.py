@@ -13,7 +13,7 @@ from segunc.maps.labelled import LabelSources
 from segunc.options import ReportOptions, several, takes
 from segunc.reporting.facts import KIND, facts_of
 from segunc.reporting.failures import failures
-from segunc.reporting.inputs import Inputs
+from segunc.reporting.inputs import GIVEN, Inputs
 from segunc.reporting.page import render, summary_of
 from segunc.verbs.evaluate import label_arguments
 
@@ -41,8 +41,7 @@ def report(options: ReportOptions) -> ReportResult:
     path, page = out / "report.json", out / "index.html"
     if page.exists() and not (path.exists() and read_json(path, "a report").get("kind") == KIND):
         raise InputError(f"{out} holds another page", hint="give a new folder as --out")
-    asked = {name: several(getattr(options, name) or ()) for name in ("runs", "maps", "threshold", "monitor", "events", "domain")}
-    inputs = Inputs(Path(options.model), {name: [*map(Path, paths)] for name, paths in asked.items()})
+    inputs = Inputs(Path(options.model), {name: [*map(Path, several(getattr(options, name) or ()))] for name in GIVEN})
     entry = entry_of_labels(options.dataset, options.label_map, list(options.anomaly_class))
     facts = facts_of(inputs, failures(inputs, LabelSources(**label_arguments(options, entry))))
     write_json(path, facts | {"summary": summary_of(facts)})

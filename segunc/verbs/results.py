@@ -191,9 +191,8 @@ def summary(options: SummaryOptions) -> SummaryResult:
     notes = [f"{f} is not finished (status {states[f]}); the list is of what is there" for f in unfinished]
     shared = set.intersection(*(set(manifest.get("maps", {})) - {PREDICTION} for manifest in manifests.values()))
     score = options.score or first_shown(sorted(shared) or ["entropy"])
-    label_score = options.label_score or ("epistemic" if "epistemic" in shared else score)
-    if not options.label_score and label_score != "epistemic":
-        notes.append(f"no map of epistemic, so frames to label are ranked by {label_score}")
+    label_score = "epistemic" if "epistemic" in shared else score
+    notes += [] if label_score == "epistemic" else [f"no map of epistemic, so frames to label are ranked by {label_score}"]
     settings: dict[str, Any] = {"count": options.top, "apart": options.apart, "fps": options.fps}
     statistic = options.statistic or usual_statistic(folders, score)
     if not options.statistic and statistic != "region":

@@ -149,10 +149,7 @@ class _Seen:
             raise InputError(f"--control {control} says nothing here: {lacks}", hint="calibrate on frames with such labels")
         if units < 2:
             raise InputError(f"one unit cannot promise anything of others; --unit {self.options.unit} makes one", hint="--unit frame")
-        if units < (needed := method.minimum_units(control, level)):
-            least = np.ceil(method.smallest_level(control, units) * 1e4) / 1e4
-            message = f"{units} units are too few for {control} of {level:g}, which needs {needed}"
-            raise InputError(f"{message}; the smallest level that they can have is {least:g}", hint=f"--level {least:g}")
+        method.check_units(sums, level, "units", "--level")
         place, top = method.certified(sums, level), _LARGEST_KEYS.get(self.form, KEYS - 1)
         if place is None or (control not in RISING and place > top):
             raise InputError(f"no threshold keeps {control} to {level:g} on {units} units", hint="raise --level")

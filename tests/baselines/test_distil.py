@@ -1,6 +1,7 @@
 """Students: one pass, the draws z + d and z - d, what is trained, what is refused."""
 
 import copy
+import gc
 import math
 from dataclasses import replace
 from functools import partial
@@ -11,21 +12,72 @@ import cv2
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
 
+from segunc.affine.convert import ORIGIN
+from segunc.affine.posterior import Branch, Deterministic
 from segunc.baselines.distil import DistilConfig, Learner, Lesson, Student, distillation_loss
+from segunc.baselines.mixtures import Ensemble
 from segunc.core.errors import InputError
-from segunc.networks import load_network, save_network
+from segunc.data.labels import label_map
+from segunc.networks import NetworkDescription, build_network, load_network, save_network
 from segunc.networks.network import SegmentationNetwork
 from segunc.options import DoctorOptions, FinetuneOptions
 from segunc.posteriors.model import load_model
 from segunc.sampling import Sampler
+from segunc.sampling.engine import own_tensors
+from segunc.sampling.shortcuts import Prefix
 from segunc.uncertainty import energy, entropy_share, entropy_share_of_logits
 from segunc.verbs.doctor import doctor
 from segunc.verbs.training import finetune
-from tests.baselines.test_decoder_ensemble import flops, frames, network
 
+TOY = label_map("toy")
 SCORES = ("epistemic", "entropy", "aleatoric", "mean-energy", "deterministic-energy")
+
+
+def network(seed: int) -> SegmentationNetwork:
+    torch.manual_seed(seed)
+    options = {"decoder_channels": 16, "decoder_atrous_rates": [2, 3, 4]}
+    return build_network(NetworkDescription("DeepLabV3Plus", "mobilenet_v2", TOY.classes, TOY.palette, options)).eval()
+
+
+def flops(work: Any) -> int:
+    with FlopCounterMode(display=False) as counter, torch.inference_mode():
+        work()
+    return int(counter.get_total_flops())
+
+
+def frames(height: int, width: int, count: int = 1) -> Tensor:
+    return torch.rand(count, 3, height, width, generator=torch.Generator().manual_seed(height))
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_networks_that_share_their_encoder_run_it_once_a_frame(precision: Any) -> None:
+    """Another decoder on the very encoder of the first network, beside two networks with nothing in common."""
+    base, other = network(0), network(1)
+    encoder: Any = base.body.encoder
+    shared = [base, copy.deepcopy(base, {id(module): module for module in encoder.modules()})]
+    state = other.body.state_dict() | {f"encoder.{name}": tensor for name, tensor in encoder.state_dict().items()}
+    shared[1].body.load_state_dict(state)
+    both = (shared, [copy.deepcopy(part) for part in shared])
+    samplers = [Sampler(parts[0], Ensemble([Branch(part, Deterministic()) for part in parts]), precision=precision) for parts in both]
+    # Several frames, another size between, and other frames of the same size.
+    for images in (frames(64, 96, 2), frames(96, 64), frames(50, 70), frames(64, 96, 2).flip(0, -1)):
+        made, expected = (sampler(images, keep_probabilities=True) for sampler in samplers)
+        assert torch.equal(made.probabilities, expected.probabilities)  # type: ignore[arg-type]
+        assert float(made.scores["epistemic"].mean()) > 1e-6
+    one, common = flops(lambda: base(images)), flops(lambda: encoder(images))
+    assert [flops(lambda run=run: run(images)) for run in samplers] == [2 * one - common, 2 * one]
+    gc.collect()
+    assert not [held for held in gc.get_objects() if type(held) is Prefix], "features go with their frame"
+    assert not any(hasattr(tensor, ORIGIN) for part in shared for tensor in part.parameters())
+    assert (names := own_tensors(shared))
+    assert not any("encoder" in name or name in ("mean", "std") for name in names)
+    assert own_tensors([base, other]) == frozenset()
+    if precision == "bfloat16":
+        copies = {id(engine._run.body.encoder) for engine in samplers[0]._engines.values()}  # type: ignore[union-attr]
+        assert len(copies) == 1, "one copy of the encoder"
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])

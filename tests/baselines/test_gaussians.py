@@ -200,13 +200,13 @@ def test_draws_in_training_are_independent_for_images_and_seeds_and_gamma_and_be
 
 
 MODULES = {"hmc": "chains", "laplace": "laplace", "sghmc": "chains", "sgld": "chains", "swag": "swag"}
-MODULES |= {"variational": "variational", "mc-dropout": "mc_dropout", "decoder-ensemble": "decoder_ensemble"}
+MODULES |= {"variational": "variational", "mc-dropout": "mc_dropout"}
 MODULES |= {"ensemble": "mixtures", "tta": "mixtures", "temperature": "temperature"}
 
 
 def test_each_baseline_is_found_under_its_name() -> None:
     modules = {name: METHODS[name].fit.__module__.removeprefix("segunc.baselines.") for name in METHODS}
-    expected = MODULES | {"distil": "distil", "features": "features", "anomaly": "anomaly"}
+    expected = MODULES | {"distil": "distil", "features": "features", "anomaly": "anomaly", "class-sets": "class_sets"}
     assert {name: module for name, module in modules.items() if not module.startswith("segunc.")} == expected
 
 

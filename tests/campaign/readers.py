@@ -25,10 +25,8 @@ from segunc.core.errors import InputError, PartialFailure
 from segunc.data.entry import BINARY
 from segunc.data.images import read_label_image
 from segunc.data.labels import label_map, read_label_map
-from segunc.evaluation.flagged import read_thresholds
 from segunc.frames.sources import open_source
 from segunc.frames.video import VideoSource
-from segunc.maps.folder import examine
 from segunc.maps.pipeline import run_pipeline
 from segunc.maps.reader import MapsReader
 from segunc.maps.store import MapsWriter
@@ -147,15 +145,6 @@ def read_maps(root: Path, file: Path) -> Any:
     return names, values, ids, records, reader.class_names
 
 
-def read_health(root: Path, file: Path) -> Any:
-    """``doctor --maps``: damage of any file is found."""
-    health = examine(root / "maps")
-    if health.amount:
-        raise PartialFailure(health.examples)
-    found = folder_bytes(root / "maps")
-    return {name: sorted(data.splitlines()) if name.endswith(".jsonl") else data for name, data in found.items()}
-
-
 def resume(root: Path, file: Path) -> Any:
     """``predict --verify`` into the folder: what is damaged is made again, to the same bytes."""
     writer = MapsWriter(root / "maps", manifest(input="in"), verify=True)
@@ -245,7 +234,6 @@ READERS: dict[str, Reader] = {
     "maps of others": Reader(in_folders([f"score/{name}" for name in FOREIGN], write_foreign), read_maps),
     "maps": Reader(our_maps("*/*/*.png", "*/*/*.npy"), read_maps, exact=True),
     "maps, log and manifest": Reader(our_maps(*LOG_AND_MANIFEST), read_maps, exact=True),
-    "doctor --maps": Reader(our_maps("*/*/*.*", *LOG_AND_MANIFEST), read_health, exact=True),
     "predict --verify": Reader(our_maps("*/*/*.*", *LOG_AND_MANIFEST, compact=False), resume, exact=True, writes=True),
     "model, network": Reader(models("network.*"), read_model, exact=True),
     "model, posterior": Reader(models("posterior.*"), read_model, exact=True),
@@ -253,5 +241,4 @@ READERS: dict[str, Reader] = {
     "configurations": Reader(configurations, read_configuration),
     "label maps": Reader(copied({"toy.csv": lambda world: Path(segunc.__file__).parent / "data/labels/toy.csv"}), read_labels),
     "results": Reader(RESULT, read_results),
-    "results as thresholds": Reader(RESULT, lambda root, file: read_thresholds([str(file)])),
 }

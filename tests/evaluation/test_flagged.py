@@ -68,11 +68,9 @@ def test_false_alarms_are_those_of_a_count_by_hand(score: str, value: float, ano
 
 
 @pytest.mark.parametrize("recall", ["0.8", "0.95"])
-def test_a_threshold_of_an_earlier_result_reaches_its_recall(tmp_path: Path, recall: str) -> None:
-    first = evaluate({}, classes=False)
-    path = tmp_path / "first.json"
-    path.write_text(json.dumps(first))
-    thresholds = read_thresholds([f"{path}:{recall}"])
+def test_a_threshold_in_a_result_reaches_its_recall(recall: str) -> None:
+    first = evaluate({}, classes=False)["scores"]
+    thresholds = read_thresholds([f"{name}={of['pooled']['thresholds'][recall]!r}" for name, of in first.items()])
     assert set(thresholds) == set(SCORES)
     result = evaluate(thresholds)
     labels = np.concatenate([frame.anomaly.ravel() for frame in RUN.values()])
@@ -84,10 +82,10 @@ def test_a_threshold_of_an_earlier_result_reaches_its_recall(tmp_path: Path, rec
         assert hits["recall"] == pytest.approx(sklearn_metrics.recall_score(truth, predicted), rel=1e-12)
         assert hits["precision"] == pytest.approx(sklearn_metrics.precision_score(truth, predicted), rel=1e-12)
         assert hits["recall"] >= float(recall)
+        assert hits["normal_share"] == pytest.approx(predicted[truth == 0].mean(), rel=1e-12)
         # The next higher score that occurs reaches less.
         above = min(values[labels != 255][values[labels != 255] > thresholds[score].value])
         assert sklearn_metrics.recall_score(truth, values[labels != 255] >= above) < float(recall)
-    assert read_thresholds([str(path)]) == read_thresholds([f"{path}:0.80"])
 
 
 def test_tables_and_comparisons_hold_it(tmp_path: Path) -> None:
@@ -96,7 +94,7 @@ def test_tables_and_comparisons_hold_it(tmp_path: Path) -> None:
     text = format_metrics(result)
     found = result["flagged"]["entropy"]
     row = next(line for line in text.split("Flagged at or above")[1].splitlines() if line.startswith("| entropy"))
-    keys = ("share", "regions_per_frame", "frames_with_region", "precision", "recall")
+    keys = ("share", "regions_per_frame", "frames_with_region", "precision", "recall", "normal_share")
     assert row.split()[5:-1:2] == [format_number(found[key]) for key in keys]
     assert format_number(found["by_class"]["road"]) in text
     assert "images corrupted by fog:3" in text
@@ -122,11 +120,10 @@ def test_maps_of_another_form_than_the_threshold_are_refused() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        *((word.split(), "neither SCORE=VALUE nor FILE") for word in ("entropy", "entropy=high", "entropy=nan")),
+        *((word.split(), "neither SCORE=VALUE nor thr") for word in ("entropy", "entropy=high", "entropy=nan")),
         (["entropy=1.5"], "lies in 0 to 1"),
         (["entropy=0.5", "entropy=0.6"], "second threshold of 'entropy'"),
-        (["FILE:0.9"], "for a recall of 0.8 and 0.95"),
-        (["FILE"], "no threshold of a recall of 0.8"),
+        (["FILE"], "is no result of segunc threshold"),
     ],
 )
 def test_thresholds_that_say_nothing_are_refused(tmp_path: Path, words: list[str], message: str) -> None:

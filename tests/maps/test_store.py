@@ -3,7 +3,6 @@
 import csv
 import json
 import math
-import re
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ from segunc.frames.source import Frame
 from segunc.frames.sources import open_source
 from segunc.maps import statistics
 from segunc.maps.encoding import decode_unit, encode_score, encode_unit
-from segunc.maps.folder import examine
 from segunc.maps.manifest import read_manifest
 from segunc.maps.pipeline import run_pipeline
 from segunc.maps.reader import MapsReader
@@ -195,24 +193,19 @@ def test_damage_to_a_file_is_read_by_nobody_and_made_again(home: Path, file: str
         reader._read(FRAME, file.split("/")[0])
     # Another size is noticed always, a flipped bit when asked.
     path.write_bytes(whole[:50])
-    assert examine(home / "maps").damaged == [f"{FRAME} ({file.format(FRAME)})"]
     assert again(home) == ["1 finished frames are made again: their maps or images are missing, damaged or others"]
     assert folder_bytes(home / "maps") == before
     flip(path, 300)
     assert again(home) == []
     assert len(again(home, verify=True)) == 1
     assert folder_bytes(home / "maps") == before
-    assert examine(home / "maps").amount == 0
+    assert again(home, verify=True) == []
 
 
 def test_damaged_doubled_torn_and_lost_lines(home: Path) -> None:
     before, log = folder_bytes(home / "maps"), home / "maps/frames.jsonl"
     lines = log.read_bytes().splitlines(keepends=True)
     log.write_bytes(lines[0] + lines[0] + lines[1].replace(b'"mean"', b'"moan"') + lines[2])
-    health = examine(home / "maps")
-    assert (health.frames, health.lost, health.amount) == (4, 1, 2)
-    # Its folder is said once, by who asks.
-    assert re.match(r"frames.jsonl, line 3, was changed.*, no line tells of 1", health.examples)
     with pytest.raises(DamageError, match=r"line 3, was changed since it was written.*`verify`"):
         MapsReader(home / "maps")
     log.write_bytes(lines[0] + lines[2])
@@ -230,23 +223,19 @@ def test_a_changed_mask_is_noticed(tmp_path: Path) -> None:
         cv2.imwrite(str(tmp_path / f"{rows}.png"), mask)
     predict(tmp_path / "in", tmp_path / "maps", region=Region(tmp_path / "20.png"))
     (tmp_path / "19.png").rename(tmp_path / "maps/mask.png")
-    for look in (MapsReader, examine):
-        with pytest.raises(DamageError, match=r"mask.png was changed"):
-            look(tmp_path / "maps")
+    with pytest.raises(DamageError, match=r"mask.png was changed"):
+        MapsReader(tmp_path / "maps")
 
 
-def test_shards_say_which_of_them_is_damaged_and_are_never_another_tools(tmp_path: Path) -> None:
+def test_damaged_shards_are_refused_and_are_never_another_tools(tmp_path: Path) -> None:
     write_pictures(tmp_path / "in", 4)
     out = tmp_path / "maps"
     for number in (1, 2):
         predict(tmp_path / "in", out, shard=Shard(number, 2))
-    flip(out / "entropy/a/frame_001.png", 999)
-    health = examine(out)
-    assert (health.damaged, health.shards) == (["a/frame_001 (entropy/a/frame_001.png)"], [Shard(2, 2)])
     record = out / "manifest.1-of-2.json"
     record.write_text(record.read_text().replace('"finished": 2', '"finished": 3'))
     with pytest.raises(DamageError, match=r"manifest.1-of-2.json was changed"):
-        examine(out)
+        MapsReader(out)
     (out / "manifest.json").write_text('{"format": "other"}')
     with pytest.raises(InputError, match="is no manifest of a maps folder"):
         MapsReader(out)

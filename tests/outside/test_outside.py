@@ -226,7 +226,7 @@ def test_a_score_and_a_section_of_metrics(trained: Job, maps: Path, tmp_path: Pa
     page = "".join(path.read_text() for path in (tmp_path / "page").rglob("*.js"))
     assert score.MARGIN.unit in page
     assert ">= 0.8" in page
-    succeed("summary --score margin --label-score margin", "--maps", maps)
+    succeed("summary --score margin", "--maps", maps)
 
 
 def test_maps_of_a_score_that_nobody_registers_are_refused(trained: Job, maps: Path, tmp_path: Path) -> None:

@@ -20,7 +20,11 @@ import pytest
 from scipy.stats import binomtest
 
 from segunc.core.errors import InputError
+from segunc.data.datasets import dataset_entry
+from segunc.data.entry import encoding_of_masks
 from segunc.decisions.guarantees import binomial_bound
+from segunc.decisions.threshold import settings_of
+from segunc.evaluation.compare import format_number
 from segunc.evaluation.resampling import load_results
 from segunc.gallery.page import run_id
 from segunc.maps.labelled import LabelSources
@@ -30,7 +34,7 @@ from segunc.reporting.inputs import Domain, read_domain, reliability_of
 from segunc.reporting.page import number, render
 from tests.conftest import Job
 from tests.gallery.scenes import LABEL_MAP, NAMES, OBJECT, Scene, write_scene
-from tests.reporting.conftest import ANOMALY, CLEAN, FOG, write_threshold
+from tests.reporting.conftest import ANOMALY, CLEAN, FOG, VALUE, write_threshold
 from tests.verbs.processes import refuse, succeed
 
 
@@ -120,6 +124,51 @@ def test_a_promise_is_compared_with_what_results_achieved(predicted: Job, result
     succeed("report", "--model", predicted.abnn, *words)
     assert json.loads((tmp_path / "report" / "report.json").read_text())["thresholds"][0]["achieved"] == []
     assert "no result was made with this threshold" in (tmp_path / "report" / "index.html").read_text()
+
+
+def test_the_price_of_a_threshold_needs_no_class_labels(predicted: Job, results: Path, tmp_path: Path) -> None:
+    run = json.loads((results / ANOMALY).read_text())["run"]
+    asked: dict[str, Any] = {"control": "missed-pixels", "level": 0.9, "promise": "P."}
+    flag = write_threshold(tmp_path / "t.json", run, settings=settings_of(run, "entropy"), **asked)
+    labels = ("--maps", predicted.maps, "--anomaly-labels", predicted.masks, "--replicates", 0)
+    succeed("evaluate", *labels, "--flag", flag, "--out", tmp_path / "a.json")
+    entry, reader, frames = dataset_entry("toy-anomaly"), MapsReader(predicted.maps), list[np.ndarray]()
+    for sample in entry.samples(predicted.data, "anomaly"):
+        assert sample.anomaly is not None
+        normal = encoding_of_masks(entry).read(sample.anomaly) == 0
+        frames.append(reader.read(sample.name, "entropy")[normal] >= VALUE)
+    share = np.concatenate(frames).mean()
+    assert 0 < share < 1
+    succeed("report", "--model", predicted.abnn, "--runs", tmp_path / "a.json", "--threshold", flag, "--out", tmp_path / "report")
+    facts, page = json.loads((tmp_path / "report" / "report.json").read_text()), (tmp_path / "report" / "index.html").read_text()
+    (line,) = (line for line in facts["summary"] if line["name"] == "Operating point")
+    assert f", with {share:.1%} of the normal pixels flagged." in line["text"]
+    (row,) = (row for row in re.findall(r"<tr>(.*?)</tr>", page) if ">missed-pixels<" in row and ">kept<" in row)
+    assert f">{format_number(share)}</td>" in row
+
+
+def test_latency_is_of_the_model_and_its_percentiles_rise(predicted: Job, results: Path, tmp_path: Path) -> None:
+    model = {key: json.loads((results / CLEAN).read_text())["run"][key] for key in ("base_sha256", "posterior_sha256")}
+    measured = {"kind": "segunc latency", "version": 1, **model, "what": "sampler", "hardware": "a <core>", "size": [64, 128], "draws": 4}
+    measured |= {"frames": 100, "first": 4.5, "p50": 0.25, "p95": 0.5, "p99": 0.75}
+    path, out = tmp_path / "latency.json", tmp_path / "report"
+    command = ("report", "--model", predicted.abnn, "--latency", path, "--out", out)
+    for change, said in (
+        ({"posterior_sha256": "0" * 64}, "/000000000000, not of that in"),
+        ({"p95": 0.2}, r"the percentiles [0.25, 0.2, 0.75] are no seconds that rise"),
+        ({"p50": "fast"}, "are no seconds that rise"),
+        ({"version": 2}, "is no latency of segunc in version 1"),
+    ):
+        path.write_text(json.dumps(measured | change))
+        assert said in refuse(*command)
+        assert not out.exists()
+    path.write_text(json.dumps(measured))
+    succeed(*command)
+    page, facts = (out / "index.html").read_text(), json.loads((out / "report.json").read_text())
+    assert "latency" not in facts["gaps"]
+    assert facts["files"]["latency.json"] == hashlib.sha256(path.read_bytes()).hexdigest()
+    rows = [re.findall(r">([^<]*)</t[hd]>", row) for row in re.findall(r"<tr>(.*?)</tr>", page)]
+    assert ["sampler", "a &lt;core&gt;", "64 x 128", "4", "4.500", ".250", ".500", ".750"] in rows
 
 
 def test_points_of_a_curve_belong_to_their_result_and_lie_below_it(results: Path, tmp_path: Path) -> None:

@@ -14,8 +14,8 @@ from segunc.affine.convert import convert
 from segunc.affine.draws import AffineLayout
 from segunc.affine.posterior import Branch, Deterministic, Trainable
 from segunc.baselines.anomaly import ScoreSum, Standard, Surprise
-from segunc.baselines.decoder_ensemble import DecoderEnsemble, decoder_state
 from segunc.baselines.density import FeatureDensity, Neighbours
+from segunc.baselines.distil import Student, make_head
 from segunc.baselines.feature_extractor import FeatureExtractor
 from segunc.baselines.mc_dropout import ChannelDropout, OwnDropout, convert_dropout
 from segunc.baselines.mixtures import Ensemble, TestTimeAugmentation
@@ -194,7 +194,7 @@ def channel_dropout(own: SegmentationNetwork) -> ChannelDropout:
 POSTERIORS: dict[str, Callable[[SegmentationNetwork], Any]] = {
     "deterministic": lambda own: None,
     "ensemble": lambda own: Ensemble([Branch(one, Deterministic()) for one in (own, network(1))]),
-    "decoders": lambda own: DecoderEnsemble(own, [decoder_state(own)] * 2),
+    "student": lambda own: Student(own, make_head(own.body.head, 8, CLASSES), own.body.head),
     "own dropout": own_dropout,
     "channel dropout": channel_dropout,
     "tta": lambda own: TestTimeAugmentation(abnn(own), (1.0, 0.75)),

@@ -21,7 +21,7 @@ from segunc.sampling import tail_native
 from segunc.sampling.shortcuts import Upsampling
 from segunc.sampling.tail import NATIVE_BASE, OF_LOGITS, Backend, DrawAccumulator, base_maps, choose_backend
 from segunc.sampling.tail_native import native_tail
-from segunc.scores import DEFAULT_SCORES, MEANS, SCORES
+from segunc.scores import DEFAULT_SCORES, SCORES
 
 CPU = torch.device("cpu")
 native = pytest.mark.skipif(native_tail().library is None, reason=f"no compiled tail: {native_tail().reason}")
@@ -181,7 +181,7 @@ def logit_evidence(logits: Tensor, upsampling: Upsampling, backend: Backend, tem
         if len(chunk):
             sums.add(chunk, upsampling)
     evidence = sums.finish()[1]
-    assert set(evidence) == MEANS | set(given["needs"])
+    assert set(evidence) == {"probabilities", "calibrated entropy", "total entropy", "expected entropy"} | set(given["needs"])
     return {name: evidence[name][0].cpu() for name in given["needs"]}
 
 

@@ -16,11 +16,11 @@ from segunc.gallery.overlay import display_range
 from segunc.maps.encoding import decode_unit, encode_score
 from segunc.sampling.shortcuts import Upsampling
 from segunc.sampling.tail import DrawAccumulator
-from segunc.scores import DEFAULT_SCORES, EVIDENCE, MEANS, SCORES, SUM, check_scores
+from segunc.scores import DEFAULT_SCORES, EVIDENCE, SCORES, SET_THRESHOLD, SUM, check_scores
 from segunc.uncertainty import Calibrator, energy, entropy_from_probabilities, max_softmax
 from tests.sampling.plain import decompose_draws
 
-T = 1.4
+T, LAMBDA = 1.4, 0.9
 LOGITS = torch.randn(6, 5, 9, 11, generator=torch.Generator().manual_seed(0)) * 3
 """Six draws; the base network's are the first."""
 
@@ -29,7 +29,7 @@ def evidence() -> dict[str, object]:
     sums = DrawAccumulator(5, (9, 11), LOGITS.device, needs=EVIDENCE, temperature=T)
     sums.add(LOGITS, Upsampling.none((9, 11)))
     distances = LOGITS[:1].sigmoid().mean(1)
-    others = {"base logits": LOGITS[:1], "temperature": T, SUM: 3 * distances}
+    others = {"base logits": LOGITS[:1], "temperature": T, SUM: 3 * distances, SET_THRESHOLD: LAMBDA}
     of_frame = {name: distances for name, evidence in EVIDENCE.items() if evidence.source == "frame"}
     return sums.finish()[1] | others | of_frame
 
@@ -53,12 +53,12 @@ def closed_forms() -> dict[str, Tensor]:
         "mean-energy": energies.mean(0),
         "logit-variance": logits.var(0, correction=0).mean(1),
         "rba": -LOGITS[:1].double().tanh().sum(1),
+        "set-size": (p.mean(0) >= 1 - LAMBDA).sum(1).clamp_min(1),
     }
 
 
 def test_evidence_is_all_that_the_table_asks_for() -> None:
     assert set(evidence()) == set(EVIDENCE) == {need for score in SCORES.values() for need in score.needs}
-    assert {EVIDENCE[name].source for name in MEANS} == {"draws"}
     # In tests/posteriors/test_features.py:
     elsewhere = {name for name, score in SCORES.items() if score.sources & {"scores", "frame"}}
     assert SCORES.keys() - closed_forms().keys() == elsewhere

@@ -28,7 +28,7 @@ _LATE = ("evaluation.maps", "training.base", "training.finetune_run", "posterior
 """Modules that a verb imports when it runs."""
 CONTEXT.set_forkserver_preload([*_LIBRARIES, *{_HOMES[FUNCTIONS.get(verb, verb)] for verb in VERBS}, *(f"segunc.{name}" for name in _LATE)])
 FAST = "--precision float32 --device cpu"
-PROGRESS = re.compile(r" (frames|parts)/s| frames$| are free$|^(train|finetune|student|head \d+): .* steps/s")
+PROGRESS = re.compile(r" (frames|parts)/s| frames$| are free$|^(train|finetune|student): .* steps/s")
 SMALL = f"--draws 2 {FAST} --scores entropy,aleatoric,epistemic"
 
 
@@ -67,9 +67,9 @@ class Command:
             raise AssertionError(f"the command hangs; standard error so far: {self.kill().stderr}")
         return self._finish()
 
-    def interrupt(self) -> Finished:
+    def stop(self, kind: signal.Signals) -> Finished:
         assert self.process.pid is not None
-        os.kill(self.process.pid, signal.SIGINT)
+        os.kill(self.process.pid, kind)
         return self.wait()
 
     def kill(self) -> Finished:

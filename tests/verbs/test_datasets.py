@@ -112,13 +112,12 @@ def test_a_threshold_of_anomalies_flags_known_scenes_clean_and_corrupted(
 ) -> None:
     words = ("--root", trained.data, "--scores", "entropy", "--threads", 1)
     first = evaluate_model(tmp_path, trained.base, "--dataset", "toy-anomaly", "--split", "anomaly", *words, "--groups", ".")
-    earlier = shutil.move(tmp_path / "metrics.json", tmp_path / "earlier.json")
-    flag = ("--dataset", "toy", "--split", "test", *words, "--flag", f"{earlier}:0.95")
+    threshold = first["scores"]["entropy"]["pooled"]["thresholds"]["0.95"]
+    flag = ("--dataset", "toy", "--split", "test", *words, "--flag", f"entropy={threshold!r}")
     clean, noisy = (evaluate_model(tmp_path, trained.base, *flag, *more) for more in ((), ("--corruption", "noise:4")))
-    pooled = first["scores"]["entropy"]["pooled"]
     for result in (clean, noisy):
         found = result["flagged"]["entropy"]
-        assert found["threshold"] == pooled["thresholds"]["0.95"]
+        assert found["threshold"] == threshold
         assert 0 < found["share"] <= 1
     assert clean["flagged"] != noisy["flagged"]
     assert "images corrupted by noise:4" in capsys.readouterr().out

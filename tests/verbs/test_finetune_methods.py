@@ -68,7 +68,6 @@ def tuned(request: pytest.FixtureRequest, trained: Job, tmp_path_factory: pytest
 def test_every_method_is_run_here() -> None:
     made = {name for name, method in METHODS.items() if not method.finished}
     elsewhere = {"abnn", "hmc", "sghmc", "sgld"}  # below, and in test_job
-    elsewhere |= {"decoder-ensemble"}  # tests/baselines/test_decoder_ensemble
     assert {*SETTINGS} | elsewhere == {*OWN} | elsewhere == made
 
 

@@ -1,4 +1,4 @@
-"""Temperature, features and a sum of scores through the command line, and the scores that need them."""
+"""Temperature, features, a sum of scores and sets of classes through the command line, and the scores that need them."""
 
 import json
 import shutil
@@ -20,6 +20,7 @@ def configs(overconfident: Job, tmp_path_factory: pytest.TempPathFactory) -> dic
         "temperature": "temperature: {pixels: 200, draws: 4}",
         "features": "features: {frames: 4, layers: [body.encoder.features.3]}",
         "anomaly": "anomaly: {draws: 2, weights: [2, 1], frames: 4}",
+        "class-sets": "class_sets: {draws: 4, level: 0.25}",
     }
     for method, group in groups.items():
         data = f"data: {{dataset: toy, root: {overconfident.data}}}"
@@ -39,6 +40,7 @@ def fitted(overconfident: Job, configs: dict[str, Path], tmp_path_factory: pytes
     assert "temperature" in fit("temperature", overconfident.abnn, out, configs)
     assert "features of 4 frames" in fit("features", out, out, configs)
     assert "anomaly is 2 deterministic-energy + knn on 4 frames" in fit("anomaly", out, out, configs)
+    assert "9 classes on average" in fit("class-sets", out, out, configs)
     return out
 
 
@@ -98,5 +100,5 @@ def test_a_new_bank_or_temperature_takes_away_the_sum_that_it_outdates(fitted: P
         out = Path(shutil.copytree(fitted, tmp_path / method))
         said = fit(method, out, out, configs)
         assert "anomaly.json, which was fitted with a former" in said
-        assert "anomaly" not in load_model(out).attachments
+        assert not {"anomaly", "class_sets"} & load_model(out).attachments.keys()
         assert (fitted / "anomaly.json").exists()

@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+import signal
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -82,13 +83,15 @@ def test_training_killed_and_continued_ends_where_it_should(trained: Job, tmp_pa
     assert not load_model(out).bayesian
 
 
-def test_ctrl_c_ends_a_prediction_with_130_and_it_goes_on(finetuned: Job, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_a_prediction_with_its_code_and_it_goes_on(finetuned: Job, tmp_path: Path, kind: signal.Signals) -> None:
     out = tmp_path / "out"
     words = ("predict --device cpu --draws 8 --model", finetuned.abnn, "--input", finetuned.video, "--out", out)
     running, lines = Command(*words), out / "frames.jsonl"
     wait_for(running, lambda: lines.exists() and lines.read_bytes().count(b"\n") >= 1)
-    done = running.interrupt()
-    assert (done.code, len(done.error_lines)) == (130, 1), done.stderr
+    done = running.stop(kind)
+    said = "segunc predict: interrupted; what is finished is kept, and the same command goes on from there"
+    assert (done.code, done.error_lines) == (128 + kind, [said]), done.stderr
     finished = lines.read_bytes().count(b"\n")
     assert 1 <= finished < 12
     assert f"{finished} were finished before" in succeed(*words).stdout
@@ -159,23 +162,18 @@ def test_a_flipped_bit_is_found_and_made_again(
         words = f"predict --model {finetuned.abnn} --input {finetuned.frames} --out {out} --device cpu --draws 4 {more}"
         assert main(words.split()) == 0
     before = tree(out)
-    doctor = ["doctor", "--maps", str(out)]
-    assert main(doctor) == 0
-    assert capsys.readouterr().out.endswith("the maps are what was written\n")
     victim = sorted((out / "entropy").rglob("*.png"))[1]
     data = bytearray(victim.read_bytes())
     data[len(data) // 2] ^= 4
     victim.write_bytes(data)
-    assert main(doctor) == 1
-    said = capsys.readouterr()
-    assert f"({victim.relative_to(out)})" in said.out
-    assert len(said.err.splitlines()) == 1
-    assert "1 frames are not what was written; make it again: the same predict command with --verify" in said.err
+    capsys.readouterr()
+    assert main(["overlay", "--maps", str(out), "--score", "entropy", "--out", str(tmp_path / "overlays")]) == 1
+    assert f"{victim} was changed since it was written" in (said := capsys.readouterr()).err, said
+    assert "make it again" in said.err
     for more in parts:
         words = f"predict --model {finetuned.abnn} --input {finetuned.frames} --out {out} --device cpu --draws 4 {more}"
         assert main([*words.split(), "--verify"]) == 0
     assert tree(out) == before
-    assert main(doctor) == 0
 
 
 def test_shards_at_once_write_the_bytes_of_one_process(finetuned: Job, tmp_path: Path) -> None:

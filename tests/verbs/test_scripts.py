@@ -1,7 +1,6 @@
 """What scripts and schedulers rely on: one line of JSON, signals, and inputs that moved."""
 
 import json
-import os
 import shutil
 import signal
 from pathlib import Path
@@ -35,28 +34,12 @@ def test_json_is_one_line_also_of_an_error_and_all_else_goes_to_standard_error(p
     assert json.loads(line) == {"error": f"--maps {tmp_path / 'gone'} does not exist", "hint": "check the path"}
 
 
-def test_sigterm_does_what_ctrl_c_does(finetuned: Job, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    words = ("predict --device cpu --draws 8 --model", finetuned.abnn, "--input", finetuned.video, "--out", out)
-    running, lines = Command(*words), out / "frames.jsonl"
-    wait_for(running, lambda: lines.exists() and lines.read_bytes().count(b"\n") >= 1)
-    assert running.process.pid is not None
-    os.kill(running.process.pid, signal.SIGTERM)
-    done = running.wait()
-    assert done.code == 128 + signal.SIGTERM
-    (line,) = done.error_lines
-    assert line == "segunc predict: interrupted; what is finished is kept, and the same command goes on from there"
-    assert f"{lines.read_bytes().count(bytes([10]))} were finished before" in succeed(*words).stdout
-
-
 def test_training_ends_by_sigterm_and_goes_on(trained: Job, tmp_path: Path) -> None:
     out = tmp_path / "out"
     words = ("train --trainer.max_epochs 12 --device cpu --config", trained.train_config, "--out", out)
     running = Command(*words)
     wait_for(running, (out / "checkpoints" / "last.ckpt").exists)
-    assert running.process.pid is not None
-    os.kill(running.process.pid, signal.SIGTERM)
-    assert running.wait().code == 143
+    assert running.stop(signal.SIGTERM).code == 143
     succeed(*words)
     assert json.loads((out / "training.json").read_text())["resumed"]
 
