@@ -37,9 +37,8 @@ class FrameProcess:
             result = sample_frames(self.sampler, [frame.image], size=self.size)
             maps = {"prediction": result.prediction, **{name: result.scores[name] for name in self.scores}}
             on_host = {name: values[0].to("cpu", non_blocking=True) for name, values in maps.items()}
-            copied: Any = torch.cuda.Event() if self.sampler.device.type == "cuda" else None  # type: ignore[no-untyped-call]
-            if copied is not None:
-                copied.record(torch.cuda.current_stream(self.sampler.device))
+            device = self.sampler.device
+            copied: Any = torch.cuda.current_stream(device).record_event() if device.type == "cuda" else None
         except Exception as error:
             return fault_of(error, frame.image)
 

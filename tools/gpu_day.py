@@ -64,7 +64,6 @@ SIZES = ((512, 1024), (1024, 2048))
 MAPS_OVER_LIMIT, LOOP_OVER_MAPS, EXTRA_GIB, STUDENT_PASSES, PREDICT_OVER_ALONE = 1.15, 10.0, 1.0, 1.1, 0.9
 SMALL = {
     "abnn": "--abnn.members 2 --abnn.epochs 1",
-    "decoder-ensemble": "--decoder_ensemble.heads 2 --decoder_ensemble.epochs 1",
     "hmc": "--hmc.frames 2 --hmc.chains 2 --hmc.warmup 1 --hmc.samples 3 --hmc.scope decoder",
     "laplace": "--laplace.images 8",
     "mc-dropout": "--mc_dropout.sites norm --mc_dropout.p 0.02",
@@ -77,6 +76,7 @@ SMALL = {
 """Methods that make a model of the base, with a small run of each."""
 FITTED = {
     "temperature": "",
+    "class-sets": "--class_sets.level 0.3",
     "features": "--features.encoder own --features.frames 8",
     "anomaly": "--anomaly.parts [deterministic-energy,knn] --anomaly.draws 2",
     "distil": "--distil.frames 8 --distil.epochs 1",

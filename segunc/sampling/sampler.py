@@ -23,6 +23,7 @@ from segunc.core.device import Precision, full_float32, to_device
 from segunc.core.errors import InputError, is_out_of_memory, one_line
 from segunc.data.images import Image
 from segunc.networks.network import SegmentationNetwork, check_images, check_logits, inference_size
+from segunc.sampling.compiled import CompiledEngine
 from segunc.sampling.engine import BranchRunner, Engine, Pass, check_common, is_rounding, own_tensors, require_finite
 from segunc.sampling.shortcuts import Prefix
 from segunc.sampling.tail import DrawAccumulator, add_draws, base_evidence, base_maps, choose_backend
@@ -302,11 +303,7 @@ class Sampler:
         networks = {id(network): network for network in (self.network, *(b.network for b in self._branches))}
         own = self._own(list(networks.values()), images)
         engines, messages, copies = self._engines, self.report.messages, dict[int, Any]()
-        make: type[Engine] = Engine
-        if self.compiled:
-            from segunc.sampling.compiled import CompiledEngine  # takes seconds
-
-            make = CompiledEngine
+        make = CompiledEngine if self.compiled else Engine
         engines |= {key: make(n, self.precision, messages, own, copies) for key, n in networks.items()}
         runners = []
         for index, branch in enumerate(self._branches):

@@ -14,6 +14,7 @@ from segunc.affine.convert import convert
 from segunc.affine.draws import AffineLayout
 from segunc.affine.posterior import Branch, Deterministic, Trainable
 from segunc.baselines.anomaly import ScoreSum, Standard, Surprise
+from segunc.baselines.class_sets import ClassSets
 from segunc.baselines.density import FeatureDensity, Neighbours
 from segunc.baselines.distil import Student, make_head
 from segunc.baselines.feature_extractor import FeatureExtractor
@@ -103,7 +104,8 @@ def everything(network: SegmentationNetwork) -> Fitted:
     surprise = Surprise((0.0, 0.5, 1.0), 0.1)
     scales = (Standard(0.5, 0.25),) * 2
     total = ScoreSum(("entropy", "knn"), (1.0, 2.0), scales, surprise, {}, 1, 4, 1.0, "", None, None)
-    return Fitted(1.3, Calibrator(0.7), [density, total])
+    sets = ClassSets(0.9, 0.1, 20, 0.05, 2.0, "", "", 6, 0, {}, "", None, 1.3, None)
+    return Fitted(1.3, Calibrator(0.7), [density, total, sets])
 
 
 @pytest.fixture(autouse=True)

@@ -33,7 +33,7 @@ class Protocol:
             environment.
         data: settings of ``data`` for every fine-tuning.
         evaluations: name -> options of ``segunc evaluate``, without their dashes; in ``flag`` ``{cell}`` stands for the folder of
-            the results of the same row and seed, in which those of earlier evaluations are.
+            the results of the same row and seed, in which those of earlier evaluations are; ``RESULT.json:RECALL`` for its thresholds.
         selection: those of the evaluation that candidates are ranked by; its split is ``val`` or ``selection``.
     """
 

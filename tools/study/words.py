@@ -8,7 +8,7 @@ import os
 import re
 import tempfile
 from argparse import ArgumentTypeError
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -16,6 +16,7 @@ import yaml
 
 from segunc.cli.parser import reader_of
 from segunc.core.errors import InputError
+from segunc.core.files import read_json
 from segunc.options import EvaluateOptions
 from segunc.posteriors.methods import METHODS
 from segunc.posteriors.model import model_files
@@ -60,8 +61,20 @@ def evaluate_options(model: Path, out: Path, options: Mapping[str, Any], device:
     if "root" in read:
         read["root"] = expand(read["root"])
     if "flag" in read:
-        read["flag"] = [word.replace("{cell}", str(out.parent)) for word in read["flag"]]
+        words = (word.replace("{cell}", str(out.parent)) for word in read["flag"])
+        read["flag"] = [value for word in words for value in values_of(word, read.get("scores"))]
     return EvaluateOptions(model=model, out=out, device=device, **read)
+
+
+def values_of(word: str, scores: Sequence[str] | None) -> list[str]:
+    """``SCORE=VALUE`` of each of some scores (None: all) for ``RESULT.json:RECALL``, its thresholds of this recall of anomaly pixels;
+    another word of ``flag``, and one of a result that is still to come, alone."""
+    of_result = re.fullmatch(r"(.+\.json):(0\.\d+)", word)
+    if of_result is None or not Path(of_result[1]).is_file():
+        return [word]
+    found = read_json(Path(of_result[1]), "a result of segunc evaluate")["scores"]
+    chosen = {name: found[name]["pooled"]["thresholds"][of_result[2]] for name in found if scores is None or name in scores}
+    return [f"{name}={value!r}" for name, value in chosen.items() if value is not None]
 
 
 def answers(made: Any, asked: Any) -> bool:

@@ -1,6 +1,6 @@
 """`segunc export --to onnx` over architectures: largest difference from the sampler, and seconds a frame of both (the best of three).
 
-    python -m tests.exporting.table [Segformer]
+    python -m tools.export_table [Segformer]
 
 Random weights, an ABNN with alpha 0.1 and 4 draws, frames of 128 x 192, float32, one thread.
 """
