@@ -156,7 +156,6 @@ def assert_waits(process: FrameProcess, waits: Waits, more: dict[Place, str] | N
     for frame, known in zip(frames(2, SIZE), (FIRST_USE | FRAME_LOOP | (more or {}), None), strict=True):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(torch.Tensor, "numpy", lambda tensor: tensor)  # a fake tensor has no values
-            patch.setattr(torch.cuda.Event, "synchronize", lambda event: None)
             coming = process(frame)
             places = waits.taken()
             assert callable(coming)  # what waits, in a writing thread
