@@ -16,6 +16,7 @@ from torch.nn.functional import interpolate
 
 from segunc.affine.draws import AffineLayout
 from segunc.baselines.anomaly import ScoreSum, Standard, Surprise
+from segunc.baselines.class_sets import ClassSets
 from segunc.core.device import threads
 from segunc.core.errors import InputError, NotFiniteError
 from segunc.maps.encoding import encode_unit
@@ -163,7 +164,8 @@ def test_every_score_at_the_frames_own_size_is_in_its_range_and_consistent() -> 
     scales = (Standard(0.1, 0.5), Standard(0.2, 0.25))
     surprise = Surprise((-1.0, 0.0, 4.0), 0.5)
     total = ScoreSum(("entropy", "knn"), (1.0, 2.0), scales, surprise, {}, 1, 4, 1.0, "", None, None)
-    fitted = Fitted(providers=[OfFeatures(), total])
+    sets = ClassSets(0.9, 0.1, 20, 0.05, 2.0, "", "", 4, 0, {}, "", None, 1.0, None)
+    fitted = Fitted(providers=[OfFeatures(), total, sets])
     sampler = Sampler(*model(), draws=4, scores=SCORES, fitted=fitted)
     result = sampler(IMAGES, size=(37, 51), keep_probabilities=True)
     found = result.scores
