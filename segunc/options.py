@@ -237,7 +237,7 @@ class SamplingOptions(DeviceOptions):
         chunk (N): draws in a batch (default: by memory)
         precision: of the network (default: bfloat16 where the hardware multiplies it, else float32)
         threads (N): CPU threads of the network (default: all cores)
-        compile: the network as compiled graphs, for a GPU: faster, after a minute for each new size of frames
+        compile: the network as compiled graphs, for a GPU: faster, once each new size of frames is compiled
     """
 
     draws: Count = 8

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
-from torch.utils._pytree import tree_flatten, tree_unflatten
+from torch.utils._pytree import tree_flatten, tree_map_only, tree_unflatten
 
 from segunc.affine.draws import FoldedDraws
 from segunc.core.errors import is_out_of_memory, one_line
@@ -18,7 +18,7 @@ from segunc.sampling.engine import TOLERANCE, Engine, is_rounding, relative_diff
 from segunc.sampling.shortcuts import Ending, InterpolationWatch, Prefix, Upsampling, tensors_in
 
 Results = dict[int, Any]
-MOST_GRAPHS = 64  # of one network; each takes a minute and keeps its inputs
+MOST_GRAPHS = 64  # of one network; each takes the compiler's time and keeps its inputs
 
 
 @dataclass
@@ -107,8 +107,8 @@ class CompiledEngine(Engine):
         return graph
 
     def _captured(self, compiled: Callable[..., tuple[Tensor, Results]], inputs: Any) -> Callable[..., tuple[Tensor, Results]]:
-        """Return a replay of the kernels that a pass launches: for the host this is one launch. What it records is overwritten by the next
-        replay, with the next frames."""
+        """Return a replay of the kernels that a pass launches: for the host this is one launch. Each replay writes into the same memory, so
+        what it made is copied: a frame mirrored, or another network, may come by this graph before the first one's results are used."""
         leaves, form = tree_flatten(inputs)
         static = [leaf.clone() if isinstance(leaf, Tensor) else leaf for leaf in leaves]
         with torch.cuda.device(self.device):
@@ -124,6 +124,6 @@ class CompiledEngine(Engine):
             for places in alike:  # of one type a single kernel copies them all
                 torch._foreach_copy_([kept[place] for place in places], [given[place] for place in places])
             graph.replay()
-            return logits.clone(), recorded
+            return cast(tuple[Tensor, Results], tree_map_only(Tensor, torch.clone, (logits, recorded)))
 
         return replay
