@@ -93,6 +93,11 @@ def image_size(text: str) -> tuple[int, int]:
     return int(size[1]), int(size[2])
 
 
+def size_or_dynamic(text: str) -> tuple[int, int] | str:
+    """Read ``HxW``, or ``dynamic`` as it is."""
+    return text if text == "dynamic" else image_size(text)
+
+
 def colour_triple(text: str) -> tuple[float, float, float]:
     """Read ``R,G,B`` as three numbers."""
     try:
@@ -654,21 +659,23 @@ class ExportOptions(Options):
 
     Args:
         model (DIR): model folder
-        to: onnx for ONNX Runtime and what else reads it, pt2 for torch.export
+        to: onnx for ONNX Runtime and what else reads it, triton for the same as a model of Triton's repository, pt2 for torch.export
         out (DIR): folder of the file and of model.json
         draws (S): networks that are drawn (default 8)
         seed: of the draws (default 0)
-        size (HxW): of the frames, fixed in the file (default: the inference size of the network)
-        scores (A,B): outputs beside the prediction (default: as predict, but for those of features)
+        draws_as_input: the draws are a second input of the file, and stand in draws.npy
+        size (HxW|dynamic): of the frames, fixed in the file (default: the inference size of the network); dynamic: any
+        scores (A,B): outputs beside the prediction (default: as predict)
         threshold (JSON): of segunc threshold, to be kept in the file with its promise
     """
 
     model: Folder
-    to: Literal["onnx", "pt2"]
+    to: Literal["onnx", "triton", "pt2"]
     out: Folder
     draws: Count = 8
     seed: Seed = 0
-    size: Size | None = None
+    draws_as_input: bool = False
+    size: Annotated[Any, size_or_dynamic] | None = None
     scores: Names | None = None
     threshold: File | None = None
 

@@ -1,4 +1,5 @@
-"""`segunc export --to onnx` over architectures: largest difference from the sampler, and seconds a frame of both (the best of three).
+"""`segunc export --to onnx` over architectures: largest difference from the sampler, seconds a frame of both (the best of three), and the
+largest difference of a file of `--size dynamic`.
 
     python -m tools.export_table [Segformer]
 
@@ -14,7 +15,7 @@ from pathlib import Path
 import torch
 
 from segunc import ABNNPosterior, AffineLayout, InputError, Sampler, convert
-from segunc.exporting.check import check_frames, compare
+from segunc.exporting.check import SIZES, check_frames, compare
 from segunc.exporting.graph import open_onnx, trace, write_onnx
 from segunc.networks import NetworkDescription, build_network, torchvision as torchvision_kind
 from segunc.scores import SCORES
@@ -44,9 +45,24 @@ def row(architecture: str, encoder: str, kind: str) -> str:
         run = open_onnx(path)
         scores = compare(run, sampler, frames, path.name)["scores"]
         codes = {name: of["codes"] for name, of in scores.items() if SCORES[name].stored == "unit16"}
+        share = max(of["share"] for of in scores.values())
         seconds = [min(timeit.repeat(lambda call=call: call(frames[0]), number=1, repeat=3)) for call in (run, sampler)]
     share = max(of["share"] for of in scores.values())
-    return f"{max(codes.values())} ({max(codes, key=lambda name: codes[name])}) | {share:.1e} | {seconds[0]:.3f} | {seconds[1]:.3f}"
+        largest = f"{max(codes.values())} ({max(codes, key=lambda name: codes[name])})"
+        return f"{largest} | {share:.1e} | {seconds[0]:.3f} | {seconds[1]:.3f} | {any_size(sampler, path)}"
+
+
+def any_size(sampler: Sampler, path: Path) -> str:
+    """Return the largest difference of one file over frames of all sizes, or why there is no such file."""
+    frames = tuple(frame for size in SIZES for frame in check_frames(size))
+    try:
+        sampler(frames[0])
+        with path.open("wb") as file:
+            write_onnx(trace(sampler, frames[0], any_size=True), file, {})
+        scores = compare(open_onnx(path), sampler, frames, path.name)["scores"]
+    except InputError as error:
+        return error.message[:200]
+    return str(max(of["codes"] for name, of in scores.items() if SCORES[name].stored == "unit16"))
 
 
 if __name__ == "__main__":
@@ -57,4 +73,4 @@ if __name__ == "__main__":
             try:
                 print(f"| {architecture} {encoder} | {row(architecture, encoder, kind)} |", flush=True)
             except InputError as error:
-                print(f"| {architecture} {encoder} | {error} | | | |", flush=True)
+                print(f"| {architecture} {encoder} | {error} | | | | |", flush=True)

@@ -13,6 +13,7 @@ import cv2
 import numpy as np
 import torch
 from torch import Tensor
+from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
 from segunc.baselines.fitted import fitted_on, frames_as_seen, load_for_fitting
 from segunc.core.bounds import NonNegativeInt, PositiveFloat, PositiveInt, Settings
@@ -126,6 +127,8 @@ class ScoreSum(Attachment):
         values = torch.stack([maps[name].float() for name in self.parts])
         total = self.surprise(weighted_sum(values, self.weights, self.scales))
         if self.drivable:
+            if get_proxy_mode() is not None:
+                raise InputError("the hull of the drivable surface (anomaly.drivable) is no operator of a graph", hint="--scores entropy")
             total *= torch.stack([drivable_hull(prediction, self.drivable) for prediction in maps["prediction"]])
         return {SUM: total}
 

@@ -100,7 +100,7 @@ class FeatureExtractor(nn.Module):
         """Return the maps of each layer at the first size, then at the second, and so on."""
         maps = []
         for size in self.sizes:
-            sides = [max(1, round(side * size)) for side in images.shape[-2:]]
+            sides = [_times(side, size) for side in images.shape[-2:]]
             resized = images if size == 1 else F.interpolate(images, sides, mode="bilinear", antialias=size < 1)
             maps += self._maps(resized)
         return maps
@@ -110,8 +110,8 @@ class FeatureExtractor(nn.Module):
         stride = self.network.stride if isinstance(self.network, SegmentationNetwork) else 1
         extents = []
         for size in self.sizes:
-            seen = ((side, max(1, round(side * size))) for side in images.shape[-2:])
-            height, width = (round(side * (1 + -n % stride / n)) for side, n in seen)
+            seen = ((side, _times(side, size)) for side in images.shape[-2:])
+            height, width = ((2 * side * (n + -n % stride) + n) // (2 * n) for side, n in seen)  # rounded
             extents += [(height, width)] * len(self.layers)
         return extents
 
@@ -150,6 +150,11 @@ class FeatureExtractor(nn.Module):
                     return patches.reshape(*patches.shape[:2], rows, columns)
         message = f"layer '{name}' gives {shape or type(output).__name__} for images of {tuple(images.shape)}"
         raise InputError(f"{message}, neither maps [n, D, h, w] nor tokens [n, T, D]", hint="name another layer")
+
+
+def _times(side: int, size: float) -> int:
+    """Return a side of an image that is resized; of whole factors by whole numbers, as a graph of frames of any size has them."""
+    return side * int(size) if size == int(size) else max(1, round(side * size))
 
 
 class _Complete(Exception):

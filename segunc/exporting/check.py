@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from segunc.core.errors import InputError
+from segunc.core.errors import InputError, one_line
 from segunc.exporting.graph import Maps
 from segunc.maps.encoding import encode_score, score_keys
 from segunc.sampling.engine import TOLERANCE
@@ -21,6 +21,11 @@ MAX_CODES = 1
 ROUNDING, SMALLEST = TOLERANCE, 0.01
 """Difference, as a share of the map's largest value (or of :data:`SMALLEST`, where that is larger), that counts as float32 rounding, as the
 sampler's own self-check takes it of logits: near 0, where codes lie as close as 2e-10, and in deep networks it spans several codes."""
+
+
+SIZES = ((152, 216), (128, 192), (97, 331), (320, 480))
+"""(height, width) of frames on which a file of any size is compared. The first one, which is traced, is padded by networks of the usual
+strides: a graph of a frame that needs none would not pad others."""
 
 
 def check_frames(size: tuple[int, int]) -> tuple[Tensor, Tensor]:
@@ -47,7 +52,12 @@ def compare(run: Callable[[Tensor], Maps], sampler: Sampler, frames: tuple[Tenso
         return InputError(f"{what} of {name} differs from the sampler {by}", hint="another --to or --size, or report this network")
 
     for frame in frames:
-        maps, expected = run(frame), sampler(frame, keep_probabilities=True)
+        try:
+            maps = run(frame)
+        except Exception as error:  # those of ONNX Runtime have no other common type
+            shown = f"{name} does not run for a frame of {frame.shape[2]}x{frame.shape[3]} ({one_line(error)})"
+            raise InputError(shown, hint="--size HxW of the frames that you have") from error
+        expected = sampler(frame, keep_probabilities=True)
         for score, values in expected.scores.items():
             sampled, written = values.numpy(), maps[score]
             keys = [score_keys(encode_score(score, of)).astype(int) for of in (written, sampled)]

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
-from torch.export import ExportedProgram
+from torch.export import Dim, ExportedProgram
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -23,12 +23,14 @@ from segunc.core.files import open_file
 from segunc.sampling.sampler import Sampler
 
 Maps = dict[str, npt.NDArray[Any]]
+INPUTS = ("image", "draws")  # the second only where draws are given
 OPSET = 18  # of ONNX: the first with ReduceSum, Resize and antialiasing in their present form
 PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 _RESIZES = {
     torch.ops.aten.upsample_bilinear2d.default: 3,
     torch.ops.aten.upsample_nearest2d.default: 2,
 }  # how many arguments stand before the scales
+_TRITON = {"tensor(float)": "TYPE_FP32", "tensor(uint8)": "TYPE_UINT8"}
 _MISSING = re.compile(r"No ONNX function found for (?:<OpOverload\(op=')?([\w.:]+)")
 
 
@@ -39,24 +41,26 @@ def require_packages() -> None:
             raise InputError(f"--to onnx needs the package {name}, which is not installed", hint='pip install "segunc[export]"')
 
 
-def trace(sampler: Sampler, image: Tensor) -> ExportedProgram:
-    """Return the program from a frame ``[1, 3, H, W]`` in 0..1 of exactly this size to ``prediction`` uint8 and each score float32, ``[1, H,
-    W]``, by name. The sampler was called on a frame of this size before. What all draws share comes once in it, because the function modes
-    that share it act while it is traced.
+def trace(sampler: Sampler, image: Tensor, draws: Tensor | None = None, *, any_size: bool = False) -> ExportedProgram:
+    """Return the program from a frame ``[1, 3, H, W]`` in 0..1 of exactly this size, or of ``any_size``, to ``prediction`` uint8 and each
+    score float32, ``[1, H, W]``, by name; with ``draws`` (:meth:`Sampler.drawn`) these are a second input. The sampler was called on a
+    frame of this size before. What all draws share comes once in it, because the function modes that share it act while it is traced.
 
     Raises:
         InputError: a network whose code reads values of the frame, draws random numbers, or cannot be traced.
     """
+    inputs = (image,) if draws is None else (image, draws)
 
-    def maps(image: Tensor) -> dict[str, Tensor]:
-        found = sampler.one_frame(image)
-        return {"prediction": found.prediction[None], **{name: found.scores[name][None] for name in sampler.scores}}
+    def maps(*inputs: Tensor) -> dict[str, Tensor]:
+        found = sampler.one_frame(*inputs, any_size=any_size)
+        return {"prediction": found.prediction, **found.scores}
 
     try:
         # Attention as matrix products: the fused kernels of one kind of processor are no operators of another runtime.
         with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            graph: Any = make_fx(maps)(image)
+            mode: Any = {"tracing_mode": "symbolic", "_allow_non_fake_inputs": True} if any_size else {}
+            graph: Any = make_fx(maps, **mode)(*inputs)
             for name, constant in list(graph.named_buffers()):
                 graph.register_buffer(name, constant.clone())  # the sampler's draws were made in inference mode, which no program keeps
             for node in graph.graph.nodes:
@@ -70,20 +74,28 @@ def trace(sampler: Sampler, image: Tensor) -> ExportedProgram:
             for node in graph.graph.nodes:
                 if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
                     raise InputError(f"the network draws random numbers itself ({node.target}), which no graph repeats")
-            return torch.export.export(graph, (image,))
+            sizes: Any = ({2: Dim.DYNAMIC, 3: Dim.DYNAMIC}, *({} for _ in inputs[1:])) if any_size else None
+            return torch.export.export(graph, inputs, dynamic_shapes=sizes)
     except RuntimeError as error:
         raise InputError(f"the network cannot be traced ({one_line(error)})") from error
 
 
 def write_onnx(program: ExportedProgram, file: BinaryIO, metadata: Mapping[str, str]) -> None:
-    """Write a traced program as ONNX of opset 18, whose one input is ``image``; InputError, with its name, for an operator that ONNX lacks."""
-    outputs = list(program.call_spec.out_spec.context)
+    """Write a traced program as ONNX of opset 18, with :data:`INPUTS`; InputError, with its name, for an operator that ONNX lacks."""
+    from onnxscript import opset18
+
+    op: Any = opset18
+
+    def searchsorted(levels: Any, values: Any, **settings: Any) -> Any:  # how many of the ascending levels lie below each value
+        return op.ReduceSum(op.Cast(op.Less(levels, op.Unsqueeze(values, op.Constant(value_ints=[-1]))), to=7), [-1], keepdims=0)
+
+    outputs, inputs = list(program.call_spec.out_spec.context), INPUTS[: len(program.graph_signature.user_inputs)]
+    settings: dict[str, Any] = {"input_names": inputs, "output_names": outputs, "opset_version": OPSET, "verbose": False}
+    settings["custom_translation_table"] = {torch.ops.aten.searchsorted.Tensor: searchsorted}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            made: Any = torch.onnx.export(
-                program, dynamo=True, opset_version=OPSET, input_names=["image"], output_names=outputs, verbose=False
-            )
+            made: Any = torch.onnx.export(program, dynamo=True, **settings)
         except torch.onnx.OnnxExporterError as error:
             causes: list[Any] = [error]
             while cause := causes[-1].__cause__:
@@ -102,24 +114,42 @@ def write_pt2(program: ExportedProgram, file: BinaryIO, metadata: Mapping[str, s
         torch.export.save(program, file, extra_files=dict(metadata))
 
 
-def open_onnx(path: Path) -> Callable[[Tensor], Maps]:
+def open_onnx(path: Path) -> Callable[..., Maps]:
     """Return what runs a written file on the CPU in ONNX Runtime, on as many threads as torch."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = torch.get_num_threads()
+    options.intra_op_num_threads, options.log_severity_level = torch.get_num_threads(), 4  # what fails is raised, and not printed as well
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     names = [output.name for output in session.get_outputs()]
-    return lambda image: dict(zip(names, session.run(names, {"image": image.numpy()}), strict=True))
 
-
-def open_pt2(path: Path) -> Callable[[Tensor], Maps]:
-    """Return what runs a written program in torch."""
-    with open_file(path) as file:
-        module = torch.export.load(file).module()
-
-    def run(image: Tensor) -> Maps:
-        with torch.no_grad():
-            return {name: np.asarray(values) for name, values in module(image).items()}
+    def run(*inputs: Tensor) -> Maps:
+        return dict(zip(names, session.run(names, {name: of.numpy() for name, of in zip(INPUTS, inputs, strict=False)}), strict=True))
 
     return run
+
+
+def open_pt2(path: Path) -> Callable[..., Maps]:
+    """Return what runs a written program in torch."""
+    with open_file(path) as file:
+        # Of a program for any size the guards say how the traced frame was padded; another one is padded by the same operators.
+        module = torch.export.load(file).module(check_guards=False)
+
+    def run(*inputs: Tensor) -> Maps:
+        with torch.no_grad():
+            return {name: np.asarray(values) for name, values in module(*inputs).items()}
+
+    return run
+
+
+def triton_config(path: Path) -> str:
+    """Return the ``config.pbtxt`` with which Triton Inference Server takes a written ONNX file."""
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    lines = ['platform: "onnxruntime_onnx"', "max_batch_size: 0  # of the file: the first dimension is 1"]
+    for kind, values in (("input", session.get_inputs()), ("output", session.get_outputs())):
+        for value in values:
+            shape = ", ".join(str(side) if isinstance(side, int) else "-1" for side in value.shape)
+            lines.append(f'{kind} {{ name: "{value.name}" data_type: {_TRITON[value.type]} dims: [{shape}] }}')
+    return "\n".join(lines) + "\n"

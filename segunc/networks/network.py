@@ -35,7 +35,7 @@ class SegmentationNetwork(nn.Module):
         height, width = images.shape[-2:]
         images = (images - self.mean) / self.std
         pad_height, pad_width = -height % self.stride, -width % self.stride
-        if pad_height or pad_width:
+        if not isinstance(pad_height, int) or pad_height or pad_width:  # a graph of frames of any size pads by what it finds
             images = F.pad(images, (0, pad_width, 0, pad_height), mode="replicate")
         logits = self.body(images)
         if not isinstance(logits, Tensor):

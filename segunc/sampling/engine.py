@@ -344,6 +344,22 @@ class BranchRunner:
         other.branch = replace(self.branch, transform=IDENTITY)
         return other
 
+    def own_draws(self) -> Tensor | None:
+        """Return scale and shift ``[2, S, T]`` of the layers in which the draws differ, one after the other; None where there is none."""
+        sites = [site for site in (self.folded.sites if self.folded else ()) if not site.agree]
+        return torch.stack([torch.cat(rows, 1) for rows in zip(*((s.scale, s.shift) for s in sites), strict=True)]) if sites else None
+
+    def with_draws(self, draws: Tensor) -> BranchRunner:
+        """Return a runner of other draws in the form of :meth:`own_draws`."""
+        assert self.folded is not None
+        other, own = copy.copy(self), [site for site in self.folded.sites if not site.agree]
+        rows = zip(*(values.split([site.scale.shape[1] for site in own], 1) for values in draws), strict=True)
+        sites = (
+            site if site.agree else replace(site, **dict(zip(("scale", "shift"), next(rows), strict=True))) for site in self.folded.sites
+        )
+        other.folded = replace(self.folded, sites=tuple(sites))
+        return other
+
 
 class Pass:
     """One branch over untransformed frames ``[n, 3, H, W]``; ``common`` is what other networks computed of these in the same transform."""
@@ -390,3 +406,16 @@ class Pass:
             logits, _ = engine.logits(self.images, draws, ending, None if self.prefix is None else Prefix())
         expected, _ = Engine.logits(engine, self.images, draws.part(len(draws) - 1, len(draws)), ending)  # not compiled
         return relative_difference(logits[-len(expected) :], expected)
+
+
+class PassOfAnySize(Pass):
+    """A pass for a graph of frames of any size: what single sizes were found to allow is left, so logits are of full resolution."""
+
+    def __init__(self, runner: BranchRunner, images: Tensor, common: Prefix | None = None) -> None:
+        self.runner, self.engine = runner, runner.engine
+        self.images, self.ending, self.alone = runner.branch.transform.apply(images), None, False
+        self.prefix = Prefix() if runner.folded is not None and self.engine.shares else common
+
+    def logits(self, first: int, last: int) -> tuple[Tensor, Upsampling]:
+        assert self.runner.folded is not None
+        return self.engine.logits(self.images, self.runner.folded.part(first, last), None, self.prefix)

@@ -24,7 +24,7 @@ from segunc.core.errors import InputError, is_out_of_memory, one_line
 from segunc.data.images import Image
 from segunc.networks.network import SegmentationNetwork, check_images, check_logits, inference_size
 from segunc.sampling.compiled import CompiledEngine
-from segunc.sampling.engine import BranchRunner, Engine, Pass, check_common, is_rounding, own_tensors, require_finite
+from segunc.sampling.engine import BranchRunner, Engine, Pass, PassOfAnySize, check_common, is_rounding, own_tensors, require_finite
 from segunc.sampling.shortcuts import Prefix
 from segunc.sampling.tail import DrawAccumulator, add_draws, base_evidence, base_maps, choose_backend
 from segunc.scores import DEFAULT_SCORES, EVIDENCE, NEAREST, SCORES, Source, check_scores, with_parts
@@ -185,6 +185,7 @@ class Sampler:
         self.report = SamplerReport()
         self._runners: list[BranchRunner] = []  # changed in place: copies with another chunk share them
         self._engines: dict[int, Engine] = {}  # by the id of their network, likewise
+        self._pass: type[Pass] = Pass
         self._backend, why = choose_backend(self.device)
         if why:
             self.report.messages.append(why)
@@ -215,17 +216,21 @@ class Sampler:
             ones = (slice(i, i + 1) for i in range(len(images)))
             evidence = [frame for one in ones for frame in self._sample(images[one], whole[one])]
         frames = [self._finish(frame, size, keep_probabilities) for frame in evidence]
-        maps = {name: torch.stack([frame.scores[name] for frame in frames]) for name in frames[0].scores}
-        reasons, prediction = list[Reasons](), torch.stack([frame.prediction for frame in frames])
-        if self._sums:
-            of_scores = self._evidence("scores", {**maps, "prediction": prediction})
-            sums: list[Any] = [provider for provider in self.fitted.providers if hasattr(provider, "decades")]
-            for number, frame in enumerate(evidence if sums else ()):
-                parts = {name: maps[name][number] for provider in sums for name in provider.parts}
-                reasons.append(Reasons(parts, sums, frame.nearest))
-            maps |= {score.name: score(of_scores) for score in self._sums}
+        prediction, maps = self._joined(frames)
+        sums: list[Any] = [provider for provider in self.fitted.providers if self._sums and hasattr(provider, "decades")]
+        reasons = []
+        for number, frame in enumerate(evidence if sums else ()):
+            parts = {name: maps[name][number] for provider in sums for name in provider.parts}
+            reasons.append(Reasons(parts, sums, frame.nearest))
         kept = torch.stack([cast(Tensor, frame.probabilities) for frame in frames]) if keep_probabilities else None
         return Prediction(prediction, {name: maps[name] for name in self.scores}, kept, reasons)
+
+    def _joined(self, frames: Sequence[Prediction]) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return predictions and maps of all scores of frames, ``[n, H, W]``, sums of others among them."""
+        maps = {name: torch.stack([frame.scores[name] for frame in frames]) for name in frames[0].scores}
+        prediction = torch.stack([frame.prediction for frame in frames])
+        of_scores = self._evidence("scores", {**maps, "prediction": prediction}) if self._sums else {}
+        return prediction, maps | {score.name: score(of_scores) for score in self._sums}
 
     def _finish(self, frame: FrameEvidence, size: tuple[int, int] | None, keep_probabilities: bool) -> Prediction:
         """Return one frame's maps of all scores but sums of others, each ``[H, W]``; its sums over the draws are used up. Entropy and
@@ -267,15 +272,23 @@ class Sampler:
         other.chunk = chunk
         return other
 
-    def one_frame(self, images: Tensor) -> Prediction:
+    def drawn(self) -> Tensor | None:
+        """Return the draws that :meth:`one_frame` takes, ``[2, S, T]`` scale and shift of the layers in which they differ; None where the
+        model is not one network with such draws. The sampler has been called before."""
+        return self._runners[0].own_draws() if len(self._runners) == 1 else None
+
+    def one_frame(self, images: Tensor, draws: Tensor | None = None, *, any_size: bool = False) -> Prediction:
         """Return the maps of one frame ``[1, 3, H, W]`` by plain operators of torch which look at no values, with all draws as a batch, so
-        that a graph can be traced. The sampler has been called on a frame of this size before; InputError where the network's own code
-        reads values."""
+        that a graph can be traced; ``draws`` stand in for :meth:`drawn`. The sampler has been called on a frame before, of this size unless
+        the graph is for ``any_size``. InputError where the network's own code reads values."""
         if any(engine.branching for engine in self._engines.values()):
             raise InputError("the network's code reads values of its input, so that no one graph is right for every frame")
         other = self.with_chunk(self.draws)
-        other._backend = "traced"
-        return other._finish(other._sample(images)[0], None, False)
+        other._backend, other._pass, other.report = "traced", PassOfAnySize if any_size else Pass, copy.copy(self.report)
+        if draws is not None:
+            other._runners = [self._runners[0].with_draws(draws)]
+        prediction, maps = other._joined([other._finish(other._sample(images)[0], None, False)])
+        return Prediction(prediction, {name: maps[name] for name in self.scores})
 
     def chunk_for(self, frames: int, size: tuple[int, int], classes: int) -> int:
         """Return how many draws are in a batch for ``frames`` frames of (height, width) ``size``."""
@@ -334,7 +347,7 @@ class Sampler:
         common: dict[InputTransform, Prefix] = defaultdict(Prefix)  # of these frames, and gone with them
 
         def run(runner: BranchRunner) -> Pass:
-            return Pass(runner, images, common[runner.branch.transform] if runner.engine.own else None)
+            return self._pass(runner, images, common[runner.branch.transform] if runner.engine.own else None)
 
         base_pass = run(plain)
         base, upsampling = base_pass.base_logits()

@@ -56,8 +56,8 @@ class DrawAccumulator:
         self.temperature, self.backend = temperature, backend
         self.logit_sums = None if set(OF_LOGITS).isdisjoint(needs) else LogitSums(needs, classes, size, device)
         strip = STRIP_BYTES if device.type == "cpu" else CUDA_STRIP_BYTES
-        rows = size[0] if backend == "traced" else max(1, strip // (4 * classes * size[1]))
-        self._strips = [slice(top, top + rows) for top in range(0, size[0], rows)]
+        rows = 0 if backend == "traced" else max(1, strip // (4 * classes * size[1]))
+        self._strips = [slice(None)] if backend == "traced" else [slice(top, top + rows) for top in range(0, size[0], rows)]
 
     @property
     def shape(self) -> tuple[int, ...]:

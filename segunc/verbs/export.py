@@ -11,19 +11,21 @@ from typing import Any, NamedTuple
 
 import torch
 
+from segunc.core.bounds import check_value
 from segunc.core.errors import InputError, one_line
-from segunc.core.files import read_bytes, replacing, write_json
+from segunc.core.files import read_bytes, replacing, write_file, write_json
 from segunc.decisions.threshold import read_threshold
 from segunc.exporting import graph
-from segunc.exporting.check import MAX_CODES, ROUNDING, check_frames, compare
+from segunc.exporting.check import MAX_CODES, ROUNDING, SIZES, check_frames, compare
+from segunc.maps.encoding import encode_npy
 from segunc.maps.manifest import tool_version
-from segunc.options import ExportOptions, SamplingOptions, takes
+from segunc.options import ExportOptions, SamplingOptions, Size, takes
 from segunc.posteriors.model import Model, default_scores, load_model
 from segunc.sampling.sampler import Sampler
-from segunc.scores import EVIDENCE, SCORES, check_scores
+from segunc.scores import SCORES, check_scores
 from segunc.verbs.execution import calibration_record, make_sampler
 
-IN_GRAPH = {"draws", "base", "constant"}  # sources of evidence that the graph has
+DRAWS = "draws.npy"
 
 
 class ExportResult(NamedTuple):
@@ -46,55 +48,65 @@ def export(options: ExportOptions) -> ExportResult:
     >>> export(model=abnn, to="pt2", out=folder / "exported", draws=2, size=(64, 96)).path.name
     'model.pt2'
     """
-    if options.to == "onnx":
+    if options.to != "pt2":
         graph.require_packages()
-    folder, out = Path(options.model), Path(options.out)
-    chosen = check_scores(options.scores or default_scores(folder))
-    scores = [name for name in chosen if SCORES[name].sources <= IN_GRAPH]
-    if options.scores and (other := [name for name in chosen if name not in scores]):
-        needs = ", ".join(need for need in SCORES[other[0]].needs if EVIDENCE[need].source not in IN_GRAPH)
-        raise InputError(f"score {other[0]} needs {needs}, which a graph does not have", hint=f"--scores {','.join(scores or ['entropy'])}")
+    folder, out, any_size = Path(options.model), Path(options.out), options.size == "dynamic"
+    if not any_size:
+        check_value("--size", options.size, Size | None, "see --help")
+    scores = check_scores(options.scores or default_scores(folder))
     model = load_model(folder)
     description = model.network.description
-    size = options.size or description.inference_size
+    size = SIZES[0] if any_size else options.size or description.inference_size
     if size is None:
-        raise InputError(f"the network in {folder} has no size of its own, and a graph has one fixed size", hint="--size 512x1024")
+        raise InputError(f"the network in {folder} has no size of its own", hint="--size 512x1024, or dynamic")
     sampler = make_sampler(model, SamplingOptions(device="cpu", draws=options.draws, seed=options.seed, precision="float32"), scores)
     about = _about(options, model, sampler, size)
-    frames = check_frames(size)
+    frames = tuple(frame for each in (SIZES if any_size else [size]) for frame in check_frames(each))
     try:
         sampler(frames[0])
     except RuntimeError as error:
         message = f"the network takes no frame of {size[0]}x{size[1]} ({one_line(error)})"
         raise InputError(message, hint="--size HxW with sides that it takes") from error
-    program = graph.trace(sampler, frames[0])
+    given = []
+    if options.draws_as_input:
+        if (drawn := sampler.drawn()) is None:
+            message = f"{folder} is not one network whose normalisation layers are drawn, so its draws are no input"
+            raise InputError(message, hint="leave out --draws-as-input")
+        given, about["draws_input"] = [drawn], {"name": "draws", "type": "float32", "shape": list(drawn.shape), "file": DRAWS}
+    program = graph.trace(sampler, frames[0], *given, any_size=any_size)
     metadata = {key: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False) for key, value in about.items()}
-    path, record = out / f"model.{options.to}", out / "model.json"
-    out.mkdir(parents=True, exist_ok=True)
-    write, run = (graph.write_onnx, graph.open_onnx) if options.to == "onnx" else (graph.write_pt2, graph.open_pt2)
+    path, record = out / {"triton": "1/model.onnx"}.get(options.to, f"model.{options.to}"), out / "model.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write, run = (graph.write_pt2, graph.open_pt2) if options.to == "pt2" else (graph.write_onnx, graph.open_onnx)
     with replacing(path) as file:
         write(program, file, metadata)
         file.flush()
-        found = compare(run(Path(file.name)), sampler, frames, path.name)
+        opened = run(Path(file.name))
+        found = compare(lambda frame: opened(frame, *given), sampler, frames, path.name)
         digest = hashlib.sha256(read_bytes(Path(file.name))).hexdigest()
     found["bound"] = {"codes": MAX_CODES, "or_share": ROUNDING}
-    write_json(record, {**about, "file": path.name, "sha256": digest, "check": found})
+    for tensor in given:
+        write_file(out / DRAWS, encode_npy(tensor.numpy()))
+    if options.to == "triton":
+        write_file(out / "config.pbtxt", graph.triton_config(path).encode())
+    write_json(record, {**about, "file": str(path.relative_to(out)), "sha256": digest, "check": found})
     codes, share = {name: of["codes"] for name, of in found["scores"].items()}, max(of["share"] for of in found["scores"].values())
     line = f"checked against the sampler: at most {max(codes.values())} codes ({max(codes, key=lambda name: codes[name])}), {share:.1e} of a largest value"
-    left = [f"{name} is left out: a graph does not have what it needs" for name in chosen if name not in scores]
-    return ExportResult(path, record, codes, line, (*left, *sampler.report.messages))
+    whole = any(getattr(provider, "whole", False) for provider in sampler.fitted.providers)
+    note = ["the second encoder sees frames at the size of the network here, where predict shows it their own"] if whole else []
+    return ExportResult(path, record, codes, line, (*note, *sampler.report.messages))
 
 
 def _about(options: ExportOptions, model: Model, sampler: Sampler, size: tuple[int, int]) -> dict[str, Any]:
-    """Return what a file says of itself."""
-    description = model.network.description
+    """Return what a file says of itself; sides that it leaves open are None."""
+    description, sides = model.network.description, [None, None] if options.size == "dynamic" else size
     run = {
         **{"base_sha256": model.sha256, "posterior_sha256": model.posterior_sha256, **calibration_record(sampler)},
         **{"draws": sampler.draws, "seed": sampler.seed, "scheme": sampler.noise.scheme, "precision": sampler.precision},
     }
     about: dict[str, Any] = {
         **{"kind": "segunc export", "version": 1, "segunc": tool_version(), "torch": torch.__version__},
-        "input": {"name": "image", "type": "float32", "shape": [1, 3, *size], "channels": "RGB", "range": [0, 1]},
+        "input": {"name": "image", "type": "float32", "shape": [1, 3, *sides], "channels": "RGB", "range": [0, 1]},
         **{key: list(getattr(description, key)) for key in ("classes", "palette", "mean", "std")},
         "scores": {
             name: {key: getattr(SCORES[name], key) for key in ("meaning", "unit", "lower", "upper", "stored")} for name in sampler.scores
@@ -107,6 +119,7 @@ def _about(options: ExportOptions, model: Model, sampler: Sampler, size: tuple[i
             raise InputError(f"{options.threshold} is a threshold of {made.score}, which is not exported", hint=f"--scores {made.score}")
         # Maps without --size are of the inference size, or of the frame's own: the graph is for frames of its size.
         seen, asked = tuple(made.settings.get("size") or description.inference_size or size), made.settings.get("size")
-        made.check_run(run | {"size": asked if seen == size else list(size)}, str(options.threshold))
+        made.check_run(run | {"size": asked if seen == size or None in sides else list(size)}, str(options.threshold))
         about["threshold"] = {key: value for key, value in asdict(made).items() if key not in ("frames", "settings")}
+        about["threshold"]["size"] = list(seen)  # of the frames that it holds for
     return about

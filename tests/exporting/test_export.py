@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,12 +22,17 @@ import segunc
 from segunc.affine.convert import convert
 from segunc.affine.draws import AffineLayout
 from segunc.affine.posterior import AnyPosterior, Branch
+from segunc.baselines.anomaly import ScoreSum, Standard, Surprise
+from segunc.baselines.density import FeatureDensity, Neighbours
+from segunc.baselines.feature_extractor import FeatureExtractor
 from segunc.baselines.mc_dropout import OwnDropout, convert_dropout
 from segunc.baselines.mixtures import Ensemble, TestTimeAugmentation
 from segunc.core.errors import InputError
 from segunc.exporting import check, graph
 from segunc.exporting.check import check_frames, compare
 from segunc.maps.encoding import encode_score
+from segunc.networks import NetworkDescription
+from segunc.networks.network import SegmentationNetwork
 from segunc.posteriors.abnn import ABNNPosterior
 from segunc.sampling import Sampler
 from segunc.sampling.sampler import Fitted
@@ -113,6 +119,44 @@ def test_onnx_has_convolutions_before_the_first_noisy_layer_once_for_all_draws(t
     assert "GatherND" not in operators
 
 
+@pytest.mark.parametrize("form", ["onnx", "pt2"])
+def test_one_file_takes_frames_of_any_size_and_the_draws_of_any_seed(form: str, tmp_path: Path) -> None:
+    body, _ = bayesian()
+    network = SegmentationNetwork(body, NetworkDescription("x", "", tuple("abcd")), stride=8)
+    posterior = ABNNPosterior.around(AffineLayout(network), 0.2)
+    path, frames = tmp_path / "model", [of for size in [(36, 52), (40, 56), (33, 91)] for of in check_frames(size)]
+    samplers = [Sampler(network, posterior, draws=5, seed=seed, scores=["entropy", "epistemic"]) for seed in (0, 1)]
+    draws = [drawn for sampler in samplers if sampler(frames[0]) and (drawn := sampler.drawn()) is not None]
+    write, read = (graph.write_onnx, graph.open_onnx) if form == "onnx" else (graph.write_pt2, graph.open_pt2)
+    with path.open("wb") as file:
+        write(graph.trace(samplers[0], frames[0], draws[0], any_size=True), file, {})
+    run = read(path)
+    for sampler, own in zip(samplers, draws, strict=True):
+        compare(lambda frame, own=own: run(frame, own), sampler, tuple(frames), path.name)  # type: ignore[misc]
+    with pytest.raises(InputError, match="differs from the sampler"):
+        compare(lambda frame: run(frame, draws[0]), samplers[1], tuple(frames), path.name)
+    with pytest.raises(InputError, match="model does not run for a frame of 40x56"):
+        compare(lambda frame: run(frame), samplers[0], (torch.rand(1, 3, *SIZE),), path.name)
+
+
+def test_distances_of_features_and_their_sum_are_in_the_graph(tmp_path: Path) -> None:
+    network, posterior = bayesian()
+    places = FeatureDensity(FeatureExtractor(network, ["stem"]), [Neighbours(torch.rand(40, 8))])
+    standards = (Standard(-1.0, 1.0), Standard(0.1, 0.1))
+    total = ScoreSum(("entropy", "knn"), (1.0, 2.0), standards, Surprise.of(torch.randn(10_000)), {}, 1, 4, 1.0, "", None, None)
+    scores, frames, path = ["entropy", "knn", "anomaly"], check_frames(SIZE), tmp_path / "model.onnx"
+    sampler = Sampler(network, posterior, draws=4, scores=scores, fitted=Fitted(providers=[places, total]))
+    sampler(frames[0])
+    with path.open("wb") as file:
+        graph.write_onnx(graph.trace(sampler, frames[0]), file, {})
+    found = compare(graph.open_onnx(path), sampler, frames, path.name)["scores"]
+    assert found.keys() == set(scores)
+    hull = Sampler(network, posterior, draws=4, scores=scores, fitted=Fitted(providers=[places, replace(total, drivable=[0])]))
+    hull(frames[0])
+    with pytest.raises(InputError, match="hull of the drivable surface"):
+        graph.trace(hull, frames[0])
+
+
 def test_a_file_whose_maps_are_wrong_is_refused() -> None:
     network, posterior = bayesian()
     sampler, frames = Sampler(network, posterior, draws=4, scores=["entropy", "deterministic-energy"]), check_frames(SIZE)
@@ -181,14 +225,31 @@ def test_a_program_runs_where_this_package_is_not(small: Path, tmp_path: Path) -
 def test_what_is_asked_for_is_refused_before_anything_is_written(exported: Path, predicted: Job, tmp_path: Path) -> None:
     of = f"--threshold {exported / 'threshold.json'}"
     for words, said in (
-        ("--to onnx --size 64x128 --scores knn", "score knn needs feature distance, which a graph does not have"),
-        ("--to pt2", "has no size of its own, and a graph has one fixed size"),
+        ("--to onnx --size 64x128 --scores knn", "score knn of a model without features of its training set cannot be made"),
+        ("--to pt2", "has no size of its own"),
+        ("--to pt2 --size 8x128", "--size 8 is not"),
         ("--to pt2 --size 64x128 --draws 1", "1 draw is too few for 2 members"),
         (f"--to pt2 --size 64x128 --draws 6 {of}", "threshold of maps with draws 4, and these have 6"),
         (f"--to pt2 --size 64x128 --scores msp {of}", "is a threshold of entropy, which is not exported"),
     ):
         assert said in refuse("export", "--model", predicted.abnn, *words.split(), "--out", tmp_path / "out")
         assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_for_triton_says_what_its_file_takes_and_gives(predicted: Job, small: Path, tmp_path: Path) -> None:
+    words: dict[str, Any] = {"to": "triton", "draws": 4, "scores": ["entropy"], "draws_as_input": True, "size": (64, 128)}
+    made = segunc.export(model=predicted.abnn, out=tmp_path, **words)
+    draws = np.load(tmp_path / "draws.npy")
+    assert made.path == tmp_path / "1" / "model.onnx"
+    assert (tmp_path / "config.pbtxt").read_text().splitlines()[2:] == [
+        'input { name: "image" data_type: TYPE_FP32 dims: [1, 3, 64, 128] }',
+        f'input {{ name: "draws" data_type: TYPE_FP32 dims: {list(draws.shape)} }}',
+        'output { name: "prediction" data_type: TYPE_UINT8 dims: [1, 64, 128] }',
+        'output { name: "entropy" data_type: TYPE_FP32 dims: [1, 64, 128] }',
+    ]
+    assert json.loads((tmp_path / "model.json").read_text())["draws_input"]["shape"] == list(draws.shape)
+    with pytest.raises(InputError, match="is not one network whose normalisation layers are drawn"):
+        segunc.export(model=small, out=tmp_path / "no", to="pt2", draws_as_input=True)
 
 
 def test_networks_that_no_graph_holds_are_refused_by_what_they_do(tmp_path: Path) -> None:
