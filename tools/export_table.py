@@ -47,7 +47,6 @@ def row(architecture: str, encoder: str, kind: str) -> str:
         codes = {name: of["codes"] for name, of in scores.items() if SCORES[name].stored == "unit16"}
         share = max(of["share"] for of in scores.values())
         seconds = [min(timeit.repeat(lambda call=call: call(frames[0]), number=1, repeat=3)) for call in (run, sampler)]
-    share = max(of["share"] for of in scores.values())
         largest = f"{max(codes.values())} ({max(codes, key=lambda name: codes[name])})"
         return f"{largest} | {share:.1e} | {seconds[0]:.3f} | {seconds[1]:.3f} | {any_size(sampler, path)}"
 
