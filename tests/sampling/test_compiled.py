@@ -1,5 +1,6 @@
 """Compiled passes against plain ones: the same maps, also where draws share a part, and a plain pass where a graph would not do."""
 
+import contextlib
 from typing import Any
 
 import pytest
@@ -142,3 +143,32 @@ def test_inductor_itself() -> None:
     network = Headed(upsampled)
     sampler = assert_same(network, posterior(network), chunk=5)
     assert not sampler.report.messages
+
+
+def test_what_a_captured_pass_gave_outlives_the_next_replay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A graph of a GPU, emulated here, reads and writes the memory of its capture."""
+    held = list[Any]()
+
+    def run(images: Tensor, shared: Any, scales: list[Tensor], shifts: list[Tensor]) -> tuple[Tensor, dict[int, Tensor]]:
+        made = images * scales[0] + shifts[0], {3: images + 1}
+        held.append(((images, shared, scales, shifts), made))
+        return made
+
+    class Graph:
+        def replay(self) -> None:
+            inputs, (logits, recorded) = held[0]
+            again, shared = run(*inputs)
+            logits.copy_(again)
+            recorded[3].copy_(shared[3])
+
+    stand_ins: dict[str, Any] = {"CUDAGraph": Graph, "graph_pool_handle": lambda: 1}
+    stand_ins |= dict.fromkeys(("graph", "device"), lambda *_, **__: contextlib.nullcontext())
+    for name, stand_in in stand_ins.items():
+        monkeypatch.setattr(torch.cuda, name, stand_in)
+
+    def inputs(number: float) -> Any:
+        return torch.full((2,), number), {}, [torch.full((2,), 2.0)], [torch.ones(2, dtype=torch.float64)]
+
+    replay = compiled_module.CompiledEngine(Headed(upsampled), "float32")._captured(run, inputs(0.0))
+    results = [replay(*inputs(number)) for number in (1.0, 5.0)]
+    assert [(float(logits[0]), float(recorded[3][0])) for logits, recorded in results] == [(3, 2), (11, 6)]

@@ -55,11 +55,12 @@ int run(const std::string& model, const std::string& source, const std::string& 
     Ort::SessionOptions options;
     Ort::Session session(environment, model.c_str(), options);
     const Image image = read_png(source);
-    const std::vector<int64_t> shape = session.GetInputTypeInfo(0).GetTensorTypeAndShapeInfo().GetShape();  // [1, 3, H, W]
-    if (shape.size() != 4 || shape[2] != image.height || shape[3] != image.width) {
+    std::vector<int64_t> shape = session.GetInputTypeInfo(0).GetTensorTypeAndShapeInfo().GetShape();  // [1, 3, H, W]; -1 is any side
+    if (shape.size() != 4 || (shape[2] > 0 && shape[2] != image.height) || (shape[3] > 0 && shape[3] != image.width)) {
         throw std::runtime_error(source + " has " + std::to_string(image.height) + " x " + std::to_string(image.width) + " pixels, and " + model +
                                  " takes " + std::to_string(shape.at(2)) + " x " + std::to_string(shape.at(3)));
     }
+    shape = {1, 3, image.height, image.width};
     const int64_t pixels = image.height * image.width;
     std::vector<float> input(3 * pixels);  // RGB in 0..1, planes; mean and standard deviation are inside of the model
     for (int64_t pixel = 0; pixel < pixels; ++pixel) {
