@@ -21,7 +21,6 @@ from segunc.training.losses import Schedule
 
 S = TypeVar("S", bound=Settings)
 C = TypeVar("C", bound="Config")
-MAX_VALUES = 100_000  # of a configuration in YAML
 DATA = "data.json"  # beside a model: the data that it was made with
 
 
@@ -249,15 +248,8 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 def _read_yaml(text: str) -> Any:
-    """Return what a YAML text says, unless a small text says much: an alias may stand for two of the last one."""
+    """Return what a YAML text says."""
     try:
-        nodes, count = [yaml.compose(text, Loader=_Loader)], 0
-        while nodes:
-            node, count = nodes.pop(), count + 1
-            if count > MAX_VALUES:
-                raise InputError(f"it has more than {MAX_VALUES} values, its aliases written out")
-            children = node.value if isinstance(node, yaml.CollectionNode) else ()
-            nodes += [part for child in children for part in (child if isinstance(child, tuple) else (child,))]
         return yaml.load(text, Loader=_Loader)
     except yaml.YAMLError as error:
         raise InputError(f"it is no YAML file ({one_line(error)})", hint="see configs/ for examples") from error
