@@ -14,7 +14,7 @@ import torch
 import yaml
 
 from segunc.affine.posterior import Prior
-from segunc.core.bounds import NonNegativeFloat, NonNegativeInt, PositiveFloat, Seed, Settings, check_value, from_plain
+from segunc.core.bounds import NonNegativeFloat, NonNegativeInt, PositiveFloat, Seed, Settings, UnitInterval, check_value, from_plain
 from segunc.core.errors import InputError, nearest, one_line
 from segunc.core.files import read_text, reading, write_json
 from segunc.training.losses import Schedule
@@ -67,7 +67,7 @@ class OptimisationConfig(Settings):
     lr: PositiveFloat = 1e-3
     weight_decay: NonNegativeFloat = 1e-4
     schedule: Schedule = "onecycle"
-    class_weight_power: NonNegativeFloat = 0.0
+    class_weight_power: UnitInterval = 0.0
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class AffineTrainingConfig(Settings):
     lr: PositiveFloat = 0.005
     prior_scale: PositiveFloat = Prior.scale
     effective_pixels: PositiveFloat = Prior.effective_pixels
-    class_weight_power: NonNegativeFloat = 0.0
+    class_weight_power: UnitInterval = 0.0
     seed: Seed = 0
 
     def prior(self, **more: Any) -> Prior:
