@@ -91,7 +91,7 @@ class Inputs:
         results, self.maps = load_results(given["runs"]), [open_maps(path) for path in given["maps"]]
         self.thresholds = {n: asdict(read_threshold(p)) for n, p in self.files.items() if p in given["threshold"]}
         self.monitor = next((_read_record(path, "monitor") for path in given["monitor"]), None)
-        self.latency = [_read_record(path, "latency") for path in given["latency"]]
+        self.latency = [_read_latency(path) for path in given["latency"]]
         self.events = next(map(_read_events, given["events"]), None)
         self.folder, self.model = folder, load_model(folder)
         for run in results:
@@ -138,6 +138,14 @@ def _read_record(path: Path, kind: str) -> Mapping[str, Any]:
     content = read_json(path, f"a {kind} of segunc")
     if (content.get("kind"), content.get("version")) != (f"segunc {kind}", 1) or not content.keys() >= _KEYS[kind]:
         raise InputError(f"{path} is no {kind} of segunc in version 1", hint="give what segunc monitor or tools/latency.py wrote")
+    return content
+
+
+def _read_latency(path: Path) -> Mapping[str, Any]:
+    content = _read_record(path, "latency")
+    seconds = [content[name] for name in ("p50", "p95", "p99")]
+    if not all(isinstance(value, int | float) and value > 0 for value in seconds) or seconds != sorted(seconds):
+        raise InputError(f"{path}: the percentiles {seconds} are no seconds that rise", hint="measure again")
     return content
 
 
