@@ -96,9 +96,6 @@ def write_plots(gatherer: Gatherer, result: Result, folder: Path, name: str) -> 
         draw("risk-coverage", risk_coverage_figure, lines)
     if not figures:
         raise InputError("there is nothing to draw: --plots needs class labels, or labels with both kinds of pixels")
-    if folder.exists() and not folder.is_dir():
-        raise InputError(f"--plots {folder} is a file, and not a folder")
-    folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / "curves.json", points)
     return [path for stem, figure in figures.items() for path in save_figure(figure, folder / stem)]
 
@@ -214,15 +211,11 @@ def _new_figure() -> tuple[Figure, Axes]:
     return figure, figure.subplots()
 
 
-def _line_style(place: int) -> dict[str, Any]:
-    dashes = DASHES[place % len(DASHES)]
-    return {"color": COLOURS[place % len(COLOURS)], "linestyle": "-" if dashes is None else (0, dashes)}
-
-
 def _draw_lines(axes: Axes, lines: Sequence[Line], words: Callable[[str], str] = title_of, **look: Any) -> None:
     for line in lines:
         label = words(line.name) if line.value is None else f"{words(line.name)}  {line.value:.3f}"
-        axes.plot(line.x, line.y, label=label, **look, **_line_style(line.place))
+        colour, dashes = COLOURS[line.place % len(COLOURS)], DASHES[line.place % len(DASHES)]
+        axes.plot(line.x, line.y, label=label, color=colour, linestyle="-" if dashes is None else (0, dashes), **look)
 
 
 def _unit_axis(axes: Axes, which: str) -> None:

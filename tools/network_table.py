@@ -43,8 +43,8 @@ from segunc import (
     save_network,
 )
 from segunc.networks import torchvision as torchvision_kind
-from segunc.verbs.doctor import IDENTITY_BOUND, conversion_differences
-from tools.identity_table import randomise
+from segunc.verbs.doctor import IDENTITY_BOUND, conversion_difference
+from tools.identity_table import batch_difference, randomise
 from tools.measuring import provenance
 
 SIZE = (128, 192)
@@ -104,7 +104,7 @@ def measure(options: ImportOptions, folder: Path) -> dict[str, Any]:
     except InputError as error:
         return row | {"sites": str(error)}
     row["sites"] = len(report.sites)
-    row["alpha 0"], row["batch"] = conversion_differences(network, images)
+    row["alpha 0"], row["batch"] = conversion_difference(network, images), batch_difference(network, images)
     sampler = Sampler(network, ABNNPosterior.around(AffineLayout(network), 0.1), draws=4, seed=0, precision="float32")
     sampler(images[:1])
     times = []

@@ -24,7 +24,7 @@ from segunc.data.corruptions import Corruption
 from segunc.data.labels import IGNORE
 from segunc.networks.network import SegmentationNetwork
 from segunc.networks.smp import encoder_normalisation, load_encoder_weights
-from segunc.networks.weights import load_state, read_tensors
+from segunc.networks.weights import load_state, read_checkpoint
 from segunc.posteriors.methods import Method
 from segunc.posteriors.model import Attachment, Model
 from segunc.sampling.sampler import Provider, network_input
@@ -99,7 +99,7 @@ class FeatureBank(Attachment):
         """Return the tensors beside the model and the module that makes the features; InputError where they are of another fit."""
         assert model.folder is not None  # from which this was loaded, too
         path = model.folder / TENSORS
-        tensors = read_tensors(path, "the tensors of the bank", "fit it again")
+        tensors: dict[str, Tensor] = read_checkpoint(path)
         if file_sha256(path) != self.tensors_sha256:
             raise InputError(f"{path} has changed since {self.file} was written", hint="fit the features again")
         if self.encoder == OWN:

@@ -136,13 +136,8 @@ def check_options(options: Any) -> None:
         if field.name == "input" or (kinds and field.name not in ("out", "plots")):
             for name in several(values[field.name] or ()):
                 if field.name != "input" or not glob.has_magic(str(name)):
-                    _check_path(_flags(field)[0], str(name), folder="folder" in kinds)
+                    path = Path(name).expanduser()
+                    if not path.exists() or ("folder" in kinds and not path.is_dir()):
+                        lack = "is no folder" if path.exists() else "does not exist"
+                        raise InputError(f"{_flags(field)[0]} {path} {lack}", hint="check the path")
     check_device(values.get("device", "auto"))
-
-
-def _check_path(flag: str, name: str, *, folder: bool) -> None:
-    path = Path(name).expanduser()
-    if not path.exists():
-        raise InputError(f"{flag} {path} does not exist", hint="check the path")
-    if folder and not path.is_dir():
-        raise InputError(f"{flag} {path} is no folder", hint="check the path")

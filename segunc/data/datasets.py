@@ -44,16 +44,10 @@ def _bdd_anomaly() -> DatasetEntry:
     anomalies = "train", "motorcycle", "bicycle"
     ids = cache(lambda: label_map("cityscapes-train-ids").raw_ids(anomalies))  # not on import
 
-    def shows_none(values: frozenset[int]) -> bool:
-        return values.isdisjoint(ids())
-
-    def shows_one(values: frozenset[int]) -> bool:
-        return not shows_none(values)
-
     def divided(layout: Layout) -> Layout:
         parts = {split: part for split, (part,) in layout.splits.items()}
-        without = {split: (replace(part, holds=shows_none),) for split, part in parts.items()}
-        test = tuple(replace(part, prefix=f"{split}/", holds=shows_one) for split, part in parts.items())
+        without = {split: (replace(part, holds=lambda values: values.isdisjoint(ids())),) for split, part in parts.items()}
+        test = tuple(replace(part, prefix=f"{split}/", holds=lambda values: not values.isdisjoint(ids())) for split, part in parts.items())
         return replace(layout, splits={**without, "test": test})
 
     whole = _entry("bdd-anomaly", _BDD, ("train", "val"), labels="cityscapes-train-ids", anomaly_classes=anomalies)

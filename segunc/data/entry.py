@@ -403,22 +403,18 @@ class DatasetEntry:
                 lack = f"{len(gone)} files of {self.listed} are not in {root}, the first is {gone[0]}"
                 hint = "--data.root (or --root) is the folder that segunc init was given; or run it again"
                 raise InputError(lack, hint=hint)
-            classes, anomalies = self.labels is not None, self.anomaly_encoding is not None
-            return [
-                Sample(frame_name(root, image), image, label if classes else None, label if anomalies else None) for image, label in rows
-            ]
-        described = " or ".join(layout.describe(split) for layout in self.layouts)
-        described = f"data set {self.name} lies as {described} ({self.source})"
-        # Where no layout is complete, the one that has come the farthest says what it lacks.
-        best_layout = max(self.layouts, key=lambda layout: layout.folders_in(root, split))
-        there = [name for name in self.splits if any(layout.folders_in(root, name) for layout in self.layouts)]
-        if there and split not in there:
-            raise InputError(f"{root} has no split '{split}', but {', '.join(there)}", hint=described)
+            frames = [(frame_name(root, image), image, label) for image, label in rows]
+        else:
+            described = " or ".join(layout.describe(split) for layout in self.layouts)
+            described = f"data set {self.name} lies as {described} ({self.source})"
+            # Where no layout is complete, the one that has come the farthest says what it lacks.
+            best_layout = max(self.layouts, key=lambda layout: layout.folders_in(root, split))
+            there = [name for name in self.splits if any(layout.folders_in(root, name) for layout in self.layouts)]
+            if there and split not in there:
+                raise InputError(f"{root} has no split '{split}', but {', '.join(there)}", hint=described)
+            frames = best_layout.frames(root, split, described)
         classes, anomalies = self.labels is not None, self.anomaly_encoding is not None
-        return [
-            Sample(name, image, label if classes else None, label if anomalies else None)
-            for name, image, label in best_layout.frames(root, split, described)
-        ]
+        return [Sample(name, image, label if classes else None, label if anomalies else None) for name, image, label in frames]
 
     def _holds_anomaly(self, sample: Sample) -> bool:
         assert sample.label is not None

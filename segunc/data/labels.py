@@ -138,13 +138,10 @@ def label_map(name: str) -> LabelMap:
     """Return a built-in label map by name (``cityscapes``, ``camvid``, ...) or one of your own by the path of its CSV."""
     if name.endswith(".csv"):
         return read_label_map(Path(name))
-    if name not in (built_in := _built_in()):
+    built_in = {path.stem: path for path in sorted((Path(__file__).parent / "labels").glob("*.csv"))}
+    if name not in built_in:
         raise InputError(f"no label map is called '{name}'", hint=f"{', '.join(built_in)} or the path of a CSV file")
     return read_label_map(built_in[name])
-
-
-def _built_in() -> dict[str, Path]:
-    return {path.stem: path for path in sorted((Path(__file__).parent / "labels").glob("*.csv"))}
 
 
 _VALUES: dict[tuple[Path, int, int, str], frozenset[int]] = {}

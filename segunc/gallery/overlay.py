@@ -121,17 +121,13 @@ def page_ranges(
         measured, shown = SCORES[score].measured_to if score in SCORES else None, ranges[score]
         measured = described.get(score, {}).get("measured_to", measured)  # older maps do not say
         if measured is not None and score not in (given or {}):
-            ranges[score] = _measured_range(reader, score, shown, measured)
+            # Up to the largest value of the run, so that what lies beyond the fixed range is told apart.
+            largest = (record.get("max", {}).get(score, 0.0) for record in reader.records.values())
+            high = max(shown.high, math.floor(measured) + 1, *(math.ceil(v) for v in largest if math.isfinite(v)))
+            ranges[score] = DisplayRange(shown.low, high, measured_to=measured)
         elif measured is not None and shown.low < measured < shown.high:
             ranges[score] = replace(shown, measured_to=measured)
     return ranges
-
-
-def _measured_range(reader: MapsReader, score: str, fixed: DisplayRange, measured_to: float) -> DisplayRange:
-    """Return the range up to the largest value of the run, so that what lies beyond the fixed range is told apart."""
-    largest = (record.get("max", {}).get(score, 0.0) for record in reader.records.values())
-    high = max(fixed.high, math.floor(measured_to) + 1, *(math.ceil(v) for v in largest if math.isfinite(v)))
-    return DisplayRange(fixed.low, high, measured_to=measured_to)
 
 
 def _range_of_set(reader: MapsReader, score: str) -> DisplayRange:
@@ -203,11 +199,6 @@ class Sheet:
         """Draw a swatch and its meaning, from ``left`` on in ``width`` pixels."""
         self.bar(np.array([colour], np.uint8), left, baseline - size - 1, 2 * size, size + 2)
         self.write(words, left + round(2.6 * size), baseline, size, width - round(2.6 * size))
-
-    def outlined(self, outlines: Outlines, left: int, baseline: int, size: int, width: int) -> None:
-        """Draw a row with a swatch for everything that is outlined, the first at ``baseline``."""
-        for row, (meaning, colour) in enumerate(outlines):
-            self.swatch(meaning, colour, left, baseline + round(1.9 * size * row), size, width)
 
     def scale(self, colours: Image, legend: Legend, left: int, top: int, width: int, size: int) -> None:
         """Draw a colour bar of ``colours`` ``[K, 3]`` with evenly spaced labels below, and a mark at the threshold."""
@@ -315,7 +306,11 @@ def draw_overlay(
     factor = math.ceil(LEAST_WIDTH / image.shape[1])
     height, width = image.shape[0] * factor, image.shape[1] * factor
     size = max(MINIMUM_TEXT, width // 72)
-    _check_sizes(image, anomaly, height + 9 * size, width)
+    if anomaly is not None and anomaly.shape != image.shape[:2]:
+        label, frame = (f"{shape[1]}x{shape[0]}" for shape in (anomaly.shape, image.shape))
+        raise InputError(f"the anomaly label has {label} pixels for an image of {frame}")
+    if width * (height + 9 * size) > MOST_PIXELS:  # that of a frame of few columns becomes very tall
+        raise InputError(f"a picture of {width} x {height + 9 * size} pixels is too large: at most {MOST_PIXELS:,} are drawn")
     # Darkened, so that a white lane marking cannot be taken for a high score.
     grey = resize(image, width, height).astype(np.float32) @ (_LUMINANCE * np.float32(PHOTO_BRIGHTNESS))
     picture = blend(grey, resize_nearest(levels(values, legend.shown), width, height))
@@ -329,7 +324,8 @@ def draw_overlay(
     sheet.write(legend.note, size, second, size, left, FAINT)
     sheet.write(caption, size, third, size, left if outlines else width - 2 * size)
     sheet.write(legend.words, size, sheet.pixels.shape[0] - round(0.8 * size), size, width - 2 * size, FAINT)
-    sheet.outlined(outlines, middle, third, size, room)
+    for row, (meaning, colour) in enumerate(outlines):
+        sheet.swatch(meaning, colour, middle, third + round(1.9 * size * row), size, room)
     sheet.scale(colours, legend, middle, height + round(size * 0.8), room, size)
     return sheet.pixels
 
@@ -339,12 +335,3 @@ def blend(grey: npt.NDArray[np.float32], level: npt.NDArray[np.integer]) -> Imag
     cover = (0.10 + 0.75 * np.arange(256, dtype=np.float32) / 255)[:, None]
     mixed = grey[..., None] * (1 - cover)[level] + (colour_table().astype(np.float32) * cover)[level]
     return np.asarray(np.rint(mixed), np.uint8)
-
-
-def _check_sizes(image: Image, anomaly: Mask | None, height: int, width: int) -> None:
-    """Refuse a label that is not its image's, and a picture of too many pixels: that of a frame of few columns becomes very tall."""
-    if anomaly is not None and anomaly.shape != image.shape[:2]:
-        label, picture = (f"{shape[1]}x{shape[0]}" for shape in (anomaly.shape, image.shape))
-        raise InputError(f"the anomaly label has {label} pixels for an image of {picture}")
-    if height * width > MOST_PIXELS:
-        raise InputError(f"a picture of {width} x {height} pixels is too large: at most {MOST_PIXELS:,} are drawn")

@@ -131,35 +131,31 @@ def run_id(reader: MapsReader) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _describe_model(reader: MapsReader) -> dict[str, Any]:
-    """Return a title, one line on the model, and the facts of a maps folder as pairs of dotted key and text."""
+def _about(reader: MapsReader, ranges: Mapping[str, overlay.DisplayRange], longest: int) -> dict[str, Any]:
+    """Describe the model, the run, the scores and what the page carries of the maps; facts are pairs of dotted key and text."""
     manifest, title = reader.manifest or {}, reader.folder.resolve().name
     recorded = flat({key: manifest[key] for key in ("model", "run", "tool", "device", "status") if key in manifest})
-    facts = [(key, str(value)[:_LONGEST_FACT]) for key, value in recorded.items() if value is not None]
-    foreign = "maps of another tool; nothing is recorded of their model" if reader.manifest is None else ""
-    return {"title": title, "line": overlay.model_words(manifest) or foreign, "facts": [("maps", title), *facts]}
-
-
-def _about(reader: MapsReader, ranges: Mapping[str, overlay.DisplayRange], longest: int) -> dict[str, Any]:
-    """Describe the model, the run, the scores and what the page carries of the maps."""
-    about = _describe_model(reader)
-    means = f"means of pixels, at most {longest} on a side, in {STEPS} steps of each map's range"
-    about["facts"].append(("Maps on this page", means))
+    facts = [("maps", title), *((key, str(value)[:_LONGEST_FACT]) for key, value in recorded.items() if value is not None)]
+    facts.append(("Maps on this page", f"means of pixels, at most {longest} on a side, in {STEPS} steps of each map's range"))
     if left_out := [score for score in reader.scores if score not in ranges]:
-        about["facts"].append(("Scores left out (review --scores all)", ", ".join(left_out)))
+        facts.append(("Scores left out (review --scores all)", ", ".join(left_out)))
+    foreign = "maps of another tool; nothing is recorded of their model" if reader.manifest is None else ""
     scores: dict[str, Any] = {score: asdict(shown) | {"ticks": shown.ticks} for score, shown in ranges.items()}
     for score, entry in scores.items():
-        recorded = (reader.manifest or {}).get("maps", {}).get(score, {})
+        described = manifest.get("maps", {}).get(score, {})
         entry |= {"title": title_of(score, capital=False), "words": scale_words(score)}
-        entry |= {"unit": recorded.get("unit", ""), "region_from": recorded.get("component_threshold")}
-    return about | {
+        entry |= {"unit": described.get("unit", ""), "region_from": described.get("component_threshold")}
+    return {
+        "title": title,
+        "line": overlay.model_words(manifest) or foreign,
+        "facts": facts,
         "scores": scores,
         "ranking": first_shown(ranges) or None,
-        "second_encoder": (reader.manifest or {}).get("model", {}).get("feature_encoder", "own") != "own",
+        "second_encoder": manifest.get("model", {}).get("feature_encoder", "own") != "own",
         "colours": [int(red) << 16 | int(green) << 8 | int(blue) for red, green, blue in overlay.colour_table()],
         "objects": {"share": FOUND_SHARE, "smallest": SMALLEST_OBJECT},
         "total": len(reader.frames),
-        "failed": list((reader.manifest or {}).get("failed", [])),
+        "failed": list(manifest.get("failed", [])),
     }
 
 

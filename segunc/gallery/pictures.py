@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from segunc.core.errors import InputError, PartialFailure, one_line
-from segunc.core.files import PARTIAL_SUFFIX, write_file
+from segunc.core.files import replacing, write_file
 from segunc.data.images import Image, read_image
 from segunc.frames.video import encode_video
 from segunc.gallery import overlay
@@ -131,21 +130,16 @@ def write_video(pictures: Sequence[Path], out: Path, fps: float, times: Sequence
     recorded = [time for time in times if time is not None]
     timed = len(recorded) == len(pictures)
     moments = [time - recorded[0] for time in recorded] if timed else [i / fps for i in range(len(pictures))]
-    partial = out.with_name(f".{out.stem}{PARTIAL_SUFFIX}{out.suffix}")
-    out.parent.mkdir(parents=True, exist_ok=True)
-    partial.unlink(missing_ok=True)  # the encoder would write through a link
+    first = _read(pictures[0])
+    scale = min(1.0, MAXIMUM_WIDTH / first.shape[1])
+    width, height = (max(2, round(side * scale) // 2 * 2) for side in first.shape[1::-1])
+    frames = ((time, overlay.resize(_read(path, first.shape), width, height)) for time, path in zip(moments, pictures, strict=True))
     try:
-        first = _read(pictures[0])
-        scale = min(1.0, MAXIMUM_WIDTH / first.shape[1])
-        width, height = (max(2, round(side * scale) // 2 * 2) for side in first.shape[1::-1])
-        frames = ((time, overlay.resize(_read(path, first.shape), width, height)) for time, path in zip(moments, pictures, strict=True))
-        encode_video(partial, frames, fps, (height, width))
-        os.replace(partial, out)
+        with replacing(out) as file:
+            encode_video(Path(file.name), frames, fps, (height, width))
     except OSError as error:
         why = f"video {out} cannot be written ({error.strerror or one_line(error)}); the pictures are kept"
         raise PartialFailure(why) from error
-    finally:
-        partial.unlink(missing_ok=True)
     return out
 
 

@@ -13,7 +13,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from segunc.core.errors import InputError
-from segunc.core.files import json_sha256, read_json, write_atomically, write_json
+from segunc.core.files import json_sha256, read_json, write_file, write_json
 from segunc.core.registry import Registry
 from segunc.networks.description import LIBRARIES, NetworkDescription
 from segunc.networks.network import SegmentationNetwork
@@ -62,11 +62,10 @@ def save_network(network: SegmentationNetwork, folder: Path | str) -> str:
         hint = 'name the function that makes it: segunc.wrap(module, ..., factory="package.module:function")'
         raise InputError("this module could not be built again from a model folder", hint=hint)
     folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
     state = {k: v.detach().cpu().contiguous() for k, v in network.body.state_dict().items()}
     check_finite(state, "the network to save")
     # Tied weights are stored once per name: safetensors refuses tensors that share memory.
-    write_atomically(folder / WEIGHTS, save({k: v.clone() for k, v in state.items()}))
+    write_file(folder / WEIGHTS, save({k: v.clone() for k, v in state.items()}))
     digest = network_sha256(network.body, network.description)
     write_json(folder / DESCRIPTION, {**network.description.to_json(), "sha256": digest})
     return digest

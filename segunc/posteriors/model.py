@@ -26,7 +26,7 @@ from segunc.networks.description import IMAGENET_MEAN, IMAGENET_STD, NetworkDesc
 from segunc.networks.files import DESCRIPTION, POSTERIOR, WEIGHTS, load_network, network_sha256, save_network
 from segunc.networks.network import SegmentationNetwork, settle_size
 from segunc.networks.sources import check_network
-from segunc.networks.weights import read_tensors
+from segunc.networks.weights import read_checkpoint
 from segunc.posteriors.methods import METHODS
 from segunc.sampling.sampler import Fitted, Sampler, sample_frames
 from segunc.scores import DEFAULT_SCORES, OF_DRAWS, SCORES, check_scores, with_parts
@@ -360,7 +360,7 @@ def load_base(folder: Path, record: Mapping[str, Any]) -> tuple[SegmentationNetw
     """Return the base network, the tensors beside it, and the hash of their file."""
     network = load_network(folder, ignore_posterior=True)
     check_base(folder, record, network.sha256)
-    tensors = read_tensors(folder / TENSORS, "the tensors of the posterior", "restore the file")
+    tensors: dict[str, Tensor] = read_checkpoint(folder / TENSORS)
     actual = file_sha256(folder / TENSORS)
     if actual != record.get("tensors_sha256"):
         message = f"{folder / TENSORS} has changed since {POSTERIOR} was written"

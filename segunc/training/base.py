@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -35,8 +34,6 @@ from segunc.training import losses, progress
 from segunc.training.config import NetworkConfig, OptimisationConfig, TrainConfig, environment, record_data, save_config
 from segunc.training.progress import CHECKPOINTS, INTERVAL, claim_checkpoints, is_first_process, no_half_folder, say
 
-MAX_PROCESSES = 64  # that a configuration starts, or as many as the machine has cores
-
 
 def check_trainer(config: Mapping[str, Any]) -> None:
     """Raise InputError for settings of Lightning's Trainer that fail late and obscurely, write elsewhere than ``out``, or name code."""
@@ -51,9 +48,6 @@ def check_trainer(config: Mapping[str, Any]) -> None:
         if named or key in ("callbacks", "plugins"):
             message = f"trainer.{key} {value} names objects, which a configuration cannot make"
             raise InputError(message, hint="give them to a lightning.Trainer in a script of your own")
-    processes, most = str(config.get("devices", 1)), max(MAX_PROCESSES, os.cpu_count() or 1)
-    if processes.strip().isdecimal() and int(processes) > most:
-        raise InputError(f"trainer.devices {processes} starts more processes than {most}")
 
 
 def trainer_settings(config: dict[str, Any], out: Path, device: str, network: nn.Module) -> dict[str, Any]:

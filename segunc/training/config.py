@@ -14,14 +14,13 @@ import torch
 import yaml
 
 from segunc.affine.posterior import Prior
-from segunc.core.bounds import NonNegativeFloat, NonNegativeInt, PositiveFloat, Seed, Settings, check_value, from_plain
+from segunc.core.bounds import NonNegativeFloat, NonNegativeInt, PositiveFloat, Seed, Settings, UnitInterval, check_value, from_plain
 from segunc.core.errors import InputError, nearest, one_line
 from segunc.core.files import read_text, reading, write_json
 from segunc.training.losses import Schedule
 
 S = TypeVar("S", bound=Settings)
 C = TypeVar("C", bound="Config")
-MAX_VALUES = 100_000  # of a configuration in YAML
 DATA = "data.json"  # beside a model: the data that it was made with
 
 
@@ -68,7 +67,7 @@ class OptimisationConfig(Settings):
     lr: PositiveFloat = 1e-3
     weight_decay: NonNegativeFloat = 1e-4
     schedule: Schedule = "onecycle"
-    class_weight_power: NonNegativeFloat = 0.0
+    class_weight_power: UnitInterval = 0.0
 
 
 @dataclass(frozen=True)
@@ -92,7 +91,7 @@ class AffineTrainingConfig(Settings):
     lr: PositiveFloat = 0.005
     prior_scale: PositiveFloat = Prior.scale
     effective_pixels: PositiveFloat = Prior.effective_pixels
-    class_weight_power: NonNegativeFloat = 0.0
+    class_weight_power: UnitInterval = 0.0
     seed: Seed = 0
 
     def prior(self, **more: Any) -> Prior:
@@ -249,15 +248,8 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 def _read_yaml(text: str) -> Any:
-    """Return what a YAML text says, unless a small text says much: an alias may stand for two of the last one."""
+    """Return what a YAML text says."""
     try:
-        nodes, count = [yaml.compose(text, Loader=_Loader)], 0
-        while nodes:
-            node, count = nodes.pop(), count + 1
-            if count > MAX_VALUES:
-                raise InputError(f"it has more than {MAX_VALUES} values, its aliases written out")
-            children = node.value if isinstance(node, yaml.CollectionNode) else ()
-            nodes += [part for child in children for part in (child if isinstance(child, tuple) else (child,))]
         return yaml.load(text, Loader=_Loader)
     except yaml.YAMLError as error:
         raise InputError(f"it is no YAML file ({one_line(error)})", hint="see configs/ for examples") from error

@@ -37,8 +37,6 @@ def segmentation_loss(logits: Tensor, labels: Tensor, weights: Tensor | None = N
 def balanced_weights(frequencies: Sequence[float], power: float = 0.5, limit: float = 5.0) -> list[float]:
     """Return class weights ``frequency ** -power``, scaled so that the mean over pixels is 1, at most ``limit``; 1 for classes that do not
     occur. ``power`` 0 is plain cross-entropy, 1 gives every class the same share of the loss."""
-    if not 0.0 <= power <= 1.0:
-        raise InputError(f"class weight power {power} is not in 0..1", hint="use 0 for plain cross-entropy")
     raw = [f**-power if f > 0 else 0.0 for f in frequencies]
     mean = sum(f * w for f, w in zip(frequencies, raw, strict=True))
     return [min(limit, w / mean) if w > 0 else 1.0 for w in raw]

@@ -50,7 +50,6 @@ def claim_checkpoints(out: Path, verb: str, config: Mapping[str, Any], **bound: 
     settings = {key: value for key, value in flat({"verb": verb, **bound, **config}).items() if value != {}}
     last = folder / LAST
     if not last.exists():
-        folder.mkdir(parents=True, exist_ok=True)
         write_json(folder / RECORD, settings)
         return None
     before = read_json(folder / RECORD, "the settings that the checkpoints beside it belong to")

@@ -218,7 +218,7 @@ def test_damage_is_one_line(base: Job, weights: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="do not fit the network"):
         other.providers(model, FEATURES)
     place.unlink()
-    with pytest.raises(InputError, match="cannot be read"):
+    with pytest.raises(InputError, match="does not exist"):
         density_of(model)
 
 

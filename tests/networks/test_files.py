@@ -201,6 +201,7 @@ IMAGES = torch.rand(1, 3, 8, 8, generator=torch.Generator().manual_seed(0))
         {"student": state(), "teacher": net(1, classes=5).state_dict()},  # of another size
         {name: value for name, value in state().items() if not name.endswith("num_batches_tracked")},
         state(num_batches_tracked=lambda t: t.float()),
+        {"net": state(), "seen": torch.zeros(1).expand(9)},  # a view, which the file holds once
     ],
 )
 def test_what_fits_is_taken(content: Any, tmp_path: Path) -> None:
