@@ -137,11 +137,9 @@ def is_ours(folder: Path) -> bool:
     return path.exists()
 
 
-def refuse_other_run(
-    folder: Path, old: Mapping[str, Any], new: Mapping[str, Any], hint: str = "give another --out, or --overwrite"
-) -> None:
+def refuse_other_run(folder: Path, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
     """Refuse to mix a folder's run with one of other settings, which the error names."""
     if different := differing_keys(old, new):
         shown = ", ".join(f"{key} = {before!r} (now {after!r})" for key, before, after in different[:3])
         more = f" and {len(different) - 3} more" if len(different) > 3 else ""
-        raise InputError(f"{folder} was written with {shown}{more}", hint=hint)
+        raise InputError(f"{folder} was written with {shown}{more}", hint="give another --out, or --overwrite")
