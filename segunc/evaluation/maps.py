@@ -21,8 +21,9 @@ from segunc.evaluation.resampling import Resampling
 from segunc.frames.sources import stamp_of
 from segunc.maps.encoding import encode_score
 from segunc.maps.folder import PREDICTION
-from segunc.maps.labelled import LabelSources, ReviewLabels, choose_scores, every_label, frame_times
+from segunc.maps.labelled import LabelSources, ReviewLabels, choose_scores, every_label
 from segunc.maps.reader import MapsReader
+from segunc.maps.shards import frame_times
 from segunc.maps.verdicts import Verdict, by_reviewer
 
 if TYPE_CHECKING:  # evaluating maps loads no torch
@@ -55,7 +56,7 @@ def evaluate_maps(
         classes,
         names,
         anomalies=None if labels.anomaly_labels is None else label_files.anomaly_files,
-        time_of=dict(zip(reader.frames, frame_times(reader, reader.frames, fps), strict=True)).get,
+        time_of=dict(zip(reader.frames, frame_times(reader.frames, reader.records, fps), strict=True)).get,
         unit_codes={name for name in reader.scores if reader.form(name) == "unit-code"},
     )
     labelled = [name for name in names if name in label_files.anomaly_files or name in label_files.class_files]

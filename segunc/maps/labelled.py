@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -98,19 +97,6 @@ def with_images(names: Sequence[str], source: FrameSource | None) -> Iterator[tu
             return
     for missing in waiting.values():
         yield missing, None, None
-
-
-def frame_times(reader: MapsReader, names: Sequence[str], rate: float | None = None) -> list[float | None]:
-    """Return the seconds of each frame in its video, as recorded; of images that are a video, those at ``rate`` frames a
-    second from the first of their folder on."""
-    numbers: Counter[str] = Counter()
-    counted: dict[str, float] = {}
-    if rate:
-        for name in reader.frames:
-            folder = name.rpartition("/")[0]
-            counted[name] = numbers[folder] / rate
-            numbers[folder] += 1
-    return [reader.records.get(name, {}).get("time", counted.get(name)) for name in names]
 
 
 @dataclass(frozen=True)

@@ -167,7 +167,7 @@ def shown(maps: Path, images: Path | None = None) -> tuple[list[str], str | None
     """Names of the images that a page shows, and its line on those that it does not."""
     reader = MapsReader(maps)
     source, missing = open_images(reader, images, reader.frames)
-    return [] if source is None else [frame.name for frame in source if frame.image is not None], missing
+    return [] if source is None else [frame.name for frame in source.frames() if frame.image is not None], missing
 
 
 def test_only_images_of_the_recorded_bytes_are_shown(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
