@@ -281,11 +281,9 @@ class Evaluator(Gatherer):
     def count(self, frames: Sequence[str], read: Read) -> None:
         for name in ConsoleProgress().follow(frames):
             try:
-                arrays = read(name)
-            except InputError as error:
+                self.update(name, **read(name))
+            except InputError as error:  # of reading
                 self.leave_out(name, str(error))
-            else:
-                self.update(name, **arrays)
 
     def leave_out(self, frame: str, reason: str) -> None:
         """Note a frame that cannot be counted, one that could not be read for instance."""
