@@ -272,10 +272,10 @@ def load_replicates(path: Path) -> Replicates:
             raise ValueError("its arrays are of other types")
         if values.shape != (len(paths), values.shape[-1]) or clusters.ndim != 1 or seed.size != 1:
             raise ValueError("its arrays are of other shapes")
+        return Replicates(tuple(paths.tolist()), values.astype(np.float64), int(seed), tuple(clusters.tolist()))
     except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
         fault = f"it lacks {error}" if isinstance(error, KeyError) else error
         raise InputError(f"{path} holds no replicates of a result ({fault})", hint="evaluate again") from error
-    return Replicates(tuple(paths.tolist()), values.astype(np.float64), int(seed), tuple(clusters.tolist()))
 
 
 @dataclass(frozen=True)
