@@ -281,9 +281,11 @@ class Evaluator(Gatherer):
     def count(self, frames: Sequence[str], read: Read) -> None:
         for name in ConsoleProgress().follow(frames):
             try:
-                self.update(name, **read(name))
-            except InputError as error:  # of reading
+                arrays = read(name)
+            except InputError as error:
                 self.leave_out(name, str(error))
+            else:  # a frame that is refused while it is counted may not be left out: half of it is counted
+                self.update(name, **arrays)
 
     def leave_out(self, frame: str, reason: str) -> None:
         """Note a frame that cannot be counted, one that could not be read for instance."""
