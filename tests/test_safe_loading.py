@@ -89,7 +89,7 @@ READERS: dict[str, Callable[[Path], object]] = {
     "posterior.safetensors": read_checkpoint,
     "a.replicates.npz": load_replicates,
     "array": lambda path: read_array(path.read_bytes()),
-    "arrays": lambda path: read_arrays(path.read_bytes(), 2**20),
+    "arrays": lambda path: read_arrays(path.read_bytes()),
     **{f"map{ending}": read_score_file for ending in (".npy", ".png", ".tif", ".h5")},
     **{f"frame{ending}": load_image for ending in (".png", ".jpg", ".webp")},
     "label.png": read_label_image,

@@ -46,7 +46,6 @@ def agree(code: Code) -> None:
     """Note that the user agrees to run this code on this machine."""
     if (folder := user_folder("XDG_CONFIG_HOME", ".config")) is None:
         raise InputError("this user has no home folder, so trust cannot be noted", hint="set XDG_CONFIG_HOME")
-    folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / NOTE, {**_agreements(), code.name: {"folder": code.folder}})
 
 

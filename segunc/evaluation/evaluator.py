@@ -284,7 +284,7 @@ class Evaluator(Gatherer):
                 arrays = read(name)
             except InputError as error:
                 self.leave_out(name, str(error))
-            else:
+            else:  # a frame that is refused while it is counted may not be left out: half of it is counted
                 self.update(name, **arrays)
 
     def leave_out(self, frame: str, reason: str) -> None:

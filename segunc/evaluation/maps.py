@@ -11,7 +11,7 @@ import numpy as np
 
 from segunc.core.errors import InputError
 from segunc.data.corruptions import Corruption
-from segunc.data.entry import DatasetEntry, Sample, check_masks, encoding_of_masks
+from segunc.data.entry import DatasetEntry, Sample, check_masks, encoding_of_masks, possible_labels
 from segunc.data.images import PixelDepth, load_image
 from segunc.data.labels import LabelMap, check_label_files
 from segunc.evaluation.evaluator import Evaluator, Gatherer, Result
@@ -21,8 +21,9 @@ from segunc.evaluation.resampling import Resampling
 from segunc.frames.sources import stamp_of
 from segunc.maps.encoding import encode_score
 from segunc.maps.folder import PREDICTION
-from segunc.maps.labelled import LabelSources, ReviewLabels, choose_scores, every_label, frame_times
+from segunc.maps.labelled import LabelSources, ReviewLabels, choose_scores
 from segunc.maps.reader import MapsReader
+from segunc.maps.shards import frame_times
 from segunc.maps.verdicts import Verdict, by_reviewer
 
 if TYPE_CHECKING:  # evaluating maps loads no torch
@@ -55,7 +56,7 @@ def evaluate_maps(
         classes,
         names,
         anomalies=None if labels.anomaly_labels is None else label_files.anomaly_files,
-        time_of=dict(zip(reader.frames, frame_times(reader, reader.frames, fps), strict=True)).get,
+        time_of=dict(zip(reader.frames, frame_times(reader.frames, reader.records, fps), strict=True)).get,
         unit_codes={name for name in reader.scores if reader.form(name) == "unit-code"},
     )
     labelled = [name for name in names if name in label_files.anomaly_files or name in label_files.class_files]
@@ -77,7 +78,8 @@ def evaluate_maps(
         if source is not None:
             result["counts"][f"frames_without_{kind}_label"] = len(set(names) - files.keys())
             # Many labels that no frame claims mean that the maps cover only a part of the set.
-            result["counts"][f"{kind}_labels_without_frame"] = len(set(every_label(source)) - set(files.values()))
+            every_label = source.values() if isinstance(source, Mapping) else possible_labels(Path(str(source)))
+            result["counts"][f"{kind}_labels_without_frame"] = len(set(every_label) - set(files.values()))
     if reader.unfinished:
         result["unfinished"] = reader.unfinished
     return result, evaluator

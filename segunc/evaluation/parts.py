@@ -70,8 +70,6 @@ class LabelledFrame:
         if self.anomaly is not None:
             check_anomaly_labels(self.anomaly)
             self.anomaly_pixels = np.bincount(self.anomaly.ravel(), minlength=256)[[0, 1, IGNORE]].astype(np.int64)
-        if self.prediction is not None and self.prediction.dtype != np.uint8:
-            raise InputError(f"the prediction is of type {self.prediction.dtype}, and not of uint8")
 
     def form(self, name: str) -> Form:
         """Return how a map is stored; keys of different forms cannot be compared."""

@@ -34,7 +34,6 @@ LEVEL = 0.95
 MAX_UNDEFINED = 0.05  # share of replicates without a number (no anomaly was drawn, say) that leaves an interval
 MIN_REPLICATES = 40  # replicates below which the 2.5 and 97.5 percentiles would be extrapolated: 1 / 0.025
 MAX_REPLICATES = 20_000  # the weights of 10,000 units are gigabytes beyond
-MAX_BYTES = 2**28  # of what is read: 3000 numbers in as many replicates take 240 MB
 MIN_UNITS = 15  # a rule, no limit of the method: fewer frames or blocks are seldom a sample of what they stand for
 OTHER = "other"  # the group of all frames that are in no other
 MAX_GROUPS = 100
@@ -267,16 +266,16 @@ def save_replicates(path: Path, replicates: Replicates) -> None:
 def load_replicates(path: Path) -> Replicates:
     """Read what :func:`save_replicates` wrote; raises InputError where a file cannot be read or holds something else."""
     try:
-        arrays = read_arrays(read_bytes(path), MAX_BYTES)
+        arrays = read_arrays(read_bytes(path))
         paths, values, seed, clusters = (arrays[name] for name in ("paths", "values", "seed", "clusters"))
         if (paths.dtype.kind, clusters.dtype.kind, values.dtype.kind) != ("U", "U", "f") or seed.dtype.kind not in "iu":
             raise ValueError("its arrays are of other types")
         if values.shape != (len(paths), values.shape[-1]) or clusters.ndim != 1 or seed.size != 1:
             raise ValueError("its arrays are of other shapes")
+        return Replicates(tuple(paths.tolist()), values.astype(np.float64), int(seed), tuple(clusters.tolist()))
     except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
         fault = f"it lacks {error}" if isinstance(error, KeyError) else error
         raise InputError(f"{path} holds no replicates of a result ({fault})", hint="evaluate again") from error
-    return Replicates(tuple(paths.tolist()), values.astype(np.float64), int(seed), tuple(clusters.tolist()))
 
 
 @dataclass(frozen=True)

@@ -122,9 +122,6 @@ class FrameSource(ABC):
         """Return the present stamp of a frame's own file; None for frames that have none."""
         return None
 
-    def __iter__(self) -> Iterator[Frame]:
-        return self.frames()
-
     def describe(self) -> dict[str, Any]:
         """Return what a manifest records of the source: kind, fps and the expected number of frames."""
         return {"kind": self.kind, "fps": self.fps, "frames": self.length or self.length_hint}

@@ -33,7 +33,7 @@ class ImageSource(FrameSource):
         if selection.timed:
             raise InputError(f"images have no times: {path}", hint="leave --start and --end out")
         self.kind, self.path, self.selection, self._root = kind, path, selection, root
-        relative = sorted((file.relative_to(root).as_posix() for file in files), key=_order)
+        relative = sorted((file.relative_to(root).as_posix() for file in files), key=lambda file: frame_order(_stem(file)))
         named: dict[str, str] = {}
         for file in relative:
             # A letter with an accent may be written as one sign or as two.
@@ -76,10 +76,6 @@ def _stem(relative: str) -> str:
         return safe_name(stem, "a file")
     except InputError:
         return ascii(stem)[1:-1].replace(":", "\\x3a")
-
-
-def _order(relative: str) -> tuple[str, str]:
-    return frame_order(_stem(relative))
 
 
 def stamp_of(file: Path) -> str:

@@ -35,7 +35,7 @@ from segunc.maps.folder import PREDICTION
 from segunc.maps.labelled import Label
 from segunc.maps.manifest import tool_commit, tool_version
 from segunc.maps.reader import MapsReader
-from segunc.maps.shards import STATISTICS
+from segunc.maps.shards import STATISTICS, frame_times
 from segunc.maps.statistics import regions_of
 from segunc.maps.verdicts import FORMAT, FORMAT_VERSION, Verdict
 from segunc.scores import first_shown, scale_words, title_of
@@ -172,8 +172,8 @@ def _notices(reader: MapsReader, labels: labelled.ReviewLabels, names: Sequence[
 
 def _choose_frames(reader: MapsReader, limit: int | None, fps: float | None) -> list[FrameRow]:
     """Return rows for all frames, or for the ``limit`` worst frames, in source order."""
-    times = labelled.frame_times(reader, reader.frames, fps)
-    rows = [FrameRow(name, place, times[place]) for place, name in enumerate(reader.frames)]
+    times = frame_times(reader.frames, reader.records, fps)
+    rows = [FrameRow(name, place, time) for place, (name, time) in enumerate(zip(reader.frames, times, strict=True))]
     score = first_shown(reader.scores)
     threshold = FrameFiles.region_from(reader, score) if score else None
 

@@ -18,6 +18,7 @@ from segunc.maps import labelled
 from segunc.maps.encoding import encode_jpeg, encode_png
 from segunc.maps.manifest import is_ours, read_manifest
 from segunc.maps.reader import MapsReader
+from segunc.maps.shards import frame_times
 from segunc.scores import first_shown
 
 VIDEO_SUFFIX = ".webm"  # VP8, which every browser plays
@@ -73,7 +74,7 @@ def write_pictures(
     shown = overlay.page_ranges(reader, scores, ranges)
     legends = {s: Legend.of(reader.manifest, s, shown[s], (flag or {}).get(s)) for s in scores}
     legends |= {s: replace(legends[s], promise=promise) for s, promise in (promises or {}).items()}
-    times = dict(zip(names, labelled.frame_times(reader, names), strict=True))
+    times = dict(zip(names, frame_times(names, reader.records), strict=True))
     found_labels = labels.find(reader, names)
     source, missing = labelled.open_images(reader, images, names)
     if source is None:

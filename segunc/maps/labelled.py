@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from segunc.core.errors import InputError, PartialFailure
-from segunc.data.entry import BINARY, AnomalyEncoding, Layout, composed, find_labels, possible_labels
+from segunc.data.entry import BINARY, AnomalyEncoding, Layout, composed, find_labels
 from segunc.data.images import Image
 from segunc.data.labels import IGNORE, LabelMap, check_label_files
 from segunc.frames.source import FrameSource
@@ -57,10 +56,9 @@ def choose_scores(reader: MapsReader, scores: Sequence[str] | None) -> list[str]
     if scores is None:
         single = ((reader.manifest or {}).get("run") or {}).get("draws") == 1
         return [name for name in reader.scores if not (single and name in OF_DRAWS)]
-    for score in scores:
-        if score not in reader.scores:
-            available = ", ".join(reader.scores) or "no scores"
-            raise InputError(f"the score '{score}' has no maps in {reader.folder}, which holds {available}")
+    if unknown := [score for score in scores if score not in reader.scores]:
+        available = ", ".join(reader.scores) or "no scores"
+        raise InputError(f"the score '{unknown[0]}' has no maps in {reader.folder}, which holds {available}")
     return list(dict.fromkeys(scores))
 
 
@@ -100,19 +98,6 @@ def with_images(names: Sequence[str], source: FrameSource | None) -> Iterator[tu
         yield missing, None, None
 
 
-def frame_times(reader: MapsReader, names: Sequence[str], rate: float | None = None) -> list[float | None]:
-    """Return the seconds of each frame in its video, as recorded; of images that are a video, those at ``rate`` frames a
-    second from the first of their folder on."""
-    numbers: Counter[str] = Counter()
-    counted: dict[str, float] = {}
-    if rate:
-        for name in reader.frames:
-            folder = name.rpartition("/")[0]
-            counted[name] = numbers[folder] / rate
-            numbers[folder] += 1
-    return [reader.records.get(name, {}).get("time", counted.get(name)) for name in names]
-
-
 @dataclass(frozen=True)
 class ReviewLabels:
     """The label files of frames, read one at a time; pixels outside of a region of interest are ignored."""
@@ -142,11 +127,6 @@ class ReviewLabels:
             return None
         label = meaning.read(path)
         return label if self.region is None else np.where(self.region.at(*label.shape), label, np.uint8(IGNORE))
-
-
-def every_label(labels: Labels) -> Collection[Path]:
-    """Return the files among which labels of frames are looked for."""
-    return labels.values() if isinstance(labels, Mapping) else possible_labels(Path(str(labels)))
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from segunc.core.errors import InputError
-from segunc.core.files import differing_keys, inside, parse_json, read_bytes, read_json
+from segunc.core.files import inside, parse_json, read_bytes, read_json
 from segunc.maps.shards import MANIFEST_NAME, find_log, joined_state, unseal
 from segunc.scores import SCORES
 
@@ -135,13 +135,3 @@ def is_ours(folder: Path) -> bool:
             content = parse_json(read_bytes(path))
             return not isinstance(content, dict) or content.get("format") == FORMAT
     return path.exists()
-
-
-def refuse_other_run(
-    folder: Path, old: Mapping[str, Any], new: Mapping[str, Any], hint: str = "give another --out, or --overwrite"
-) -> None:
-    """Refuse to mix a folder's run with one of other settings, which the error names."""
-    if different := differing_keys(old, new):
-        shown = ", ".join(f"{key} = {before!r} (now {after!r})" for key, before, after in different[:3])
-        more = f" and {len(different) - 3} more" if len(different) > 3 else ""
-        raise InputError(f"{folder} was written with {shown}{more}", hint=hint)

@@ -113,7 +113,8 @@ class _Run:
         """Decode the frames that are not finished."""
         if self.writer.was_complete and self.source.kind == "video":
             return  # nothing is left that a look through the whole video could find
-        yield from self.source.frames(self._skip)
+        shard, lines = self.writer.shard, self.writer.lines
+        yield from self.source.frames(lambda index, _: not shard.owns(index) or index in lines)
 
     def put(self, frame: Frame, process: Process) -> None:
         """Compute a frame and hand its maps to the writers, and wait where too many are being written."""
@@ -144,9 +145,6 @@ class _Run:
             self._report()
             if self.written == 1:
                 self._expect(record)
-
-    def _skip(self, index: int, name: str) -> bool:
-        return not self.writer.shard.owns(index) or index in self.writer.lines
 
     def _store(self, frame: Frame, made: Maps | Callable[[], Maps]) -> Record:
         maps = made() if callable(made) else made

@@ -112,8 +112,7 @@ class MapsReader:
         stored = read_score_file(path, partial(read_map, expected=expected), ids=score == PREDICTION)
         if (formula := self._formulas.get(score)) not in COMPACT_VALUES.values():
             return stored
-        floats = formula == COMPACT_VALUES["float16"]
-        whole = decode_compact(stored, self.records[name].get("size"), f"map {path}", floats=floats)
+        whole = decode_compact(stored, *self.records[name]["size"], floats=formula == COMPACT_VALUES["float16"])
         return whole if self.region is None else self.region.clear({score: whole})[score]
 
     def _file_of(self, name: str, score: str) -> str | None:

@@ -11,7 +11,8 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -236,3 +237,13 @@ class FrameRecords(Mapping[str, Record]):
 
     def __len__(self) -> int:
         return len(self._lines)
+
+
+def frame_times(frames: Iterable[str], records: Mapping[str, Record], rate: float | None = None) -> Iterator[float | None]:
+    """Yield the seconds of each frame in its video, as recorded; of images that are a video, those at ``rate`` frames a second from the
+    first of their folder on."""
+    numbers = Counter[str]()
+    for name in frames:
+        folder = name.rpartition("/")[0]
+        yield records.get(name, {}).get("time", numbers[folder] / rate if rate else None)
+        numbers[folder] += 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,9 +17,9 @@ import numpy.typing as npt
 from segunc.core.errors import InputError
 from segunc.core.files import inside, reading
 from segunc.data.images import read_image, resize_nearest
-from segunc.maps.encoding import CODE_MAX, Array, decode_unit, keys_to_half, score_keys
+from segunc.maps.encoding import Array, decode_unit
 from segunc.maps.manifest import Manifest, is_ours, read_manifest
-from segunc.maps.shards import MANIFEST_NAME, DamageError, FrameRecords, all_shards
+from segunc.maps.shards import MANIFEST_NAME, DamageError, FrameRecords, all_shards, frame_times
 
 MASK_NAME = "mask.png"
 ASPECT_TOLERANCE = 0.02
@@ -80,18 +80,13 @@ def map_statistics(stored: Array, threshold: float | None = None, kept: Mask | N
     smallest stored value that at least 99 % of the pixels do not exceed, and, where there is a threshold, of the connected regions (8
     neighbours) of values at or above it: ``component``, the pixels of the largest, and ``region``, the excess of the strongest, see
     :func:`regions_of`. ``stored`` are uint16 codes of a score in 0..1 or float16 values ``[H, W]``, ``kept`` the pixels that count."""
-    pixels = stored if kept is None else stored[kept]
-    counts = np.bincount(score_keys(pixels).ravel(), minlength=CODE_MAX + 1)
-    present = np.flatnonzero(counts)
-    needed = -(-99 * pixels.size // 100)
-    middle = int(np.searchsorted(np.cumsum(counts[present]), needed))
-    keys = present[[middle, -1]].astype(np.uint16)
-    percentile, maximum = decode_unit(keys) if stored.dtype == np.uint16 else keys_to_half(keys)
     values = decode_unit(stored) if stored.dtype == np.uint16 else stored
-    mean = (values if kept is None else values[kept]).mean(dtype=np.float64)
-    numbers = {"mean": mean, "max": maximum, "p99": percentile}
-    # Nine digits hold a float32; more would be rounding noise of the summation.
-    statistics: dict[str, float] = {name: float(f"{float(number):.9g}") for name, number in numbers.items()}
+    pixels = values if kept is None else values[kept]
+    last = -(-99 * pixels.size // 100) - 1  # of the 99 % that the percentile is not below
+    percentile = np.partition(pixels, last, axis=None)[last]
+    numbers = {"mean": pixels.mean(dtype=np.float64), "max": pixels.max(), "p99": percentile}
+    # Nine digits hold a float32; more would be rounding noise of the summation. A zero has no sign.
+    statistics = {name: float(f"{float(number):.9g}") + 0.0 for name, number in numbers.items()}
     if threshold is not None:
         _, boxes, strengths = regions_of(values, threshold, kept)
         statistics["component"] = max(boxes[:, cv2.CC_STAT_AREA].tolist(), default=0)
@@ -189,11 +184,9 @@ def worst_moments(
     BALD does (Houlsby et al. 2011, arXiv 1112.5745; Gal et al. 2017, arXiv 1703.02910)."""
     moments: list[Moment] = []
     for folder in folders:
-        manifest, numbers, before = read_manifest(folder) or {}, Counter[str](), len(moments)
-        for name, record in FrameRecords(folder, all_shards(manifest)).items():
-            video = name.rpartition("/")[0]
-            time = record.get("time", numbers[video] / fps if fps else None)
-            numbers[video] += 1
+        manifest, before = read_manifest(folder) or {}, len(moments)
+        records = FrameRecords(folder, all_shards(manifest))
+        for (name, record), time in zip(records.items(), frame_times(records, records, fps), strict=True):
             moments.append(Moment(folder, name, time, record.get(statistic, {}).get(score, math.nan)))
         if moments[before:] and all(math.isnan(moment.value) for moment in moments[before:]):
             scores = ", ".join(name for name in manifest.get("maps", {}) if name != "prediction")

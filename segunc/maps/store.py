@@ -10,12 +10,12 @@ from typing import Any, Self
 import numpy as np
 
 from segunc.core.errors import InputError
-from segunc.core.files import PARTIAL_SUFFIX, START_SECONDS, Lock, inside
+from segunc.core.files import PARTIAL_SUFFIX, START_SECONDS, Lock, differing_keys, inside
 from segunc.data.images import Image
 from segunc.frames.source import FrameSource
 from segunc.maps.encoding import Array, class_ids, encode_compact, encode_jpeg, encode_npy, encode_png, encode_score
 from segunc.maps.folder import OVERLAY, PREDICTION, START_LOCK, clear_folder, is_whole, refuse_foreign, write_map
-from segunc.maps.manifest import COMPACT_VALUES, MAKERS, STATE_KEYS, Manifest, read_manifest, refuse_other_run
+from segunc.maps.manifest import COMPACT_VALUES, MAKERS, STATE_KEYS, Manifest, read_manifest
 from segunc.maps.shards import FRAMES_NAME, LOCK_STEM, STATISTICS, FrameLog, Record, Shard, read_state, write_state
 from segunc.maps.statistics import MASK_NAME, Region, map_statistics, strongest_regions
 from segunc.scores import SCORES
@@ -168,7 +168,10 @@ class MapsWriter:
                 raise InputError(f"{self.out} {begun}", hint="give another --out")
             then, now = before["run"], manifest["run"]
             self._moved = then.get("input") != now.get("input")
-            refuse_other_run(self.out, then | ({"input": now.get("input")} if self._moved else {}), now)
+            if different := differing_keys(then | ({"input": now.get("input")} if self._moved else {}), now):
+                shown = ", ".join(f"{key} = {value!r} (now {current!r})" for key, value, current in different[:3])
+                more = f" and {len(different) - 3} more" if len(different) > 3 else ""
+                raise InputError(f"{self.out} was written with {shown}{more}", hint="give another --out, or --overwrite")
         self.manifest: Manifest = dict(before or manifest)
         if self._moved:  # the run keeps its record, by which verdicts know it
             self.manifest["moved_to"] = manifest["run"]["input"]

@@ -35,17 +35,6 @@ class JudgedRegion:
     threshold: FiniteFloat | None = None
     value: FiniteFloat | None = None  # the highest of the score
 
-    @model_validator(mode="after")
-    def _lies_in_its_frame(self) -> Self:
-        left, top, width, height = self.box
-        rows, columns = self.size
-        starts, lengths = self.mask[::2], self.mask[1::2]
-        ends = [start + length for start, length in zip(starts, lengths, strict=False)]
-        ordered = all(end <= start for end, start in zip(ends, (*starts[1:], rows * columns), strict=False))
-        if left + width > columns or top + height > rows or not ordered or len(self.mask) % 2:
-            raise ValueError(f"its box or mask lies outside of the frame of {columns} x {rows} pixels")
-        return self
-
 
 @dataclass(frozen=True)
 class Verdict:

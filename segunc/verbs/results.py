@@ -17,8 +17,9 @@ from segunc.evaluation.resampling import load_results
 from segunc.gallery.page import page_of, run_id, write_review, write_verdicts
 from segunc.gallery.pictures import VIDEO_SUFFIX, frame_rate, write_pictures, write_video
 from segunc.maps.folder import PREDICTION
-from segunc.maps.labelled import LabelSources, frame_times, open_maps
+from segunc.maps.labelled import LabelSources, open_maps
 from segunc.maps.manifest import read_manifest
+from segunc.maps.shards import frame_times
 from segunc.maps.statistics import Moment, maps_folders, usual_statistic, worst_moments
 from segunc.maps.verdicts import agreement_table, merge_verdicts, read_verdicts, summary_table
 from segunc.options import CompareOptions, OverlayOptions, ReviewOptions, SummaryOptions, takes
@@ -241,7 +242,7 @@ def _follow(options: SummaryOptions, folders: Sequence[Path]) -> tuple[list[Even
         for folder in folders:
             _flag(options.flag, folder)
             reader = open_maps(folder)
-            times = frame_times(reader, reader.frames, options.fps)
+            times = [*frame_times(reader.frames, reader.records, options.fps)]
             untimed = [name for name, time in zip(reader.frames, times, strict=True) if time is None]
             unordered = [name for name in untimed if not any(map(str.isdigit, name.rpartition("/")[2]))]
             if options.events and unordered:

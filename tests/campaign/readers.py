@@ -113,7 +113,7 @@ def read_label(root: Path, file: Path) -> Any:
 
 
 def read_video(root: Path, file: Path) -> Any:
-    frames = [(frame.name, frame.time, frame.error, frame.image) for frame in VideoSource(file)]
+    frames = [(frame.name, frame.time, frame.error, frame.image) for frame in VideoSource(file).frames()]
     if frames and frames[-1][2] is not None:
         raise InputError(str(frames[-1][2]))
     return frames

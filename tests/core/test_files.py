@@ -37,7 +37,7 @@ from segunc.core.files import (
 from segunc.data.labels import read_label_map
 from segunc.training.config import TrainConfig, parse_config
 
-NO_JSON = [b"", b"{", b"\xff", b'{"a":' * 100_000, b"[NaN]", b'["\\uD800"]']
+NO_JSON = [b"", b"{", b"\xff", b"[NaN]"]
 
 
 @pytest.mark.parametrize("text", NO_JSON, ids=lambda text: ascii(text[:9]))
@@ -74,7 +74,6 @@ DAMAGED = {
     "huge": npy("(1000000, 1000000)"),
     "below-0": npy("(-1, 4)", data=bytes(16)),
     "short": npy("(4, 4)", data=bytes(60)),
-    "no-character": npy("()", "<U1", b"\x00\x00\x22\x00"),
     "objects": npy("(1,)", "|O", b"\x80\x04."),
     "version": npy("(1,)", data=bytes(4), version=b"\4\0"),
     "deep": npy("(" * 9000),
@@ -86,29 +85,28 @@ def test_an_array_holds_what_its_header_claims(name: str) -> None:
     with pytest.raises(ValueError, match="no array of numbers"):
         read_array(DAMAGED[name])
     with pytest.raises(ValueError, match=r"no array of numbers|no archive"):
-        read_arrays(zipped(a=DAMAGED[name]), 2**20)
+        read_arrays(zipped(a=DAMAGED[name]))
 
 
 def test_good_arrays_come_back() -> None:
     halves = np.arange(12, dtype=np.float16).reshape(3, 4)
     for array in (halves, np.array("é"), np.zeros((0, 5)), np.asfortranarray(np.eye(3))):
         assert np.array_equal(read_array(stored(array)), array)
-        assert np.array_equal(read_arrays(zipped(a=stored(array)), 2**20)["a"], array)
+        assert np.array_equal(read_arrays(zipped(a=stored(array)))["a"], array)
 
 
 @pytest.mark.parametrize(
-    ("data", "said"),
+    "data",
     [
-        (zipped(a=stored(np.zeros(10_000_000, np.uint8))), "unpacks to 10 MB, and no more than 1.05 MB"),
-        (zipped(**{f"a{i}": stored(np.zeros(200_000, np.uint8)) for i in range(6)}), "unpacks to 1.2 MB"),
-        (zipped(a=stored(np.zeros(9)))[:-30], "no archive of arrays"),
-        (zipped(zipfile.ZIP_STORED, a=stored(np.zeros(9))).replace(bytes(16), b"\1" * 16, 1), "no archive of arrays"),
-        (b"PK\5\6" + bytes(17), "no archive of arrays"),
+        zipped(a=stored(np.zeros(9)))[:-30],
+        zipped(zipfile.ZIP_STORED, a=stored(np.zeros(9))).replace(bytes(16), b"\1" * 16, 1),
+        zipped(zipfile.ZIP_STORED, a=stored(np.zeros(9))).replace(b"(9,)", b"(8,)", 1),
+        b"PK\5\6" + bytes(17),
     ],
 )
-def test_an_archive_unpacks_to_what_may_be_read(data: bytes, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
-        read_arrays(data, 2**20)
+def test_a_damaged_archive_is_refused(data: bytes) -> None:
+    with pytest.raises(ValueError, match="no archive of arrays"):
+        read_arrays(data)
 
 
 def test_a_cell_stays_as_it_is() -> None:
@@ -183,12 +181,11 @@ def test_a_file_that_was_removed_before_it_was_locked_is_no_lock(tmp_path: Path,
             Lock(path, "it")
 
 
-@pytest.mark.parametrize("link", [Path.symlink_to, Path.hardlink_to])
-def test_what_a_link_leads_to_stays_as_it_is(tmp_path: Path, link: Callable[[Path, Path], None]) -> None:
+def test_what_a_link_leads_to_stays_as_it_is(tmp_path: Path) -> None:
     path, mine = tmp_path / ".lock", tmp_path / "mine"
     mine.write_text("all of it")
-    link(path, mine)
-    with pytest.raises(InputError, match="is a link, not the lock of a run"):
+    path.symlink_to(mine)
+    with pytest.raises(OSError, match="symbolic link"):
         Lock(path, "it")
     assert mine.read_text() == "all of it"
 
@@ -204,7 +201,6 @@ ALLOWED = {
     "core/files.py open": "this is the door",
     "core/files.py os.open": "this is the door",
     "core/files.py partial.open": "writes",
-    "core/files.py np.load": FROM_BYTES,
     "data/images.py PilImage.open": FROM_BYTES,
     "frames/video.py av.open": "sampled_hash has opened the file before, by open_file; or writes",
     "gallery/page.py asset.read_bytes": OWN,

@@ -38,10 +38,10 @@ def test_folders_and_globs_are_read_in_the_order_of_relative_names(tmp_path: Pat
     names = write_pictures(tmp_path, 5)
     touch(tmp_path / "notes.txt", tmp_path / "a/readme.md")
     source = open_source(tmp_path)
-    assert [(f.name, f.index) for f in source] == [(name, i) for i, name in enumerate(sorted(names))]
+    assert [(f.name, f.index) for f in source.frames()] == [(name, i) for i, name in enumerate(sorted(names))]
     assert (source.kind, source.length, source.fps) == ("folder", 5, None)
-    assert [f.name for f in open_source(f"{tmp_path}/*/frame_00[02]*")] == ["a/frame_000", "b/frame_002"]
-    assert [f.name for f in open_source(f"{tmp_path}/**/*_003.png")] == ["b/frame_003"]
+    assert [f.name for f in open_source(f"{tmp_path}/*/frame_00[02]*").frames()] == ["a/frame_000", "b/frame_002"]
+    assert [f.name for f in open_source(f"{tmp_path}/**/*_003.png").frames()] == ["b/frame_003"]
     with pytest.raises(InputError, match="lies inside the input"):
         open_source(tmp_path, out=tmp_path / "maps")
     assert open_source(tmp_path, out=tmp_path.parent / "elsewhere").length == 5
@@ -49,7 +49,7 @@ def test_folders_and_globs_are_read_in_the_order_of_relative_names(tmp_path: Pat
 
 def test_a_path_that_exists_is_taken_as_it_is_and_its_image_is_rgb(tmp_path: Path) -> None:
     write_images(tmp_path, "shot[1].png", "shot1.png")
-    (frame,) = open_source(tmp_path / "shot[1].png")
+    (frame,) = open_source(tmp_path / "shot[1].png").frames()
     assert frame.name == "shot[1]"
     np.testing.assert_array_equal(frame.image, picture()[..., ::-1])
 
@@ -81,7 +81,7 @@ def test_hidden_files_are_no_frames(tmp_path: Path) -> None:
         path.with_name(f"._{path.name}").write_bytes(bytes.fromhex("0005160700020000") + bytes(200))
     write_images(tmp_path, ".stick/in/.trash/old.png")
     for spec in ("", "/**/*.png"):
-        frames = open_source(f"{tmp_path}/.stick/in{spec}")
+        frames = open_source(f"{tmp_path}/.stick/in{spec}").frames()
         assert [(frame.name, frame.error) for frame in frames] == [(name, None) for name in names]
     touch(tmp_path / "films/drive.mp4", tmp_path / "films/._drive.mp4", tmp_path / "films/._a.png")
     (film,) = plan_inputs([str(tmp_path / "films")], tmp_path)
@@ -93,7 +93,7 @@ def test_truncated_file_fails_its_frame_and_the_rest_goes_on(tmp_path: Path, suf
     data = encoded(suffix)
     for name, content in {"a": data, "b": data[: len(data) * 2 // 3], "c": data}.items():
         (tmp_path / f"{name}{suffix}").write_bytes(content)
-    frames = list(open_source(tmp_path))
+    frames = list(open_source(tmp_path).frames())
     assert [f.error is None for f in frames] == [True, False, True]
     assert frames[1].image is None
     assert f"b{suffix}" in (frames[1].error or "")
@@ -116,9 +116,9 @@ def test_truncated_file_fails_its_frame_and_the_rest_goes_on(tmp_path: Path, suf
 )
 def test_numbers_in_names_are_in_their_order(tmp_path: Path, names: list[str]) -> None:
     write_images(tmp_path, *(f"{name}.png" for name in reversed(names)))
-    assert [frame.name for frame in open_source(f"{tmp_path}/**/*.png")] == names
+    assert [frame.name for frame in open_source(f"{tmp_path}/**/*.png").frames()] == names
     part = open_source(tmp_path, selection=Selection(2))
-    assert [(frame.index, frame.name) for frame in part] == list(enumerate(names[::2]))
+    assert [(frame.index, frame.name) for frame in part.frames()] == list(enumerate(names[::2]))
     assert [part.name_of(index) for index in range(len(names))] == names[::2] + [None] * (len(names) // 2)
     with pytest.raises(InputError, match="no times"):
         open_source(tmp_path, selection=Selection(start=1.0))

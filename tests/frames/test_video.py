@@ -101,7 +101,7 @@ def test_the_frames_are_those_of_ffmpeg_and_times_increase(
 ) -> None:
     path = tmp_path / name
     make(path)
-    frames = list(open_source(path))
+    frames = list(open_source(path).frames())
     assert [frame.error is None for frame in frames] == [True] * count + [False] * (not sound)
     np.testing.assert_array_equal(pictures_of(frames), plain_loop(path))
     # AVI states the order of decoding alone; its first frames may stand a frame or two too late.
@@ -112,10 +112,10 @@ def test_the_frames_are_those_of_ffmpeg_and_times_increase(
     assert all(before.time < after.time for before, after in pairwise(frames[:count]))
     if not sound:  # a range that ends before the damage is whole
         assert f"video ends at frame {count}, 0:00:0" in (frames[-1].error or "")
-        assert all(frame.error is None for frame in open_source(path, selection=Selection(end=0.12)))
+        assert all(frame.error is None for frame in open_source(path, selection=Selection(end=0.12)).frames())
     if name == "joined.ts":
         part = open_source(path, selection=Selection(start=1.3))
-        assert [frame.name for frame in part] == [f"{number:06d}" for number in range(13, 18)]
+        assert [frame.name for frame in part.frames()] == [f"{number:06d}" for number in range(13, 18)]
 
 
 def test_damage_in_the_middle_is_said(tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_damage_in_the_middle_is_said(tmp_path: Path) -> None:
     with av.open(str(path)) as container:
         packet = [bytes(packet) for packet in container.demux(video=0) if packet.size][15]
     path.write_bytes(path.read_bytes().replace(packet, bytes(len(packet))))
-    frames = list(open_source(path))
+    frames = list(open_source(path).frames())
     assert len(frames) - 1 == len(plain_loop(path)) < 30
     assert (frames[-1].image, "cannot be decoded: 1" in (frames[-1].error or "")) == (None, True)
 
@@ -147,7 +147,7 @@ def test_every_orientation_is_shown_upright(tmp_path: Path, axes: tuple[int, int
     start = data.index(b"tkhd") + 4 + 40
     matrix = struct.pack(">9i", a << 16, b << 16, 0, c << 16, d << 16, 0, 0, 0, 1 << 30)
     path.write_bytes(data[:start] + matrix + data[start + 36 :])
-    (frame,) = open_source(path)
+    (frame,) = open_source(path).frames()
     # Each stored pixel goes to the screen's x = a column + c row, y = b column + d row, moved to start at 0.
     rows, columns = np.indices(stored.shape)
     across, down = a * columns + c * rows, b * columns + d * rows
@@ -181,7 +181,7 @@ def test_the_main_stream_is_chosen(tmp_path: Path, marks: tuple[Disposition, ...
         with pytest.raises(InputError, match="cannot be opened"):
             open_source(path)
     else:
-        assert [picture.shape for picture in pictures_of(list(open_source(path)))] == [(heights[chosen], 64, 3)]
+        assert [picture.shape for picture in pictures_of(list(open_source(path).frames()))] == [(heights[chosen], 64, 3)]
 
 
 @pytest.mark.parametrize("suffix", [".webm", ".mkv", ".mp4"])
@@ -192,7 +192,7 @@ def test_a_variable_rate_keeps_its_times(tmp_path: Path, suffix: str, origin: fl
     write_timed_video(path, [time + origin for time in TIMES], options=live)
     source = open_source(path)
     assert (source.length, source.length_hint is None) == (None, bool(live))
-    frames = list(source)
+    frames = list(source.frames())
     # No error frame either: the last moment, not a count from a mean rate, says whether the stream is whole.
     assert [frame.error for frame in frames] == [None] * len(TIMES)
     assert [frame.time for frame in frames] == list(TIMES)
@@ -205,7 +205,7 @@ def test_a_constant_rate_and_frames_that_are_skipped(tmp_path: Path, suffix: str
     path = tmp_path / f"constant{suffix}"
     write_video(path, 9, fps=29.97)
     source = open_source(path)
-    frames = list(source)
+    frames = list(source.frames())
     assert [frame.time for frame in frames] == pytest.approx([i / 29.97 for i in range(9)], abs=0.001)
     assert [(frame.name, frame.image.shape) for frame in frames] == [(f"{i:06d}", (48, 64, 3)) for i in range(9)]
     assert (source.fps, source.length_hint) == (pytest.approx(29.97, abs=0.005), 9)
@@ -227,7 +227,7 @@ def test_a_selection_is_by_number_and_container_time(tmp_path: Path) -> None:
         (Selection(end=0.01), [0]),
     ):
         source = open_source(path, selection=selection)
-        frames = list(source)
+        frames = list(source.frames())
         assert [(frame.name, frame.time) for frame in frames] == [(f"{n:06d}", TIMES[n]) for n in numbers]
         assert [source.name_of(frame.index) for frame in frames] == [frame.name for frame in frames]
 
@@ -246,7 +246,7 @@ def test_a_list_of_addresses_that_calls_itself_a_video_opens_no_connection(tmp_p
         with contextlib.suppress(InputError, av.error.FFmpegError):
             if kind == "caller":  # who would be counted
                 av.open(address, timeout=0.2)
-            assert all(frame.image is None for frame in open_source(path))
+            assert all(frame.image is None for frame in open_source(path).frames())
         with contextlib.suppress(BlockingIOError) if kind != "caller" else contextlib.nullcontext():
             listener.accept()[0].close()
             assert kind == "caller"

@@ -38,8 +38,6 @@ def write(folder: Path, **changes: Any) -> Path:
         ({"verdicts": [ENTRY | {"region": {"box": [0, 0, 2, 2]}}]}, "verdicts, 0, region"),
         ({"verdicts": [ENTRY | {"region": REGION | {"mask": [1.5, 2]}}]}, "verdicts, 0, region"),
         ({"verdicts": [ENTRY | {"region": REGION | {"area": -1}}]}, "verdicts, 0, region"),
-        ({"verdicts": [ENTRY | {"region": REGION | {"box": [3, 0, 2, 2]}}]}, "outside of the frame of 4 x 3"),
-        ({"verdicts": [ENTRY | {"region": REGION | {"mask": [0, 2, 11, 2]}}]}, "outside"),
         ({"verdicts": [ENTRY | {"region": REGION, "verdict": "nothing-wrong"}]}, "'nothing-wrong' is none of"),
         ({"verdicts": [ENTRY | {"region": REGION}] * 2}, "two verdicts on a region of frame 'a'"),
         ({"run": "fedc"}, "verdicts on the run fedc"),

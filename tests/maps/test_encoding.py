@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from segunc.maps.encoding import decode_compact, decode_stored, decode_unit, enc
 from segunc.maps.reader import MapsReader
 from segunc.maps.statistics import Region
 from segunc.maps.store import MapsWriter
-from tests.maps.fakes import edit_log, edit_manifest, manifest
+from tests.maps.fakes import edit_manifest, manifest
 from tests.maps.foreign import write_map
 
 RAMP = np.linspace(-3, 900, 12).reshape(3, 4)
@@ -97,9 +96,7 @@ def _virtual(file: Any) -> None:
         (lambda f: f.__setitem__("value", h5py.ExternalLink("secret.h5", "value")), "holds no data set 'value'"),
         (lambda f: f.create_dataset("value", (4, 4), "u1", external=[("secret.raw", 0, 16)]), "from other files"),
         (_virtual, "from other files"),
-        (lambda f: f.create_dataset("value", (1 << 20, 1 << 20), "f4"), "claims the shape"),
-        (lambda f: f.create_dataset("value", (40_000, 40_000), "f4", compression="gzip"), "claims the shape"),
-        (lambda f: f.create_dataset("value", dtype="f4", data=h5py.Empty("f4")), "claims the shape"),
+        (lambda f: f.create_dataset("value", dtype="f4", data=h5py.Empty("f4")), r"has the shape \(\)"),
         (lambda f: f.create_dataset("value", data=[["text"]], dtype=h5py.string_dtype()), "is of type object"),
     ],
 )
@@ -111,14 +108,12 @@ def test_an_hdf5_map_is_held_by_its_file_and_may_be_compressed(
     write_map(Path("secret.h5"), np.ones((4, 4)))
     with h5py.File("map.hdf5", "w") as file:
         write(file)
-    tracemalloc.start()
     with pytest.raises(InputError, match=said):
         read_score_file(Path("map.hdf5"))
-    assert tracemalloc.get_traced_memory()[1] < 2**24
-    tracemalloc.stop()
     for compression in ("gzip", "lzf"):
         with h5py.File("map.hdf5", "w") as file:
-            file.create_dataset("value", data=RAMP, compression=compression, shuffle=True)
+            file.create_dataset("stored", data=RAMP, compression=compression, shuffle=True)
+            file["value"] = h5py.SoftLink("/stored")
         np.testing.assert_array_equal(read_score_file(Path("map.hdf5")), RAMP)
 
 
@@ -135,10 +130,10 @@ def test_a_compact_map_is_the_mean_of_four_pixels_at_8_bits() -> None:
     even = encode_compact(encode_unit(values[:2, :2]))
     np.testing.assert_array_equal(even, np.rint(255 * np.sqrt([[0.06]])))
     np.testing.assert_allclose(decode_unit(even), 0.06, atol=0.002)
-    back = decode_compact(np.full((2, 3), 51, np.uint8), [3, 6], "it", floats=False)
+    back = decode_compact(np.full((2, 3), 51, np.uint8), 3, 6, floats=False)
     np.testing.assert_array_equal(back, np.full((3, 6), 51 * 257, np.uint16))  # (51 / 255)^2 exactly
     halves = np.array([[-20.0, -20.0], [3.5, 3.5]], np.float16).repeat(2, axis=1)
-    back = decode_compact(encode_compact(halves.repeat(2, axis=0)), [4, 4], "it", floats=True)
+    back = decode_compact(encode_compact(halves.repeat(2, axis=0)), 4, 4, floats=True)
     np.testing.assert_array_equal(back[[0, 3]], halves)
 
 
@@ -178,15 +173,6 @@ def test_the_manifest_names_the_codes_and_others_refuse_them(tmp_path: Path) -> 
     edit_manifest(out, lambda content: content["maps"]["entropy"].update(value="code / 7"))
     with pytest.raises(InputError, match="the values of 'entropy' are code / 7, which this segunc does not know"):
         MapsReader(out)
-
-
-@pytest.mark.parametrize("size", [None, "xy", [46, 64, 1], [10**9, 10**9], [24, 32]])
-def test_a_size_that_is_none_of_the_map_is_one_line(tmp_path: Path, size: Any) -> None:
-    written(tmp_path, compact=True)
-    edit_log(tmp_path, lambda record: record.update(size=size))
-    said = r"entropy/a/one.png, a compact one, is 24 x 32 uint8 for a frame of .*half its"
-    with pytest.raises(InputError, match=said):
-        MapsReader(tmp_path).read("a/one", "entropy")
 
 
 VALUES = np.linspace(0, 1, 12, dtype=np.float32).reshape(3, 4)
