@@ -172,10 +172,14 @@ def _from_maps(maps: Path, options: EvaluateOptions, entry: DatasetEntry | None,
     if not (options.root or options.labels or options.anomaly_labels):
         raise InputError("--maps needs labels", hint="give --labels, --anomaly-labels, or --dataset with --root")
     labels = LabelSources(**label_arguments(options, entry, _samples))
-    choice: dict[str, Any] = {"fps": options.fps}  # with --root the samples are chosen, and other frames have no label
-    if not options.root:
-        choice["choose"] = lambda names: matching(names, options.frames)[:: options.every]
-    result, evaluator = evaluate_maps(maps, labels, options.scores, new, **choice)
+
+    def choose(names: Sequence[str]) -> Sequence[str]:
+        if not options.root:
+            return matching(names, options.frames)[:: options.every]
+        # The samples of the data set were chosen; of others, whose names may be longer, none is said to lack a label.
+        return [name for name in names if re.search(options.frames or "", name)] or names
+
+    result, evaluator = evaluate_maps(maps, labels, options.scores, new, choose, options.fps)
     result["run"] = _recorded_model(read_manifest(maps) if is_ours(maps) else None) | _chosen_frames(options)
     if entry is not None:
         result["run"] |= {"dataset": entry.name, **({"split": options.split} if options.root else {})}

@@ -50,7 +50,7 @@ def rearrange(data: bytes, random: Random) -> bytes:
     """Bytes cut off, cut out, repeated, in another order, or with others behind them."""
     a, b, c = sorted(random.integers(0, len(data) + 1, 3).tolist())
     more = random.bytes(int(random.integers(1, 4096))) * pick([1, 100], random)
-    repeated = data[:b] + data[a:b] * pick([1, 2, 50], random) + data[b:]
+    repeated = data[:b] + data[a:b] * min(pick([1, 2, 50], random), 2 + 2**26 // (b - a + 1)) + data[b:]  # in bounded memory
     swapped = data[:a] + data[b:c] + data[a:b] + data[c:]
     return pick([data[:a], data[:a] + data[b:], data + more, repeated, swapped], random)
 
@@ -94,17 +94,6 @@ def png_body(data: bytes, random: Random) -> bytes:
     body = pick(ANY, random)(zlib.decompress(body) if pixels else body, random)
     chunks[place] = kind, zlib.compress(body) if pixels else body
     return png_of(chunks)
-
-
-def npy_header(data: bytes, random: Random) -> bytes:
-    """Another shape, type or order in the header of an ``.npy``."""
-    sides = (0, -1, 4, 100_000, 1 << 62, "1e9", "'x'", "(" * 50 + ")" * 50)
-    shape = f"({','.join(str(pick(sides, random)) for _ in range(int(random.integers(4))))},)"
-    kind = f"{pick('<>|', random)}{pick('fOUcVMib', random)}{pick([1, 2, 4, 8, 1_000_000], random)}"
-    kind, order = pick(["None", "[('a','<f4')]", f"'{kind}'", "'<f2'"], random), pick(["True", "False", "2"], random)
-    text = f"{{'descr': {kind}, 'fortran_order': {order}, 'shape': {shape}, }}".encode("latin-1")
-    text += b" " * (63 - (10 + len(text)) % 64) + b"\n"
-    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text + data[128:]
 
 
 def safetensors_header(data: bytes, random: Random) -> bytes:
@@ -177,11 +166,10 @@ def cell(data: bytes, random: Random) -> bytes:
 
 
 CANARY = "{class_path: tests.campaign.canary.Canary, init_args: {}}"
-ALIASES = "\n".join(f"a{n}: &a{n} [{','.join([f'*a{n - 1}'] * 9) if n else 1}]" for n in range(9))
-YAML_TRAPS = ["[" * 3_000, ALIASES, f"seed: {'9' * 5_000}", "a: &a [*a]", "data: &d\n  data: *d\n"]
+YAML_TRAPS = ["[" * 3_000, f"seed: {'9' * 5_000}", "a: &a [*a]", "data: &d\n  data: *d\n"]
 YAML_TRAPS += [f"trainer: {{callbacks: [{CANARY}], logger: {CANARY}}}", f"network: {CANARY}"]
 YAML_TRAPS += ["!!python/object/apply:os.system ['true']"]
-"""Deep nesting, aliases that multiply, tags of Python, classes to import."""
+"""Deep nesting, aliases of themselves, tags of Python, classes to import."""
 
 
 def yaml_trap(data: bytes, random: Random) -> bytes:
@@ -191,7 +179,6 @@ def yaml_trap(data: bytes, random: Random) -> bytes:
 
 OF_KIND: dict[str, tuple[Mutation, ...]] = {
     "png": (png_header, png_body),
-    "npy": (npy_header,),
     "safetensors": (safetensors_header,),
     "json": (*[json_value] * 12, text_bytes),
     "jsonl": (*[json_value] * 8, text_bytes, lines_moved, lines_moved),

@@ -5,7 +5,6 @@ import fcntl
 import io
 import os
 import socket
-import struct
 import sys
 import threading
 import zipfile
@@ -37,10 +36,8 @@ from segunc.core.files import (
 from segunc.data.labels import read_label_map
 from segunc.training.config import TrainConfig, parse_config
 
-NO_JSON = [b"", b"{", b"\xff", b"[NaN]"]
 
-
-@pytest.mark.parametrize("text", NO_JSON, ids=lambda text: ascii(text[:9]))
+@pytest.mark.parametrize("text", [b"", b"{", b"\xff", b"[NaN]"], ids=ascii)
 def test_what_is_no_json_is_one_line(tmp_path: Path, text: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
         parse_json(text)
@@ -48,11 +45,6 @@ def test_what_is_no_json_is_one_line(tmp_path: Path, text: bytes) -> None:
     with pytest.raises(InputError, match=r"x\.json is not valid JSON") as error:
         read_json(tmp_path / "x.json", "an object")
     assert "\n" not in str(error.value)
-
-
-def npy(shape: str, kind: str = "<f4", data: bytes = b"", version: bytes = b"\1\0") -> bytes:
-    head = f"{{'descr': '{kind}', 'fortran_order': False, 'shape': {shape}, }}".encode()
-    return b"\x93NUMPY" + version + struct.pack("<H" if version[0] == 1 else "<I", len(head)) + head + data
 
 
 def stored(array: Any) -> bytes:
@@ -69,15 +61,8 @@ def zipped(how: int = zipfile.ZIP_DEFLATED, **members: bytes) -> bytes:
     return buffer.getvalue()
 
 
-DAMAGED = {
-    "empty": b"",
-    "huge": npy("(1000000, 1000000)"),
-    "below-0": npy("(-1, 4)", data=bytes(16)),
-    "short": npy("(4, 4)", data=bytes(60)),
-    "objects": npy("(1,)", "|O", b"\x80\x04."),
-    "version": npy("(1,)", data=bytes(4), version=b"\4\0"),
-    "deep": npy("(" * 9000),
-}
+OBJECTS = stored(np.zeros(1)).replace(b"<f8", b"|O ")
+DAMAGED = {"empty": b"", "short": stored(np.zeros(9))[:-4], "objects": OBJECTS, "version": b"\x93NUMPY\4\0" + bytes(80)}
 
 
 @pytest.mark.parametrize("name", DAMAGED)

@@ -147,28 +147,23 @@ def test_inductor_itself() -> None:
 
 def test_what_a_captured_pass_gave_outlives_the_next_replay(monkeypatch: pytest.MonkeyPatch) -> None:
     """A graph of a GPU, emulated here, reads and writes the memory of its capture."""
-    held = list[Any]()
-
-    def run(images: Tensor, shared: Any, scales: list[Tensor], shifts: list[Tensor]) -> tuple[Tensor, dict[int, Tensor]]:
-        made = images * scales[0] + shifts[0], {3: images + 1}
-        held.append(((images, shared, scales, shifts), made))
-        return made
+    memory = list[Tensor]()
 
     class Graph:
         def replay(self) -> None:
-            inputs, (logits, recorded) = held[0]
-            again, shared = run(*inputs)
-            logits.copy_(again)
-            recorded[3].copy_(shared[3])
+            memory[1].copy_(2 * memory[0])
 
-    stand_ins: dict[str, Any] = {"CUDAGraph": Graph, "graph_pool_handle": lambda: 1}
-    stand_ins |= dict.fromkeys(("graph", "device"), lambda *_, **__: contextlib.nullcontext())
-    for name, stand_in in stand_ins.items():
-        monkeypatch.setattr(torch.cuda, name, stand_in)
+    def run(images: Tensor, *_: Any) -> tuple[Tensor, dict[int, Tensor]]:
+        memory.extend([images, 2 * images])
+        return memory[1], {3: memory[1]}
 
-    def inputs(number: float) -> Any:
-        return torch.full((2,), number), {}, [torch.full((2,), 2.0)], [torch.ones(2, dtype=torch.float64)]
-
-    replay = compiled_module.CompiledEngine(Headed(upsampled), "float32")._captured(run, inputs(0.0))
-    results = [replay(*inputs(number)) for number in (1.0, 5.0)]
-    assert [(float(logits[0]), float(recorded[3][0])) for logits, recorded in results] == [(3, 2), (11, 6)]
+    for name, stand_in in {
+        "CUDAGraph": Graph,
+        "graph_pool_handle": int,
+        "graph": contextlib.nullcontext,
+        "device": contextlib.nullcontext,
+    }.items():
+        monkeypatch.setattr(torch.cuda, name, lambda *_, make=stand_in, **__: make())
+    replay = compiled_module.CompiledEngine(Headed(upsampled), "float32")._captured(run, (torch.zeros(2), {}, [], []))
+    results = [replay(torch.full((2,), number), {}, [], []) for number in (1.0, 5.0)]
+    assert [(float(logits[0]), float(recorded[3][0])) for logits, recorded in results] == [(2, 2), (10, 10)]
