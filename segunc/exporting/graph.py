@@ -30,6 +30,8 @@ _RESIZES = {
     torch.ops.aten.upsample_bilinear2d.default: 3,
     torch.ops.aten.upsample_nearest2d.default: 2,
 }  # how many arguments stand before the scales
+# The exporter of torch 2.11 fails at what it makes of this itself: -p ln p, 0 where p is 0.
+_DECOMPOSED = {torch.ops.aten.special_entr.default: lambda p: -p * p.clamp_min(torch.finfo(p.dtype).tiny).log()}
 _TRITON = {"tensor(float)": "TYPE_FP32", "tensor(uint8)": "TYPE_UINT8"}
 _MISSING = re.compile(r"No ONNX function found for (?:<OpOverload\(op=')?([\w.:]+)")
 
@@ -60,7 +62,7 @@ def trace(sampler: Sampler, image: Tensor, draws: Tensor | None = None, *, any_s
         with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             mode: Any = {"tracing_mode": "symbolic", "_allow_non_fake_inputs": True} if any_size else {}
-            graph: Any = make_fx(maps, **mode)(*inputs)
+            graph: Any = make_fx(maps, _DECOMPOSED, **mode)(*inputs)
             for name, constant in list(graph.named_buffers()):
                 graph.register_buffer(name, constant.clone())  # the sampler's draws were made in inference mode, which no program keeps
             for node in graph.graph.nodes:
