@@ -533,7 +533,8 @@ class SummaryOptions(DeviceOptions):
         fps: frames a second of images that are a video, in their order
         flag (SCORE=VALUE|JSON): a threshold, as evaluate takes it: also how many frames have a region that it flags, and of frames
             with times the events, flagged regions that are followed over frames
-        events (FILE): also write the events: NAME.csv, NAME.json, or NAME_coco.json with masks and tracks
+        events (FILE): also write the events: NAME.csv or NAME.json, with pictures of their peaks in NAME_crops, or NAME_coco.json with
+            masks and tracks
         out (CSV): also write both lists of frames as a table
     """
 

@@ -8,9 +8,13 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Literal
 
+import cv2
+import numpy as np
+
 from segunc.core.errors import InputError, PartialFailure, one_line
 from segunc.core.files import replacing, write_file
 from segunc.data.images import Image, read_image
+from segunc.decisions.events import Event
 from segunc.frames.video import encode_video
 from segunc.gallery import overlay
 from segunc.gallery.overlay import Legend, draw_overlay, frame_caption
@@ -23,6 +27,7 @@ from segunc.scores import first_shown
 
 VIDEO_SUFFIX = ".webm"  # VP8, which every browser plays
 MAXIMUM_WIDTH = 1280  # wider pictures are scaled down: VP8 is encoded on one core, and a review needs no more
+CROP_WIDTH, CROP_HEIGHT = 240, 180  # of each of the two views of a crop
 
 
 @dataclass
@@ -152,3 +157,39 @@ def _read(path: Path, shape: tuple[int, ...] | None = None) -> Image:
     if picture.shape != (shape or picture.shape):
         raise PartialFailure(f"overlay {path} has another size than the first; no video was written")
     return picture
+
+
+def draw_crop(box: Sequence[int], image: Any, score: Any) -> bytes:
+    """Draw the surroundings of a box (left, top, width, height) in the image, where there is one, and in the score's colours ``[H, W, 3]``
+    side by side, as a JPEG."""
+    left, top, width, height = box
+    rows, columns = score.shape[:2]
+    wide = min(max(2.5 * width, 2.5 * height * CROP_WIDTH / CROP_HEIGHT, columns / 5), columns, rows * CROP_WIDTH / CROP_HEIGHT)
+    scale, high, views = CROP_WIDTH / wide, wide * CROP_HEIGHT / CROP_WIDTH, []
+    x = int(np.clip(left + width / 2 - wide / 2, 0, columns - wide))
+    y = int(np.clip(top + height / 2 - high / 2, 0, rows - high))
+    corners = (left, top), (left + width, top + height)
+    start, end = ((round((a - x) * scale), round((b - y) * scale)) for a, b in corners)
+    for picture in (score,) if image is None else (cv2.resize(image, (columns, rows)), score):
+        part = picture[y : y + round(high), x : x + round(wide)]
+        view = cv2.resize(part, (CROP_WIDTH, CROP_HEIGHT), interpolation=cv2.INTER_AREA)
+        for colour, thickness in (((0, 0, 0), 4), ((255, 255, 255), 2)):
+            cv2.rectangle(view, start, end, colour, thickness, cv2.LINE_AA)
+        views.append(view)
+    return encode_jpeg(np.hstack(views), 82)
+
+
+def write_crops(reader: MapsReader, events: Sequence[Event], folder: Path) -> str | None:
+    """Write the surroundings of the peak of each event as ``FOLDER/ID.jpg``, which its peak names as ``crop``; return a line on frames
+    whose image is missing, of which only the score is shown."""
+    peaks: dict[str, list[Event]] = {}
+    for event in events:
+        peaks.setdefault(event.peak["frame"], []).append(event)
+    source, missing = labelled.open_images(reader, None, list(peaks))
+    ranges = overlay.page_ranges(reader, sorted({event.score for event in events}))
+    for name, image, _ in labelled.with_images(list(peaks), source):
+        for event in peaks[name]:
+            colours = overlay.colourise(reader.read(name, event.score), ranges[event.score])
+            event.peak["crop"] = f"{folder.name}/{event.id:04}.jpg"
+            write_file(folder / f"{event.id:04}.jpg", draw_crop(event.peak["box"], image, colours))
+    return missing if peaks else None

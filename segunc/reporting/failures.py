@@ -6,7 +6,6 @@ import base64
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-import cv2
 import numpy as np
 
 from segunc.core.errors import PartialFailure
@@ -15,8 +14,8 @@ from segunc.evaluation.over_time import FOUND_SHARE
 from segunc.evaluation.parts import LabelledFrame
 from segunc.gallery.overlay import colourise, page_ranges
 from segunc.gallery.page import FrameFiles
+from segunc.gallery.pictures import draw_crop
 from segunc.maps import labelled
-from segunc.maps.encoding import encode_jpeg
 from segunc.maps.folder import PREDICTION
 from segunc.maps.reader import MapsReader
 from segunc.maps.statistics import StrongRegion, strongest_regions
@@ -24,7 +23,6 @@ from segunc.reporting.inputs import Inputs
 from segunc.scores import first_shown, title_of
 
 MOST, EACH = 12, 4  # pictures of a report, and of each kind of a maps folder
-WIDTH, HEIGHT = 240, 180  # of each of the two views of a picture
 
 
 class Failure(NamedTuple):
@@ -61,7 +59,7 @@ def failures(inputs: Inputs, labels: labelled.LabelSources) -> list[dict[str, st
         images = {name: image for name, image, _ in labelled.with_images(names, source)}
         for failure in chosen:
             colours = colourise(reader.read(failure.frame, score), page_ranges(reader, [score])[score])
-            jpeg = base64.b64encode(_draw(failure, images[failure.frame], colours)).decode()
+            jpeg = base64.b64encode(draw_crop(failure.box, images[failure.frame], colours)).decode()
             pictures.append({"title": f"{failure.title}.", "line": failure.line, "jpeg": jpeg})
     return pictures[:MOST]
 
@@ -94,22 +92,3 @@ def _of_frame(reader: MapsReader, files: labelled.ReviewLabels, name: str, thres
 def _largest(mask: Any) -> list[StrongRegion]:
     """Return the regions (8 neighbours) of a mask of at least the smallest size that counts, the largest first."""
     return strongest_regions(mask.astype(np.float32), 0.5, smallest=SMALLEST_REGION, most=EACH)
-
-
-def _draw(failure: Failure, image: Any, score: Any) -> bytes:
-    """Draw the surroundings of a failure in the image, where there is one, and in the score's colours side by side, as a JPEG."""
-    left, top, width, height = failure.box
-    rows, columns = score.shape[:2]
-    wide = min(max(2.5 * width, 2.5 * height * WIDTH / HEIGHT, columns / 5), columns, rows * WIDTH / HEIGHT)
-    scale, high, views = WIDTH / wide, wide * HEIGHT / WIDTH, []
-    x = int(np.clip(left + width / 2 - wide / 2, 0, columns - wide))
-    y = int(np.clip(top + height / 2 - high / 2, 0, rows - high))
-    corners = (left, top), (left + width, top + height)
-    start, end = ((round((a - x) * scale), round((b - y) * scale)) for a, b in corners)
-    for picture in (score,) if image is None else (cv2.resize(image, (columns, rows)), score):
-        part = picture[y : y + round(high), x : x + round(wide)]
-        view = cv2.resize(part, (WIDTH, HEIGHT), interpolation=cv2.INTER_AREA)
-        for colour, thickness in (((0, 0, 0), 4), ((255, 255, 255), 2)):
-            cv2.rectangle(view, start, end, colour, thickness, cv2.LINE_AA)
-        views.append(view)
-    return encode_jpeg(np.hstack(views), 82)

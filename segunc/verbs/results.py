@@ -15,7 +15,7 @@ from segunc.evaluation.compare import Comparison, compare as compare_results, fo
 from segunc.evaluation.flagged import SMALLEST_REGION, Threshold, check_promises, read_thresholds
 from segunc.evaluation.resampling import load_results
 from segunc.gallery.page import page_of, run_id, write_review, write_verdicts
-from segunc.gallery.pictures import VIDEO_SUFFIX, frame_rate, write_pictures, write_video
+from segunc.gallery.pictures import VIDEO_SUFFIX, frame_rate, write_crops, write_pictures, write_video
 from segunc.maps.folder import PREDICTION
 from segunc.maps.labelled import LabelSources, open_maps
 from segunc.maps.manifest import read_manifest
@@ -259,5 +259,7 @@ def _follow(options: SummaryOptions, folders: Sequence[Path]) -> tuple[list[Even
     for number, event in enumerate(events, start=1):  # of all thresholds
         event.id = number
     if options.events:
+        if not path.name.endswith(COCO):
+            notes += filter(None, [write_crops(open_maps(folders[0]), events, path.with_name(f"{path.stem}_crops"))])
         write_events(path, events)
     return events, notes

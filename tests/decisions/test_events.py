@@ -13,6 +13,7 @@ from scipy import ndimage
 
 import segunc
 from segunc.core.errors import InputError
+from segunc.data.images import read_image
 from segunc.decisions.events import Follower, find_events, overlaps
 from segunc.maps.manifest import build_manifest
 from segunc.maps.reader import MapsReader
@@ -64,9 +65,9 @@ def test_a_region_is_followed_over_one_frame_that_lacks_it_and_no_farther(tmp_pa
 
 def test_shards_and_whole_runs_give_the_same_file(tmp_path: Path) -> None:
     for name, shards in (("whole", 1), ("parts", 3)):
-        segunc.summary(write(tmp_path / name, shards=shards), flag=["entropy=0.5"], events=tmp_path / f"{name}.json")
-    assert (tmp_path / "whole.json").read_bytes() == (tmp_path / "parts.json").read_bytes()
-    assert len(json.loads((tmp_path / "whole.json").read_text())) == 3
+        segunc.summary(write(tmp_path / name, shards=shards), flag=["entropy=0.5"], events=tmp_path / f"of-{name}" / "e.json")
+    whole, parts = (path.read_bytes() for path in tmp_path.glob("of-*/e.json"))
+    assert (whole, len(json.loads(whole))) == (parts, 3)
 
 
 def test_overlaps_are_those_of_masks_and_crossing_things_keep_their_numbers() -> None:
@@ -91,6 +92,7 @@ def test_files_hold_the_same_events_and_coco_its_documented_fields(tmp_path: Pat
         result = segunc.summary(maps, flag=["entropy=0.5"], events=tmp_path / f"events{ending}")
     records = json.loads((tmp_path / "events.json").read_text())
     assert [record["boxes"] for record in records] == [event.boxes for event in result.events]
+    assert [read_image(tmp_path / r["peak"]["crop"]).shape for r in records] == [(180, 240, 3)] * 3  # no image lies beside the score's
     assert {*map(" ".join, records)} == {"id score threshold start end peak frames largest class_id boxes"}
     rows = list(csv.DictReader((tmp_path / "events.csv").open(newline="")))
     expected = [(str(r["id"]), r["peak"]["frame"], str(r["end"]["time"]), str(r["frames"])) for r in records]
@@ -98,8 +100,7 @@ def test_files_hold_the_same_events_and_coco_its_documented_fields(tmp_path: Pat
     assert [int(rows[1][f"peak.{side}"]) for side in ("x", "y", "width", "height")] == records[1]["peak"]["box"]
     coco = json.loads((tmp_path / "events_coco.json").read_text())
     images, videos = ({one["id"]: one for one in coco[kind]} for kind in ("images", "videos"))
-    assert [video["name"] for video in videos.values()] == ["drive"]
-    assert {category["id"] for category in coco["categories"]} == {1}
+    assert ([video["name"] for video in videos.values()], [of["id"] for of in coco["categories"]]) == (["drive"], [1])
     assert len({one["id"] for one in coco["annotations"]}) == sum(r["frames"] for r in records)
     assert {one["track_id"] for one in coco["annotations"]} == {1, 2, 3}
     for one in coco["annotations"]:
@@ -121,12 +122,10 @@ def test_images_are_a_sequence_where_one_is_asked_for_and_ids_run_over_all_thres
     events = segunc.summary(maps, flag=["entropy=0.5"], fps=10.0).events
     assert [event.end["time"] for event in events] == [1.9, 0.8, 1.1]
     events = segunc.summary(maps, flag=["entropy=0.5", "epistemic=0.65"], events=tmp_path / "e.csv").events
-    numbered = [(1, "entropy"), (2, "entropy"), (3, "entropy"), (4, "epistemic"), (5, "epistemic")]
-    assert [(event.id, event.score) for event in events] == numbered
+    assert [(event.id, event.score) for event in events] == [*enumerate(["entropy"] * 3 + ["epistemic"] * 2, start=1)]
 
 
 def test_what_has_no_threshold_order_or_form_is_refused(tmp_path: Path) -> None:
-    maps = write(tmp_path / "maps", timed=False)
     cases: list[tuple[dict[str, Any], str]] = [
         ({"events": tmp_path / "e.json"}, "`flag` entropy=0.5"),
         ({"flag": ["entropy=0.5"], "events": tmp_path / "e.xml"}, "ends in none of .csv, .json, _coco.json"),
@@ -134,7 +133,7 @@ def test_what_has_no_threshold_order_or_form_is_refused(tmp_path: Path) -> None:
     ]
     for asked, message in cases:
         with pytest.raises(InputError, match=message):
-            segunc.summary(maps, **asked)
+            segunc.summary(write(tmp_path / "maps", timed=False), **asked)
     manifest = build_manifest({"draws": 1}, ("entropy",), device="cpu", classes=CLASSES, palette=PALETTE)
     with MapsWriter(tmp_path / "letters", manifest) as writer:
         writer.commit(writer.store("cat", {"prediction": np.zeros(SIZE, np.uint8), "entropy": scene(0)}))

@@ -124,7 +124,7 @@ def test_one_file_takes_frames_of_any_size_and_the_draws_of_any_seed(form: str, 
     body, _ = bayesian()
     network = SegmentationNetwork(body, NetworkDescription("x", "", tuple("abcd")), stride=8)
     posterior = ABNNPosterior.around(AffineLayout(network), 0.2)
-    path, frames = tmp_path / "model", [of for size in [(36, 52), (40, 56), (33, 91)] for of in check_frames(size)]
+    path, frames = tmp_path / "model", tuple(of for size in [(36, 52), (40, 56), (33, 91)] for of in check_frames(size))
     samplers = [Sampler(network, posterior, draws=5, seed=seed, scores=["entropy", "epistemic"]) for seed in (0, 1)]
     draws = [drawn for sampler in samplers if sampler(frames[0]) and (drawn := sampler.drawn()) is not None]
     write, read = (graph.write_onnx, graph.open_onnx) if form == "onnx" else (graph.write_pt2, graph.open_pt2)
@@ -132,9 +132,9 @@ def test_one_file_takes_frames_of_any_size_and_the_draws_of_any_seed(form: str, 
         write(graph.trace(samplers[0], frames[0], draws[0], any_size=True), file, {})
     run = read(path)
     for sampler, own in zip(samplers, draws, strict=True):
-        compare(lambda frame, own=own: run(frame, own), sampler, tuple(frames), path.name)  # type: ignore[misc]
+        compare(lambda frame, own=own: run(frame, own), sampler, frames, path.name)  # type: ignore[misc]
     with pytest.raises(InputError, match="differs from the sampler"):
-        compare(lambda frame: run(frame, draws[0]), samplers[1], tuple(frames), path.name)
+        compare(lambda frame: run(frame, draws[0]), samplers[1], frames, path.name)
     with pytest.raises(InputError, match="model does not run for a frame of 40x56"):
         compare(lambda frame: run(frame), samplers[0], (torch.rand(1, 3, *SIZE),), path.name)
 
