@@ -15,15 +15,16 @@ COLUMNS = 32  # of a program: its threads lie along a row and hold all classes o
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _taken(at, column0, column1, wx, held, UPSAMPLED: tl.constexpr):  # type: ignore[no-untyped-def]  # logits of a source row
-    a = tl.load(at + column0, held, 0.0).to(tl.float32)
+def _taken(at, column0, column1, wx, held, shape: tl.constexpr, UPSAMPLED: tl.constexpr):  # type: ignore[no-untyped-def]  # logits of a row
+    a = tl.reshape(tl.load(at + column0, held, 0.0), shape).to(tl.float32)
     if UPSAMPLED:
-        b = tl.load(at + column1, held, 0.0).to(tl.float32)
+        b = tl.reshape(tl.load(at + column1, held, 0.0), shape).to(tl.float32)
         a += wx * (b - a)
     return a
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+# Of a width known as a multiple of 16 a thread would read four pixels of a plane at once, and their classes would lie in four threads.
+@triton.jit(do_not_specialize=["width"])  # type: ignore[untyped-decorator]
 def _add_draws(  # type: ignore[no-untyped-def]  # Triton cannot read annotations of its arguments but constexpr
     logits, probabilities, entropy, above, below, down, left, right, across,
     stride_draw, stride_row, stride_column, draws, height, width, factor,
@@ -31,23 +32,27 @@ def _add_draws(  # type: ignore[no-untyped-def]  # Triton cannot read annotation
 ):  # fmt: skip
     y = tl.program_id(1)
     x = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
-    # Without the hint neighbouring threads would take neighbouring classes, and sums over these go from thread to thread.
-    c = tl.max_contiguous(tl.arange(0, PADDED), 1)[:, None]
+    c = tl.arange(0, PADDED)[:, None]
     inside = x < width
     there = c < CLASSES
-    held = there & inside[None, :]
     wx = tl.load(across + x, inside, 0.0)[None, :]
     y0, y1, wy = tl.load(above + y), tl.load(below + y), tl.load(down + y)
     column0 = (tl.load(left + x, inside, 0) * stride_column)[None, :] + c * STRIDE_CLASS
     column1 = (tl.load(right + x, inside, 0) * stride_column)[None, :] + c * STRIDE_CLASS
     pixel = y * width + x
     plane = c.to(tl.int64) * height * width + pixel[None, :]
-    p_sum = tl.load(probabilities + plane, held, 0.0)
+    # Loaded as one row of pixels behind the other: what lies side by side in a matrix decides which thread takes what, and where neighbouring
+    # threads take neighbouring classes, sums over these go from thread to thread.
+    shape: tl.constexpr = (PADDED, COLUMNS)
+    row: tl.constexpr = (PADDED * COLUMNS,)
+    column0, column1, plane = tl.reshape(column0, row), tl.reshape(column1, row), tl.reshape(plane, row)
+    held = tl.reshape(there & inside[None, :], row)
+    p_sum = tl.reshape(tl.load(probabilities + plane, held, 0.0), shape)
     h_sum = tl.load(entropy + pixel, inside, 0.0)
     for _ in range(draws):
-        z = _taken(logits + y0 * stride_row, column0, column1, wx, held, UPSAMPLED)
+        z = _taken(logits + y0 * stride_row, column0, column1, wx, held, shape, UPSAMPLED)
         if UPSAMPLED:
-            z += wy * (_taken(logits + y1 * stride_row, column0, column1, wx, held, UPSAMPLED) - z)
+            z += wy * (_taken(logits + y1 * stride_row, column0, column1, wx, held, shape, UPSAMPLED) - z)
         z = tl.where(there, z * factor, float("-inf"))
         z = z - tl.max(z, 0)[None, :]
         e = tl.exp(z)
@@ -58,7 +63,7 @@ def _add_draws(  # type: ignore[no-untyped-def]  # Triton cannot read annotation
         h = tl.log(total) - dot / total
         h_sum += tl.where(h > 0, h, 0.0).to(tl.float64)
         logits += stride_draw
-    tl.store(probabilities + plane, p_sum, held)
+    tl.store(probabilities + plane, tl.reshape(p_sum, row), held)
     tl.store(entropy + pixel, h_sum, inside)
 
 

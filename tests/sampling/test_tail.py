@@ -256,16 +256,16 @@ def test_the_triton_kernel_in_the_interpreter() -> None:
 
 
 COMPILED = """
-from triton import compile
 from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
+from triton.compiler import ASTSource, compile
 from segunc.sampling.tail_triton import _add_draws
 names = _add_draws.arg_names
 pointers = {"logits": "*bf16", "probabilities": "*fp32", "entropy": "*fp64", "down": "*fp32", "across": "*fp32", "factor": "fp32"}
 pointers |= dict.fromkeys(("above", "below", "left", "right"), "*i32")
 fixed = {"STRIDE_CLASS": 1, "CLASSES": 19, "PADDED": 32, "COLUMNS": 32, "UPSAMPLED": True}
 signature = {name: "constexpr" if name in fixed else pointers.get(name, "i32") for name in names}
-source = ASTSource(_add_draws, signature, {(names.index(name),): value for name, value in fixed.items()})
+aligned = {(p.num,): [["tt.divisibility", 16]] for p in _add_draws.params if not (p.name in {"factor", *fixed} or p.do_not_specialize)}
+source = ASTSource(_add_draws, signature, {(names.index(name),): value for name, value in fixed.items()}, aligned)
 code = compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 1}).asm["ptx"]
 assert ".reg" in code and "shfl" not in code and "bar.sync" not in code  # a thread holds all classes of its pixels
 print("compiled")
