@@ -239,7 +239,7 @@ def _from_model(folder: Path, options: EvaluateOptions, entry: DatasetEntry | No
     from segunc.core.device import flushed_denormals, threads
     from segunc.posteriors.model import default_scores, load_model
     from segunc.scores import check_scores
-    from segunc.verbs.execution import calibration_record, choices_record, make_sampler
+    from segunc.verbs.execution import choices_record, fitted_record, make_sampler
 
     corruption = None if options.corruption is None else Corruption.parse(options.corruption)
     if entry is None or not options.root:
@@ -253,11 +253,10 @@ def _from_model(folder: Path, options: EvaluateOptions, entry: DatasetEntry | No
         run = {
             **{"dataset": entry.name, "split": options.split, **_chosen_frames(options)},
             **{"method": model.posterior.method, "base_sha256": model.sha256},
-            **{"posterior_sha256": model.posterior_sha256, **calibration_record(sampler)},
+            **{"posterior_sha256": model.posterior_sha256, **fitted_record(model, sampler)},
             **{"draws": sampler.draws, "seed": sampler.seed, "scheme": sampler.noise.scheme, **choices_record(options)},
             **{"scope": sampler.scope, "precision": sampler.precision, "size": options.size},
             **({} if corruption is None else {"corruption": str(corruption)}),
-            **{key: value for fitted in model.used(scores) for key, value in fitted.record().items()},
         }
         how: dict[str, Any] = {"size": options.size, "corruption": corruption, "run": run}
         result, evaluator = evaluate_model(sampler, model, entry, samples, scores, new, **how)

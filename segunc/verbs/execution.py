@@ -76,11 +76,12 @@ def choices_record(options: SamplingOptions) -> dict[str, Any]:
     return ({} if options.alpha is None else {"alpha": options.alpha}) | ({"compiled": True} if options.compile else {})
 
 
-def calibration_record(sampler: Sampler) -> dict[str, Any]:
-    """Return what a run records of its calibration: T of the logits, and the calibrator of the mean, if any."""
+def fitted_record(model: Model, sampler: Sampler) -> dict[str, Any]:
+    """Return what a run records of what was fitted on its model: T of the logits, the calibrator of the mean, and what scores are made of."""
     calibrator = sampler.fitted.calibrator
     of_mean = {"calibrator": str(calibrator), "calibrator_sha256": calibrator.sha256} if calibrator else {}
-    return {"temperature": sampler.fitted.temperature, **of_mean}
+    others = (attachment.record() for attachment in model.used(sampler.scores))
+    return {"temperature": sampler.fitted.temperature, **of_mean, **{key: value for record in others for key, value in record.items()}}
 
 
 def _check_scope(scope: str, model: Model) -> None:
@@ -198,8 +199,7 @@ def run_manifest(job: Job, place: int, chunk: int) -> dict[str, Any]:
         **job.sources[place].identity(),
         "base_sha256": model.sha256,
         "posterior_sha256": model.posterior_sha256,
-        **calibration_record(sampler),
-        **{key: value for fitted in model.used(job.scores) for key, value in fitted.record().items()},
+        **fitted_record(model, sampler),
         "draws": sampler.draws,
         "seed": sampler.seed,
         "scheme": sampler.noise.scheme,

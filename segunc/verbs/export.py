@@ -23,7 +23,7 @@ from segunc.options import ExportOptions, SamplingOptions, Size, takes
 from segunc.posteriors.model import Model, default_scores, load_model
 from segunc.sampling.sampler import Sampler
 from segunc.scores import SCORES, check_scores
-from segunc.verbs.execution import calibration_record, make_sampler
+from segunc.verbs.execution import fitted_record, make_sampler
 
 DRAWS = "draws.npy"
 
@@ -92,21 +92,33 @@ def export(options: ExportOptions) -> ExportResult:
     write_json(record, {**about, "file": str(path.relative_to(out)), "sha256": digest, "check": found})
     codes, share = {name: of["codes"] for name, of in found["scores"].items()}, max(of["share"] for of in found["scores"].values())
     line = f"checked against the sampler: at most {max(codes.values())} codes ({max(codes, key=lambda name: codes[name])}), {share:.1e} of a largest value"
-    whole = any(getattr(provider, "whole", False) for provider in sampler.fitted.providers)
-    note = ["the second encoder sees frames at the size of the network here, where predict shows it their own"] if whole else []
+    note = (
+        ["the second encoder sees frames at the size of the network here, where predict shows it their own"] if _sees_whole(sampler) else []
+    )
     return ExportResult(path, record, codes, line, (*note, *sampler.report.messages))
+
+
+def _sees_whole(sampler: Sampler) -> bool:
+    """Return whether scores are made of frames at their own size as well."""
+    return any(getattr(provider, "whole", False) for provider in sampler.fitted.providers)
 
 
 def _about(options: ExportOptions, model: Model, sampler: Sampler, size: tuple[int, int]) -> dict[str, Any]:
     """Return what a file says of itself; sides that it leaves open are None."""
-    description, sides = model.network.description, [None, None] if options.size == "dynamic" else size
+    description, any_size = model.network.description, options.size == "dynamic"
     run = {
-        **{"base_sha256": model.sha256, "posterior_sha256": model.posterior_sha256, **calibration_record(sampler)},
+        **{"base_sha256": model.sha256, "posterior_sha256": model.posterior_sha256, **fitted_record(model, sampler)},
         **{"draws": sampler.draws, "seed": sampler.seed, "scheme": sampler.noise.scheme, "precision": sampler.precision},
     }
     about: dict[str, Any] = {
         **{"kind": "segunc export", "version": 1, "segunc": tool_version(), "torch": torch.__version__},
-        "input": {"name": "image", "type": "float32", "shape": [1, 3, *sides], "channels": "RGB", "range": [0, 1]},
+        "input": {
+            "name": "image",
+            "type": "float32",
+            "shape": [1, 3, *([None, None] if any_size else size)],
+            "channels": "RGB",
+            "range": [0, 1],
+        },
         **{key: list(getattr(description, key)) for key in ("classes", "palette", "mean", "std")},
         "scores": {
             name: {key: getattr(SCORES[name], key) for key in ("meaning", "unit", "lower", "upper", "stored")} for name in sampler.scores
@@ -117,9 +129,13 @@ def _about(options: ExportOptions, model: Model, sampler: Sampler, size: tuple[i
         made = read_threshold(Path(options.threshold))
         if made.score not in sampler.scores:
             raise InputError(f"{options.threshold} is a threshold of {made.score}, which is not exported", hint=f"--scores {made.score}")
+        if SCORES[made.score].sources & {"frame", "scores"} and _sees_whole(sampler):
+            message = f"{options.threshold} holds where the second encoder sees frames at their own size, and the file shows it others"
+            raise InputError(message, hint="leave out --threshold, or fit with --features.resolution network")
         # Maps without --size are of the inference size, or of the frame's own: the graph is for frames of its size.
-        seen, asked = tuple(made.settings.get("size") or description.inference_size or size), made.settings.get("size")
-        made.check_run(run | {"size": asked if seen == size or None in sides else list(size)}, str(options.threshold))
+        asked = made.settings.get("size")
+        seen = asked or description.inference_size
+        made.check_run(run | {"size": asked if any_size or tuple(seen or size) == size else list(size)}, str(options.threshold))
         about["threshold"] = {key: value for key, value in asdict(made).items() if key not in ("frames", "settings")}
-        about["threshold"]["size"] = list(seen)  # of the frames that it holds for
+        about["threshold"]["size"] = seen  # of the frames that it holds for; None: their own
     return about

@@ -3,9 +3,11 @@
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import segunc
 from segunc.core.errors import InputError
 from segunc.posteriors.model import load_model
 from segunc.scores import SCORES
@@ -29,8 +31,7 @@ def configs(overconfident: Job, tmp_path_factory: pytest.TempPathFactory) -> dic
 
 
 def fit(method: str, base: Path, out: Path, configs: dict[str, Path]) -> str:
-    words = ("--base", base, "--config", configs[method], "--out", out)
-    return succeed(f"finetune --device cpu --method {method}", *words).stdout
+    return succeed(f"finetune --device cpu --method {method}", "--base", base, "--config", configs[method], "--out", out).stdout
 
 
 @pytest.fixture(scope="module")
@@ -49,8 +50,7 @@ def test_a_deterministic_model_is_calibrated_too_and_lowers_its_validation_nll(
 ) -> None:
     fit("temperature", overconfident.base, tmp_path / "model", configs)
     model = load_model(tmp_path / "model")
-    assert not model.bayesian
-    assert model.attachments["calibration"].draws == 1
+    assert (model.bayesian, model.calibrator, model.attachments["calibration"].draws) == (False, None, 1)
     results = []
     for folder in (overconfident.base, tmp_path / "model"):
         words = ("--root", overconfident.data, "--out", tmp_path / "m.json", FAST)
@@ -61,7 +61,6 @@ def test_a_deterministic_model_is_calibrated_too_and_lowers_its_validation_nll(
     assert after["segmentation"]["miou"] == before["segmentation"]["miou"]  # one temperature moves no maximum
     assert (before["run"]["temperature"], after["run"]["temperature"]) == (1.0, model.temperature)
     assert model.temperature == model.attachments["calibration"].temperature != 1.0
-    assert model.calibrator is None
 
 
 def test_maps_and_model_give_the_same_numbers_for_every_score(overconfident: Job, fitted: Path, tmp_path: Path) -> None:
@@ -74,11 +73,9 @@ def test_maps_and_model_give_the_same_numbers_for_every_score(overconfident: Job
     words = ("--scores", ",".join(SCORES), "--draws 4 --root", overconfident.data, "--out", one_pass, FAST, objects)
     succeed("evaluate --replicates 0 --dataset toy-anomaly --split anomaly --model", fitted, *words)
     manifest, first, second = (json.loads(p.read_text()) for p in (maps / "manifest.json", from_maps, one_pass))
-    temperature = manifest["model"]["calibration"]["temperature"]
-    assert manifest["run"]["temperature"] == 1.0 != temperature
-    assert manifest["run"]["calibrator"] == f"temperature {temperature:.4f}"
+    assert manifest["run"]["temperature"] == 1.0 != (temperature := manifest["model"]["calibration"]["temperature"])
+    assert manifest["run"]["calibrator"] == second["run"]["calibrator"] == f"temperature {temperature:.4f}"
     assert manifest["run"]["calibrator_sha256"] == load_model(fitted).calibrator.sha256
-    assert json.loads(one_pass.read_text())["run"]["calibrator"] == manifest["run"]["calibrator"]
     assert set(manifest["maps"]) == {"prediction", *SCORES}
     assert manifest["maps"]["anomaly"]["measured_to"] == load_model(fitted).attachments["anomaly"].measured_to > 0
     assert manifest["model"]["feature_encoder"] == "own"
@@ -87,6 +84,9 @@ def test_maps_and_model_give_the_same_numbers_for_every_score(overconfident: Job
     assert set(first["scores"]) == set(SCORES)
     assert first["scores"] == second["scores"]
     assert first["counts"]["anomaly_pixels"] == second["counts"]["anomaly_pixels"] > 0
+    asked: dict[str, Any] = {"control": "flagged-pixels", "level": 0.5, "score": "anomaly", "anomaly_labels": overconfident.masks}
+    made = segunc.threshold(maps=maps, out=tmp_path / "threshold.json", **asked)
+    segunc.export(model=fitted, to="pt2", size=(64, 128), draws=4, scores=["anomaly"], threshold=made.path, out=tmp_path)
 
 
 def test_a_sum_without_the_bank_of_its_parts_is_refused(fitted: Path, tmp_path: Path) -> None:
