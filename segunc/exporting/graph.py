@@ -30,8 +30,8 @@ _RESIZES = {
     torch.ops.aten.upsample_bilinear2d.default: 3,
     torch.ops.aten.upsample_nearest2d.default: 2,
 }  # how many arguments stand before the scales
-# The exporter of torch 2.11 fails at what it makes of this itself: -p ln p, 0 where p is 0.
-_DECOMPOSED = {torch.ops.aten.special_entr.default: lambda p: -p * p.clamp_min(torch.finfo(p.dtype).tiny).log()}
+# The exporter of torch 2.11 fails at what it makes of this itself: -p ln p, 0 where p is 0. A smaller bound would be 0 in float32, as it is written.
+_DECOMPOSED = {torch.ops.aten.special_entr.default: lambda p: -p * p.clamp_min(1e-37).log()}
 _TRITON = {"tensor(float)": "TYPE_FP32", "tensor(uint8)": "TYPE_UINT8"}
 _MISSING = re.compile(r"No ONNX function found for (?:<OpOverload\(op=')?([\w.:]+)")
 

@@ -114,9 +114,7 @@ def test_onnx_has_convolutions_before_the_first_noisy_layer_once_for_all_draws(t
     shapes = {value.name: [d.dim_value for d in value.type.tensor_type.shape.dim] for value in inferred.graph.value_info}
     rows = [shapes[node.output[0]][0] for node in inferred.graph.node if node.op_type == "Conv"]
     assert rows == [1, 5, 5]  # and no convolution of the base network alone, which no score needs
-    operators = [node.op_type for node in inferred.graph.node]
-    assert "Resize" in operators
-    assert "GatherND" not in operators
+    assert {node.op_type for node in inferred.graph.node} & {"Resize", "GatherND"} == {"Resize"}
 
 
 @pytest.mark.parametrize("form", ["onnx", "pt2"])
@@ -141,6 +139,7 @@ def test_one_file_takes_frames_of_any_size_and_the_draws_of_any_seed(form: str, 
 
 def test_distances_of_features_and_their_sum_are_in_the_graph(tmp_path: Path) -> None:
     network, posterior = bayesian()
+    network.get_parameter("last.2.weight").data.mul_(3e3)  # some probabilities are 0, whose part of an entropy is 0
     places = FeatureDensity(FeatureExtractor(network, ["stem"]), [Neighbours(torch.rand(40, 8))])
     scales, surprise = (Standard(-1.0, 1.0), Standard(0.1, 0.1)), Surprise.of(torch.randn(10_000))
     total = ScoreSum(("entropy", "knn"), (1.0, 2.0), scales, surprise, {}, 1, 4, 1.0, "", None, None)
