@@ -40,7 +40,7 @@ def require_packages() -> None:
     """Raise InputError where a package is missing that writes or runs ONNX."""
     for name in PACKAGES:
         if importlib.util.find_spec(name) is None:
-            raise InputError(f"--to onnx needs the package {name}, which is not installed", hint='pip install "segunc[export]"')
+            raise InputError(f"ONNX needs the package {name}, which is not installed", hint='pip install "segunc[export]"')
 
 
 def trace(sampler: Sampler, image: Tensor, draws: Tensor | None = None, *, any_size: bool = False) -> ExportedProgram:
