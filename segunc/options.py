@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, Field, dataclass, field, fields
 from functools import partial, wraps
 from pathlib import Path
 from typing import Annotated, Any, Literal, ParamSpec, Protocol, TypeVar, cast, get_args, get_type_hints, overload
@@ -27,6 +28,7 @@ from segunc.core.bounds import (
     Threads,
     UnitInterval,
     check_value,
+    meanings,
 )
 from segunc.core.errors import InputError
 from segunc.core.files import check_place, read_rows
@@ -164,6 +166,37 @@ def parts_of(hint: Any) -> list[Any]:
     return [hint, *(part for each in get_args(hint) for part in parts_of(each))]
 
 
+def option_fields(options: type) -> list[Field[Any]]:
+    """Return the fields of a dataclass that are options of the command line: those that its docstring explains."""
+    texts = meanings(options)
+    return [each for each in fields(options) if each.name in texts]
+
+
+def flags_of(each: Field[Any]) -> tuple[str, ...]:
+    """Return the names of an option on the command line."""
+    return tuple(each.metadata.get("flags", (f"--{each.name.replace('_', '-')}",)))
+
+
+def default_of(each: Field[Any]) -> Any:
+    """Return the default of an option, MISSING where it is required."""
+    return each.default if each.default_factory is MISSING else each.default_factory()
+
+
+def command_line(options: Any, *, but: str = "") -> str:
+    """Return the words of the command line for the options of a verb that are not the defaults, without one of them."""
+    words, hints = list[str](), get_type_hints(type(options), include_extras=True)
+    for each in option_fields(type(options)):
+        value = getattr(options, each.name)
+        if each.name != but and value != default_of(each):
+            value = [f"{k}={v}" for k, v in value.items()] if isinstance(value, Mapping) else [] if value is True else value
+            texts = [*map(str, value)] if isinstance(value, list | tuple) else [str(value)]
+            parts = parts_of(hints[each.name])
+            words += [flags_of(each)[0], *(texts if Path in parts or not texts else [("x" if image_size in parts else ",").join(texts)])]
+    for key, value in getattr(options, "settings", {}).items():
+        words += [f"--{key}", str(value)]
+    return shlex.join(words)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Options:
     """Base of the options of all verbs, which checks them: InputError for a number out of its bounds, a text that can be no name, an empty
@@ -172,8 +205,7 @@ class Options:
     def __post_init__(self) -> None:
         hints = get_type_hints(type(self), include_extras=True)
         for each in fields(self):
-            flag = next(iter(each.metadata.get("flags", ())), f"--{each.name.replace('_', '-')}")
-            value, parts = getattr(self, each.name), parts_of(hints[each.name])
+            flag, value, parts = flags_of(each)[0], getattr(self, each.name), parts_of(hints[each.name])
             check_value(flag, value, hints[each.name], "see --help")
             if Path in parts and "" in (value if isinstance(value, list | tuple) else [value]):
                 raise InputError(f"{flag} is an empty path", hint=". is the current folder")
@@ -480,7 +512,7 @@ class ThresholdOptions(Options, ClassTruthOptions):
     control: Literal["missed-pixels", "flagged-pixels", "missed-objects", "false-alarms", "errors-kept"]
     level: PositiveFloat
     method: Literal["conformal", "ltt", "clopper-pearson"] | None = None
-    confidence: UnitInterval | None = None
+    confidence: Annotated[float, Bound(above=0, below=1)] | None = None
     also: Levels = option({})
     score: str | None = None
     unit: str = "frame"
@@ -637,7 +669,6 @@ class ReportOptions(Options, ClassTruthOptions):
         maps (DIR): maps folders; with labels they give pictures of failures
         threshold (JSON): thresholds with a promise
         monitor (JSON): state of a monitor
-        events (JSON): list of events
         latency (JSON): seconds a frame, as tools/latency.py measures them
         domain (YAML): intended use, and the cells of the operating domain in which frames are counted
         out (DIR): folder of report.json and index.html
@@ -648,7 +679,6 @@ class ReportOptions(Options, ClassTruthOptions):
     maps: Sequence[Folder] | None = None
     threshold: Sequence[File] | None = None
     monitor: File | None = None
-    events: File | None = None
     latency: Sequence[File] | None = None
     domain: File | None = None
     out: Folder

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from segunc.decisions.guarantees import METHODS, Method
-from segunc.decisions.risks import OF_ANOMALIES, RISING, LossSums, Pool, Scene, losses, monotone
+from segunc.decisions.risks import OF_ANOMALIES, RISING, LossSums, Pool, Scene, monotone
 
 CONTROLS = ("missed-pixels", "flagged-pixels", "missed-objects", "false-alarms", "errors-kept")
 LEVEL, CONFIDENCE, UNITS = 0.2, 0.9, (20, 50, 200)  # the level in shares of the largest loss
@@ -46,11 +46,11 @@ def population(frames: int, seed: int = 0) -> dict[str, Losses]:
     for _ in range(frames):
         frame = scene(random)
         for control in CONTROLS:
-            unit, counts = Pool(), frame.counts(control, smallest=SMALLEST)
+            unit, counts = Pool(control), frame.counts(control, smallest=SMALLEST)
             assert counts is not None
             # From 256 on no pixel is flagged, as at the last threshold.
             unit.add(counts[:, [*range(CODES - 1), -1]])
-            of_unit = losses(unit.counts, control)
+            of_unit = unit.losses()
             assert of_unit is not None, OF_ANOMALIES
             rows[control].append(monotone(of_unit, control))
     return {control: np.stack(values) for control, values in rows.items()}

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal, NoReturn, Union, get_args, get_origi
 from segunc.core.bounds import check_device, meanings
 from segunc.core.errors import InputError
 from segunc.core.terminal import say, visible
-from segunc.options import parts_of, several
+from segunc.options import default_of, flags_of, option_fields, parts_of, several
 
 
 class Parser(argparse.ArgumentParser):
@@ -46,7 +46,7 @@ def add_options(parser: argparse.ArgumentParser, options: type) -> None:
         title = re.split(r"[:.]", inspect.cleandoc(section.__doc__ or ""), maxsplit=1)[0]
         group = parser.add_argument_group("the verb's own options" if section is options else title.lower())
         exclusive: Any = None
-        for field in _fields(options):
+        for field in option_fields(options):
             if field.name in inspect.get_annotations(section):
                 flags, settings = _argument(field, kinds[field.name], *texts[field.name])
                 one_of = settings.pop("exclusive", False)
@@ -59,40 +59,14 @@ def add_keys(parser: argparse.ArgumentParser, section: Any) -> None:
     texts, (about, *_) = meanings(section), inspect.cleandoc(section.__doc__ or "").splitlines()
     group = parser.add_argument_group(f"{section.section} ({about.rstrip('.')})")
     for key in dataclasses.fields(section):
-        default = "required" if _default(key) is dataclasses.MISSING else f"default {_default(key)}"
+        default = "required" if default_of(key) is dataclasses.MISSING else f"default {default_of(key)}"
         text = f"{texts.get(key.name, ('', ''))[1]} ({default})"
         group.add_argument(f"--{section.section}.{key.name}", metavar="", help=text.replace("%", "%%"))
 
 
 def parsed(options: type, arguments: argparse.Namespace, **further: Any) -> Any:
     """Return what was given on the command line as the dataclass of a verb's options."""
-    return options(**{field.name: getattr(arguments, field.name) for field in _fields(options)}, **further)
-
-
-def command_line(options: Any, *, but: str) -> str:
-    """Return the words of the command line for the options of a verb that are not the defaults, without one of them."""
-    words: list[str] = []
-    for field in _fields(type(options)):
-        value = getattr(options, field.name)
-        if field.name != but and value != _default(field):
-            several = value if isinstance(value, list) else [] if value is True else [value]
-            words += [_flags(field)[0], *map(str, several)]
-    for key, value in getattr(options, "settings", {}).items():
-        words += [f"--{key}", value]
-    return " ".join(words)
-
-
-def _fields(options: type) -> list[dataclasses.Field[Any]]:
-    texts = meanings(options)
-    return [field for field in dataclasses.fields(options) if field.name in texts]
-
-
-def _flags(field: dataclasses.Field[Any]) -> tuple[str, ...]:
-    return tuple(field.metadata.get("flags", (f"--{field.name.replace('_', '-')}",)))
-
-
-def _default(field: dataclasses.Field[Any]) -> Any:
-    return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+    return options(**{field.name: getattr(arguments, field.name) for field in option_fields(options)}, **further)
 
 
 def reader_of(kind: Any) -> tuple[Any, Callable[[str], Any] | None]:
@@ -105,7 +79,7 @@ def reader_of(kind: Any) -> tuple[Any, Callable[[str], Any] | None]:
 
 def _argument(field: dataclasses.Field[Any], kind: Any, placeholder: str, about: str) -> tuple[tuple[str, ...], dict[str, Any]]:
     """Return names and settings of an option for argparse's ``add_argument``."""
-    flags, default = _flags(field), _default(field)
+    flags, default = flags_of(field), default_of(field)
     settings: dict[str, Any] = {"help": about.replace("%", "%%"), **field.metadata}
     settings.pop("flags", None)
     if placeholder:
@@ -139,5 +113,5 @@ def check_options(options: Any) -> None:
                     path = Path(name).expanduser()
                     if not path.exists() or ("folder" in kinds and not path.is_dir()):
                         lack = "is no folder" if path.exists() else "does not exist"
-                        raise InputError(f"{_flags(field)[0]} {path} {lack}", hint="check the path")
+                        raise InputError(f"{flags_of(field)[0]} {path} {lack}", hint="check the path")
     check_device(values.get("device", "auto"))

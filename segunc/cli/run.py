@@ -11,7 +11,6 @@ from typing import Any, TextIO
 
 import segunc
 from segunc import options as opts
-from segunc.cli.parser import command_line
 from segunc.core.errors import PartialFailure
 from segunc.core.terminal import say, visible
 
@@ -49,7 +48,7 @@ def plain(value: Any) -> Any:
 
 
 def _tell_step(title: str, verb: Any, options: Any) -> None:
-    say(f"\n== {title}\n$ segunc {verb.__name__} {command_line(options, but='device')}", flush=True)
+    say(f"\n== {title}\n$ segunc {verb.__name__} {opts.command_line(options, but='device')}", flush=True)
     run(verb.__name__, options)
 
 

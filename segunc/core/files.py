@@ -15,7 +15,7 @@ import socket
 import stat
 import unicodedata
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn, Self
 
@@ -217,6 +217,16 @@ def read_json(path: Path, what: str) -> dict[str, Any]:
         content = parse_json(read_bytes(path))
     if not isinstance(content, dict):
         raise InputError(f"{path} holds a {type(content).__name__}, not {what}", hint="write it again")
+    return content
+
+
+def read_result(path: Path, kind: str, keys: Collection[str], by: str) -> dict[str, Any]:
+    """Return the JSON object that a command wrote, ``segunc KIND`` of version 1; InputError for any other, or one that lacks one of ``keys``."""
+    content = read_json(path, f"a {kind} of segunc")
+    if (content.get("kind"), content.get("version")) != (f"segunc {kind}", 1):
+        raise InputError(f"{path} is no {kind} of segunc in version 1", hint=f"give what {by} wrote, of this version")
+    if missing := {*keys} - content.keys():
+        raise InputError(f"{path} lacks {min(missing)}", hint="restore it, or make it again")
     return content
 
 

@@ -98,18 +98,17 @@ def find_events(
                 event.peak = moment | {"value": value, "strength": region.strength, "box": list(region.box)}
                 event.class_id = region.class_of(prediction)
             if masks:
-                mask = {"size": list(values.shape), "counts": _runs(region, values.shape).tolist()}
+                mask = {"size": list(values.shape), "counts": _runs(region, values.shape)}
                 event.masks.append({"bbox": list(region.box), "area": region.area, "score": value, "segmentation": mask})
     return list(events.values()), flagged, crowded
 
 
-def _runs(region: StrongRegion, size: tuple[int, ...]) -> npt.NDArray[np.int64]:
+def _runs(region: StrongRegion, size: tuple[int, ...]) -> list[int]:
     """Return the lengths of the runs of a region's mask down the columns of its frame, the first of pixels outside: COCO's RLE."""
-    columns, rows = np.nonzero(region.inside.T)
-    places = (columns + region.box[0]) * size[0] + rows + region.box[1]
-    first = np.flatnonzero(np.diff(places, prepend=-2) > 1)
-    ends = np.stack([places[first], places[np.append(first[1:], len(places)) - 1] + 1], 1).ravel()
-    return np.diff(ends, prepend=0, append=size[0] * size[1])
+    mask, (left, top, width, height) = np.zeros(size, np.int8), region.box
+    mask[top : top + height, left : left + width] = region.inside
+    ends = np.flatnonzero(np.diff(mask.ravel("F"), prepend=0))
+    return list(np.diff(ends, prepend=0, append=mask.size).tolist())
 
 
 def write_events(path: Path, events: Sequence[Event]) -> None:
@@ -120,23 +119,24 @@ def write_events(path: Path, events: Sequence[Event]) -> None:
     elif path.suffix == JSON:
         write_json(path, records)
     else:
-        peaks = [of["peak"] | dict(zip(("x", "y", "width", "height"), of["peak"]["box"], strict=True)) for of in records]
-        rows = [flat(of | {"boxes": None, "peak": peak}) for of, peak in zip(records, peaks, strict=True)]
-        columns = [name for name in (rows[0] if rows else ["id"]) if name not in ("boxes", "peak.box")]
-        write_file(path, csv_text([columns, *([row[name] for name in columns] for row in rows)]).encode())
+        for record in records:
+            box = record.pop("boxes")[record["peak"]["frame"]]
+            record["peak"] = {name: value for name, value in record["peak"].items() if name != "box"}
+            record["peak"] |= zip(("x", "y", "width", "height"), box, strict=True)
+        rows = [flat(record) for record in records]
+        write_file(path, csv_text([rows[0] if rows else ["id"], *(row.values() for row in rows)]).encode())
 
 
 def _coco(events: Sequence[Event]) -> dict[str, Any]:
     """Return events as COCO (https://cocodataset.org/#format-data) with the ``videos`` and ``track_id`` that trackers add. All are of one
     category: what is flagged has no class that the network knows."""
-    images, videos, annotations = dict[str, dict[str, Any]](), dict[str, int](), list[dict[str, Any]]()
-    seen = [(event, name, mask) for event in events for name, mask in zip(event.boxes, event.masks, strict=True)]
-    for number, (event, name, mask) in enumerate(seen, start=1):
-        size = dict(zip(("height", "width"), mask["segmentation"]["size"], strict=True))
-        video = videos.setdefault(name.rpartition("/")[0], len(videos) + 1)
-        image = images.setdefault(name, {"id": len(images) + 1, "video_id": video, "file_name": name, **size})
-        owner = {"id": number, "image_id": image["id"], "video_id": video, "track_id": event.id, "category_id": 1}
-        annotations.append({**owner, "iscrowd": 0, "score_name": event.score, **mask})
-    shown = {"videos": [{"id": number, "name": name} for name, number in videos.items()], "images": [*images.values()]}
-    categories = [{"id": 1, "name": "flagged"}]
-    return {"info": {"description": "events of segunc summary"}, **shown, "annotations": annotations, "categories": categories}
+    videos, images, annotations = dict[str, dict[str, Any]](), dict[str, dict[str, Any]](), list[dict[str, Any]]()
+    for event in events:
+        for name, mask in zip(event.boxes, event.masks, strict=True):
+            height, width = mask["segmentation"]["size"]
+            video = videos.setdefault(folder := name.rpartition("/")[0], {"id": len(videos) + 1, "name": folder})["id"]
+            about = {"id": len(images) + 1, "video_id": video, "file_name": name, "height": height, "width": width}
+            owner = {"id": len(annotations) + 1, "image_id": images.setdefault(name, about)["id"], "video_id": video, "track_id": event.id}
+            annotations.append({**owner, "category_id": 1, "iscrowd": 0, "score_name": event.score, **mask})
+    found = {"videos": [*videos.values()], "images": [*images.values()], "annotations": annotations}
+    return {"info": {"description": "events of segunc summary"}, **found, "categories": [{"id": 1, "name": "flagged"}]}

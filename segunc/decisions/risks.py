@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from segunc.data.labels import IGNORE
-from segunc.decisions.threshold import MOST_ALARMS
+from segunc.decisions.threshold import MOST_ALARMS, block_seconds
 from segunc.maps.encoding import score_keys
 from segunc.metrics.counting import KEYS
 from segunc.metrics.objects import Objects
@@ -118,11 +118,12 @@ def _below(keys: npt.NDArray[np.integer]) -> Counts:
 
 
 class Pool:
-    """The counts of a unit, float64 ``[2, ...]``: the sums of its frames'. With the length of the unit in ``seconds`` they are the false alarms
-    that begin, regions more than in the frame before, out of its minutes."""
+    """The counts of a unit, float64 ``[2, ...]``, are the sums of its frames'; of false alarms in a block of seconds those that begin, regions
+    more than in the frame before, out of its minutes."""
 
-    def __init__(self, seconds: float | None = None) -> None:
-        self.minutes = None if seconds is None else seconds / 60
+    def __init__(self, control: str, unit: str = "frame") -> None:
+        seconds = block_seconds(unit) if control == "false-alarms" else None
+        self.control, self.minutes = control, None if seconds is None else seconds / 60
         self.counts: npt.NDArray[np.float64] | None = None
         self._before: Any = 0
 
@@ -134,16 +135,12 @@ class Pool:
             added[1] = self.minutes if self.counts is None else 0  # once a unit
         self.counts = added if self.counts is None else self.counts + added
 
-
-def losses(counts: npt.NDArray[np.float64] | None, control: str) -> Losses | None:
-    """Return the loss of a unit at each threshold of its counts ``[2, T]``, the last of which flags nothing; None where it says nothing of
-    the control, as a unit without an anomaly of misses."""
-    if counts is None:
-        return None
-    out_of = np.maximum(counts[1], LEAST_KEPT * counts[1, -1])
-    if not out_of.all():
-        return None
-    return np.asarray(np.minimum(counts[0] / out_of, largest_loss(control)))
+    def losses(self) -> Losses | None:
+        """Return the loss of the unit at each threshold ``[T]``, the last of which flags nothing; None where it says nothing of the control, as
+        a unit without an anomaly of misses."""
+        if self.counts is None or not (out_of := np.maximum(self.counts[1], LEAST_KEPT * self.counts[1, -1])).all():
+            return None
+        return np.asarray(np.minimum(self.counts[0] / out_of, largest_loss(self.control)))
 
 
 def monotone(values: Losses, control: str) -> Losses:
@@ -161,9 +158,10 @@ class LossSums:
         self.total: Losses = np.zeros(size)
         self.failed: Counts = np.zeros(size, np.int64)  # units with any loss
 
-    def add(self, values: Losses) -> None:
-        """Add the :func:`losses` of a unit."""
-        values = monotone(values, self.control)
-        self.units += 1
-        self.total += values
-        self.failed += values > 0
+    def add(self, values: Losses | None) -> None:
+        """Add the losses of a unit; None, of one that says nothing, adds nothing."""
+        if values is not None:
+            values = monotone(values, self.control)
+            self.units += 1
+            self.total += values
+            self.failed += values > 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -9,10 +10,9 @@ from typing import Any, Literal
 
 from segunc.core.bounds import Settings, from_plain
 from segunc.core.errors import InputError
-from segunc.core.files import differing_keys, json_sha256, read_json
+from segunc.core.files import differing_keys, json_sha256, read_result
 from segunc.scores import SCORES
 
-KIND, VERSION = "segunc threshold", 1
 ControlName = Literal["missed-pixels", "flagged-pixels", "missed-objects", "false-alarms", "errors-kept"]
 MethodName = Literal["conformal", "ltt", "clopper-pearson"]
 MOST_ALARMS = 5  # false alarms of a frame or a minute that are counted: the methods need a bounded loss
@@ -58,8 +58,8 @@ class GuaranteedThreshold(Settings):
     smallest: int = 50  # pixels; smaller regions are no alarm
     groups: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # name -> value, units, risk
     also: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    kind: str = KIND
-    version: int = VERSION
+    kind: str = "segunc threshold"
+    version: int = 1
 
     @property
     def levels(self) -> dict[str, float]:
@@ -73,7 +73,7 @@ class GuaranteedThreshold(Settings):
         if self.method == "clopper-pearson":
             bound = f"in {bound} of the {unit_words(self.unit)}s"
         elif self.control == "false-alarms":
-            bound = f"<= {self.level:g} a {'minute' if is_time(self.unit) else 'frame'}"
+            bound = f"<= {self.level:g} a {'minute' if block_seconds(self.unit) else 'frame'}"
         sure = "" if self.confidence is None else f" ({100 * self.confidence:.3g} % sure)"
         return f"{RISKS[self.control]} {bound}{sure}"
 
@@ -108,7 +108,7 @@ def promise_of(control: str, level: float, facts: Mapping[str, Any]) -> str:
         "flagged-pixels": f"{share} of the normal pixels of a {of} are flagged",
         "missed-objects": f"{share} of the anomalous objects of a {of} are missed; an object is found where "
         f"{100 * facts['found_share']:.3g} % of its pixels are flagged",
-        "false-alarms": f"{level:g} false alarms come a {'minute' if is_time(facts['unit']) else 'frame'}: regions of at least "
+        "false-alarms": f"{level:g} false alarms come a {'minute' if block_seconds(facts['unit']) else 'frame'}: regions of at least "
         f"{facts['smallest']} flagged pixels on normal ground, of which {MOST_ALARMS} at most are counted",
         "errors-kept": f"{share} of the pixels of a {of} that are kept, below the threshold, are wrongly predicted",
     }
@@ -117,17 +117,13 @@ def promise_of(control: str, level: float, facts: Mapping[str, Any]) -> str:
 
 def unit_words(unit: str) -> str:
     """Return what a unit is called, one."""
-    return unit if unit in ("frame", "folder") else f"{unit} block" if is_time(unit) else "unit"
+    return unit if unit in ("frame", "folder") else f"{unit} block" if block_seconds(unit) else "unit"
 
 
-def is_time(unit: str) -> bool:
-    """Return whether a unit is a block of seconds, such as ``10s``."""
-    return unit.endswith("s") and unit[:-1].replace(".", "", 1).isdigit()
-
-
-def unit_seconds(control: str, unit: str) -> float | None:
-    """Return the length of a unit, where a control counts by the minute: false alarms of blocks of seconds."""
-    return float(unit[:-1]) if control == "false-alarms" and is_time(unit) else None
+def block_seconds(unit: str) -> float | None:
+    """Return the length of units that are blocks of a video, such as ``10s``; None of others."""
+    seconds = re.fullmatch(r"(\d*\.?\d+)s", unit)
+    return seconds and float(seconds[1])
 
 
 def model_of(run: Mapping[str, Any]) -> str:
@@ -145,12 +141,5 @@ def settings_of(run: Mapping[str, Any], score: str) -> dict[str, Any]:
 
 def read_threshold(path: Path) -> GuaranteedThreshold:
     """Read ``threshold.json``; InputError where it is missing, damaged or of another version."""
-    content = read_json(path, "a threshold of segunc threshold")
-    if content.get("kind") != KIND:
-        raise InputError(f"{path} is no result of segunc threshold", hint="segunc threshold --help")
-    if content.get("version") != VERSION:
-        message = f"{path} is a threshold of version {content.get('version')!r}, not {VERSION}"
-        raise InputError(message, hint="calibrate again with this segunc")
-    if missing := {each.name for each in fields(GuaranteedThreshold)} - content.keys():
-        raise InputError(f"{path} lacks {min(missing)}", hint="restore it, or calibrate again")
-    return from_plain(GuaranteedThreshold, content, str(path))
+    keys = [each.name for each in fields(GuaranteedThreshold)]
+    return from_plain(GuaranteedThreshold, read_result(path, "threshold", keys, "segunc threshold"), str(path))

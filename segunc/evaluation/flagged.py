@@ -16,12 +16,11 @@ import numpy as np
 from segunc.core.errors import InputError
 from segunc.data.labels import IGNORE
 from segunc.decisions.guarantees import Method
-from segunc.decisions.risks import OF_ANOMALIES, THRESHOLDS, LossSums, Pool, Scene, losses
-from segunc.decisions.threshold import GuaranteedThreshold, read_threshold, unit_seconds
+from segunc.decisions.risks import OF_ANOMALIES, LossSums, Pool, Scene
+from segunc.decisions.threshold import GuaranteedThreshold, read_threshold
 from segunc.evaluation import parts
 from segunc.evaluation.parts import ALL_IGNORED, NO_ANOMALY_LABEL, Array, ArrayPart, Forms, LabelledFrame, Numbers
 from segunc.evaluation.resampling import NumberPath, resampled_units
-from segunc.maps.encoding import score_keys
 from segunc.maps.verdicts import GRAVEST, VERDICTS, Verdict
 from segunc.metrics.counting import NO_ANOMALY, NO_NORMAL, Counts
 from segunc.scores import SCORES
@@ -185,8 +184,8 @@ class Hits(Flagged):
 
 
 class Achieved(Flagged):
-    """The mean loss of these units at a threshold with a promise, by the very loss that it bounds, beside the promised ``level``; ``upper``
-    bounds the risk with 95 %. Its counts are those of each frame, ``[2, 2]``, at the threshold and where nothing is flagged."""
+    """The mean loss of these units at a threshold with a promise, beside the promised ``level``; ``upper`` bounds the risk with 95 %. Its
+    counts are those of each frame, ``[2, 2]``, at the threshold and where nothing is flagged."""
 
     batch = 512
     undefined = "no unit holds what the promise is about"
@@ -206,28 +205,19 @@ class Achieved(Flagged):
     def count(self, frame: LabelledFrame) -> dict[str, Counts] | None:
         if self.score not in frame.stored or (self.control in OF_ANOMALIES and frame.anomaly is None):
             return None
-        self.flagged(frame)  # refuses maps of another form
-        scene = Scene.of(frame.stored[self.score], frame.anomaly, frame.labels, frame.wrong)
+        scene = Scene.of(self.flagged(frame).view(np.uint8), frame.anomaly, frame.labels, frame.wrong)  # a score that is 1 where flagged
         counts = scene.counts(self.control, self.guarantee.found_share, self.guarantee.smallest)
-        return None if counts is None else {frame.name: counts[:, [self._key(str(frame.form(self.score))), -1]]}
-
-    def _key(self, form: str) -> int:
-        if form == "float":
-            return int(score_keys(np.array([self.threshold.value], np.float16))[0])
-        values = parts.decode_keys(form, np.arange(THRESHOLDS - 1))
-        return int(np.searchsorted(values, np.float32(self.threshold.value)))
+        return None if counts is None else {frame.name: counts[:, [1, -1]]}
 
     def combine(self, counts: Sequence[dict[str, Counts]]) -> dict[str, Counts]:
         return {name: of for frames in counts for name, of in frames.items()}
 
     def numbers(self, counts: dict[str, Counts], forms: Forms) -> Numbers:
-        seconds, pools = unit_seconds(self.control, self.guarantee.unit), dict[str, Pool]()
+        pools, sums = dict[str, Pool](), LossSums(self.control, 2)
         for name, of in counts.items():
-            pools.setdefault(self.unit(name), Pool(seconds)).add(of)
-        sums = LossSums(self.control, 2)
+            pools.setdefault(self.unit(name), Pool(self.control, self.guarantee.unit)).add(of)
         for pool in pools.values():
-            if (values := losses(pool.counts, self.control)) is not None:
-                sums.add(values)
+            sums.add(pool.losses())
         if not sums.units:
             return dict.fromkeys(self.names)
         method = Method("clopper-pearson" if self.guarantee.method == "clopper-pearson" else "ltt", 0.95)  # the risk and a bound of it

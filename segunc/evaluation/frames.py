@@ -10,7 +10,7 @@ import numpy as np
 
 from segunc.evaluation import parts
 from segunc.evaluation.parts import Array, ArrayPart, Forms, LabelledFrame, Numbers
-from segunc.maps.statistics import regions_of
+from segunc.maps.statistics import map_statistics
 from segunc.metrics.counting import STEPS_PER_FRACTION, areas, detection_curve, grouped_sums, to_fixed_point
 from segunc.metrics.prediction import RiskCoverage, aurc, confusion_matrix, mean_iou
 from segunc.scores import SCORES, first_shown
@@ -84,17 +84,14 @@ def aggregates(values: Array, threshold: float | None = None, *, masses: bool = 
     ``mean`` and ``p99``; with a ``threshold`` the mean of the pixels at or ``above`` it (0 of none), and ``component`` and ``region`` as
     :func:`segunc.maps.statistics.map_statistics` has them; with ``masses``, of a map in 0..1, its :func:`mass_ratios`.
     """
-    pixels = values[np.isfinite(values)]
-    if not pixels.size:
+    if not (finite := np.isfinite(values)).any():
         return {}
-    last = -(-99 * pixels.size // 100) - 1  # of the 99 % that the percentile is not below
-    numbers = {"mean": pixels.mean(dtype=np.float64), "p99": np.partition(pixels, last)[last]}
+    numbers = map_statistics(values, threshold, finite)
+    del numbers["max"]  # one pixel of noise
     if threshold is not None:
-        high, (_, boxes, strengths) = pixels[pixels >= threshold], regions_of(values, threshold)
-        numbers["above"] = high.mean(dtype=np.float64) if high.size else 0.0
-        numbers["component"], numbers["region"] = boxes[:, cv2.CC_STAT_AREA].max(initial=0), strengths.max(initial=0.0)
-    numbers |= mass_ratios(np.nan_to_num(values).clip(0, 1)) if masses else {}
-    return {name: float(number) for name, number in numbers.items()}
+        high = values[finite & (values >= threshold)]
+        numbers["above"] = float(high.mean(dtype=np.float64)) if high.size else 0.0
+    return numbers | (mass_ratios(np.nan_to_num(values).clip(0, 1)) if masses else {})
 
 
 def mass_ratios(values: Array) -> dict[str, float]:

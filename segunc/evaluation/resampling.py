@@ -29,6 +29,7 @@ from scipy.special import ndtr, ndtri, stdtr, stdtrit
 
 from segunc.core.errors import InputError
 from segunc.core.files import read_arrays, read_bytes, read_json, write_atomically
+from segunc.decisions.threshold import block_seconds
 
 LEVEL = 0.95
 MAX_UNDEFINED = 0.05  # share of replicates without a number (no anomaly was drawn, say) that leaves an interval
@@ -74,8 +75,8 @@ def resampled_units(
     """Return the function from a frame's name to its unit; it raises InputError, which names the ``option``, for a name that does not fit.
     ``how`` is ``frame``, ``folder``, ``10s`` for blocks of seconds of a video (``time_of`` gives the moment of a frame), or a regular
     expression, whose match in the name (its first group, where it has one) is the unit."""
-    seconds = re.fullmatch(r"(\d*\.?\d+)s", how)
-    if seconds and not float(seconds[1]):
+    seconds = block_seconds(how)
+    if seconds == 0:
         raise InputError(f"{option} 0s makes blocks of no time", hint=f"{option} 10s")
     pattern = _pattern(option, how, "none of frame, folder, 10s and a regular expression")
 
@@ -89,7 +90,7 @@ def resampled_units(
             if time is None:
                 message = f"{option} {how} needs maps of a video, but no time of the frame {name} is known"
                 raise InputError(message, hint=rf"take a part of the names: {option} '_f\d\d'")
-            return f"{name.rpartition('/')[0]}/{int(time // float(seconds[1]))}"
+            return f"{name.rpartition('/')[0]}/{int(time // seconds)}"
         match = pattern.search(name)
         if match is None:
             raise InputError(f"the regular expression '{how}' of {option} finds nothing in the frame name {name}")

@@ -34,7 +34,7 @@ def facts_of(inputs: Inputs, pictures: Sequence[Mapping[str, str]]) -> Facts:
     facts: Facts = {"kind": KIND, "version": 1, "made": now(), "name": inputs.folder.resolve().name, "model": _model(inputs)}
     facts["tools"] = {"segunc": f"{tool_version()} {tool_commit() or ''}".strip(), **environment()}
     facts |= {"domain": _domain(inputs), "results": results, "maps": [_maps(reader) for reader in inputs.maps], "latency": inputs.latency}
-    facts |= {"thresholds": thresholds, "monitor": inputs.monitor, "events": inputs.events, "failures": list(pictures)}
+    facts |= {"thresholds": thresholds, "monitor": inputs.monitor, "failures": list(pictures)}
     files = {path.relative_to(inputs.folder).as_posix(): path for path in model_files(inputs.folder)} | inputs.files
     facts["files"] = {name: hashlib.sha256(read_bytes(path)).hexdigest() for name, path in files.items()}
     facts["trained"] = _plain(recorded_data(inputs.folder) or {})
@@ -43,7 +43,7 @@ def facts_of(inputs: Inputs, pictures: Sequence[Mapping[str, str]]) -> Facts:
     data |= {"anomalies": any(of["score"] for of in results), "operating point": thresholds}
     data |= {"residual risk": any(of["missed"]["size"] or of["missed"]["distance"] for of in results)}
     data |= {"slices": any(of["content"]["counts"].get("groups") for of in results), "failures": pictures}
-    data |= {"latency": inputs.latency, "operation": inputs.monitor or inputs.events}
+    data |= {"latency": inputs.latency, "operation": inputs.monitor}
     data |= {"reviewers": any("verdicts" in of["content"] for of in results), "ethics": domain.affected}
     return facts | {"gaps": [name for name, there in data.items() if not there]}
 
@@ -67,7 +67,7 @@ def _domain(inputs: Inputs) -> Facts:
     """Return the domain with its cells: the values of the axes, test frames, calibration frames, and test frames that lack."""
     domain, frames = inputs.domain, inputs.test_frames()
     calibrated = sorted({name for of in inputs.thresholds.values() for name in of["frames"]})
-    tested, fitted = (Counter(domain.places(names, inputs.texts).values()) for names in (frames, calibrated))
+    tested, fitted = (Counter(domain.places(names).values()) for names in (frames, calibrated))
     cells: list[list[Any]] = [[*c, tested[c], fitted[c], max(domain.minimum - tested[c], 0)] for c in domain.cells()]
     rest = {"frames": len(frames), "outside": len(frames) - tested.total()}
     return {**asdict(domain), "cells": cells, "gaps": sum(bool(of[-1]) for of in cells), **rest}

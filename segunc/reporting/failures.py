@@ -22,15 +22,15 @@ from segunc.maps.statistics import StrongRegion, strongest_regions
 from segunc.reporting.inputs import Inputs
 from segunc.scores import first_shown, title_of
 
-MOST, EACH = 12, 4  # pictures of a report, and of each kind of a maps folder
+EACH = 4  # pictures of each kind
 
 
 class Failure(NamedTuple):
-    """One region of a frame; failures are sorted by their weight."""
+    """One region of a frame; failures are sorted by their kind and weight."""
 
+    title: str
     weight: float
     frame: str
-    title: str
     line: str
     box: tuple[int, int, int, int]  # left, top, width, height
 
@@ -44,24 +44,22 @@ def failures(inputs: Inputs, labels: labelled.LabelSources) -> list[dict[str, st
         usual = first_shown(reader.scores)
         recorded: dict[str, Any] = {"score": usual, "value": FrameFiles.region_from(reader, usual), "found_share": FOUND_SHARE}
         threshold = next((of for of in inputs.thresholds.values() if of["score"] in reader.scores), recorded)
-        score, worst = threshold["score"], dict[str, list[Failure]]()
         try:
             files = labels.find(reader, reader.frames)
         except PartialFailure:  # of several maps folders some may have no label
             continue
-        for name in reader.frames if threshold["value"] is not None else ():
-            for failure in () if reader.identity(name, score) in calibrated else _of_frame(reader, files, name, threshold):
-                others = worst.get(failure.title, [])
-                worst[failure.title] = sorted([*others, failure], reverse=True)[: max(EACH // len(inputs.maps), 1)]
-        chosen = [failure for kind in sorted(worst, reverse=True) for failure in worst[kind]]
-        names = [name for name in reader.frames if name in {failure.frame for failure in chosen}]
-        source, _ = labelled.open_images(reader, None, names)
-        images = {name: image for name, image, _ in labelled.with_images(names, source)}
-        for failure in chosen:
+        score, names = threshold["score"], reader.frames if threshold["value"] is not None else []
+        seen = [name for name in names if reader.identity(name, score) not in calibrated]
+        found = sorted((failure for name in seen for failure in _of_frame(reader, files, name, threshold)), reverse=True)
+        most = max(EACH // len(inputs.maps), 1)
+        worst = [f for place, f in enumerate(found) if place < most or found[place - most].title != f.title]
+        names = [name for name in reader.frames if name in {failure.frame for failure in worst}]
+        images = {name: image for name, image, _ in labelled.with_images(names, labelled.open_images(reader, None, names)[0])}
+        for failure in worst:
             colours = colourise(reader.read(failure.frame, score), page_ranges(reader, [score])[score])
             jpeg = base64.b64encode(draw_crop(failure.box, images[failure.frame], colours)).decode()
             pictures.append({"title": f"{failure.title}.", "line": failure.line, "jpeg": jpeg})
-    return pictures[:MOST]
+    return pictures[: 3 * EACH]
 
 
 def _of_frame(reader: MapsReader, files: labelled.ReviewLabels, name: str, threshold: Mapping[str, Any]) -> Iterator[Failure]:
@@ -76,17 +74,17 @@ def _of_frame(reader: MapsReader, files: labelled.ReviewLabels, name: str, thres
         for region in _largest(frame.anomaly == 1):
             if (share := float((region.pixels(values) >= value).mean())) < threshold["found_share"]:
                 line = f"{name}: an object of {region.area:,} pixels, of which {share:.0%} are flagged by {words}."
-                yield Failure(region.area, name, "Missed", line, region.box)
+                yield Failure("Missed", region.area, name, line, region.box)
         normal = np.where(frame.anomaly == 0, values, -np.inf).astype(np.float32)
         for region in strongest_regions(normal, value, smallest=SMALLEST_REGION)[:1]:
             line = f"{name}: {region.area:,} pixels of normal ground, {words} up to {normal[region.peak[::-1]]:.3g}."
-            yield Failure(region.strength, name, "False alarm", line, region.box)
+            yield Failure("False alarm", region.strength, name, line, region.box)
     if frame.wrong is not None:
         for region in _largest((frame.wrong == 1) & (values < value))[:1]:
             names = reader.class_names or list(map(str, range(256)))
             true, taken = (names[number] for of in (frame.labels, prediction) if (number := region.class_of(of)) is not None)
             line = f"{name}: {region.area:,} pixels of {true} taken for {taken}, mean {words} {region.pixels(values).mean():.3g}."
-            yield Failure(region.area, name, "Confident error", line, region.box)
+            yield Failure("Confident error", region.area, name, line, region.box)
 
 
 def _largest(mask: Any) -> list[StrongRegion]:

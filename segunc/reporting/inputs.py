@@ -13,7 +13,7 @@ from typing import Any
 
 from segunc.core.bounds import PositiveInt, Settings, from_plain
 from segunc.core.errors import InputError
-from segunc.core.files import inside, parse_json, read_bytes, read_json, read_rows, reading
+from segunc.core.files import inside, read_bytes, read_json, read_result
 from segunc.decisions.threshold import model_of, read_threshold
 from segunc.evaluation.resampling import EvaluationResult, load_results
 from segunc.maps.labelled import open_maps
@@ -21,12 +21,9 @@ from segunc.maps.manifest import tool_version
 from segunc.posteriors.model import load_model
 from segunc.training.config import read_config
 
-MAX_CELLS = 400  # of a domain
-GIVEN = ("runs", "maps", "threshold", "monitor", "events", "latency", "domain")  # what a report is made of
-_KEYS = {
-    "monitor": {"frames", "martingale", "level", "fired", "risk", "statistic", "threshold"},
-    "latency": {"what", "hardware", "size", "draws", "frames", "first", "p50", "p95", "p99", "base_sha256", "posterior_sha256"},
-}
+GIVEN = ("runs", "maps", "threshold", "monitor", "latency", "domain")  # what a report is made of
+_MONITOR = ("frames", "martingale", "level", "fired", "risk", "statistic", "threshold")
+_LATENCY = ("what", "hardware", "size", "draws", "frames", "first", "p50", "p95", "p99", "base_sha256", "posterior_sha256")
 
 
 @dataclass(frozen=True)
@@ -39,42 +36,31 @@ class Domain(Settings):
     affected: str = ""  # whom an error can harm, and how
     limits: tuple[str, ...] = ()
     axes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # condition -> its value -> pattern in the names of frames
-    table: str | None = None  # CSV file with the column frame and one for each axis, in whose cells the patterns are looked for instead
     minimum: PositiveInt = 30  # frames that a cell needs; one with fewer is a gap
 
     def cells(self) -> list[tuple[str, ...]]:
         """Return all combinations of the values of the axes."""
         return list(product(*self.axes.values())) if self.axes else []
 
-    def places(self, frames: Sequence[str], texts: Mapping[str, Mapping[str, str]] | None) -> dict[str, tuple[str, ...]]:
-        """Return the cell of each frame that has one: of each axis the first value that is found in the frame's name or its ``texts``."""
+    def places(self, frames: Sequence[str]) -> dict[str, tuple[str, ...]]:
+        """Return the cell of each frame that has one: of each axis the first value that is found in the frame's name."""
         placed = {}
         for name in frames:
-            row = dict.fromkeys(self.axes, name) if texts is None else texts.get(name, {})
-            matches = {a: [v for v, p in values.items() if re.search(p, row.get(a, ""))] for a, values in self.axes.items()}
-            if row and all(matches.values()):
-                placed[name] = tuple(values[0] for values in matches.values())
+            matches = [[value for value, pattern in values.items() if re.search(pattern, name)] for values in self.axes.values()]
+            if matches and all(matches):
+                placed[name] = tuple(values[0] for values in matches)
         return placed
 
 
-def read_domain(path: Path) -> tuple[Domain, dict[str, dict[str, str]] | None]:
-    """Return the domain of a YAML file, and the rows of its table by frame, None where it has none."""
+def read_domain(path: Path) -> Domain:
+    """Return the domain of a YAML file."""
     domain = from_plain(Domain, read_config(path), str(path))
     for axis, pattern in ((a, p) for a, values in domain.axes.items() for p in values.values()):
         try:
             re.compile(pattern)
         except re.error as error:
             raise InputError(f"{path}: '{pattern}' of the axis '{axis}' is no regular expression: {error}") from error
-    if (number := len(domain.cells())) > MAX_CELLS:
-        raise InputError(f"{path} makes {number} cells, more than {MAX_CELLS}", hint="take fewer axes")
-    if domain.table is None:
-        return domain, None
-    table = path.parent / domain.table
-    with reading(str(table), "the table of the domain"):
-        header, *rows = read_rows(table) or [[]]
-    if lacking := [name for name in ("frame", *domain.axes) if name not in header]:
-        raise InputError(f"{table} has no column '{lacking[0]}'", hint="name its columns frame and like the axes")
-    return domain, {row["frame"]: row for row in (dict(zip(header, cells, strict=False)) for cells in rows)}
+    return domain
 
 
 class Inputs:
@@ -87,29 +73,24 @@ class Inputs:
         paths = [path for name, those in given.items() for path in those if name != "maps"]
         many = Counter(path.name for path in paths)
         self.files = {p.name if many[p.name] < 2 else f"{p.resolve().parent.name}/{p.name}": p for p in paths}
-        self.domain, self.texts = next(map(read_domain, given["domain"]), (Domain(), None))
+        self.domain = next(map(read_domain, given["domain"]), Domain())
         results, self.maps = load_results(given["runs"]), [open_maps(path) for path in given["maps"]]
         self.thresholds = {n: asdict(read_threshold(p)) for n, p in self.files.items() if p in given["threshold"]}
-        self.monitor = next((_read_record(path, "monitor") for path in given["monitor"]), None)
+        self.monitor = next((read_result(path, "monitor", _MONITOR, "segunc monitor") for path in given["monitor"]), None)
         self.latency = [_read_latency(path) for path in given["latency"]]
-        self.events = next(map(_read_events, given["events"]), None)
         self.folder, self.model = folder, load_model(folder)
         for run in results:
             if (version := run.content.get("run", {}).get("segunc")) != tool_version():
                 made = f"by segunc {version}" if version else "by another tool, or a segunc that recorded no version"
                 raise InputError(f"{run.path} was made {made}, not by {tool_version()}", hint="evaluate again")
         records = [*((run.path, run.content["run"]) for run in results), *zip(given["latency"], self.latency, strict=True)]
-        for path, record in (*records, *((reader.folder, (reader.manifest or {}).get("run", {})) for reader in self.maps)):
-            named = record.get("base_sha256"), record.get("posterior_sha256")
-            if not any(named):
-                raise InputError(f"{path} records no model", hint="predict and evaluate with this version of segunc")
-            if named != (self.model.sha256, self.model.posterior_sha256):
-                there = "/".join(str(part)[:12] for part in named)
-                raise InputError(f"{path} is of the model {there}, not of that in {folder}", hint="one model a report")
-        model = model_of({"base_sha256": self.model.sha256, "posterior_sha256": self.model.posterior_sha256})
-        for name, content in self.thresholds.items():
-            if content["model"] != model:
-                raise InputError(f"{name} is a threshold of another model than {folder}", hint="calibrate it again")
+        records += [(reader.folder, (reader.manifest or {}).get("run", {})) for reader in self.maps]
+        models = [*((path, model_of(record)) for path, record in records), *((name, of["model"]) for name, of in self.thresholds.items())]
+        ours = model_of({"base_sha256": self.model.sha256, "posterior_sha256": self.model.posterior_sha256})
+        for path, theirs in models:
+            if theirs != ours:
+                what = f"is of another model than that in {folder}" if theirs else "records no model"
+                raise InputError(f"{path} {what}", hint="one model a report, in files of this version of segunc")
         hashes = {hashlib.sha256(read_bytes(self.files[name])).hexdigest() for name in self.thresholds}
         if self.monitor and hashes and self.monitor["threshold"]["sha256"] not in hashes:
             raise InputError(f"{given['monitor'][0]} watches another threshold than those of this report", hint="monitor again")
@@ -134,24 +115,9 @@ def reliability_of(run: EvaluationResult) -> Sequence[Sequence[float]]:
     return bins if abs(error - (run.numbers.get(("calibration", "ece")) or 0)) < 1e-6 else []
 
 
-def _read_record(path: Path, kind: str) -> Mapping[str, Any]:
-    content = read_json(path, f"a {kind} of segunc")
-    if (content.get("kind"), content.get("version")) != (f"segunc {kind}", 1) or not content.keys() >= _KEYS[kind]:
-        raise InputError(f"{path} is no {kind} of segunc in version 1", hint="give what segunc monitor or tools/latency.py wrote")
-    return content
-
-
 def _read_latency(path: Path) -> Mapping[str, Any]:
-    content = _read_record(path, "latency")
+    content = read_result(path, "latency", _LATENCY, "tools/latency.py")
     seconds = [content[name] for name in ("p50", "p95", "p99")]
     if not all(isinstance(value, int | float) and value > 0 for value in seconds) or seconds != sorted(seconds):
         raise InputError(f"{path}: the percentiles {seconds} are no seconds that rise", hint="measure again")
-    return content
-
-
-def _read_events(path: Path) -> Sequence[Mapping[str, Any]]:
-    with reading(str(path), "a list of events"):
-        content = parse_json(read_bytes(path))
-    if not isinstance(content, list) or not all(isinstance(event, dict) and "peak" in event for event in content):
-        raise InputError(f"{path} is no list of events", hint="give the events.json of segunc summary")
     return content

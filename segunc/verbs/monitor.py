@@ -13,7 +13,7 @@ import numpy as np
 from segunc.core.errors import InputError
 from segunc.core.files import read_bytes, write_json
 from segunc.decisions.monitor import log_martingale, losses_of_verdicts, risk_bounds
-from segunc.decisions.threshold import RISKS, GuaranteedThreshold, read_threshold, unit_seconds
+from segunc.decisions.threshold import RISKS, GuaranteedThreshold, block_seconds, read_threshold
 from segunc.evaluation.resampling import resampled_units
 from segunc.gallery.page import run_id
 from segunc.maps.labelled import choose_scores, open_maps
@@ -47,9 +47,9 @@ def monitor(options: MonitorOptions) -> MonitorResult:
     source, alarm, statistic = Path(options.threshold), -math.log10(options.level), options.statistic
     threshold, against, past = read_threshold(source), "the frames before", dict[str, float]()
     if options.reference:
-        _, past = _statistics(Path(options.reference), threshold, options, least=1, calibrated=True)
+        _, past = _statistics(Path(options.reference), threshold, options, calibrated=True)
         against = f"{len(past)} calibration frames"
-    reader, values = _statistics(Path(options.maps), threshold, options, least=1 if past else MIN_FRAMES)
+    reader, values = _statistics(Path(options.maps), threshold, options)
     # The first random numbers are the same when frames are added, and so is what was said of the first frames.
     uniforms = np.random.default_rng(0).random(len(values))
     path = log_martingale(np.array([*values.values()]), np.array([*past.values()]), uniforms)
@@ -61,13 +61,12 @@ def monitor(options: MonitorOptions) -> MonitorResult:
     if options.verdicts:
         files = [read_verdicts(Path(file), run_id(reader), reader.frames) for file in options.verdicts]
         losses, of = losses_of_verdicts(merge_verdicts(files), threshold.control), RISKS[threshold.control]
-        if not losses or unit_seconds(threshold.control, threshold.unit):
+        if not losses or (threshold.control == "false-alarms" and block_seconds(threshold.unit)):
             message = f"no verdict in {options.verdicts[0]} says anything of {of}{' a minute' * bool(losses)}"
             raise InputError(message, hint="they speak of missed objects, and of false alarms a frame")
         lower, upper = (float(bounds[-1]) for bounds in risk_bounds(np.array([*losses.values()]), options.level))
-        mean = sum(losses.values()) / len(losses)
-        risk = {"estimate": mean, "bound": upper, "lower": lower, "verdicts": len(losses)}
-        line += f"; {of} {mean:.3g}, {lower:.3g} to {upper:.3g} by {len(losses)} judged frames"
+        risk = {"estimate": float(np.mean([*losses.values()])), "bound": upper, "lower": lower, "verdicts": len(losses)}
+        line += f"; {of} {risk['estimate']:.3g}, {lower:.3g} to {upper:.3g} by {len(losses)} judged frames"
         alarms += [f"{of} are at least {lower:.3g}, above {threshold.level:g}"] if lower > threshold.level else []
         notes.append("bounds of the risk hold for all frames only where the judged ones were chosen by chance")
     state = {
@@ -88,7 +87,7 @@ def monitor(options: MonitorOptions) -> MonitorResult:
 
 
 def _statistics(
-    folder: Path, threshold: GuaranteedThreshold, options: MonitorOptions, *, least: int, calibrated: bool = False
+    folder: Path, threshold: GuaranteedThreshold, options: MonitorOptions, *, calibrated: bool = False
 ) -> tuple[MapsReader, dict[str, float]]:
     """Return the maps of a folder, and the statistic by name of the first frame of each unit, of the calibration's frames or of all others.
     Units are what is exchangeable; those of a video whose units are frames are blocks of ``apart`` seconds."""
@@ -107,7 +106,7 @@ def _statistics(
             raise InputError(f"frame {name} of {folder} has no {statistic} of {score}", hint="--statistic mean")
         units.add(unit)
         values[name] = float(numbers[score])
-    if len(values) < least:
+    if len(values) < (least := 1 if options.reference else MIN_FRAMES):
         message = f"{folder} holds {len(values)} units {'of' if calibrated else 'beside those of'} the calibration"
         hint = "give the maps that segunc threshold read" if calibrated else "predict more, or add --reference DIR"
         raise InputError(f"{message}, and at least {least} are needed", hint=hint)

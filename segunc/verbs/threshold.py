@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,8 +16,8 @@ from segunc.core.progress import ConsoleProgress
 from segunc.data.datasets import entry_of_labels
 from segunc.data.entry import check_masks
 from segunc.decisions.guarantees import Method
-from segunc.decisions.risks import OF_ANOMALIES, RISING, Counts, LossSums, Pool, Scene, losses
-from segunc.decisions.threshold import RISKS, GuaranteedThreshold, model_of, promise_of, settings_of, unit_seconds
+from segunc.decisions.risks import OF_ANOMALIES, RISING, Counts, LossSums, Pool, Scene
+from segunc.decisions.threshold import RISKS, GuaranteedThreshold, model_of, promise_of, settings_of
 from segunc.evaluation.parts import LabelledFrame, decode_keys
 from segunc.evaluation.resampling import group_frames, resampled_units
 from segunc.maps.folder import PREDICTION
@@ -26,7 +25,7 @@ from segunc.maps.labelled import LabelSources, ReviewLabels, choose_scores, open
 from segunc.maps.manifest import tool_version
 from segunc.maps.reader import MapsReader
 from segunc.metrics.counting import KEYS, NO_ANOMALY
-from segunc.options import ThresholdOptions, takes
+from segunc.options import ThresholdOptions, command_line, takes
 from segunc.scores import first_shown
 from segunc.verbs.evaluate import label_arguments, matching
 
@@ -63,10 +62,9 @@ def threshold(options: ThresholdOptions) -> ThresholdResult:
     labels = LabelSources(**label_arguments(options, entry))
     if labels.labels is None and labels.anomaly_labels is None:
         raise InputError("a threshold is calibrated on labels", hint="give --anomaly-labels DIR, or --labels DIR")
-    names = matching(reader.frames, options.frames)
-    files = labels.find(reader, names)
+    files = labels.find(reader, named := matching(reader.frames, options.frames))
     check_masks(files.anomaly_files.values(), labels.anomaly_encoding)
-    names = [name for name in names if name in files.anomaly_files or name in files.class_files]
+    names = [name for name in named if name in files.anomaly_files or name in files.class_files]
     seen = _Seen(reader, score, files, options, levels)
     seen.count(names)
     places = {control: seen.place(seen.sums[control], level, method) for control, level in levels.items()}
@@ -77,9 +75,8 @@ def threshold(options: ThresholdOptions) -> ThresholdResult:
     place = highest if options.control in RISING else lowest
     units, run = seen.sums[options.control].units, (reader.manifest or {}).get("run", {})
     left_out = f"{seen.left_out} units hold no anomaly, and say nothing of misses" if seen.left_out else ""
-    notes = [*filter(None, (left_out, reader.unfinished))]
-    if place <= seen.low:
-        notes.append(f"this threshold flags every labelled pixel: '{score}' does not part what it should")
+    all_flagged = f"this threshold flags every labelled pixel: '{score}' does not part what it should" if place <= seen.low else ""
+    notes = [*filter(None, (left_out, reader.unfinished, all_flagged))]
     groups, fewest = {}, max(method.minimum_units(control, level) for control, level in levels.items())
     for group, sums in seen.groups.items():
         if sums.units < fewest:
@@ -97,9 +94,9 @@ def threshold(options: ThresholdOptions) -> ThresholdResult:
         f"It holds where frames come as the {units} units of the calibration did, from the same roads, camera, weather, labels, "
         "model and settings; another domain or corrupted images void it."
     )
-    facts |= {"model": model_of(run), "settings": settings_of(run, score), "command": _command(options), "segunc": tool_version()}
-    facts |= {"date": datetime.now(UTC).isoformat(timespec="seconds"), "frames": {name: reader.identity(name, score) for name in names}}
-    made = GuaranteedThreshold(**facts)
+    facts |= {"model": model_of(run), "settings": settings_of(run, score), "segunc": tool_version()}
+    facts |= {"command": f"segunc threshold {command_line(options)}", "date": datetime.now(UTC).isoformat(timespec="seconds")}
+    made = GuaranteedThreshold(**facts, frames={name: reader.identity(name, score) for name in names})
     write_json(Path(options.out), asdict(made))
     price = {control: float(sums.total[place]) / sums.units for control, sums in seen.sums.items() if sums.units}
     return ThresholdResult(Path(options.out), made, price, tuple(notes))
@@ -107,7 +104,7 @@ def threshold(options: ThresholdOptions) -> ThresholdResult:
 
 def _method(options: ThresholdOptions, levels: Mapping[str, float]) -> tuple[Method, float | None]:
     """Return the method of each bound, and the confidence in all of them; InputError where options contradict each other."""
-    if options.control in options.also or (options.groups is not None and options.also):
+    if options.also and (options.groups is not None or options.control in options.also):
         other = "--groups" if options.groups is not None else f"--control {options.control}"
         raise InputError(f"--also {next(iter(options.also))} and {other} do not go together", hint="leave one out")
     expected = options.confidence is None and not options.also
@@ -115,8 +112,6 @@ def _method(options: ThresholdOptions, levels: Mapping[str, float]) -> tuple[Met
         raise InputError("--method conformal has no confidence and no second risk", hint="--method ltt")
     name = options.method or ("conformal" if expected else "ltt")
     confidence = None if name == "conformal" else USUAL_CONFIDENCE if options.confidence is None else options.confidence
-    if confidence is not None and not 0 < confidence < 1:
-        raise InputError(f"--confidence {confidence:g} is not between 0 and 1", hint="--confidence 0.9")
     # Two promises at once share the chance that one of them fails.
     method = Method(name, None if confidence is None else 1 - (1 - confidence) / len(levels))
     for control, level in levels.items():
@@ -164,18 +159,15 @@ class _Seen:
         members = {} if options.groups is None else group_frames(options.groups, names)
         group_of = {name: group for group, frames in members.items() for name in frames}
         self.groups = {group: LossSums(options.control) for group in members}
-        with ConsoleProgress() as show:
-            for done, frames in enumerate(units.values(), start=1):
-                pools = {control: Pool(unit_seconds(control, options.unit)) for control in self.sums}
-                for name in frames:
-                    for control, counts in self._counts(name).items():
-                        pools[control].add(counts)
-                for control, sums in self.sums.items():
-                    if (values := losses(pools[control].counts, control)) is not None:
-                        sums.add(values)
-                        if control == options.control and members:
-                            self.groups[group_of[frames[0]]].add(values)
-                show.count(done, len(units))
+        for frames in ConsoleProgress().follow([*units.values()]):
+            pools = {control: Pool(control, options.unit) for control in self.sums}
+            for name in frames:
+                for control, counts in self._counts(name).items():
+                    pools[control].add(counts)
+            for control, pool in pools.items():
+                self.sums[control].add(losses := pool.losses())
+                if control == options.control and members:
+                    self.groups[group_of[frames[0]]].add(losses)
         self.left_out = len(units) - self.sums[options.control].units
         if self.low == self.high:
             what = f"the score '{self.score}' is {self.value(self.low):g} at every labelled pixel"
@@ -195,14 +187,3 @@ class _Seen:
         keys = scene.keys[scene.known]
         self.low, self.high = int(keys.min(initial=self.low)), max(self.high, int(keys.max(initial=0)))
         return {c: counts for c in self.sums if (counts := scene.counts(c, self.options.found_share, self.options.smallest)) is not None}
-
-
-def _command(options: ThresholdOptions) -> str:
-    """Return the command line of these options."""
-    words = ["segunc", "threshold"]
-    for each in fields(options):
-        value = getattr(options, each.name)
-        if value and value != each.default:
-            pairs = [f"{k}={v}" for k, v in value.items()] if isinstance(value, Mapping) else value
-            words += [f"--{each.name.replace('_', '-')}", ",".join(pairs) if isinstance(pairs, list) else str(pairs)]
-    return shlex.join(words)

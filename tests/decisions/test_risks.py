@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import ndimage
 
-from segunc.decisions.risks import ALARM_KEYS, LEAST_KEPT, RISING, LossSums, Pool, Scene, flag_keys, losses, monotone
+from segunc.decisions.risks import ALARM_KEYS, LEAST_KEPT, RISING, LossSums, Pool, Scene, flag_keys, monotone
 from segunc.decisions.threshold import MOST_ALARMS
 from segunc.evaluation.parts import LabelledFrame, decode_keys
 from segunc.maps.encoding import decode_unit, encode_unit
@@ -60,9 +60,9 @@ def test_losses_are_those_of_a_count_by_hand(control: str, form: str) -> None:
     wrong = LabelledFrame("f", {}, truth["prediction"], labels=truth["labels"]).wrong
     counts = Scene.of(stored, truth["anomaly"], truth["labels"], wrong).counts(control, 0.3, 40)
     assert counts is not None
-    unit = Pool()
+    unit = Pool(control)
     unit.add(counts)
-    of_unit = losses(unit.counts, control)
+    of_unit = unit.losses()
     assert of_unit is not None
     keys = np.unique(flag_keys(stored)).astype(int)
     grid = np.array([key for key in ALARM_KEYS if keys[0] - 40 <= key <= keys[-1] + 40])
@@ -80,19 +80,21 @@ def test_losses_are_those_of_a_count_by_hand(control: str, form: str) -> None:
 
 def test_units_add_their_frames_and_an_alarm_counts_where_it_begins() -> None:
     one, two = (np.array([[a, 0], [4, 4]]) for a in (1, 3))
-    shares = Pool()
+    shares = Pool("missed-pixels")
     shares.add(one)
     shares.add(two)
-    values = losses(shares.counts, "missed-pixels")
+    values = shares.losses()
     assert values is not None
     assert values.tolist() == [0.5, 0]
-    minutes = Pool(seconds=30)
+    minutes = Pool("false-alarms", "30s")
     for regions in (1, 2, 2, 0, 1):
         minutes.add(np.array([[regions, 0], [1, 1]]))
-    values = losses(minutes.counts, "false-alarms")
+    values = minutes.losses()
     assert values is not None
     assert values.tolist() == [MOST_ALARMS, 0], "three begin in half a minute, six a minute, of which five count"
-    assert losses(np.zeros((2, 2)), "missed-objects") is None, "a unit without an anomaly says nothing of misses"
+    without = Pool("missed-objects", "30s")
+    without.add(np.zeros((2, 2), np.int64))
+    assert without.losses() is None, "a unit without an anomaly says nothing of misses"
 
 
 def test_sums_are_monotone_whatever_the_losses() -> None:

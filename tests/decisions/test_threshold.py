@@ -134,7 +134,7 @@ def test_a_unit_may_be_a_folder(data: Any, tmp_path: Path) -> None:
         ({"score": "entropy"}, "the score 'entropy' has no maps"),
         ({"level": 1.5}, "a level of 1.5 for missed-objects is not between 0 and 1"),
         ({"method": "conformal", "confidence": 0.9}, "has no confidence and no second risk"),
-        ({"confidence": 1.0}, "is not between 0 and 1"),
+        ({"confidence": 1.0}, "1.0 is not a number above 0 and below 1"),
         ({"also": {"alarms": 0.1}}, "no control 'alarms'"),
         ({"also": {"missed-objects": 0.1}}, "do not go together"),
         ({"also": {"flagged-pixels": 0.1}, "groups": "f"}, "do not go together"),
@@ -169,8 +169,8 @@ def test_files_that_are_no_threshold_are_refused(data: Any, tmp_path: Path) -> N
     calibrate(data, out)
     content = json.loads(out.read_text())
     for changes, message in (
-        ({"version": 2}, "is a threshold of version 2, not 1"),
-        ({"kind": "x"}, "is no result of segunc threshold"),
+        ({"version": 2}, "is no threshold of segunc in version 1"),
+        ({"kind": "x"}, "is no threshold of segunc in version 1"),
         ({"value": "high"}, "value"),
         ({"frames": ["a"]}, "frames"),
     ):

@@ -123,7 +123,7 @@ def test_maps_of_another_form_than_the_threshold_are_refused() -> None:
         *((word.split(), "neither SCORE=VALUE nor thr") for word in ("entropy", "entropy=high", "entropy=nan")),
         (["entropy=1.5"], "lies in 0 to 1"),
         (["entropy=0.5", "entropy=0.6"], "second threshold of 'entropy'"),
-        (["FILE"], "is no result of segunc threshold"),
+        (["FILE"], "is no threshold of segunc in version 1"),
     ],
 )
 def test_thresholds_that_say_nothing_are_refused(tmp_path: Path, words: list[str], message: str) -> None:
