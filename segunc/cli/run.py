@@ -169,9 +169,9 @@ def _show_summary(result: Any, options: opts.SummaryOptions) -> Iterator[str]:
         single = sum(event.frames == 1 for event in result.events)
         yield f"events: {len(result.events)}, {single} of them in one frame alone; the strongest"
     for event in sorted(result.events, key=lambda event: -event.peak["strength"])[: options.top]:
-        ends = [at["frame"] if at["time"] is None else format_time(at["time"]) for at in (event.start, event.end)]
+        span = f"{format_time(event.start['time'])} to {format_time(event.end['time'])}"
         about = f"{event.frames} frames, at most {event.largest} px, peak {event.peak['frame']}"
-        yield f"{event.id:4d}  {' to '.join(ends)}  {event.score} {event.peak['value']:<10.6g}{about}"
+        yield f"{event.id:4d}  {span}  {event.score} {event.peak['value']:<10.6g}{about}"
     yield from (f"wrote {path}" for path in (options.out, options.events) if path)
 
 

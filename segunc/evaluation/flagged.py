@@ -32,14 +32,15 @@ _ALARMS = parts.higher("precision", "alarms that are true"), parts.higher("recal
 
 @dataclass(frozen=True)
 class Threshold:
-    """From which value on pixels are flagged; of which form of maps and by which file, where one says."""
+    """From which value on pixels are flagged and, of a file of segunc threshold, what it promises."""
 
     value: float
-    form: str | None = None
     source: str = ""
     promise: str = ""
     short: str = ""  # the promise in few words
-    guarantee: GuaranteedThreshold | None = None  # what the promise is about
+    guarantee: GuaranteedThreshold | None = None
+    found_share: float = 0.5  # of an object's pixels, the least that is flagged
+    smallest: int = SMALLEST_REGION
 
 
 def read_thresholds(words: Iterable[str] | Mapping[str, float]) -> dict[str, Threshold]:
@@ -97,13 +98,14 @@ def _of_value(word: str) -> tuple[str, Threshold]:
 
 def _of_file(path: Path, which: str | None) -> tuple[str, Threshold]:
     made = read_threshold(path)
-    if not which:
-        return made.score, Threshold(made.value, made.form, path.name, made.promise, made.short, made)
-    if which not in made.groups:
-        groups = f"its groups are {', '.join(made.groups) or 'none'}"
-        raise InputError(f"--flag {path}:{which}: the threshold has no group '{which}'", hint=groups)
-    value, words = made.groups[which]["value"], f"group {which}, calibrated on {made.groups[which]['units']:g} units"
-    return made.score, Threshold(value, made.form, path.name, f"{made.promise} This is {words}.", f"{made.short}, {words}", made)
+    value, promise, short = made.value, made.promise, made.short
+    if which:
+        if which not in made.groups:
+            groups = f"its groups are {', '.join(made.groups) or 'none'}"
+            raise InputError(f"--flag {path}:{which}: the threshold has no group '{which}'", hint=groups)
+        value, words = made.groups[which]["value"], f"group {which}, calibrated on {made.groups[which]['units']:g} units"
+        promise, short = f"{promise} This is {words}.", f"{short}, {words}"
+    return made.score, Threshold(value, path.name, promise, short, made, made.found_share, made.smallest)
 
 
 class Flagged(ArrayPart):
@@ -112,12 +114,13 @@ class Flagged(ArrayPart):
 
     def flagged(self, frame: LabelledFrame) -> Array:
         """Return which pixels of a frame are flagged, bool ``[H, W]``."""
-        form, threshold = str(frame.form(self.score)), self.threshold
-        if threshold.form not in (None, form):
-            other = f"the threshold of {threshold.source} is of maps stored as {threshold.form}"
-            message = f"the map '{self.score}' is stored as {form}, but {other}"
+        form, made = str(frame.form(self.score)), self.threshold.guarantee
+        if made and made.form != form:
+            message = (
+                f"the map '{self.score}' is stored as {form}, but the threshold of {self.threshold.source} is of maps stored as {made.form}"
+            )
             raise InputError(message, hint="evaluate maps of one tool, or give --flag SCORE=VALUE")
-        return np.asarray(frame.values(self.score) >= np.float64(threshold.value))
+        return np.asarray(frame.values(self.score) >= np.float64(self.threshold.value))
 
 
 class FalseAlarms(Flagged):

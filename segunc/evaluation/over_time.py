@@ -15,14 +15,12 @@ import numpy as np
 from segunc.data.labels import IGNORE
 from segunc.decisions.events import MOST_FOLLOWED, Follower
 from segunc.evaluation import parts
-from segunc.evaluation.flagged import SMALLEST_REGION, Flagged, Threshold
+from segunc.evaluation.flagged import Flagged, Threshold
 from segunc.evaluation.parts import NO_ANOMALY_LABEL, Array, Forms, LabelledFrame, Numbers
 from segunc.evaluation.resampling import NumberPath
 from segunc.maps.statistics import strongest_regions
 from segunc.metrics.counting import Counts
 from segunc.metrics.objects import NO_OBJECT, ObjectBins
-
-FOUND_SHARE = 0.5  # of an object's pixels, the least that is flagged
 
 
 def object_parts(
@@ -40,8 +38,7 @@ class _OfObjects(Flagged):
         """Return which objects of a frame are found, bool ``[N]``."""
         assert frame.objects is not None
         hits = np.bincount(frame.objects.number[flagged], minlength=len(frame.objects.pixels) + 1)[1:]
-        guarantee = self.threshold.guarantee
-        return np.asarray(hits >= (guarantee.found_share if guarantee else FOUND_SHARE) * frame.objects.pixels)
+        return np.asarray(hits >= self.threshold.found_share * frame.objects.pixels)
 
 
 class FoundObjects(_OfObjects):
@@ -71,14 +68,13 @@ class FoundObjects(_OfObjects):
 class OverTime(_OfObjects):
     """How soon and how steadily objects are found that are labelled in several frames, and how many alarms live one frame only.
 
-    ``docs/guides/deciding.md`` says what each number means. Counts ``[9]``: objects, detected ones, found at once, frames and milliseconds
-    to detection, frames after the first, changes, alarms, alarms of one frame.
+    ``docs/guides/deciding.md`` says what each number means. Counts ``[7]``: objects, detected ones, milliseconds to detection, frames after
+    the first, changes, alarms, alarms of one frame.
     """
 
     lacks = "no frame with an anomaly label has a time; --fps gives them to images"
     metrics = (
-        *(parts.higher("detected", "detected"), parts.higher("at_once", "in the first frame")),
-        *(parts.lower("frames_to_detection", "frames to detection"), parts.lower("seconds_to_detection", "seconds")),
+        *(parts.higher("detected", "detected"), parts.lower("seconds_to_detection", "seconds to detection")),
         *(parts.lower("flicker", "flicker"), parts.lower("single_frame", "alarms of one frame")),
         *(parts.Metric("tracks", "objects"), parts.Metric("alarms", "alarms")),
     )
@@ -87,7 +83,6 @@ class OverTime(_OfObjects):
     def __init__(self, score: str, threshold: Threshold, time_of: Callable[[str], float | None]) -> None:
         super().__init__(score, threshold)
         self.section, self.time_of = ("flagged", score, "over_time"), time_of
-        self.smallest = threshold.guarantee.smallest if threshold.guarantee else SMALLEST_REGION
         self._begin()
 
     def _begin(self) -> None:
@@ -103,29 +98,26 @@ class OverTime(_OfObjects):
         found = self.found(frame, flagged).tolist()
         for number, is_found in zip(self._objects.follow(frame.name, objects.boxes.tolist()), found, strict=True):
             self._tracks[number].append((frame.name, time, is_found))
-        largest = strongest_regions(flagged.astype(np.float32), 0.5, smallest=self.smallest, most=MOST_FOLLOWED)
+        largest = strongest_regions(flagged.astype(np.float32), 0.5, smallest=self.threshold.smallest, most=MOST_FOLLOWED)
         for number in self._regions.follow(frame.name, [region.box for region in largest]):
             self._alarms[number].append(frame.name)
-        return np.zeros(9, np.int64)
+        return np.zeros(7, np.int64)
 
     def finish(self) -> Iterator[tuple[str, Counts]]:
         for track in self._tracks.values():
             names, times, found = zip(*track, strict=True)
             if len(track) > 1:
-                first = found.index(True) if any(found) else 0
-                detection = any(found), found[0], first, round(1000 * (times[first] - times[0]))
+                late = times[found.index(True)] - times[0] if any(found) else 0
                 changes = sum(before != now for before, now in pairwise(found))
-                yield names[0], np.array([1, *detection, len(track) - 1, changes, 0, 0], np.int64)
+                yield names[0], np.array([1, any(found), round(1000 * late), len(track) - 1, changes, 0, 0], np.int64)
         for frames in self._alarms.values():
-            yield frames[0], np.array([0] * 7 + [1, len(frames) == 1], np.int64)
+            yield frames[0], np.array([0] * 5 + [1, len(frames) == 1], np.int64)
         self._begin()
 
     def numbers(self, counts: Counts, forms: Forms) -> Numbers:
-        tracks, detected, at_once, frames, milliseconds, steps, changes, alarms, single = counts.tolist()
-        of_detected = (frames, detected), (milliseconds / 1000, detected)
-        pairs = (detected, tracks), (at_once, tracks), *of_detected, (changes, steps), (single, alarms)
-        shares = [part / whole if whole else None for part, whole in pairs]
-        return dict(zip(self.names, (*shares, tracks, alarms), strict=True))
+        tracks, detected, milliseconds, steps, changes, alarms, single = counts.tolist()
+        pairs = (detected, tracks), (milliseconds / 1000, detected), (changes, steps), (single, alarms)
+        return dict(zip(self.names, (*(part / whole if whole else None for part, whole in pairs), tracks, alarms), strict=True))
 
     def why(self, counts: Counts, name: NumberPath) -> str:
         if name == ("single_frame",):

@@ -182,14 +182,12 @@ def draw_crop(box: Sequence[int], image: Any, score: Any) -> bytes:
 def write_crops(reader: MapsReader, events: Sequence[Event], folder: Path) -> str | None:
     """Write the surroundings of the peak of each event as ``FOLDER/ID.jpg``, which its peak names as ``crop``; return a line on frames
     whose image is missing, of which only the score is shown."""
-    peaks: dict[str, list[Event]] = {}
-    for event in events:
-        peaks.setdefault(event.peak["frame"], []).append(event)
-    source, missing = labelled.open_images(reader, None, list(peaks))
+    frames = [name for name in reader.frames if any(event.peak["frame"] == name for event in events)]
+    source, missing = labelled.open_images(reader, None, frames)
     ranges = overlay.page_ranges(reader, sorted({event.score for event in events}))
-    for name, image, _ in labelled.with_images(list(peaks), source):
-        for event in peaks[name]:
+    for name, image, _ in labelled.with_images(frames, source):
+        for event in (event for event in events if event.peak["frame"] == name):
             colours = overlay.colourise(reader.read(name, event.score), ranges[event.score])
             event.peak["crop"] = f"{folder.name}/{event.id:04}.jpg"
             write_file(folder / f"{event.id:04}.jpg", draw_crop(event.peak["box"], image, colours))
-    return missing if peaks else None
+    return missing if frames else None

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from segunc.core.errors import PartialFailure
-from segunc.evaluation.flagged import SMALLEST_REGION
-from segunc.evaluation.over_time import FOUND_SHARE
+from segunc.evaluation.flagged import SMALLEST_REGION, Threshold
 from segunc.evaluation.parts import LabelledFrame
 from segunc.gallery.overlay import colourise, page_ranges
 from segunc.gallery.page import FrameFiles
@@ -42,7 +41,7 @@ def failures(inputs: Inputs, labels: labelled.LabelSources) -> list[dict[str, st
     pictures, calibrated = [], {identity for of in inputs.thresholds.values() for identity in of["frames"].values()}
     for reader in inputs.maps if labels.anomaly_labels or labels.labels else ():
         usual = first_shown(reader.scores)
-        recorded: dict[str, Any] = {"score": usual, "value": FrameFiles.region_from(reader, usual), "found_share": FOUND_SHARE}
+        recorded: dict[str, Any] = {"score": usual, "value": FrameFiles.region_from(reader, usual), "found_share": Threshold.found_share}
         threshold = next((of for of in inputs.thresholds.values() if of["score"] in reader.scores), recorded)
         try:
             files = labels.find(reader, reader.frames)

@@ -12,7 +12,7 @@ from segunc.core.progress import ConsoleProgress
 from segunc.data.datasets import entry_of_labels
 from segunc.decisions.events import COCO, ENDINGS, MOST_FOLLOWED, Event, find_events, write_events
 from segunc.evaluation.compare import Comparison, compare as compare_results, format_comparison
-from segunc.evaluation.flagged import SMALLEST_REGION, Threshold, check_promises, read_thresholds
+from segunc.evaluation.flagged import Threshold, check_promises, read_thresholds
 from segunc.evaluation.resampling import load_results
 from segunc.gallery.page import page_of, run_id, write_review, write_verdicts
 from segunc.gallery.pictures import VIDEO_SUFFIX, frame_rate, write_crops, write_pictures, write_video
@@ -228,31 +228,27 @@ def summary(options: SummaryOptions) -> SummaryResult:
 def _follow(options: SummaryOptions, folders: Sequence[Path]) -> tuple[list[Event], list[str]]:
     """Follow what each threshold flags in maps folders, write the events, of one folder, and return them with lines on what is flagged."""
     events, notes, path = list[Event](), list[str](), Path(options.events or "")
-    if options.events and not options.flag:
-        raise InputError("--events needs a threshold from which on regions are flagged", hint="--flag entropy=0.5")
-    if options.events and len(folders) > 1:
-        raise InputError(f"{options.maps} holds {len(folders)} maps folders", hint=f"--maps {folders[0]}")
-    if options.events and not path.name.endswith(ENDINGS):
-        raise InputError(f"--events {path} ends in none of {', '.join(ENDINGS)}", hint="--events events.json")
     if options.events:
+        if not options.flag:
+            raise InputError("--events needs a threshold from which on regions are flagged", hint="--flag entropy=0.5")
+        if len(folders) > 1:
+            raise InputError(f"{options.maps} holds {len(folders)} maps folders", hint=f"--maps {folders[0]}")
+        if not path.name.endswith(ENDINGS):
+            raise InputError(f"--events {path} ends in none of {', '.join(ENDINGS)}", hint="--events events.json")
         check_place(path)
     for score, threshold in read_thresholds(options.flag).items():
-        smallest = threshold.guarantee.smallest if threshold.guarantee else SMALLEST_REGION
         frames = flagged = crowded = 0
         for folder in folders:
             _flag(options.flag, folder)
             reader = open_maps(folder)
             times = [*frame_times(reader.frames, reader.records, options.fps)]
-            untimed = [name for name, time in zip(reader.frames, times, strict=True) if time is None]
-            unordered = [name for name in untimed if not any(map(str.isdigit, name.rpartition("/")[2]))]
-            if options.events and unordered:
-                message = f"the frame {unordered[0]} of {folder} has neither a time nor a number, so events have no order"
+            if options.events and None in times:
+                message = f"no time is known of the frame {reader.frames[times.index(None)]} of {folder}, so events have no order"
                 raise InputError(message, hint="--fps 25 for images that are a video in the order of their names")
-            found, with_region, many = find_events(reader, score, threshold.value, times, smallest, masks=path.name.endswith(COCO))
-            frames, flagged, crowded = frames + len(times), flagged + with_region, crowded + many
-            if options.events or (len(folders) == 1 and None not in times):  # images without times need be no sequence
-                events += found
-        what = f"a region of at least {smallest} pixels with {score} >= {threshold.value:g}"
+            found = find_events(reader, score, threshold.value, times, threshold.smallest, masks=path.name.endswith(COCO))
+            frames, flagged, crowded = frames + len(times), flagged + found[1], crowded + found[2]
+            events += found[0] if len(folders) == 1 and None not in times else []  # images without times need be no sequence
+        what = f"a region of at least {threshold.smallest} pixels with {score} >= {threshold.value:g}"
         notes.append(f"{flagged} of {frames} frames have {what}. {threshold.promise}".rstrip(". "))
         if crowded:
             notes.append(f"{crowded} frames have more than {MOST_FOLLOWED}; the strongest of them are followed")

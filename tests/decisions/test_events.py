@@ -116,12 +116,12 @@ def test_files_hold_the_same_events_and_coco_its_documented_fields(tmp_path: Pat
         assert one["area"] == mask.sum()
 
 
-def test_images_are_a_sequence_where_one_is_asked_for_and_ids_run_over_all_thresholds(tmp_path: Path) -> None:
+def test_images_are_a_sequence_at_a_rate_and_ids_run_over_all_thresholds(tmp_path: Path) -> None:
     maps = write(tmp_path / "maps", timed=False, scores=("entropy", "epistemic"))
     assert not segunc.summary(maps, flag=["entropy=0.5"]).events
     events = segunc.summary(maps, flag=["entropy=0.5"], fps=10.0).events
     assert [event.end["time"] for event in events] == [1.9, 0.8, 1.1]
-    events = segunc.summary(maps, flag=["entropy=0.5", "epistemic=0.65"], events=tmp_path / "e.csv").events
+    events = segunc.summary(maps, flag=["entropy=0.5", "epistemic=0.65"], fps=10.0, events=tmp_path / "e.csv").events
     assert [(event.id, event.score) for event in events] == [*enumerate(["entropy"] * 3 + ["epistemic"] * 2, start=1)]
 
 
@@ -138,7 +138,7 @@ def test_what_has_no_threshold_order_or_form_is_refused(tmp_path: Path) -> None:
     with MapsWriter(tmp_path / "letters", manifest) as writer:
         writer.commit(writer.store("cat", {"prediction": np.zeros(SIZE, np.uint8), "entropy": scene(0)}))
     write(tmp_path / "days" / "one"), write(tmp_path / "days" / "two")
-    for folder, message in (("letters", "frame cat of .* has neither a time nor"), ("days", "holds 2 maps folders")):
+    for folder, message in (("letters", "no time is known of the frame cat of"), ("days", "holds 2 maps folders")):
         with pytest.raises(InputError, match=message):
             segunc.summary(tmp_path / folder, flag=["entropy=0.5"], events=tmp_path / "e.csv")
     assert not list(tmp_path.glob("e.*"))

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -107,7 +108,8 @@ def test_tables_and_comparisons_hold_it(tmp_path: Path) -> None:
 
 
 def test_maps_of_another_form_than_the_threshold_are_refused() -> None:
-    flag, frame = {"entropy": Threshold(0.5, "float", "first.json")}, RUN["bergen/frame_0"]
+    made: Any = SimpleNamespace(form="float", levels={}, control="missed-pixels")
+    flag, frame = {"entropy": Threshold(0.5, "first.json", guarantee=made)}, RUN["bergen/frame_0"]
     for labels, anomalies in ((None, RUN), (CITY, None)):
         evaluator = Evaluator(SCORES, labels, RUN, anomalies=anomalies, flag=flag)
         anomaly = None if anomalies is None else frame.anomaly
