@@ -16,10 +16,10 @@ from matplotlib.figure import Figure
 from segunc.core.errors import InputError
 from segunc.core.files import write_file, write_json
 from segunc.evaluation.evaluator import Gatherer, Result
-from segunc.evaluation.parts import CONFIDENCE, ConfidenceCalibration, Pooled, Selective, confidence_of
+from segunc.evaluation.parts import Pooled, Selective
 from segunc.metrics import counting
 from segunc.metrics.counting import DetectionCurve, Floats, detection_curve
-from segunc.metrics.prediction import RiskCoverage, aurc, bin_counts, risk_coverage
+from segunc.metrics.prediction import BINS, RiskCoverage, aurc, risk_coverage
 from segunc.scores import title_of
 
 WIDTH = 3.15  # of a figure in inches: 8 cm, one column of a two-column page
@@ -83,12 +83,9 @@ def write_plots(gatherer: Gatherer, result: Result, folder: Path, name: str) -> 
         precision = [precision_recall_line(*curve) for curve in curves]
         draw("precision-recall-pooled", lambda lines: precision_recall_figure(lines, base_rate), precision)
         draw("roc-pooled", roc_figure, [roc_line(*curve) for curve in curves])
-    (counts,) = gatherer.counts(ConfidenceCalibration).values()
-    if counts is not None and counts.any():
-        bins = bin_counts(counts, confidence_of(gatherer.forms[CONFIDENCE], counts.shape[1]))
-        figures["reliability"] = reliability_figure(name, bins, result["calibration"]["ece"])
-        pixels, correct, confidence = bins[:, bins[0] > 0]
-        columns = {"x": confidence / pixels, "y": correct / pixels, "pixels": np.rint(pixels).astype(np.int64)}
+    if rows := result["calibration"].get("reliability"):
+        columns = dict(zip(("x", "y", "pixels"), np.transpose(rows), strict=True))
+        figures["reliability"] = reliability_figure(Line(name, columns["x"], columns["y"], result["calibration"]["ece"]))
         points["reliability"] = {name: {key: values.tolist() for key, values in columns.items()}}
     kept = {score: (n, place) for place, (score, n) in enumerate(gatherer.counts(Selective).items()) if n is not None}
     lines = [risk_coverage_line(s, risk_coverage(n), place) for s, (n, place) in kept.items() if n[1].any()]
@@ -149,17 +146,13 @@ def roc_figure(lines: Sequence[Line]) -> Figure:
 
 
 @styled
-def reliability_figure(name: str, bins: Floats, error: float | None) -> Figure:
-    """Draw accuracy over mean confidence of each of the ``bins`` of :func:`bin_counts` of a model, with the diagonal of perfect
-    calibration and the ECE."""
-    pixels, correct, confidence = bins
-    with np.errstate(invalid="ignore"):  # 0 / 0 of an empty bin is NaN, which is not drawn
-        line = Line(name, confidence / pixels, correct / pixels, error)
+def reliability_figure(line: Line) -> Figure:
+    """Draw accuracy over mean confidence of the bins of a model, with the diagonal of perfect calibration and the ECE."""
     figure, axes = _new_figure()
     _draw_lines(axes, [line], str, marker="o", markersize=3)
     axes.plot([0, 1], [0, 1], label="Perfect calibration", **REFERENCE)
     _unit_axis(axes, "xy")
-    axes.set(xlabel=f"Confidence (predicted class, {len(pixels)} bins)", ylabel="Accuracy (share of pixels right)")
+    axes.set(xlabel=f"Confidence (predicted class, {BINS} bins)", ylabel="Accuracy (share of pixels right)")
     _add_legend(figure, "Reliability of class probabilities, all frames", "Expected calibration error (ECE)")
     return figure
 

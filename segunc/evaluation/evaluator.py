@@ -15,6 +15,7 @@ import numpy.typing as npt
 from segunc.core.errors import InputError, PartialFailure
 from segunc.core.progress import ConsoleProgress
 from segunc.data.labels import IGNORE, LabelMap
+from segunc.evaluation import parts
 from segunc.evaluation.flagged import Threshold, flag_parts
 from segunc.evaluation.over_time import object_parts
 from segunc.evaluation.parts import CONFIDENCE, PARTS, ArrayPart, ByObject, Components, Forms, LabelledFrame, PooledGroup
@@ -304,6 +305,8 @@ class Evaluator(Gatherer):
         result: Result = {name: {} for name in sections}
         self.place_numbers(result)
         result["segmentation"].setdefault("per_class", {})
+        for counts in self.counts(parts.ConfidenceCalibration).values() if result["calibration"]["ece"] is not None else ():
+            result["calibration"]["reliability"] = parts.reliability(counts, self.forms)
         for name, flagged in result.get("flagged", {}).items():
             flagged["threshold"] = self.flag[name].value
             if promise := self.flag[name].promise:

@@ -406,6 +406,13 @@ class ConfidenceCalibration(ArrayPart):
         return {("ece",): prediction.expected_calibration_error(bins)}
 
 
+def reliability(counts: Counts, forms: Forms) -> list[list[float]]:
+    """Return mean confidence, accuracy and pixels of each bin of confidence that holds a pixel."""
+    bins = prediction.bin_counts(counts, confidence_of(forms[CONFIDENCE], counts.shape[-1]))
+    pixels, correct, confidence = bins[:, bins[0] > 0]
+    return np.stack([confidence / pixels, correct / pixels, np.rint(pixels)], 1).tolist()  # type: ignore[no-any-return]
+
+
 def confidence_of(form: Form, bins: int) -> npt.NDArray[np.floating]:
     """Return the confidence 1 - msp of each key, or bin of keys, of :meth:`LabelledFrame.confidence_counts`, ``[bins]``."""
     with np.errstate(invalid="ignore"):  # keys that never occur may be signalling NaN

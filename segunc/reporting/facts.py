@@ -16,7 +16,7 @@ from segunc.maps.manifest import environment, tool_commit, tool_version
 from segunc.maps.reader import MapsReader
 from segunc.metrics.objects import KINDS
 from segunc.posteriors.model import model_files
-from segunc.reporting.inputs import Inputs, reliability_of
+from segunc.reporting.inputs import Inputs
 from segunc.scores import first_shown
 from segunc.training.config import now, recorded_data
 
@@ -88,7 +88,7 @@ def _result(inputs: Inputs, run: EvaluationResult) -> Facts:
     about: Facts = {"name": run.name, "file": run.path.name, "data": data, "score": score if detected else None}
     about["found"] = "At the threshold" if at_threshold else "With 5 % of the normal pixels flagged"
     about["segmented"] = content.get("segmentation", {}).get("miou") is not None
-    return {**about, "missed": missed, "bins": reliability_of(run), "content": kept}
+    return {**about, "missed": missed, "content": kept}
 
 
 def _missed(bins: Row) -> list[list[Any]]:

@@ -13,9 +13,9 @@ from typing import Any
 
 from segunc.core.bounds import PositiveInt, Settings, from_plain
 from segunc.core.errors import InputError
-from segunc.core.files import inside, read_bytes, read_json, read_result
+from segunc.core.files import read_bytes, read_result
 from segunc.decisions.threshold import model_of, read_threshold
-from segunc.evaluation.resampling import EvaluationResult, load_results
+from segunc.evaluation.resampling import load_results
 from segunc.maps.labelled import open_maps
 from segunc.maps.manifest import tool_version
 from segunc.posteriors.model import load_model
@@ -102,17 +102,6 @@ class Inputs:
         runs = [run for run in self.results if run.content.get("bootstrap", {}).get("unit") == "frame"]
         names = {name for run in runs if run.replicates for name in run.replicates.units}
         return sorted(names or {name for reader in self.maps for name in reader.frames})
-
-
-def reliability_of(run: EvaluationResult) -> Sequence[Sequence[float]]:
-    """Return confidence, accuracy and pixels of each bin that ``evaluate --plots`` wrote below the folder of a result; nothing where
-    there are none, or where their calibration error is not that of the result."""
-    recorded = run.content["run"].get("plots")
-    path = recorded and inside(run.path.parent, f"{recorded}/curves.json")
-    lines = read_json(path, "points of curves").get("reliability", {}) if path and path.is_file() else {}
-    bins = [bin for of in lines.values() for bin in zip(of["x"], of["y"], of["pixels"], strict=True)]
-    error = sum(abs(x - y) * n for x, y, n in bins) / max(sum(n for *_, n in bins), 1)
-    return bins if abs(error - (run.numbers.get(("calibration", "ece")) or 0)) < 1e-6 else []
 
 
 def _read_latency(path: Path) -> Mapping[str, Any]:

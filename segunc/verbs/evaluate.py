@@ -93,9 +93,6 @@ def evaluate(options: EvaluateOptions) -> EvaluateResult:
     run["segunc"] = tool_version()
     if options.anomaly_class:
         run["anomaly_classes"] = list(options.anomaly_class)
-    plots = Path(options.plots or "").resolve()
-    if options.plots and out is not None and plots.is_relative_to(out.parent.resolve()):
-        run["plots"] = plots.relative_to(out.parent.resolve()).as_posix()  # where a report finds the points of the curves
     replicates = gatherer.replicates()
     about = {"replicates": options.replicates, "seed": resampling.seed, "unit": options.resample}
     result["bootstrap"] = about | {"units": len(replicates.units)} | result.pop("bootstrap", {})

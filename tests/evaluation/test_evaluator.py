@@ -52,7 +52,7 @@ def test_the_schema_is_complete(result):
         assert list(values["pooled"]) == [*values["smiyc"], "thresholds"]
     assert list(result["segmentation"]) == ["miou", "accuracy", "per_class"]
     assert list(result["segmentation"]["per_class"]) == list(CLASSES)
-    assert list(result["calibration"]) == ["ece", "nll", "brier"]
+    assert list(result["calibration"]) == ["ece", "nll", "brier", "reliability"]
     assert list(result["selective"]) == list(SCORES)
     assert set(result["reasons"].values()) == {"every frame holds an anomaly, or none does"}
     assert list(nulls(result)) == list(result["reasons"])

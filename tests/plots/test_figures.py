@@ -50,7 +50,9 @@ def risk() -> Figure:
 
 
 def reliable() -> Figure:
-    return plots.reliability_figure("my-abnn", bin_counts(counts(2), 1 - VALUES), 0.1234)
+    bins = bin_counts(counts(2), 1 - VALUES)
+    pixels, correct, confidence = bins[:, bins[0] > 0]
+    return plots.reliability_figure(plots.Line("my-abnn", confidence / pixels, correct / pixels, 0.1234))
 
 
 METHODS = ("deterministic", "fine-tuned, alpha 0", "ABNN", "ABNN, temperature", "MC dropout", "variational", "SWAG")
@@ -136,12 +138,12 @@ def test_points_and_their_intervals_are_where_they_should_be():
 
 
 def test_reliability_draws_accuracy_over_confidence():
-    pixels, correct, confidence = bin_counts(counts(2), 1 - VALUES)
+    bins = bin_counts(counts(2), 1 - VALUES)
+    pixels, correct, confidence = bins[:, bins[0] > 0]
     figure = reliable()
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["my-abnn  0.123", "Perfect calibration"]
-    line, filled = figure.axes[0].lines[0], pixels > 0
-    np.testing.assert_array_equal(line.get_xdata()[filled], (confidence / np.maximum(pixels, 1))[filled])
-    np.testing.assert_array_equal(line.get_ydata()[filled], (correct / np.maximum(pixels, 1))[filled])
+    np.testing.assert_array_equal(figure.axes[0].lines[0].get_xdata(), confidence / pixels)
+    np.testing.assert_array_equal(figure.axes[0].lines[0].get_ydata(), correct / pixels)
 
 
 @pytest.mark.parametrize("most", [10, 2000])

@@ -44,8 +44,7 @@ def results(predicted: Job, tmp_path_factory: pytest.TempPathFactory) -> Path:
     by = ("--by", "size,distance", "--groups", "^.", "--replicates", 50)
     succeed("evaluate", "--maps", predicted.maps, "--anomaly-labels", predicted.masks, "--out", folder / ANOMALY, *by)
     promised = ("--flag", folder / "threshold.json")
-    clean = (CLEAN, (*promised, "--plots", folder / "plots"))
-    for name, more in ((CLEAN, ()), clean, (FOG, (*promised, "--corruption", "fog:5"))):
+    for name, more in ((CLEAN, ()), (CLEAN, promised), (FOG, (*promised, "--corruption", "fog:5"))):
         model = ("--model", predicted.abnn, "--dataset", "toy", "--root", predicted.data, "--split", "test")
         succeed("evaluate", *model, SMALL.replace(" --", "\0--").split("\0")[0], "--device", "cpu",
                 "--replicates", 50, "--out", folder / name, *more)  # fmt: skip

@@ -19,18 +19,16 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from segunc.core.errors import InputError
 from segunc.data.datasets import dataset_entry
 from segunc.data.entry import encoding_of_masks
 from segunc.decisions.guarantees import binomial_bound
 from segunc.decisions.threshold import settings_of
 from segunc.evaluation.compare import format_number
-from segunc.evaluation.resampling import load_results
 from segunc.gallery.page import run_id
 from segunc.maps.labelled import LabelSources
 from segunc.maps.reader import MapsReader
 from segunc.reporting.failures import failures
-from segunc.reporting.inputs import Domain, reliability_of
+from segunc.reporting.inputs import Domain
 from segunc.reporting.page import number, render
 from tests.conftest import Job
 from tests.gallery.scenes import LABEL_MAP, NAMES, OBJECT, Scene, write_scene
@@ -171,22 +169,14 @@ def test_latency_is_of_the_model_and_its_percentiles_rise(predicted: Job, result
     assert ["sampler", "a &lt;core&gt;", "64 x 128", "4", "4.500", ".250", ".500", ".750"] in rows
 
 
-def test_points_of_a_curve_belong_to_their_result_and_lie_below_it(results: Path, tmp_path: Path) -> None:
-    (run,) = load_results([results / CLEAN])
-    bins = reliability_of(run)
-    assert sum(n for *_, n in bins) == run.content["counts"]["labelled_pixels"]
-    folder = Path(shutil.copytree(results, tmp_path / "copy"))
-    curves = json.loads((folder / "plots" / "curves.json").read_text())
-    (points,) = curves["reliability"].values()
-    points["y"][-1] -= 0.1
-    (folder / "plots" / "curves.json").write_text(json.dumps(curves))
-    assert reliability_of(load_results([folder / CLEAN])[0]) == []
-    for place in ("../copy/plots", str(results / "plots")):
-        content = json.loads((results / CLEAN).read_text())
-        content["run"]["plots"] = place
-        (folder / CLEAN).write_text(json.dumps(content))
-        with pytest.raises(InputError, match="no relative path"):
-            reliability_of(load_results([folder / CLEAN])[0])
+def test_a_reliability_diagram_has_the_bins_of_its_result(results: Path, written: Path) -> None:
+    content = json.loads((results / CLEAN).read_text())
+    bins = content["calibration"]["reliability"]
+    pixels = sum(n for *_, n in bins)
+    assert pixels == content["counts"]["labelled_pixels"]
+    assert sum(abs(x - y) * n for x, y, n in bins) / pixels == pytest.approx(content["calibration"]["ece"])
+    (figure,) = re.findall(r'<svg[^>]*aria-label="Reliability diagram of test:.*?</svg>', (written / "index.html").read_text(), re.DOTALL)
+    assert figure.count("<circle") == len(bins) > 5
 
 
 def test_frames_are_counted_in_cells_by_name() -> None:
