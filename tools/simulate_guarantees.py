@@ -36,7 +36,7 @@ def scene(random: np.random.Generator) -> Scene:
         scores[top : top + side, left : left + side] += random.gamma(3.0, 35.0)
     stored = np.clip(np.rint(scores), 0, 255).astype(np.uint8)
     wrong = random.random(SIZE) < 1 / (1 + np.exp((110 - scores - 25 * random.normal()) / 25))
-    return Scene.of(stored, anomaly, np.zeros(SIZE, np.uint8), wrong.astype(np.uint8))
+    return Scene(stored, anomaly, np.zeros(SIZE, np.uint8), wrong.astype(np.uint8))
 
 
 def population(frames: int, seed: int = 0) -> dict[str, Losses]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -23,16 +23,12 @@ from segunc.data.labels import UNKNOWN
 from segunc.decisions.guarantees import Method as Guarantee
 from segunc.decisions.risks import LossSums
 from segunc.posteriors.methods import Method
-from segunc.posteriors.model import Attachment, Model
+from segunc.posteriors.model import Attachment
 from segunc.sampling.sampler import Sampler
 from segunc.scores import SET_THRESHOLD
 from segunc.training.config import FitConfig
 from segunc.training.progress import Say, say
 
-if TYPE_CHECKING:
-    from segunc.data.module import SegmentationDataModule
-
-Shares = npt.NDArray[np.float64]
 STEPS = 1 << 16  # lambda is k / STEPS, which float32 holds exactly
 
 
@@ -102,52 +98,46 @@ def class_keys(probabilities: Tensor, prediction: Tensor) -> Tensor:
     return ((1.0 - probabilities.float()) * STEPS).ceil().long().scatter_(0, prediction[None].long(), 0)
 
 
-def shares_up_to(keys: Tensor) -> Shares:
+def shares_up_to(keys: Tensor) -> npt.NDArray[np.float64]:
     """Return the share of keys that are at most each k, float64 ``[STEPS + 1]``."""
     counts = torch.bincount(keys.flatten(), minlength=STEPS + 1).cumsum(0).double()
     return np.asarray((counts / keys.numel()).cpu().numpy())
 
 
-def calibrate(model: Model, data: SegmentationDataModule, settings: ClassSetsConfig) -> tuple[LossSums, Shares, int]:
-    """Return what frames at their own size, where predict decides, say at each lambda k / STEPS: their losses and the sum of their mean sizes
-    of a set ``[STEPS + 1]``, and the draws; InputError where no pixel is labelled."""
-    losses, sizes = LossSums("class-sets", STEPS + 1), np.zeros(STEPS + 1)
-    how: dict[str, Any] = {"draws": settings.draws, "seed": settings.seed, "scores": ("msp",), "fitted": model.fitted(("msp",))}
-    sampler = Sampler(model.network, model.posterior, **how)
-    for _, image, _, _, labels in frames_as_seen(model, data, settings.split, settings.frames, METHOD.name):
-        if not (labelled := labels < UNKNOWN).any():
-            continue
-        found = sampler(image, size=(labels.shape[0], labels.shape[1]), keep_probabilities=True)
-        assert found.probabilities is not None
-        keys = class_keys(found.probabilities[0], found.prediction[0])[:, torch.from_numpy(labelled).to(image.device)]
-        true = torch.from_numpy(labels[labelled]).to(image.device).long()
-        losses.add(1.0 - shares_up_to(keys.gather(0, true[None])))
-        sizes += len(keys) * shares_up_to(keys)
-    if not losses.units:
-        raise InputError(f"the {settings.split} frames hold no labelled pixel", hint="choose another --class_sets.split")
-    return losses, sizes, sampler.draws
-
-
 @flushed_denormals()
 def fit_class_sets(base: Path, config: FitConfig[ClassSetsConfig], out: Path, *, device: str = "auto", say: Say = say) -> ClassSets:
-    """Calibrate lambda and write the same model with it; InputError for fewer frames than the level needs."""
-    settings, guarantee = config.settings, Guarantee("conformal")
+    """Calibrate lambda on frames at their own size, where predict decides, and write the same model with it; InputError for fewer frames than
+    the level needs."""
+    settings, guarantee, level = config.settings, Guarantee("conformal"), config.settings.level
     model, data = load_for_fitting(base, config, resolve_device(device))
-    losses, sizes, draws = calibrate(model, data, settings)
-    frames = losses.units
-    guarantee.check_units(losses, settings.level, f"labelled frames of {settings.split}", "--class_sets.level")
-    place = guarantee.certified(losses, settings.level)
+    how: dict[str, Any] = {"draws": settings.draws, "seed": settings.seed, "scores": ("msp",), "fitted": model.fitted(("msp",))}
+    sampler, losses, sizes = Sampler(model.network, model.posterior, **how), LossSums("class-sets", STEPS + 1), np.zeros(STEPS + 1)
+    for _, image, _, _, labels in frames_as_seen(model, data, settings.split, settings.frames, METHOD.name):
+        if (labelled := labels < UNKNOWN).any():
+            found = sampler(image, size=(labels.shape[0], labels.shape[1]), keep_probabilities=True)
+            assert found.probabilities is not None
+            keys = class_keys(found.probabilities[0], found.prediction[0])[:, torch.from_numpy(labelled).to(image.device)]
+            true = torch.from_numpy(labels[labelled]).to(image.device).long()
+            losses.add(1.0 - shares_up_to(keys.gather(0, true[None])))
+            sizes += len(keys) * shares_up_to(keys)
+    if not (frames := losses.units):
+        raise InputError(f"the {settings.split} frames hold no labelled pixel", hint="choose another --class_sets.split")
+    guarantee.check_units(losses, level, f"labelled frames of {settings.split}", "--class_sets.level")
+    place = guarantee.certified(losses, level)
     assert place is not None  # at lambda 1 every set holds all classes
-    seen = f"with {draws} draws of seed {settings.seed} at the same size"
-    condition = (
-        f"It holds where frames come as the {frames} frames of the calibration did, {seen}; another domain or corrupted images void it."
-    )
-    sets = ClassSets(
-        place / STEPS, settings.level, frames, guarantee.risk(losses, place), float(sizes[place]) / frames,
-        f"On average, at most {100 * settings.level:.3g} % of the labelled pixels of a frame have their true class outside of their set.",
-        condition, draws, settings.seed, fitted_on(config, settings.split),
-        **{name: model.hashes[name] for name in ClassSets.bound_by},
-    )  # fmt: skip
+    promise = f"On average, at most {100 * level:.3g} % of the labelled pixels of a frame have their true class outside of their set."
+    seen = f"with {sampler.draws} draws of seed {settings.seed} at the same size"
+    condition = f"It holds where frames come as the {frames} of the calibration did, {seen}; another domain or corrupted images void it."
+    facts: dict[str, Any] = {"threshold": place / STEPS, "level": level, "frames": frames, "risk": guarantee.risk(losses, place)}
+    facts |= {
+        "mean_size": float(sizes[place]) / frames,
+        "promise": promise,
+        "condition": condition,
+        "draws": sampler.draws,
+        "seed": settings.seed,
+    }
+    facts |= {"fitted_on": fitted_on(config, settings.split)} | {name: model.hashes[name] for name in ClassSets.bound_by}
+    sets = ClassSets(**facts)
     sets.attach(base, config, out, METHOD.name, say)
     size = f"{sets.mean_size:.2f} of {model.network.description.num_classes} classes on average"
     say(f"wrote {out}: sets of {size}, lambda {sets.threshold:.4f}, on {frames} frames. {sets.promise}")

@@ -7,7 +7,6 @@ is not monotone in the threshold, it is replaced by its running maximum from the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import cv2
@@ -29,7 +28,6 @@ OF_ANOMALIES = ("missed-pixels", "missed-objects")  # controls that units withou
 
 Array = npt.NDArray[Any]
 Label = npt.NDArray[np.uint8]
-Mask = npt.NDArray[np.bool_]
 Counts = npt.NDArray[np.int64]
 Losses = npt.NDArray[np.float64]
 
@@ -49,25 +47,16 @@ def flag_keys(stored: Array) -> npt.NDArray[np.uint16]:
     return score_keys(stored)
 
 
-@dataclass(frozen=True)
 class Scene:
-    """One frame, ``[H, W]`` each: keys of the score, 0 where no label says anything; pixels with a label, those of normal ground, anomalies, and
-    which predictions are wrong (1, 0 right, 255 unknown); None without such a label."""
+    """One frame, ``[H, W]`` each: keys of the score, 0 where no label says anything; pixels with a label, and those of normal ground."""
 
-    keys: npt.NDArray[np.uint16]
-    known: Mask
-    normal: Mask
-    anomaly: Label | None
-    wrong: Label | None
-
-    @classmethod
-    def of(cls, stored: Array, anomaly: Label | None, labels: Label | None, wrong: Label | None) -> Scene:
-        """Read a frame with its anomaly label (0 normal, 1 anomaly, 255 ignored), or its class labels, or both."""
+    def __init__(self, stored: Array, anomaly: Label | None, labels: Label | None, wrong: Label | None) -> None:
+        """Take a map with its anomaly label (0 normal, 1 anomaly, 255 ignored), or its class labels with what of the prediction is wrong (0
+        right, 1 wrong, 255 unknown), or all of them."""
         labelled = np.zeros(stored.shape, bool) if labels is None else labels != IGNORE
-        normal, known = (labelled, labelled) if anomaly is None else (anomaly == 0, labelled | (anomaly != IGNORE))
-        keys = np.zeros(stored.shape, np.uint16)
-        keys[known] = flag_keys(stored[known])
-        return cls(keys, known, normal, anomaly, wrong)
+        self.normal, self.known = (labelled, labelled) if anomaly is None else (anomaly == 0, labelled | (anomaly != IGNORE))
+        self.keys, self.anomaly, self.wrong = np.zeros(stored.shape, np.uint16), anomaly, wrong
+        self.keys[self.known] = flag_keys(stored[self.known])
 
     def counts(self, control: str, found_share: float = 0.5, smallest: int = 50) -> Counts | None:
         """Return what is lost at each threshold, and out of how many, int64 ``[2, THRESHOLDS]``; None without the label that it needs."""

@@ -78,13 +78,9 @@ class GuaranteedThreshold(Settings):
         return f"{RISKS[self.control]} {bound}{sure}"
 
     def check_run(self, run: Mapping[str, Any], source: str) -> None:
-        """Raise InputError, which names the ``source`` of the threshold, where maps come of another model or other settings; maps of
-        another tool (an empty run) record neither."""
-        if bool(run) != bool(self.model):
-            ours, theirs = ("segunc", "another tool") if run else ("another tool", "segunc")
-            raise InputError(f"the maps are of {ours}, and {source} is a threshold for maps of {theirs}", hint=_AGAIN)
-        if run and model_of(run) != self.model:
-            raise InputError(f"{source} is a threshold of another model than that of these maps", hint=_AGAIN)
+        """Raise InputError, which names the ``source`` of the threshold, where maps come of another model or tool, or with other settings."""
+        if model_of(run) != self.model:
+            raise InputError(f"{source} is a threshold of another model or tool than that of these maps", hint=_AGAIN)
         if run and (different := differing_keys(self.settings, settings_of(run, self.score))):
             key, then, current = different[0]
             raise InputError(f"{source} is a threshold of maps with {key} {then!r}, and these have {current!r}", hint=_AGAIN)

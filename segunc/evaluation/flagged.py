@@ -20,7 +20,7 @@ from segunc.decisions.risks import OF_ANOMALIES, LossSums, Pool, Scene
 from segunc.decisions.threshold import GuaranteedThreshold, read_threshold
 from segunc.evaluation import parts
 from segunc.evaluation.parts import ALL_IGNORED, NO_ANOMALY_LABEL, Array, ArrayPart, Forms, LabelledFrame, Numbers
-from segunc.evaluation.resampling import NumberPath, resampled_units
+from segunc.evaluation.resampling import NumberPath, TimeOf, resampled_units
 from segunc.maps.verdicts import GRAVEST, VERDICTS, Verdict
 from segunc.metrics.counting import NO_ANOMALY, NO_NORMAL, Counts
 from segunc.scores import SCORES
@@ -55,7 +55,9 @@ def read_thresholds(words: Iterable[str] | Mapping[str, float]) -> dict[str, Thr
     return thresholds
 
 
-def check_promises(flag: Mapping[str, Threshold], run: Mapping[str, Any], identities: Callable[[str], Iterable[tuple[str, str]]]) -> None:
+def check_promises(
+    flag: Mapping[str, Threshold], run: Mapping[str, Any], identities: Callable[[str], Iterable[tuple[str, str]]] = lambda score: ()
+) -> None:
     """Raise InputError where maps of a run are not those that a promise is about, or one of the frames, of which ``identities`` gives names and
     hashes for a score, was used to make it."""
     for name, threshold in flag.items():
@@ -65,11 +67,7 @@ def check_promises(flag: Mapping[str, Threshold], run: Mapping[str, Any], identi
 
 
 def flag_parts(
-    flag: Mapping[str, Threshold],
-    scores: Sequence[str],
-    classes: Sequence[str],
-    anomalies: bool,
-    time_of: Callable[[str], float | None] = lambda frame: None,
+    flag: Mapping[str, Threshold], scores: Sequence[str], classes: Sequence[str], anomalies: bool, time_of: TimeOf = lambda frame: None
 ) -> list[Flagged]:
     """Return the parts of the thresholds of the scores that are evaluated, for the kinds of labels there are."""
     if unused := [name for name in flag if name not in scores]:
@@ -196,7 +194,7 @@ class Achieved(Flagged):
     metrics = parts.lower("risk", "achieved"), parts.Metric("level", "promised")
     point = frozenset(names)
 
-    def __init__(self, score: str, threshold: Threshold, control: str, anomalies: bool, time_of: Callable[[str], float | None]) -> None:
+    def __init__(self, score: str, threshold: Threshold, control: str, anomalies: bool, time_of: TimeOf) -> None:
         super().__init__(score, threshold)
         assert threshold.guarantee is not None
         self.guarantee, self.control, self.level = threshold.guarantee, control, threshold.guarantee.levels[control]
@@ -208,7 +206,7 @@ class Achieved(Flagged):
     def count(self, frame: LabelledFrame) -> dict[str, Counts] | None:
         if self.score not in frame.stored or (self.control in OF_ANOMALIES and frame.anomaly is None):
             return None
-        scene = Scene.of(self.flagged(frame).view(np.uint8), frame.anomaly, frame.labels, frame.wrong)  # a score that is 1 where flagged
+        scene = Scene(self.flagged(frame).view(np.uint8), frame.anomaly, frame.labels, frame.wrong)  # a score that is 1 where flagged
         counts = scene.counts(self.control, self.guarantee.found_share, self.guarantee.smallest)
         return None if counts is None else {frame.name: counts[:, [1, -1]]}
 

@@ -7,7 +7,7 @@ track is resampled as a whole, in the unit of its first frame.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -17,15 +17,13 @@ from segunc.decisions.events import MOST_FOLLOWED, Follower
 from segunc.evaluation import parts
 from segunc.evaluation.flagged import Flagged, Threshold
 from segunc.evaluation.parts import NO_ANOMALY_LABEL, Array, Forms, LabelledFrame, Numbers
-from segunc.evaluation.resampling import NumberPath
+from segunc.evaluation.resampling import NumberPath, TimeOf
 from segunc.maps.statistics import strongest_regions
 from segunc.metrics.counting import Counts
 from segunc.metrics.objects import NO_OBJECT, ObjectBins
 
 
-def object_parts(
-    flag: Mapping[str, Threshold], scores: Sequence[str], by: Sequence[ObjectBins], time_of: Callable[[str], float | None] | None
-) -> list[Flagged]:
+def object_parts(flag: Mapping[str, Threshold], scores: Sequence[str], by: Sequence[ObjectBins], time_of: TimeOf | None) -> list[Flagged]:
     """Return the parts of labelled objects at the thresholds of these scores; ``time_of`` is None where no frame has a time."""
     used = [(score, flag[score]) for score in scores if score in flag]
     return [*(FoundObjects(*each, bins) for each in used for bins in by), *(OverTime(*each, time_of) for each in used if time_of)]
@@ -80,7 +78,7 @@ class OverTime(_OfObjects):
     )
     point = frozenset({("tracks",), ("alarms",)})
 
-    def __init__(self, score: str, threshold: Threshold, time_of: Callable[[str], float | None]) -> None:
+    def __init__(self, score: str, threshold: Threshold, time_of: TimeOf) -> None:
         super().__init__(score, threshold)
         self.section, self.time_of = ("flagged", score, "over_time"), time_of
         self._begin()

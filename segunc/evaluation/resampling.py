@@ -40,6 +40,7 @@ OTHER = "other"  # the group of all frames that are in no other
 MAX_GROUPS = 100
 ABOUT = ("counts", "run", "bootstrap")  # sections whose numbers are about the evaluation; every other section holds numbers of a table
 NumberPath = tuple[str, ...]  # of a number in a result: ("scores", "entropy", "pooled", "auroc"); dotted in a file
+TimeOf = Callable[[str], float | None]  # of a frame, in seconds of its video; None where it is not known
 Floats = npt.NDArray[np.float64]
 
 
@@ -69,9 +70,7 @@ class Resampling:
         return np.random.Generator(np.random.Philox(key=key))
 
 
-def resampled_units(
-    how: str, time_of: Callable[[str], float | None] = lambda frame: None, option: str = "--resample"
-) -> Callable[[str], str]:
+def resampled_units(how: str, time_of: TimeOf = lambda frame: None, option: str = "--resample") -> Callable[[str], str]:
     """Return the function from a frame's name to its unit; it raises InputError, which names the ``option``, for a name that does not fit.
     ``how`` is ``frame``, ``folder``, ``10s`` for blocks of seconds of a video (``time_of`` gives the moment of a frame), or a regular
     expression, whose match in the name (its first group, where it has one) is the unit."""

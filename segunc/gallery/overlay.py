@@ -17,6 +17,7 @@ import numpy.typing as npt
 from segunc.core.errors import InputError
 from segunc.data.images import MOST_PIXELS, Image, resize_nearest
 from segunc.data.labels import LabelMap
+from segunc.evaluation.flagged import Threshold
 from segunc.frames.source import format_time
 from segunc.maps.labelled import LabelSources, choose_scores
 from segunc.maps.reader import MapsReader
@@ -254,10 +255,10 @@ class Legend:
     promise: str = ""
 
     @classmethod
-    def of(cls, manifest: Mapping[str, Any] | None, score: str, shown: DisplayRange, threshold: float | None = None) -> Self:
+    def of(cls, manifest: Mapping[str, Any] | None, score: str, shown: DisplayRange, flag: Threshold | None = None) -> Self:
         """Return the legend of a score with what a manifest records of it."""
         unit = (manifest or {}).get("maps", {}).get(score, {}).get("unit", "")
-        return cls(score, unit, shown, model_words(manifest), threshold)
+        return cls(score, unit, shown, model_words(manifest), *((flag.value, flag.short) if flag else ()))
 
     @property
     def words(self) -> str:

@@ -27,6 +27,7 @@ import numpy.typing as npt
 from segunc.core.errors import InputError
 from segunc.core.files import flat, parse_json, read_bytes, write_file, write_json
 from segunc.data.images import Image, resize_nearest
+from segunc.evaluation.flagged import Threshold, check_promises
 from segunc.gallery import overlay
 from segunc.gallery.alarms import Alarm, find_alarms, join_alarms
 from segunc.maps import labelled
@@ -68,8 +69,7 @@ def write_review(
     fps: float | None = None,
     limit: int | None = None,
     blind: str = "auto",
-    flag: Mapping[str, float] | None = None,
-    promises: Sequence[str] = (),
+    flag: Mapping[str, Threshold] | None = None,
 ) -> Path:
     """Write the review page of a maps folder and return the path of its ``index.html``; an earlier page is replaced. ``review.json`` beside
     it lists notices and the problems of frames. ``on_frame`` is told frames done and their total; the settings are those of
@@ -83,13 +83,15 @@ def write_review(
     rows = _choose_frames(reader, limit, fps)
     names = [row.name for row in rows]
     frame_labels = labels.find(reader, names)
-    notices = [*promises, *_notices(reader, frame_labels, names)]
+    check_promises(flag or {}, (reader.manifest or {}).get("run", {}))
+    thresholds = {score: of.value for score, of in (flag or {}).items()}
+    notices = [*(of.promise for of in (flag or {}).values() if of.promise), *_notices(reader, frame_labels, names)]
     source, missing = labelled.open_images(reader, images, names)
     record = _begin(reader, out) | {"scores": shown, "frames": len(rows)}
     size = (reader.manifest or {}).get("run", {}).get("size")
     longest = min(LONGEST_SIDE, max(size or [LONGEST_SIDE]))  # no more than the network has seen
     ranges = overlay.page_ranges(reader, shown)
-    writer = FrameFiles(out, reader, shown, ranges, frame_labels, longest, flag or {})
+    writer = FrameFiles(out, reader, shown, ranges, frame_labels, longest, thresholds)
     by_name = {row.name: row for row in rows}
     for done, (name, image, error) in enumerate(labelled.with_images(names, source), start=1):
         if error is not None:
@@ -110,8 +112,8 @@ def write_review(
     # Frames that are left out, or have no times, are no sequence.
     sequence = len(rows) == len(reader.frames) and all(row.time is not None for row in rows)
     page["events"] = join_alarms(rows) if sequence else []
-    for score in (flag or {}).keys() & ranges.keys():
-        page["scores"][score]["region_from"] = writer.flag[score]
+    for score in thresholds.keys() & ranges.keys():
+        page["scores"][score]["region_from"] = thresholds[score]
     write_data(out / "data" / "page.js", "page", page)
     write_data(out / "data" / "frames.js", "frames", [asdict(row) for row in rows])
     write_verdicts(out, record["run"], [])

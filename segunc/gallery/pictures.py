@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Literal
@@ -15,6 +15,7 @@ from segunc.core.errors import InputError, PartialFailure, one_line
 from segunc.core.files import replacing, write_file
 from segunc.data.images import Image, read_image
 from segunc.decisions.events import Event
+from segunc.evaluation.flagged import Threshold, check_promises
 from segunc.frames.video import encode_video
 from segunc.gallery import overlay
 from segunc.gallery.overlay import Legend, draw_overlay, frame_caption
@@ -57,16 +58,14 @@ def write_pictures(
     frames: Sequence[str] | None = None,
     images: str | None = None,
     ranges: Mapping[str, tuple[float, float]] | None = None,
-    flag: Mapping[str, float] | None = None,
-    promises: Mapping[str, str] | None = None,
+    flag: Mapping[str, Threshold] | None = None,
     format: Literal["png", "jpg"] = "png",
 ) -> WrittenPictures:
     """Draw frames of a maps folder into ``OUT/overlay-SCORE/F.ext``. A frame that cannot be drawn does not stop the others. ``on_frame`` is
-    told frames done and their total; the settings are those of :class:`segunc.options.OverlayOptions`, and ``promises`` what a legend says
-    of a flag.
+    told frames done and their total; the settings are those of :class:`segunc.options.OverlayOptions`.
 
     Raises:
-        InputError: no maps, an unknown score, a flag of a score that is not drawn, no such frame, no images, or an output in a maps folder.
+        InputError: no maps, an unknown score, a flag of a score that is not drawn or of other maps, no such frame, no images, or an output in a maps folder.
         PartialFailure: no label belongs to a frame.
     """
     reader = labelled.open_maps(maps)
@@ -74,11 +73,11 @@ def write_pictures(
         raise InputError(f"output {out} is or lies inside a maps folder", hint="give another --out")
     scores = labelled.choose_scores(reader, score or [first_shown(reader.scores)])
     names = _choose_frames(reader, frames)
+    check_promises(flag or {}, (reader.manifest or {}).get("run", {}))
     if strange := sorted(set(flag or {}) - set(scores)):
         raise InputError(f"'{strange[0]}' is flagged but not drawn", hint=f"--score {','.join((*scores, strange[0]))}")
     shown = overlay.page_ranges(reader, scores, ranges)
     legends = {s: Legend.of(reader.manifest, s, shown[s], (flag or {}).get(s)) for s in scores}
-    legends |= {s: replace(legends[s], promise=promise) for s, promise in (promises or {}).items()}
     times = dict(zip(names, frame_times(names, reader.records), strict=True))
     found_labels = labels.find(reader, names)
     source, missing = labelled.open_images(reader, images, names)

@@ -6,7 +6,7 @@ import contextlib
 import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -246,10 +246,8 @@ def overlay_drawer(score: str, manifest: dict[str, Any], flag: Mapping[str, Thre
 
     if SCORES[score].colours is None:
         raise InputError(f"--overlay of {score}, which has no fixed range of colours", hint="add entropy to --scores")
-    check_promises(flag, manifest["run"], lambda _: ())
-    legend = Legend.of(manifest, score, display_range(score))
-    if threshold := flag.get(score):
-        legend = replace(legend, threshold=threshold.value, promise=threshold.short)
+    check_promises(flag, manifest["run"])
+    legend = Legend.of(manifest, score, display_range(score), flag.get(score))
 
     def draw(frame: Frame, maps: Maps) -> Image:
         caption = frame_caption(frame.name, frame.time)

@@ -12,7 +12,7 @@ from segunc.core.progress import ConsoleProgress
 from segunc.data.datasets import entry_of_labels
 from segunc.decisions.events import COCO, ENDINGS, MOST_FOLLOWED, Event, find_events, write_events
 from segunc.evaluation.compare import Comparison, compare as compare_results, format_comparison
-from segunc.evaluation.flagged import Threshold, check_promises, read_thresholds
+from segunc.evaluation.flagged import check_promises, read_thresholds
 from segunc.evaluation.resampling import load_results
 from segunc.gallery.page import page_of, run_id, write_review, write_verdicts
 from segunc.gallery.pictures import VIDEO_SUFFIX, frame_rate, write_crops, write_pictures, write_video
@@ -83,12 +83,11 @@ def overlay(options: OverlayOptions) -> OverlayResult:
     rate = (options.fps or frame_rate(maps)) if options.video else None
     asked = ("score", "frames", "images", "ranges", "format")
     settings: dict[str, Any] = {name: getattr(options, name) for name in asked}
-    flag = _flag(options.flag, maps)
-    settings |= {"flag": {name: of.value for name, of in flag.items()}, "promises": {name: of.short for name, of in flag.items()}}
+    flag = read_thresholds(options.flag)
     promises = [f"flagged by {of.source}: {of.promise}" for of in flag.values() if of.promise]
     with ConsoleProgress() as show:
         labels = LabelSources(**label_arguments(options, entry))
-        written = write_pictures(maps, out, labels, show.count, **settings)
+        written = write_pictures(maps, out, labels, show.count, flag=flag, **settings)
     pictures = {out / name: paths for name, paths in written.pictures.items()}
     times = written.times if options.fps is None else []
     videos = {
@@ -97,14 +96,6 @@ def overlay(options: OverlayOptions) -> OverlayResult:
         if rate is not None
     }
     return OverlayResult(pictures, videos, (*written.notes, *promises), written.failure)
-
-
-def _flag(words: Sequence[str] | Mapping[str, float], maps: Path) -> dict[str, Threshold]:
-    """Read thresholds, and refuse one whose promise is not about these maps."""
-    flag = read_thresholds(words)
-    if flag:
-        check_promises(flag, (open_maps(maps).manifest or {}).get("run", {}), lambda _: ())
-    return flag
 
 
 class ReviewResult(NamedTuple):
@@ -136,9 +127,8 @@ def review(options: ReviewOptions) -> ReviewResult:
     settings: dict[str, Any] = {name: getattr(options, name) for name in asked}
     with ConsoleProgress() as show:
         labels = LabelSources(**label_arguments(options, entry))
-        flag = _flag(options.flag, Path(options.maps))
-        settings |= {"flag": {n: of.value for n, of in flag.items()}, "promises": [of.promise for of in flag.values() if of.promise]}
-        page = write_review(Path(options.maps), Path(options.out), labels, show.count, **settings)
+        flag = read_thresholds(options.flag)
+        page = write_review(Path(options.maps), Path(options.out), labels, show.count, flag=flag, **settings)
     record, failure = page_of(Path(options.out)) or {}, ""
     if problems := record.get("problems"):
         frame, (first, *_) = next(iter(problems.items()))
@@ -239,8 +229,8 @@ def _follow(options: SummaryOptions, folders: Sequence[Path]) -> tuple[list[Even
     for score, threshold in read_thresholds(options.flag).items():
         frames = flagged = crowded = 0
         for folder in folders:
-            _flag(options.flag, folder)
             reader = open_maps(folder)
+            check_promises({score: threshold}, (reader.manifest or {}).get("run", {}))
             times = [*frame_times(reader.frames, reader.records, options.fps)]
             if options.events and None in times:
                 message = f"no time is known of the frame {reader.frames[times.index(None)]} of {folder}, so events have no order"

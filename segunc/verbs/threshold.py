@@ -183,7 +183,7 @@ class _Seen:
         form = str(frame.form(score))
         if self.form not in ("", form):
             raise InputError(f"frame {name}: the map '{score}' is stored as {form}, and others as {self.form}")
-        self.form, scene = form, Scene.of(maps[score], frame.anomaly, classes, frame.wrong)
+        self.form, scene = form, Scene(maps[score], frame.anomaly, classes, frame.wrong)
         keys = scene.keys[scene.known]
         self.low, self.high = int(keys.min(initial=self.low)), max(self.high, int(keys.max(initial=0)))
         return {c: counts for c in self.sums if (counts := scene.counts(c, self.options.found_share, self.options.smallest)) is not None}

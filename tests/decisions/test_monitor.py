@@ -197,13 +197,13 @@ def test_verdicts_give_bounds_of_the_risk(calibrated: Calibrated, tmp_path: Path
 @pytest.mark.parametrize(
     ("message", "changes", "given"),
     [
-        ("threshold of another model", {"model": "other"}, {}),
+        ("threshold of another model or tool", {"model": "other"}, {}),
         ("with draws 4, and these have 2", {"draws": 2}, {}),
         ("'anomaly' has no maps in .*, which holds entropy", {"score": "anomaly"}, {}),
         ("holds 0 units of the calibration, and at least 1 are needed", {"frames": {"a": "1"}}, {}),
         ("the unit of the threshold finds nothing in the frame name", {"unit": "night"}, {}),
         ("holds 16 units .* at least 20 are needed", {}, ALONE | {"apart": 50.0}),
-        ("maps are of another tool, and .* is a threshold for maps of segunc", {}, {"maps": "other"}),
+        ("threshold of another model or tool", {}, {"maps": "other"}),
         ("frame other_0 of .* has no mean of", {"model": "", "settings": {}}, ALONE | {"maps": "other"}),
         ("has no region of", {"score": "deterministic-energy"}, ALONE | {"statistic": "region"}),
     ],

@@ -58,7 +58,7 @@ def by_hand(control: str, flagged: Any, truth: dict[str, Any]) -> float:
 def test_losses_are_those_of_a_count_by_hand(control: str, form: str) -> None:
     stored, values, truth = frame(form)
     wrong = LabelledFrame("f", {}, truth["prediction"], labels=truth["labels"]).wrong
-    counts = Scene.of(stored, truth["anomaly"], truth["labels"], wrong).counts(control, 0.3, 40)
+    counts = Scene(stored, truth["anomaly"], truth["labels"], wrong).counts(control, 0.3, 40)
     assert counts is not None
     unit = Pool(control)
     unit.add(counts)

@@ -183,7 +183,7 @@ def test_files_that_are_no_threshold_are_refused(data: Any, tmp_path: Path) -> N
     out.write_text(json.dumps(content))
     with pytest.raises(InputError, match="has no group 'night'"):
         read_thresholds([f"{out}:night"])
-    with pytest.raises(InputError, match="another tool"):
+    with pytest.raises(InputError, match="another model or tool"):
         read_threshold(out).check_run({"base_sha256": "a"}, "t.json")
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from segunc.data.labels import LabelMap
+from segunc.evaluation.flagged import Threshold
 from segunc.frames.sources import open_source
 from segunc.gallery.page import condense, write_review
 from segunc.gallery.pictures import WrittenPictures, write_pictures
@@ -65,10 +66,12 @@ def labels_of(given: dict[str, Any]) -> LabelSources:
 
 
 def write_page(maps: Path, out: Path, **given: Any) -> Path:
+    given["flag"] = {score: Threshold(value) for score, value in given.get("flag", {}).items()}
     return write_review(maps, out, labels_of(given), **given)
 
 
 def draw(maps: Path, out: Path, **given: Any) -> WrittenPictures:
+    given["flag"] = {score: Threshold(value) for score, value in given.get("flag", {}).items()}
     return write_pictures(maps, out, labels_of(given), **given)
 
 
