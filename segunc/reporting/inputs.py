@@ -97,12 +97,6 @@ class Inputs:
         # Clean images first: what stands for the model is measured on them.
         self.results = sorted(results, key=lambda run: bool(run.content["run"].get("corruption")))
 
-    def test_frames(self) -> list[str]:
-        """Return the names of the frames of results that resample frames; those of the maps where no result says them."""
-        runs = [run for run in self.results if run.content.get("bootstrap", {}).get("unit") == "frame"]
-        names = {name for run in runs if run.replicates for name in run.replicates.units}
-        return sorted(names or {name for reader in self.maps for name in reader.frames})
-
 
 def _read_latency(path: Path) -> Mapping[str, Any]:
     content = read_result(path, "latency", _LATENCY, "tools/latency.py")

@@ -11,10 +11,9 @@ from segunc.core.files import read_bytes, read_json, write_file, write_json
 from segunc.data.datasets import entry_of_labels
 from segunc.maps.labelled import LabelSources
 from segunc.options import ReportOptions, several, takes
-from segunc.reporting.facts import KIND, facts_of
 from segunc.reporting.failures import failures
 from segunc.reporting.inputs import GIVEN, Inputs
-from segunc.reporting.page import render, summary_of
+from segunc.reporting.page import KIND, facts_of, render, summary_of
 from segunc.verbs.evaluate import label_arguments
 
 
