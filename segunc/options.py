@@ -209,7 +209,7 @@ class Options:
             check_value(flag, value, hints[each.name], "see --help")
             if Path in parts and "" in (value if isinstance(value, list | tuple) else [value]):
                 raise InputError(f"{flag} is an empty path", hint=". is the current folder")
-            if each.name in ("out", "plots") and value and ("folder" in parts or "file" in parts):
+            if each.name in ("out", "plots", "events") and value and ("folder" in parts or "file" in parts):
                 try:
                     check_place(Path(value), folder="folder" in parts)
                 except InputError as error:
@@ -577,7 +577,7 @@ class SummaryOptions(DeviceOptions):
     apart: NonNegativeFloat = 5.0
     fps: PositiveFloat | None = None
     flag: Names = option([])
-    events: Path | None = None
+    events: File | None = None
     out: File | None = None
 
 

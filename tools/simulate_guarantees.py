@@ -16,8 +16,7 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from segunc.decisions.guarantees import METHODS, Method
-from segunc.decisions.risks import OF_ANOMALIES, RISING, LossSums, Pool, Scene, monotone
+from segunc.decisions.risks import METHODS, OF_ANOMALIES, RISING, LossSums, Method, Pool, Scene, monotone
 
 CONTROLS = ("missed-pixels", "flagged-pixels", "missed-objects", "false-alarms", "errors-kept")
 LEVEL, CONFIDENCE, UNITS = 0.2, 0.9, (20, 50, 200)  # the level in shares of the largest loss

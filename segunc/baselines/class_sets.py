@@ -20,8 +20,7 @@ from segunc.core.bounds import Bound, NonNegativeInt, PositiveInt, Settings
 from segunc.core.device import flushed_denormals, resolve_device
 from segunc.core.errors import InputError
 from segunc.data.labels import UNKNOWN
-from segunc.decisions.guarantees import Method as Guarantee
-from segunc.decisions.risks import LossSums
+from segunc.decisions.risks import LossSums, Method as Guarantee
 from segunc.posteriors.methods import Method
 from segunc.posteriors.model import Attachment
 from segunc.sampling.sampler import Sampler
@@ -63,9 +62,8 @@ class ClassSets(Attachment):
 
     def check_sampler(self, sampler: Sampler) -> None:
         if (sampler.draws, sampler.seed, sampler.scope) != (self.draws, self.seed, None):
-            seen = f"{sampler.draws} draws of seed {sampler.seed}" + (f" in the scope {sampler.scope}" if sampler.scope else "")
-            message = f"{self.file} promises something of {self.draws} draws of seed {self.seed} in the whole scope, and nothing of {seen}"
-            raise InputError(message, hint=f"--draws {self.draws} --seed {self.seed}")
+            message = f"{self.file} promises something of {self.draws} draws of seed {self.seed} in the whole scope alone"
+            raise InputError(message, hint=f"--draws {self.draws} --seed {self.seed}, without --scope")
 
     def record(self) -> dict[str, Any]:
         names = ("threshold", "level", "frames", "draws", "seed", "promise")

@@ -107,7 +107,7 @@ def check_options(options: Any) -> None:
     values = {field.name: getattr(options, field.name) for field in dataclasses.fields(options)}
     for field in dataclasses.fields(options):
         kinds = {"folder", "file"}.intersection(map(str, parts_of(hints[field.name])))
-        if field.name == "input" or (kinds and field.name not in ("out", "plots")):
+        if field.name == "input" or (kinds and field.name not in ("out", "plots", "events")):
             for name in several(values[field.name] or ()):
                 if field.name != "input" or not glob.has_magic(str(name)):
                     path = Path(name).expanduser()

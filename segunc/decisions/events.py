@@ -77,17 +77,18 @@ class Event:
 
 def find_events(
     reader: MapsReader, score: str, threshold: float, times: Sequence[float | None], smallest: int = 1, masks: bool = False
-) -> tuple[list[Event], int, int]:
+) -> tuple[list[Event], int]:
     """Follow the regions of at least ``smallest`` pixels of a score at or above a threshold over the frames of a maps folder, whose
-    ``times`` are in seconds. ``masks`` keeps the mask of each region. Return the events as they begin, how many frames have a region, and
-    how many more than :data:`MOST_FOLLOWED`."""
-    follower, events, flagged, crowded = Follower(), dict[int, Event](), 0, 0
+    ``times`` are in seconds. ``masks`` keeps the mask of each region. Return the events as they begin, and how many frames have more
+    regions than :data:`MOST_FOLLOWED`."""
+    follower, events, crowded = Follower(), dict[int, Event](), 0
     for name, time in zip(ConsoleProgress(label="events").follow(reader.frames), times, strict=True):
         values, moment = reader.read(name, score), {"frame": name, "time": time}
         kept = None if reader.region is None else reader.region.at(*values.shape)
-        limit = np.float64(threshold)  # as evaluate compares
-        regions = strongest_regions(values, limit, smallest=smallest, kept=kept, most=MOST_FOLLOWED + 1)
-        flagged, crowded = flagged + bool(regions), crowded + (len(regions) > MOST_FOLLOWED)
+        regions = strongest_regions(
+            values, np.float64(threshold), smallest=smallest, kept=kept, most=MOST_FOLLOWED + 1
+        )  # as evaluate compares
+        crowded += len(regions) > MOST_FOLLOWED
         del regions[MOST_FOLLOWED:]
         prediction = reader.prediction(name) if regions and reader.has(name, PREDICTION) else None
         for number, region in zip(follower.follow(name, [each.box for each in regions]), regions, strict=True):
@@ -100,7 +101,7 @@ def find_events(
             if masks:
                 mask = {"size": list(values.shape), "counts": _runs(region, values.shape)}
                 event.masks.append({"bbox": list(region.box), "area": region.area, "score": value, "segmentation": mask})
-    return list(events.values()), flagged, crowded
+    return list(events.values()), crowded
 
 
 def _runs(region: StrongRegion, size: tuple[int, ...]) -> list[int]:

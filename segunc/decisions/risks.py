@@ -1,24 +1,35 @@
-"""Losses of units, frames or groups of frames, at every threshold.
+"""From the losses of exchangeable units, frames or groups of frames, at every threshold to a threshold with a bound of the risk, which is the mean
+loss of all units to come.
 
 Threshold k of :data:`THRESHOLDS` flags the pixels whose 16-bit key is at or above k; 0 flags all of them, the last one none. A frame gives
 two rows of counts by threshold, what is lost and out of how many; a unit adds those of its frames, and its loss is their quotient. Where it
 is not monotone in the threshold, it is replaced by its running maximum from the safe end on, because the methods need monotone losses.
+
+``conformal`` is conformal risk control (Angelopoulos et al. 2022, arXiv 2208.02814): the expected loss is at most the level, and smaller by
+at most 2 B / (n + 1), B the largest loss, where losses have no jumps. ``ltt`` is Learn then Test (Angelopoulos et al. 2021, arXiv 2110.01052)
+in a fixed sequence from the safe end, until the first Hoeffding-Bentkus p-value above 1 - confidence. ``clopper-pearson`` does the same with
+the share of units with any loss, by the exact binomial test.
 """
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
 from typing import Any
 
-import cv2
 import numpy as np
 import numpy.typing as npt
+from scipy.optimize import brentq
+from scipy.special import bdtr, betainccinv  # scipy.stats takes seconds to import
 
+from segunc.core.errors import InputError
 from segunc.data.labels import IGNORE
 from segunc.decisions.threshold import MOST_ALARMS, block_seconds
 from segunc.maps.encoding import score_keys
 from segunc.metrics.counting import KEYS
-from segunc.metrics.objects import Objects
+from segunc.metrics.objects import Objects, found_up_to
 
+METHODS = ("conformal", "ltt", "clopper-pearson")
 THRESHOLDS = KEYS + 1
 LEAST_KEPT = 0.01  # of a unit's pixels: where fewer are kept, the share of wrong ones is taken of so many, for a few pixels prove nothing
 # Thresholds at which regions are counted: all of uint8, 32 from a float to its double.
@@ -61,9 +72,7 @@ class Scene:
     def counts(self, control: str, found_share: float = 0.5, smallest: int = 50) -> Counts | None:
         """Return what is lost at each threshold, and out of how many, int64 ``[2, THRESHOLDS]``; None without the label that it needs."""
         if control == "errors-kept":
-            if self.wrong is None:
-                return None
-            return np.stack([_below(self.keys[self.wrong == 1]), _below(self.keys[self.wrong != IGNORE])])
+            return None if self.wrong is None else np.stack([_below(self.keys[self.wrong == 1]), _below(self.keys[self.wrong != IGNORE])])
         if control == "flagged-pixels":
             below = _below(self.keys[self.normal])
             return np.stack([below[-1] - below, np.full_like(below, below[-1])])
@@ -71,17 +80,9 @@ class Scene:
             return np.stack([self._alarms(smallest), np.ones(THRESHOLDS, np.int64)])
         if self.anomaly is None:
             return None
-        lost = _below(self.keys[self.anomaly == 1] if control == "missed-pixels" else self._found_up_to(found_share))
+        keys = self.keys[self.anomaly == 1]
+        lost = _below(keys if control == "missed-pixels" else found_up_to(keys, Objects.of(self.anomaly), found_share))
         return np.stack([lost, np.full_like(lost, lost[-1])])
-
-    def _found_up_to(self, share: float) -> npt.NDArray[np.integer]:
-        """Return the highest threshold at which each object is found, ``[N]``: this share of its pixels is flagged."""
-        assert self.anomaly is not None
-        objects = Objects.of(self.anomaly)
-        owner = objects.number[objects.number > 0].astype(np.int64) - 1
-        ranked = np.sort(owner * KEYS + self.keys[objects.number > 0]) % KEYS  # by object and, within one, by key
-        needed = np.maximum(np.ceil(share * objects.pixels - 1e-9), 1).astype(np.int64)
-        return np.asarray(ranked[objects.pixels.cumsum() - needed])
 
     def _alarms(self, smallest: int) -> Counts:
         """Return the regions (8-connected) of at least ``smallest`` flagged pixels of normal ground, at most :data:`MOST_ALARMS`, as their running
@@ -90,9 +91,8 @@ class Scene:
         flagged, alarms, worst, seen = below[-1] - below, np.zeros(THRESHOLDS, np.int64), 0, 0
         for key, above in zip(ALARM_KEYS[::-1], (KEYS, *ALARM_KEYS[:0:-1]), strict=True):
             if flagged[key] != seen and flagged[key] >= smallest:
-                mask = (self.keys >= key) & self.normal
-                *_, regions, _ = cv2.connectedComponentsWithStats(mask.view(np.uint8), connectivity=8)
-                worst = max(worst, int(np.count_nonzero(regions[1:, cv2.CC_STAT_AREA] >= smallest)))
+                regions = Objects.of((self.keys >= key) & self.normal)
+                worst = max(worst, int(np.count_nonzero(regions.pixels >= smallest)))
             seen = flagged[key]
             alarms[key:above] = worst
             if worst >= MOST_ALARMS:
@@ -154,3 +154,84 @@ class LossSums:
             self.units += 1
             self.total += values
             self.failed += values > 0
+
+
+def hoeffding_bentkus(risk: npt.ArrayLike, units: int, level: float) -> Losses:
+    """Return the p-value of the hypothesis that the mean of losses in 0..1 is above ``level``, for mean losses ``risk`` of so many units: the
+    smaller one of Hoeffding's and Bentkus' (Angelopoulos et al. 2021, section 3.1; Bates et al. 2021, arXiv 2101.02703)."""
+    mean = np.asarray(risk, np.float64)
+    low = np.minimum(mean, level)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        first = np.where(low > 0, low * np.log(low / level), 0.0)
+        hoeffding = np.exp(-units * (first + (1 - low) * np.log((1 - low) / (1 - level))))
+    bentkus = np.e * bdtr(np.minimum(np.ceil(units * mean), units), units, level)
+    return np.asarray(np.minimum(hoeffding, bentkus))
+
+
+@dataclass(frozen=True)
+class Method:
+    """A way to a bound: its name of :data:`METHODS`, and the confidence in 0..1 of the bound, None of ``conformal``."""
+
+    name: str
+    confidence: float | None = None
+
+    @property
+    def doubt(self) -> float:
+        """The chance that the bound does not hold."""
+        return 1 - float(self.confidence or 0)
+
+    def largest(self, control: str) -> float:
+        """Return the largest value of what is bounded: the loss of a unit, of ``clopper-pearson`` a share of units."""
+        return 1.0 if self.name == "clopper-pearson" else largest_loss(control)
+
+    def risk(self, sums: LossSums, place: int) -> float:
+        """Return what the units say of the risk at a threshold, without a correction."""
+        return float((sums.failed if self.name == "clopper-pearson" else sums.total)[place]) / sums.units
+
+    def certified(self, sums: LossSums, level: float) -> int | None:
+        """Return the last threshold from the safe end on up to which all keep to the level; None where the first does not."""
+        largest, units = self.largest(sums.control), sums.units
+        if self.name == "conformal":
+            holds = (sums.total + largest) / (units + 1) <= level + 1e-12  # rounding of sums
+        elif self.name == "ltt":
+            holds = hoeffding_bentkus(sums.total / units / largest, units, level / largest) <= self.doubt
+        else:
+            holds = bdtr(sums.failed, units, level) <= self.doubt
+        rising = sums.control in RISING
+        ordered = holds if rising else holds[::-1]
+        length = int(np.logical_and.accumulate(ordered).sum())
+        return None if not length else length - 1 if rising else len(ordered) - length
+
+    def minimum_units(self, control: str, level: float) -> int:
+        """Return the fewest units with which a level can be had."""
+        share = level / self.largest(control)
+        needed = 1 / share - 1 if self.name == "conformal" else math.log(self.doubt) / math.log1p(-share)
+        return max(math.ceil(needed - 1e-9), 1)
+
+    def check_units(self, sums: LossSums, level: float, units: str, option: str) -> None:
+        """Raise InputError where units are too few for a level, which names the smallest that they can have; it calls them ``units``."""
+        if sums.units < (needed := self.minimum_units(sums.control, level)):
+            nothing = LossSums(sums.control, 1)  # is lost
+            nothing.units = sums.units
+            least = math.ceil(self.upper_bound(nothing, 0) * 1e4) / 1e4
+            message = f"{sums.units} {units} are too few for {sums.control} of {level:g}, which needs {needed}"
+            raise InputError(f"{message}; the smallest level that they can have is {least:g}", hint=f"{option} {least:g}")
+
+    def upper_bound(self, sums: LossSums, place: int) -> float:
+        """Return the upper bound of the risk at a threshold; of ``conformal`` that of its expectation."""
+        largest, units, failed = self.largest(sums.control), sums.units, int(sums.failed[place])
+        if self.name == "conformal":
+            return (float(sums.total[place]) + largest) / (units + 1)
+        if self.name == "clopper-pearson":
+            return binomial_bound(failed, units, self.doubt)
+        return largest * bentkus_bound(self.risk(sums, place) / largest, units, self.doubt)
+
+
+def binomial_bound(events: int, trials: int, doubt: float = 0.05) -> float:
+    """Return the one-sided upper bound of a share, 0..1, which fails with the probability ``doubt`` (Clopper & Pearson 1934)."""
+    return 1.0 if events >= trials else float(betainccinv(events + 1, trials - events, doubt))
+
+
+def bentkus_bound(risk: float, units: int, doubt: float) -> float:
+    """Return the level in 0..1 at which :func:`hoeffding_bentkus` falls to ``doubt``."""
+    return 1.0 if risk >= 1 else float(brentq(lambda level: float(hoeffding_bentkus(risk, units, level)) - doubt, risk, 1))

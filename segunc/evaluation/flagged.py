@@ -10,19 +10,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import cv2
 import numpy as np
 
 from segunc.core.errors import InputError
 from segunc.data.labels import IGNORE
-from segunc.decisions.guarantees import Method
-from segunc.decisions.risks import OF_ANOMALIES, LossSums, Pool, Scene
+from segunc.decisions.risks import OF_ANOMALIES, LossSums, Method, Pool, Scene
 from segunc.decisions.threshold import GuaranteedThreshold, read_threshold
 from segunc.evaluation import parts
 from segunc.evaluation.parts import ALL_IGNORED, NO_ANOMALY_LABEL, Array, ArrayPart, Forms, LabelledFrame, Numbers
 from segunc.evaluation.resampling import NumberPath, TimeOf, resampled_units
 from segunc.maps.verdicts import GRAVEST, VERDICTS, Verdict
 from segunc.metrics.counting import NO_ANOMALY, NO_NORMAL, Counts
+from segunc.metrics.objects import Objects
 from segunc.scores import SCORES
 
 SMALLEST_REGION = 50  # pixels of a flagged region, as of a predicted component of SegmentMeIfYouCan's obstacle track
@@ -146,8 +145,7 @@ class FalseAlarms(Flagged):
         known = frame.labels != IGNORE if frame.anomaly is None else (frame.labels != IGNORE) & (frame.anomaly != 1)
         flagged = known & self.flagged(frame)
         by_class = [np.bincount(frame.labels[mask], minlength=len(self.classes)) for mask in (known, flagged)]
-        *_, regions, _ = cv2.connectedComponentsWithStats(flagged.view(np.uint8), connectivity=8)
-        large = int(np.count_nonzero(regions[1:, cv2.CC_STAT_AREA] >= SMALLEST_REGION))
+        large = int(np.count_nonzero(Objects.of(flagged).pixels >= SMALLEST_REGION))
         return np.concatenate([*by_class, [1, large, large > 0]]).astype(np.int64)
 
     def numbers(self, counts: Counts, forms: Forms) -> Numbers:

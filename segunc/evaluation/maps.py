@@ -59,12 +59,11 @@ def evaluate_maps(
         time_of=dict(zip(reader.frames, frame_times(reader.frames, reader.records, fps), strict=True)).get,
         unit_codes={name for name in reader.scores if reader.form(name) == "unit-code"},
     )
-    labelled = [name for name in names if name in label_files.anomaly_files or name in label_files.class_files]
-    run = (reader.manifest or {}).get("run", {})
+    run, labelled = (reader.manifest or {}).get("run", {}), label_files.labelled(names)
     check_promises(evaluator.flag, run, lambda score: ((name, reader.identity(name, score)) for name in labelled))
     # Where no frame has a prediction the result says so; where only some lack it, these are left out.
     predicted = any(reader.has(frame, PREDICTION) for frame in names)
-    read = partial(_read_frame, reader, chosen, label_files, predicted)
+    read = partial(read_frame, reader, chosen, label_files, predicted)
     # This tool's maps never hold scores in more than 16 bits.
     if reader.manifest is None and any(reader.may_hold_floats(name) for name in {*chosen, CONFIDENCE}):
         evaluator.find_bins(names, read)
@@ -85,13 +84,14 @@ def evaluate_maps(
     return result, evaluator
 
 
-def _read_frame(reader: MapsReader, scores: Sequence[str], label_files: ReviewLabels, predicted: bool, frame: str) -> dict[str, Any]:
-    """Return the fields of a :class:`LabelledFrame`, and nothing that its labels have no use for."""
+def read_frame(reader: MapsReader, scores: Sequence[str], label_files: ReviewLabels, predicted: bool | None, frame: str) -> dict[str, Any]:
+    """Return the fields of a :class:`LabelledFrame`, and nothing that its labels have no use for. ``predicted`` says whether it must have a
+    prediction; None takes one where it is there."""
     # What lies outside of the region was not predicted: its maps hold zeros, which are no scores.
     anomaly, labels, prediction = label_files.anomaly(frame), label_files.classes(frame), None
     needed = set(scores if anomaly is not None else ())
     if labels is not None:
-        prediction = reader.prediction(frame) if predicted else None
+        prediction = reader.prediction(frame) if predicted or (predicted is None and reader.has(frame, PREDICTION)) else None
         needed.update(name for name in (*scores, CONFIDENCE) if reader.has(frame, name))
     elif anomaly is None:
         raise InputError(NO_LABEL)

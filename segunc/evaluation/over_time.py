@@ -81,9 +81,6 @@ class OverTime(_OfObjects):
     def __init__(self, score: str, threshold: Threshold, time_of: TimeOf) -> None:
         super().__init__(score, threshold)
         self.section, self.time_of = ("flagged", score, "over_time"), time_of
-        self._begin()
-
-    def _begin(self) -> None:
         self._objects, self._regions = Follower(), Follower()
         self._tracks = defaultdict[int, list[tuple[str, float, bool]]](list)  # frame, time, and whether it is found
         self._alarms = defaultdict[int, list[str]](list)  # frames
@@ -102,15 +99,14 @@ class OverTime(_OfObjects):
         return np.zeros(7, np.int64)
 
     def finish(self) -> Iterator[tuple[str, Counts]]:
-        for track in self._tracks.values():
+        for track in [self._tracks.pop(number) for number in [*self._tracks]]:
             names, times, found = zip(*track, strict=True)
             if len(track) > 1:
                 late = times[found.index(True)] - times[0] if any(found) else 0
                 changes = sum(before != now for before, now in pairwise(found))
                 yield names[0], np.array([1, any(found), round(1000 * late), len(track) - 1, changes, 0, 0], np.int64)
-        for frames in self._alarms.values():
+        for frames in [self._alarms.pop(number) for number in [*self._alarms]]:
             yield frames[0], np.array([0] * 5 + [1, len(frames) == 1], np.int64)
-        self._begin()
 
     def numbers(self, counts: Counts, forms: Forms) -> Numbers:
         tracks, detected, milliseconds, steps, changes, alarms, single = counts.tolist()

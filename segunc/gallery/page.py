@@ -37,8 +37,9 @@ from segunc.maps.labelled import Label
 from segunc.maps.manifest import tool_commit, tool_version
 from segunc.maps.reader import MapsReader
 from segunc.maps.shards import STATISTICS, frame_times
-from segunc.maps.statistics import regions_of
+from segunc.maps.statistics import map_statistics, regions_of
 from segunc.maps.verdicts import FORMAT, FORMAT_VERSION, Verdict
+from segunc.metrics.objects import Objects, found_up_to
 from segunc.scores import first_shown, scale_words, title_of
 
 PAGE_NAME = "review.json"
@@ -54,7 +55,6 @@ FOUND_SHARE = 0.5  # of an object's pixels that must reach the threshold for it 
 SMALLEST_OBJECT = 10  # pixels; a smaller labelled region is a speck of the labelling, unless a frame has no larger
 
 Values = npt.NDArray[np.float32]
-Pixels = npt.NDArray[np.intp]
 
 
 def write_review(
@@ -261,29 +261,11 @@ def write_data(path: Path, key: str, content: Any) -> None:
     write_file(path, f"segunc.receive({json.dumps(key)}, JSON.parse({json.dumps(text)}));\n".encode())
 
 
-def frame_statistics(values: Values) -> dict[str, float]:
-    """Compute statistics of a map ``[H, W]`` in its own unit; empty where a value is not finite. p99 is the smallest value that at
-    least 99 % of the pixels do not exceed."""
-    if not np.isfinite(values).all():
-        return {}
-    numbers = {"mean": values.mean(dtype=np.float64), "max": values.max()}
-    numbers["p99"] = np.percentile(values, 99, method="inverted_cdf")
-    return {name: float(f"{float(number):.9g}") for name, number in numbers.items()}  # nine digits hold a float32
-
-
-def labelled_objects(anomaly: Label) -> list[Pixels]:
-    """Return the flat pixel indices of each labelled object: 8-connected regions of label 1 in ``[H, W]``."""
-    count, regions = cv2.connectedComponents((anomaly == 1).astype(np.uint8), connectivity=8)
-    order = np.argsort(regions, axis=None, kind="stable")
-    objects = np.split(order, np.cumsum(np.bincount(regions.ravel(), minlength=count))[:-1])[1:]
-    return [pixels for pixels in objects if len(pixels) >= SMALLEST_OBJECT] or objects
-
-
-def found_up_to(values: Values, objects: Sequence[Pixels]) -> float:
-    """Return the highest threshold at which each of at least one object of a map ``[H, W]`` is found: at least :data:`FOUND_SHARE` of
-    its pixels have a value at or above it."""
-    descending = (np.sort(values.ravel()[pixels])[::-1] for pixels in objects)
-    return float(min(pixels[math.ceil(FOUND_SHARE * len(pixels)) - 1] for pixels in descending))
+def labelled_objects(anomaly: Label) -> tuple[Objects, npt.NDArray[np.bool_]]:
+    """Return the objects of an anomaly label ``[H, W]``, and which of them count, ``[N]``: those that are no specks, or else all."""
+    objects = Objects.of(anomaly)
+    large = objects.pixels >= SMALLEST_OBJECT
+    return objects, large if large.any() else ~large
 
 
 @dataclass
@@ -326,14 +308,14 @@ class FrameFiles:
         """Write all files of a frame and fill in its row; a file that cannot be read is noted there and left out."""
         anomaly = row.attempt(self.labels.anomaly, row.name)
         truth = row.attempt(self.labels.classes, row.name)
-        objects = labelled_objects(anomaly) if anomaly is not None else []
+        objects, counted = labelled_objects(np.zeros((1, 1), np.uint8) if anomaly is None else anomaly)
         maps: dict[str, Values] = {}
         for score, values in self._write_maps(row):
             maps[score] = values
             small = np.nan_to_num(_shrink(values, THUMBNAIL_WIDTH), nan=self.ranges[score].low)
             self._write_thumbnail(row, score, overlay.colourise(small, self.ranges[score]))
-            if anomaly is not None and objects and anomaly.shape == values.shape and row.statistics[score]:
-                row.found[score] = found_up_to(values, objects)
+            if counted.any() and objects.number.shape == values.shape and row.statistics[score]:
+                row.found[score] = float(found_up_to(values[objects.number > 0], objects, FOUND_SHARE)[counted].min())
         ranking = first_shown(maps)
         if ranking and (threshold := self.flag.get(ranking, self.region_from(self.reader, ranking))) is not None:
             prediction = self.reader.prediction(row.name) if PREDICTION in row.contents else None
@@ -345,7 +327,7 @@ class FrameFiles:
             elif label is not None and row.size is not None:
                 size = f"{label.shape[1]} x {label.shape[0]} and the maps are {row.size[1]} x {row.size[0]}"
                 row.problems.append(f"the {kind} label is {size}, so it is not shown")
-        row.objects = len(objects) if ANOMALY in row.contents else None
+        row.objects = int(counted.sum()) if ANOMALY in row.contents else None
         picture = None if image is None else row.attempt(encode_jpeg, image, 80)
         if image is not None and picture is not None:
             key = f"{FRAMES}/{row.place:06d}/{IMAGE}"  # a script, too: what a page from disk loads as a picture it may not save
@@ -370,7 +352,7 @@ class FrameFiles:
             recorded = {name: record[name][score] for name in STATISTICS if score in record.get(name, {})}
             if score in self.flag:  # the regions of the run are of another threshold
                 recorded = {name: value for name, value in recorded.items() if name not in ("region", "component")}
-            row.statistics[score] = recorded or frame_statistics(values)
+            row.statistics[score] = recorded or (map_statistics(values) if np.isfinite(values).all() else {})
             threshold = self.flag.get(score, self.region_from(reader, score))
             if recorded and "region" not in recorded and threshold is not None:
                 recorded["region"] = float(max(regions_of(values, threshold)[2].tolist(), default=0.0))

@@ -116,6 +116,10 @@ class ReviewLabels:
         """Read train ids, 255 ignored, uint8 ``[H, W]``; None for a frame without class labels."""
         return self._read(self.class_files.get(name), self.label_map)
 
+    def labelled(self, names: Sequence[str]) -> list[str]:
+        """Return those of the frames that have a label of either kind."""
+        return [name for name in names if name in self.anomaly_files or name in self.class_files]
+
     def gaps(self, frames: int) -> Iterator[str]:
         """Yield a line for each kind of label that only some of so many frames have."""
         for kind, labelled in (("an anomaly label", self.anomaly_files), ("a class label", self.class_files)):

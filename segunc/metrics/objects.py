@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import cv2
 import numpy as np
@@ -40,8 +41,8 @@ class Objects:
     boxes: npt.NDArray[np.int64]  # [N, 4] left, top, width and height in pixels
 
     @classmethod
-    def of(cls, anomaly: npt.NDArray[np.uint8]) -> Objects:
-        """Find the objects of an anomaly label ``[H, W]``."""
+    def of(cls, anomaly: npt.NDArray[np.uint8] | npt.NDArray[np.bool_]) -> Objects:
+        """Find the objects of an anomaly label or a mask ``[H, W]``."""
         _, number, statistics, _ = cv2.connectedComponentsWithStats((anomaly == 1).view(np.uint8), connectivity=8)
         ends = statistics[1:, cv2.CC_STAT_TOP] + statistics[1:, cv2.CC_STAT_HEIGHT]
         whole = statistics[1:].astype(np.int64)
@@ -71,16 +72,21 @@ class ObjectBins:
         return np.searchsorted(self.edges, values, side="right")
 
 
+def found_up_to(keys: npt.NDArray[Any], objects: Objects, share: float = 0.5) -> npt.NDArray[Any]:
+    """Return the highest threshold at which each object is found, ``[N]``: at least this share of its pixels is at or above it. ``keys`` or
+    values are those of the pixels of objects, ``[n]`` in the order of the frame."""
+    ranked = keys[np.lexsort((keys, objects.number[objects.number > 0]))]  # by object and, within one, by key
+    needed = np.maximum(np.ceil(share * objects.pixels - 1e-9), 1).astype(np.int64)
+    return np.asarray(ranked[objects.pixels.cumsum() - needed])
+
+
 def object_counts(keys: npt.NDArray[np.integer], objects: Objects, bins: ObjectBins, size: int) -> Counts:
     """Count the anomalous pixels and the objects of one frame by bin and key, int64 ``[2 B, K]``: rows 0 to B - 1 hold the pixels of
     the objects of a bin, the others its objects, each at the key of its upper median. ``keys`` in 0..K - 1 are those of the pixels of
     objects, ``[n]`` in the order of the frame, ``size`` is K."""
     place, number = bins.places(objects), len(bins.names)
     owner = objects.number[objects.number > 0] - 1
-    # Sorted by object and, within one, by key.
-    owner, keys = np.divmod(np.sort(owner.astype(np.int64) * size + keys), size)
-    medians = keys[objects.pixels.cumsum() - (objects.pixels + 1) // 2]
-    cells = np.concatenate([place[owner] * size + keys, (number + place) * size + medians])
+    cells = np.concatenate([place[owner] * size + keys, (number + place) * size + found_up_to(keys, objects)])
     return np.bincount(cells, minlength=2 * number * size).reshape(2 * number, size)
 
 

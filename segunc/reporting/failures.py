@@ -10,14 +10,14 @@ import numpy as np
 
 from segunc.core.errors import PartialFailure
 from segunc.evaluation.flagged import SMALLEST_REGION, Threshold
+from segunc.evaluation.maps import read_frame
 from segunc.evaluation.parts import LabelledFrame
 from segunc.gallery.overlay import colourise, page_ranges
 from segunc.gallery.page import FrameFiles
 from segunc.gallery.pictures import draw_crop
 from segunc.maps import labelled
-from segunc.maps.folder import PREDICTION
 from segunc.maps.reader import MapsReader
-from segunc.maps.statistics import StrongRegion, strongest_regions
+from segunc.maps.statistics import strongest_regions
 from segunc.reporting.inputs import Inputs
 from segunc.scores import first_shown, title_of
 
@@ -47,7 +47,7 @@ def failures(inputs: Inputs, labels: labelled.LabelSources) -> list[dict[str, st
             files = labels.find(reader, reader.frames)
         except PartialFailure:  # of several maps folders some may have no label
             continue
-        score, names = threshold["score"], reader.frames if threshold["value"] is not None else []
+        score, names = threshold["score"], files.labelled(reader.frames) if threshold["value"] is not None else []
         seen = [name for name in names if reader.identity(name, score) not in calibrated]
         found = sorted((failure for name in seen for failure in _of_frame(reader, files, name, threshold)), reverse=True)
         most = max(EACH // len(inputs.maps), 1)
@@ -63,14 +63,11 @@ def failures(inputs: Inputs, labels: labelled.LabelSources) -> list[dict[str, st
 
 def _of_frame(reader: MapsReader, files: labelled.ReviewLabels, name: str, threshold: Mapping[str, Any]) -> Iterator[Failure]:
     """Yield objects of which less than a share is flagged, the strongest false alarm and the largest confident error of a frame."""
-    score, value, anomaly, classes = threshold["score"], threshold["value"], files.anomaly(name), files.classes(name)
-    if anomaly is None and classes is None:
-        return
-    values, words = reader.read(name, score), title_of(score, capital=False)
-    prediction = reader.prediction(name) if reader.has(name, PREDICTION) else None
-    frame = LabelledFrame(name, {score: values}, prediction, None, classes, anomaly)  # checks sizes and labels
+    score, value, words = threshold["score"], threshold["value"], title_of(threshold["score"], capital=False)
+    frame = LabelledFrame(name, **read_frame(reader, [score], files, None, name))
+    values = frame.values(score)
     if frame.anomaly is not None:
-        for region in _largest(frame.anomaly == 1):
+        for region in strongest_regions((frame.anomaly == 1).astype(np.float32), 0.5, smallest=SMALLEST_REGION, most=EACH):
             if (share := float((region.pixels(values) >= value).mean())) < threshold["found_share"]:
                 line = f"{name}: an object of {region.area:,} pixels, of which {share:.0%} are flagged by {words}."
                 yield Failure("Missed", region.area, name, line, region.box)
@@ -79,13 +76,9 @@ def _of_frame(reader: MapsReader, files: labelled.ReviewLabels, name: str, thres
             line = f"{name}: {region.area:,} pixels of normal ground, {words} up to {normal[region.peak[::-1]]:.3g}."
             yield Failure("False alarm", region.strength, name, line, region.box)
     if frame.wrong is not None:
-        for region in _largest((frame.wrong == 1) & (values < value))[:1]:
+        sure = ((frame.wrong == 1) & (values < value)).astype(np.float32)
+        for region in strongest_regions(sure, 0.5, smallest=SMALLEST_REGION, most=1):
             names = reader.class_names or list(map(str, range(256)))
-            true, taken = (names[number] for of in (frame.labels, prediction) if (number := region.class_of(of)) is not None)
+            true, taken = (names[number] for of in (frame.labels, frame.prediction) if (number := region.class_of(of)) is not None)
             line = f"{name}: {region.area:,} pixels of {true} taken for {taken}, mean {words} {region.pixels(values).mean():.3g}."
             yield Failure("Confident error", region.area, name, line, region.box)
-
-
-def _largest(mask: Any) -> list[StrongRegion]:
-    """Return the regions (8 neighbours) of a mask of at least the smallest size that counts, the largest first."""
-    return strongest_regions(mask.astype(np.float32), 0.5, smallest=SMALLEST_REGION, most=EACH)

@@ -3,7 +3,6 @@ anything again; and, made from this content alone, its summary and its page, one
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import json
 import math
@@ -16,7 +15,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template, select_autoescape
 
 from segunc.core.files import flat, read_bytes
-from segunc.decisions.guarantees import binomial_bound
+from segunc.decisions.risks import binomial_bound
 from segunc.evaluation.compare import NULL, format_cell, format_number
 from segunc.evaluation.flagged import JUDGED_METRICS
 from segunc.evaluation.parts import AREAS, titles
@@ -30,7 +29,6 @@ from segunc.scores import first_shown, title_of
 from segunc.training.config import now, read_config, recorded_data
 
 KIND = "segunc report"
-_ASSETS = resources.files("segunc.reporting") / "assets"
 Facts = dict[str, Any]
 Row = Mapping[str, Any]
 # Keys of records that say something of the machine, or nothing to a reader.
@@ -125,10 +123,9 @@ def _achieved(results: Sequence[Facts], promised: Row) -> Iterator[Facts]:
 
 
 def _maps(reader: MapsReader) -> Facts:
-    manifest = reader.manifest or {}
-    run = {key: value for key, value in manifest.get("run", {}).items() if key in ("every", "draws", "seed", "size")}
-    about = {"name": reader.folder.name, "frames": len(reader.frames), "scores": reader.scores}
-    return {**about, "device": manifest.get("device"), "run": run}
+    manifest, asked = reader.manifest or {}, ("every", "draws", "seed", "size")
+    run = {key: value for key, value in manifest.get("run", {}).items() if key in asked}
+    return {"name": reader.folder.name, "frames": len(reader.frames), "scores": reader.scores, "device": manifest.get("device"), "run": run}
 
 
 def summary_of(facts: Mapping[str, Any]) -> list[dict[str, str]]:
@@ -139,10 +136,9 @@ def summary_of(facts: Mapping[str, Any]) -> list[dict[str, str]]:
 
 def render(facts: Mapping[str, Any], sha256: str) -> str:
     """Return the page of a report, whose file has this SHA-256; every text in it is escaped."""
-    standards = [*csv.reader((_ASSETS / "standards.csv").read_text(encoding="utf-8").splitlines())]
-    with resources.as_file(_ASSETS / "sections.yaml") as path:
+    with resources.as_file(resources.files("segunc.reporting") / "assets" / "sections.yaml") as path:
         sections = read_config(path)
-    context = {"sections": sections, "standards": standards, "areas": titles(AREAS), "judged": titles(JUDGED_METRICS), "sha256": sha256}
+    context = {"sections": sections, "areas": titles(AREAS), "judged": titles(JUDGED_METRICS), "sha256": sha256}
     return _template("page.html").render(facts, **context)
 
 

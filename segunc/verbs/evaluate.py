@@ -145,11 +145,10 @@ def _with_data(options: EvaluateOptions) -> tuple[EvaluateOptions, str | None, l
 
 def _promises(result: Result) -> Iterator[str]:
     """Yield a line on each promise of a threshold, and on what these units say of it."""
-    for numbers in result.get("flagged", {}).values():
-        for of in (numbers, *(inner for inner in numbers.values() if isinstance(inner, dict) and "level" in inner)):
-            if "promise" in numbers and of.get("risk") is not None:
-                said = numbers["promise"] if of is numbers else "its second level"
-                yield f"promised: {said} Achieved on {of['units']} other units: {of['risk']:.3g}, of {of['level']:.3g}"
+    for of in (of for numbers in result.get("flagged", {}).values() for of in (numbers, *numbers.values())):
+        if isinstance(of, dict) and of.get("risk") is not None:
+            said = of.get("promise", "its second level.")
+            yield f"promised: {said} Achieved on {of['units']} other units: {of['risk']:.3g}, of {of['level']:.3g}"
 
 
 def _failure(result: Result) -> str:
@@ -267,6 +266,12 @@ def split_samples(entry: DatasetEntry, options: TruthOptions) -> list[Sample]:
     selected = options.split == SELECTION
     split = options.split or entry.usual_split(root)
     return entry.training_samples(root, "val") if selected else entry.samples(root, split)
+
+
+def label_sources(options: TruthOptions) -> LabelSources:
+    """Return the labels of maps that options name."""
+    entry = entry_of_labels(options.dataset, getattr(options, "label_map", None), list(options.anomaly_class))
+    return LabelSources(**label_arguments(options, entry))
 
 
 def label_arguments(

@@ -8,13 +8,11 @@ from typing import NamedTuple
 
 from segunc.core.errors import InputError
 from segunc.core.files import read_bytes, read_json, write_file, write_json
-from segunc.data.datasets import entry_of_labels
-from segunc.maps.labelled import LabelSources
 from segunc.options import ReportOptions, several, takes
 from segunc.reporting.failures import failures
 from segunc.reporting.inputs import GIVEN, Inputs
 from segunc.reporting.page import KIND, facts_of, render, summary_of
-from segunc.verbs.evaluate import label_arguments
+from segunc.verbs.evaluate import label_sources
 
 
 class ReportResult(NamedTuple):
@@ -41,8 +39,7 @@ def report(options: ReportOptions) -> ReportResult:
     if page.exists() and not (path.exists() and read_json(path, "a report").get("kind") == KIND):
         raise InputError(f"{out} holds another page", hint="give a new folder as --out")
     inputs = Inputs(Path(options.model), {name: [*map(Path, several(getattr(options, name) or ()))] for name in GIVEN})
-    entry = entry_of_labels(options.dataset, options.label_map, list(options.anomaly_class))
-    facts = facts_of(inputs, failures(inputs, LabelSources(**label_arguments(options, entry))))
+    facts = facts_of(inputs, failures(inputs, label_sources(options)))
     write_json(path, facts | {"summary": summary_of(facts)})
     content, sha256 = read_json(path, "a report"), hashlib.sha256(read_bytes(path)).hexdigest()
     write_file(page, render(content, sha256).encode())

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from segunc.core.errors import InputError
-from segunc.core.files import check_place, csv_text, write_file
+from segunc.core.files import csv_text, write_file
 from segunc.core.progress import ConsoleProgress
-from segunc.data.datasets import entry_of_labels
 from segunc.decisions.events import COCO, ENDINGS, MOST_FOLLOWED, Event, find_events, write_events
 from segunc.evaluation.compare import Comparison, compare as compare_results, format_comparison
 from segunc.evaluation.flagged import check_promises, read_thresholds
@@ -17,14 +16,14 @@ from segunc.evaluation.resampling import load_results
 from segunc.gallery.page import page_of, run_id, write_review, write_verdicts
 from segunc.gallery.pictures import VIDEO_SUFFIX, frame_rate, write_crops, write_pictures, write_video
 from segunc.maps.folder import PREDICTION
-from segunc.maps.labelled import LabelSources, open_maps
+from segunc.maps.labelled import open_maps
 from segunc.maps.manifest import read_manifest
 from segunc.maps.shards import frame_times
 from segunc.maps.statistics import Moment, maps_folders, usual_statistic, worst_moments
 from segunc.maps.verdicts import agreement_table, merge_verdicts, read_verdicts, summary_table
 from segunc.options import CompareOptions, OverlayOptions, ReviewOptions, SummaryOptions, takes
 from segunc.scores import first_shown
-from segunc.verbs.evaluate import label_arguments
+from segunc.verbs.evaluate import label_sources
 
 
 class CompareResult(NamedTuple):
@@ -78,7 +77,6 @@ def overlay(options: OverlayOptions) -> OverlayResult:
     """
     if options.fps is not None and not options.video:
         raise InputError(f"--fps {options.fps:g} is the rate of a video, which was not asked for", hint="add --video")
-    entry = entry_of_labels(options.dataset, None, options.anomaly_class)
     maps, out = Path(options.maps), Path(options.out)
     rate = (options.fps or frame_rate(maps)) if options.video else None
     asked = ("score", "frames", "images", "ranges", "format")
@@ -86,8 +84,7 @@ def overlay(options: OverlayOptions) -> OverlayResult:
     flag = read_thresholds(options.flag)
     promises = [f"flagged by {of.source}: {of.promise}" for of in flag.values() if of.promise]
     with ConsoleProgress() as show:
-        labels = LabelSources(**label_arguments(options, entry))
-        written = write_pictures(maps, out, labels, show.count, flag=flag, **settings)
+        written = write_pictures(maps, out, label_sources(options), show.count, flag=flag, **settings)
     pictures = {out / name: paths for name, paths in written.pictures.items()}
     times = written.times if options.fps is None else []
     videos = {
@@ -122,13 +119,11 @@ def review(options: ReviewOptions) -> ReviewResult:
         return _import([Path(path) for path in options.verdicts], options)
     if not options.out:
         raise InputError("the page has no place", hint="--out review")
-    entry = entry_of_labels(options.dataset, options.label_map, options.anomaly_class)
     asked = ("images", "scores", "apart", "fps", "limit", "blind")
     settings: dict[str, Any] = {name: getattr(options, name) for name in asked}
     with ConsoleProgress() as show:
-        labels = LabelSources(**label_arguments(options, entry))
         flag = read_thresholds(options.flag)
-        page = write_review(Path(options.maps), Path(options.out), labels, show.count, flag=flag, **settings)
+        page = write_review(Path(options.maps), Path(options.out), label_sources(options), show.count, flag=flag, **settings)
     record, failure = page_of(Path(options.out)) or {}, ""
     if problems := record.get("problems"):
         frame, (first, *_) = next(iter(problems.items()))
@@ -225,7 +220,6 @@ def _follow(options: SummaryOptions, folders: Sequence[Path]) -> tuple[list[Even
             raise InputError(f"{options.maps} holds {len(folders)} maps folders", hint=f"--maps {folders[0]}")
         if not path.name.endswith(ENDINGS):
             raise InputError(f"--events {path} ends in none of {', '.join(ENDINGS)}", hint="--events events.json")
-        check_place(path)
     for score, threshold in read_thresholds(options.flag).items():
         frames = flagged = crowded = 0
         for folder in folders:
@@ -235,9 +229,10 @@ def _follow(options: SummaryOptions, folders: Sequence[Path]) -> tuple[list[Even
             if options.events and None in times:
                 message = f"no time is known of the frame {reader.frames[times.index(None)]} of {folder}, so events have no order"
                 raise InputError(message, hint="--fps 25 for images that are a video in the order of their names")
-            found = find_events(reader, score, threshold.value, times, threshold.smallest, masks=path.name.endswith(COCO))
-            frames, flagged, crowded = frames + len(times), flagged + found[1], crowded + found[2]
-            events += found[0] if len(folders) == 1 and None not in times else []  # images without times need be no sequence
+            found, more = find_events(reader, score, threshold.value, times, threshold.smallest, masks=path.name.endswith(COCO))
+            flagged += len({name for event in found for name in event.boxes})
+            frames, crowded = frames + len(times), crowded + more
+            events += found if len(folders) == 1 and None not in times else []  # images without times need be no sequence
         what = f"a region of at least {threshold.smallest} pixels with {score} >= {threshold.value:g}"
         notes.append(f"{flagged} of {frames} frames have {what}. {threshold.promise}".rstrip(". "))
         if crowded:

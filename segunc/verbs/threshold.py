@@ -13,21 +13,19 @@ import numpy as np
 from segunc.core.errors import InputError
 from segunc.core.files import write_json
 from segunc.core.progress import ConsoleProgress
-from segunc.data.datasets import entry_of_labels
 from segunc.data.entry import check_masks
-from segunc.decisions.guarantees import Method
-from segunc.decisions.risks import OF_ANOMALIES, RISING, Counts, LossSums, Pool, Scene
+from segunc.decisions.risks import OF_ANOMALIES, RISING, Counts, LossSums, Method, Pool, Scene
 from segunc.decisions.threshold import RISKS, GuaranteedThreshold, model_of, promise_of, settings_of
+from segunc.evaluation.maps import read_frame
 from segunc.evaluation.parts import LabelledFrame, decode_keys
 from segunc.evaluation.resampling import group_frames, resampled_units
-from segunc.maps.folder import PREDICTION
-from segunc.maps.labelled import LabelSources, ReviewLabels, choose_scores, open_maps
+from segunc.maps.labelled import ReviewLabels, choose_scores, open_maps
 from segunc.maps.manifest import tool_version
 from segunc.maps.reader import MapsReader
 from segunc.metrics.counting import KEYS, NO_ANOMALY
 from segunc.options import ThresholdOptions, command_line, takes
 from segunc.scores import first_shown
-from segunc.verbs.evaluate import label_arguments, matching
+from segunc.verbs.evaluate import label_sources, matching
 
 USUAL_CONFIDENCE = 0.9
 PRICE = ("missed-pixels", "missed-objects", "flagged-pixels", "errors-kept")  # risks that cost little to count beside the one asked for
@@ -58,13 +56,12 @@ def threshold(options: ThresholdOptions) -> ThresholdResult:
     method, confidence = _method(options, levels)
     reader = open_maps(Path(options.maps))
     score = choose_scores(reader, [options.score or first_shown(reader.scores)])[0]
-    entry = entry_of_labels(options.dataset, options.label_map, list(options.anomaly_class))
-    labels = LabelSources(**label_arguments(options, entry))
+    labels = label_sources(options)
     if labels.labels is None and labels.anomaly_labels is None:
         raise InputError("a threshold is calibrated on labels", hint="give --anomaly-labels DIR, or --labels DIR")
-    files = labels.find(reader, named := matching(reader.frames, options.frames))
+    files = labels.find(reader, matching(reader.frames, options.frames))
     check_masks(files.anomaly_files.values(), labels.anomaly_encoding)
-    names = [name for name in named if name in files.anomaly_files or name in files.class_files]
+    names = files.labelled(matching(reader.frames, options.frames))
     seen = _Seen(reader, score, files, options, levels)
     seen.count(names)
     places = {control: seen.place(seen.sums[control], level, method) for control, level in levels.items()}
@@ -175,15 +172,13 @@ class _Seen:
 
     def _counts(self, name: str) -> dict[str, Counts]:
         """Return the counts of a frame by control."""
-        reader, score, classes = self.reader, self.score, self.files.classes(name)
-        prediction = reader.prediction(name) if classes is not None and reader.has(name, PREDICTION) else None
-        maps = {score: reader.read_stored(name, score)}
+        reader, score = self.reader, self.score
         codes = {score} if reader.form(score) == "unit-code" else set()
-        frame = LabelledFrame(name, maps, prediction, None, classes, self.files.anomaly(name), codes)
+        frame = LabelledFrame(name, **read_frame(reader, [score], self.files, None, name), unit_codes=codes)
         form = str(frame.form(score))
         if self.form not in ("", form):
             raise InputError(f"frame {name}: the map '{score}' is stored as {form}, and others as {self.form}")
-        self.form, scene = form, Scene(maps[score], frame.anomaly, classes, frame.wrong)
+        self.form, scene = form, Scene(frame.stored[score], frame.anomaly, frame.labels, frame.wrong)
         keys = scene.keys[scene.known]
         self.low, self.high = int(keys.min(initial=self.low)), max(self.high, int(keys.max(initial=0)))
         return {c: counts for c in self.sums if (counts := scene.counts(c, self.options.found_share, self.options.smallest)) is not None}

@@ -189,7 +189,6 @@ ALLOWED = {
     "data/images.py PilImage.open": FROM_BYTES,
     "frames/video.py av.open": "sampled_hash has opened the file before, by open_file; or writes",
     "gallery/page.py asset.read_bytes": OWN,
-    "reporting/page.py (_ASSETS / 'standards.csv').read_text": OWN,
     "gallery/page.py (assets / 'index.html').read_text": OWN,
     "data/discover.py PilImage.open": FROM_BYTES,
     "maps/encoding.py h5py.File": FROM_BYTES,

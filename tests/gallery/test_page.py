@@ -20,11 +20,12 @@ from segunc.cli.main import main
 from segunc.core.errors import InputError, PartialFailure
 from segunc.data.labels import LabelMap
 from segunc.gallery.overlay import page_ranges
-from segunc.gallery.page import condense, found_up_to, frame_statistics, labelled_objects
+from segunc.gallery.page import condense, labelled_objects
 from segunc.maps.manifest import build_manifest
 from segunc.maps.reader import MapsReader
 from segunc.maps.statistics import Region
 from segunc.maps.store import MapsWriter
+from segunc.metrics.objects import found_up_to
 from tests.gallery.scenes import LABEL_MAP, NAMES, SCORES, SIZE, Scene, carried, write_maps, write_page
 from tests.maps.fakes import edit_log, edit_manifest
 
@@ -92,31 +93,25 @@ GRIDS = arrays.arrays(np.float32, (6, 7), elements=st.sampled_from([float(np.flo
 
 @given(GRIDS, arrays.arrays(np.uint8, (6, 7), elements=st.sampled_from([0, 1, 255])))
 def test_found_is_decided_exactly_at_the_threshold(values: Any, label: Any) -> None:
-    objects = labelled_objects(label)
-    assert sum(len(pixels) for pixels in objects) <= (label == 1).sum()
-    if not objects:
-        assert not (label == 1).any()
-        return
-    up_to = found_up_to(values, objects)
+    objects, counted = labelled_objects(label)
+    assert (objects.number > 0).sum() == (label == 1).sum()
+    up_to = found_up_to(values[objects.number > 0], objects)
+    assert counted.any() == (len(up_to) > 0) == (label == 1).any()
     for threshold in np.arange(0, 10, dtype=np.float32) / 8:
-        reached = [(values.ravel()[pixels] >= threshold) for pixels in objects]
-        assert (up_to >= threshold) == all(over.sum() >= len(over) / 2 for over in reached)
+        reached = [values[objects.number == number + 1] >= threshold for number in range(len(up_to))]
+        assert (up_to >= threshold).tolist() == [over.sum() >= len(over) / 2 for over in reached]
 
 
-def test_objects_are_8_connected_without_specks_and_statistics_those_of_numpy() -> None:
+def test_objects_are_8_connected_without_specks() -> None:
     label = np.zeros((20, 20), np.uint8)
     label[2:5, 2:5] = label[5:8, 5:8] = 1  # they touch at a corner
     label[15, 15] = 1
     label[10:14, 10:14] = 255
-    (pixels,) = labelled_objects(label)
-    assert len(pixels) == 18
+    objects, counted = labelled_objects(label)
+    assert objects.pixels[counted].tolist() == [18]
     label[:12] = 0
-    (speck,) = labelled_objects(label)  # there is no larger one
-    assert speck.tolist() == [15 * 20 + 15]
-    values = np.random.default_rng(0).random((30, 40), np.float32)
-    p99 = np.sort(values.ravel())[-(-1200 * 99 // 100) - 1]
-    expected = {"mean": values.mean(dtype=np.float64), "max": values.max(), "p99": p99}
-    assert frame_statistics(values) == pytest.approx(expected, rel=1e-7)
+    objects, counted = labelled_objects(label)  # there is no larger one
+    assert (objects.number[15, 15], counted.tolist()) == (1, [True])
 
 
 def test_scores_are_chosen_and_a_limit_keeps_the_worst(scene: Scene, copy: Path, tmp_path: Path) -> None:

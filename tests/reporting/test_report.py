@@ -21,7 +21,7 @@ from scipy.stats import binomtest
 
 from segunc.data.datasets import dataset_entry
 from segunc.data.entry import encoding_of_masks
-from segunc.decisions.guarantees import binomial_bound
+from segunc.decisions.risks import binomial_bound
 from segunc.decisions.threshold import settings_of
 from segunc.evaluation.compare import format_number
 from segunc.gallery.page import run_id
