@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ class Follower:
     """Numbers boxes of frames so that those of one thing have one number. It keeps the last box of what may come back, and nothing else."""
 
     def __init__(self) -> None:
-        self._begun, self._frame, self._folder = 0, 0, ""
+        self._unused, self._frame, self._folder = count(), 0, ""
         self._open: dict[int, tuple[Sequence[int], int]] = {}  # number -> last box, and its frame by number
 
     def follow(self, name: str, boxes: Sequence[Sequence[int]]) -> list[int]:
@@ -51,11 +52,9 @@ class Follower:
         shares[shares < MIN_OVERLAP] = 0
         pairs = zip(*linear_sum_assignment(shares, maximize=True), strict=True)
         numbers = {row: open_numbers[column] for row, column in pairs if shares[row, column]}
-        for place, box in enumerate(boxes):
-            if place not in numbers:
-                numbers[place], self._begun = self._begun, self._begun + 1
-            self._open[numbers[place]] = box, self._frame
-        return [numbers[place] for place in range(len(boxes))]
+        found = [numbers[place] if place in numbers else next(self._unused) for place in range(len(boxes))]
+        self._open |= {number: (box, self._frame) for number, box in zip(found, boxes, strict=True)}
+        return found
 
 
 @dataclass

@@ -308,9 +308,8 @@ class Evaluator(Gatherer):
         for counts in self.counts(parts.ConfidenceCalibration).values() if result["calibration"]["ece"] is not None else ():
             result["calibration"]["reliability"] = parts.reliability(counts, self.forms)
         for name, flagged in result.get("flagged", {}).items():
-            flagged["threshold"] = self.flag[name].value
-            if promise := self.flag[name].promise:
-                flagged["promise"] = promise
+            of = self.flag[name]
+            flagged |= {"threshold": of.value, **({"promise": of.promise} if of.promise else {})}
         self._count_components(result, read)
         self.place_intervals(result)
         result["counts"] = {"frames": scored + lost, "frames_scored": scored, "frames_left_out": lost}

@@ -50,9 +50,8 @@ def facts_of(inputs: Inputs, pictures: Sequence[Mapping[str, str]]) -> Facts:
     data |= {"training data": facts["trained"], "segmentation": any(of["segmented"] for of in results)}
     data |= {"anomalies": any(of["score"] for of in results), "operating point": thresholds}
     data |= {"residual risk": any(of["missed"]["size"] or of["missed"]["distance"] for of in results)}
-    data |= {"slices": any(of["content"]["counts"].get("groups") for of in results), "failures": pictures}
-    data |= {"latency": inputs.latency, "operation": inputs.monitor}
-    data |= {"reviewers": any("verdicts" in of["content"] for of in results), "ethics": domain.affected}
+    data |= {"slices": any(of["content"]["counts"].get("groups") for of in results), "failures": pictures, "latency": inputs.latency}
+    data |= {"operation": inputs.monitor, "reviewers": any("verdicts" in of["content"] for of in results), "ethics": domain.affected}
     return facts | {"gaps": [name for name, there in data.items() if not there]}
 
 
@@ -66,9 +65,9 @@ def _model(inputs: Inputs) -> Facts:
     made = _plain(flat({**network.provenance, **(model.record.get("provenance") or {})}))
     about: Facts = {"network": f"{network.architecture} {network.encoder}".strip(), "classes": list(network.classes)}
     about |= {"posterior": f"{model.posterior.method}, {members}", "settings": flat(model.posterior.settings())}
-    hashes = {"base_sha256": model.sha256, "posterior_sha256": model.posterior_sha256}
+    about |= {"base_sha256": model.sha256, "posterior_sha256": model.posterior_sha256, "made": made, "fitted": list(model.attachments)}
     sets = model.attachments.get("class_sets")
-    return {**about, **hashes, "fitted": list(model.attachments), "sets": sets and f"{sets.promise} {sets.condition}", "made": made}
+    return about | {"sets": sets and f"{sets.promise} {sets.condition}"}
 
 
 def _domain(inputs: Inputs) -> Facts:
@@ -80,8 +79,8 @@ def _domain(inputs: Inputs) -> Facts:
     calibrated = sorted({name for of in inputs.thresholds.values() for name in of["frames"]})
     tested, fitted = (Counter(domain.places(names).values()) for names in (frames, calibrated))
     cells: list[list[Any]] = [[*c, tested[c], fitted[c], max(domain.minimum - tested[c], 0)] for c in domain.cells()]
-    rest = {"frames": len(frames), "outside": len(frames) - tested.total()}
-    return {**asdict(domain), "cells": cells, "gaps": sum(bool(of[-1]) for of in cells), **rest}
+    gaps, outside = sum(bool(of[-1]) for of in cells), len(frames) - tested.total()
+    return {**asdict(domain), "cells": cells, "gaps": gaps, "frames": len(frames), "outside": outside}
 
 
 def _result(inputs: Inputs, run: EvaluationResult) -> Facts:

@@ -82,8 +82,7 @@ def monitor(options: MonitorOptions) -> MonitorResult:
         from segunc.plots import monitor_figure, save_figure
 
         paths += save_figure(monitor_figure(path, alarm, by), Path(options.plot).with_suffix(""))
-    line = f"{'ALARM' if alarms else 'no change found'}: {line}"
-    return MonitorResult(state, line, tuple(paths), tuple(notes), "; ".join(alarms))
+    return MonitorResult(state, f"{'ALARM' if alarms else 'no change found'}: {line}", tuple(paths), tuple(notes), "; ".join(alarms))
 
 
 def _statistics(
