@@ -59,9 +59,9 @@ def threshold(options: ThresholdOptions) -> ThresholdResult:
     labels = label_sources(options)
     if labels.labels is None and labels.anomaly_labels is None:
         raise InputError("a threshold is calibrated on labels", hint="give --anomaly-labels DIR, or --labels DIR")
-    files = labels.find(reader, matching(reader.frames, options.frames))
+    files = labels.find(reader, named := matching(reader.frames, options.frames))
     check_masks(files.anomaly_files.values(), labels.anomaly_encoding)
-    names = files.labelled(matching(reader.frames, options.frames))
+    names = files.labelled(named)
     seen = _Seen(reader, score, files, options, levels)
     seen.count(names)
     places = {control: seen.place(seen.sums[control], level, method) for control, level in levels.items()}
@@ -157,6 +157,10 @@ class _Seen:
         group_of = {name: group for group, frames in members.items() for name in frames}
         self.groups = {group: LossSums(options.control) for group in members}
         for frames in ConsoleProgress().follow([*units.values()]):
+            if len(mixed := sorted({group_of[name] for name in frames if members})) > 1:
+                raise InputError(
+                    f"frames of the unit of {frames[0]} are in the groups {' and '.join(mixed)}", hint="--groups of whole units"
+                )
             pools = {control: Pool(control, options.unit) for control in self.sums}
             for name in frames:
                 for control, counts in self._counts(name).items():
