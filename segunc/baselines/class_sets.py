@@ -124,18 +124,12 @@ def fit_class_sets(base: Path, config: FitConfig[ClassSetsConfig], out: Path, *,
     place = guarantee.certified(losses, level)
     assert place is not None  # at lambda 1 every set holds all classes
     promise = f"On average, at most {100 * level:.3g} % of the labelled pixels of a frame have their true class outside of their set."
-    seen = f"with {sampler.draws} draws of seed {settings.seed} at the same size"
-    condition = f"It holds where frames come as the {frames} of the calibration did, {seen}; another domain or corrupted images void it."
+    seen = f"the {frames} of the calibration did, with {sampler.draws} draws of seed {settings.seed} at the same size"
+    condition = f"It holds where frames come as {seen}; another domain or corrupted images void it."
     facts: dict[str, Any] = {"threshold": place / STEPS, "level": level, "frames": frames, "risk": guarantee.risk(losses, place)}
-    facts |= {
-        "mean_size": float(sizes[place]) / frames,
-        "promise": promise,
-        "condition": condition,
-        "draws": sampler.draws,
-        "seed": settings.seed,
-    }
+    facts |= {"mean_size": float(sizes[place]) / frames, "draws": sampler.draws, "seed": settings.seed, "promise": promise}
     facts |= {"fitted_on": fitted_on(config, settings.split)} | {name: model.hashes[name] for name in ClassSets.bound_by}
-    sets = ClassSets(**facts)
+    sets = ClassSets(**facts, condition=condition)
     sets.attach(base, config, out, METHOD.name, say)
     size = f"{sets.mean_size:.2f} of {model.network.description.num_classes} classes on average"
     say(f"wrote {out}: sets of {size}, lambda {sets.threshold:.4f}, on {frames} frames. {sets.promise}")

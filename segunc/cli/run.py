@@ -134,8 +134,7 @@ def _show_threshold(result: Any, options: opts.ThresholdOptions) -> Iterator[str
     yield made.condition
     yield f"threshold: {made.score} >= {made.value:.6g}, from {made.units} units ({made.method}; {made.minimum_units} are the fewest)"
     for control, risk in result.price.items():
-        amount = f"{risk:.3g}" if control == "false-alarms" else f"{100 * risk:.3g} %"
-        yield f"  {RISKS[control]}: {amount} on these units"
+        yield f"  {RISKS[control]}: {risk:.3g} on these units"
     for group, own in made.groups.items():
         yield f"  group {group}: {made.score} >= {own['value']:.6g}, from {own['units']} units"
     yield f"wrote {result.path}; give it to --flag"

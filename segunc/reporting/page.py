@@ -37,17 +37,16 @@ _LEFT_OUT = (*("root", "frames", "labels", "workers", "batch_size", "eval_batch_
 
 def facts_of(inputs: Inputs, pictures: Sequence[Mapping[str, str]]) -> Facts:
     """Return what is known of a model, with the pictures of failures; ``gaps`` are the sections without data."""
-    domain, results = inputs.domain, [_result(inputs, run) for run in inputs.results]
+    domain, trained, results = inputs.domain, _plain(recorded_data(inputs.folder) or {}), [_result(inputs, run) for run in inputs.results]
     thresholds = [dict(of, file=name, achieved=[*_achieved(results, of)]) for name, of in inputs.thresholds.items()]
     facts: Facts = {"kind": KIND, "version": 1, "made": now(), "name": inputs.folder.resolve().name, "model": _model(inputs)}
-    facts["tools"] = {"segunc": f"{tool_version()} {tool_commit() or ''}".strip(), **environment()}
+    facts |= {"tools": {"segunc": f"{tool_version()} {tool_commit() or ''}".strip(), **environment()}, "trained": trained}
     facts |= {"domain": _domain(inputs), "results": results, "maps": [_maps(reader) for reader in inputs.maps], "latency": inputs.latency}
     facts |= {"thresholds": thresholds, "monitor": inputs.monitor, "failures": list(pictures)}
     files = {path.relative_to(inputs.folder).as_posix(): path for path in model_files(inputs.folder)} | inputs.files
     facts["files"] = {name: hashlib.sha256(read_bytes(path)).hexdigest() for name, path in files.items()}
-    facts["trained"] = _plain(recorded_data(inputs.folder) or {})
     data: Facts = {"intended use": domain.intended_use, "factors": domain.axes, "evaluation data": results}
-    data |= {"training data": facts["trained"], "segmentation": any(of["segmented"] for of in results)}
+    data |= {"training data": trained, "segmentation": any(of["segmented"] for of in results)}
     data |= {"anomalies": any(of["score"] for of in results), "operating point": thresholds}
     data |= {"residual risk": any(of["missed"]["size"] or of["missed"]["distance"] for of in results)}
     data |= {"slices": any(of["content"]["counts"].get("groups") for of in results), "failures": pictures, "latency": inputs.latency}

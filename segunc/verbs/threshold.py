@@ -87,10 +87,8 @@ def threshold(options: ThresholdOptions) -> ThresholdResult:
     facts |= numbers.pop(options.control) | {"score": score, "value": seen.value(place), "form": seen.form}
     facts |= {"method": method.name, "confidence": confidence, "units": units, "groups": groups, "also": numbers, "minimum_units": fewest}
     facts["promise"] = " ".join(promise_of(control, level, facts) for control, level in levels.items())
-    facts["condition"] = (
-        f"It holds where frames come as the {units} units of the calibration did, from the same roads, camera, weather, labels, "
-        "model and settings; another domain or corrupted images void it."
-    )
+    alike = "from the same roads, camera, weather, labels, model and settings; another domain or corrupted images void it"
+    facts["condition"] = f"It holds where frames come as the {units} units of the calibration did, {alike}."
     facts |= {"model": model_of(run), "settings": settings_of(run, score), "segunc": tool_version()}
     facts |= {"command": f"segunc threshold {command_line(options)}", "date": datetime.now(UTC).isoformat(timespec="seconds")}
     made = GuaranteedThreshold(**facts, frames={name: reader.identity(name, score) for name in names})
