@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -151,7 +152,7 @@ def number(result: Mapping[str, Any], *path: str) -> str:
 def _template(name: str) -> Template:
     settings: dict[str, Any] = {"undefined": StrictUndefined, "trim_blocks": True, "lstrip_blocks": True}
     environment = Environment(loader=PackageLoader("segunc.reporting", "assets"), autoescape=select_autoescape(), **settings)
-    environment.filters |= {"number": _number, "title": title_of}
+    environment.filters |= {"number": _number, "title": title_of, "word": lambda value: shlex.quote(str(value))}
     return environment.get_template(name, globals={"of": number})
 
 

@@ -56,6 +56,9 @@ def test_the_page_is_made_of_the_file_alone_whose_checksum_it_shows(written: Pat
     assert page == render(json.loads(data), digest)
     assert f"<code>{digest}</code>" in page
     assert {path.name for path in written.iterdir()} == {"report.json", "index.html"}
+    facts = json.loads(data)
+    facts["results"][0]["content"]["run"]["frames"] = "^(a|b)$"
+    assert "--frames &#39;^(a|b)$&#39; " in render(facts, digest), "commands are words of a shell"
 
 
 def test_the_page_loads_nothing_names_no_place_of_the_machine_and_escapes_texts(written: Path, results: Path, predicted: Job) -> None:
