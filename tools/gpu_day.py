@@ -9,7 +9,7 @@ right   toy scenes and a small network: train, every method of finetune, each mo
         float32, the schemes of draws, evaluate, doctor, a killed and continued predict, two processes at once
 fast    networks of random weights: the best pass (eager or compiled, channels last, bfloat16) to low-resolution logits, maps of
         24 draws over 24 such passes, memory above that of a plain pass, and a loop over deep copies with torch-uncertainty's layer;
-        a student beside its base
+        a student beside its network
 
 A step that fails is a row with its reason, and the others run. Every finished step is on disk at once: the same command goes on behind it. After
 --seconds no step begins. The exit code is 1 where a step failed or missed its bound.
@@ -39,7 +39,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from segunc import ABNNPosterior, AffineLayout, convert
+from segunc import ABNNPosterior, AffineLayout, Sampler, convert
+from segunc.baselines.distil import DistilConfig, LogitLayer, Student, make_head
 from segunc.cli.main import build_parser, main as segunc
 from segunc.cli.parser import parsed
 from segunc.core.device import resolve_device
@@ -235,15 +236,17 @@ class Turns:
 class Fast:
     """Steps of the part ``fast``."""
 
-    def __init__(self, device: str, tiny: bool, student: Path, turns: Turns) -> None:
-        self.device, self.tiny, self.student, self.draws, self.turns = device, tiny, student, 2 if tiny else 24, turns
+    def __init__(self, device: str, tiny: bool, folder: Path, turns: Turns) -> None:
+        self.device, self.tiny, self.folder, self.draws, self.turns = device, tiny, folder, 2 if tiny else 24, turns
 
     def steps(self) -> Iterator[tuple[str, Step]]:
-        for network in (("FPN", "resnet18"),) if self.tiny else NETWORKS:
+        networks = (("FPN", "resnet18"),) if self.tiny else NETWORKS
+        for network in networks:
             for size in ((64, 128),) if self.tiny else SIZES:
                 words = " ".join([*network, f"{size[0]}x{size[1]}"])
                 yield words, lambda n=network, s=size: self.network(n, s)  # type: ignore[misc]
-        yield "student", self.one_pass
+        for network in networks:
+            yield f"student of {' '.join(network)}", lambda n=network: self.one_pass(n)  # type: ignore[misc]
         for more in ((), ("--compile",)):
             yield " ".join(["predict over a clip", *more]), lambda m=more: self.clip(*m)  # type: ignore[misc]
 
@@ -309,17 +312,16 @@ class Fast:
         images = torch.rand(1, 3, *asked.size, device=resolve_device(self.device))
         return lambda: by_hand(lambda draw: copies[draw](images), self.draws)
 
-    def one_pass(self) -> dict[str, Any]:
-        from segunc import Sampler, load_model
-
-        device, runs = resolve_device(self.device), []
-        images = torch.rand(1, 3, *((64, 128) if self.tiny else (512, 1024)), device=device)
-        for folder in (self.student.parent / "base", self.student):
-            model = load_model(folder)
-            model.place(device)
-            scores = ("deterministic-entropy",) if folder.name == "base" else ("entropy", "epistemic")
-            words: Any = {"scores": scores, "precision": "float32" if device.type == "cpu" else "bfloat16", "compiled": True}
-            runs.append(self.prepared(partial(Sampler(model.network, model.posterior, **words), images))[0])
+    def one_pass(self, names: tuple[str, str]) -> dict[str, Any]:
+        """A student, whose head has random weights, beside its network."""
+        asked = self.asked(names, (64, 128) if self.tiny else SIZES[0])
+        network, device = make_network(asked), resolve_device(self.device)
+        words: dict[str, Any] = {"precision": asked.precision, "compiled": True}
+        images, layer = torch.rand(1, 3, *asked.size, device=device), LogitLayer(network).module
+        student = Student(network, make_head(layer, DistilConfig.head_channels, asked.classes).to(device), layer)
+        base = Sampler(network, scores=("deterministic-entropy",), **words)
+        samplers = base, Sampler(student.network, student, scores=("entropy", "epistemic"), **words)
+        runs = [self.prepared(partial(sampler, images))[0] for sampler in samplers]
         with self.turns:
             seconds = list(map(self.seconds, runs))
         return {"student over base": seconds[1] / seconds[0], "met": seconds[1] / seconds[0] <= STUDENT_PASSES}
@@ -327,7 +329,7 @@ class Fast:
     def clip(self, *more: str) -> dict[str, Any]:
         """`predict` of 24 draws over a toy video, beside the sampler alone."""
         size = (64, 128) if self.tiny else (512, 1024)
-        folder = self.student.parent / "clip"
+        folder = self.folder / "clip"
         names = ("FPN", "resnet18") if self.tiny else NETWORKS[0]
         network = make_network(argparse.Namespace(network=names[0], encoder=names[1], device="cpu", classes=19))
         report = convert(network.body)
@@ -395,7 +397,7 @@ def main() -> int:
     asked.out.mkdir(parents=True, exist_ok=True)
     began, path = time.monotonic(), asked.out / "gpu_day.json"
     turns = Turns(asked.turns, asked.beside, began + asked.seconds)
-    right, fast = Right(asked.out, asked.device, asked.tiny), Fast(asked.device, asked.tiny, asked.out / "distil", turns)
+    right, fast = Right(asked.out, asked.device, asked.tiny), Fast(asked.device, asked.tiny, asked.out, turns)
     parts = {"right": right.steps, "fast": fast.steps}
     result = {**provenance(resolve_device(asked.device)), "rows": {}}
     if path.exists():
