@@ -217,7 +217,7 @@ class Evaluator(Gatherer):
         parts += flag_parts(self.flag, self.score_names, self.classes, anomalies is not None, time_of)
         if anomalies is not None:  # last: it follows objects, so whatever refuses a frame must come first
             timed = any(time_of(name) is not None for name in anomalies)
-            parts += object_parts(self.flag, self.score_names, by, time_of if timed else None)
+            parts += object_parts(self.flag, self.score_names, by, members, time_of if timed else None)
         super().__init__(parts, resampling, resampled_units(resample, time_of))
         for name in frames:
             self.unit(name)
@@ -328,7 +328,7 @@ class Evaluator(Gatherer):
         if part.needs == "class" and not self.classes:
             return "no class labels were given"
         labelled = self._counts["anomaly_frames" if part.needs == "anomaly" else "labelled_frames"]
-        if 0 < counted < labelled and not isinstance(part, PooledGroup):
+        if 0 < counted < labelled and getattr(part, "members", None) is None:
             return f"only {counted} of {labelled} frames with a label hold what it needs"
         ignored = self._counts["ignored_pixels"]
         if part.needs == "anomaly" and labelled and not self._counts["anomaly_pixels"] and ignored:

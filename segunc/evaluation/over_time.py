@@ -7,7 +7,7 @@ track is resampled as a whole, in the unit of its first frame.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -22,11 +22,16 @@ from segunc.maps.statistics import strongest_regions
 from segunc.metrics.counting import Counts
 from segunc.metrics.objects import NO_OBJECT, ObjectBins
 
+Groups = Mapping[str, Collection[str]]  # of frames
 
-def object_parts(flag: Mapping[str, Threshold], scores: Sequence[str], by: Sequence[ObjectBins], time_of: TimeOf | None) -> list[Flagged]:
+
+def object_parts(
+    flag: Mapping[str, Threshold], scores: Sequence[str], by: Sequence[ObjectBins], groups: Groups, time_of: TimeOf | None
+) -> list[Flagged]:
     """Return the parts of labelled objects at the thresholds of these scores; ``time_of`` is None where no frame has a time."""
     used = [(score, flag[score]) for score in scores if score in flag]
-    return [*(FoundObjects(*each, bins) for each in used for bins in by), *(OverTime(*each, time_of) for each in used if time_of)]
+    ways = [*((bins, None) for bins in by), *((ObjectBins("group", (), (name,)), frames) for name, frames in groups.items())]
+    return [*(FoundObjects(*each, *way) for each in used for way in ways), *(OverTime(*each, time_of) for each in used if time_of)]
 
 
 class _OfObjects(Flagged):
@@ -40,19 +45,19 @@ class _OfObjects(Flagged):
 
 
 class FoundObjects(_OfObjects):
-    """The share of the objects of each bin that is found; counts ``[B, 2]``, objects and found ones."""
+    """The share of the objects of each bin, of ``members`` alone where they are given, that is found; counts ``[B, 2]``, objects and found."""
 
     metrics = parts.higher("found", "found"), parts.Metric("objects", "objects")
     undefined = NO_OBJECT
 
-    def __init__(self, score: str, threshold: Threshold, bins: ObjectBins) -> None:
+    def __init__(self, score: str, threshold: Threshold, bins: ObjectBins, members: Collection[str] | None) -> None:
         super().__init__(score, threshold)
-        self.bins, self.section = bins, ("flagged", score, bins.kind)
+        self.bins, self.members, self.section = bins, members, ("flagged", score, bins.kind)
         self.names: Sequence[NumberPath] = [(name, metric.key) for name in bins.names for metric in self.metrics]
         self.point = frozenset((name, "objects") for name in bins.names)
 
     def count(self, frame: LabelledFrame) -> Counts | None:
-        if frame.objects is None:
+        if frame.objects is None or (self.members is not None and frame.name not in self.members):
             return None
         places = self.bins.places(frame.objects)
         found = places[self.found(frame, self.flagged(frame))]

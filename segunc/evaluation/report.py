@@ -73,7 +73,7 @@ def _tables(result: Mapping[str, Any]) -> Iterator[Table]:
     by_class = {name: values["by_class"] for name, values in alarms.items() if "by_class" in values}
     classes = {name: name for values in by_class.values() for name in values}
     yield f"Flagged share of the pixels of each class{images}", _rows(by_class, classes)
-    for kind in KINDS:
+    for kind in (*KINDS, "group"):
         found = ((score, group, n) for score, values in alarms.items() for group, n in values.get(kind, {}).items())
         rows = {f"{group}, {score}": n for score, group, n in found if n["objects"]}
         yield f"Labelled objects at the threshold by {kind}{images}", _rows(rows, titles(FoundObjects.metrics))

@@ -84,14 +84,14 @@ def _domain(inputs: Inputs) -> Facts:
 
 
 def _result(inputs: Inputs, run: EvaluationResult) -> Facts:
-    """Return a result: its content, what it is of, and by size and distance missed objects with their upper bounds."""
+    """Return a result: its content, what it is of, and by size, distance and group missed objects with their upper bounds."""
     content, record = run.content, run.content["run"]
     corruption = f"under {record['corruption']}" if record.get("corruption") else ""
     score = next((of["score"] for of in inputs.thresholds.values() if of["score"] in content["scores"]), first_shown(content["scores"]))
     flagged = content.get("flagged", {}).get(score, {})
     at_threshold = "promise" in flagged and any(flagged.get(kind) for kind in KINDS)
     bins = flagged if at_threshold else content["scores"].get(score, {})
-    missed = {kind: _missed(bins.get(kind, {})) for kind in KINDS}
+    missed = {kind: _missed(bins.get(kind, {})) for kind in (*KINDS, "group")}
     data = " ".join(filter(None, (record.get("dataset"), record.get("split"), corruption))) or "labelled frames of maps"
     kept = {key: value for key, value in content.items() if key not in ("reasons", "forms")}
     detected = content["scores"].get(score, {}).get("pooled", {}).get("aupr") is not None

@@ -105,6 +105,14 @@ def test_recall_by_size_and_distance() -> None:
     # The feet are in rows 16, 42, 58 and 95 of 100.
     assert flagged["distance"] == {"far": share("slow", "shaky", "brief"), "middle": share(), "near": share("never")}
     assert "by distance" in format_metrics(result)
+    by_group = evaluate(groups="/[0-4]$")
+    of_groups = by_group["flagged"]["energy"]["group"]
+    assert list(of_groups) == ["/0", "/1", "/2", "/3", "/4", "other"]
+    assert sum(of["objects"] for of in of_groups.values()) == sum(objects for objects, _ in counts.values())
+    first = [name for name, (start, end) in SPANS.items() if start <= 1 < end]
+    found = sum(1 in FOUND[name] for name in first)
+    assert of_groups["/1"] == {"found": found / len(first), "objects": 4 * len(first)}
+    assert "by group" in format_metrics(by_group)
 
 
 def test_maps_on_disk_take_times(tmp_path: Path) -> None:

@@ -131,7 +131,7 @@ def test_the_price_of_a_threshold_needs_no_class_labels(predicted: Job, results:
     run = json.loads((results / ANOMALY).read_text())["run"]
     asked: dict[str, Any] = {"control": "missed-pixels", "level": 0.9, "promise": "P."}
     flag = write_threshold(tmp_path / "t.json", run, settings=settings_of(run, "entropy"), **asked)
-    labels = ("--maps", predicted.maps, "--anomaly-labels", predicted.masks, "--replicates", 0)
+    labels = ("--maps", predicted.maps, "--anomaly-labels", predicted.masks, "--replicates", 0, "--groups", "^.")
     succeed("evaluate", *labels, "--flag", flag, "--out", tmp_path / "a.json")
     entry, reader, frames = dataset_entry("toy-anomaly"), MapsReader(predicted.maps), list[np.ndarray]()
     for sample in entry.samples(predicted.data, "anomaly"):
@@ -144,6 +144,7 @@ def test_the_price_of_a_threshold_needs_no_class_labels(predicted: Job, results:
     facts, page = json.loads((tmp_path / "report" / "report.json").read_text()), (tmp_path / "report" / "index.html").read_text()
     (line,) = (line for line in facts["summary"] if line["name"] == "Operating point")
     assert f", with {share:.1%} of the normal pixels flagged." in line["text"]
+    assert "objects by group of frames, entropy" in page
     (row,) = (row for row in re.findall(r"<tr>(.*?)</tr>", page) if ">missed-pixels<" in row and ">kept<" in row)
     assert f">{format_number(share)}</td>" in row
 
