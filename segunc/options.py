@@ -183,16 +183,18 @@ def default_of(each: Field[Any]) -> Any:
 
 
 def command_line(options: Any, *, but: str = "") -> str:
-    """Return the words of the command line for the options of a verb that are not the defaults, without one of them."""
+    """Return the words of the command line for the options of a verb that are not the defaults, without one of them; GROUPS.csv stands for a
+    file of groups, of which no path is kept."""
     words, hints = list[str](), get_type_hints(type(options), include_extras=True)
     for each in option_fields(type(options)):
         value = getattr(options, each.name)
         if each.name != but and value != default_of(each):
             value = [f"{k}={v}" for k, v in value.items()] if isinstance(value, Mapping) else [] if value is True else value
             texts = [*map(str, value)] if isinstance(value, list | tuple) else [str(value)]
-            parts = parts_of(hints[each.name])
-            words += [flags_of(each)[0], *(texts if Path in parts or not texts else [("x" if image_size in parts else ",").join(texts)])]
-    for key, value in getattr(options, "settings", {}).items():
+            texts = ["GROUPS.csv"] if each.name == "groups" and isinstance(value, list) else texts
+            paths, mark = Path in parts_of(hints[each.name]), "x" if each.name == "size" else ","
+            words += [flags_of(each)[0], *(texts if paths or not texts else [mark.join(texts)])]
+    for key, value in dict(getattr(options, "settings", ())).items():
         words += [f"--{key}", str(value)]
     return shlex.join(words)
 

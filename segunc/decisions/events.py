@@ -84,9 +84,8 @@ def find_events(
     for name, time in zip(ConsoleProgress(label="events").follow(reader.frames), times, strict=True):
         values, moment = reader.read(name, score), {"frame": name, "time": time}
         kept = None if reader.region is None else reader.region.at(*values.shape)
-        regions = strongest_regions(
-            values, np.float64(threshold), smallest=smallest, kept=kept, most=MOST_FOLLOWED + 1
-        )  # as evaluate compares
+        limit = np.float64(threshold)  # as evaluate compares
+        regions = strongest_regions(values, limit, smallest=smallest, kept=kept, most=MOST_FOLLOWED + 1)
         crowded += len(regions) > MOST_FOLLOWED
         del regions[MOST_FOLLOWED:]
         prediction = reader.prediction(name) if regions and reader.has(name, PREDICTION) else None

@@ -108,6 +108,9 @@ def test_two_risks_share_the_doubt_and_groups_have_their_own_thresholds(data: An
     maps, masks = data["test"]
     numbers = segunc.evaluate(maps=maps, anomaly_labels=masks, flag=[str(out)], replicates=0).numbers["flagged"]
     assert numbers["other"]["flagged-pixels"]["level"] == 0.2
+    by_file = calibrate(data, out, groups={name: name.partition("/")[0] for name in FRAMES}, level=0.3).threshold
+    assert set(by_file.groups) == {"day", "night"}
+    assert by_file.command.endswith("--groups GROUPS.csv")
     few = calibrate(data, out, groups="f0[12]", **{"level": 0.1})
     assert set(few.threshold.groups) == {"other"}
     assert any("group f01 gets no threshold of its own: it has 1 units, of 9" in note for note in few.notes)
