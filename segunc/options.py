@@ -453,8 +453,7 @@ class EvaluateOptions(SamplingOptions, ClassTruthOptions):
         corruption (NAME:N): corrupt the images first: blur, noise, fog, darkness or jpeg, of strength 1 to 5, e.g. fog:3; with --model
         protocols (A,B): how anomaly pixels are pooled: pooled, smiyc (default pooled)
         components (A,B): component tracks smiyc-anomaly, smiyc-obstacle: anomalies as objects, in a second pass
-        by (A,B): anomaly numbers also by size of the connected objects, or by distance, the place of their lowest pixel in the frame's
-            height: size, distance, or none (default size)
+        by (A,B): anomaly numbers also by size or distance (the row of the lowest pixel) of connected objects, or none (default size)
         fps: frames a second of maps of images that are a video, in their order
         groups (PATTERN|CSV): anomaly numbers also by groups of frames: what a regular expression finds in their names (its first group,
             where it has one), or a CSV with the columns frame,group; frames without one are the group other
@@ -501,8 +500,7 @@ class ThresholdOptions(Options, ClassTruthOptions):
         confidence: of ltt and clopper-pearson (default 0.9)
         also (CONTROL=LEVEL): a second risk of the same threshold, with ltt: flagged-pixels=0.02
         score: score whose threshold is sought (default anomaly if there, else entropy)
-        unit (UNIT): what frames to come are exchangeable with: frame (default), folder, blocks of seconds of a video (10s), or a
-            regular expression; frames with one match stay together
+        unit (UNIT): what is exchangeable: frame (default), folder, blocks of seconds of a video (10s), or a match of a regular expression
         groups (PATTERN|CSV): also a threshold for each group of frames, as --groups of evaluate names them
         frames (PATTERN): only frames whose names match this regular expression
         found_share: share of an object's pixels that must be flagged for it to be found (default 0.5)
@@ -565,10 +563,8 @@ class SummaryOptions(DeviceOptions):
         top (N): moments and frames to list (default 10)
         apart (SECONDS): between two moments of a video (default 5)
         fps: frames a second of images that are a video, in their order
-        flag (SCORE=VALUE|JSON): a threshold, as evaluate takes it: also how many frames have a region that it flags, and of frames
-            with times the events, flagged regions that are followed over frames
-        events (FILE): also write the events: NAME.csv or NAME.json, with pictures of their peaks in NAME_crops, or NAME_coco.json with
-            masks and tracks
+        flag (SCORE=VALUE|JSON): a threshold: how many frames have a region that it flags, and the events, regions followed over frames
+        events (FILE): also write the events: NAME.csv or NAME.json, with pictures of their peaks, or NAME_coco.json, with their masks
         out (CSV): also write both lists of frames as a table
     """
 
@@ -621,8 +617,7 @@ class OverlayOptions(DeviceOptions, TruthOptions):
         frames (A,B): names or patterns of frames, e.g. 000120,night/* (default: all)
         images (PATH): the source images, where they are no longer at their place
         ranges (A=LOW:HIGH,B=LOW:HIGH): ranges of the colours (default: fixed for scores in 0..1, of the whole set for unbounded ones)
-        flag (A=X,B=Y|JSON): values from which on pixels of a score are outlined, and named as flagged; or a threshold.json, whose promise
-            the legend names
+        flag (A=X,B=Y|JSON): values from which on pixels of a score are outlined, or a threshold.json, whose promise the legend names
         format: png is lossless (default), jpg is smaller
         video: also a video of the pictures: WebM (VP8)
         fps (N): frames a second of the video (default: as recorded)

@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from typing import get_args
 
 import cv2
 import numpy as np
 import numpy.typing as npt
 
-from segunc.decisions.risks import METHODS, OF_ANOMALIES, RISING, LossSums, Method, Pool, Scene, monotone
+from segunc.decisions.risks import OF_ANOMALIES, RISING, LossSums, Method, Pool, Scene, monotone
+from segunc.decisions.threshold import MethodName
 
 CONTROLS = ("missed-pixels", "flagged-pixels", "missed-objects", "false-alarms", "errors-kept")
 LEVEL, CONFIDENCE, UNITS = 0.2, 0.9, (20, 50, 200)  # the level in shares of the largest loss
@@ -77,7 +79,7 @@ def main(words: Sequence[str] | None = None) -> None:
     columns = [f"n = {n}: mean risk, draws above {LEVEL:g}" for n in UNITS]
     print(f"| control | method | {' | '.join(columns)} |\n| --- | --- | {' | '.join(['---:'] * len(UNITS))} |")
     for control, units in population(asked.population).items():
-        for name in METHODS:
+        for name in get_args(MethodName):
             method = Method(name, None if name == "conformal" else CONFIDENCE)
             risks = [simulate(units, control, method, n, asked.draws) for n in UNITS]
             cells = [f"{of.mean():.3f}, {100 * np.mean(of > LEVEL):.1f} %" for of in risks]

@@ -26,6 +26,7 @@ MIN_OVERLAP = 0.1  # of two boxes of one event: flagged regions change their out
 MOST_AWAY = 1  # frames between two that show an event
 MOST_FOLLOWED = 100  # regions of a frame, the strongest: where more are flagged, the threshold says little
 ENDINGS = CSV, JSON, COCO = ".csv", ".json", "_coco.json"  # of a file of events
+BOX = ("x", "y", "width", "height")
 
 
 def overlaps(first: npt.ArrayLike, second: npt.ArrayLike) -> npt.NDArray[np.float64]:
@@ -61,12 +62,12 @@ class Follower:
 class Event:
     """A flagged region over time, as ``events.json`` holds it; what is left out there is ``masks``."""
 
-    id: int  # from 1
+    id: int  # from 1 on
     score: str
     threshold: float
     start: dict[str, Any]  # frame, and time in seconds from the start of the video
     end: dict[str, Any]
-    peak: dict[str, Any]  # where it is strongest: frame, time, highest value, strength and box
+    peak: dict[str, Any]  # where it is strongest: frame, time, highest value, strength and the box's x, y, width and height
     frames: int = 0
     largest: int = 0  # pixels in one frame
     class_id: int | None = None  # that most pixels are predicted as at the peak; None without a prediction
@@ -75,26 +76,25 @@ class Event:
 
 
 def find_events(
-    reader: MapsReader, score: str, threshold: float, times: Sequence[float | None], smallest: int = 1, masks: bool = False
+    reader: MapsReader, score: str, threshold: float, times: Sequence[float | None], smallest: int = 1, masks: bool = False, first: int = 1
 ) -> tuple[list[Event], int]:
     """Follow the regions of at least ``smallest`` pixels of a score at or above a threshold over the frames of a maps folder, whose
-    ``times`` are in seconds. ``masks`` keeps the mask of each region. Return the events as they begin, and how many frames have more
-    regions than :data:`MOST_FOLLOWED`."""
+    ``times`` are in seconds. ``masks`` keeps the mask of each region. Return the events as they begin, numbered from ``first`` on, and
+    how many frames have more regions than :data:`MOST_FOLLOWED`."""
     follower, events, crowded = Follower(), dict[int, Event](), 0
     for name, time in zip(ConsoleProgress(label="events").follow(reader.frames), times, strict=True):
         values, moment = reader.read(name, score), {"frame": name, "time": time}
         kept = None if reader.region is None else reader.region.at(*values.shape)
-        limit = np.float64(threshold)  # as evaluate compares
-        regions = strongest_regions(values, limit, smallest=smallest, kept=kept, most=MOST_FOLLOWED + 1)
+        regions = strongest_regions(values, np.float64(threshold), smallest=smallest, kept=kept, most=MOST_FOLLOWED + 1)
         crowded += len(regions) > MOST_FOLLOWED
         del regions[MOST_FOLLOWED:]
         prediction = reader.prediction(name) if regions and reader.has(name, PREDICTION) else None
         for number, region in zip(follower.follow(name, [each.box for each in regions]), regions, strict=True):
-            event = events.setdefault(number, Event(number + 1, score, threshold, moment, moment, {}))
+            event = events.setdefault(number, Event(number + first, score, threshold, moment, moment, {}))
             event.end, event.frames, event.largest = moment, event.frames + 1, max(event.largest, region.area)
             event.boxes[name], value = list(region.box), float(values[region.peak[::-1]])
             if not event.peak or region.strength > event.peak["strength"]:
-                event.peak = moment | {"value": value, "strength": region.strength, "box": list(region.box)}
+                event.peak = moment | {"value": value, "strength": region.strength} | dict(zip(BOX, region.box, strict=True))
                 event.class_id = region.class_of(prediction)
             if masks:
                 mask = {"size": list(values.shape), "counts": _runs(region, values.shape)}
@@ -112,16 +112,11 @@ def _runs(region: StrongRegion, size: tuple[int, ...]) -> list[int]:
 
 def write_events(path: Path, events: Sequence[Event]) -> None:
     """Write events as CSV, JSON or COCO, by the ending of the path, one of :data:`ENDINGS`."""
-    records = [{name: value for name, value in vars(event).items() if name != "masks"} for event in events]
-    if path.name.endswith(COCO):
-        write_json(path, _coco(events))
-    elif path.suffix == JSON:
-        write_json(path, records)
+    left_out = ("masks",) if path.suffix == JSON else ("masks", "boxes")
+    records = [{name: value for name, value in vars(event).items() if name not in left_out} for event in events]
+    if path.suffix == JSON:
+        write_json(path, _coco(events) if path.name.endswith(COCO) else records)
     else:
-        for record in records:
-            box = record.pop("boxes")[record["peak"]["frame"]]
-            record["peak"] = {name: value for name, value in record["peak"].items() if name != "box"}
-            record["peak"] |= zip(("x", "y", "width", "height"), box, strict=True)
         rows = [flat(record) for record in records]
         write_file(path, csv_text([rows[0] if rows else ["id"], *(row.values() for row in rows)]).encode())
 

@@ -24,28 +24,21 @@ from scipy.special import bdtr, betainccinv  # scipy.stats takes seconds to impo
 
 from segunc.core.errors import InputError
 from segunc.data.labels import IGNORE
-from segunc.decisions.threshold import MOST_ALARMS, block_seconds
-from segunc.maps.encoding import score_keys
-from segunc.metrics.counting import KEYS
+from segunc.decisions.threshold import MOST_ALARMS, RISKS, MethodName, block_seconds
+from segunc.maps.encoding import Array, score_keys
+from segunc.metrics.counting import KEYS, Counts
 from segunc.metrics.objects import Objects, found_up_to
 
-METHODS = ("conformal", "ltt", "clopper-pearson")
 THRESHOLDS = KEYS + 1
 LEAST_KEPT = 0.01  # of a unit's pixels: where fewer are kept, the share of wrong ones is taken of so many, for a few pixels prove nothing
 # Thresholds at which regions are counted: all of uint8, 32 from a float to its double.
 ALARM_KEYS = (*range(256), *range(256, KEYS, 32))
 RISING = ("missed-pixels", "missed-objects", "errors-kept")  # their risk rises with the threshold; the others' falls
 OF_ANOMALIES = ("missed-pixels", "missed-objects")  # controls that units without an anomaly say nothing of
+LARGEST_LOSS = {control: MOST_ALARMS if control == "false-alarms" else 1.0 for control in RISKS}  # of a unit; the smallest is 0
 
-Array = npt.NDArray[Any]
 Label = npt.NDArray[np.uint8]
-Counts = npt.NDArray[np.int64]
 Losses = npt.NDArray[np.float64]
-
-
-def largest_loss(control: str) -> float:
-    """Return the largest loss of a unit; the smallest is 0."""
-    return MOST_ALARMS if control == "false-alarms" else 1.0
 
 
 def flag_keys(stored: Array) -> npt.NDArray[np.uint16]:
@@ -111,15 +104,14 @@ class Pool:
     more than in the frame before, out of its minutes."""
 
     def __init__(self, control: str, unit: str = "frame") -> None:
-        seconds = block_seconds(unit) if control == "false-alarms" else None
-        self.control, self.minutes = control, None if seconds is None else seconds / 60
+        self.control, self.minutes = control, (block_seconds(unit) or 0) / 60 if control == "false-alarms" else 0
         self.counts: npt.NDArray[np.float64] | None = None
         self._before: Any = 0
 
     def add(self, counts: Counts) -> None:
         """Add a frame, in the order of their times."""
         added = counts.astype(np.float64)
-        if self.minutes is not None:
+        if self.minutes:
             added[0], self._before = np.maximum(counts[0] - self._before, 0), counts[0]
             added[1] = self.minutes if self.counts is None else 0  # once a unit
         self.counts = added if self.counts is None else self.counts + added
@@ -129,14 +121,13 @@ class Pool:
         a unit without an anomaly of misses."""
         if self.counts is None or not (out_of := np.maximum(self.counts[1], LEAST_KEPT * self.counts[1, -1])).all():
             return None
-        return np.asarray(np.minimum(self.counts[0] / out_of, largest_loss(self.control)))
+        return np.asarray(np.minimum(self.counts[0] / out_of, LARGEST_LOSS[self.control]))
 
 
 def monotone(values: Losses, control: str) -> Losses:
     """Return the running maximum of losses ``[T]`` from the safe end on."""
-    if control in RISING:
-        return np.maximum.accumulate(values)
-    return np.maximum.accumulate(values[::-1])[::-1]
+    step = 1 if control in RISING else -1
+    return np.maximum.accumulate(values[::step])[::step]
 
 
 class LossSums:
@@ -170,9 +161,9 @@ def hoeffding_bentkus(risk: npt.ArrayLike, units: int, level: float) -> Losses:
 
 @dataclass(frozen=True)
 class Method:
-    """A way to a bound: its name of :data:`METHODS`, and the confidence in 0..1 of the bound, None of ``conformal``."""
+    """A way to a bound: its name, and the confidence in 0..1 of the bound, None of ``conformal``."""
 
-    name: str
+    name: MethodName
     confidence: float | None = None
 
     @property
@@ -182,7 +173,7 @@ class Method:
 
     def largest(self, control: str) -> float:
         """Return the largest value of what is bounded: the loss of a unit, of ``clopper-pearson`` a share of units."""
-        return 1.0 if self.name == "clopper-pearson" else largest_loss(control)
+        return 1.0 if self.name == "clopper-pearson" else LARGEST_LOSS.get(control, 1.0)
 
     def risk(self, sums: LossSums, place: int) -> float:
         """Return what the units say of the risk at a threshold, without a correction."""
@@ -197,10 +188,9 @@ class Method:
             holds = hoeffding_bentkus(sums.total / units / largest, units, level / largest) <= self.doubt
         else:
             holds = bdtr(sums.failed, units, level) <= self.doubt
-        rising = sums.control in RISING
-        ordered = holds if rising else holds[::-1]
-        length = int(np.logical_and.accumulate(ordered).sum())
-        return None if not length else length - 1 if rising else len(ordered) - length
+        step = 1 if sums.control in RISING else -1
+        length = int(np.logical_and.accumulate(holds[::step]).sum())
+        return None if not length else length - 1 if step > 0 else len(holds) - length
 
     def minimum_units(self, control: str, level: float) -> int:
         """Return the fewest units with which a level can be had."""
@@ -211,9 +201,8 @@ class Method:
     def check_units(self, sums: LossSums, level: float, units: str, option: str) -> None:
         """Raise InputError where units are too few for a level, which names the smallest that they can have; it calls them ``units``."""
         if sums.units < (needed := self.minimum_units(sums.control, level)):
-            nothing = LossSums(sums.control, 1)  # is lost
-            nothing.units = sums.units
-            least = math.ceil(self.upper_bound(nothing, 0) * 1e4) / 1e4
+            share = 1 / (sums.units + 1) if self.name == "conformal" else 1 - self.doubt ** (1 / sums.units)
+            least = math.ceil(self.largest(sums.control) * share * 1e4) / 1e4
             message = f"{sums.units} {units} are too few for {sums.control} of {level:g}, which needs {needed}"
             raise InputError(f"{message}; the smallest level that they can have is {least:g}", hint=f"{option} {least:g}")
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from segunc.core.bounds import Settings, from_plain
 from segunc.core.errors import InputError
@@ -17,13 +17,8 @@ ControlName = Literal["missed-pixels", "flagged-pixels", "missed-objects", "fals
 MethodName = Literal["conformal", "ltt", "clopper-pearson"]
 MOST_ALARMS = 5  # false alarms of a frame or a minute that are counted: the methods need a bounded loss
 _AGAIN = "calibrate on maps like these: segunc threshold --maps MAPS"  # what a message proposes
-RISKS: dict[str, str] = {  # of each control, in words
-    "missed-pixels": "missed anomaly pixels",
-    "flagged-pixels": "flagged normal pixels",
-    "missed-objects": "missed objects",
-    "false-alarms": "false alarms",
-    "errors-kept": "wrong pixels among those kept",
-}
+_WORDS = "missed anomaly pixels", "flagged normal pixels", "missed objects", "false alarms", "wrong pixels among those kept"
+RISKS: dict[str, str] = dict(zip(get_args(ControlName), _WORDS, strict=True))  # of each control, in words
 SETTINGS = ("temperature", "calibrator_sha256", "draws", "seed", "scheme", "alpha", "scope", "size", "compact", "precision", "mask_sha256")
 """Keys of a run that change its maps, beside its model; where one is absent the model's own value holds."""
 FITTED = {"frame": ("features_sha256", "anomaly"), "scores": ("features_sha256", "anomaly"), "constant": ("class_sets",)}

@@ -113,9 +113,7 @@ class Flagged(ArrayPart):
         """Return which pixels of a frame are flagged, bool ``[H, W]``."""
         form, made = str(frame.form(self.score)), self.threshold.guarantee
         if made and made.form != form:
-            message = (
-                f"the map '{self.score}' is stored as {form}, but the threshold of {self.threshold.source} is of maps stored as {made.form}"
-            )
+            message = f"the map '{self.score}' is stored as {form}, but {self.threshold.source} is of maps stored as {made.form}"
             raise InputError(message, hint="evaluate maps of one tool, or give --flag SCORE=VALUE")
         return np.asarray(frame.values(self.score) >= np.float64(self.threshold.value))
 

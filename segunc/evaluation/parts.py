@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from segunc.core.errors import InputError
 from segunc.core.registry import Registry
-from segunc.data.labels import IGNORE
+from segunc.data.labels import IGNORE, UNKNOWN
 from segunc.evaluation.resampling import NumberPath
 from segunc.maps.encoding import decode_stored, decode_unit, keys_to_half, score_keys
 from segunc.metrics import counting, prediction, smiyc
@@ -436,6 +436,27 @@ class ProbabilityCalibration(ArrayPart):
         return dict(zip(self.names, prediction.mean_scores(counts), strict=True))
 
 
+class SetCoverage(ArrayPart):
+    """What sets of classes achieve: means over frames of the share of labelled pixels whose true class is ``outside`` of their set, and of
+    the ``size`` of a set, which tells its classes, the most probable ones. Counts int64 ``[3]``: frames, and sums in fixed point."""
+
+    score, section, metrics = "set-size", ("sets",), (lower("outside", "true class outside"), Metric("size", "classes"))
+    needs, lacks, undefined = "class", ProbabilityCalibration.lacks, ALL_IGNORED
+
+    def count(self, frame: LabelledFrame) -> Counts | None:
+        if frame.mean_probabilities is None or frame.labels is None:
+            return None
+        if not (known := frame.labels < UNKNOWN).any():
+            return np.zeros(3, np.int64)
+        probabilities, sizes = frame.mean_probabilities[:, known], frame.stored[self.score][known].astype(np.float64)
+        of_true = np.take_along_axis(probabilities, frame.labels[known][None].astype(np.int64), 0)
+        outside = (probabilities > of_true).sum(0) >= sizes
+        return np.array([1, *counting.to_fixed_point([outside.mean(), sizes.mean()], counting.STEPS_PER_FRACTION)])
+
+    def numbers(self, counts: Counts, forms: Forms) -> Numbers:
+        return dict(zip(self.names, (counting.mean_of_fractions(of, counts[0]) for of in counts[1:]), strict=True))
+
+
 class Selective(ArrayPart):
     """Selective prediction and failure detection: how a score tells rightly from wrongly predicted pixels."""
 
@@ -496,6 +517,7 @@ _OURS: dict[str, PartBuilder | str] = {
     "segmentation": lambda scores, classes, protocols: [Segmentation(classes)],
     "calibration": lambda scores, classes, protocols: [ConfidenceCalibration(), ProbabilityCalibration()],
     "selective": lambda scores, classes, protocols: [Selective(score) for score in scores if classes],
+    "sets": lambda scores, classes, protocols: [SetCoverage()] if classes and SetCoverage.score in scores else [],
     "frames": "segunc.evaluation.frames:frame_parts",
 }
 PARTS: Registry[PartBuilder] = Registry("metric part", "segunc.metrics", _OURS)

@@ -77,7 +77,7 @@ def resampled_units(how: str, time_of: TimeOf = lambda frame: None, option: str 
     seconds = block_seconds(how)
     if seconds == 0:
         raise InputError(f"{option} 0s makes blocks of no time", hint=f"{option} 10s")
-    pattern = _pattern(option, how, "none of frame, folder, 10s and a regular expression")
+    pattern = compiled(how, f"{option} '{how}' is none of frame, folder, 10s and a regular expression", option)
 
     def unit(name: str) -> str:
         if how == "frame":
@@ -98,19 +98,20 @@ def resampled_units(how: str, time_of: TimeOf = lambda frame: None, option: str 
     return unit
 
 
-def _pattern(option: str, text: str, otherwise: str) -> re.Pattern[str]:
+def compiled(pattern: str, otherwise: str, option: str = "") -> re.Pattern[str]:
+    """Return a regular expression; InputError, which says what it is ``otherwise``, for a text that is none."""
     try:
-        return re.compile(text)
+        return re.compile(pattern)
     except re.error as error:
-        hint = f"{option} '^[a-z_]+' takes the letters before a number"
-        raise InputError(f"{option} '{text}' is {otherwise} ({error})", hint=hint) from error
+        hint = f"{option} '^[a-z_]+' takes the letters before a number" if option else ""
+        raise InputError(f"{otherwise} ({error})", hint=hint) from error
 
 
 def group_frames(how: str | Mapping[str, str], frames: Collection[str]) -> dict[str, set[str]]:
     """Return the frames with an anomaly label of each group by its name, :data:`OTHER` last; at least one frame belongs to one of at most
     :data:`MAX_GROUPS` groups. ``how`` is a regular expression as of :func:`resampled_units`, or a mapping from frames to groups."""
     if isinstance(how, str):
-        pattern = _pattern("--groups", how, "neither a CSV file nor a regular expression")
+        pattern = compiled(how, f"--groups '{how}' is neither a CSV file nor a regular expression", "--groups")
         matches = {frame: pattern.search(frame) for frame in frames}
         group_of = {frame: match[min(pattern.groups, 1)] or OTHER for frame, match in matches.items() if match}
     else:

@@ -188,5 +188,5 @@ def write_crops(reader: MapsReader, events: Sequence[Event], folder: Path) -> st
         for event in (event for event in events if event.peak["frame"] == name):
             colours = overlay.colourise(reader.read(name, event.score), ranges[event.score])
             event.peak["crop"] = f"{folder.name}/{event.id:04}.jpg"
-            write_file(folder / f"{event.id:04}.jpg", draw_crop(event.peak["box"], image, colours))
+            write_file(folder / f"{event.id:04}.jpg", draw_crop(event.boxes[name], image, colours))
     return missing if frames else None

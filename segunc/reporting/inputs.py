@@ -7,15 +7,13 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from itertools import product
 from pathlib import Path
-from typing import Any
 
 from segunc.core.bounds import PositiveInt, Settings, from_plain
 from segunc.core.errors import InputError
 from segunc.core.files import read_bytes, read_result
 from segunc.decisions.threshold import model_of, read_threshold
-from segunc.evaluation.resampling import load_results
+from segunc.evaluation.resampling import compiled, load_results
 from segunc.maps.labelled import open_maps
 from segunc.maps.manifest import tool_version
 from segunc.posteriors.model import load_model
@@ -38,10 +36,6 @@ class Domain(Settings):
     axes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # condition -> its value -> pattern in the names of frames
     minimum: PositiveInt = 30  # frames that a cell needs; one with fewer is a gap
 
-    def cells(self) -> list[tuple[str, ...]]:
-        """Return all combinations of the values of the axes."""
-        return list(product(*self.axes.values())) if self.axes else []
-
     def places(self, frames: Sequence[str]) -> dict[str, tuple[str, ...]]:
         """Return the cell of each frame that has one: of each axis the first value that is found in the frame's name."""
         placed = {}
@@ -56,10 +50,7 @@ def read_domain(path: Path) -> Domain:
     """Return the domain of a YAML file."""
     domain = from_plain(Domain, read_config(path), str(path))
     for axis, pattern in ((a, p) for a, values in domain.axes.items() for p in values.values()):
-        try:
-            re.compile(pattern)
-        except re.error as error:
-            raise InputError(f"{path}: '{pattern}' of the axis '{axis}' is no regular expression: {error}") from error
+        compiled(pattern, f"{path}: '{pattern}' of the axis '{axis}' is no regular expression")
     return domain
 
 
@@ -77,7 +68,7 @@ class Inputs:
         results, self.maps = load_results(given["runs"]), [open_maps(path) for path in given["maps"]]
         self.thresholds = {n: asdict(read_threshold(p)) for n, p in self.files.items() if p in given["threshold"]}
         self.monitor = next((read_result(path, "monitor", _MONITOR, "segunc monitor") for path in given["monitor"]), None)
-        self.latency = [_read_latency(path) for path in given["latency"]]
+        self.latency = [read_result(path, "latency", _LATENCY, "tools/latency.py") for path in given["latency"]]
         self.folder, self.model = folder, load_model(folder)
         for run in results:
             if (version := run.content.get("run", {}).get("segunc")) != tool_version():
@@ -96,11 +87,3 @@ class Inputs:
             raise InputError(f"{given['monitor'][0]} watches another threshold than those of this report", hint="monitor again")
         # Clean images first: what stands for the model is measured on them.
         self.results = sorted(results, key=lambda run: bool(run.content["run"].get("corruption")))
-
-
-def _read_latency(path: Path) -> Mapping[str, Any]:
-    content = read_result(path, "latency", _LATENCY, "tools/latency.py")
-    seconds = [content[name] for name in ("p50", "p95", "p99")]
-    if not all(isinstance(value, int | float) and value > 0 for value in seconds) or seconds != sorted(seconds):
-        raise InputError(f"{path}: the percentiles {seconds} are no seconds that rise", hint="measure again")
-    return content

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from importlib import resources
+from itertools import product
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template, select_autoescape
@@ -78,7 +79,7 @@ def _domain(inputs: Inputs) -> Facts:
     domain, frames = inputs.domain, sorted(names or {name for reader in inputs.maps for name in reader.frames})
     calibrated = sorted({name for of in inputs.thresholds.values() for name in of["frames"]})
     tested, fitted = (Counter(domain.places(names).values()) for names in (frames, calibrated))
-    cells: list[list[Any]] = [[*c, tested[c], fitted[c], max(domain.minimum - tested[c], 0)] for c in domain.cells()]
+    cells: list[list[Any]] = [[*c, tested[c], fitted[c], max(domain.minimum - tested[c], 0)] for c in product(*domain.axes.values()) if c]
     gaps, outside = sum(bool(of[-1]) for of in cells), len(frames) - tested.total()
     return {**asdict(domain), "cells": cells, "gaps": gaps, "frames": len(frames), "outside": outside}
 

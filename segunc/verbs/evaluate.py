@@ -19,7 +19,7 @@ from segunc.evaluation.evaluator import Evaluator, Gatherer, Result
 from segunc.evaluation.flagged import read_thresholds
 from segunc.evaluation.maps import NO_LABEL, evaluate_maps, evaluate_model, evaluate_verdicts
 from segunc.evaluation.parts import CONFIDENCE
-from segunc.evaluation.resampling import Resampling, resampled_units, save_replicates, sidecar_path
+from segunc.evaluation.resampling import Resampling, compiled, resampled_units, save_replicates, sidecar_path
 from segunc.gallery.page import run_id
 from segunc.maps.labelled import LabelFolder, Labels, LabelSources, open_maps
 from segunc.maps.manifest import is_ours, read_manifest, tool_version
@@ -215,12 +215,8 @@ def _samples(entry: DatasetEntry, options: EvaluateOptions) -> list[Sample]:
 
 def matching(frames: Iterable[str], pattern: str | None) -> list[str]:
     """Return the names of frames that match ``--frames``, None all; InputError where none does."""
-    names = [*frames]
-    try:
-        chosen = [name for name in names if re.search(pattern or "", name)]
-    except re.error as error:
-        raise InputError(f"--frames '{pattern}' is no regular expression: {error}") from error
-    if not chosen:
+    names, regular = [*frames], compiled(pattern or "", f"--frames '{pattern}' is no regular expression")
+    if not (chosen := [name for name in names if regular.search(name)]):
         raise InputError(f"--frames '{pattern}' matches no frame; the first is {names[0]}")
     return chosen
 

@@ -229,7 +229,8 @@ def _follow(options: SummaryOptions, folders: Sequence[Path]) -> tuple[list[Even
             if options.events and None in times:
                 message = f"no time is known of the frame {reader.frames[times.index(None)]} of {folder}, so events have no order"
                 raise InputError(message, hint="--fps 25 for images that are a video in the order of their names")
-            found, more = find_events(reader, score, threshold.value, times, threshold.smallest, masks=path.name.endswith(COCO))
+            how = threshold.smallest, path.name.endswith(COCO), len(events) + 1
+            found, more = find_events(reader, score, threshold.value, times, *how)
             flagged += len({name for event in found for name in event.boxes})
             frames, crowded = frames + len(times), crowded + more
             events += found if len(folders) == 1 and None not in times else []  # images without times need be no sequence
@@ -237,8 +238,6 @@ def _follow(options: SummaryOptions, folders: Sequence[Path]) -> tuple[list[Even
         notes.append(f"{flagged} of {frames} frames have {what}. {threshold.promise}".rstrip(". "))
         if crowded:
             notes.append(f"{crowded} frames have more than {MOST_FOLLOWED}; the strongest of them are followed")
-    for number, event in enumerate(events, start=1):  # of all thresholds
-        event.id = number
     if options.events:
         if not path.name.endswith(COCO):
             notes += filter(None, [write_crops(open_maps(folders[0]), events, path.with_name(f"{path.stem}_crops"))])

@@ -14,7 +14,7 @@ from segunc.core.errors import InputError
 from segunc.core.files import write_json
 from segunc.core.progress import ConsoleProgress
 from segunc.data.entry import check_masks
-from segunc.decisions.risks import OF_ANOMALIES, RISING, Counts, LossSums, Method, Pool, Scene
+from segunc.decisions.risks import OF_ANOMALIES, RISING, LossSums, Method, Pool, Scene
 from segunc.decisions.threshold import RISKS, GuaranteedThreshold, model_of, promise_of, settings_of
 from segunc.evaluation.maps import read_frame
 from segunc.evaluation.parts import LabelledFrame, decode_keys
@@ -22,7 +22,7 @@ from segunc.evaluation.resampling import group_frames, resampled_units
 from segunc.maps.labelled import ReviewLabels, choose_scores, open_maps
 from segunc.maps.manifest import tool_version
 from segunc.maps.reader import MapsReader
-from segunc.metrics.counting import KEYS, NO_ANOMALY
+from segunc.metrics.counting import KEYS, NO_ANOMALY, Counts
 from segunc.options import ThresholdOptions, command_line, takes
 from segunc.scores import first_shown
 from segunc.verbs.evaluate import label_sources, matching
@@ -79,10 +79,10 @@ def threshold(options: ThresholdOptions) -> ThresholdResult:
         if sums.units < fewest:
             notes.append(f"group {group} gets no threshold of its own: it has {sums.units} units, of {fewest} needed")
         else:
-            at = seen.place(sums, options.level, method)
-            groups[group] = {"value": seen.value(at), "units": sums.units, "risk": method.risk(sums, at)}
-    risks = {control: (seen.sums[control], place) for control in levels}
-    numbers = {c: {"level": levels[c], "risk": method.risk(*at), "bound": method.upper_bound(*at)} for c, at in risks.items()}
+            own = seen.place(sums, options.level, method)
+            groups[group] = {"value": seen.value(own), "units": sums.units, "risk": method.risk(sums, own)}
+    at = {control: (seen.sums[control], place) for control in levels}
+    numbers = {c: {"level": levels[c], "risk": method.risk(*of), "bound": method.upper_bound(*of)} for c, of in at.items()}
     facts: dict[str, Any] = {name: getattr(options, name) for name in ("control", "unit", "found_share", "smallest")}
     facts |= numbers.pop(options.control) | {"score": score, "value": seen.value(place), "form": seen.form}
     facts |= {"method": method.name, "confidence": confidence, "units": units, "groups": groups, "also": numbers, "minimum_units": fewest}
@@ -156,9 +156,7 @@ class _Seen:
         self.groups = {group: LossSums(options.control) for group in members}
         for frames in ConsoleProgress().follow([*units.values()]):
             if len(mixed := sorted({group_of[name] for name in frames if members})) > 1:
-                raise InputError(
-                    f"frames of the unit of {frames[0]} are in the groups {' and '.join(mixed)}", hint="--groups of whole units"
-                )
+                raise InputError(f"the unit of {frames[0]} is in the groups {' and '.join(mixed)}", hint="--groups of whole units")
             pools = {control: Pool(control, options.unit) for control in self.sums}
             for name in frames:
                 for control, counts in self._counts(name).items():

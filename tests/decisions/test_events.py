@@ -14,7 +14,7 @@ from scipy import ndimage
 import segunc
 from segunc.core.errors import InputError
 from segunc.data.images import read_image
-from segunc.decisions.events import Follower, find_events, overlaps
+from segunc.decisions.events import BOX, Follower, find_events, overlaps
 from segunc.maps.manifest import build_manifest
 from segunc.maps.reader import MapsReader
 from segunc.maps.shards import Shard
@@ -60,7 +60,7 @@ def test_a_region_is_followed_over_one_frame_that_lacks_it_and_no_farther(tmp_pa
     assert (len({name for event in events for name in event.boxes}), crowded) == (18, 0)
     mover = events[1]
     assert (mover.start, mover.peak["time"], mover.class_id) == ({"frame": "000003", "time": 0.15}, 0.2, 4 % 3)
-    assert (mover.peak["value"], mover.peak["box"], mover.largest) == (pytest.approx(0.9, abs=1e-4), [9, 5, 8, 8], 63)
+    assert (mover.peak["value"], [mover.peak[side] for side in BOX], mover.largest) == (pytest.approx(0.9, abs=1e-4), [9, 5, 8, 8], 63)
 
 
 def test_shards_and_whole_runs_give_the_same_file(tmp_path: Path) -> None:
@@ -97,7 +97,8 @@ def test_files_hold_the_same_events_and_coco_its_documented_fields(tmp_path: Pat
     rows = list(csv.DictReader((tmp_path / "events.csv").open(newline="")))
     expected = [(str(r["id"]), r["peak"]["frame"], str(r["end"]["time"]), str(r["frames"])) for r in records]
     assert [(row["id"], row["peak.frame"], row["end.time"], row["frames"]) for row in rows] == expected
-    assert [int(rows[1][f"peak.{side}"]) for side in ("x", "y", "width", "height")] == records[1]["peak"]["box"]
+    assert [int(rows[1][f"peak.{side}"]) for side in BOX] == [records[1]["peak"][side] for side in BOX]
+    assert [records[1]["peak"][side] for side in BOX] == records[1]["boxes"][records[1]["peak"]["frame"]]
     coco = json.loads((tmp_path / "events_coco.json").read_text())
     images, videos = ({one["id"]: one for one in coco[kind]} for kind in ("images", "videos"))
     assert ([video["name"] for video in videos.values()], [of["id"] for of in coco["categories"]]) == (["drive"], [1])

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import numpy as np
 import pytest
 from scipy import stats
 
-from segunc.decisions.risks import METHODS, RISING, LossSums, Method, bentkus_bound, hoeffding_bentkus, largest_loss
+from segunc.decisions.risks import LARGEST_LOSS, RISING, LossSums, Method, bentkus_bound, hoeffding_bentkus
+from segunc.decisions.threshold import MethodName
 from tools.simulate_guarantees import CONFIDENCE, CONTROLS, LEVEL, population, simulate
 
 
@@ -72,7 +75,7 @@ def test_bounds_have_their_closed_forms() -> None:
         assert risk < bound < 1
     assert bentkus_bound(1.0, 5, 0.1) == 1
     conformal = Method("conformal").upper_bound(sums_of(rows, "false-alarms"), 0)
-    assert conformal == pytest.approx((rows.sum() + largest_loss("false-alarms")) / 101)
+    assert conformal == pytest.approx((rows.sum() + LARGEST_LOSS["false-alarms"]) / 101)
 
 
 @pytest.fixture(scope="module")
@@ -84,12 +87,12 @@ def units() -> dict[str, np.ndarray]:
 def test_promises_hold_and_conformal_is_tight(control: str, units: dict[str, np.ndarray]) -> None:
     """The loss has jumps where frames share one threshold, of at most the largest difference between neighbouring ones."""
     n, draws, rows = 40, 300, units[control]
-    for name in METHODS:
+    for name in get_args(MethodName):
         risks = simulate(rows, control, Method(name, None if name == "conformal" else CONFIDENCE), n, draws)
         error = 3 * risks.std() / np.sqrt(draws)
         if name == "conformal":
-            jump = float(np.abs(np.diff(rows.mean(0))).max()) / largest_loss(control)
-            most = float(rows.mean(0).max()) / largest_loss(control)
+            jump = float(np.abs(np.diff(rows.mean(0))).max()) / LARGEST_LOSS[control]
+            most = float(rows.mean(0).max()) / LARGEST_LOSS[control]
             assert risks.mean() <= LEVEL + error
             assert risks.mean() >= min(LEVEL, most) - 2 / (n + 1) - jump - error
         else:

@@ -142,7 +142,7 @@ def test_a_unit_may_be_a_folder(data: Any, tmp_path: Path) -> None:
         ({"also": {"missed-objects": 0.1}}, "do not go together"),
         ({"also": {"flagged-pixels": 0.1}, "groups": "f"}, "do not go together"),
         ({"control": "errors-kept"}, "no frame has class labels and a prediction"),
-        ({"unit": "f(.)", "groups": "^[a-z]+"}, "frames of the unit of day/f01 are in the groups day and night"),
+        ({"unit": "f(.)", "groups": "^[a-z]+"}, "the unit of day/f01 is in the groups day and night"),
         (
             {"control": "missed-pixels", "level": 0.04, "also": {"flagged-pixels": 0.04}, "confidence": 0.5},
             "no threshold keeps to the levels of .* at once",

@@ -149,7 +149,7 @@ def test_the_price_of_a_threshold_needs_no_class_labels(predicted: Job, results:
     assert f">{format_number(share)}</td>" in row
 
 
-def test_latency_is_of_the_model_and_its_percentiles_rise(predicted: Job, results: Path, tmp_path: Path) -> None:
+def test_latency_is_of_the_model(predicted: Job, results: Path, tmp_path: Path) -> None:
     model = {key: json.loads((results / CLEAN).read_text())["run"][key] for key in ("base_sha256", "posterior_sha256")}
     measured = {"kind": "segunc latency", "version": 1, **model, "what": "sampler", "hardware": "a <core>", "size": [64, 128], "draws": 4}
     measured |= {"frames": 100, "first": 4.5, "p50": 0.25, "p95": 0.5, "p99": 0.75}
@@ -157,8 +157,6 @@ def test_latency_is_of_the_model_and_its_percentiles_rise(predicted: Job, result
     command = ("report", "--model", predicted.abnn, "--latency", path, "--out", out)
     for change, said in (
         ({"posterior_sha256": "0" * 64}, "is of another model than that in"),
-        ({"p95": 0.2}, r"the percentiles [0.25, 0.2, 0.75] are no seconds that rise"),
-        ({"p50": "fast"}, "are no seconds that rise"),
         ({"version": 2}, "is no latency of segunc in version 1"),
     ):
         path.write_text(json.dumps(measured | change))
@@ -189,7 +187,6 @@ def test_frames_are_counted_in_cells_by_name() -> None:
     expected = {"night/fog1": ("night", "fog"), "night/dry1": ("night", "dry")}
     frames = ["night/fog1", "night/dry1", "day/fog1", "day/wet1", "day/fog2"]
     assert domain.places(frames) == {**expected, "day/fog1": ("day", "fog"), "day/fog2": ("day", "fog")}
-    assert domain.cells() == [("night", "fog"), ("night", "dry"), ("day", "fog"), ("day", "dry")]
 
 
 @pytest.mark.parametrize(
