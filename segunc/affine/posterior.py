@@ -3,7 +3,6 @@ Posteriors that vary more are mixtures of *branches* (network, input transform, 
 
 from __future__ import annotations
 
-import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +21,7 @@ from segunc.affine.convert import ConversionReport
 from segunc.affine.draws import AffineDraws, AffineLayout
 from segunc.affine.noise import NoiseSource, Seed, mix_seed
 from segunc.core.errors import InputError
-from segunc.core.files import link_or_copy, read_bytes, read_json, write_atomically, write_record
+from segunc.core.files import file_sha256, link_or_copy, read_json, write_atomically, write_record
 from segunc.networks.files import DESCRIPTION, POSTERIOR, WEIGHTS
 from segunc.networks.weights import check_finite
 
@@ -167,10 +166,6 @@ def save_posterior(
         "provenance": provenance,
     }
     write_record(folder / POSTERIOR, record)
-
-
-def file_sha256(path: Path) -> str:
-    return hashlib.sha256(read_bytes(path)).hexdigest()
 
 
 @dataclass(frozen=True)

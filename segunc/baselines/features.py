@@ -13,13 +13,13 @@ import torch
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from segunc.affine.posterior import file_sha256
 from segunc.baselines.density import FeatureDensity, Neighbours, Sample, places_of, unit_features
 from segunc.baselines.feature_extractor import FeatureExtractor, SecondEncoder, deepest_layer
 from segunc.baselines.fitted import fitted_on, frames_as_seen, load_for_fitting
 from segunc.core.bounds import Bound, NonNegativeInt, PositiveInt, Settings
 from segunc.core.device import flushed_denormals, resolve_device
 from segunc.core.errors import InputError
+from segunc.core.files import file_sha256
 from segunc.data.corruptions import Corruption
 from segunc.data.labels import IGNORE
 from segunc.networks.network import SegmentationNetwork

@@ -271,6 +271,11 @@ def differing_keys(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[tuple
     return [(key, before.get(key), after.get(key)) for key in sorted(keys)]
 
 
+def file_sha256(path: Path) -> str:
+    """Return the SHA-256 of the content of a file."""
+    return hashlib.sha256(read_bytes(path)).hexdigest()
+
+
 def json_sha256(content: Any) -> str:
     """Return the SHA-256 of what JSON says, whatever the order of its keys."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

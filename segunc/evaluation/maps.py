@@ -51,7 +51,6 @@ def evaluate_maps(
     reader = MapsReader(maps)
     classes = None if labels.labels is None else labels.label_map
     label_files = labels.find(reader, reader.frames)
-    check_masks(label_files.anomaly_files.values(), labels.anomaly_encoding)
     chosen, names = choose_scores(reader, scores), choose(reader.frames)
     evaluator = new(
         chosen,

@@ -20,7 +20,7 @@ from segunc.evaluation.parts import NO_ANOMALY_LABEL, Array, Forms, LabelledFram
 from segunc.evaluation.resampling import NumberPath, TimeOf
 from segunc.maps.statistics import strongest_regions
 from segunc.metrics.counting import Counts
-from segunc.metrics.objects import NO_OBJECT, ObjectBins
+from segunc.metrics.objects import NO_OBJECT, ObjectBins, found_up_to
 
 Groups = Mapping[str, Collection[str]]  # of frames
 
@@ -40,8 +40,7 @@ class _OfObjects(Flagged):
     def found(self, frame: LabelledFrame, flagged: Array) -> Array:
         """Return which objects of a frame are found, bool ``[N]``."""
         assert frame.objects is not None
-        hits = np.bincount(frame.objects.number[flagged], minlength=len(frame.objects.pixels) + 1)[1:]
-        return np.asarray(hits >= self.threshold.found_share * frame.objects.pixels)
+        return found_up_to(flagged[frame.objects.number > 0], frame.objects, self.threshold.found_share)
 
 
 class FoundObjects(_OfObjects):

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from segunc.core.errors import InputError, PartialFailure
-from segunc.data.entry import BINARY, AnomalyEncoding, Layout, composed, find_labels
+from segunc.data.entry import BINARY, AnomalyEncoding, Layout, check_masks, composed, find_labels
 from segunc.data.images import Image
 from segunc.data.labels import IGNORE, LabelMap, check_label_files
 from segunc.frames.source import FrameSource
@@ -156,6 +156,7 @@ class LabelSources:
         if self.label_map is not None:
             check_classes(reader, self.label_map)
             check_label_files(files[1].values(), self.label_map)
+        check_masks(files[0].values(), self.anomaly_encoding)
         return ReviewLabels(files[0], files[1], self.anomaly_encoding, self.label_map, reader.region)
 
 

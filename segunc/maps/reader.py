@@ -3,7 +3,6 @@ ids in ``prediction/FRAME.ext``. So the files of SegmentMeIfYouCan lie below ``a
 
 from __future__ import annotations
 
-import hashlib
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from segunc.core.errors import InputError
-from segunc.core.files import frame_order, inside, read_bytes
+from segunc.core.files import file_sha256, frame_order, inside
 from segunc.data.entry import frame_name, is_hidden
 from segunc.data.labels import LabelMap
 from segunc.maps.encoding import SUFFIXES, Form, class_ids, decode_compact, decode_stored, read_score_file
@@ -100,7 +99,7 @@ class MapsReader:
             return str(stamp)
         file = self._file_of(name, score)
         recorded = record.get("sums", {}).get(score)
-        return str(recorded[1]) if recorded else hashlib.sha256(read_bytes(self.folder / str(file))).hexdigest()
+        return str(recorded[1]) if recorded else file_sha256(self.folder / str(file))
 
     def _read(self, name: str, score: str) -> npt.NDArray[Any]:
         file = self._file_of(name, score)

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor, nn
 
 from segunc.affine.convert import ConversionReport, convert
-from segunc.affine.posterior import TENSORS, AnyPosterior, Deterministic, Posterior, branches_of, file_sha256, save_posterior
+from segunc.affine.posterior import TENSORS, AnyPosterior, Deterministic, Posterior, branches_of, save_posterior
 from segunc.core.errors import InputError, one_line
-from segunc.core.files import is_record, json_sha256, link_or_copy, read_record, write_atomically, write_record
+from segunc.core.files import file_sha256, is_record, json_sha256, link_or_copy, read_record, write_atomically, write_record
 from segunc.core.registry import Registry
 from segunc.core.trust import agree, find_code
 from segunc.data.images import Image

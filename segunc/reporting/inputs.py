@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -11,7 +10,7 @@ from pathlib import Path
 
 from segunc.core.bounds import PositiveInt, Settings, from_plain
 from segunc.core.errors import InputError
-from segunc.core.files import read_bytes, read_result
+from segunc.core.files import file_sha256, read_result
 from segunc.decisions.threshold import model_of, read_threshold
 from segunc.evaluation.resampling import compiled, load_results
 from segunc.maps.labelled import open_maps
@@ -82,7 +81,7 @@ class Inputs:
             if theirs != ours:
                 what = f"is of another model than that in {folder}" if theirs else "records no model"
                 raise InputError(f"{path} {what}", hint="one model a report, in files of this version of segunc")
-        hashes = {hashlib.sha256(read_bytes(self.files[name])).hexdigest() for name in self.thresholds}
+        hashes = {file_sha256(self.files[name]) for name in self.thresholds}
         if self.monitor and hashes and self.monitor["threshold"]["sha256"] not in hashes:
             raise InputError(f"{given['monitor'][0]} watches another threshold than those of this report", hint="monitor again")
         # Clean images first: what stands for the model is measured on them.

@@ -3,7 +3,6 @@ anything again; and, made from this content alone, its summary and its page, one
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import shlex
@@ -16,7 +15,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template, select_autoescape
 
-from segunc.core.files import flat, read_bytes
+from segunc.core.files import file_sha256, flat
 from segunc.decisions.risks import binomial_bound
 from segunc.evaluation.compare import NULL, format_cell, format_number
 from segunc.evaluation.flagged import JUDGED_METRICS
@@ -46,7 +45,7 @@ def facts_of(inputs: Inputs, pictures: Sequence[Mapping[str, str]]) -> Facts:
     facts |= {"domain": _domain(inputs), "results": results, "maps": [_maps(reader) for reader in inputs.maps], "latency": inputs.latency}
     facts |= {"thresholds": thresholds, "monitor": inputs.monitor, "failures": list(pictures)}
     files = {path.relative_to(inputs.folder).as_posix(): path for path in model_files(inputs.folder)} | inputs.files
-    facts["files"] = {name: hashlib.sha256(read_bytes(path)).hexdigest() for name, path in files.items()}
+    facts["files"] = {name: file_sha256(path) for name, path in files.items()}
     data: Facts = {"intended use": domain.intended_use, "factors": domain.axes, "evaluation data": results}
     data |= {"training data": trained, "segmentation": any(of["segmented"] for of in results)}
     data |= {"anomalies": any(of["score"] for of in results), "operating point": thresholds}

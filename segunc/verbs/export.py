@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -13,7 +12,7 @@ import torch
 
 from segunc.core.bounds import check_value
 from segunc.core.errors import InputError, one_line
-from segunc.core.files import read_bytes, replacing, write_file, write_json
+from segunc.core.files import file_sha256, replacing, write_file, write_json
 from segunc.decisions.threshold import read_threshold
 from segunc.exporting import graph
 from segunc.exporting.check import MAX_CODES, ROUNDING, SIZES, check_frames, compare
@@ -83,7 +82,7 @@ def export(options: ExportOptions) -> ExportResult:
         file.flush()
         opened = run(Path(file.name))
         found = compare(lambda frame: opened(frame, *given), sampler, frames, path.name)
-        digest = hashlib.sha256(read_bytes(Path(file.name))).hexdigest()
+        digest = file_sha256(Path(file.name))
     found["bound"] = {"codes": MAX_CODES, "or_share": ROUNDING}
     for tensor in given:
         write_file(out / DRAWS, encode_npy(tensor.numpy()))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from segunc.core.errors import InputError
-from segunc.core.files import read_bytes, write_json
+from segunc.core.files import file_sha256, write_json
 from segunc.decisions.monitor import log_martingale, losses_of_verdicts, risk_bounds
 from segunc.decisions.threshold import RISKS, GuaranteedThreshold, block_seconds, read_threshold
 from segunc.evaluation.resampling import resampled_units
@@ -19,7 +18,7 @@ from segunc.gallery.page import run_id
 from segunc.maps.labelled import choose_scores, open_maps
 from segunc.maps.reader import MapsReader
 from segunc.maps.verdicts import merge_verdicts, read_verdicts
-from segunc.options import MonitorOptions, takes
+from segunc.options import MonitorOptions, PathLike, takes
 
 MIN_FRAMES = 20  # without a reference, before which there is no past to compare with
 
@@ -45,16 +44,15 @@ def monitor(options: MonitorOptions) -> MonitorResult:
     True
     """
     source, alarm, statistic = Path(options.threshold), -math.log10(options.level), options.statistic
-    threshold, against, past = read_threshold(source), "the frames before", dict[str, float]()
-    if options.reference:
-        _, past = _statistics(Path(options.reference), threshold, options, calibrated=True)
-        against = f"{len(past)} calibration frames"
-    reader, values = _statistics(Path(options.maps), threshold, options)
+    threshold = read_threshold(source)
+    past = _statistics(options.reference, threshold, options, calibrated=True)[1] if options.reference else {}
+    reader, values = _statistics(options.maps, threshold, options)
     # The first random numbers are the same when frames are added, and so is what was said of the first frames.
     uniforms = np.random.default_rng(0).random(len(values))
     path = log_martingale(np.array([*values.values()]), np.array([*past.values()]), uniforms)
     fired = [*values][int(np.argmax(path >= alarm))] if path.max() >= alarm else None
-    by, notes = f"{statistic} of {threshold.score}, against {against}", [reader.unfinished] if reader.unfinished else []
+    by = f"{statistic} of {threshold.score}, against {f'{len(past)} calibration frames' if past else 'the frames before'}"
+    notes = [reader.unfinished] if reader.unfinished else []
     line = f"martingale 10^{path[-1]:.2f}, alarm at 10^{alarm:g}; {len(values)} frames by their {by}"
     alarms = [f"the frames are no longer like those before: alarm at {fired} by the {by}"] if fired else []
     risk: dict[str, float] | None = None
@@ -71,7 +69,7 @@ def monitor(options: MonitorOptions) -> MonitorResult:
         notes.append("bounds of the risk hold for all frames only where the judged ones were chosen by chance")
     state = {
         **{"kind": "segunc monitor", "version": 1, "maps": str(options.maps), "apart": options.apart, "risk": risk, "alarms": alarms},
-        "threshold": {"path": str(source), "sha256": hashlib.sha256(read_bytes(source)).hexdigest()},
+        "threshold": {"path": str(source), "sha256": file_sha256(source)},
         "reference": {"path": str(options.reference), "frames": len(past)} if past else None,
         **{"statistic": statistic, "frames": len(values), "martingale": float(path[-1]), "level": options.level, "fired": fired},
     }
@@ -86,11 +84,11 @@ def monitor(options: MonitorOptions) -> MonitorResult:
 
 
 def _statistics(
-    folder: Path, threshold: GuaranteedThreshold, options: MonitorOptions, *, calibrated: bool = False
+    folder: PathLike, threshold: GuaranteedThreshold, options: MonitorOptions, *, calibrated: bool = False
 ) -> tuple[MapsReader, dict[str, float]]:
     """Return the maps of a folder, and the statistic by name of the first frame of each unit, of the calibration's frames or of all others.
     Units are what is exchangeable; those of a video whose units are frames are blocks of ``apart`` seconds."""
-    reader, score, statistic = open_maps(folder), threshold.score, options.statistic
+    reader, score, statistic = open_maps(Path(folder)), threshold.score, options.statistic
     threshold.check_run((reader.manifest or {}).get("run", {}), str(options.threshold))
     choose_scores(reader, [score])
     known, units, values = {*threshold.frames.values()}, set[str](), dict[str, float]()

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 from typing import NamedTuple
 
 from segunc.core.errors import InputError
-from segunc.core.files import read_bytes, read_json, write_file, write_json
+from segunc.core.files import file_sha256, read_json, write_file, write_json
 from segunc.options import ReportOptions, several, takes
 from segunc.reporting.failures import failures
 from segunc.reporting.inputs import GIVEN, Inputs
@@ -41,6 +40,6 @@ def report(options: ReportOptions) -> ReportResult:
     inputs = Inputs(Path(options.model), {name: [*map(Path, several(getattr(options, name) or ()))] for name in GIVEN})
     facts = facts_of(inputs, failures(inputs, label_sources(options)))
     write_json(path, facts | {"summary": summary_of(facts)})
-    content, sha256 = read_json(path, "a report"), hashlib.sha256(read_bytes(path)).hexdigest()
+    content, sha256 = read_json(path, "a report"), file_sha256(path)
     write_file(page, render(content, sha256).encode())
     return ReportResult(path, page.resolve(), tuple(f"{of['name']}: {of['text']}" for of in content["summary"]), sha256)

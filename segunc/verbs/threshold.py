@@ -13,7 +13,6 @@ import numpy as np
 from segunc.core.errors import InputError
 from segunc.core.files import write_json
 from segunc.core.progress import ConsoleProgress
-from segunc.data.entry import check_masks
 from segunc.decisions.risks import OF_ANOMALIES, RISING, LossSums, Method, Pool, Scene
 from segunc.decisions.threshold import RISKS, GuaranteedThreshold, model_of, promise_of, settings_of
 from segunc.evaluation.maps import read_frame
@@ -60,10 +59,8 @@ def threshold(options: ThresholdOptions) -> ThresholdResult:
     if labels.labels is None and labels.anomaly_labels is None:
         raise InputError("a threshold is calibrated on labels", hint="give --anomaly-labels DIR, or --labels DIR")
     files = labels.find(reader, named := matching(reader.frames, options.frames))
-    check_masks(files.anomaly_files.values(), labels.anomaly_encoding)
-    names = files.labelled(named)
     seen = _Seen(reader, score, files, options, levels)
-    seen.count(names)
+    seen.count(names := files.labelled(named))
     places = {control: seen.place(seen.sums[control], level, method) for control, level in levels.items()}
     highest = min((place for control, place in places.items() if control in RISING), default=KEYS)
     lowest = max((place for control, place in places.items() if control not in RISING), default=0)

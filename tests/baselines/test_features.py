@@ -19,14 +19,13 @@ from sklearn.neighbors import NearestNeighbors
 from torch import Tensor, nn
 
 from segunc import Model, Sampler, build_network, load_network, save_network
-from segunc.affine.posterior import file_sha256
 from segunc.baselines.anomaly import AnomalyConfig, ScoreSum, Standard, Surprise, fit_sum, known_pixels, weighted_sum
 from segunc.baselines.density import BLOCK, Neighbours, Sample, nearest_frames, places_of, unit_features
 from segunc.baselines.feature_extractor import FeatureExtractor
 from segunc.baselines.features import FeaturesConfig, fit_features
 from segunc.baselines.fitted import frames_as_seen
 from segunc.core.errors import InputError
-from segunc.core.files import write_record
+from segunc.core.files import file_sha256, write_record
 from segunc.data.corruptions import Corruption
 from segunc.data.images import load_image
 from segunc.data.labels import label_map
