@@ -155,7 +155,6 @@ File = Annotated[PathLike, "file"]
 Names = Annotated[Sequence[str], comma_list]
 Size = Annotated[tuple[Side, Side], image_size]  # (height, width)
 Triple = Annotated[tuple[float, float, float], colour_triple]
-Levels = Annotated[Mapping[str, float], partial(by_name, read=float, form="CONTROL=LEVEL, e.g. flagged-pixels=0.02")]
 ScoreRanges = Annotated[Mapping[str, tuple[float, float]], partial(by_name, read=_ends, form="SCORE=LOW:HIGH, e.g. epistemic=0:0.05")]
 Overrules = Mapping[str, Any] | Sequence[str]
 """Keys of a configuration to overrule, ``{"trainer.max_epochs": 3}``, or the same in the words of the command line."""
@@ -457,8 +456,7 @@ class EvaluateOptions(SamplingOptions, ClassTruthOptions):
         fps: frames a second of maps of images that are a video, in their order
         groups (PATTERN|CSV): anomaly numbers also by groups of frames: what a regular expression finds in their names (its first group,
             where it has one), or a CSV with the columns frame,group; frames without one are the group other
-        flag (SCORE=VALUE|JSON[:GROUP]): also what thresholds flag: false alarms by class, precision and recall; a value, or threshold.json,
-            with the risk that it achieves on these frames (may be repeated)
+        flag (SCORE=VALUE|JSON[:GROUP]): also what a threshold flags, of threshold.json with the risk that it achieves (may be repeated)
         replicates (R): of the bootstrap intervals (default 2000; 0: none)
         resample (UNIT): what is resampled: frame (default), folder, blocks of seconds of a video (10s), or a regular expression; frames
             with one match stay together
@@ -492,11 +490,9 @@ class ThresholdOptions(Options, ClassTruthOptions):
     Args:
         maps (DIR): maps of the calibration frames
         out (JSON): the threshold with its promise
-        control: the risk that is bounded: shares of anomaly pixels or of anomalous objects missed, of normal pixels flagged, of wrong pixels
-            among those kept; or false alarms a frame, with a unit in seconds a minute
-        level: the bound: a share, or a number of false alarms
-        method: conformal: the expected risk; ltt: the risk, with a confidence; clopper-pearson: the share of units with any loss, with a
-            confidence (default: ltt with --confidence or --also, else conformal)
+        control: what is bounded: the share of anomaly pixels or objects missed, normal pixels flagged or wrong pixels kept, or false alarms
+        level: the bound: a share, or false alarms a frame, with a unit in seconds a minute
+        method: of the expected risk (conformal, default), of the risk (ltt, default with --confidence or --also), of units with any loss
         confidence: of ltt and clopper-pearson (default 0.9)
         also (CONTROL=LEVEL): a second risk of the same threshold, with ltt: flagged-pixels=0.02
         score: score whose threshold is sought (default anomaly if there, else entropy)
@@ -513,7 +509,7 @@ class ThresholdOptions(Options, ClassTruthOptions):
     level: PositiveFloat
     method: Literal["conformal", "ltt", "clopper-pearson"] | None = None
     confidence: Annotated[float, Bound(above=0, below=1)] | None = None
-    also: Levels = option({})
+    also: Annotated[Mapping[str, float], partial(by_name, read=float, form="CONTROL=LEVEL, e.g. flagged-pixels=0.02")] = option({})
     score: str | None = None
     unit: str = "frame"
     groups: Annotated[str | Mapping[str, str], frame_groups] | None = None

@@ -130,8 +130,7 @@ def _show_threshold(result: Any, options: opts.ThresholdOptions) -> Iterator[str
     from segunc.decisions.threshold import RISKS
 
     made = result.threshold
-    yield made.promise
-    yield made.condition
+    yield from (made.promise, made.condition)
     yield f"threshold: {made.score} >= {made.value:.6g}, from {made.units} units ({made.method}; {made.minimum_units} are the fewest)"
     for control, risk in result.price.items():
         yield f"  {RISKS[control]}: {risk:.3g} on these units"
@@ -165,8 +164,7 @@ def _show_summary(result: Any, options: opts.SummaryOptions) -> Iterator[str]:
             at = "" if moment.time is None else f"{format_time(moment.time)}  "
             yield f"{rank:4d}  {at}{moment.value:<12.6g}{folder}{moment.name}"
     if result.events:
-        single = sum(event.frames == 1 for event in result.events)
-        yield f"events: {len(result.events)}, {single} of them in one frame alone; the strongest"
+        yield f"events: {len(result.events)}, {sum(event.frames == 1 for event in result.events)} of them in one frame alone; the strongest"
     for event in sorted(result.events, key=lambda event: -event.peak["strength"])[: options.top]:
         span = f"{format_time(event.start['time'])} to {format_time(event.end['time'])}"
         about = f"{event.frames} frames, at most {event.largest} px, peak {event.peak['frame']}"
@@ -191,9 +189,7 @@ def _show_compare(result: Any, options: opts.CompareOptions) -> Iterator[str]:
 
 
 def _show_report(result: Any, options: opts.ReportOptions) -> Iterator[str]:
-    yield from result.summary
-    yield f"wrote {result.path}, SHA-256 {result.sha256}"
-    yield f"open {result.page} in a browser, or print it"
+    yield from (*result.summary, f"wrote {result.path}, SHA-256 {result.sha256}", f"open {result.page} in a browser, or print it")
 
 
 def _show_export(result: Any, options: opts.ExportOptions) -> Iterator[str]:

@@ -1,8 +1,6 @@
-"""Events: flagged regions that are followed over the frames of a video, or of images that are one.
-
-A region goes on with the event whose last box overlaps its own most (intersection over union, by the Hungarian method), as SORT does (Bewley
-et al. 2016, arXiv 1602.00763) but without a model of motion. Frames are read once, in the order of their source.
-"""
+"""Events: flagged regions that are followed over the frames of a video, or of images that are one. A region goes on with the event whose last
+box overlaps its own most (intersection over union, by the Hungarian method), as SORT does (Bewley et al. 2016, arXiv 1602.00763) but without a
+model of motion. Frames are read once, in the order of their source."""
 
 from __future__ import annotations
 

@@ -72,16 +72,14 @@ class GuaranteedThreshold(Settings):
         sure = "" if self.confidence is None else f" ({100 * self.confidence:.3g} % sure)"
         return f"{RISKS[self.control]} {bound}{sure}"
 
-    def check_run(self, run: Mapping[str, Any], source: str) -> None:
-        """Raise InputError, which names the ``source`` of the threshold, where maps come of another model or tool, or with other settings."""
+    def check_run(self, run: Mapping[str, Any], source: str, identities: Iterable[tuple[str, str]] = ()) -> None:
+        """Raise InputError, which names the ``source`` of the threshold, where maps come of another model or tool, or with other settings, or
+        where a frame to test the promise on, given by its name and its hash, is one of those that it was calibrated on."""
         if model_of(run) != self.model:
             raise InputError(f"{source} is a threshold of another model or tool than that of these maps", hint=_AGAIN)
         if run and (different := differing_keys(self.settings, settings_of(run, self.score))):
             key, then, current = different[0]
             raise InputError(f"{source} is a threshold of maps with {key} {then!r}, and these have {current!r}", hint=_AGAIN)
-
-    def check_frames(self, identities: Iterable[tuple[str, str]], source: str) -> None:
-        """Raise InputError where a frame, given by its name and its hash, is one of those that the threshold was calibrated on."""
         calibrated = set(self.frames.values())
         if shared := [name for name, identity in identities if identity in calibrated]:
             message = f"{len(shared)} of these frames, first {shared[0]}, are among the {len(calibrated)} that {source} was calibrated on"

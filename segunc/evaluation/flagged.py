@@ -57,12 +57,10 @@ def read_thresholds(words: Iterable[str] | Mapping[str, float]) -> dict[str, Thr
 def check_promises(
     flag: Mapping[str, Threshold], run: Mapping[str, Any], identities: Callable[[str], Iterable[tuple[str, str]]] = lambda score: ()
 ) -> None:
-    """Raise InputError where maps of a run are not those that a promise is about, or one of the frames, of which ``identities`` gives names and
-    hashes for a score, was used to make it."""
+    """Check the promise of each threshold as ``check_run`` does; ``identities`` gives names and hashes of frames for a score."""
     for name, threshold in flag.items():
         if threshold.guarantee:
-            threshold.guarantee.check_run(run, threshold.source)
-            threshold.guarantee.check_frames(identities(name), threshold.source)
+            threshold.guarantee.check_run(run, threshold.source, identities(name))
 
 
 def flag_parts(

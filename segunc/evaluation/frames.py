@@ -48,9 +48,7 @@ class RankedFrames(ArrayPart):
         if self.classes and frame.prediction is not None:
             iou = mean_iou(confusion_matrix(labels, frame.prediction, self.classes))
             truth = None if iou is None else 1 - iou
-        if self.score not in frame.aggregates:
-            frame.aggregates[self.score] = aggregates(frame.values(self.score), self.threshold, masses=self.masses)
-        numbers = frame.aggregates[self.score].values()
+        numbers = aggregates(frame.values(self.score), self.threshold, masses=self.masses).values()
         return np.array([[truth, *numbers]], np.float64) if numbers else None  # None becomes NaN
 
     def combine(self, counts: Sequence[Array]) -> Array:

@@ -1,8 +1,5 @@
-"""Labelled objects at a threshold: which are found, by size and distance; how soon, how steadily, and how long alarms live.
-
-What needs neighbouring frames counts whole tracks: all counts of a track belong to the frame where it begins. So counts still add, and a
-track is resampled as a whole, in the unit of its first frame.
-"""
+"""Labelled objects at a threshold: which are found, by size and distance; how soon, how steadily, and how long alarms live. All counts of a
+track belong to the frame where it begins. So counts still add, and a track is resampled as a whole, in the unit of that frame."""
 
 from __future__ import annotations
 

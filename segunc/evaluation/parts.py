@@ -61,7 +61,6 @@ class LabelledFrame:
     unit_codes: Collection[str] | None = None
     bins: Mapping[str, ScoreBins] = field(default_factory=dict)
     anomaly_pixels: Counts = field(init=False)  # int64 [3] normal, anomalous and ignored; zeros without a label
-    aggregates: dict[str, dict[str, float]] = field(init=False, default_factory=dict, repr=False)  # by score, once made
     _counts: dict[tuple[str, str], Counts] = field(init=False, default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:

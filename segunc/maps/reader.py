@@ -95,11 +95,8 @@ class MapsReader:
     def identity(self, name: str, score: str) -> str:
         """Return the hash by which a frame is known again: that of its image (``stamp_of``) where the maps record it, else of its map."""
         record = self.records.get(name, {})
-        if stamp := record.get("stamp"):
-            return str(stamp)
-        file = self._file_of(name, score)
-        recorded = record.get("sums", {}).get(score)
-        return str(recorded[1]) if recorded else file_sha256(self.folder / str(file))
+        recorded = record.get("stamp") or record.get("sums", {}).get(score, ("", ""))[1]
+        return str(recorded or file_sha256(self.folder / str(self._file_of(name, score))))
 
     def _read(self, name: str, score: str) -> npt.NDArray[Any]:
         file = self._file_of(name, score)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 
@@ -38,18 +38,20 @@ def failures(inputs: Inputs, labels: labelled.LabelSources) -> list[dict[str, st
     """Return pictures of the worst failures of each kind: ``title``, ``line`` and ``jpeg`` in base64; none of maps without labels. A pixel
     is flagged from the value of a threshold of its score on, else from the one that the maps record for regions. Frames of a calibration
     are left out, because a threshold has seen them."""
-    pictures, calibrated = [], {identity for of in inputs.thresholds.values() for identity in of["frames"].values()}
+    pictures, calibrated = [], {identity for of in inputs.thresholds.values() for identity in of.frames.values()}
     for reader in inputs.maps if labels.anomaly_labels or labels.labels else ():
-        usual = first_shown(reader.scores)
-        recorded: dict[str, Any] = {"score": usual, "value": FrameFiles.region_from(reader, usual), "found_share": Threshold.found_share}
-        threshold = next((of for of in inputs.thresholds.values() if of["score"] in reader.scores), recorded)
+        made = next((of for of in inputs.thresholds.values() if of.score in reader.scores), None)
+        score = made.score if made else first_shown(reader.scores)
+        value = made.value if made else FrameFiles.region_from(reader, score)
+        least = made.found_share if made else Threshold.found_share
+        if value is None:
+            continue
         try:
             files = labels.find(reader, reader.frames)
         except PartialFailure:  # of several maps folders some may have no label
             continue
-        score, names = threshold["score"], files.labelled(reader.frames) if threshold["value"] is not None else []
-        seen = [name for name in names if reader.identity(name, score) not in calibrated]
-        found = sorted((failure for name in seen for failure in _of_frame(reader, files, name, threshold)), reverse=True)
+        seen = [name for name in files.labelled(reader.frames) if reader.identity(name, score) not in calibrated]
+        found = sorted((failure for name in seen for failure in _of_frame(reader, files, name, score, value, least)), reverse=True)
         most = max(EACH // len(inputs.maps), 1)
         worst = [f for place, f in enumerate(found) if place < most or found[place - most].title != f.title]
         names = [name for name in reader.frames if name in {failure.frame for failure in worst}]
@@ -61,14 +63,13 @@ def failures(inputs: Inputs, labels: labelled.LabelSources) -> list[dict[str, st
     return pictures[: 3 * EACH]
 
 
-def _of_frame(reader: MapsReader, files: labelled.ReviewLabels, name: str, threshold: Mapping[str, Any]) -> Iterator[Failure]:
+def _of_frame(reader: MapsReader, files: labelled.ReviewLabels, name: str, score: str, value: float, least: float) -> Iterator[Failure]:
     """Yield objects of which less than a share is flagged, the strongest false alarm and the largest confident error of a frame."""
-    score, value, words = threshold["score"], threshold["value"], title_of(threshold["score"], capital=False)
-    frame = LabelledFrame(name, **read_frame(reader, [score], files, None, name))
+    frame, words = LabelledFrame(name, **read_frame(reader, [score], files, None, name)), title_of(score, capital=False)
     values = frame.values(score)
     if frame.anomaly is not None:
         for region in strongest_regions((frame.anomaly == 1).astype(np.float32), 0.5, smallest=SMALLEST_REGION, most=EACH):
-            if (share := float((region.pixels(values) >= value).mean())) < threshold["found_share"]:
+            if (share := float((region.pixels(values) >= value).mean())) < least:
                 line = f"{name}: an object of {region.area:,} pixels, of which {share:.0%} are flagged by {words}."
                 yield Failure("Missed", region.area, name, line, region.box)
         normal = np.where(frame.anomaly == 0, values, -np.inf).astype(np.float32)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from segunc.core.bounds import PositiveInt, Settings, from_plain
@@ -65,7 +65,7 @@ class Inputs:
         self.files = {p.name if many[p.name] < 2 else f"{p.resolve().parent.name}/{p.name}": p for p in paths}
         self.domain = next(map(read_domain, given["domain"]), Domain())
         results, self.maps = load_results(given["runs"]), [open_maps(path) for path in given["maps"]]
-        self.thresholds = {n: asdict(read_threshold(p)) for n, p in self.files.items() if p in given["threshold"]}
+        self.thresholds = {n: read_threshold(p) for n, p in self.files.items() if p in given["threshold"]}
         self.monitor = next((read_result(path, "monitor", _MONITOR, "segunc monitor") for path in given["monitor"]), None)
         self.latency = [read_result(path, "latency", _LATENCY, "tools/latency.py") for path in given["latency"]]
         self.folder, self.model = folder, load_model(folder)
@@ -75,7 +75,7 @@ class Inputs:
                 raise InputError(f"{run.path} was made {made}, not by {tool_version()}", hint="evaluate again")
         records = [*((run.path, run.content["run"]) for run in results), *zip(given["latency"], self.latency, strict=True)]
         records += [(reader.folder, (reader.manifest or {}).get("run", {})) for reader in self.maps]
-        models = [*((path, model_of(record)) for path, record in records), *((name, of["model"]) for name, of in self.thresholds.items())]
+        models = [*((path, model_of(record)) for path, record in records), *((name, of.model) for name, of in self.thresholds.items())]
         ours = model_of({"base_sha256": self.model.sha256, "posterior_sha256": self.model.posterior_sha256})
         for path, theirs in models:
             if theirs != ours:

@@ -9,14 +9,15 @@ import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from importlib import resources
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template, select_autoescape
 
 from segunc.core.files import file_sha256, flat
 from segunc.decisions.risks import binomial_bound
+from segunc.decisions.threshold import GuaranteedThreshold
 from segunc.evaluation.compare import NULL, format_cell, format_number
 from segunc.evaluation.flagged import JUDGED_METRICS
 from segunc.evaluation.parts import AREAS, titles
@@ -39,7 +40,7 @@ _LEFT_OUT = (*("root", "frames", "labels", "workers", "batch_size", "eval_batch_
 def facts_of(inputs: Inputs, pictures: Sequence[Mapping[str, str]]) -> Facts:
     """Return what is known of a model, with the pictures of failures; ``gaps`` are the sections without data."""
     domain, trained, results = inputs.domain, _plain(recorded_data(inputs.folder) or {}), [_result(inputs, run) for run in inputs.results]
-    thresholds = [dict(of, file=name, achieved=[*_achieved(results, of)]) for name, of in inputs.thresholds.items()]
+    thresholds = [{**asdict(of), "file": name, "achieved": [*_achieved(results, of)]} for name, of in inputs.thresholds.items()]
     facts: Facts = {"kind": KIND, "version": 1, "made": now(), "name": inputs.folder.resolve().name, "model": _model(inputs)}
     facts |= {"tools": {"segunc": f"{tool_version()} {tool_commit() or ''}".strip(), **environment()}, "trained": trained}
     facts |= {"domain": _domain(inputs), "results": results, "maps": [_maps(reader) for reader in inputs.maps], "latency": inputs.latency}
@@ -76,7 +77,7 @@ def _domain(inputs: Inputs) -> Facts:
     runs = [run for run in inputs.results if run.content.get("bootstrap", {}).get("unit") == "frame"]
     names = {name for run in runs if run.replicates for name in run.replicates.units}
     domain, frames = inputs.domain, sorted(names or {name for reader in inputs.maps for name in reader.frames})
-    calibrated = sorted({name for of in inputs.thresholds.values() for name in of["frames"]})
+    calibrated = sorted({name for of in inputs.thresholds.values() for name in of.frames})
     tested, fitted = (Counter(domain.places(names).values()) for names in (frames, calibrated))
     cells: list[list[Any]] = [[*c, tested[c], fitted[c], max(domain.minimum - tested[c], 0)] for c in product(*domain.axes.values()) if c]
     gaps, outside = sum(bool(of[-1]) for of in cells), len(frames) - tested.total()
@@ -87,7 +88,7 @@ def _result(inputs: Inputs, run: EvaluationResult) -> Facts:
     """Return a result: its content, what it is of, and by size, distance and group missed objects with their upper bounds."""
     content, record = run.content, run.content["run"]
     corruption = f"under {record['corruption']}" if record.get("corruption") else ""
-    score = next((of["score"] for of in inputs.thresholds.values() if of["score"] in content["scores"]), first_shown(content["scores"]))
+    score = next((of.score for of in inputs.thresholds.values() if of.score in content["scores"]), first_shown(content["scores"]))
     flagged = content.get("flagged", {}).get(score, {})
     at_threshold = "promise" in flagged and any(flagged.get(kind) for kind in KINDS)
     bins = flagged if at_threshold else content["scores"].get(score, {})
@@ -107,15 +108,14 @@ def _missed(bins: Row) -> list[list[Any]]:
     return [[name, objects, missed, binomial_bound(missed, objects)] for name, objects, missed in counts]
 
 
-def _achieved(results: Sequence[Facts], promised: Row) -> Iterator[Facts]:
+def _achieved(results: Sequence[Facts], promised: GuaranteedThreshold) -> Iterator[Facts]:
     """Yield of each result that was made with a threshold, and of each risk that it bounds, the mean loss of the units and whether that keeps
     to the level. A result knows its threshold by the promise: what a bare value flags is no such loss."""
-    levels = {promised["control"]: promised["level"]} | {name: of["level"] for name, of in promised["also"].items()}
     for result in results:
-        row = result["content"].get("flagged", {}).get(promised["score"], {})
-        made = row.get("promise") == promised["promise"] and math.isclose(row["threshold"], promised["value"])
-        for control, level in levels.items() if made else ():
-            loss = (row if control == promised["control"] else row.get(control, {})).get("risk")
+        row = result["content"].get("flagged", {}).get(promised.score, {})
+        made = row.get("promise") == promised.promise and math.isclose(row["threshold"], promised.value)
+        for control, level in promised.levels.items() if made else ():
+            loss = (row if control == promised.control else row.get(control, {})).get("risk")
             kept = "not measured" if loss is None else "kept" if loss <= level else "exceeded"
             about = {"name": result["name"], "data": result["data"], "control": control, "level": level}
             yield {**about, "loss": loss, "kept": kept, "shifted": "corruption" in result["content"]["run"], "flagged": row}
@@ -135,8 +135,7 @@ def summary_of(facts: Mapping[str, Any]) -> list[dict[str, str]]:
 
 def render(facts: Mapping[str, Any], sha256: str) -> str:
     """Return the page of a report, whose file has this SHA-256; every text in it is escaped."""
-    with resources.as_file(resources.files("segunc.reporting") / "assets" / "sections.yaml") as path:
-        sections = read_config(path)
+    sections = read_config(Path(__file__).parent / "assets" / "sections.yaml")
     context = {"sections": sections, "areas": titles(AREAS), "judged": titles(JUDGED_METRICS), "sha256": sha256}
     return _template("page.html").render(facts, **context)
 

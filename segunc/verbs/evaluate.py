@@ -15,6 +15,7 @@ from segunc.core.files import write_json
 from segunc.data.corruptions import Corruption
 from segunc.data.datasets import entry_of_labels
 from segunc.data.entry import DatasetEntry, Sample, encoding_of_masks
+from segunc.decisions.threshold import SETTINGS
 from segunc.evaluation.evaluator import Evaluator, Gatherer, Result
 from segunc.evaluation.flagged import read_thresholds
 from segunc.evaluation.maps import NO_LABEL, evaluate_maps, evaluate_model, evaluate_verdicts
@@ -29,9 +30,6 @@ from segunc.options import ClassTruthOptions, EvaluateOptions, TruthOptions, tak
 
 SELECTION = "selection"
 """A split of every data set with class labels: val, or what stands in for it where every frame of val holds an anomaly."""
-
-MODEL_KEYS = (*("base_sha256", "posterior_sha256", "temperature", "draws", "seed", "scheme", "alpha"), *("scope", "size", "precision"))
-"""Keys of a manifest's run that a result of its maps repeats."""
 
 Measured = tuple[Result, Gatherer, Sequence[str]]  # with lines for the user
 
@@ -185,7 +183,7 @@ def _from_maps(maps: Path, options: EvaluateOptions, entry: DatasetEntry | None,
 def _recorded_model(manifest: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return what a manifest says of the model of its maps and how it was drawn; nothing of maps of another tool."""
     run = (manifest or {}).get("run", {})
-    return {key: run[key] for key in MODEL_KEYS if key in run}
+    return {key: run[key] for key in ("base_sha256", "posterior_sha256", *SETTINGS) if run.get(key) is not None}
 
 
 def _from_verdicts(options: EvaluateOptions, resampling: Resampling) -> Measured:

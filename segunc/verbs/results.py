@@ -183,8 +183,7 @@ def summary(options: SummaryOptions) -> SummaryResult:
     statistic = options.statistic or usual_statistic(folders, score)
     if not options.statistic and statistic != "region":
         notes.append(f"the maps record no regions of {score}, so frames are ranked by its {statistic}")
-    events, notes_on_events = _follow(options, folders)
-    notes += notes_on_events
+    events = _follow(options, folders, notes)
     moments = worst_moments(folders, score, statistic, **settings)
     label = worst_moments(folders, label_score, "mean", **settings)
     if not moments:
@@ -210,9 +209,9 @@ def summary(options: SummaryOptions) -> SummaryResult:
     return SummaryResult(tuple(moments), by, tuple(label), label_by, words, tuple(notes), out, failure, tuple(events))
 
 
-def _follow(options: SummaryOptions, folders: Sequence[Path]) -> tuple[list[Event], list[str]]:
-    """Follow what each threshold flags in maps folders, write the events, of one folder, and return them with lines on what is flagged."""
-    events, notes, path = list[Event](), list[str](), Path(options.events or "")
+def _follow(options: SummaryOptions, folders: Sequence[Path], notes: list[str]) -> list[Event]:
+    """Follow what each threshold flags in maps folders, write the events, of one folder, and return them; add ``notes`` on what is flagged."""
+    events, path = list[Event](), Path(options.events or "")
     if options.events:
         if not options.flag:
             raise InputError("--events needs a threshold from which on regions are flagged", hint="--flag entropy=0.5")
@@ -242,4 +241,4 @@ def _follow(options: SummaryOptions, folders: Sequence[Path]) -> tuple[list[Even
         if not path.name.endswith(COCO):
             notes += filter(None, [write_crops(open_maps(folders[0]), events, path.with_name(f"{path.stem}_crops"))])
         write_events(path, events)
-    return events, notes
+    return events

@@ -55,10 +55,7 @@ def threshold(options: ThresholdOptions) -> ThresholdResult:
     method, confidence = _method(options, levels)
     reader = open_maps(Path(options.maps))
     score = choose_scores(reader, [options.score or first_shown(reader.scores)])[0]
-    labels = label_sources(options)
-    if labels.labels is None and labels.anomaly_labels is None:
-        raise InputError("a threshold is calibrated on labels", hint="give --anomaly-labels DIR, or --labels DIR")
-    files = labels.find(reader, named := matching(reader.frames, options.frames))
+    files = label_sources(options).find(reader, named := matching(reader.frames, options.frames))
     seen = _Seen(reader, score, files, options, levels)
     seen.count(names := files.labelled(named))
     places = {control: seen.place(seen.sums[control], level, method) for control, level in levels.items()}
@@ -133,7 +130,9 @@ class _Seen:
         control, units = sums.control, sums.units
         if not units:
             lacks = NO_ANOMALY if control in OF_ANOMALIES else "no frame has class labels and a prediction"
-            raise InputError(f"--control {control} says nothing here: {lacks}", hint="calibrate on frames with such labels")
+            raise InputError(
+                f"--control {control} says nothing here: {lacks}", hint="give --anomaly-labels DIR, or --labels DIR, of such frames"
+            )
         if units < 2:
             raise InputError(f"one unit cannot promise anything of others; --unit {self.options.unit} makes one", hint="--unit frame")
         method.check_units(sums, level, "units", "--level")

@@ -270,7 +270,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
 def test_failures_are_what_maps_and_labels_say(scene: Scene) -> None:
     reader = MapsReader(scene.maps)
     labels = LabelSources(scene.anomaly, labels=scene.labels, label_map=LABEL_MAP)
-    threshold: dict[str, Any] = {"score": "entropy", "value": 0.5, "found_share": 0.5, "frames": {}}
+    threshold = SimpleNamespace(score="entropy", value=0.5, found_share=0.5, frames={})
     inputs: Any = SimpleNamespace(maps=[reader], thresholds={"t": threshold})
     pictures = failures(inputs, labels)
     assert all(cv2.imdecode(np.frombuffer(base64.b64decode(of["jpeg"]), np.uint8), 1).shape == (180, 480, 3) for of in pictures)
@@ -288,7 +288,7 @@ def test_failures_are_what_maps_and_labels_say(scene: Scene) -> None:
         wrong = (truth != 255) & (reader.prediction(name) != truth) & (reader.read(name, "entropy") < 0.5)
         areas = cv2.connectedComponentsWithStats(wrong.astype(np.uint8), connectivity=8)[2][1:, 4]
         assert int(pixels) == areas.max()
-    threshold["frames"] = {NAMES[1]: reader.identity(NAMES[1], "entropy")}
+    threshold.frames = {NAMES[1]: reader.identity(NAMES[1], "entropy")}
     shown = {of["line"].partition(":")[0] for of in failures(inputs, labels)}
     assert {of["line"].partition(":")[0] for of in pictures} - shown == {NAMES[1]}, "calibrated on it"
     assert failures(SimpleNamespace(maps=[reader], thresholds={}), LabelSources()) == []  # type: ignore[arg-type]
