@@ -51,7 +51,6 @@ IMAGE, ANOMALY, TRUTH = "image", "label/anomaly", "label/truth"
 THUMBNAIL_WIDTH = 320
 LONGEST_SIDE = 960  # pixels of the longer side of a map on the page, at most
 STEPS, NO_NUMBER = 254, 255  # of a map's own range; the code of NaN and infinities
-FOUND_SHARE = 0.5  # of an object's pixels that must reach the threshold for it to be found
 SMALLEST_OBJECT = 10  # pixels; a smaller labelled region is a speck of the labelling, unless a frame has no larger
 
 Values = npt.NDArray[np.float32]
@@ -83,15 +82,14 @@ def write_review(
     rows = _choose_frames(reader, limit, fps)
     names = [row.name for row in rows]
     frame_labels = labels.find(reader, names)
-    check_promises(flag or {}, (reader.manifest or {}).get("run", {}))
-    thresholds = {score: of.value for score, of in (flag or {}).items()}
-    notices = [*(of.promise for of in (flag or {}).values() if of.promise), *_notices(reader, frame_labels, names)]
+    check_promises(flag := flag or {}, (reader.manifest or {}).get("run", {}))
+    notices = [*(of.promise for of in flag.values() if of.promise), *_notices(reader, frame_labels, names)]
     source, missing = labelled.open_images(reader, images, names)
     record = _begin(reader, out) | {"scores": shown, "frames": len(rows)}
     size = (reader.manifest or {}).get("run", {}).get("size")
     longest = min(LONGEST_SIDE, max(size or [LONGEST_SIDE]))  # no more than the network has seen
     ranges = overlay.page_ranges(reader, shown)
-    writer = FrameFiles(out, reader, shown, ranges, frame_labels, longest, thresholds)
+    writer = FrameFiles(out, reader, shown, ranges, frame_labels, longest, flag)
     by_name = {row.name: row for row in rows}
     for done, (name, image, error) in enumerate(labelled.with_images(names, source), start=1):
         if error is not None:
@@ -112,8 +110,9 @@ def write_review(
     # Frames that are left out, or have no times, are no sequence.
     sequence = len(rows) == len(reader.frames) and all(row.time is not None for row in rows)
     page["events"] = join_alarms(rows) if sequence else []
-    for score in thresholds.keys() & ranges.keys():
-        page["scores"][score]["region_from"] = thresholds[score]
+    for score, entry in page["scores"].items():
+        entry["found_share"] = flag.get(score, Threshold).found_share
+        entry["region_from"] = flag[score].value if score in flag else entry["region_from"]
     write_data(out / "data" / "page.js", "page", page)
     write_data(out / "data" / "frames.js", "frames", [asdict(row) for row in rows])
     write_verdicts(out, record["run"], [])
@@ -155,7 +154,7 @@ def _about(reader: MapsReader, ranges: Mapping[str, overlay.DisplayRange], longe
         "ranking": first_shown(ranges) or None,
         "second_encoder": manifest.get("model", {}).get("feature_encoder", "own") != "own",
         "colours": [int(red) << 16 | int(green) << 8 | int(blue) for red, green, blue in overlay.colour_table()],
-        "objects": {"share": FOUND_SHARE, "smallest": SMALLEST_OBJECT},
+        "objects": {"smallest": SMALLEST_OBJECT},
         "total": len(reader.frames),
         "failed": list(manifest.get("failed", [])),
     }
@@ -302,7 +301,7 @@ class FrameFiles:
     ranges: dict[str, overlay.DisplayRange]  # of the thumbnails
     labels: labelled.ReviewLabels
     longest: int  # pixels of a map's longer side
-    flag: Mapping[str, float]  # from which value on pixels of a score are flagged, in place of what the maps record
+    flag: Mapping[str, Threshold]  # of scores, in place of what the maps record
 
     def write(self, row: FrameRow, image: Image | None) -> None:
         """Write all files of a frame and fill in its row; a file that cannot be read is noted there and left out."""
@@ -314,10 +313,11 @@ class FrameFiles:
             maps[score] = values
             small = np.nan_to_num(_shrink(values, THUMBNAIL_WIDTH), nan=self.ranges[score].low)
             self._write_thumbnail(row, score, overlay.colourise(small, self.ranges[score]))
+            share = self.flag.get(score, Threshold).found_share  # by default that of the class
             if counted.any() and objects.number.shape == values.shape and row.statistics[score]:
-                row.found[score] = float(found_up_to(values[objects.number > 0], objects, FOUND_SHARE)[counted].min())
+                row.found[score] = float(found_up_to(values[objects.number > 0], objects, share)[counted].min())
         ranking = first_shown(maps)
-        if ranking and (threshold := self.flag.get(ranking, self.region_from(self.reader, ranking))) is not None:
+        if ranking and (threshold := self._threshold(ranking)) is not None:
             prediction = self.reader.prediction(row.name) if PREDICTION in row.contents else None
             peaks = self.reader.records.get(row.name, {}).get("peaks", {}).get(ranking, [])
             row.alarms = find_alarms(maps, ranking, threshold, prediction, SMALLEST_OBJECT, peaks)
@@ -353,12 +353,15 @@ class FrameFiles:
             if score in self.flag:  # the regions of the run are of another threshold
                 recorded = {name: value for name, value in recorded.items() if name not in ("region", "component")}
             row.statistics[score] = recorded or (map_statistics(values) if np.isfinite(values).all() else {})
-            threshold = self.flag.get(score, self.region_from(reader, score))
+            threshold = self._threshold(score)
             if recorded and "region" not in recorded and threshold is not None:
                 recorded["region"] = float(max(regions_of(values, threshold)[2].tolist(), default=0.0))
             if not row.statistics[score]:
                 row.problems.append(f"{score} holds NaN or infinite values, so it has no statistics")
             yield score, values
+
+    def _threshold(self, score: str) -> float | None:
+        return self.flag[score].value if score in self.flag else self.region_from(self.reader, score)
 
     @staticmethod
     def region_from(reader: MapsReader, score: str) -> float | None:

@@ -65,8 +65,8 @@ def labels_of(given: dict[str, Any]) -> LabelSources:
     return LabelSources(**{f.name: given.pop(f.name) for f in fields(LabelSources) if f.name in given})
 
 
-def write_page(maps: Path, out: Path, **given: Any) -> Path:
-    given["flag"] = {score: Threshold(value) for score, value in given.get("flag", {}).items()}
+def write_page(maps: Path, out: Path, share: float = 0.5, **given: Any) -> Path:
+    given["flag"] = {score: Threshold(value, found_share=share) for score, value in given.get("flag", {}).items()}
     return write_review(maps, out, labels_of(given), **given)
 
 

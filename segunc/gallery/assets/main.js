@@ -36,9 +36,10 @@
       element("p", { class: "small" }, "One value has one colour in every frame. ≤ and ≥ mark ends whose colour stands for more. "
         + "Scores without bounds span the 1st to the 99th percentile of the whole set. The hatched half of a bar holds values beyond those that were measured when the score was fitted, up to the largest of this run.")));
     if (labelled) {
+      const shares = [...new Set(Object.values(page.scores).map((of) => `${+(100 * of.found_share).toFixed(1)} %`))];
       view.append(section("Flagged and not flagged", element("p", {},
         `${labelled} of ${table.count} frames have an anomaly label. An object is a connected region (8 neighbours) of the label of at least `
-        + `${page.objects.smallest} pixels, or any region where a frame has no larger one. It is flagged where at least ${100 * page.objects.share} % of its pixels have a score at `
+        + `${page.objects.smallest} pixels, or any region where a frame has no larger one. It is flagged where at least ${shares.join(" or, by another score, ")} of its pixels have a score at `
         + "or above the threshold. A frame counts as flagged where all its objects are. What a reviewer calls missed is a verdict of its own.")));
     }
     if (page.failed.length) {
