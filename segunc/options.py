@@ -490,9 +490,9 @@ class ThresholdOptions(Options, ClassTruthOptions):
     Args:
         maps (DIR): maps of the calibration frames
         out (JSON): the threshold with its promise
-        control: what is bounded: the share of anomaly pixels or objects missed, normal pixels flagged or wrong pixels kept, or false alarms
+        control: the bounded risk: the share of missed anomaly pixels or objects, of flagged normal or kept wrong pixels, or false alarms
         level: the bound: a share, or false alarms a frame, with a unit in seconds a minute
-        method: of the expected risk (conformal, default), of the risk (ltt, default with --confidence or --also), of units with any loss
+        method: conformal (default): the expected risk; ltt (default with a confidence): the risk; clopper-pearson: units with any loss
         confidence: of ltt and clopper-pearson (default 0.9)
         also (CONTROL=LEVEL): a second risk of the same threshold, with ltt: flagged-pixels=0.02
         score: score whose threshold is sought (default anomaly if there, else entropy)
