@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -77,12 +78,19 @@ def export(options: ExportOptions) -> ExportResult:
     path, record = out / {"triton": "1/model.onnx"}.get(options.to, f"model.{options.to}"), out / "model.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     write, run = (graph.write_pt2, graph.open_pt2) if options.to == "pt2" else (graph.write_onnx, graph.open_onnx)
-    with replacing(path) as file:
-        write(program, file, metadata)
-        file.flush()
-        opened = run(Path(file.name))
-        found = compare(lambda frame: opened(frame, *given), sampler, frames, path.name)
-        digest = file_sha256(Path(file.name))
+    try:
+        with replacing(path) as file:
+            write(program, file, metadata)
+            file.flush()
+            opened = run(Path(file.name))
+            found = compare(lambda frame: opened(frame, *given), sampler, frames, path.name)
+            digest = file_sha256(Path(file.name))
+    except BaseException:
+        for place in (path.parent, out):
+            with suppress(OSError):  # it holds something, or is gone
+                place.rmdir()
+        raise
+    (out / DRAWS).unlink(missing_ok=True)  # of an earlier file
     found["bound"] = {"codes": MAX_CODES, "or_share": ROUNDING}
     for tensor in given:
         write_file(out / DRAWS, encode_npy(tensor.numpy()))

@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import cv2
 import numpy as np
@@ -247,6 +248,13 @@ def test_a_folder_for_triton_says_what_its_file_takes_and_gives(predicted: Job, 
     assert json.loads((tmp_path / "model.json").read_text())["draws_input"]["shape"] == list(draws.shape)
     with pytest.raises(InputError, match="is not one network whose normalisation layers are drawn"):
         segunc.export(model=small, out=tmp_path / "no", to="pt2", draws_as_input=True)
+
+
+def test_a_refused_file_leaves_no_folder(predicted: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("segunc.verbs.export.compare", Mock(side_effect=InputError("other maps")))
+    with pytest.raises(InputError, match="other maps"):
+        segunc.export(model=predicted.abnn, to="pt2", out=tmp_path / "out", draws=2, size=(64, 128))
+    assert not (tmp_path / "out").exists()
 
 
 def test_networks_that_no_graph_holds_are_refused_by_what_they_do(tmp_path: Path) -> None:

@@ -24,14 +24,10 @@ def write_threshold(path: Path, model: dict[str, Any], **changes: Any) -> Path:
         **{"kind": "segunc threshold", "version": 1, "score": "entropy", "value": VALUE, "form": "unit-code"},
         **{"control": "flagged-pixels", "found_share": 0.5, "smallest": 50, "method": "conformal", "level": 0.2},
         **{"confidence": None, "unit": "frame", "units": 40, "minimum_units": 4, "risk": 0.11, "bound": None},
-        **{
-            "groups": {},
-            "also": {},
-            "promise": "On average, at most 20 % <of> the normal pixels are flagged.",
-            "condition": "It holds & ends.",
-        },
+        **{"groups": {}, "also": {}, "promise": "On average, at most 20 % <of> the normal pixels are flagged."},
+        **{"condition": "It holds & ends.", "segunc": "0.1.0"},
         **{"model": hashlib.sha256(json.dumps(hashes, sort_keys=True).encode()).hexdigest(), "settings": {}},
-        **{"frames": {"a": "1", "b": "2"}, "command": "segunc threshold --maps m", "date": "2026", "segunc": "0.1.0"},
+        **{"frames": {"a": "1", "b": "2"}, "command": "segunc threshold --maps m", "date": "2026"},
     }
     path.write_text(json.dumps(content | changes))
     return path
