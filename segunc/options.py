@@ -491,7 +491,7 @@ class ThresholdOptions(Options, ClassTruthOptions):
         maps (DIR): maps of the calibration frames
         out (JSON): the threshold with its promise
         control: the bounded risk: the share of missed anomaly pixels or objects, of flagged normal or kept wrong pixels, or false alarms
-        level: the bound: a share, or false alarms a frame, with a unit in seconds a minute
+        level: the bound: a share, or a number of false alarms a frame, or a minute where units are blocks of seconds
         method: conformal (default): the expected risk; ltt (default with a confidence): the risk; clopper-pearson: units with any loss
         confidence: of ltt and clopper-pearson (default 0.9)
         also (CONTROL=LEVEL): a second risk of the same threshold, with ltt: flagged-pixels=0.02

@@ -30,8 +30,6 @@ if TYPE_CHECKING:  # evaluating maps loads no torch
     from segunc.posteriors.model import Model
     from segunc.sampling.sampler import Sampler
 
-New = Callable[..., Evaluator]
-Choose = Callable[[Sequence[str]], Sequence[str]]  # of the frames of maps those that are evaluated
 NO_NAME = "no name"
 NO_LABEL = "no label carries its name"  # why a frame is left out that nobody has labelled
 
@@ -40,8 +38,8 @@ def evaluate_maps(
     maps: Path,
     labels: LabelSources,
     scores: Sequence[str] | None = None,
-    new: New = Evaluator,
-    choose: Choose = list,
+    new: Callable[..., Evaluator] = Evaluator,
+    choose: Callable[[Sequence[str]], Sequence[str]] = list,
     fps: float | None = None,
 ) -> tuple[Result, Evaluator]:
     """Evaluate a folder of ``SCORE/FRAME.{png,npy,...}`` and ``prediction/FRAME.png``, with or without a manifest, in bounded memory:
@@ -106,7 +104,7 @@ def evaluate_model(
     entry: DatasetEntry,
     samples: Sequence[Sample],
     scores: Sequence[str],
-    new: New,
+    new: Callable[..., Evaluator],
     *,
     size: tuple[int, int] | None = None,
     corruption: Corruption | None = None,

@@ -443,7 +443,7 @@ class SetCoverage(ArrayPart):
     needs, lacks, undefined = "class", ProbabilityCalibration.lacks, ALL_IGNORED
 
     def count(self, frame: LabelledFrame) -> Counts | None:
-        if frame.mean_probabilities is None or frame.labels is None:
+        if frame.mean_probabilities is None or frame.labels is None or self.score not in frame.stored:
             return None
         if not (known := frame.labels < UNKNOWN).any():
             return np.zeros(3, np.int64)

@@ -183,7 +183,7 @@ def _from_maps(maps: Path, options: EvaluateOptions, entry: DatasetEntry | None,
 def _recorded_model(manifest: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return what a manifest says of the model of its maps and how it was drawn; nothing of maps of another tool."""
     run = (manifest or {}).get("run", {})
-    return {key: run[key] for key in ("base_sha256", "posterior_sha256", *SETTINGS) if run.get(key) is not None}
+    return {key: run[key] for key in ("base_sha256", "posterior_sha256", *SETTINGS) if key in run}
 
 
 def _from_verdicts(options: EvaluateOptions, resampling: Resampling) -> Measured:
