@@ -45,7 +45,7 @@ def facts_of(inputs: Inputs, pictures: Sequence[Mapping[str, str]]) -> Facts:
     facts |= {"tools": {"segunc": f"{tool_version()} {tool_commit() or ''}".strip(), **environment()}, "trained": trained}
     facts |= {"domain": _domain(inputs), "results": results, "maps": [_maps(reader) for reader in inputs.maps], "latency": inputs.latency}
     facts |= {"thresholds": thresholds, "monitor": inputs.monitor, "failures": list(pictures)}
-    files = {path.relative_to(inputs.folder).as_posix(): path for path in model_files(inputs.folder)} | inputs.files
+    files = {f"MODEL/{path.relative_to(inputs.folder).as_posix()}": path for path in model_files(inputs.folder)} | inputs.files
     facts["files"] = {name: file_sha256(path) for name, path in files.items()}
     data: Facts = {"intended use": domain.intended_use, "factors": domain.axes, "evaluation data": results}
     data |= {"training data": trained, "segmentation": any(of["segmented"] for of in results)}
