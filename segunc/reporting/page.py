@@ -63,7 +63,8 @@ def _plain(values: Row) -> Facts:
 def _model(inputs: Inputs) -> Facts:
     model, network = inputs.model, inputs.model.network.description
     members = f"{model.posterior.members} member{'s' * (model.posterior.members > 1)}"
-    made = _plain(flat({**network.provenance, **(model.record.get("provenance") or {})}))
+    records = (("base", network.provenance), ("posterior", model.record.get("provenance")))
+    made = flat({name: _plain(record) for name, record in records if record})
     about: Facts = {"network": f"{network.architecture} {network.encoder}".strip(), "classes": list(network.classes)}
     about |= {"posterior": f"{model.posterior.method}, {members}", "settings": flat(model.posterior.settings())}
     about |= {"base_sha256": model.sha256, "posterior_sha256": model.posterior_sha256, "made": made, "fitted": list(model.attachments)}

@@ -81,6 +81,7 @@ def test_numbers_are_those_of_the_results(written: Path, results: Path) -> None:
         assert {key: content[key] for key in of["content"]} == of["content"]
         assert facts["files"][name] == hashlib.sha256((results / name).read_bytes()).hexdigest()
     assert facts["files"].keys() >= {"MODEL/network.json", "MODEL/network.safetensors"}  # a result may be called as a file of the model
+    assert {name.partition(".")[0] for name in facts["model"]["made"]} == {"base", "posterior"}  # whose steps differ
     clean, anomaly = facts["results"][:2]
     for text in (number(clean, "segmentation", "miou"), number(anomaly, "scores", "entropy", "pooled", "aupr")):
         assert f">{text}</td>" in page
