@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from segunc.core.bounds import PositiveInt, Settings, from_plain
 from segunc.core.errors import InputError
@@ -67,7 +68,7 @@ class Inputs:
         results, self.maps = load_results(given["runs"]), [open_maps(path) for path in given["maps"]]
         self.thresholds = {n: read_threshold(p) for n, p in self.files.items() if p in given["threshold"]}
         self.monitor = next((read_result(path, "monitor", _MONITOR, "segunc monitor") for path in given["monitor"]), None)
-        self.latency = [read_result(path, "latency", _LATENCY, "tools/latency.py") for path in given["latency"]]
+        self.latency = [_read_latency(path) for path in given["latency"]]
         self.folder, self.model = folder, load_model(folder)
         for run in results:
             if (version := run.content.get("run", {}).get("segunc")) != tool_version():
@@ -86,3 +87,11 @@ class Inputs:
             raise InputError(f"{given['monitor'][0]} watches another threshold than those of this report", hint="monitor again")
         # Clean images first: what stands for the model is measured on them.
         self.results = sorted(results, key=lambda run: bool(run.content["run"].get("corruption")))
+
+
+def _read_latency(path: Path) -> Mapping[str, Any]:
+    content = read_result(path, "latency", _LATENCY, "tools/latency.py")
+    seconds = [content[name] for name in ("p50", "p95", "p99")]
+    if not all(isinstance(value, int | float) and value > 0 for value in seconds) or seconds != sorted(seconds):
+        raise InputError(f"{path}: the percentiles {seconds} are no seconds that rise", hint="measure again")
+    return content

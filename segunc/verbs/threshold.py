@@ -130,9 +130,7 @@ class _Seen:
         control, units = sums.control, sums.units
         if not units:
             lacks = NO_ANOMALY if control in OF_ANOMALIES else "no frame has class labels and a prediction"
-            raise InputError(
-                f"--control {control} says nothing here: {lacks}", hint="give --anomaly-labels DIR, or --labels DIR, of such frames"
-            )
+            raise InputError(f"--control {control} says nothing here: {lacks}", hint="--anomaly-labels DIR, or --labels DIR of such frames")
         if units < 2:
             raise InputError(f"one unit cannot promise anything of others; --unit {self.options.unit} makes one", hint="--unit frame")
         method.check_units(sums, level, "units", "--level")

@@ -151,7 +151,7 @@ def test_the_price_of_a_threshold_needs_no_class_labels(predicted: Job, results:
     assert f">{format_number(share)}</td>" in row
 
 
-def test_latency_is_of_the_model(predicted: Job, results: Path, tmp_path: Path) -> None:
+def test_latency_is_of_the_model_and_its_percentiles_rise(predicted: Job, results: Path, tmp_path: Path) -> None:
     model = {key: json.loads((results / CLEAN).read_text())["run"][key] for key in ("base_sha256", "posterior_sha256")}
     measured = {"kind": "segunc latency", "version": 1, **model, "what": "sampler", "hardware": "a <core>", "size": [64, 128], "draws": 4}
     measured |= {"frames": 100, "first": 4.5, "p50": 0.25, "p95": 0.5, "p99": 0.75}
@@ -159,11 +159,12 @@ def test_latency_is_of_the_model(predicted: Job, results: Path, tmp_path: Path) 
     command = ("report", "--model", predicted.abnn, "--latency", path, "--out", out)
     for change, said in (
         ({"posterior_sha256": "0" * 64}, "is of another model than that in"),
+        ({"p95": 0.2}, r"the percentiles [0.25, 0.2, 0.75] are no seconds that rise"),
+        ({"p50": "fast"}, "are no seconds that rise"),
         ({"version": 2}, "is no latency of segunc in version 1"),
     ):
         path.write_text(json.dumps(measured | change))
-        assert said in refuse(*command)
-        assert not out.exists()
+        assert (said in refuse(*command), out.exists()) == (True, False), said
     path.write_text(json.dumps(measured))
     succeed(*command)
     page, facts = (out / "index.html").read_text(), json.loads((out / "report.json").read_text())
