@@ -288,7 +288,9 @@ class Fast:
                 held = held or torch.cuda.memory_reserved()
             with torch.no_grad():
                 run()
-        return run, images, torch.cuda.max_memory_reserved() - held if on_gpu else 0
+        most = torch.cuda.max_memory_reserved() - held if on_gpu else 0
+        torch.cuda.empty_cache()  # for the processes beside this one
+        return run, images, most
 
     def seconds(self, run: Callable[[], object], images: int = 1) -> float:
         """Median seconds an image."""
