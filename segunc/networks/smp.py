@@ -109,3 +109,13 @@ def encoder_normalisation(name: str) -> tuple[Triple, Triple]:
     bare = name.removeprefix("tu-").removeprefix("timm-")
     record: Any = timm.get_pretrained_cfg(bare) if timm.is_model(bare) else None
     return (IMAGENET_MEAN, IMAGENET_STD) if record is None else (tuple(record.mean), tuple(record.std))
+
+
+def normalisation_note(name: str, mean: Triple, std: Triple) -> str:
+    """Return what to say of a network whose images are normalised by mean and std, where its encoder's pretrained weights expect others."""
+    if (expected := encoder_normalisation(name)) == (mean, std):
+        return ""
+    return (
+        f"images are normalised by mean {mean} and std {std}, and pretrained weights of {name} expect {expected[0]} and {expected[1]}; "
+        "give network.mean and network.std if these weights were trained with those"
+    )

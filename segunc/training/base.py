@@ -28,7 +28,7 @@ from segunc.data.module import SegmentationDataModule
 from segunc.networks import NetworkDescription, SegmentationNetwork, build_network, save_network
 from segunc.networks.description import IMAGENET_MEAN, IMAGENET_STD
 from segunc.networks.files import DESCRIPTION
-from segunc.networks.smp import encoder_normalisation, load_encoder_weights
+from segunc.networks.smp import encoder_normalisation, load_encoder_weights, normalisation_note
 from segunc.networks.weights import load_weights, read_checkpoint
 from segunc.training import losses, progress
 from segunc.training.config import NetworkConfig, OptimisationConfig, TrainConfig, environment, record_data, save_config
@@ -192,6 +192,8 @@ def _build_to_train(config: NetworkConfig, classes: LabelMap) -> SegmentationNet
         if config.encoder_weights:
             unread = f"network.encoder_weights {config.encoder_weights} not read"
             notes.append(f"{unread}: {config.weights} holds the encoder")
+        elif not (config.mean or config.std) and (note := normalisation_note(config.encoder, mean, std)):
+            notes.append(note)
     elif config.encoder_weights:
         notes = load_encoder_weights(cast(nn.Module, network.body.encoder), config.encoder, config.encoder_weights)
     for note in notes:

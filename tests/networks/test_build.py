@@ -15,7 +15,7 @@ from segunc.baselines.feature_extractor import FeatureExtractor, SecondEncoder, 
 from segunc.core.errors import InputError
 from segunc.networks import NetworkDescription, SegmentationNetwork, build_network
 from segunc.networks.network import inference_size
-from segunc.networks.smp import encoder_normalisation, load_encoder_weights
+from segunc.networks.smp import encoder_normalisation, load_encoder_weights, normalisation_note
 from tests.affine.networks import randomise
 
 CLASSES = ("road", "car", "sky")
@@ -173,8 +173,9 @@ HALF = (0.5, 0.5, 0.5)
 
 def test_each_encoder_has_the_normalisation_of_its_weights() -> None:
     assert encoder_normalisation("tu-tf_efficientnet_lite0") == (HALF, HALF)
-    for name in ("resnet50", "mit_b0"):
-        assert encoder_normalisation(name) == ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+    assert encoder_normalisation("resnet50") == encoder_normalisation("mit_b0") == ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+    assert "expect (0.5, 0.5, 0.5) and" in normalisation_note("tu-tf_efficientnet_lite0", *encoder_normalisation("resnet50"))
+    assert not normalisation_note("resnet50", *encoder_normalisation("mit_b0"))
 
 
 @pytest.mark.parametrize("name", ["test_efficientnet", "resnet18", "test_vit"])

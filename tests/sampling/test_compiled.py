@@ -73,8 +73,7 @@ def test_networks_of_an_ensemble_and_transformed_frames(quick: list[Any]) -> Non
 
 
 def test_in_bfloat16_a_graph_may_round_as_a_plain_pass_does(quick: list[Any]) -> None:
-    network = Headed(upsampled)
-    of = posterior(network)
+    of = posterior(network := Headed(upsampled))
     sampler = Sampler(network, of, draws=4, precision="bfloat16", compiled=True)
     expected = Sampler(network, of, draws=4)(IMAGES[:1])
     assert float((sampler(IMAGES[:1]).scores["entropy"] - expected.scores["entropy"]).abs().mean()) < 0.01
