@@ -5,13 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from itertools import product
 from typing import Any, cast
 
 import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
-from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing, make_fx
+from torch import Tensor
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._pytree import tree_flatten, tree_map_only, tree_unflatten
 
 from segunc.affine.draws import FoldedDraws
@@ -30,28 +28,6 @@ class CompiledPass:
     run: Callable[..., tuple[Tensor, Results]]
     upsampling: Upsampling
     recorded: Results  # placeholders of all operations that replays skip
-
-
-def depthwise(
-    x: Tensor, weight: Tensor, bias: Tensor | None, stride: list[int], padding: list[int], dilation: list[int], transposed: bool, *_: Any
-) -> Any:
-    """Return a dilated convolution of single channels ``[n, C, H, W]`` as a sum of shifted products, NotImplemented for any other. Inductor
-    makes one kernel of the sum and what is around it; cuDNN's own took 46 % of the time of DeepLabV3+'s maps. The weights become a constant."""
-    channels, one, height, width = weight.shape if weight.dim() == 4 else (0, 0, 0, 0)
-    same = [2 * p for p in padding] == [d * (side - 1) for d, side in zip(dilation, (height, width), strict=False)]
-    if not isinstance(weight, nn.Parameter) or transposed or one != 1 or x.shape[1] != channels or set(stride) != {1}:
-        return NotImplemented
-    if not same or height % 2 == 0 or width % 2 == 0 or max(dilation) == 1:
-        return NotImplemented
-    with disable_proxy_modes_tracing():
-        taps = weight.detach().flatten(2).permute(2, 1, 0).contiguous()[..., None, None]  # channels side by side, as in x
-    padded, size = F.pad(x, (padding[1], padding[1], padding[0], padding[0])), x.shape[2:]
-    total = torch.zeros((), device=x.device) if bias is None else bias.float().view(1, -1, 1, 1)
-    for tap, (row, column) in zip(taps, product(range(height), range(width)), strict=True):
-        top, left = row * dilation[0], column * dilation[1]
-        if abs(top - padding[0]) < size[0] and abs(left - padding[1]) < size[1]:  # else it sees the padding alone
-            total = total + padded[:, :, top : top + size[0], left : left + size[1]].float() * tap.float()
-    return total.to(x.dtype)
 
 
 class CompiledEngine(Engine):
@@ -116,10 +92,7 @@ class CompiledEngine(Engine):
             upsampling.append(ends)
             return logits, {} if shared or known is None else {number: known.results[number] for number in known.needed}
 
-        # A copy's weights stay what they are; where the network runs itself, somebody may change them.
-        copied = self.device.type == "cuda" and self._run is not self.network
-        forms = {torch.ops.aten.convolution.default: depthwise} if copied else None
-        compiled: Any = torch.compile(make_fx(run, forms)(*inputs), dynamic=False)
+        compiled: Any = torch.compile(make_fx(run)(*inputs), dynamic=False)
         placeholders = {} if known is None else {n: result for n, result in known.results.items() if n not in known.needed}
         graph = CompiledPass(compiled, upsampling[0], placeholders)
         images, recording = inputs[0], prefix is not None and not prefix.complete

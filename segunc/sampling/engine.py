@@ -314,22 +314,6 @@ def require_finite(logits: Tensor, who: str = "the network returns", hint: str =
         raise NotFiniteError(f"{who} NaN or infinite logits", hint=hint)
 
 
-def finite_check(logits: Tensor) -> Callable[[], None]:
-    """Check as :func:`require_finite` does; those of a GPU when what is returned is called, which waits for them and not for what was queued
-    behind them in the meantime."""
-    if logits.device.type != "cuda" or get_proxy_mode() is not None:
-        require_finite(logits)
-        return lambda: None
-    zero = (logits.detach() * 0).sum().to("cpu", non_blocking=True)  # NaN where one is not finite
-    copied = torch.cuda.current_stream(logits.device).record_event()
-
-    def check() -> None:
-        copied.synchronize()
-        require_finite(zero)
-
-    return check
-
-
 class BranchRunner:
     """The draws of the whole that belong to one branch, made once for a run, and the engine of its network."""
 

@@ -24,7 +24,7 @@ from segunc.core.errors import InputError, is_out_of_memory, one_line
 from segunc.data.images import Image
 from segunc.networks.network import SegmentationNetwork, check_images, check_logits, inference_size
 from segunc.sampling.compiled import CompiledEngine
-from segunc.sampling.engine import BranchRunner, Engine, Pass, PassOfAnySize, check_common, finite_check, is_rounding, own_tensors
+from segunc.sampling.engine import BranchRunner, Engine, Pass, PassOfAnySize, check_common, is_rounding, own_tensors, require_finite
 from segunc.sampling.shortcuts import Prefix
 from segunc.sampling.tail import DrawAccumulator, add_draws, base_evidence, base_maps, choose_backend
 from segunc.scores import DEFAULT_SCORES, EVIDENCE, NEAREST, SCORES, Source, check_scores, with_parts
@@ -186,7 +186,6 @@ class Sampler:
         self._runners: list[BranchRunner] = []  # changed in place: copies with another chunk share them
         self._engines: dict[int, Engine] = {}  # by the id of their network, likewise
         self._pass: type[Pass] = Pass
-        self._checks: list[Callable[[], None]] = []  # of logits whose host has not asked yet whether they are finite
         self._backend, why = choose_backend(self.device)
         if why:
             self.report.messages.append(why)
@@ -211,14 +210,12 @@ class Sampler:
         check_images(images, self.network)
         images = to_device(images, self.device).contiguous(memory_format=torch.channels_last)
         self._prepare(images, self.noise)
-        self._checks = []
         evidence = self._sample(images, whole)
         if len(images) > 1 and any(engine.branching for engine in self._engines.values()):
             # A branch that values decide was taken for the whole batch.
             ones = (slice(i, i + 1) for i in range(len(images)))
             evidence = [frame for one in ones for frame in self._sample(images[one], whole[one])]
         frames = [self._finish(frame, size, keep_probabilities) for frame in evidence]
-        self._require_finite()
         prediction, maps = self._joined(frames)
         sums: list[Any] = [provider for provider in self.fitted.providers if self._sums and hasattr(provider, "decades")]
         reasons = []
@@ -354,7 +351,7 @@ class Sampler:
 
         base_pass = run(plain)
         base, upsampling = base_pass.base_logits()
-        self._require_finite(base)
+        require_finite(base)
         if self.report.upsampled is None and (note := check_logits(self.network, base, images)):
             self.report.messages.append(note)
         self.report.upsampled = base_pass.ending is not None
@@ -383,7 +380,7 @@ class Sampler:
         total, transform = len(runner.draws), runner.branch.transform
         if runner.folded is None:
             logits, upsampling = branch_pass.base_logits()
-            self._require_finite(logits)
+            require_finite(logits)
             add_draws(sums, [logits], total, upsampling, transform)
             return
         chunk = self.chunk_for(len(images), (images.shape[-2], images.shape[-1]), sums[0].shape[0])
@@ -399,19 +396,13 @@ class Sampler:
                 self.report.messages.append(f"out of memory: chunk halved to {chunk}")
                 torch.cuda.empty_cache()
                 continue
-            if done == 0:
-                self._require_finite(*([] if runner is self._runners[0] else [logits]))  # the first branch is checked by its base
+            if done == 0 and runner is not self._runners[0]:
+                require_finite(logits)  # the first branch was checked by its base
             done += count
             waiting.append(logits)
             if done == total or sum(part.numel() * part.element_size() for part in waiting) >= PENDING_BYTES:
                 add_draws(sums, waiting, sum(map(len, waiting)) // len(sums), upsampling, transform)
                 waiting = []
-
-    def _require_finite(self, *logits: Tensor) -> None:
-        """Raise NotFiniteError where logits are not finite: on a CPU at once, on a GPU when it has its next pass already."""
-        earlier, self._checks = self._checks, [finite_check(each) for each in logits]
-        for check in earlier:
-            check()
 
     def _report(self, engine: Engine) -> None:
         """Take what the self-check of a network found into the report."""

@@ -38,8 +38,8 @@ from tests.dry_run import CUDA, PACKAGE, Place, Waits, fake_gpu, on_gpu
 from tests.processing.test_frames import frames
 
 CLASSES, SIZE = 4, (40, 56)
-FINITE = ("sampling/engine.py", "finite_check")
-FRAME_LOOP: dict[Place, str] = {FINITE: "one number a frame, and one a network, when what follows its first pass is queued already"}
+FINITE = ("sampling/engine.py", "require_finite")
+FRAME_LOOP: dict[Place, str] = {FINITE: "one flag a frame, and one a network, right behind its first pass: the draws are queued behind it"}
 """Where the host waits for every frame, whatever is asked for."""
 FIRST_USE: dict[Place, str] = {
     ("affine/draws.py", "AffineLayout._site_mask"): "the layout goes to the device",
@@ -47,7 +47,6 @@ FIRST_USE: dict[Place, str] = {
     ("posteriors/abnn.py", "ABNNPosterior.affine"): "the draws go to the device",
     ("baselines/mc_dropout.py", "ChannelDropout.affine"): "the draws go to the device",
     ("sampling/engine.py", "_check"): "the self-check compares logits",
-    ("sampling/engine.py", "require_finite"): "likewise",
     ("sampling/engine.py", "relative_difference"): "likewise, once for each size of frames",
     ("networks/network.py", "softmax_output"): "whether the network ends in a softmax, with the first frame",
     ("sampling/engine.py", "check_common"): "likewise, of networks with parameters in common",
@@ -160,7 +159,7 @@ def assert_waits(process: FrameProcess, waits: Waits, more: dict[Place, str] | N
             coming = process(frame)
             places = waits.taken()
             assert callable(coming)  # what waits, in a writing thread
-            maps, _ = coming(), waits.taken()
+            maps = coming()
         if known is not None:
             assert set(places) <= set(known), places
         else:
