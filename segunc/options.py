@@ -443,8 +443,8 @@ class EvaluateOptions(SamplingOptions, ClassTruthOptions):
         model (DIR): a model folder: predict and score in one pass, write only the result. Without --dataset and --root on the data that
             it was made with
         config (YAML): a configuration whose data are evaluated, in the place of --dataset, --root and --label-map
-        verdicts (FILE): reviewers' verdicts on --maps, exported by their pages (.json or .csv), in place of labels: how many alarms are
-            true, what was missed
+        verdicts (FILE): reviewers' verdicts on --maps, exported by their pages (.json), in place of labels: how many alarms are true,
+            what was missed
         out (JSON): file of the result (default: only printed)
         frames (PATTERN): only frames (of the maps, or of the split) whose names match this regular expression
         every (N): of these, every N-th (default 1)

@@ -22,7 +22,7 @@ from segunc.decisions.threshold import MethodName
 
 CONTROLS = ("missed-pixels", "flagged-pixels", "missed-objects", "false-alarms", "errors-kept")
 LEVEL, CONFIDENCE, UNITS = 0.2, 0.9, (20, 50, 200)  # the level in shares of the largest loss
-SIZE, CODES, SMALLEST = (32, 48), 257, 4  # scores are uint8 codes: the thresholds are 0 to 256
+SIZE, CODES, SMALLEST = (32, 48), 257, 4  # scores are uint8 codes, whose keys are 257 apart: the thresholds are 0 to 256
 Losses = npt.NDArray[np.float64]
 
 
@@ -50,7 +50,7 @@ def population(frames: int, seed: int = 0) -> dict[str, Losses]:
             unit, counts = Pool(control), frame.counts(control, smallest=SMALLEST)
             assert counts is not None
             # From 256 on no pixel is flagged, as at the last threshold.
-            unit.add(counts[:, [*range(CODES - 1), -1]])
+            unit.add(counts[:, [*range(0, 1 << 16, 257), -1]])
             of_unit = unit.losses()
             assert of_unit is not None, OF_ANOMALIES
             rows[control].append(monotone(of_unit, control))

@@ -31,8 +31,7 @@ from segunc.metrics.objects import Objects, found_up_to
 
 THRESHOLDS = KEYS + 1
 LEAST_KEPT = 0.01  # of a unit's pixels: where fewer are kept, the share of wrong ones is taken of so many, for a few pixels prove nothing
-# Thresholds at which regions are counted: all of uint8, 32 from a float to its double.
-ALARM_KEYS = (*range(256), *range(256, KEYS, 32))
+ALARM_KEYS = range(0, KEYS, 32)  # thresholds at which regions are counted: 32 from a float to its double, some between any two of uint8
 RISING = ("missed-pixels", "missed-objects", "errors-kept")  # their risk rises with the threshold; the others' falls
 OF_ANOMALIES = ("missed-pixels", "missed-objects")  # controls that units without an anomaly say nothing of
 LARGEST_LOSS = {control: MOST_ALARMS if control == "false-alarms" else 1.0 for control in RISKS}  # of a unit; the smallest is 0

@@ -19,7 +19,7 @@ from segunc.evaluation import parts
 from segunc.evaluation.flagged import Threshold, flag_parts
 from segunc.evaluation.over_time import object_parts
 from segunc.evaluation.parts import CONFIDENCE, PARTS, ArrayPart, ByObject, Components, Forms, LabelledFrame, PooledGroup
-from segunc.evaluation.resampling import Chance, NumberPath, Replicates, Resampling, group_frames, resampled_units
+from segunc.evaluation.resampling import Chance, NumberPath, Replicates, Resampling, enough, group_frames, resampled_units
 from segunc.metrics.counting import NO_ANOMALY, BinFinder, Counts, ScoreBins, fits_half
 from segunc.metrics.objects import ObjectBins
 from segunc.metrics.smiyc import TRACKS
@@ -77,7 +77,7 @@ class Tally:
 
     def replicate_numbers(self, forms: Forms) -> dict[NumberPath, npt.NDArray[np.float64]]:
         """Return the replicates ``[R]`` of each number that all frames together define, NaN where a replicate defines none; they are
-        shifted by the difference that the coarser counts make over all frames."""
+        shifted by the difference that the coarser counts make over all frames. All are NaN where too few units say something of it."""
         total, part = self.total, self.part
         if not self._packed:
             return {}
@@ -89,6 +89,8 @@ class Tally:
         }
         if not shifts:
             return {}
+        if not enough({unit for unit, _ in self._packed}):
+            return {name: np.full(self.resampling.replicates, np.nan) for name in shifts}
         blocks = [part.numbers_of_many(counts, forms) for counts in self.replicates()]
         columns = {name: np.concatenate([block[name] for block in blocks]) for name in shifts}
         return {name: columns[name] + shift for name, shift in shifts.items()}

@@ -200,7 +200,7 @@ class Achieved(Flagged):
     def count(self, frame: LabelledFrame) -> dict[str, Counts] | None:
         if self.score not in frame.stored or (self.control in OF_ANOMALIES and frame.anomaly is None):
             return None
-        scene = Scene(self.flagged(frame).view(np.uint8), frame.anomaly, frame.labels, frame.wrong)  # a score that is 1 where flagged
+        scene = Scene(self.flagged(frame).astype(np.uint16), frame.anomaly, frame.labels, frame.wrong)  # a score that is 1 where flagged
         counts = scene.counts(self.control, self.guarantee.found_share, self.guarantee.smallest)
         return None if counts is None else {frame.name: counts[:, [1, -1]]}
 

@@ -54,7 +54,7 @@ def evaluate_maps(
         chosen,
         classes,
         names,
-        anomalies=None if labels.anomaly_labels is None else label_files.anomaly_files,
+        anomalies=None if labels.anomaly_labels is None else label_files.anomaly_files.keys() & {*names},
         time_of=dict(zip(reader.frames, frame_times(reader.frames, reader.records, fps), strict=True)).get,
         unit_codes={name for name in reader.scores if reader.form(name) == "unit-code"},
     )

@@ -154,7 +154,7 @@ def decode_keys(form: str, keys: npt.NDArray[np.integer]) -> npt.NDArray[np.floa
         return keys_to_half(codes).astype(np.float32)
     if form == "unit-code":
         return decode_unit(codes)
-    return keys.astype(np.float32) / np.float32(np.iinfo(form).max)
+    return keys.astype(np.float32) / np.float32(KEYS - 1)
 
 
 @dataclass(frozen=True)

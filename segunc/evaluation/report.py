@@ -108,17 +108,17 @@ def _verdict_tables(result: Mapping[str, Any]) -> Iterator[Table]:
 
 def _intervals(result: Mapping[str, Any]) -> Table:
     """The intervals of the numbers that are read first; all of them are in the file."""
-    shown = {"segmentation.miou": "mIoU", "calibration.ece": "ECE", "calibration.nll": "NLL"}
+    shown = {("segmentation", "miou"): "mIoU", ("calibration", "ece"): "ECE", ("calibration", "nll"): "NLL"}
     for name in result["scores"]:
-        shown |= {f"scores.{name}.pooled.{key}": f"{name} {title}" for key, title in _AREAS.items()}
-    shown |= {f"flagged.{name}.share": f"{name} flagged" for name in result.get("flagged", {})}
+        shown |= {("scores", name, "pooled", key): f"{name} {title}" for key, title in _AREAS.items()}
+    shown |= {("flagged", name, "share"): f"{name} flagged" for name in result.get("flagged", {})}
     bootstrap, units = result.get("bootstrap", {}), result["counts"]["resampled_units"]
     effective = bootstrap.get("effective_units", {})
-    kept = {path: title for path, title in shown.items() if path in result["intervals"]}
     rows = []
-    for path, title in kept.items():
-        value: Any = reduce(getitem, path.split("."), result)
-        rows.append([title, _cell(result, value, path), str(effective.get(path, NULL))])
+    for path, title in shown.items():
+        if (dotted := ".".join(path)) in result["intervals"]:
+            value: Any = reduce(getitem, path, result)
+            rows.append([title, _cell(result, value, dotted), str(effective.get(dotted, NULL))])
     replicates = bootstrap.get("replicates", "")
     title = f"95 % intervals, of {replicates} Poisson bootstrap replicates over {units} resampled units"
     return title, [["number", "interval", "effective units"], *rows]

@@ -176,10 +176,12 @@ class Replicates:
         one that keeps it from being 0 (Davison & Hinkley, Bootstrap Methods and their Application, 1997, eq. 4.11).
         """
         number, defined = len(self.units), np.isfinite(values)
-        if number < MIN_UNITS:
+        if not enough(self.units):
             return f"too few resampled units: {number}, of at least {MIN_UNITS}"
         row = np.sort(values[defined])
         total = len(row)
+        if not total:
+            return f"fewer than {MIN_UNITS} resampled units say something of it"
         if total < MIN_REPLICATES or total < (1 - MAX_UNDEFINED) * len(values):
             return f"{total} of {len(values)} replicates define the number"
         effective, freedom = self._effective(values, defined)
@@ -213,6 +215,11 @@ class Replicates:
             return effective, effective - 1
         second = max(second, 0.0)
         return effective, (second + seeds) ** 2 / (second**2 / (effective - 1) + seeds**2 / (len(of_seeds) - 1))
+
+
+def enough(units: Collection[str]) -> bool:
+    """Return whether units are enough for an interval."""
+    return len(units) >= MIN_UNITS
 
 
 @lru_cache(maxsize=4)
@@ -250,7 +257,7 @@ def why_not_paired(first: Replicates, second: Replicates) -> str | None:
 
 def sidecar_path(result: Path) -> Path:
     """Return where the replicates of a result file lie: ``X.replicates.npz`` beside ``X.json``."""
-    return result.with_suffix(".replicates.npz")
+    return result.with_name(result.name.removesuffix(".json") + ".replicates.npz")
 
 
 def save_replicates(path: Path, replicates: Replicates) -> None:

@@ -92,10 +92,10 @@ def encode_score(score: str, values: Array) -> Array:
 
 def score_keys(stored: npt.NDArray[Any]) -> Codes:
     """Return order-preserving uint16 keys of a stored score: equal scores have equal keys, higher scores higher keys. A uint16 code is its
-    own key. A float16 (wider floats are rounded to it first) is keyed by its bits: sign bit flipped for positive values, all bits flipped
+    own key, a uint8 code c has the key 257 c: as linear codes both are the value. A float16 (wider floats are rounded to it first) is keyed by its bits: sign bit flipped for positive values, all bits flipped
     for negative ones, -0.0 made +0.0 first."""
     if stored.dtype in (np.uint8, np.uint16):
-        return stored.astype(np.uint16, copy=False)
+        return stored * np.uint16(257) if stored.dtype == np.uint8 else stored
     if not np.issubdtype(stored.dtype, np.floating):
         raise InputError(f"a score map is of type {stored.dtype}: neither uint8, uint16 nor floats")
     bits = (encode_half(stored) + np.float16(0.0)).view(np.uint16)  # -0.0 + 0.0 = +0.0

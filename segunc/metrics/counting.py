@@ -77,7 +77,7 @@ def count_scores(stored: npt.NDArray[Any], anomaly: npt.NDArray[np.uint8]) -> Co
     """
     check_anomaly_labels(anomaly)
     if stored.dtype in (np.uint8, np.uint16):
-        return _count_rows(anomaly, stored)[:2].copy()
+        return _count_rows(anomaly, stored * np.uint16(257) if stored.dtype == np.uint8 else stored)[:2].copy()
     with np.errstate(over="ignore", invalid="ignore"):
         halves = np.ascontiguousarray(stored, np.float16)
     rows = _count_rows(anomaly, halves.view(np.uint16))[:2]

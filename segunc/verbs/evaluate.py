@@ -187,7 +187,7 @@ def _recorded_model(manifest: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def _from_verdicts(options: EvaluateOptions, resampling: Resampling) -> Measured:
-    for name in ("model", "labels", "anomaly_labels", "dataset", "flag", "plots"):
+    for name in ("model", "labels", "anomaly_labels", "dataset", "flag", "plots", "groups", "components", "corruption", "fps"):
         if getattr(options, name):
             other = name.replace("_", "-")
             raise InputError(f"--verdicts and --{other} do not go together: verdicts are evaluated alone")
@@ -196,11 +196,13 @@ def _from_verdicts(options: EvaluateOptions, resampling: Resampling) -> Measured
     reader = open_maps(Path(options.maps))
     files = [Path(path) for path in options.verdicts or ()]
     verdicts = merge_verdicts(read_verdicts(path, run_id(reader), reader.frames) for path in files)
+    names = matching(reader.frames, options.frames)[:: options.every]
+    verdicts = [verdict for verdict in verdicts if verdict.frame in {*names}]
     times = {name: record.get("time") for name, record in reader.records.items()}
     unit = resampled_units(options.resample, times.get)
-    result, gatherer = evaluate_verdicts(verdicts, reader.frames, resampling, unit)
-    result["run"] = _recorded_model(reader.manifest)
-    judged, frames = result["counts"]["judged_frames"], len(reader.frames)
+    result, gatherer = evaluate_verdicts(verdicts, names, resampling, unit)
+    result["run"] = _recorded_model(reader.manifest) | _chosen_frames(options)
+    judged, frames = result["counts"]["judged_frames"], len(names)
     note = f"{judged} of {frames} frames were judged; the numbers hold for all only where these were chosen by chance"
     return result, gatherer, [note] if judged < frames else []
 

@@ -79,7 +79,8 @@ def monitor(options: MonitorOptions) -> MonitorResult:
     if options.plot:
         from segunc.plots import monitor_figure, save_figure
 
-        paths += save_figure(monitor_figure(path, alarm, by), Path(options.plot).with_suffix(""))
+        plot = Path(options.plot)
+        paths += save_figure(monitor_figure(path, alarm, by), plot.with_suffix("") if plot.suffix in (".pdf", ".svg", ".png") else plot)
     return MonitorResult(state, f"{'ALARM' if alarms else 'no change found'}: {line}", tuple(paths), tuple(notes), "; ".join(alarms))
 
 

@@ -14,7 +14,7 @@ from segunc.core.errors import InputError
 from segunc.core.files import write_json
 from segunc.core.progress import ConsoleProgress
 from segunc.decisions.risks import OF_ANOMALIES, RISING, LossSums, Method, Pool, Scene
-from segunc.decisions.threshold import RISKS, GuaranteedThreshold, model_of, promise_of, settings_of
+from segunc.decisions.threshold import MOST_ALARMS, RISKS, GuaranteedThreshold, block_seconds, model_of, promise_of, settings_of
 from segunc.evaluation.maps import read_frame
 from segunc.evaluation.parts import LabelledFrame, decode_keys
 from segunc.evaluation.resampling import group_frames, resampled_units
@@ -28,7 +28,7 @@ from segunc.verbs.evaluate import label_sources, matching
 
 USUAL_CONFIDENCE = 0.9
 PRICE = ("missed-pixels", "missed-objects", "flagged-pixels", "errors-kept")  # risks that cost little to count beside the one asked for
-_LARGEST_KEYS = {"uint8": 255, "float": 0xFBFF}  # of finite values; of other forms it is the last key
+_LARGEST_FLOAT = 0xFBFF  # key of the largest finite value
 
 
 class ThresholdResult(NamedTuple):
@@ -65,7 +65,8 @@ def threshold(options: ThresholdOptions) -> ThresholdResult:
         raise InputError(f"no threshold keeps to the levels of {' and '.join(places)} at once", hint="raise a level")
     place = highest if options.control in RISING else lowest
     units, run = seen.sums[options.control].units, (reader.manifest or {}).get("run", {})
-    left_out = f"{seen.left_out} units hold no anomaly, and say nothing of misses" if seen.left_out else ""
+    lacks = "no anomaly" if options.control in OF_ANOMALIES else "no pixel that counts"
+    left_out = f"{seen.left_out} units hold {lacks}, and say nothing of {options.control}" if seen.left_out else ""
     all_flagged = f"this threshold flags every labelled pixel: '{score}' does not part what it should" if place <= seen.low else ""
     notes = [*filter(None, (left_out, reader.unfinished, all_flagged))]
     groups, fewest = {}, max(method.minimum_units(control, level) for control, level in levels.items())
@@ -106,6 +107,9 @@ def _method(options: ThresholdOptions, levels: Mapping[str, float]) -> tuple[Met
     for control, level in levels.items():
         if control not in RISKS:
             raise InputError(f"--also has no control '{control}'", hint=f"controls are {', '.join(RISKS)}")
+        if control == "false-alarms" and (block_seconds(options.unit) or 0) * MOST_ALARMS > 60:
+            # In shorter blocks one alarm reaches the largest loss; in these, regions that merge and part again would be counted too seldom.
+            raise InputError(f"blocks of {options.unit} are too long for false-alarms", hint=f"--unit {60 // MOST_ALARMS}s, or shorter")
         if not 0 < level < (most := method.largest(control)):
             raise InputError(f"a level of {level:g} for {control} is not between 0 and {most:g}", hint="--level 0.1")
     return method, confidence
@@ -134,10 +138,10 @@ class _Seen:
         if units < 2:
             raise InputError(f"one unit cannot promise anything of others; --unit {self.options.unit} makes one", hint="--unit frame")
         method.check_units(sums, level, "units", "--level")
-        place, top = method.certified(sums, level), _LARGEST_KEYS.get(self.form, KEYS - 1)
+        place, top = method.certified(sums, level), _LARGEST_FLOAT if self.form == "float" else KEYS - 1
         if place is None or (control not in RISING and place > top):
             raise InputError(f"no threshold keeps {control} to {level:g} on {units} units", hint="raise --level")
-        return min(place, top)
+        return max(min(place, top), self.low)
 
     def count(self, names: Sequence[str]) -> None:
         """Count unit by unit, one frame in memory at a time; InputError where all scores are the same."""

@@ -116,9 +116,11 @@ def test_losses_are_those_of_what_reviewers_said() -> None:
         Verdict("b", "nothing-wrong", time="2", reviewer="y"),
         Verdict("a", "false-alarm", time="4"),
         Verdict("c", "unsure", time="1"),
+        Verdict("d", "true-alarm", time="5", region=REGION),
+        Verdict("d", "missed", time="5"),  # beside the object that was flagged
     ]
-    assert losses_of_verdicts(said, "missed-objects") == {"b": 0.5}
-    assert list(losses_of_verdicts(said, "false-alarms").items()) == [("b", 0.0), ("a", 1.0)]
+    assert losses_of_verdicts(said, "missed-objects") == {"b": 0.5, "d": 0.5}
+    assert list(losses_of_verdicts(said, "false-alarms").items()) == [("b", 0.0), ("a", 1.0), ("d", 0.0)]
     assert losses_of_verdicts(said, "missed-pixels") == {}
 
 

@@ -123,6 +123,8 @@ def test_a_unit_may_be_a_folder(data: Any, tmp_path: Path) -> None:
     losses = missed_objects(data["calibration"], made.value)
     assert made.units == 2
     assert (made.risk == 0) == (max(losses) == 0)
+    lax = calibrate(data, tmp_path / "t.json", control="false-alarms", level=4.9, smallest=900)
+    assert (np.isfinite(lax.threshold.value), "flags every" in lax.notes[0]) == (True, True)
 
 
 @pytest.mark.parametrize(
@@ -141,6 +143,7 @@ def test_a_unit_may_be_a_folder(data: Any, tmp_path: Path) -> None:
         ({"also": {"alarms": 0.1}}, "no control 'alarms'"),
         ({"also": {"missed-objects": 0.1}}, "do not go together"),
         ({"also": {"flagged-pixels": 0.1}, "groups": "f"}, "do not go together"),
+        ({"control": "false-alarms", "unit": "13s"}, "blocks of 13s are too long"),
         ({"control": "errors-kept"}, "no frame has class labels and a prediction"),
         ({"unit": "f(.)", "groups": "^[a-z]+"}, "the unit of day/f01 is in the groups day and night"),
         (

@@ -17,7 +17,7 @@ from segunc.metrics.objects import ObjectBins
 from tests.metrics.test_objects import scene
 
 SIZES = ObjectBins("size", (4, 30), ("0-4", "4-30", "30+"))
-FRAMES = {f"{kind}{i:02}": scene(10 * i + len(kind)) for i in range(6) for kind in ("cow", "cone", "tyre")}
+FRAMES = {f"{kind}{i:02}": scene(10 * i + len(kind)) for i in range(15) for kind in ("cow", "cone", "tyre")}
 
 
 def evaluator(names: Iterable[str], **options: Any) -> Evaluator:
@@ -41,6 +41,22 @@ def test_intervals_and_the_order_of_frames() -> None:
         low, high = result["intervals"][f"scores.own.{path}"]
         assert low <= reduce(getitem, path.split("."), values) <= high
     assert "scores.own.size.4-30.objects" not in result["intervals"]
+    fewer = evaluator([name for name in FRAMES if name != "cow00"], **asked).numbers()
+    assert "scores.own.groups.tyre.pooled.auroc" in fewer["intervals"]
+    assert fewer["bootstrap"]["no_interval"]["scores.own.groups.cow.pooled.auroc"] == "fewer than 15 resampled units say something of it"
+
+
+def test_maps_of_eight_bits_have_the_intervals_of_the_same_values_in_sixteen() -> None:
+    """Coarse keys of replicates would leave eight bits a sixteenth of their values."""
+    results = []
+    for step in (np.uint8(1), np.uint16(257)):
+        counted = Evaluator(("own.v2",), None, FRAMES, anomalies=FRAMES, resampling=Resampling(60), unit_codes=())
+        for name, (stored, anomaly) in FRAMES.items():
+            codes = np.clip(stored * 20 + 100, 0, 255).astype(np.uint8)
+            assert counted.update(name, {"own.v2": codes * step}, anomaly=anomaly)
+        results.append(counted.numbers())
+    assert "own.v2 FPR95" in format_metrics(results[0])
+    assert all(results[0][part] == results[1][part] for part in ("scores", "intervals"))
 
 
 def test_a_group_has_the_numbers_of_a_set_of_its_own() -> None:
@@ -52,7 +68,7 @@ def test_a_group_has_the_numbers_of_a_set_of_its_own() -> None:
         assert groups[group] == {"pooled": alone["scores"]["own"]["pooled"]}
         counts = result["counts"]["groups"][group]
         assert counts.items() <= alone["counts"].items()
-        assert counts["anomaly_frames"] == 6
+        assert counts["anomaly_frames"] == 15
 
 
 def test_the_tables_show_the_bins_that_hold_objects() -> None:

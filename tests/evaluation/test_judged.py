@@ -37,9 +37,9 @@ def test_numbers_of_one_reviewer_are_those_counted_by_hand() -> None:
     assert result["counts"]["verdicts"] == {"anna": {"frames": 20, "regions": 6}}
     low, high = result["intervals"]["verdicts.together.precision"]
     assert 0.2 < low < 0.75 < high <= 1
-    # Three of twenty units know of regions: replicates without one define no share.
+    # Three of twenty units know of regions.
     reasons = result["bootstrap"]["no_interval"]
-    assert "replicates define the number" in reasons["verdicts.reviewers.anna.regions.recall"]
+    assert "resampled units say something" in reasons["verdicts.reviewers.anna.regions.recall"]
     text = format_metrics(result)
     assert "Verdicts on 20 frames of 40\n" in text
     assert "anna: regions, 6 in number" in text

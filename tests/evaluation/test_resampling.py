@@ -261,6 +261,7 @@ def test_the_sidecar_keeps_everything(tmp_path: Path) -> None:
     values[1, 3] = np.nan
     path = sidecar_path(tmp_path / "my.run.json")
     assert path.name == "my.run.replicates.npz"
+    assert sidecar_path(Path("alpha_0.1")).name == "alpha_0.1.replicates.npz"
     save_replicates(path, Replicates(("a.b", "a.c"), values, 7, ("straße/1", "f2")))
     stored = load_replicates(path)
     assert (stored.paths, stored.seed, stored.units) == (("a.b", "a.c"), 7, ("straße/1", "f2"))

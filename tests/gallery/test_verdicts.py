@@ -104,7 +104,9 @@ def test_the_verb_evaluates_verdicts_on_maps(scene: Scene, tmp_path: Path, capsy
     assert "too few resampled units: 3" in said
     (result,) = load_results([out])
     assert result.numbers["verdicts", "together", "precision"] == 1 / 3
-    assert main([*words, "--plots", "x"]) == 2
-    assert "--verdicts and --plots" in capsys.readouterr().err
+    assert segunc.evaluate(maps=scene.maps, verdicts=[path], frames=NAMES[0]).numbers["counts"]["judged_frames"] == 1
+    for other in (["--plots", "x"], ["--groups", "^f"]):
+        assert main([*words, *other]) == 2
+        assert f"--verdicts and {other[0]}" in capsys.readouterr().err
     with pytest.raises(InputError, match="`verdicts` needs the maps"):
         segunc.evaluate(verdicts=[path], out=out)
