@@ -351,7 +351,7 @@ class ImportOptions(Options):
     """Take over a network from torchvision, smp or code of your own.
 
     Args:
-        source (SOURCE:NAME): smp:DIR_OR_HUB_ID, torchvision:NAME or python:package.module:function
+        source (SOURCE:NAME): smp:DIR, torchvision:NAME or python:package.module:function
         out (DIR): the model folder
         weights (FILE): a file with the state dict, where the source holds none
         weights_key (KEY): where in the file the weights are: a key or the beginning of the names, such as state_dict_ema

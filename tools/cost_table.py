@@ -1,6 +1,6 @@
 """What each score costs: passes of the base network, milliseconds and memory; and what a bank of features costs by its size.
 
-    python -m tools.cost_table --model runs/camvid-witness --size 352x640 --video drive.mp4 --json cost.json
+    python -m tools.cost_table --model runs/camvid-second --size 352x640 --video drive.mp4 --json cost.json
 
 One frame of random pixels, on the device. The rows of all tables but the last are timed in turns, one round after the other, so that a
 busy machine slows all of them; times are medians of the rounds after the first. Memory is the peak of a process that does nothing but
@@ -8,10 +8,10 @@ the row, above that of a process that does a pass. The tables:
 
 scores     a pass to logits at the frame's size, and from image to maps each score for which the model has what it needs: those of the
            draws are of --draws of them
-witness    by the factor by which the frame is resized: the forward pass of what features are taken of, and the search for their nearest
+features   by the factor by which the frame is resized: the forward pass of what features are taken of, and the search for their nearest
            in banks of random features, each as large for every layer
 encoders   of timm with random weights, their deepest layer and a bank of 20,000: speed alone, quality not measured
-video      milliseconds a frame of `segunc predict` without the witness, of the witness alone with the frames in memory, and of `predict`
+video      milliseconds a frame of `segunc predict` without the second encoder, of that alone with the frames in memory, and of `predict`
            with it; share_of_sum is the sum of the first two over the last
 """
 
@@ -93,7 +93,7 @@ class Costs:
         """Names of all rows."""
         found = [PASS, *(f"score {name}" for name in SCORES if self.needs(name))]
         for size in SIZES if self.density else ():
-            found += [f"witness {size}", *(f"search {size} {count}" for count in self.arguments.banks)]
+            found += [f"features {size}", *(f"search {size} {count}" for count in self.arguments.banks)]
         return found + [f"{what} {name}" for name in self.arguments.encoders for what in ("encoder", "places")]
 
     def run(self, row: str) -> Callable[[], object]:
@@ -111,13 +111,13 @@ class Costs:
             )  # fmt: skip
             return lambda: sampler(image)
         if kind in ("encoder", "places"):
-            witness = SecondEncoder(rest, *encoder_normalisation(rest)).to(self.device)
-            extractor, count = FeatureExtractor(witness, [witness.deepest]), str(ENCODER_BANK)
+            second = SecondEncoder(rest, *encoder_normalisation(rest)).to(self.device)
+            extractor, count = FeatureExtractor(second, [second.deepest]), str(ENCODER_BANK)
         else:
             assert self.density is not None
             size, _, count = rest.partition(" ")
             extractor = FeatureExtractor(self.density.extractor.network, self.density.extractor.layers, [float(size)])
-        if kind in ("witness", "encoder"):
+        if kind in ("features", "encoder"):
             return lambda: extractor(image)
         with torch.inference_mode():
             places = [unit_features(maps) for maps in extractor(image)]
@@ -170,7 +170,7 @@ def video(arguments: argparse.Namespace, device: torch.device) -> dict[str, floa
         density = next(provider for provider in sampler.fitted.providers if FEATURE_DISTANCE in provider.gives)
         assert isinstance(density, FeatureDensity)
 
-        def witness() -> float:
+        def second_encoder() -> float:
             _wait(device)
             start = time.perf_counter()
             for images in inputs:
@@ -178,9 +178,9 @@ def video(arguments: argparse.Namespace, device: torch.device) -> dict[str, floa
             _wait(device)
             return sum(map(len, inputs)) / (time.perf_counter() - start)
 
-        rates = [(without.predict(), witness(), both.predict()) for _ in range(arguments.rounds + 1)]
+        rates = [(without.predict(), second_encoder(), both.predict()) for _ in range(arguments.rounds + 1)]
     parts = [1e3 / statistics.median(one) for one in zip(*rates[1:], strict=True)]
-    names = ("predict without", "witness", "predict with")
+    names = ("predict without", "second encoder", "predict with")
     return dict(zip(names, parts, strict=True)) | {SHARE: (parts[0] + parts[1]) / parts[2]}
 
 
@@ -192,7 +192,7 @@ def tables(costs: Costs, rows: Mapping[str, Mapping[str, float]]) -> list[str]:
         above = "not measured" if memory is None else f"{memory:.0f}"
         return f"| {what} | {rows[row]['base_passes']:.2f} | {rows[row]['ms']:.1f} | {above} |"
 
-    heads = {PASS: "score | draws", "witness": "features | frame | MB on disk", "encoder": "encoder, quality not measured"}
+    heads = {PASS: "score | draws", "features": "features | frame | MB on disk", "encoder": "encoder, quality not measured"}
     lines = list[str]()
     for row in rows:
         kind, *words = row.split()
@@ -201,7 +201,7 @@ def tables(costs: Costs, rows: Mapping[str, Mapping[str, float]]) -> list[str]:
         match kind, *words:
             case "score", name:
                 what = f"{name} | {costs.draws(name) or ''}"
-            case "witness", size:
+            case "features", size:
                 what = f"forward pass | x {size} |"
             case "search", size, count:
                 what = f"search in {int(count):,} | x {size} | {rows[row]['megabytes']:.1f}"
@@ -241,7 +241,7 @@ def main() -> None:
     if found["video"]:
         print("\n| a frame of the video | ms |\n|---|---|")
         print("\n".join(f"| {name} | {value:.1f} |" for name, value in found["video"].items() if name != SHARE))
-        print(f"\nsum of the parts over predict with the witness: {found['video'][SHARE]:.2f}")
+        print(f"\nsum of the parts over predict with the second encoder: {found['video'][SHARE]:.2f}")
     if arguments.json:
         write_json(arguments.json, found)
 

@@ -17,9 +17,9 @@ record = json.loads((Path(sys.argv[1]) / "model.json").read_text())
 size = [side or usual for side, usual in zip(record["input"]["shape"][2:], (512, 1024), strict=True)]
 frame, start = check_frames(tuple(size))[0], time.perf_counter()
 if sys.argv[2:]:
-    model = load(sys.argv[2])
+    model, scores = load(sys.argv[2]), [*record["scores"]]
     record |= {"base_sha256": model.sha256, "posterior_sha256": model.posterior_sha256}
-    run = Sampler(model.network, model.posterior if model.bayesian else None, draws=record["draws"], scores=[*record["scores"]])
+    run = Sampler(model.network, model.posterior, draws=record["draws"], scores=scores, fitted=model.fitted(scores))
 else:
     run = open_onnx(Path(sys.argv[1]) / "model.onnx")
 seconds = [(run(frame), time.perf_counter())[1] for _ in range(101)]

@@ -28,7 +28,7 @@ VERBS = {
     "train": "--config configs/camvid_lite0.yaml --data.root data/camvid --out runs/camvid",
     "finetune": "--base runs/camvid --config configs/camvid_abnn.yaml --data.root data/camvid --out runs/abnn",
     "predict": "--model runs/abnn --input monday.mp4 tuesday/ --out maps --overlay --shard 1/4",
-    "evaluate": "--maps maps --anomaly-labels labels --groups ^[a-z_]+ --out metrics.json",
+    "evaluate": "--maps maps --anomaly-labels labels --groups '^[a-z_]+' --out metrics.json",
     "threshold": "--maps maps --anomaly-labels masks --control missed-objects --level 0.1 --out threshold.json",
     "review": "--maps maps --anomaly-labels masks --out review",
     "summary": "--maps maps --score entropy --statistic p99 --apart 10 --out summary.csv",

@@ -96,14 +96,15 @@ class ABNNPosterior(Posterior):
 @dataclass(frozen=True)
 class ABNN(AffineTrainingConfig):
     """How ABNN members are made; epochs and steps are those of each member. Training and re-estimated statistics
-    need data: 0 epochs with frozen statistics need none. By default nothing is trained, because noise alone is
-    what the registered study found best (docs/results.md); the publication trains, ``members=3, epochs=2, random_classes=3``.
+    need data: 0 epochs with frozen statistics need none. By default nothing is trained, because training
+    brought no significant gain on four bases (docs/results.md); the publication trains, ``members=3, epochs=2, random_classes=3``.
 
     Args:
         members: M, the number of affine sets.
         alpha: noise scale, at least 0.
         statistics: frozen, or reestimated: each member's running statistics are averaged again under its noise; auto: frozen where members
             are trained, because what they learn with the base's statistics holds for no others, and reestimated where nothing is.
+            Without a loader, ``fit`` keeps them frozen.
         optimizer: sgd (Nesterov momentum 0.9) or adamw.
         schedule: onecycle, poly or constant.
         prior_mean: base (the trained values) or zero (plain weight decay).

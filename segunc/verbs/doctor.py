@@ -93,6 +93,7 @@ class DoctorResult(NamedTuple):
     about: tuple[str, ...]  # which model and draws, in lines
     findings: tuple[Finding, ...] = ()  # of the checks, in their order
     failure: str = ""  # why the maps cannot be trusted, in one line; empty where they can
+    notes: tuple[str, ...] = ()  # what the sampler says, for instance that the network could not be compiled
 
 
 @takes(DoctorOptions)
@@ -126,4 +127,5 @@ def doctor(options: DoctorOptions) -> DoctorResult:
         size = inference_size(description, (image.shape[0], image.shape[1]), options.size)
         findings = list(diagnose(model, sampler, network_input([image], size).to(sampler.device)))
     failed = [finding.check for finding in findings if finding.status == "fail"]
-    return DoctorResult(tuple(about), tuple(findings), f"not sound: {'; '.join(failed)}" if failed else "")
+    failure = f"not sound: {'; '.join(failed)}" if failed else ""
+    return DoctorResult(tuple(about), tuple(findings), failure, tuple(sampler.report.messages))

@@ -28,7 +28,7 @@ class ImportResult(NamedTuple):
 
 @takes(ImportOptions)
 def import_network(options: ImportOptions) -> ImportResult:
-    """Write the model folder of a network that another library, a hub or a function of your own provides.
+    """Write the model folder of a network that another library or a function of your own provides.
 
     The network is built and tried on two frames first; nothing is written when anything is wrong.
 

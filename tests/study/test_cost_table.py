@@ -29,7 +29,7 @@ def test_a_table_of_costs_adds_up(model: Path, overconfident: Job, tmp_path: Pat
     run(cost_table, "--model", model, "--video", overconfident.video, "--json", place, *words.split())
     printed, found = capsys.readouterr(), json.loads(place.read_text())
     rows, clip = found["rows"], found["video"]
-    assert {"pass", "score entropy", "score knn", "score anomaly", "witness 1.5", "search 2 200"} < set(rows)
+    assert {"pass", "score entropy", "score knn", "score anomaly", "features 1.5", "search 2 200"} < set(rows)
     assert {"encoder test_vit", "places test_vit"} < set(rows)
     assert not {"encoder no_such"} & set(rows)
     assert "'no_such'" in printed.err
@@ -41,6 +41,6 @@ def test_a_table_of_costs_adds_up(model: Path, overconfident: Job, tmp_path: Pat
     megabytes = sum((bank.nbytes + origins.nbytes) / len(bank) for bank, origins in parts) / 1e6
     for count in (50, 200):
         assert rows[f"search 1 {count}"]["megabytes"] == pytest.approx(count * megabytes)
-    assert clip["share_of_sum"] == pytest.approx((clip["predict without"] + clip["witness"]) / clip["predict with"])
+    assert clip["share_of_sum"] == pytest.approx((clip["predict without"] + clip["second encoder"]) / clip["predict with"])
     entropy = rows["score entropy"]
     assert f"| entropy | 2 | {entropy['base_passes']:.2f} | {entropy['ms']:.1f} |" in printed.out
