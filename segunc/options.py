@@ -296,7 +296,7 @@ class DemoOptions(DeviceOptions):
 
     Args:
         out (DIR): folder for data, models, maps and pages
-        seed: of the scenes and the training (default 0)
+        seed: of the scenes (default 0)
     """
 
     out: Folder

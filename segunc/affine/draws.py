@@ -92,7 +92,7 @@ def in_scope(scope: str, names: Sequence[str], narrower: str | None = None) -> l
         flags = [bool(pattern.search(name)) for name in names]
     if not any(flags):
         message = f"scope '{scope}' matches no normalisation layer; they have names such as {names[0]}"
-        raise InputError(message, hint="segunc doctor lists them")
+        raise InputError(message, hint="e.g. last:4, or a regular expression that finds such names")
     return flags if narrower is None else [a and b for a, b in zip(flags, in_scope(narrower, names), strict=True)]
 
 

@@ -25,7 +25,6 @@ from segunc.data.labels import IGNORE
 from segunc.networks.weights import read_checkpoint
 from segunc.posteriors.fitting import finetuning
 from segunc.posteriors.methods import Method
-from segunc.training.config import FinetuneConfig
 from segunc.training.data import spaced
 from segunc.training.finetune_run import FinetuneRun
 from segunc.training.progress import CHECKPOINTS, INTERVAL, LAST
@@ -109,12 +108,6 @@ def run_chains(sample: SampleChain, count: int, last: Path, *, resume: bool = Fa
     return torch.stack(finished["states"]), finished["records"]
 
 
-def _refuse_trainer(base: Path, config: FinetuneConfig[Any], out: Path) -> None:
-    if config.trainer:
-        message = f"chains do not run in Lightning's Trainer, so it cannot be told {', '.join(config.trainer)}"
-        raise InputError(message, hint=f"remove the trainer settings; {config.settings.section} has those of a chain")
-
-
 def _target(run: FinetuneRun[Any]) -> LogPosterior:
     """Return the density that is sampled, with the network on its device."""
     run.place()
@@ -122,7 +115,7 @@ def _target(run: FinetuneRun[Any]) -> LogPosterior:
     return LogPosterior(run.network, run.options.prior(), run.options.scope)
 
 
-@finetuning(check=_refuse_trainer)
+@finetuning
 def finetune_langevin(run: FinetuneRun[SgldConfig]) -> dict[str, Any]:
     """Sample the posterior over the affine parameters by SGLD, or SGHMC with a :class:`SghmcConfig`, and write the Bayesian model."""
     settings = run.config.settings
@@ -147,7 +140,7 @@ def finetune_langevin(run: FinetuneRun[SgldConfig]) -> dict[str, Any]:
     return _finish(run, target, SGHMC if isinstance(settings, SghmcConfig) else SGLD, sample)
 
 
-@finetuning(check=_refuse_trainer)
+@finetuning
 def finetune_hmc(run: FinetuneRun[HmcConfig]) -> dict[str, Any]:
     """The same by Hamiltonian Monte Carlo on all the chosen frames at once, held in memory: the reference."""
     settings = run.config.settings

@@ -350,4 +350,4 @@ def load_student(folder: Path, record: Mapping[str, Any]) -> Model:
     return Model(student.network, student, network.sha256, digest, None, record)
 
 
-METHOD = Method("distil", DistilConfig, distil, load=load_student, finished=True)
+METHOD = Method("distil", DistilConfig, distil, load=load_student, finished=True, own_network=True)

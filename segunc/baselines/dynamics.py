@@ -55,6 +55,8 @@ class ChainConfig(Settings):
     start_spread: NonNegativeFloat = 0.0
     seed: NonNegativeInt = 0
 
+    uses_trainer: ClassVar[bool] = False  # a chain does not run in Lightning's
+
     def prior(self) -> Prior:
         return Prior(self.prior_scale, self.effective_pixels, temperature=self.temperature)
 

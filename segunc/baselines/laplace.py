@@ -150,7 +150,7 @@ class LaplaceConfig(AffineTrainingConfig):
     temperature: NonNegativeFloat = Prior.temperature
 
 
-@finetuning()
+@finetuning
 def finetune_laplace(run: FinetuneRun[LaplaceConfig]) -> dict[str, Any]:
     """Take the Fisher at the base, or after plain fine-tuning, and write the Bayesian model."""
     options = run.config.settings
@@ -164,7 +164,7 @@ def finetune_laplace(run: FinetuneRun[LaplaceConfig]) -> dict[str, Any]:
     if options.images * options.samples < MIN_GRADIENTS:
         message = f"laplace needs at least {MIN_GRADIENTS} gradients: images times samples"
         raise InputError(message, hint="raise laplace.images or laplace.samples")
-    run.data.prepare_data()
+    run.data.prepare_data(selects=False)
     run.seed_everything()  # the same crops whether a fine-tuning came before or not
     batches = ceil(options.images / run.data.batch_size)
     epochs = chain.from_iterable(run.train_batches() for _ in repeat(None))

@@ -192,7 +192,7 @@ DROPOUTS: Registry[Any] = Registry("dropout at", "segunc.dropout", {"norm": Chan
 """Posteriors by what ``mc_dropout.sites`` names; the class method ``of(run)`` gives the one of a run, and what it is in a few words."""
 
 
-@finetuning()
+@finetuning
 def finetune_mc_dropout(run: FinetuneRun[McDropoutConfig]) -> dict[str, Any]:
     """Write the Bayesian model; nothing is trained."""
     posterior, summary = DROPOUTS[run.config.settings.sites].of(run)

@@ -141,7 +141,7 @@ class Trajectory(Point):
         return Swag(self.mean.float().cpu(), variance.cpu(), deviations.cpu().clone(), config.scale, self.scope)
 
 
-@finetuning()
+@finetuning
 def finetune_swag(run: FinetuneRun[SwagConfig]) -> dict[str, Any]:
     """Run SGD from a base network, fit a Gaussian to its snapshots, and write the Bayesian model."""
     trajectory = Trajectory(AffineLayout(run.network), run.config.settings)

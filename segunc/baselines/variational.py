@@ -89,7 +89,7 @@ class MeanFieldTraining(Trainable[MeanField]):
         return [{"params": [self.mean]}, {"params": [self.rho], "lr": self.sigma_lr}]
 
 
-@finetuning()
+@finetuning
 def finetune_variational(run: FinetuneRun[VariationalConfig]) -> dict[str, Any]:
     """Train a mean-field Gaussian around a base network and write the Bayesian model."""
     posterior = run.train(MeanFieldTraining(AffineLayout(run.network), run.config.settings))

@@ -258,6 +258,9 @@ def _divide(found: Found) -> None:
         pairs, splits = [Pair("train", pair.image, pair.label) for pair in pairs], {"train"}
     if "val" not in splits:
         train = [pair for pair in pairs if pair.split == "train"]
+        if len(train) < 2:
+            lack = f"{found.root} holds one labelled image to train on, and none to validate"
+            raise InputError(lack, hint="label at least one more")
         held_out, words = _held_out(train)
         pairs = [Pair("val", p.image, p.label) if p.image in held_out else p for p in pairs]
         found.notes.append(f"holds out {len(held_out)} of {len(train)} training frames to validate: {words}")

@@ -108,7 +108,8 @@ class DataConfig(Settings):
         flip: probability of a left-right flip.
         colour: strength 0..1 of random brightness, contrast, saturation and hue.
         blur: probability of a slight Gaussian blur.
-        seed: of the shuffle and the augmentation.
+        seed: of the shuffle, and with ``workers`` of the augmentation, which without takes torch's global generator. ``train`` adds
+            its own seed and ``finetune`` its method's, so that members of several seeds see other crops in another order.
         anomaly_class: classes (a list, or names with commas between) that are anomalies: frames that hold one are not
             trained on, and the network does not know them; see :mod:`segunc.data.datasets`.
         validation: what split ``val`` is: the data set's own, or, for ``leave-sequence-out``, one sequence of the training frames, which
@@ -182,7 +183,7 @@ class TrainTransform:
     def __call__(self, image: Image, label: Labels) -> dict[str, Tensor]:
         if self._config.size is not None:
             image, label = resized(image, label, self._config.size, cv2.INTER_LINEAR)
-        # Seeded from torch's generator of this worker, so that Lightning's seed decides every crop.
+        # Seeded from torch's generator of this process, which the loader's seeds in a worker, and Lightning's seed without workers.
         seed = int(torch.randint(0, 2**31 - 1, ()).item())
         self._compose.set_random_seed(seed)
         random.seed(seed)
@@ -255,9 +256,12 @@ class SegmentationDataModule(L.LightningDataModule):
             fold.held_out, fold._sets = name, {}
         return folds
 
-    def prepare_data(self) -> None:
-        """Raise InputError before a trainer starts its work, where a split is missing or holds nothing to learn or to select on."""
-        frames, _ = len(self.dataset("train", augment=True)), self.dataset("val")
+    def prepare_data(self, *, selects: bool = True) -> None:
+        """Raise InputError before a trainer starts its work, where a split is missing or holds nothing to learn or, if it selects, to
+        select on."""
+        frames = len(self.dataset("train", augment=True))
+        if selects:
+            self.dataset("val")
         if frames < self.batch_size:
             few = f"{frames} training frames are fewer than a batch of {self.batch_size}"
             raise InputError(few, hint="lower data.batch_size")

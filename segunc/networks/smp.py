@@ -19,6 +19,8 @@ from segunc.networks.weights import load_weights, read_state
 
 Triple = tuple[float, float, float]
 
+_NAMES_OF_TIMM = {"inceptionv4": "inception_v4", "inceptionresnetv2": "inception_resnet_v2", "xception": "legacy_xception"}
+"""By smp's name, where the two differ; smp itself takes timm's tf_mobilenetv3 for its timm-mobilenetv3."""
 RESERVED = ("encoder_name", "encoder_weights", "classes", "in_channels", "aux_params")
 """Arguments of an architecture that the description itself decides."""
 _ELSEWHERE = ("pretrained", "checkpoint", "cache")
@@ -107,6 +109,7 @@ def encoder_normalisation(name: str) -> tuple[Triple, Triple]:
     """Return (mean, std) of images in 0..1 with which an encoder's pretrained weights were made, by smp's name for it: those of timm's
     record, and ImageNet's for encoders that timm does not know, which are all trained so."""
     bare = name.removeprefix("tu-").removeprefix("timm-")
+    bare = f"tf_{bare}" if name.startswith("timm-mobilenetv3") else _NAMES_OF_TIMM.get(bare, bare)
     record: Any = timm.get_pretrained_cfg(bare) if timm.is_model(bare) else None
     return (IMAGENET_MEAN, IMAGENET_STD) if record is None else (tuple(record.mean), tuple(record.std))
 

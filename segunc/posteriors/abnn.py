@@ -148,24 +148,29 @@ class ABNN(AffineTrainingConfig):
             device: ``auto``, ``cpu`` or ``cuda[:N]``, on which the model is left.
 
         Raises:
-            InputError: a Bayesian base, a scope without a normalisation layer, labels that are no classes, or statistics that
-                need data without any.
+            InputError: a Bayesian base, a scope without a normalisation layer, labels that are no classes, statistics that
+                need data without any, or a ``class_weight_power``, which needs the frequencies of a data set.
             PartialFailure: the loss becomes NaN or infinite.
         """
         if base.bayesian:
             raise InputError("the base is Bayesian already", hint="load its deterministic base with segunc.load")
         if train is None and self.statistics == "reestimated":
             raise InputError("statistics reestimated needs data", hint="give a loader, or take frozen statistics")
+        if train is not None and self.class_weight_power:
+            message = f"class_weight_power {self.class_weight_power} needs class frequencies, which a loader does not say"
+            raise InputError(message, hint="leave it 0, or take segunc.finetune")
+        settings = replace(self, epochs=0 if train is None else self.epochs or 2)
+        statistics: Any = "reestimated" if train is not None and settings.reestimates else "frozen"
+        settings = replace(settings, statistics=statistics)
         network = copy.deepcopy(base.network)
         report = convert(network.body)
         network.to(resolve_device(device)).to(memory_format=torch.channels_last)
         layout = AffineLayout(network)
-        record: dict[str, Any] = {"seed": self.seed, "provenance": {"settings": asdict(self)}}
+        record: dict[str, Any] = {"seed": self.seed, "provenance": {"settings": asdict(settings)}}
         if train is None:
             posterior = ABNNPosterior.around(layout, self.alpha, self.members, self.scope)
             in_scope(self.scope, layout.names)
             return Model(network, posterior, base.sha256, "", report, record)
-        settings = replace(self, epochs=self.epochs or 2)
         posterior = _train(network, settings, train)
         if settings.reestimates:
             posterior = with_own_statistics(network, posterior, lambda: map(unpack_batch, train), self.seed)
@@ -231,7 +236,7 @@ class Members(Trainable[ABNNPosterior]):
 STATISTICS_BATCHES = 40
 
 
-@finetuning()
+@finetuning
 def finetune_abnn(run: FinetuneRun[ABNN]) -> dict[str, Any]:
     """Fine-tune the members, and write the Bayesian model."""
     abnn = run.config.settings
@@ -283,8 +288,8 @@ def reestimate(
 
     def gather(layer: nn.Module, inputs: tuple[Tensor]) -> None:
         x = inputs[0].transpose(0, 1).flatten(1).double()
-        moments[layer] = moments.get(layer, 0) + torch.stack([x.mean(1), x.square().mean(1)])
-        values[layer] += x.shape[1]
+        moments[layer] = moments.get(layer, 0) + torch.stack([x.sum(1), x.square().sum(1)])
+        values[layer] += x.shape[1]  # of all calls: a network may call a layer more than once
         # One value a channel, of a batch of one behind a pooling to 1 x 1, has no variance: the layer takes its running statistics.
         layer.train(x.shape[1] > 1)
 
@@ -298,11 +303,14 @@ def reestimate(
         draw = posterior.affine(base, [member + posterior.members * (count - 1)], seed)
         drawn.store(draw.weight[0], draw.bias[0])
         twin(images)
+    if not count:
+        message = "there is no batch to re-estimate statistics from: the frames are fewer than data.batch_size"
+        raise InputError(message, hint="lower data.batch_size, or --abnn.statistics frozen")
     for layer, sums in moments.items():
         if values[layer] < 2:
             message = f"a {type(layer).__name__} behind a pooling to 1 x 1 has statistics of one frame, and needs two"
             raise InputError(message, hint="give more frames, or --abnn.statistics frozen")
-        mean, square = sums / count
+        mean, square = sums / values[layer]
         layer.running_mean.copy_(mean)
         layer.running_var.copy_(square - mean.square())
     member_layout = AffineLayout(twin)

@@ -12,23 +12,16 @@ from segunc.training.config import FinetuneConfig
 from segunc.training.finetune_run import FinetuneRun
 from segunc.training.progress import Say, no_half_folder, say
 
-Check = Callable[[Path, FinetuneConfig[Any], Path], None]
 Work = Callable[[FinetuneRun[Any]], dict[str, Any]]
 
 
-def finetuning(check: Check | None = None) -> Callable[[Work], Callable[..., Any]]:
-    """Makes a :attr:`segunc.posteriors.methods.Method.fit` of what is done in a run that is open, which gives what was measured. ``check``
-    sees base, configuration and output folder before."""
+def finetuning(work: Work) -> Callable[..., Any]:
+    """Makes a :attr:`segunc.posteriors.methods.Method.fit` of what is done in a run that is open, which gives what was measured."""
 
-    def fit_of(work: Work) -> Callable[..., Any]:
-        @wraps(work)
-        @flushed_denormals()
-        def fit(base: Path, config: FinetuneConfig[Any], out: Path, *, device: str = "auto", say: Say = say) -> Any:
-            if check is not None:
-                check(base, config, out)
-            with no_half_folder(out):
-                return work(FinetuneRun(base, config, out, device=device, say=say))
+    @wraps(work)
+    @flushed_denormals()
+    def fit(base: Path, config: FinetuneConfig[Any], out: Path, *, device: str = "auto", say: Say = say) -> Any:
+        with no_half_folder(out):
+            return work(FinetuneRun(base, config, out, device=device, say=say))
 
-        return fit
-
-    return fit_of
+    return fit

@@ -35,6 +35,7 @@ class Method:
     finished: bool = False  # made of a finished model of any kind; the others make one from a deterministic base
     data: bool = True  # looks at data; without, a configuration need not be given
     several: bool = False
+    own_network: bool = False  # writes a network of its own, not the base's
 
     @property
     def key(self) -> str:

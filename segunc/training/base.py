@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -27,12 +28,13 @@ from segunc.data.labels import IGNORE, LabelMap
 from segunc.data.module import SegmentationDataModule
 from segunc.networks import NetworkDescription, SegmentationNetwork, build_network, save_network
 from segunc.networks.description import IMAGENET_MEAN, IMAGENET_STD
-from segunc.networks.files import DESCRIPTION
 from segunc.networks.smp import encoder_normalisation, load_encoder_weights, normalisation_note
 from segunc.networks.weights import load_weights, read_checkpoint
 from segunc.training import losses, progress
-from segunc.training.config import NetworkConfig, OptimisationConfig, TrainConfig, environment, record_data, save_config
-from segunc.training.progress import CHECKPOINTS, INTERVAL, claim_checkpoints, is_first_process, no_half_folder, say
+from segunc.training.config import NetworkConfig, OptimisationConfig, TrainConfig, environment, read_config, record_data, save_config
+from segunc.training.progress import CHECKPOINTS, INTERVAL, claim_checkpoints, is_first_process, no_half_folder, say, unlike
+
+MEASURED = "training.json"  # beside a network that was trained to the end
 
 
 def check_trainer(config: Mapping[str, Any]) -> None:
@@ -71,6 +73,17 @@ class WholeCheckpoints(TorchCheckpointIO):
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
         with replacing(Path(path)) as file:
             torch.save(checkpoint, file)
+
+    def load_checkpoint(self, path: str | Path, *arguments: Any, **named: Any) -> dict[str, Any]:
+        """Return a checkpoint whose records of other checkpoints name the folder where it lies now: a run may be moved before it goes on."""
+        checkpoint: dict[str, Any] = super().load_checkpoint(path, *arguments, **named)
+        folder = os.path.realpath(Path(path).parent)
+        for state in (state for state in checkpoint.get("callbacks", {}).values() if "dirpath" in state):
+            for key in ("best_model_path", "kth_best_model_path", "last_model_path"):
+                state[key] = state[key] and os.path.join(folder, os.path.basename(state[key]))
+            kept = state["best_k_models"].items()
+            state |= {"dirpath": folder, "best_k_models": {os.path.join(folder, os.path.basename(p)): score for p, score in kept}}
+        return checkpoint
 
 
 def run_loggers(out: Path) -> list[Logger]:
@@ -207,6 +220,7 @@ def train_network(config: TrainConfig, out: Path, *, device: str = "auto") -> tu
     with flushed_denormals(), no_half_folder(out):
         L.seed_everything(config.seed, workers=True, verbose=False)
         data = SegmentationDataModule(**config.data)
+        data.seed += config.seed
         network = _build_to_train(config.network, data.label_map)
         description = network.description
         settings = trainer_settings(dict(config.trainer), out, device, network)
@@ -218,8 +232,10 @@ def train_network(config: TrainConfig, out: Path, *, device: str = "auto") -> tu
         network.to(memory_format=torch.channels_last)
         task = SegmentationTask(network, len(description.classes), config.optimisation, weights)
         best = ModelCheckpoint(out / CHECKPOINTS, "best", monitor="val/miou", mode="max", enable_version_counter=False)
-        trainer = make_trainer(settings, out, "train", best, LearningRateMonitor("step"))
         resume = claim_checkpoints(out, "train", config.plain())
+        trainer = make_trainer(settings, out, "train", best, LearningRateMonitor("step"))
+        if is_first_process():
+            (out / MEASURED).unlink(missing_ok=True)  # of a network that was finished before
         save_config(config, out, "train")
         record_data(out, config.data)
         start = time.perf_counter()
@@ -238,8 +254,17 @@ def train_network(config: TrainConfig, out: Path, *, device: str = "auto") -> tu
         network.description = replace(description, provenance=provenance)
         if trainer.is_global_zero:
             save_network(network, out)
-            write_json(out / "training.json", measured)
+            write_json(out / MEASURED, measured)  # last: it says that the network is finished
         return network.eval(), measured
+
+
+def _is_finished(config: TrainConfig, out: Path) -> bool:
+    """Return whether the network of a configuration was trained to the end; InputError where checkpoints of other settings lie there."""
+    if not (out / MEASURED).exists():
+        return False
+    # Where the checkpoints were removed, the configuration of the network says of which settings it is.
+    finished = claim_checkpoints(out, "train", config.plain()) is not None
+    return finished or not unlike(read_config(out / "train.yaml"), config.plain())
 
 
 def train_members(
@@ -252,8 +277,7 @@ def train_members(
         raise InputError(f"--seeds {shown} are not different numbers of at least 0", hint="e.g. 0,1,2,3")
     for number, seed in enumerate(seeds, start=1):
         member, folder = replace(config, seed=seed), out / f"seed-{seed}"
-        if (folder / DESCRIPTION).exists():
-            claim_checkpoints(folder, "train", member.plain())  # refuses what other settings made
+        if _is_finished(member, folder):
             say(f"member {number} of {len(seeds)}: {folder} is finished")
             continue
         say(f"member {number} of {len(seeds)}: {folder}")

@@ -82,7 +82,7 @@ class AffineTrainingConfig(Settings):
         prior_scale: s of the Gaussian prior N(theta; theta_prior, s^2) on the affine parameters.
         effective_pixels: N_eff, how many independent pixels the training set counts for.
         class_weight_power: weights of all classes as in the base's training; 0 for none.
-        seed: of everything random, the noise and the shuffle for instance.
+        seed: of everything random: the noise, and with data.seed the shuffle and the augmentation.
     """
 
     scope: str = "all"
@@ -136,12 +136,11 @@ class FitConfig(Config, Generic[S]):
 
 @dataclass(frozen=True)
 class FinetuneConfig(Config, Generic[S]):
-    """Of a method that makes a posterior from a deterministic base, with a data set; not the seed but the method's own decides."""
+    """Of a method that makes a posterior from a deterministic base, with a data set. The seed is that of the settings."""
 
     settings: S
     data: Mapping[str, Any]
     trainer: Mapping[str, Any] = field(default_factory=dict)
-    seed: Seed = 0
 
 
 def parse_config(
@@ -166,7 +165,7 @@ def parse_config(
         values = {} if config is None else read_config(config)
         in_file = "data" in values
         sections = config_sections(settings, data=data)
-        further = [name for name in ("seed", "trainer") if name in kind.__dataclass_fields__]
+        further = [name for name in ("seed", "trainer") if name in kind.__dataclass_fields__ and getattr(settings, f"uses_{name}", True)]
         keys = [*further, *(section.section for section in sections.values())]
         if not values.keys() <= {*keys}:
             elsewhere = {"seed", "data", "trainer", NetworkConfig.section, OptimisationConfig.section, *others()}

@@ -57,7 +57,7 @@ class FinetuneRun(Generic[S]):
             self.settings["max_steps"] = self.options.max_steps * members
         self.precision: Precision = "bfloat16" if str(self.settings["precision"]).startswith("bf16") else "float32"
         if self.epochs:
-            self.data.prepare_data()
+            self.data.prepare_data(selects=False)
         self.resume = claim_checkpoints(out, "finetune", config.plain(), base_sha256=sha256)
         save_config(config, out, "finetune")
         record_data(out, config.data, base)
@@ -65,7 +65,7 @@ class FinetuneRun(Generic[S]):
         self._start = time.perf_counter()
 
     def seed_everything(self) -> None:
-        """Start the global random numbers, which shuffle and augmentation take, from the settings' seed."""
+        """Start the global random numbers, which the augmentation takes without workers, from the settings' seed."""
         import lightning as L
 
         L.seed_everything(self.options.seed, workers=True, verbose=False)
@@ -83,7 +83,9 @@ class FinetuneRun(Generic[S]):
 
     @cached_property
     def data(self) -> SegmentationDataModule:
-        return open_data(self.config.data, len(self.classes))
+        data = open_data(self.config.data, len(self.classes))
+        data.seed += self.options.seed
+        return data
 
     def train_batches(self) -> Iterator[Batch]:
         """Yield an epoch of training images ``[N, 3, H, W]`` in 0..1 and labels ``[N, H, W]``."""

@@ -42,6 +42,11 @@ def say(text: str) -> None:
         terminal.say(text, flush=True)
 
 
+def unlike(before: Mapping[str, Any], settings: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
+    """Return the dotted keys of settings in which what two runs make differs, with both values."""
+    return [item for item in differing_keys(before, settings) if item[0] not in FREE and item[1] != item[2]]
+
+
 def claim_checkpoints(out: Path, verb: str, config: Mapping[str, Any], **bound: str) -> Path | None:
     """Return the checkpoint in a folder from which a killed run of the same settings continues, or None; note the settings there.
     ``bound`` is what else it depends on, as the hash of a base network."""
@@ -53,8 +58,7 @@ def claim_checkpoints(out: Path, verb: str, config: Mapping[str, Any], **bound: 
         write_json(folder / RECORD, settings)
         return None
     before = read_json(folder / RECORD, "the settings that the checkpoints beside it belong to")
-    differing = [item for item in differing_keys(before, settings) if item[0] not in FREE and item[1] != item[2]]
-    if differing:
+    if differing := unlike(before, settings):
         # Continuing it would give a network that no configuration describes.
         other = ", ".join(f"{key} {there} there, {asked} asked for" for key, there, asked in differing[:4])
         message = f"{out} holds a run of other settings, which cannot be continued: {other}"

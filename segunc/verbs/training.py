@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 
 from segunc.core.bounds import Settings
 from segunc.core.errors import InputError
+from segunc.core.files import read_json
 from segunc.options import FinetuneOptions, Overrules, TrainOptions, several, takes
-from segunc.posteriors.methods import METHODS
+from segunc.posteriors.methods import METHODS, Method
 
 
 class TrainedNetwork(NamedTuple):
@@ -91,6 +92,7 @@ def finetune(options: FinetuneOptions, say: Callable[[str], None] | None = None)
         return FinetuneResult(out, {})
     if len(bases) > 1:
         raise InputError(f"--method {method.name} takes one folder at --base, not {len(bases)}")
+    _refuse_other_network(method, bases[0], out)
     recorded = recorded_data(bases[0]) if method.data or not method.finished else None
     if file is None and not overrides and not recorded and (method.data or not method.finished):
         hint = getattr(method.config, "without_data", "give a YAML file or its keys as --key VALUE; see configs/")
@@ -106,6 +108,23 @@ def finetune(options: FinetuneOptions, say: Callable[[str], None] | None = None)
     _tell_data(config.data, recorded, bases[0], say)
     # Lightning, not the caller, places a fine-tuning on its devices.
     return FinetuneResult(out, method.fit(bases[0], config, out, device=options.device, say=say))
+
+
+def _refuse_other_network(method: Method, base: Path, out: Path) -> None:
+    """Raise InputError where the output folder holds a network that the method would replace by another one."""
+    from segunc.networks.files import DESCRIPTION, POSTERIOR
+
+    def read(path: Path, key: str) -> Any:
+        return read_json(path, "a record").get(key) if path.exists() else None
+
+    if out.resolve() == base.resolve() or not (out / DESCRIPTION).exists():
+        return
+    if method.own_network:
+        same = read(out / POSTERIOR, "method") == method.name
+    else:
+        same = read(out / DESCRIPTION, "sha256") == read(base / DESCRIPTION, "sha256")
+    if not same:
+        raise InputError(f"{out} holds another network than this run would write", hint="give another --out")
 
 
 def _tell_data(named: Mapping[str, Any], recorded: Mapping[str, Any] | None, base: Path, say: Callable[[str], None]) -> None:

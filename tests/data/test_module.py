@@ -264,6 +264,7 @@ def test_each_sequence_is_held_out_once_and_never_trained_on_then(drives: Path) 
         assert fold.folds() == [fold]
         fold.prepare_data()
     assert names(whole, "train") == every
+    whole.prepare_data(selects=False)  # as for a fine-tuning, which selects nothing
     assert names(left_out(drives, held_out="b"), "val") == names(folds[1], "val")
     assert list(left_out(drives, sequence="^[^_]").sequences()) == list(DRIVES), "the whole match is one"
     data = module(drives)

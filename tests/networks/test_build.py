@@ -172,7 +172,9 @@ HALF = (0.5, 0.5, 0.5)
 
 
 def test_each_encoder_has_the_normalisation_of_its_weights() -> None:
-    assert encoder_normalisation("tu-tf_efficientnet_lite0") == (HALF, HALF)
+    for name in ("tu-tf_efficientnet_lite0", "inceptionv4", "inceptionresnetv2", "xception", "timm-mobilenetv3_small_minimal_100"):
+        assert encoder_normalisation(name) == (HALF, HALF)
+    assert encoder_normalisation("tu-mobilenetv3_large_100") == encoder_normalisation("resnet50"), "not the tf_ of timm-mobilenetv3"
     assert encoder_normalisation("resnet50") == encoder_normalisation("mit_b0") == ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
     assert "expect (0.5, 0.5, 0.5) and" in normalisation_note("tu-tf_efficientnet_lite0", *encoder_normalisation("resnet50"))
     assert not normalisation_note("resnet50", *encoder_normalisation("mit_b0"))

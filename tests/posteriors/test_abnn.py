@@ -65,33 +65,35 @@ def test_random_classes_are_weighted_for_their_member_only_and_trained_members_k
 
 
 class Pooled(torch.nn.Module):
-    """A BatchNorm behind a pooling to 1 x 1, as in an ASPP."""
+    """A BatchNorm behind a pooling to 1 x 1, as in an ASPP, that sees the features and, if it is called more often, multiples of them."""
 
-    def __init__(self) -> None:
+    def __init__(self, calls: int) -> None:
         super().__init__()
+        self.calls = calls
         self.stem = torch.nn.Conv2d(3, 8, 3, 2, 1)
         self.pool = torch.nn.Sequential(torch.nn.AdaptiveAvgPool2d(1), torch.nn.BatchNorm2d(8), torch.nn.ReLU())
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         features = self.stem(images)
-        return features + self.pool(features)
+        return features + sum(self.pool(call * features) for call in range(1, self.calls + 1))
 
 
-@pytest.mark.parametrize("sizes", [[4, 4, 1], [1, 1, 1]])
-def test_statistics_of_batches_of_one_are_those_of_all_frames(sizes: list[int]) -> None:
+@pytest.mark.parametrize(("sizes", "calls"), [([4, 4, 1], 1), ([1, 1, 1], 1), ([4, 4, 1], 3)])
+def test_statistics_of_batches_of_one_are_those_of_all_frames_and_calls(sizes: list[int], calls: int) -> None:
     torch.manual_seed(0)
-    network, batches = Pooled().eval(), [torch.rand(n, 3, 8, 8) for n in sizes]
-    pooled = [network.stem(images).mean((2, 3)) for images in batches]
-    mean = torch.stack([values.mean(0) for values in pooled]).mean(0)
-    square = torch.stack([values.square().mean(0) for values in pooled]).mean(0)
+    network, batches = Pooled(calls).eval(), [torch.rand(n, 3, 8, 8) for n in sizes]
+    pooled = torch.cat([call * network.stem(images).mean((2, 3)) for images in batches for call in range(1, calls + 1)])
+    mean, square = pooled.mean(0), pooled.square().mean(0)
     convert(network)
     posterior = ABNNPosterior.around(AffineLayout(network), 0.0)
     rescale, reshift = reestimate(network, posterior, 0, batches)
     deviation = (square - mean.square() + 1e-5).sqrt()
     torch.testing.assert_close(rescale, (1 + 1e-5) ** 0.5 / deviation, rtol=1e-3, atol=0)
     torch.testing.assert_close(reshift, -mean / deviation, rtol=1e-3, atol=1e-5)
-    with pytest.raises(InputError, match="of one frame, and needs two"):
-        reestimate(network, posterior, 0, [torch.rand(1, 3, 8, 8)])
+    network.calls = 1
+    for few, said in (([torch.rand(1, 3, 8, 8)], "of one frame, and needs two"), ([], "there is no batch")):
+        with pytest.raises(InputError, match=said):
+            reestimate(network, posterior, 0, few)
 
 
 class Checkpointed(torch.nn.Sequential):

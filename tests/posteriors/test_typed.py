@@ -90,7 +90,8 @@ def test_a_saved_model_is_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     net.save("base")
     again = segunc.load("abnn")
     np.testing.assert_array_equal(again(IMAGE, draws=4).epistemic, model(IMAGE, draws=4).epistemic)
-    assert json.loads(Path("abnn/posterior.json").read_text())["provenance"]["settings"]["alpha"] == 0.2
+    settings = json.loads(Path("abnn/posterior.json").read_text())["provenance"]["settings"]
+    assert (settings["alpha"], settings["epochs"], settings["statistics"]) == (0.2, 2, "frozen"), "as it was trained"
     np.testing.assert_array_equal(segunc.load("base")(IMAGE, draws=1).prediction, net(IMAGE, draws=1).prediction)
     with pytest.raises(segunc.InputError, match="Bayesian already"):
         segunc.ABNN().fit(again)
@@ -102,10 +103,12 @@ def test_a_saved_model_is_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         (lambda: segunc.ABNN(members=0), "^members 0"),
         (lambda: segunc.ABNN(statistics="reestimated").fit(segunc.wrap(module(), CLASSES)), "reestimated needs data"),
         (lambda: segunc.ABNN().fit(segunc.wrap(module(), CLASSES), []), "holds no batch"),
+        (lambda: segunc.ABNN(class_weight_power=0.5).fit(segunc.wrap(module(), CLASSES), batches()), "needs class frequencies"),
         (lambda: segunc.ABNN(scope="nowhere").fit(segunc.wrap(module(), CLASSES)), "nowhere"),
         (lambda: segunc.ABNN(members=3).fit(segunc.wrap(module(), CLASSES))(IMAGE, draws=2), "at least 3 draws$"),
         (lambda: segunc.wrap(module(), CLASSES)(IMAGE / 255, draws=1), r"RGB uint8 \[H, W, 3\]"),
         (lambda: segunc.wrap(module(), ("road", "car")), "3 output channels"),
+        (lambda: segunc.wrap(module(), CLASSES, mean=(123.7, 116.3, 103.5)), "divide mean and std by 255"),
         (lambda: segunc.wrap(module(), CLASSES).save("here"), r"segunc\.wrap\(module, \.\.\., factory="),
         (lambda: segunc.convert(torch.jit.trace(module().eval(), torch.rand(1, 3, 8, 8))), "TorchScript"),
         (lambda: segunc.predict("nowhere", "there.mp4", out="maps", draws=0), "^`draws` 0"),

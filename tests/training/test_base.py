@@ -5,9 +5,11 @@ import math
 import shutil
 import sys
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import IO, Any
+from unittest.mock import Mock
 
 import lightning as L
 import pytest
@@ -16,10 +18,14 @@ from safetensors.torch import load_file
 from torch import nn
 from torch.optim import SGD
 
+from segunc.baselines.dynamics import SgldConfig
 from segunc.cli.main import main
+from segunc.core.bounds import Settings
 from segunc.core.errors import InputError, PartialFailure
-from segunc.training.base import SegmentationTask, WholeCheckpoints, train_network
-from segunc.training.config import OptimisationConfig, TrainConfig, parse_config
+from segunc.data.module import SegmentationDataModule
+from segunc.posteriors.abnn import ABNN, finetune_abnn
+from segunc.training.base import SegmentationTask, WholeCheckpoints, train_members, train_network
+from segunc.training.config import FinetuneConfig, OptimisationConfig, TrainConfig, parse_config
 from segunc.training.losses import balanced_weights, make_schedule, segmentation_loss
 from segunc.training.progress import fit
 from tests.conftest import Job
@@ -31,28 +37,31 @@ class PowerFailureError(RuntimeError):
 
 
 def broken_at(step: int, config: TrainConfig, out: Path) -> dict[str, torch.Tensor]:
-    """The weights of a run that ends before a step (or does not), and is run again."""
+    """The weights of a run that ends before a step (or does not), is moved, and is run again."""
 
     def end(self: L.LightningModule, *_: Any) -> None:
         if self.global_step == step:
             raise PowerFailureError
 
     if step:
+        killed = out.with_name(f"killed-{out.name}")
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(L.LightningModule, "on_train_batch_start", end)
             with pytest.raises(PowerFailureError):
-                train_network(config, out, device="cpu")
-        assert not (out / "network.safetensors").exists()
+                train_network(config, killed, device="cpu")
+        assert not (killed / "network.safetensors").exists()
+        killed.rename(out)
     train_network(config, out, device="cpu")
     return load_file(out / "network.safetensors")
 
 
 def test_a_training_goes_on_from_its_last_epoch_and_says_so(trained: Job, tmp_path: Path) -> None:
-    """Two steps an epoch. Where it was killed decides the weights, the moment within the epoch does not."""
-    config = parse_config(TrainConfig, trained.train_config, ["--trainer.max_epochs", "3"])
-    names = {"whole": 0, "again": 0, "second": 2, "third": 3}
-    whole, again, second, third = (broken_at(step, config, tmp_path / name) for name, step in names.items())
-    assert all(torch.equal(again[name], values) for name, values in whole.items())
+    """Two steps an epoch, and one validation, after the fourth. Where it was killed decides the weights, the moment within the epoch does
+    not; the best ones may lie in a checkpoint from before."""
+    config = parse_config(TrainConfig, trained.train_config, ["--trainer.max_epochs=3", "--trainer.check_val_every_n_epoch=2"])
+    names = {"whole": 0, "second": 2, "third": 3, "fifth": 5}
+    whole, second, third, fifth = (broken_at(step, config, tmp_path / name) for name, step in names.items())
+    assert all(torch.equal(fifth[name], values) for name, values in whole.items())
     assert all(torch.equal(third[name], values) for name, values in second.items())
     assert not all(torch.equal(third[name], values) for name, values in whole.items())
     for name, step in names.items():
@@ -60,6 +69,58 @@ def test_a_training_goes_on_from_its_last_epoch_and_says_so(trained: Job, tmp_pa
         provenance = json.loads((tmp_path / name / "network.json").read_text())["provenance"]
         assert (measured["resumed"], measured["steps"], measured["epochs"]) == (step > 0, 6, 3)
         assert provenance["resumed"] is (step > 0)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("verb", ["train", "finetune"])
+def test_two_seeds_see_other_crops_in_another_order(
+    trained: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str, workers: int
+) -> None:
+    batches: list[Any] = []
+
+    def look(*_: Any, datamodule: Any = None, train_dataloaders: Any = None) -> None:
+        batches.append(next(iter(train_dataloaders or datamodule.train_dataloader())))
+        raise PowerFailureError
+
+    monkeypatch.setattr(f"segunc.training.{'progress' if verb == 'train' else 'finetune_run'}.fit", look)
+    for seed in (0, 1):
+        config = parse_config(TrainConfig, trained.train_config, [f"--seed={seed}", f"--data.workers={workers}"])
+        tuned = FinetuneConfig(ABNN(epochs=1, seed=seed), config.data)
+        run = partial(train_network, config) if verb == "train" else partial(finetune_abnn, trained.base, tuned)
+        with pytest.raises(PowerFailureError):
+            run(tmp_path, device="cpu")
+    torch.manual_seed(0)
+    first, other = batches
+    of_the_data = next(iter(SegmentationDataModule(**config.data).train_dataloader()))
+    assert of_the_data["name"] == first["name"] != other["name"], "seed 0 leaves the order to data.seed"
+    assert not any(torch.equal(a, b) for a in first["image"] for b in other["image"])
+
+
+def test_a_member_is_finished_where_its_network_is_of_the_settings_asked_for(
+    trained: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, other = (parse_config(TrainConfig, trained.train_config, [f"--optimisation.lr={lr}"]) for lr in (0.001, 0.01))
+
+    def trainings(config: TrainConfig) -> int:
+        return sum(1 for _ in train_members(config, [0], tmp_path, device="cpu"))
+
+    assert [trainings(config), trainings(config)] == [1, 0]
+    shutil.rmtree(tmp_path / "seed-0" / "checkpoints")
+    assert trainings(config) == 0
+    with monkeypatch.context() as patch:
+        patch.setattr("segunc.training.progress.fit", Mock(side_effect=PowerFailureError))
+        with pytest.raises(PowerFailureError):
+            trainings(other)
+    assert [trainings(other), trainings(other)] == [1, 0]
+
+
+@pytest.mark.parametrize(("settings", "word"), [(ABNN, "--seed=1"), (SgldConfig, "--trainer.max_epochs=3")])
+def test_what_no_run_of_the_method_reads_is_left_alone_in_a_file_and_refused_where_it_is_typed(
+    trained: Job, settings: type[Settings], word: str
+) -> None:
+    parse_config(FinetuneConfig, trained.train_config, [], settings)
+    with pytest.raises(InputError, match=r"unknown key '(seed|trainer)'"):
+        parse_config(FinetuneConfig, trained.train_config, [word], settings)
 
 
 def test_a_checkpoint_is_whole_or_not_there_and_none_lies_in_a_folder_taken_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

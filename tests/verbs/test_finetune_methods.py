@@ -115,23 +115,18 @@ def test_a_training_killed_and_continued_gives_a_model(trained: Job, tmp_path: P
     assert (made["resumed"], made["steps"], made["snapshots"]) == (True, 32, 5)
 
 
-LANGEVIN = "{cycles: 2, cycle_steps: 4, exploration: 0.25, states_per_cycle: 2, effective_pixels: 1000, scope: decoder}"
+LANGEVIN = "cycles: 2, cycle_steps: 4, exploration: 0.25, states_per_cycle: 2, effective_pixels: 1000, scope: decoder"
 SECTIONS = {
     "sgld": LANGEVIN,
     "sghmc": LANGEVIN,
-    "hmc": "{scope: decoder, frames: 2, effective_pixels: 300, chains: 2, warmup: 1, samples: 4, trajectory: 0.01, step_size: 0.003}",
+    "hmc": "scope: decoder, frames: 2, effective_pixels: 300, chains: 2, warmup: 1, samples: 4, trajectory: 0.01, step_size: 0.003",
 }
-CONFIG = "data: {{dataset: toy, root: {root}, crop: [64, 64], batch_size: 4}}\n{method}: {section}\n"
 FRAME = torch.rand(1, 3, 64, 128, generator=torch.Generator().manual_seed(0))
 OWN_PARAMETER = {"sgld": ("temperature", 0.01), "sghmc": ("momentum", 0.3), "hmc": ("effective_pixels", 30)}
 
 
 def chain_words(job: Job, method: str, out: Path, *more: object) -> list[object]:
-    config = job.data.parent / f"{method}.yaml"
-    if not config.exists():
-        config.write_text(CONFIG.format(root=job.data, method=method, section=SECTIONS[method]), encoding="utf-8")
-    common = [f"finetune --device cpu --method {method} --base", job.base, "--config", config, "--out", out]
-    return [*common, *more]
+    return [*words(job, method, configuration(job, method, SECTIONS[method], job.data.parent), out), *more]
 
 
 def record(folder: Path) -> dict[str, Any]:
@@ -289,4 +284,6 @@ def test_what_cannot_be_an_ensemble_is_one_line(finetuned: Job, seeds: Path, mix
     words = ("--config", finetuned.finetune_config, "--out", out)
     assert "takes one folder at --base" in refuse("finetune --base", first, second, *words)
     assert "Bayesian model" in refuse("finetune --base", mixed, *words)
+    for method in ("tta", "distil"):
+        assert "holds another network" in refuse(f"finetune --method {method} --base", first, "--out", second)
     assert not out.exists()

@@ -161,6 +161,11 @@ def smoothed(root: Path) -> None:
         cv2.imwrite(str(path), cv2.resize(picture, (48, 48)))
 
 
+def all_but_one(root: Path) -> None:
+    for path in root.rglob("*_000[1-7].*"):
+        path.unlink()
+
+
 def both_sets(root: Path) -> None:
     shutil.copytree(root / "masks", root / "labels")
 
@@ -172,6 +177,7 @@ def both_sets(root: Path) -> None:
         (two_kinds, "the labels in ROOT are of two kinds: masks/train", "--labels names the folder or a pattern"),
         (half, "4 of 8 images in ROOT have no label, the first are images/train/a_0000.jpg", "--labelled-only leaves"),
         (a_thousand_classes, "values up to 2303, but class ids are 0 to 255", "--labels names"),
+        (all_but_one, "ROOT holds one labelled image to train on, and none to validate", "label at least one more"),
         (smoothed, "edges were smoothed", "--labels names"),
         (both_sets, "an image has 2 labels: ", "e.g. --labels labels"),
     ],
@@ -182,7 +188,7 @@ def test_what_is_not_clear_is_one_sentence(tmp_path: Path, change: Callable[[Pat
     message = refuse("init", root, "--out", tmp_path / "my.yaml")
     assert said.replace("ROOT", str(root)) in message
     assert hint in message
-    assert not (tmp_path / "my.yaml").exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]
 
 
 def test_the_option_that_is_named_decides(tmp_path: Path) -> None:

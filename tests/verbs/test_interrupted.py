@@ -72,6 +72,7 @@ def test_training_killed_and_continued_ends_where_it_should(trained: Job, tmp_pa
     assert not (out / "network.safetensors").exists()
     # Checkpoints of other settings are not continued: no configuration would describe the network.
     assert "optimisation.lr 0.001 there, 0.01 asked for" in refuse(*command, "--optimisation.lr", 0.01)
+    assert (out / "logs" / "metrics.csv").exists(), "what is refused moves no log"
     succeed(*command)
     measured = json.loads((out / "training.json").read_text())
     assert (measured["resumed"], measured["steps"], measured["epochs"]) == (True, 24, 12)
@@ -104,7 +105,10 @@ def test_finetuning_continues_only_from_the_same_base(finetuned: Job, tmp_path: 
     assert (finetuned.abnn / "posterior.safetensors").read_bytes() == before
     other = tmp_path / "other"
     succeed("train --seed 1 --device cpu --config", finetuned.train_config, "--out", other)
+    assert "holds another network" in refuse("finetune", "--base", other, *common)
+    (finetuned.abnn / "network.json").rename(hidden := tmp_path / "network.json")  # as of a killed run
     assert "base_sha256" in refuse("finetune", "--base", other, *common)
+    hidden.rename(finetuned.abnn / "network.json")
 
 
 @pytest.mark.slow
