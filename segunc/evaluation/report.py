@@ -108,7 +108,7 @@ def _verdict_tables(result: Mapping[str, Any]) -> Iterator[Table]:
 
 def _intervals(result: Mapping[str, Any]) -> Table:
     """The intervals of the numbers that are read first; all of them are in the file."""
-    shown = {("segmentation", "miou"): "mIoU", ("calibration", "ece"): "ECE", ("calibration", "nll"): "NLL"}
+    shown: dict[tuple[str, ...], str] = {("segmentation", "miou"): "mIoU", ("calibration", "ece"): "ECE", ("calibration", "nll"): "NLL"}
     for name in result["scores"]:
         shown |= {("scores", name, "pooled", key): f"{name} {title}" for key, title in _AREAS.items()}
     shown |= {("flagged", name, "share"): f"{name} flagged" for name in result.get("flagged", {})}

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 from hypothesis.extra import numpy as hnp
-from sklearn import metrics as sklearn_metrics
 
 from segunc.core.errors import InputError
 from segunc.maps.encoding import encode_unit, score_keys
@@ -24,6 +23,7 @@ from segunc.metrics.counting import (
     detection_curve,
     fpr_at_recall,
 )
+from tests.evaluation.test_wide_scores import pixel_numbers
 
 
 def count_keys(keys: np.ndarray, rows: np.ndarray) -> Counts:
@@ -47,17 +47,8 @@ def numbers(keys: np.ndarray, labels: np.ndarray) -> tuple[float | None, ...]:
 
 
 def oracle(scores: np.ndarray, labels: np.ndarray) -> tuple[float, ...]:
-    scores = scores.astype(np.float64)
-    false_rate, true_rate, _ = sklearn_metrics.roc_curve(labels, scores, drop_intermediate=False)
-    precision, recall, _ = sklearn_metrics.precision_recall_curve(labels, scores)
-    with np.errstate(invalid="ignore"):
-        f1 = np.nanmax(2 * precision * recall / (precision + recall))
-    return (
-        float(sklearn_metrics.average_precision_score(labels, scores)),
-        float(sklearn_metrics.roc_auc_score(labels, scores)),
-        float(false_rate[true_rate >= 0.95][0]),
-        float(f1),
-    )
+    of_pixels = pixel_numbers(labels, scores.astype(np.float64))
+    return tuple(of_pixels[name] for name in ("aupr", "auroc", "fpr95", "best_f1"))
 
 
 @pytest.mark.parametrize("times", [1, 12, 128])
