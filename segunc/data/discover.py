@@ -259,8 +259,7 @@ def _divide(found: Found) -> None:
     if "val" not in splits:
         train = [pair for pair in pairs if pair.split == "train"]
         if len(train) < 2:
-            lack = f"{found.root} holds one labelled image to train on, and none to validate"
-            raise InputError(lack, hint="label at least one more")
+            raise InputError(f"{found.root} holds one labelled image to train on, and none to validate", hint="label at least one more")
         held_out, words = _held_out(train)
         pairs = [Pair("val", p.image, p.label) if p.image in held_out else p for p in pairs]
         found.notes.append(f"holds out {len(held_out)} of {len(train)} training frames to validate: {words}")

@@ -257,11 +257,8 @@ class SegmentationDataModule(L.LightningDataModule):
         return folds
 
     def prepare_data(self, *, selects: bool = True) -> None:
-        """Raise InputError before a trainer starts its work, where a split is missing or holds nothing to learn or, if it selects, to
-        select on."""
-        frames = len(self.dataset("train", augment=True))
-        if selects:
-            self.dataset("val")
+        """Raise InputError before the work, where a split is missing or holds nothing to learn or, if it ``selects``, to select on."""
+        frames, _ = len(self.dataset("train", augment=True)), selects and self.dataset("val")
         if frames < self.batch_size:
             few = f"{frames} training frames are fewer than a batch of {self.batch_size}"
             raise InputError(few, hint="lower data.batch_size")

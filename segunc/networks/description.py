@@ -59,8 +59,7 @@ class NetworkDescription(Settings):
         if len(self.mean) != 3 or len(self.std) != 3:
             raise InputError(f"input mean {self.mean} and std {self.std} are not three numbers each")
         if max(self.mean) > 1:
-            message = f"input mean {self.mean} is of images in 0..255, but networks are given images in 0..1"
-            raise InputError(message, hint="divide mean and std by 255")
+            raise InputError(f"input mean {self.mean} is of images in 0..255, not 0..1", hint="divide mean and std by 255")
         if len(self.kept_outputs) != len(self.classes):
             raise InputError(f"dropped outputs {self.dropped_outputs} are not different ones that exist")
 

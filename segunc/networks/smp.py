@@ -18,7 +18,6 @@ from segunc.networks.sources import Found, Wishes
 from segunc.networks.weights import load_weights, read_state
 
 Triple = tuple[float, float, float]
-
 _NAMES_OF_TIMM = {"inceptionv4": "inception_v4", "inceptionresnetv2": "inception_resnet_v2", "xception": "legacy_xception"}
 """By smp's name, where the two differ; smp itself takes timm's tf_mobilenetv3 for its timm-mobilenetv3."""
 RESERVED = ("encoder_name", "encoder_weights", "classes", "in_channels", "aux_params")

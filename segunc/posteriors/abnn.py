@@ -159,9 +159,8 @@ class ABNN(AffineTrainingConfig):
         if train is not None and self.class_weight_power:
             message = f"class_weight_power {self.class_weight_power} needs class frequencies, which a loader does not say"
             raise InputError(message, hint="leave it 0, or take segunc.finetune")
-        settings = replace(self, epochs=0 if train is None else self.epochs or 2)
-        statistics: Any = "reestimated" if train is not None and settings.reestimates else "frozen"
-        settings = replace(settings, statistics=statistics)
+        statistics: Any = "frozen" if self.statistics == "auto" else self.statistics
+        settings = replace(self, epochs=0 if train is None else self.epochs or 2, statistics=statistics)
         network = copy.deepcopy(base.network)
         report = convert(network.body)
         network.to(resolve_device(device)).to(memory_format=torch.channels_last)
@@ -304,8 +303,7 @@ def reestimate(
         drawn.store(draw.weight[0], draw.bias[0])
         twin(images)
     if not count:
-        message = "there is no batch to re-estimate statistics from: the frames are fewer than data.batch_size"
-        raise InputError(message, hint="lower data.batch_size, or --abnn.statistics frozen")
+        raise InputError("there is no batch to re-estimate statistics from", hint="lower data.batch_size, or --abnn.statistics frozen")
     for layer, sums in moments.items():
         if values[layer] < 2:
             message = f"a {type(layer).__name__} behind a pooling to 1 x 1 has statistics of one frame, and needs two"

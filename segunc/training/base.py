@@ -79,10 +79,9 @@ class WholeCheckpoints(TorchCheckpointIO):
         checkpoint: dict[str, Any] = super().load_checkpoint(path, *arguments, **named)
         folder = os.path.realpath(Path(path).parent)
         for state in (state for state in checkpoint.get("callbacks", {}).values() if "dirpath" in state):
-            for key in ("best_model_path", "kth_best_model_path", "last_model_path"):
-                state[key] = state[key] and os.path.join(folder, os.path.basename(state[key]))
-            kept = state["best_k_models"].items()
-            state |= {"dirpath": folder, "best_k_models": {os.path.join(folder, os.path.basename(p)): score for p, score in kept}}
+            before, best = state["dirpath"], state["best_k_models"].items()
+            state["best_k_models"] = {path.replace(before, folder): score for path, score in best}
+            state |= {key: value.replace(before, folder) for key, value in state.items() if isinstance(value, str)}
         return checkpoint
 
 
@@ -234,8 +233,7 @@ def train_network(config: TrainConfig, out: Path, *, device: str = "auto") -> tu
         best = ModelCheckpoint(out / CHECKPOINTS, "best", monitor="val/miou", mode="max", enable_version_counter=False)
         resume = claim_checkpoints(out, "train", config.plain())
         trainer = make_trainer(settings, out, "train", best, LearningRateMonitor("step"))
-        if is_first_process():
-            (out / MEASURED).unlink(missing_ok=True)  # of a network that was finished before
+        (out / MEASURED).unlink(missing_ok=True)  # of a network that was finished before
         save_config(config, out, "train")
         record_data(out, config.data)
         start = time.perf_counter()
@@ -258,15 +256,6 @@ def train_network(config: TrainConfig, out: Path, *, device: str = "auto") -> tu
         return network.eval(), measured
 
 
-def _is_finished(config: TrainConfig, out: Path) -> bool:
-    """Return whether the network of a configuration was trained to the end; InputError where checkpoints of other settings lie there."""
-    if not (out / MEASURED).exists():
-        return False
-    # Where the checkpoints were removed, the configuration of the network says of which settings it is.
-    finished = claim_checkpoints(out, "train", config.plain()) is not None
-    return finished or not unlike(read_config(out / "train.yaml"), config.plain())
-
-
 def train_members(
     config: TrainConfig, seeds: Sequence[int], out: Path, *, device: str = "auto", say: progress.Say = say
 ) -> Iterator[tuple[Path, dict[str, Any]]]:
@@ -277,7 +266,10 @@ def train_members(
         raise InputError(f"--seeds {shown} are not different numbers of at least 0", hint="e.g. 0,1,2,3")
     for number, seed in enumerate(seeds, start=1):
         member, folder = replace(config, seed=seed), out / f"seed-{seed}"
-        if _is_finished(member, folder):
+        # Where the checkpoints were removed, the configuration of the network says of which settings it is.
+        if (folder / MEASURED).exists() and (
+            claim_checkpoints(folder, "train", member.plain()) or not unlike(read_config(folder / "train.yaml"), member.plain())
+        ):
             say(f"member {number} of {len(seeds)}: {folder} is finished")
             continue
         say(f"member {number} of {len(seeds)}: {folder}")

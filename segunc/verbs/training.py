@@ -114,15 +114,13 @@ def _refuse_other_network(method: Method, base: Path, out: Path) -> None:
     """Raise InputError where the output folder holds a network that the method would replace by another one."""
     from segunc.networks.files import DESCRIPTION, POSTERIOR
 
-    def read(path: Path, key: str) -> Any:
-        return read_json(path, "a record").get(key) if path.exists() else None
-
     if out.resolve() == base.resolve() or not (out / DESCRIPTION).exists():
         return
     if method.own_network:
-        same = read(out / POSTERIOR, "method") == method.name
+        same = (out / POSTERIOR).exists() and read_json(out / POSTERIOR, "a record").get("method") == method.name
     else:
-        same = read(out / DESCRIPTION, "sha256") == read(base / DESCRIPTION, "sha256")
+        hashes = {read_json(path, "a record").get("sha256") if path.exists() else "" for path in (out / DESCRIPTION, base / DESCRIPTION)}
+        same = len(hashes) == 1
     if not same:
         raise InputError(f"{out} holds another network than this run would write", hint="give another --out")
 

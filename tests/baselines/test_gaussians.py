@@ -23,7 +23,7 @@ from segunc.data.labels import IGNORE
 from segunc.posteriors.methods import METHODS
 from segunc.posteriors.model import load_model, load_recorded
 from segunc.training.affine_task import AffineTask
-from segunc.training.config import FinetuneConfig, parse_config
+from segunc.training.config import FinetuneConfig
 from tests.affine.networks import layout_of, randomise, small_network
 from tests.conftest import Job
 from tests.training.fitting import fit, swag_task, variational_task
@@ -101,23 +101,18 @@ def test_a_scope_leaves_the_other_sites_at_zero() -> None:
     assert (fisher.total[0] > 0)[8:].any()
 
 
-def run(job: Job, out: Path, settings: str = "") -> Laplace:
+def run(job: Job, out: Path, **settings: Any) -> Laplace:
     """Twelve crops in three batches."""
-    config = out.parent / "laplace.yaml"
-    config.write_text(
-        f"data: {{dataset: toy, root: {job.data}, crop: [64, 64], batch_size: 4}}\n"
-        f"laplace: {{images: 12, samples: 1{settings}}}\ntrainer: {{precision: 32-true}}\n",
-        encoding="utf-8",
-    )
-    parsed = parse_config(FinetuneConfig, config, [], LaplaceConfig)
-    finetune_laplace(job.base, parsed, out, device="cpu", say=lambda text: None)
+    data = {"dataset": "toy", "root": str(job.data), "crop": (64, 64), "batch_size": 4}
+    config = FinetuneConfig(LaplaceConfig(images=12, samples=1, **settings), data, {"precision": "32-true"})
+    finetune_laplace(job.base, config, out, device="cpu", say=lambda text: None)
     posterior = load_model(out).posterior
     assert isinstance(posterior, Laplace)
     return posterior
 
 
 def test_a_finetuning_before_moves_the_mean_and_the_fisher_is_of_the_tuned_network_and_its_scope(trained: Job, tmp_path: Path) -> None:
-    base, tuned = run(trained, tmp_path / "base"), run(trained, tmp_path / "tuned", ", epochs: 1, scope: 'last:1'")
+    base, tuned = run(trained, tmp_path / "base"), run(trained, tmp_path / "tuned", epochs=1, scope="last:1")
     assert torch.equal(run(trained, tmp_path / "again").fisher, base.fisher)
     assert float((tuned.mean - base.mean).abs().max()) > 1e-4
     moved = tuned.fisher[0] > 0

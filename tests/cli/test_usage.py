@@ -205,7 +205,6 @@ print(json.dumps(results))
 def test_a_path_that_is_not_there_is_said_before_torch_is_imported(tmp_path: Path) -> None:
     (tmp_path / "FOLDER").mkdir()
     (tmp_path / "FILE").touch()
-    (tmp_path / "YAML").write_text("data: {dataset: toy}\n")
     command = [sys.executable, "-c", TYPED]
     done = subprocess.run(command, input=json.dumps(LINES), cwd=tmp_path, capture_output=True, text=True, check=True)
     for line, (code, said, imported) in json.loads(done.stdout).items():

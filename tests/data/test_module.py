@@ -188,17 +188,6 @@ def test_the_loaders_give_batches_of_each_split(root: Path) -> None:
     assert next(iter(data.train_dataloader()))["image"].shape[-2:] == (16, 16)
 
 
-def test_the_seed_decides_order_and_crops(root: Path) -> None:
-    def epoch(seed: int, torch_seed: int) -> list[Any]:
-        torch.manual_seed(torch_seed)
-        return [(tuple(b["name"]), b["image"]) for b in module(root, seed=seed).train_dataloader()]
-
-    first, again, other = epoch(0, 1), epoch(0, 1), epoch(1, 1)
-    assert [names for names, _ in first] == [names for names, _ in again]
-    assert all(torch.equal(a, b) for (_, a), (_, b) in zip(first, again, strict=True))
-    assert [names for names, _ in first] != [names for names, _ in other]
-
-
 @pytest.mark.parametrize("workers", [0, 1])
 def test_frames_of_several_sizes_need_a_size_or_a_validation_one_by_one(root: Path, workers: int) -> None:
     paths = root / "val" / "0001TP_000000.png", root / "valannot" / "0001TP_000000.png"

@@ -134,11 +134,6 @@ def test_the_hash_sees_every_weight_and_all_of_a_description_but_where_it_came_f
     assert len({state_sha256(layer) for layer in (*layers, torch.nn.Sequential(layers[0]))}) == 4
 
 
-def test_the_base_of_a_bayesian_model_can_be_asked_for(folder: Path) -> None:
-    (folder / "posterior.json").write_text("{}")
-    assert load_network(folder, ignore_posterior=True).description == DESCRIPTION
-
-
 def test_nan_is_not_saved(network: SegmentationNetwork, tmp_path: Path) -> None:
     damaged = build_network(DESCRIPTION)
     with torch.no_grad():

@@ -92,7 +92,6 @@ def test_a_batch_is_a_pair_or_a_dictionary() -> None:
     ("said", "settings"),
     [
         *(("members 0", {"members": 0}), ("5 random classes", {"random_classes": 5})),
-        ("nowhere", {"scope": "nowhere"}),
         *(("2 class weights for 4", {"class_weights": [1.0, 2.0]}), ("optimizer lion", {"optimizer": "lion"})),
     ],
 )

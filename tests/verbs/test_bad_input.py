@@ -27,7 +27,6 @@ from tests.verbs.processes import refuse
         ("", "data"),
         ("data: &d {root: *d, dataset: toy}\n", "Circular reference"),
         (f"data: {{root: DATA, dataset: toy, batch_size: {'9' * 5000}}}\n", "limit (4300 digits)"),
-        (f"data: {{root: DATA, dataset: toy}}\nseed: 0x{'f' * 5000}\n", "limit (4300 digits)"),
         ("data: {root: DATA, dataset: toy, crop: }\n", "data: crop None"),
         ("data: {root: DATA, dataset: toy}\nSECTION:\n", "SECTION is None, not keys"),
     ],
@@ -72,13 +71,6 @@ def own_data(toy_set: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(toy_set, tmp_path / "data"))
 
 
-def test_a_label_of_another_size_stops_a_training(trained: Job, own_data: Path, tmp_path: Path) -> None:
-    for label in (own_data / "gtFine" / "train").rglob("*.png"):
-        cv2.imwrite(str(label), cv2.imread(str(label), cv2.IMREAD_UNCHANGED)[:32])
-    command = ("train --config", trained.train_config, "--out", tmp_path / "out", "--data.root", own_data)
-    assert "is 32x128, its image 64x128" in refuse(*command)
-
-
 def test_unknown_label_values_end_an_evaluation_with_1(finetuned: Job, own_data: Path, tmp_path: Path) -> None:
     label = sorted((own_data / "gtFine" / "test").rglob("*.png"))[0]
     values = cv2.imread(str(label), cv2.IMREAD_UNCHANGED)
@@ -100,7 +92,7 @@ def test_a_run_that_fails_at_its_first_step_leaves_what_was_there(trained: Job, 
     config = trained.train_config if verb == "train" else trained.finetune_config
     more = [] if verb == "train" else ["--base", trained.base, "--abnn.alpha", 0.1]
     command = (verb, "--config", config, "--out", out, "--device cpu --data.root", own_data, *more)
-    refuse(*command)
+    assert "leftImg8bit/train" in refuse(*command)
     assert not out.exists()
     out.mkdir()
     (out / "notes.txt").write_text("mine")

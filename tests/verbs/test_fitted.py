@@ -8,47 +8,37 @@ from typing import Any
 import pytest
 
 import segunc
-from segunc.core.errors import InputError
 from segunc.posteriors.model import load_model
 from segunc.scores import SCORES
 from tests.conftest import Job
 from tests.verbs.processes import FAST, succeed
 
-
-@pytest.fixture(scope="module")
-def configs(overconfident: Job, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    folder = tmp_path_factory.mktemp("configs")
-    groups = {
-        "temperature": "temperature: {pixels: 200, draws: 4}",
-        "features": "features: {frames: 4, layers: [body.encoder.features.3]}",
-        "anomaly": "anomaly: {draws: 2, weights: [2, 1], frames: 4}",
-        "class-sets": "class_sets: {draws: 4, level: 0.25}",
-    }
-    for method, group in groups.items():
-        data = f"data: {{dataset: toy, root: {overconfident.data}}}"
-        (folder / method).write_text(f"{data}\n{group}\n", encoding="utf-8")
-    return {method: folder / method for method in groups}
+SETTINGS = {
+    "temperature": "--temperature.pixels 200 --temperature.draws 4",
+    "features": "--features.frames 4 --features.layers [body.encoder.features.3]",
+    "anomaly": "--anomaly.draws 2 --anomaly.weights [2,1] --anomaly.frames 4",
+    "class-sets": "--class_sets.draws 4 --class_sets.level 0.25",
+}
 
 
-def fit(method: str, base: Path, out: Path, configs: dict[str, Path]) -> str:
-    return succeed(f"finetune --device cpu --method {method}", "--base", base, "--config", configs[method], "--out", out).stdout
+def fit(method: str, base: Path, out: Path, data: Path) -> str:
+    words = (f"finetune --device cpu --method {method} {SETTINGS[method]} --data.dataset toy --data.root", data)
+    return succeed(*words, "--base", base, "--out", out).stdout
 
 
 @pytest.fixture(scope="module")
-def fitted(overconfident: Job, configs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def fitted(overconfident: Job, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The ABNN with all of them, the last two fitted in place."""
     out = tmp_path_factory.mktemp("fitted") / "model"
-    assert "temperature" in fit("temperature", overconfident.abnn, out, configs)
-    assert "features of 4 frames" in fit("features", out, out, configs)
-    assert "anomaly is 2 deterministic-energy + knn on 4 frames" in fit("anomaly", out, out, configs)
-    assert "9 classes on average" in fit("class-sets", out, out, configs)
+    assert "temperature" in fit("temperature", overconfident.abnn, out, overconfident.data)
+    assert "features of 4 frames" in fit("features", out, out, overconfident.data)
+    assert "anomaly is 2 deterministic-energy + knn on 4 frames" in fit("anomaly", out, out, overconfident.data)
+    assert "9 classes on average" in fit("class-sets", out, out, overconfident.data)
     return out
 
 
-def test_a_deterministic_model_is_calibrated_too_and_lowers_its_validation_nll(
-    overconfident: Job, configs: dict[str, Path], tmp_path: Path
-) -> None:
-    fit("temperature", overconfident.base, tmp_path / "model", configs)
+def test_a_deterministic_model_is_calibrated_too_and_lowers_its_validation_nll(overconfident: Job, tmp_path: Path) -> None:
+    fit("temperature", overconfident.base, tmp_path / "model", overconfident.data)
     model = load_model(tmp_path / "model")
     assert (model.bayesian, model.calibrator, model.attachments["calibration"].draws) == (False, None, 1)
     results = []
@@ -89,16 +79,10 @@ def test_maps_and_model_give_the_same_numbers_for_every_score(overconfident: Job
     segunc.export(model=fitted, to="pt2", size=(64, 128), draws=4, scores=["anomaly"], threshold=made.path, out=tmp_path)
 
 
-def test_a_sum_without_the_bank_of_its_parts_is_refused(fitted: Path, tmp_path: Path) -> None:
-    (Path(shutil.copytree(fitted, tmp_path / "other")) / "features.json").unlink()
-    with pytest.raises(InputError, match="was fitted with other features"):
-        load_model(tmp_path / "other")
-
-
-def test_a_new_bank_or_temperature_takes_away_the_sum_that_it_outdates(fitted: Path, configs: dict[str, Path], tmp_path: Path) -> None:
+def test_a_new_bank_or_temperature_takes_away_the_sum_that_it_outdates(overconfident: Job, fitted: Path, tmp_path: Path) -> None:
     for method in ("features", "temperature"):
         out = Path(shutil.copytree(fitted, tmp_path / method))
-        said = fit(method, out, out, configs)
+        said = fit(method, out, out, overconfident.data)
         assert "anomaly.json, which was fitted with a former" in said
         assert not {"anomaly", "class_sets"} & load_model(out).attachments.keys()
         assert (fitted / "anomaly.json").exists()

@@ -161,11 +161,6 @@ def smoothed(root: Path) -> None:
         cv2.imwrite(str(path), cv2.resize(picture, (48, 48)))
 
 
-def all_but_one(root: Path) -> None:
-    for path in root.rglob("*_000[1-7].*"):
-        path.unlink()
-
-
 def both_sets(root: Path) -> None:
     shutil.copytree(root / "masks", root / "labels")
 
@@ -177,7 +172,11 @@ def both_sets(root: Path) -> None:
         (two_kinds, "the labels in ROOT are of two kinds: masks/train", "--labels names the folder or a pattern"),
         (half, "4 of 8 images in ROOT have no label, the first are images/train/a_0000.jpg", "--labelled-only leaves"),
         (a_thousand_classes, "values up to 2303, but class ids are 0 to 255", "--labels names"),
-        (all_but_one, "ROOT holds one labelled image to train on, and none to validate", "label at least one more"),
+        (
+            lambda root: [path.unlink() for path in root.rglob("*_000[1-7].*")],
+            "ROOT holds one labelled image to train on, and none to validate",
+            "label at least one more",
+        ),
         (smoothed, "edges were smoothed", "--labels names"),
         (both_sets, "an image has 2 labels: ", "e.g. --labels labels"),
     ],

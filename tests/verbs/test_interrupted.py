@@ -65,10 +65,11 @@ def write_mask(folder: Path) -> Path:
     return folder / "mask.png"
 
 
-def test_training_killed_and_continued_ends_where_it_should(trained: Job, tmp_path: Path) -> None:
+def test_training_ended_by_sigterm_and_continued_ends_where_it_should(trained: Job, tmp_path: Path) -> None:
     out = tmp_path / "out"
     command = ("train --trainer.max_epochs 12 --device cpu --config", trained.train_config, "--out", out)
-    kill_when(Command(*command), (out / "checkpoints" / "last.ckpt").exists)
+    wait_for(running := Command(*command), (out / "checkpoints" / "last.ckpt").exists)
+    assert running.stop(signal.SIGTERM).code == 143
     assert not (out / "network.safetensors").exists()
     # Checkpoints of other settings are not continued: no configuration would describe the network.
     assert "optimisation.lr 0.001 there, 0.01 asked for" in refuse(*command, "--optimisation.lr", 0.01)

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import signal
 from pathlib import Path
 
 import cv2
@@ -13,8 +12,8 @@ import segunc
 from segunc.maps.labelled import open_images
 from segunc.maps.reader import MapsReader
 from tests.conftest import Job
-from tests.verbs.processes import FAST, Command, segunc as run_segunc, succeed
-from tests.verbs.test_interrupted import tree, wait_for
+from tests.verbs.processes import FAST, segunc as run_segunc, succeed
+from tests.verbs.test_interrupted import tree
 
 
 def test_json_is_one_line_also_of_an_error_and_all_else_goes_to_standard_error(predicted: Job, tmp_path: Path) -> None:
@@ -32,16 +31,6 @@ def test_json_is_one_line_also_of_an_error_and_all_else_goes_to_standard_error(p
     assert done.code == 2
     (line,) = done.stdout.splitlines()
     assert json.loads(line) == {"error": f"--maps {tmp_path / 'gone'} does not exist", "hint": "check the path"}
-
-
-def test_training_ends_by_sigterm_and_goes_on(trained: Job, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    words = ("train --trainer.max_epochs 12 --device cpu --config", trained.train_config, "--out", out)
-    running = Command(*words)
-    wait_for(running, (out / "checkpoints" / "last.ckpt").exists)
-    assert running.stop(signal.SIGTERM).code == 143
-    succeed(*words)
-    assert json.loads((out / "training.json").read_text())["resumed"]
 
 
 def test_a_run_goes_on_where_its_input_lies_now(finetuned: Job, tmp_path: Path) -> None:
