@@ -28,7 +28,7 @@ from segunc.gallery.page import run_id
 from segunc.maps.labelled import LabelSources
 from segunc.maps.reader import MapsReader
 from segunc.reporting.failures import failures
-from segunc.reporting.inputs import Domain
+from segunc.reporting.inputs import Domain, _name_among
 from segunc.reporting.page import number, render
 from tests.conftest import Job
 from tests.gallery.scenes import LABEL_MAP, NAMES, OBJECT, Scene, write_scene
@@ -227,6 +227,11 @@ def test_what_does_not_belong_together_is_refused(name: str, edit: Edit, said: s
     (folder / name).write_text(json.dumps(content))
     assert said in refuse(*words(predicted, folder, out))
     assert not out.exists()
+
+
+def test_files_of_one_name_in_folders_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    paths = [tmp_path / name for name in ("a/run/t.json", "b/run/t.json", "c.json")]
+    assert [_name_among(path, paths) for path in paths] == ["a/run/t.json", "b/run/t.json", "c.json"]
 
 
 def test_nothing_is_reported_of_nothing_and_no_other_page_is_replaced(finetuned: Job, results: Path, tmp_path: Path) -> None:
