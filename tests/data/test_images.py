@@ -272,6 +272,14 @@ def test_colours_are_read_by_the_label_map(tmp_path: Path, alpha: bool) -> None:
     PilImage.fromarray(np.dstack([COLOURS[IDS], IDS])).save(tmp_path / "a.png")
     with pytest.raises(InputError, match="translucent"):
         labels.read(tmp_path / "a.png")
+    indexed = PilImage.fromarray(IDS + np.uint8(4), "P")
+    for order in ([0, 1, 2], [1, 0, 2]):
+        indexed.putpalette([0] * 12 + COLOURS[order].ravel().tolist())
+        indexed.save(tmp_path / "a.png")
+        if order == [0, 1, 2]:
+            np.testing.assert_array_equal(labels.read(tmp_path / "a.png"), np.array([0, 1, 0])[IDS])
+    with pytest.raises(InputError, match="a palette by whose colours its values are other classes"):
+        labels.read(tmp_path / "a.png")
 
 
 @pytest.mark.parametrize(

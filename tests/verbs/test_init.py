@@ -17,6 +17,7 @@ from segunc.core.errors import InputError
 from segunc.data.datasets import DATASETS, dataset_entry
 from segunc.data.discover import discover
 from segunc.data.labels import label_map, read_label_map
+from segunc.training.config import read_config
 from tests.conftest import Job
 from tests.verbs.processes import FAST, refuse, succeed
 
@@ -161,6 +162,20 @@ def smoothed(root: Path) -> None:
         cv2.imwrite(str(path), cv2.resize(picture, (48, 48)))
 
 
+def other_palettes(root: Path) -> None:
+    for number, path in enumerate(sorted((root / "masks").rglob("*.png"))):
+        as_palette(path, label(number))
+        picture = Image.open(path)
+        picture.putpalette([7 * number] * 768)
+        picture.save(path)
+
+
+def one_pair(root: Path) -> None:
+    for folder in ("images", "masks"):
+        for path in sorted((root / folder).rglob("*.*g"))[1:]:
+            path.unlink()
+
+
 def both_sets(root: Path) -> None:
     shutil.copytree(root / "masks", root / "labels")
 
@@ -173,6 +188,8 @@ def both_sets(root: Path) -> None:
         (half, "4 of 8 images in ROOT have no label, the first are images/train/a_0000.jpg", "--labelled-only leaves"),
         (a_thousand_classes, "values up to 2303, but class ids are 0 to 255", "--labels names"),
         (smoothed, "edges were smoothed", "--labels names"),
+        (other_palettes, "in another colour than labels before it", "write the labels again as RGB"),
+        (one_pair, "ROOT holds one labelled frame", "two are the fewest"),
         (both_sets, "an image has 2 labels: ", "e.g. --labels labels"),
     ],
 )
@@ -186,13 +203,14 @@ def test_what_is_not_clear_is_one_sentence(tmp_path: Path, change: Callable[[Pat
 
 
 def test_the_option_that_is_named_decides(tmp_path: Path) -> None:
-    root = draw(tmp_path / "data")
+    root = draw(tmp_path / "data \N{AUTOMOBILE}")
     both_sets(root)
     half(root)
     assert discover(root, labels="labels").counts() == {"train": 6, "val": 2}
     assert sum(discover(root, labels="masks", labelled_only=True).counts().values()) == 4
     result = segunc.init(root, out=tmp_path / "x.yaml", labels="labels", void=["11"])
     assert read_label_map(result.label_map).raw_to_train[11] == 255
+    assert read_config(result.config)["data"]["root"] == str(root)
     with pytest.raises(InputError, match="is there"):
         segunc.init(root, out=tmp_path / "x.yaml", labels="labels")
 
