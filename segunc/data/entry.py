@@ -203,8 +203,8 @@ class Layout:
         if missing := [name for name in paths if name not in label_of]:
             lack = f"{len(missing)} of {len(paths)} images in {images} have no label in {labels}, the first is {missing[0]}"
             raise InputError(lack, hint=described)
-        other = f"_inst{self.label_ending}"  # of the same name, in IDD-lite
-        if unclaimed := sorted(path for path in set(files) - set(label_of.values()) if not path.stem.endswith(other)):
+        instances = f"_inst{self.label_ending}"  # of the same name, in IDD-lite
+        if unclaimed := sorted(path for path in set(files) - set(label_of.values()) if not path.stem.endswith(instances)):
             lack = f"{len(unclaimed)} of {len(files)} labels in {labels} have no image in {images}"
             raise InputError(f"{lack}, the first is {unclaimed[0].relative_to(labels).as_posix()}", hint=described)
         for name in paths:

@@ -275,7 +275,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
     return write_scene(tmp_path_factory.mktemp("scene"))
 
 
-def test_failures_are_what_maps_and_labels_say(scene: Scene) -> None:
+def test_failures_are_what_maps_and_labels_say(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     reader = MapsReader(scene.maps)
     labels = LabelSources(scene.anomaly, labels=scene.labels, label_map=LABEL_MAP)
     threshold = SimpleNamespace(score="entropy", value=0.5, found_share=0.5, frames={})
@@ -299,6 +299,8 @@ def test_failures_are_what_maps_and_labels_say(scene: Scene) -> None:
     threshold.frames = {NAMES[1]: reader.identity(NAMES[1], "entropy")}
     shown = {of["line"].partition(":")[0] for of in failures(inputs, labels)}
     assert {of["line"].partition(":")[0] for of in pictures} - shown == {NAMES[1]}, "calibrated on it"
+    monkeypatch.setattr("segunc.reporting.failures.EACH", 1)
+    assert NAMES[2] in {of["line"].partition(":")[0] for of in failures(inputs, labels) if of["title"] == "Missed."}, "the smaller object"
     assert failures(SimpleNamespace(maps=[reader], thresholds={}), LabelSources()) == []  # type: ignore[arg-type]
 
 

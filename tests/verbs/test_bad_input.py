@@ -72,13 +72,6 @@ def own_data(toy_set: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(toy_set, tmp_path / "data"))
 
 
-def test_a_label_of_another_size_stops_a_training(trained: Job, own_data: Path, tmp_path: Path) -> None:
-    for label in (own_data / "gtFine" / "train").rglob("*.png"):
-        cv2.imwrite(str(label), cv2.imread(str(label), cv2.IMREAD_UNCHANGED)[:32])
-    command = ("train --config", trained.train_config, "--out", tmp_path / "out", "--data.root", own_data)
-    assert "is 32x128, its image 64x128" in refuse(*command)
-
-
 def test_unknown_label_values_end_an_evaluation_with_1(finetuned: Job, own_data: Path, tmp_path: Path) -> None:
     label = sorted((own_data / "gtFine" / "test").rglob("*.png"))[0]
     values = cv2.imread(str(label), cv2.IMREAD_UNCHANGED)
