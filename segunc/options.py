@@ -305,7 +305,7 @@ class DemoOptions(DeviceOptions):
 
 @dataclass(frozen=True)
 class InitOptions(Options):
-    """Look at a folder of images and labels, and write one configuration for all verbs.
+    """Look at a folder of images and labels, and write one configuration for train, finetune and evaluate.
 
     Args:
         data (DIR): the folder that holds images and labels, in any usual layout
@@ -453,7 +453,7 @@ class EvaluateOptions(SamplingOptions, ClassTruthOptions):
         protocols (A,B): how anomaly pixels are pooled: pooled, smiyc (default pooled)
         components (A,B): component tracks smiyc-anomaly, smiyc-obstacle: anomalies as objects, in a second pass
         by (A,B): anomaly numbers also by size or distance (the row of the lowest pixel) of connected objects, or none (default size)
-        fps: frames a second of maps of images that are a video, in their order
+        fps: frames a second of the images, of which predict --every took some, where they are a video, in their order
         groups (PATTERN|CSV): anomaly numbers also by groups of frames: what a regular expression finds in their names (its first group,
             where it has one), or a CSV with the columns frame,group; frames without one are the group other
         flag (SCORE=VALUE|JSON[:GROUP]): also what a threshold flags, of threshold.json with the risk that it achieves (may be repeated)
@@ -527,7 +527,7 @@ class ReviewOptions(DeviceOptions, ClassTruthOptions):
         images (PATH): the source images, where they are no longer at their place
         scores (A,B): scores that the page carries, or all (default: the first of anomaly and entropy, entropy and epistemic)
         apart (SECONDS): between two moments, of which the gallery shows one each (default 5)
-        fps: frames a second of images that are a video, in their order
+        fps: frames a second of the images, of which predict --every took some, where they are a video, in their order
         limit (N): carry only the N worst frames: those of the strongest region of anomaly, else of entropy
         blind: hide labels, and verdicts of others, until a frame is judged: yes, no, or auto: for the second of two reviewers (default auto)
         flag (JSON): a threshold.json, by which the page flags
@@ -558,7 +558,7 @@ class SummaryOptions(DeviceOptions):
             the largest region (default region where the maps record it, else mean)
         top (N): moments and frames to list (default 10)
         apart (SECONDS): between two moments of a video (default 5)
-        fps: frames a second of images that are a video, in their order
+        fps: frames a second of the images, of which predict --every took some, where they are a video, in their order
         flag (SCORE=VALUE|JSON): a threshold: how many frames have a region that it flags, and the events, regions followed over frames
         events (FILE): also write the events: NAME.csv or NAME.json, with pictures of their peaks, or NAME_coco.json, with their masks
         out (CSV): also write both lists of frames as a table

@@ -70,7 +70,7 @@ def _show_demo(result: Any, options: opts.DemoOptions) -> Iterator[str]:
 
 def _show_init(result: Any, options: opts.InitOptions) -> Iterator[str]:
     yield from result.about
-    yield f"wrote {result.config}, {result.label_map} (edit names and colours there) and {result.frames}"
+    yield f"wrote {result.config}, {result.label_map} (edit names there, and colours where labels hold ids) and {result.frames}"
     yield f"look at {result.picture}: labels must lie on their images"
     yield f"then: segunc train --config {result.config} --out runs/base"
 

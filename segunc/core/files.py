@@ -78,11 +78,6 @@ def _open_regular(path: str, flags: int) -> int:
     return descriptor
 
 
-def require_file(path: Path) -> None:
-    """Raise OSError as :func:`open_file` does, before a library opens the path itself."""
-    open_file(path).close()
-
-
 def read_bytes(path: Path) -> bytes:
     """Return the bytes of a file; raises OSError as :func:`open_file` does."""
     with open_file(path) as file:

@@ -3,23 +3,21 @@ values or colours the labels hold."""
 
 from __future__ import annotations
 
-import io
 import re
 import time
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image as PilImage
 
 from segunc.core.errors import InputError
 from segunc.core.files import read_bytes
 from segunc.data.entry import LABEL_ENDINGS, LABEL_FOLDERS, frame_stem, image_files
-from segunc.data.images import Colour, decode_labels, label_rank
+from segunc.data.images import Colour, decode_labels, label_rank, palette_of
 from segunc.data.labels import IGNORE
 
 IMAGE_WORDS = {"images", "image", "imgs", "img", "leftimg8bit", "rgb", "anon", "frames", "jpegimages", "photos", "data"}
@@ -58,7 +56,7 @@ class Found:
     pairs: list[Pair]
     pixels: Counter[Value] = field(default_factory=Counter)  # of each id or colour, in the labels that were looked at
     kind: str = "ids"  # or colours
-    palette: Mapping[int, Colour] = field(default_factory=dict)  # the colours of ids that a palette has
+    palette: dict[int, Colour] = field(default_factory=dict)  # the colours of ids that a palette has
     looked_at: int = 0
     notes: list[str] = field(default_factory=list)  # what was assumed or left out, each a sentence
 
@@ -201,7 +199,7 @@ def _look_at_labels(found: Found) -> None:
     for index in dict.fromkeys([*order[::10].tolist(), *order.tolist()]):  # the whole range first, should time end
         path = found.root / found.pairs[index].label
         try:
-            pixels = decode_labels(read_bytes(path))
+            pixels = decode_labels(data := read_bytes(path))
         except Exception as error:  # Pillow's decoders have no common exception
             hint = "write labels as PNG: JPEG changes their values" if label_rank(path) == 2 else "repair or remove it"
             raise InputError(f"label {path} cannot be read ({error})", hint=hint) from error
@@ -213,8 +211,12 @@ def _look_at_labels(found: Found) -> None:
             for code, count in _counted(codes).items():
                 counts[kind][code if kind == "ids" else (code >> 16, code >> 8 & 255, code & 255)] += count
             examples.setdefault(kind, path)
-            if kind == "ids" and not found.palette:
-                found.palette = _palette(path)
+            if kind == "ids":
+                own = palette_of(data)
+                for value in own.keys() & _counted(pixels).keys():
+                    if found.palette.setdefault(value, own[value]) != own[value]:
+                        fact = f"label {path} shows {value} in another colour than labels before it, so values are no ids"
+                        raise InputError(fact, hint="write the labels again as RGB, or all with one palette")
         found.looked_at += 1
         if time.monotonic() - start > SECONDS:
             break
@@ -242,12 +244,6 @@ def _counted(pixels: npt.NDArray[np.generic]) -> dict[int, int]:
     return dict(zip(values.tolist(), counts.tolist(), strict=True))
 
 
-def _palette(path: Path) -> dict[int, Colour]:
-    with PilImage.open(io.BytesIO(read_bytes(path))) as image:
-        colours = iter((image.getpalette() or []) if image.mode == "P" else [])
-    return dict(enumerate(zip(colours, colours, colours, strict=False)))
-
-
 def _divide(found: Found) -> None:
     """Give each pair a split: where no folder says which frames validate, whole sequences of the training frames do."""
     pairs = [Pair(pair.split or "train", pair.image, pair.label) for pair in found.pairs]
@@ -257,6 +253,8 @@ def _divide(found: Found) -> None:
         found.notes.append(f"assumes that the split {names} is all there is, and trains on a part of it")
         pairs, splits = [Pair("train", pair.image, pair.label) for pair in pairs], {"train"}
     if "val" not in splits:
+        if len(pairs) < 2:
+            raise InputError(f"{found.root} holds one labelled frame", hint="two are the fewest: one to train on, one to validate")
         train = [pair for pair in pairs if pair.split == "train"]
         if len(train) < 2:
             raise InputError(f"{found.root} holds one labelled image to train on, and none to validate", hint="label at least one more")

@@ -203,7 +203,8 @@ class Layout:
         if missing := [name for name in paths if name not in label_of]:
             lack = f"{len(missing)} of {len(paths)} images in {images} have no label in {labels}, the first is {missing[0]}"
             raise InputError(lack, hint=described)
-        if unclaimed := sorted(set(files) - set(label_of.values())):
+        instances = f"_inst{self.label_ending}"  # of the same name, in IDD-lite
+        if unclaimed := sorted(path for path in set(files) - set(label_of.values()) if not path.stem.endswith(instances)):
             lack = f"{len(unclaimed)} of {len(files)} labels in {labels} have no image in {images}"
             raise InputError(f"{lack}, the first is {unclaimed[0].relative_to(labels).as_posix()}", hint=described)
         for name in paths:
@@ -242,10 +243,11 @@ class AnomalyEncoding:
     normal: frozenset[int]
     anomaly: frozenset[int]
     ignored: frozenset[int] = frozenset()  # no metric counts these pixels
+    labels: LabelMap | None = None  # by whose colours files may say their values
 
     def read(self, path: Path) -> npt.NDArray[np.uint8]:
         """Return the mask of a file as :meth:`encode` does."""
-        return self.encode(read_label_image(path), f"anomaly label {path}")
+        return self.encode(self.labels.read_ids(path) if self.labels else read_label_image(path), f"anomaly label {path}")
 
     def encode(self, raw: npt.NDArray[np.integer], source: str = "anomaly label") -> npt.NDArray[np.uint8]:
         """Return uint8 ``[H, W]`` with 0 normal, 1 anomaly, 255 ignored of a raw mask; InputError for an unknown value."""
@@ -273,7 +275,7 @@ def check_masks(files: Iterable[Path], encoding: AnomalyEncoding) -> None:
     values: set[int] = set()
     for file in files:
         with suppress(InputError):  # whoever reads its frame says what is wrong
-            values |= label_values(file)
+            values |= label_values(file, encoding.labels)
         if not values <= {0, IGNORE}:
             return
     if values == {0, IGNORE}:
@@ -352,7 +354,7 @@ class DatasetEntry:
         anomaly = labels.raw_ids(self.anomalies)
         ignored = frozenset(raw for raw, train in labels.raw_to_train.items() if train == IGNORE)
         normal = frozenset(labels.raw_to_train) - anomaly - ignored
-        return AnomalyEncoding(f"{labels.name}: {', '.join(self.anomalies)}", normal, anomaly, ignored)
+        return AnomalyEncoding(f"{labels.name}: {', '.join(self.anomalies)}", normal, anomaly, ignored, labels)
 
     def label_map(self) -> LabelMap:
         """Return the class label map: anomaly classes are ignored, the others numbered without a gap."""
@@ -419,7 +421,7 @@ class DatasetEntry:
     def _holds_anomaly(self, sample: Sample) -> bool:
         assert sample.label is not None
         assert self.anomaly_encoding is not None
-        return not self.anomaly_encoding.anomaly.isdisjoint(label_values(sample.label))
+        return not self.anomaly_encoding.anomaly.isdisjoint(label_values(sample.label, self.anomaly_encoding.labels))
 
 
 def encoding_of_masks(entry: DatasetEntry | None) -> AnomalyEncoding:

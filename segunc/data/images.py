@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import warnings
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
@@ -150,18 +150,27 @@ def label_rank(path: Path) -> int:
     return 2 if image.format in ("JPEG", "WEBP") else int(image.mode in ("RGB", "RGBA", "LA"))
 
 
-def read_label_image(path: Path, colours: Mapping[Colour, int] | None = None, ids: Collection[int] = ()) -> Labels:
+def read_label_image(path: Path, colours: Mapping[Colour, int] | None = None, ids: Mapping[int, int] | None = None) -> Labels:
     """Return the label ids of an image file, uint8 ``[H, W]``, upright as :func:`read_image` shows its frame. One channel holds ids, and so
     do three equal ones, unless ``ids`` of the label map say otherwise. Other colours are looked up exactly in ``colours``, RGB -> id, -1
-    for a colour of several classes, None where colours mean nothing.
+    for a colour of several classes, None where colours mean nothing; ``ids`` are the label map's, id -> train id.
 
-    InputError where the file cannot be read, is damaged, lossy or translucent, or holds values outside 0..255 or unknown colours.
+    InputError where the file cannot be read, is damaged, lossy or translucent, holds values outside 0..255 or unknown colours, or has a
+    palette by whose colours it shows other classes.
     """
     try:
-        pixels = decode_labels(read_bytes(path))
+        pixels = decode_labels(data := read_bytes(path))
     except Exception as error:  # Pillow's decoders have no common exception
         reason = getattr(error, "strerror", None) or error
         raise InputError(f"label {path} cannot be read ({reason})", hint=_LABEL_HINT) from error
+    if colours and ids and (palette := palette_of(data)):
+        used = np.flatnonzero(np.bincount(pixels.ravel())).tolist()
+        shown = {value: colours.get(palette[value]) for value in used if value in palette}
+        # One colour alone, such as black, may be in both by chance.
+        possible = len(shown) > 1 and None not in shown.values()
+        if possible and any(ids.get(value) != ids.get(label) for value, label in shown.items() if label is not None and label != -1):
+            text = "a palette by whose colours its values are other classes of the label map"
+            raise InputError(f"label {path} has {text}", hint="write it again as RGB, or as a PNG with one channel of label ids")
     if not np.issubdtype(pixels.dtype, np.integer):
         raise InputError(f"label {path} holds {pixels.dtype} values instead of whole numbers", hint=_LABEL_HINT)
     if pixels.ndim == 3:
@@ -198,6 +207,13 @@ def decode_labels(data: bytes) -> npt.NDArray[Any]:
             raise ValueError("it is translucent")
     pixels = decode(data, cv2.IMREAD_ANYDEPTH | cv2.IMREAD_ANYCOLOR)  # applies the orientation and drops alpha
     return pixels if pixels.ndim == 2 else pixels[..., ::-1]
+
+
+def palette_of(data: bytes) -> dict[int, Colour]:
+    """Return the colours of the values of an image file with a palette; nothing of others."""
+    with PilImage.open(io.BytesIO(data)) as image:
+        parts = iter((image.getpalette() or []) if image.mode == "P" else [])
+    return dict(enumerate(zip(parts, parts, parts, strict=False)))
 
 
 def _ids_of_colours(pixels: npt.NDArray[Any], colours: Mapping[Colour, int] | None, path: Path) -> Labels:

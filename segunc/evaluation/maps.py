@@ -55,7 +55,7 @@ def evaluate_maps(
         classes,
         names,
         anomalies=None if labels.anomaly_labels is None else label_files.anomaly_files.keys() & {*names},
-        time_of=dict(zip(reader.frames, frame_times(reader.frames, reader.records, fps), strict=True)).get,
+        time_of=dict(zip(reader.frames, frame_times(reader.frames, reader.records, reader.manifest, fps), strict=True)).get,
         unit_codes={name for name in reader.scores if reader.form(name) == "unit-code"},
     )
     run, labelled = (reader.manifest or {}).get("run", {}), label_files.labelled(names)

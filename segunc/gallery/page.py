@@ -36,7 +36,7 @@ from segunc.maps.folder import PREDICTION
 from segunc.maps.labelled import Label
 from segunc.maps.manifest import tool_commit, tool_version
 from segunc.maps.reader import MapsReader
-from segunc.maps.shards import STATISTICS, frame_times
+from segunc.maps.shards import STATISTICS, every_of, frame_times
 from segunc.maps.statistics import map_statistics, regions_of
 from segunc.maps.verdicts import FORMAT, FORMAT_VERSION, Verdict
 from segunc.metrics.objects import Objects, found_up_to
@@ -98,11 +98,12 @@ def write_review(
         on_frame(done, len(rows))
     if missing or (without := sum(IMAGE not in row.contents for row in rows)):
         notices.append(missing or f"{without} of {len(rows)} frames have no image; their maps are shown alone.")
+    rate = fps or (reader.manifest or {}).get("source", {}).get("fps")
     page = _about(reader, ranges, longest) | {
         "run": record["run"],
         "written": record["tool"],
         "classes": overlay.class_colours(reader, labels.label_map),
-        "fps": fps or (reader.manifest or {}).get("source", {}).get("fps"),
+        "fps": rate and rate / every_of(reader.manifest),
         "apart": apart,
         "blind": {"yes": True, "no": False}.get(blind),
         "notices": notices,
@@ -173,7 +174,7 @@ def _notices(reader: MapsReader, labels: labelled.ReviewLabels, names: Sequence[
 
 def _choose_frames(reader: MapsReader, limit: int | None, fps: float | None) -> list[FrameRow]:
     """Return rows for all frames, or for the ``limit`` worst frames, in source order."""
-    times = frame_times(reader.frames, reader.records, fps)
+    times = frame_times(reader.frames, reader.records, reader.manifest, fps)
     rows = [FrameRow(name, place, time) for place, (name, time) in enumerate(zip(reader.frames, times, strict=True))]
     score = first_shown(reader.scores)
     threshold = FrameFiles.region_from(reader, score) if score else None

@@ -23,7 +23,7 @@ from segunc.maps import labelled
 from segunc.maps.encoding import encode_jpeg, encode_png
 from segunc.maps.manifest import is_ours, read_manifest
 from segunc.maps.reader import MapsReader
-from segunc.maps.shards import frame_times
+from segunc.maps.shards import every_of, frame_times
 from segunc.scores import first_shown
 
 VIDEO_SUFFIX = ".webm"  # VP8, which every browser plays
@@ -78,7 +78,7 @@ def write_pictures(
         raise InputError(f"'{strange[0]}' is flagged but not drawn", hint=f"--score {','.join((*scores, strange[0]))}")
     shown = overlay.page_ranges(reader, scores, ranges)
     legends = {s: Legend.of(reader.manifest, s, shown[s], (flag or {}).get(s)) for s in scores}
-    times = dict(zip(names, frame_times(names, reader.records), strict=True))
+    times = dict(zip(names, frame_times(names, reader.records, reader.manifest), strict=True))
     found_labels = labels.find(reader, names)
     source, missing = labelled.open_images(reader, images, names)
     if source is None:
@@ -125,7 +125,7 @@ def frame_rate(maps: Path) -> float:
     fps = manifest.get("source", {}).get("fps")
     if not fps:
         raise InputError(f"the maps in {maps} record no frame rate", hint="give --fps")
-    return float(fps) / int(manifest.get("run", {}).get("every") or 1)
+    return float(fps) / every_of(manifest)
 
 
 def write_video(pictures: Sequence[Path], out: Path, fps: float, times: Sequence[float | None] = ()) -> Path:

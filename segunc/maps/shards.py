@@ -11,7 +11,6 @@ import hashlib
 import json
 import os
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -239,11 +238,19 @@ class FrameRecords(Mapping[str, Record]):
         return len(self._lines)
 
 
-def frame_times(frames: Iterable[str], records: Mapping[str, Record], rate: float | None = None) -> Iterator[float | None]:
-    """Yield the seconds of each frame in its video, as recorded; of images that are a video, those at ``rate`` frames a second from the
-    first of their folder on."""
-    numbers = Counter[str]()
-    for name in frames:
-        folder = name.rpartition("/")[0]
-        yield records.get(name, {}).get("time", numbers[folder] / rate if rate else None)
-        numbers[folder] += 1
+def every_of(manifest: Mapping[str, Any] | None) -> int:
+    """Return the N of a run that took every N-th frame of its source; 1 where none is recorded."""
+    return int((manifest or {}).get("run", {}).get("every") or 1)
+
+
+def frame_times(
+    frames: Iterable[str], records: Mapping[str, Record], manifest: Mapping[str, Any] | None, rate: float | None = None
+) -> Iterator[float | None]:
+    """Yield the seconds of each frame in its video, as recorded; of images that are a video of ``rate`` frames a second, from the first
+    of their folder on. The place of a frame in its source counts, so frames that were passed over or failed move no other."""
+    first, every = dict[str, int](), every_of(manifest)
+    for number, name in enumerate(frames):
+        record = records.get(name, {})
+        place = record.get("index", number)
+        since = place - first.setdefault(name.rpartition("/")[0], place)
+        yield record.get("time", since * every / rate if rate else None)

@@ -186,7 +186,7 @@ def worst_moments(
     for folder in folders:
         manifest, before = read_manifest(folder) or {}, len(moments)
         records = FrameRecords(folder, all_shards(manifest))
-        for (name, record), time in zip(records.items(), frame_times(records, records, fps), strict=True):
+        for (name, record), time in zip(records.items(), frame_times(records, records, manifest, fps), strict=True):
             moments.append(Moment(folder, name, time, record.get(statistic, {}).get(score, math.nan)))
         if moments[before:] and all(math.isnan(moment.value) for moment in moments[before:]):
             scores = ", ".join(name for name in manifest.get("maps", {}) if name != "prediction")

@@ -68,7 +68,7 @@ def _of_frame(reader: MapsReader, files: labelled.ReviewLabels, name: str, score
     frame, words = LabelledFrame(name, **read_frame(reader, [score], files, None, name)), title_of(score, capital=False)
     values = frame.values(score)
     if frame.anomaly is not None:
-        for region in strongest_regions((frame.anomaly == 1).astype(np.float32), 0.5, smallest=SMALLEST_REGION, most=EACH):
+        for region in strongest_regions((frame.anomaly == 1).astype(np.float32), 0.5, smallest=SMALLEST_REGION, most=frame.anomaly.size):
             if (share := float((region.pixels(values) >= value).mean())) < least:
                 line = f"{name}: an object of {region.area:,} pixels, of which {share:.0%} are flagged by {words}."
                 yield Failure("Missed", region.area, name, line, region.box)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -62,8 +62,7 @@ class Inputs:
         if not any(given.values()):
             raise InputError("there is nothing to report of the model", hint="--runs metrics.json")
         paths = [path for name, those in given.items() for path in those if name != "maps"]
-        many = Counter(path.name for path in paths)
-        self.files = {p.name if many[p.name] < 2 else f"{p.resolve().parent.name}/{p.name}": p for p in paths}
+        self.files = {_name_among(path, paths): path for path in paths}
         self.domain = next(map(read_domain, given["domain"]), Domain())
         results, self.maps = load_results(given["runs"]), [open_maps(path) for path in given["maps"]]
         self.thresholds = {n: read_threshold(p) for n, p in self.files.items() if p in given["threshold"]}
@@ -87,6 +86,12 @@ class Inputs:
             raise InputError(f"{given['monitor'][0]} watches another threshold than those of this report", hint="monitor again")
         # Clean images first: what stands for the model is measured on them.
         self.results = sorted(results, key=lambda run: bool(run.content["run"].get("corruption")))
+
+
+def _name_among(path: Path, paths: Sequence[Path]) -> str:
+    """Return the path of a file below the folder that holds all files of its name: no place of the machine, and another for each of them."""
+    common = os.path.commonpath([other.parent.resolve() for other in paths if other.name == path.name])
+    return (path.parent.resolve() / path.name).relative_to(common).as_posix()
 
 
 def _read_latency(path: Path) -> Mapping[str, Any]:

@@ -13,7 +13,7 @@ from typing import Any
 from segunc.core.errors import InputError
 from segunc.core.files import write_json
 from segunc.data.corruptions import Corruption
-from segunc.data.datasets import entry_of_labels
+from segunc.data.datasets import dataset_entry, entry_of_labels
 from segunc.data.entry import DatasetEntry, Sample, encoding_of_masks
 from segunc.decisions.threshold import SETTINGS
 from segunc.evaluation.evaluator import Evaluator, Gatherer, Result
@@ -292,7 +292,9 @@ def label_arguments(
             raise InputError(f"the data set {entry.name} marks no anomalies")
     if labels is not None and (entry is None or entry.labels is None):
         raise InputError("nothing says which values of --labels are which classes", hint="add --dataset cityscapes, or --label-map CSV")
-    arguments: dict[str, Any] = {"anomaly_labels": anomalies, "anomaly_encoding": encoding_of_masks(entry)}
+    # A label map gives the labels of the data set another meaning; masks in a folder of their own keep theirs.
+    masks = dataset_entry(options.dataset) if options.anomaly_labels and options.dataset and not options.anomaly_class else entry
+    arguments: dict[str, Any] = {"anomaly_labels": anomalies, "anomaly_encoding": encoding_of_masks(masks)}
     if by_class:
         arguments |= {"labels": labels, "label_map": entry.label_map() if labels is not None and entry else None}
     return arguments

@@ -202,8 +202,8 @@ def _configuration(root: Path, places: Mapping[str, Path], found: Found, sizes: 
     epochs = min(60, max(10, round(12_000 / train)))
     template = (resources.files("segunc.verbs") / "init.template").read_text(encoding="utf-8")
     return Template(template).substitute(
-        {name: json.dumps(str(path)) for name, path in places.items()},
-        root=json.dumps(str(root)),
+        {name: json.dumps(str(path), ensure_ascii=False) for name, path in places.items()},
+        root=json.dumps(str(root), ensure_ascii=False),
         side=min(320 if height * width < 1_000_000 else 512, max(32, min(height, width) // 32 * 32)),
         batch_size=min(8, train),
         eval_batch_size=4 if same else 1,

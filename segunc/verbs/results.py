@@ -224,7 +224,7 @@ def _follow(options: SummaryOptions, folders: Sequence[Path], notes: list[str]) 
         for folder in folders:
             reader = open_maps(folder)
             check_promises({score: threshold}, (reader.manifest or {}).get("run", {}))
-            times = [*frame_times(reader.frames, reader.records, options.fps)]
+            times = [*frame_times(reader.frames, reader.records, reader.manifest, options.fps)]
             if options.events and None in times:
                 message = f"no time is known of the frame {reader.frames[times.index(None)]} of {folder}, so events have no order"
                 raise InputError(message, hint="--fps 25 for images that are a video in the order of their names")

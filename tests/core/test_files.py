@@ -179,7 +179,7 @@ PACKAGE = Path(segunc.__file__).parent
 OPENERS = ("open", "read_bytes", "read_text", "load_file", "safe_open", "imread", "VideoCapture", "File")
 LOADERS = ("np.load", "torch.load", "json.load", "yaml.safe_load")
 FROM_BYTES = "the library gets bytes, or a file that open_file opened"
-CHECKED = "require_file looks at the path before the library opens it"
+CHECKED = "is_file is asked before the library opens it"
 OWN = "a file of the package, or one that the same run has just written"
 ALLOWED = {
     "cli/main.py os.open": "the null device",
@@ -190,7 +190,6 @@ ALLOWED = {
     "frames/video.py av.open": "sampled_hash has opened the file before, by open_file; or writes",
     "gallery/page.py asset.read_bytes": OWN,
     "gallery/page.py (assets / 'index.html').read_text": OWN,
-    "data/discover.py PilImage.open": FROM_BYTES,
     "maps/encoding.py h5py.File": FROM_BYTES,
     "maps/shards.py self.path.open": "appends",
     "networks/weights.py load_file": CHECKED,

@@ -154,6 +154,7 @@ FORMS: dict[str, Sequence[list[Frame]]] = {
 _OTHERS = ("color.png", "instanceIds.png", "labelTrainIds.png", "polygons.json")
 BESIDE = {
     "cityscapes": [f"gtFine/train/aachen/aachen_000000_000019_gtFine_{kind}" for kind in _OTHERS],
+    "idd-lite": ["gtFine/train/0/024541_inst_label.png"],
     "idd": [f"gtFine/train/201/frame0029_gtFine_{kind}.png" for kind in ("labelids", "instancelevel3Ids")],
     "mapillary": ["training/v2.0/labels/dojFUiCN6nSetZGUwnPthw.png", "testing/images/a.jpg"],
     "road-anomaly": ["frame_list.json", f"frames/{_ROAD_ANOMALY[0]}.labels/labels_semantic_color.png"],

@@ -120,16 +120,16 @@ def write_scene(root: Path) -> Scene:
     return Scene(images, maps, anomaly, labels)
 
 
-def write_video_scene(root: Path, count: int = 40, fps: float = 20.0) -> Path:
+def write_video_scene(root: Path, count: int = 40, fps: float = 20.0, every: int = 1) -> Path:
     """Maps of a video's frames whose entropy has two clear peaks, at frames 10 and 30, and an overlay video."""
-    run, source = {"draws": 8, "seed": 1, "scope": "all"}, {"kind": "video", "fps": fps, "frames": count}
+    run, source = {"draws": 8, "seed": 1, "scope": "all", "every": every}, {"kind": "video", "fps": fps, "frames": count}
     manifest = build_manifest(run, ("entropy",), device="cpu", classes=CLASSES, palette=PALETTE, source=source)
     maps = root / "video-maps"
     with MapsWriter(maps, manifest) as writer:
         for index in range(count):
             level = 0.2 + 0.5 * max(0, 1 - abs(index - 10) / 5) + 0.7 * max(0, 1 - abs(index - 30) / 5)
             content = {"prediction": np.zeros(SIZE, np.uint8), "entropy": np.full(SIZE, level, np.float32)}
-            writer.commit(writer.store(f"{index:06d}", content) | {"time": index / fps})
+            writer.commit(writer.store(f"{index:06d}", content) | {"time": index * every / fps})
     return maps
 
 

@@ -29,7 +29,7 @@ from segunc.gallery.pictures import frame_rate, write_video
 from segunc.maps.encoding import encode_jpeg
 from segunc.maps.reader import MapsReader
 from segunc.maps.store import MapsWriter
-from tests.gallery.scenes import NAMES, SCORES, Scene, draw, write_maps, write_video_scene
+from tests.gallery.scenes import NAMES, SCORES, Scene, draw, write_maps, write_page, write_video_scene
 from tests.maps.fakes import manifest
 
 NOTE = "ABNN, 4 members, 24 draws, seed 0, scope all"
@@ -257,6 +257,8 @@ def test_the_rate_is_that_of_the_frames_that_were_taken(tmp_path: Path) -> None:
     described = manifest(every=5) | {"source": {"kind": "video", "fps": 29.97}}
     MapsWriter(tmp_path / "maps", described).close()
     assert frame_rate(tmp_path / "maps") == pytest.approx(29.97 / 5)
+    write_page(write_video_scene(tmp_path, 3, every=5), tmp_path / "page")
+    assert 'fps\\":4.0,' in (tmp_path / "page/data/page.js").read_text()
     MapsWriter(tmp_path / "images", manifest()).close()
     with pytest.raises(InputError, match=r"record no frame rate.*give `fps`"):
         frame_rate(tmp_path / "images")

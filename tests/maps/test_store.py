@@ -21,7 +21,7 @@ from segunc.maps.encoding import decode_unit, encode_score, encode_unit
 from segunc.maps.manifest import read_manifest
 from segunc.maps.pipeline import run_pipeline
 from segunc.maps.reader import MapsReader
-from segunc.maps.shards import DamageError, Shard
+from segunc.maps.shards import DamageError, Shard, frame_times
 from segunc.maps.statistics import Moment, Region, map_statistics, worst_moments
 from segunc.maps.store import Maps, MapsWriter
 from tests.maps import fakes
@@ -378,6 +378,8 @@ def test_images_get_times_from_a_rate(tmp_path: Path) -> None:
         (part, str(rank), m.name, m.value) for part in ("moments", "label") for rank, m in enumerate(result.moments, start=1)
     ]
     assert segunc.summary(out, fps=2).notes == ()
+    records = {name: {"index": index} for index, name in enumerate(("a/0", "a/2", "a/4", "b/1", "b/3")) if index != 1}  # that failed
+    assert [*frame_times(records, records, {"run": {"every": 2}}, 4.0)] == [0, 1, 0, 0.5]
     for score, statistic, said in (
         ("entropie", "mean", "no mean of 'entropie'.*entropy, epistemic, deterministic-max-logit"),
         ("deterministic-max-logit", "component", "no component of 'deterministic-max-logit'"),

@@ -28,7 +28,7 @@ from segunc.gallery.page import run_id
 from segunc.maps.labelled import LabelSources
 from segunc.maps.reader import MapsReader
 from segunc.reporting.failures import failures
-from segunc.reporting.inputs import Domain
+from segunc.reporting.inputs import Domain, _name_among
 from segunc.reporting.page import number, render
 from tests.conftest import Job
 from tests.gallery.scenes import LABEL_MAP, NAMES, OBJECT, Scene, write_scene
@@ -229,6 +229,11 @@ def test_what_does_not_belong_together_is_refused(name: str, edit: Edit, said: s
     assert not out.exists()
 
 
+def test_files_of_one_name_in_folders_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    paths = [tmp_path / name for name in ("a/run/t.json", "b/run/t.json", "c.json")]
+    assert [_name_among(path, paths) for path in paths] == ["a/run/t.json", "b/run/t.json", "c.json"]
+
+
 def test_nothing_is_reported_of_nothing_and_no_other_page_is_replaced(finetuned: Job, results: Path, tmp_path: Path) -> None:
     start = ("report", "--model", finetuned.abnn, "--out", tmp_path)
     assert "there is nothing to report" in refuse(*start)
@@ -270,7 +275,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
     return write_scene(tmp_path_factory.mktemp("scene"))
 
 
-def test_failures_are_what_maps_and_labels_say(scene: Scene) -> None:
+def test_failures_are_what_maps_and_labels_say(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     reader = MapsReader(scene.maps)
     labels = LabelSources(scene.anomaly, labels=scene.labels, label_map=LABEL_MAP)
     threshold = SimpleNamespace(score="entropy", value=0.5, found_share=0.5, frames={})
@@ -294,6 +299,8 @@ def test_failures_are_what_maps_and_labels_say(scene: Scene) -> None:
     threshold.frames = {NAMES[1]: reader.identity(NAMES[1], "entropy")}
     shown = {of["line"].partition(":")[0] for of in failures(inputs, labels)}
     assert {of["line"].partition(":")[0] for of in pictures} - shown == {NAMES[1]}, "calibrated on it"
+    monkeypatch.setattr("segunc.reporting.failures.EACH", 1)
+    assert NAMES[2] in {of["line"].partition(":")[0] for of in failures(inputs, labels) if of["title"] == "Missed."}, "the smaller object"
     assert failures(SimpleNamespace(maps=[reader], thresholds={}), LabelSources()) == []  # type: ignore[arg-type]
 
 

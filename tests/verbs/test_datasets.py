@@ -17,7 +17,9 @@ from segunc.data.images import load_image, read_label_image
 from segunc.data.labels import label_map
 from segunc.maps.encoding import encode_unit
 from segunc.networks import NetworkDescription, build_network, save_network
+from segunc.options import EvaluateOptions
 from segunc.sampling.sampler import sample_frames
+from segunc.verbs.evaluate import label_sources
 from tests.conftest import Job
 from tests.data.miniatures import draw_miniature, write_frame
 from tests.data.test_datasets import COUNTS, EVERY_FORM
@@ -38,9 +40,13 @@ def evaluate(out: Path, *words: object) -> dict[str, Any]:
     return json.loads(out.read_text(encoding="utf-8"))
 
 
-def test_a_declared_class_is_the_anomaly_of_the_frames_that_hold_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("coloured", [False, True])
+def test_a_declared_class_is_the_anomaly_of_the_frames_that_hold_it(tmp_path: Path, coloured: bool) -> None:
     root, network = draw_miniature("camvid", tmp_path / "data"), model(tmp_path / "base", "camvid", "bicyclist")
     words = ("--model", network, "--dataset", "camvid", "--root", root, "--anomaly-class", "bicyclist")
+    colours = {raw: colour[::-1] for colour, raw in (label_map("camvid").colours or {}).items()}
+    for path in (root / "testannot").iterdir() if coloured else ():
+        assert cv2.imwrite(str(path), np.array([colours[raw] for raw in range(12)], np.uint8)[cv2.imread(str(path), 0)])
     small = ["--split", "test", "--size", "64x64", "--device", "cpu", "--scores", "entropy"]
     result = evaluate(tmp_path / "metrics.json", *words, *small)
     # One test frame of twelve stripes holds it (one of them, one void), one of eleven does not.
@@ -206,6 +212,11 @@ def words_of(verb: str, maps: Path, out: Path) -> list[object]:
 
 
 READERS = ("evaluate", "review", "overlay")
+
+
+def test_masks_of_a_named_data_set_keep_their_meaning_beside_class_labels(tmp_path: Path) -> None:
+    folders = {name: str(tmp_path) for name in ("maps", "labels", "anomaly_labels")}
+    assert label_sources(EvaluateOptions(dataset="folder-255", label_map="toy", **folders)).anomaly_encoding.anomaly == {255}
 
 
 @pytest.mark.parametrize("labelled", [6, 0])

@@ -17,12 +17,13 @@ from segunc.core.errors import InputError
 from segunc.data.datasets import DATASETS, dataset_entry
 from segunc.data.discover import discover
 from segunc.data.labels import label_map, read_label_map
-from tests.conftest import Job
+from segunc.training.config import read_config
 from tests.verbs.processes import FAST, refuse, succeed
 
 CAMVID = label_map("camvid")
 IDS = np.array([0, 1, 2, 3, 8, 11], np.uint8)
 """Of sky, building, pole, road, car and void."""
+PALETTE = np.pad(np.array(CAMVID.palette, np.uint8), ((0, 256 - CAMVID.num_classes), (0, 0)))
 
 
 def label(seed: int) -> np.ndarray[Any, Any]:
@@ -34,15 +35,11 @@ def as_ids(path: Path, ids: np.ndarray[Any, Any]) -> None:
 
 
 def as_colours(path: Path, ids: np.ndarray[Any, Any]) -> None:
-    palette = np.zeros((256, 3), np.uint8)
-    palette[: CAMVID.num_classes] = CAMVID.palette
-    Image.fromarray(palette[ids]).save(path)
+    Image.fromarray(PALETTE[ids]).save(path)
 
 
-def as_palette(path: Path, ids: np.ndarray[Any, Any]) -> None:
+def as_palette(path: Path, ids: np.ndarray[Any, Any], palette: np.ndarray[Any, Any] = PALETTE) -> None:
     picture = Image.fromarray(ids, "P")
-    palette = np.zeros((256, 3), np.uint8)
-    palette[: CAMVID.num_classes] = CAMVID.palette
     picture.putpalette(palette.ravel().tolist())
     picture.save(path)
 
@@ -136,14 +133,6 @@ def test_masks_are_two_classes_where_that_is_asked_for(tmp_path: Path) -> None:
     assert labels.raw_to_train == {0: 0, 255: 1}
 
 
-def without_labels(root: Path) -> None:
-    shutil.rmtree(root / "masks")
-
-
-def two_kinds(root: Path) -> None:
-    as_colours(root / "masks/train/a_0001.png", label(1))
-
-
 def half(root: Path) -> None:
     for path in sorted((root / "masks").rglob("*.png"))[::2]:
         path.unlink()
@@ -161,6 +150,16 @@ def smoothed(root: Path) -> None:
         cv2.imwrite(str(path), cv2.resize(picture, (48, 48)))
 
 
+def other_palettes(root: Path) -> None:
+    for number, path in enumerate(sorted((root / "masks").rglob("*.png"))):
+        as_palette(path, label(number), PALETTE + np.uint8(number))
+
+
+def one_pair(root: Path) -> None:
+    shutil.rmtree(root)
+    draw(root, frames=1)
+
+
 def both_sets(root: Path) -> None:
     shutil.copytree(root / "masks", root / "labels")
 
@@ -168,8 +167,12 @@ def both_sets(root: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "said", "hint"),
     [
-        (without_labels, "no file or folder is named as labels", "--labels FOLDER"),
-        (two_kinds, "the labels in ROOT are of two kinds: masks/train", "--labels names the folder or a pattern"),
+        (lambda root: shutil.rmtree(root / "masks"), "no file or folder is named as labels", "--labels FOLDER"),
+        (
+            lambda root: as_colours(root / "masks/train/a_0001.png", label(1)),
+            "the labels in ROOT are of two kinds: masks/train",
+            "--labels names the folder or a pattern",
+        ),
         (half, "4 of 8 images in ROOT have no label, the first are images/train/a_0000.jpg", "--labelled-only leaves"),
         (a_thousand_classes, "values up to 2303, but class ids are 0 to 255", "--labels names"),
         (
@@ -178,6 +181,8 @@ def both_sets(root: Path) -> None:
             "label at least one more",
         ),
         (smoothed, "edges were smoothed", "--labels names"),
+        (other_palettes, "in another colour than labels before it", "write the labels again as RGB"),
+        (one_pair, "ROOT holds one labelled frame", "two are the fewest"),
         (both_sets, "an image has 2 labels: ", "e.g. --labels labels"),
     ],
 )
@@ -191,21 +196,16 @@ def test_what_is_not_clear_is_one_sentence(tmp_path: Path, change: Callable[[Pat
 
 
 def test_the_option_that_is_named_decides(tmp_path: Path) -> None:
-    root = draw(tmp_path / "data")
+    root = draw(tmp_path / "data \N{AUTOMOBILE}")
     both_sets(root)
     half(root)
     assert discover(root, labels="labels").counts() == {"train": 6, "val": 2}
     assert sum(discover(root, labels="masks", labelled_only=True).counts().values()) == 4
     result = segunc.init(root, out=tmp_path / "x.yaml", labels="labels", void=["11"])
     assert read_label_map(result.label_map).raw_to_train[11] == 255
+    assert read_config(result.config)["data"]["root"] == str(root)
     with pytest.raises(InputError, match="is there"):
         segunc.init(root, out=tmp_path / "x.yaml", labels="labels")
-
-
-def test_a_csv_of_another_spreadsheet_is_one_sentence(tmp_path: Path) -> None:
-    (tmp_path / "other.csv").write_text("Monday;12\nTuesday;13\n")
-    said = refuse("init", draw(tmp_path / "data"), "--out", tmp_path / "my.yaml", "--label-map", tmp_path / "other.csv")
-    assert "has the columns Monday;12 instead of id,name,train_id,red,green,blue. Hint: segunc init" in said
 
 
 def test_one_configuration_serves_every_verb_and_models_know_their_data(tmp_path: Path) -> None:
@@ -224,7 +224,7 @@ def test_one_configuration_serves_every_verb_and_models_know_their_data(tmp_path
     done = succeed("finetune --device cpu --method temperature --base", abnn, "--out", abnn)
     assert f"data: folder in {tmp_path / 'data'}, which {abnn} was made with" in done.stdout
     done = succeed("evaluate --draws 2 --replicates 0", FAST, "--model", abnn)
-    assert f"data: folder in {tmp_path / 'data'}, from the record of the model" in done.stdout
+    assert f"note: data: folder in {tmp_path / 'data'}, from the record of the model" in done.stdout
     assert "split val of folder is evaluated" in done.stdout
     done = succeed("evaluate --draws 2 --replicates 0 --split train", FAST, "--model", abnn, "--config", config)
     assert f"from {config}" in done.stdout
@@ -250,8 +250,3 @@ def test_the_split_that_has_labels_is_evaluated(tmp_path: Path, name: str, folde
     for folder in folders:
         (tmp_path / folder).mkdir(parents=True)
     assert DATASETS[name].usual_split(tmp_path) == split
-
-
-def test_the_job_knows_its_data(finetuned: Job) -> None:
-    done = succeed("evaluate --draws 2 --replicates 0", FAST, "--model", finetuned.abnn)
-    assert "note: data: toy in " in done.stdout

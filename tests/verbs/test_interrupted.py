@@ -22,7 +22,7 @@ from segunc.options import PredictOptions
 from segunc.posteriors.model import load_model
 from segunc.verbs.execution import choose_chunk
 from tests.conftest import Job
-from tests.maps.fakes import write_pictures
+from tests.maps.fakes import folder_bytes, write_pictures
 from tests.processing.test_frames import sampler
 from tests.verbs.processes import FAST, SMALL, Command, refuse, succeed
 
@@ -51,11 +51,7 @@ def kill_after_three(out: Path, *command: object) -> int:
 
 
 def tree(folder: Path) -> dict[str, bytes]:
-    return {
-        path.relative_to(folder).as_posix(): path.read_bytes()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.name != "manifest.json" and path.suffix != ".webm"
-    }
+    return {name: content for name, content in folder_bytes(folder).items() if not name.endswith(".webm")}
 
 
 def write_mask(folder: Path) -> Path:
