@@ -253,8 +253,6 @@ def _divide(found: Found) -> None:
         found.notes.append(f"assumes that the split {names} is all there is, and trains on a part of it")
         pairs, splits = [Pair("train", pair.image, pair.label) for pair in pairs], {"train"}
     if "val" not in splits:
-        if len(pairs) < 2:
-            raise InputError(f"{found.root} holds one labelled frame", hint="two are the fewest: one to train on, one to validate")
         train = [pair for pair in pairs if pair.split == "train"]
         if len(train) < 2:
             raise InputError(f"{found.root} holds one labelled image to train on, and none to validate", hint="label at least one more")

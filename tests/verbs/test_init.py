@@ -155,11 +155,6 @@ def other_palettes(root: Path) -> None:
         as_palette(path, label(number), PALETTE + np.uint8(number))
 
 
-def one_pair(root: Path) -> None:
-    shutil.rmtree(root)
-    draw(root, frames=1)
-
-
 def both_sets(root: Path) -> None:
     shutil.copytree(root / "masks", root / "labels")
 
@@ -182,7 +177,6 @@ def both_sets(root: Path) -> None:
         ),
         (smoothed, "edges were smoothed", "--labels names"),
         (other_palettes, "in another colour than labels before it", "write the labels again as RGB"),
-        (one_pair, "ROOT holds one labelled frame", "two are the fewest"),
         (both_sets, "an image has 2 labels: ", "e.g. --labels labels"),
     ],
 )
