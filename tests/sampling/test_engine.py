@@ -58,6 +58,7 @@ ENDS: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], bool]] = {
     "cropped elsewhere": (lambda x, z: upsampled(x, z)[..., 3:, :], False),
     "scaled after": (lambda x, z: upsampled(x, z) * 2, False),
     "nearest": (lambda x, z: twice(z, mode="nearest"), False),
+    "narrower": (lambda x, z: upsampled(x, twice(twice(z))), False),
     "none": (lambda x, z: z, False),
 }
 
