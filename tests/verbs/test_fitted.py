@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 import segunc
-from segunc.core.errors import InputError
 from segunc.posteriors.model import load_model
 from segunc.scores import SCORES
 from tests.conftest import Job
@@ -87,12 +86,6 @@ def test_maps_and_model_give_the_same_numbers_for_every_score(overconfident: Job
     asked: dict[str, Any] = {"control": "flagged-pixels", "level": 0.5, "score": "anomaly", "anomaly_labels": overconfident.masks}
     made = segunc.threshold(maps=maps, out=tmp_path / "threshold.json", **asked)
     segunc.export(model=fitted, to="pt2", size=(64, 128), draws=4, scores=["anomaly"], threshold=made.path, out=tmp_path)
-
-
-def test_a_sum_without_the_bank_of_its_parts_is_refused(fitted: Path, tmp_path: Path) -> None:
-    (Path(shutil.copytree(fitted, tmp_path / "other")) / "features.json").unlink()
-    with pytest.raises(InputError, match="was fitted with other features"):
-        load_model(tmp_path / "other")
 
 
 def test_a_new_bank_or_temperature_takes_away_the_sum_that_it_outdates(fitted: Path, configs: dict[str, Path], tmp_path: Path) -> None:
