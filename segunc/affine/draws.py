@@ -71,7 +71,7 @@ class FoldedDraws:
 def in_scope(scope: str, names: Sequence[str], narrower: str | None = None) -> list[bool]:
     """Return one flag for each site name, in network order: whether it lies in the scope and in a narrower one, if any. A scope is ``all``,
     ``encoder``, ``decoder`` (what is not the encoder), ``last:N`` sites, ``every:N``-th site, or a regular expression that is searched in
-    the names. InputError for an unknown form, or where no site matches."""
+    the names. InputError for an unknown form, or where no site matches, or none matches both."""
     encoder = [not {"encoder", "backbone"}.isdisjoint(name.split(".")) for name in names]
     if scope == "all":
         flags = [True] * len(names)
@@ -93,7 +93,12 @@ def in_scope(scope: str, names: Sequence[str], narrower: str | None = None) -> l
     if not any(flags):
         message = f"scope '{scope}' matches no normalisation layer; they have names such as {names[0]}"
         raise InputError(message, hint="e.g. last:4, or a regular expression that finds such names")
-    return flags if narrower is None else [a and b for a, b in zip(flags, in_scope(narrower, names), strict=True)]
+    if narrower is not None:
+        flags = [a and b for a, b in zip(flags, in_scope(narrower, names), strict=True)]
+        if not any(flags):
+            message = f"scope '{narrower}' has no normalisation layer within the model's own, '{scope}'"
+            raise InputError(message, hint="leave --scope out, or give another")
+    return flags
 
 
 class AffineLayout:

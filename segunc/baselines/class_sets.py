@@ -15,6 +15,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from segunc.affine.noise import DEFAULT_SCHEME
 from segunc.baselines.fitted import fitted_on, frames_as_seen, load_for_fitting
 from segunc.core.bounds import Bound, NonNegativeInt, PositiveInt, Settings
 from segunc.core.device import flushed_denormals, resolve_device
@@ -61,9 +62,10 @@ class ClassSets(Attachment):
         return {SET_THRESHOLD: self.threshold}
 
     def check_sampler(self, sampler: Sampler) -> None:
-        if (sampler.draws, sampler.seed, sampler.scope) != (self.draws, self.seed, None):
-            message = f"{self.file} promises something of {self.draws} draws of seed {self.seed} in the whole scope alone"
-            raise InputError(message, hint=f"--draws {self.draws} --seed {self.seed}, without --scope")
+        asked = (sampler.draws, sampler.seed, sampler.scope, sampler.noise.scheme)
+        if asked != (self.draws, self.seed, None, DEFAULT_SCHEME):
+            message = f"{self.file} promises something of {self.draws} {DEFAULT_SCHEME} draws of seed {self.seed} in the whole scope alone"
+            raise InputError(message, hint=f"--draws {self.draws} --seed {self.seed}, without --scope and --scheme")
 
     def record(self) -> dict[str, Any]:
         names = ("threshold", "level", "frames", "draws", "seed", "promise")

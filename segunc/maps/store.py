@@ -27,7 +27,7 @@ Maps = Mapping[str, Array]
 
 class MapsWriter:
     """Writes a maps folder or a shard of one, or continues it, where the ``run`` part of its manifest is the same; ``overwrite`` and
-    ``verify`` are those of :class:`segunc.options.PredictOptions`. Pixels outside of ``region`` are stored as 0 and no statistic knows
+    ``verify`` are those of :class:`segunc.options.PredictOptions`. Pixels outside of ``region`` are read as 0 and no statistic knows
     them.
 
     Attributes:     forgotten: how many frames of an earlier run are made again: their maps or lines are missing or damaged, or their images
@@ -105,13 +105,15 @@ class MapsWriter:
             if values.shape != (height, width):
                 raise InputError(f"map {score} of frame {name} is {values.shape}, not {(height, width)}")
         scores = {score: encode_score(score, maps[score]) for score in self._thresholds}
-        stored = self.visible({PREDICTION: class_ids(maps[PREDICTION], name), **scores})
+        whole = {PREDICTION: class_ids(maps[PREDICTION], name), **scores}
+        stored = self.visible(whole)
         kept = None if self._region is None else self._region.at(height, width)
         record: Record = {"name": name, "index": len(self.lines) if place is None else place, "size": [height, width]}
         files, sums = record["files"], record["sums"] = {}, {}
         for score, values in stored.items():
             if self.manifest["maps"][score].get("value") in COMPACT_VALUES.values():
-                values = encode_compact(values)
+                # A mean with the 0 from outside of the region would change pixels inside; readers clear what is outside.
+                values = encode_compact(whole[score])
             floats = values.dtype == np.float16
             files[score] = f"{score}/{name}.{'npy' if floats else 'png'}"
             sums[score] = write_map(self.out, files[score], encode_npy(values) if floats else encode_png(values))
@@ -183,7 +185,7 @@ class MapsWriter:
                 partial.unlink(missing_ok=True)  # what a killed run was writing
         if self._region is not None:
             described = {"file": MASK_NAME, "sha256": self._region.sha256, "kept": float(self._region.kept.mean())}
-            self.manifest["mask"] = described | {"outside": "stored as 0, in no statistic"}
+            self.manifest["mask"] = described | {"outside": "read as 0, in no statistic"}
             write_map(self.out, MASK_NAME, encode_png(np.where(self._region.kept, 255, 0).astype(np.uint8)))
         state = before or {}
         if not self.shard.whole:

@@ -195,6 +195,7 @@ class SelfCheck:
     shared: float  # the same for passes that share what is common to all draws
     reached: list[bool]  # for each site whether a drawn forward came through it
     repeated: float = 0.0  # two passes of one frame and draw, in which random numbers of the network differ
+    differ: bool = True  # whether draws differ at all: those of alpha 0 do not, and leave no last layer to run
 
 
 def is_rounding(difference: float) -> bool:
@@ -242,7 +243,8 @@ def _check(engine: Engine, frames: Tensor, draws: AffineDraws) -> SelfCheck:
         # Networks that take the size of the batch from a tensor before the first draw, and use it after, fail here: Swin, DPT.
         together = difference([run(common, 1, last, prefix)], [torch.cat(single[1:])]) if is_rounding(batched) else 0.0
         shared = max(one_by_one, together)
-    return SelfCheck(batched, shared, engine.layout.reached())
+    differ = bool(common.dropout) or not all(site.agree for site in common.sites)
+    return SelfCheck(batched, shared, engine.layout.reached(), differ=differ)
 
 
 def _on_two_frames(images: Tensor, compare: Callable[[Tensor], T]) -> T:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -422,7 +423,7 @@ class Sampler:
         elif not batched:
             what = f"two draws as a batch differ from the same two one by one by {check.batched:.1e}"
             say(f"self-check failed: {what} of the largest logit; draws run one at a time")
-        if is_rounding(check.repeated) and not shared:
+        if is_rounding(check.repeated) and not shared and check.differ:
             what = f"the logits change by {check.shared:.1e} of the largest"
             what = f"what is common to all draws cannot be shared on this network ({what})"
             say(f"{what}; everything is computed for every draw")
@@ -446,11 +447,15 @@ def fault_of(error: Exception, image: Image | None) -> InputError:
     """Return why one frame has no maps where that is the frame's own: it is refused, or too large for memory; else raise the error."""
     if isinstance(error, InputError):
         return error
-    if image is None or not is_out_of_memory(error):
+    no_memory = is_out_of_memory(error)
+    # A plain RuntimeError is what operators raise for shapes. Subclasses (torch.AcceleratorError) and CUDA libraries mean the device.
+    of_shapes = type(error) is RuntimeError and not re.search("cuda|cudnn|cublas", str(error), re.IGNORECASE)
+    if image is None or not (no_memory or of_shapes):
         raise error
-    height, width = image.shape[:2]
-    message = f"there is not enough memory for a frame of {width} x {height} pixels ({one_line(error)})"
-    return InputError(message, hint="give a smaller --size or --chunk")
+    frame = f"a frame of {image.shape[1]} x {image.shape[0]} pixels"
+    if no_memory:
+        return InputError(f"there is not enough memory for {frame} ({one_line(error)})", hint="give a smaller --size or --chunk")
+    return InputError(f"the network fails on {frame} ({one_line(error)})", hint="--size HxW with sides that it takes")
 
 
 def network_input(images: Sequence[Image], size: tuple[int, int] | None = None) -> Tensor:

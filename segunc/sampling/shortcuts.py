@@ -172,7 +172,7 @@ def _is_upper_left_part(part: Tensor, whole: Tensor) -> bool:
 
 
 def _upsampling(arguments: dict[str, Any], output: Tensor) -> Upsampling | None:
-    """Return what an interpolation did, or None if it is not plainly bilinear."""
+    """Return what an interpolation did, or None if it is not plainly bilinear or makes the map narrower."""
     low = arguments["input"]
     if arguments.get("mode") != "bilinear" or arguments.get("antialias") or low.ndim != 4:
         return None
@@ -180,6 +180,8 @@ def _upsampling(arguments: dict[str, Any], output: Tensor) -> Upsampling | None:
     pair = factor if isinstance(factor, list | tuple) else (factor, factor)
     factors = None if factor is None else (float(pair[0]), float(pair[1]))
     source, full = ((t.shape[-2], t.shape[-1]) for t in (low, output))
+    if source[1] > full[1]:  # the compiled tail has buffers for maps that get wider, and low resolution is no gain here
+        return None
     return Upsampling(source, full, full, bool(arguments.get("align_corners")), factors)
 
 

@@ -175,12 +175,13 @@ void add_row(const float* __restrict upper, const float* __restrict lower, float
     // H = ln sum exp z - sum p z, with z shifted by its maximum.
     for (int64_t x = 0; x < width; ++x) {
         const double h = logarithm(total[x]) - static_cast<double>(dot[x] * inverse[x]);
-        planes.entropy[at + x] += h > 0.0 ? h : 0.0;
+        planes.entropy[at + x] += h < 0.0 ? 0.0 : h;  // NaN stays NaN
     }
     if (planes.maximum == nullptr) return;
     for (int64_t x = 0; x < width; ++x) {
-        planes.maximum[at + x] += maximum[x];
-        planes.normaliser[at + x] += logarithm(total[x]);
+        const bool is_number = total[x] >= 1.0f;  // a NaN logit makes the sum NaN, the maximum and the logarithm of bits are none
+        planes.maximum[at + x] += is_number ? maximum[x] : NAN;
+        planes.normaliser[at + x] += is_number ? logarithm(total[x]) : NAN;
     }
 }
 
@@ -260,7 +261,7 @@ void segunc_finish(const float* probabilities, const double* entropy, int64_t cl
         for (int64_t x = 0; x < width; ++x) {
             const double whole = h[x] * scale;
             prediction[from + x] = static_cast<uint8_t>(winner[x]);
-            total[from + x] = whole > 0.0 ? whole : 0.0;
+            total[from + x] = whole < 0.0 ? 0.0 : whole;
             expected[from + x] = entropy[from + x] * (scale * share);
         }
     }

@@ -51,6 +51,7 @@ def make_sampler(model: Model, options: SamplingOptions, scores: Sequence[str] =
     if options.alpha is not None:
         if not isinstance(posterior, ABNNPosterior):
             raise InputError(f"--alpha is of an ABNN, and the model is a {posterior.method}", hint="leave --alpha out")
+        _check_alpha(options.alpha, posterior.alpha, model, scores)
         posterior = posterior.with_alpha(options.alpha)
     model.place(device)
     precision = choose_precision(options.precision, device, model.network)
@@ -84,6 +85,15 @@ def fitted_record(model: Model, sampler: Sampler) -> dict[str, Any]:
     return {"temperature": sampler.fitted.temperature, **of_mean, **{key: value for record in others for key, value in record.items()}}
 
 
+def _check_alpha(alpha: float, own: float, model: Model, scores: Sequence[str]) -> None:
+    """Raise InputError for a noise scale other than the model's own where what is used was fitted on its draws. A calibration always is."""
+    calibration = [model.attachments[name] for name in ("calibration",) if name in model.attachments]
+    for part in (*calibration, *model.used(scores)):
+        if alpha != own and "posterior_sha256" in part.bound_by:
+            message = f"{part.file} was fitted on draws of alpha {own:g}, and --alpha {alpha:g} makes others"
+            raise InputError(message, hint="leave --alpha out, or fit it again on a model of that alpha")
+
+
 def _check_scope(scope: str, model: Model) -> None:
     """Raise InputError for a scope that does not fit the model, before each frame does."""
     drawn = [branch for branch in branches_of(model.network, model.posterior) if branch.stochastic]
@@ -92,7 +102,7 @@ def _check_scope(scope: str, model: Model) -> None:
         raise InputError(message, hint="leave --scope out")
     for branch in drawn:
         layout = AffineLayout(branch.network)
-        in_scope(scope, layout.dropout_names or layout.names)
+        in_scope(getattr(branch.posterior, "scope", "all"), layout.dropout_names or layout.names, scope)
 
 
 def choose_chunk(options: PredictOptions, sampler: Sampler, source: FrameSource, recorded: Mapping[str, Any] | None) -> int:

@@ -59,7 +59,9 @@ def export(options: ExportOptions) -> ExportResult:
     size = SIZES[0] if any_size else options.size or description.inference_size
     if size is None:
         raise InputError(f"the network in {folder} has no size of its own", hint="--size 512x1024, or dynamic")
-    sampler = make_sampler(model, SamplingOptions(device="cpu", draws=options.draws, seed=options.seed, precision="float32"), scores)
+    # The graph holds draws as a batch, which only a batch of two or more compares with one by one.
+    how: dict[str, Any] = {"device": "cpu", "precision": "float32", "chunk": 2}
+    sampler = make_sampler(model, SamplingOptions(draws=options.draws, seed=options.seed, **how), scores)
     about = _about(options, model, sampler, size)
     frames = tuple(frame for each in (SIZES if any_size else [size]) for frame in check_frames(each))
     try:

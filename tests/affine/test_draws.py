@@ -122,6 +122,8 @@ def test_scopes(scope: str, flags: list[int]) -> None:
 def test_bad_scopes(scope: str) -> None:
     with pytest.raises(InputError, match="scope"):
         in_scope(scope, NAMES[2:])
+    with pytest.raises(InputError, match="scope 'last:1' has no normalisation layer within the model's own, 'encoder'"):
+        in_scope("encoder", NAMES, "last:1")
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.5])

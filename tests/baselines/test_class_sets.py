@@ -92,8 +92,8 @@ def test_maps_of_a_model_have_the_sets_that_were_calibrated(overconfident: Job, 
     images = overconfident.data / "leftImg8bit" / "val"
     succeed("predict --draws 4 --size 96x192 --scores set-size,msp", FAST, "--model", fitted, "--input", images, "--out", maps)
     others = ("predict --scores set-size --size 96x192", FAST, "--model", fitted, "--input", images, "--out", tmp_path / "others")
-    for other in ("--draws 3", "--draws 4 --seed 1", "--draws 4 --scope decoder"):
-        assert "of 4 draws of seed 0 in the whole scope alone" in refuse(*others, other)
+    for other in ("--draws 3", "--draws 4 --seed 1", "--draws 4 --scope decoder", "--draws 4 --scheme independent"):
+        assert "of 4 latin-hypercube draws of seed 0 in the whole scope alone" in refuse(*others, other)
     run = json.loads((maps / "manifest.json").read_text())["run"]
     assert {key: record[key] for key in run["class_sets"]} == run["class_sets"]
     assert settings_of(run, "set-size")["class_sets"] != settings_of({**run, "class_sets": {}}, "set-size")["class_sets"]

@@ -251,6 +251,9 @@ def test_a_folder_for_triton_says_what_its_file_takes_and_gives(predicted: Job, 
 
 
 def test_a_refused_file_leaves_no_folder(predicted: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # It is traced, also where nothing is shared and one draw fills a batch.
+    monkeypatch.setattr("segunc.sampling.engine.Engine.shares", False)
+    monkeypatch.setattr("segunc.sampling.sampler.CHUNK_PIXELS", 1)
     monkeypatch.setattr("segunc.verbs.export.compare", Mock(side_effect=InputError("other maps")))
     with pytest.raises(InputError, match="other maps"):
         segunc.export(model=predicted.abnn, to="pt2", out=tmp_path / "out", draws=2, size=(64, 128))

@@ -148,7 +148,7 @@ def test_compact_files_are_small_and_every_reader_gets_the_frames_size(tmp_path:
         assert (file.dtype, file.shape) == (dtype, (24, 32))
         values = masked.read("a/one", score)
         assert not values[31:].any()
-        assert values[:29].any(axis=1).all()
+        np.testing.assert_array_equal(values[:31], compact.read("a/one", score)[:31])
     np.testing.assert_array_equal(compact.prediction("a/one"), MAPS["prediction"])
     bounds = (("entropy", 0.005, 0.02), ("epistemic", 0.0011, 0.005), ("deterministic-max-logit", 0.03, 0.4))
     for score, inside, edge in bounds:

@@ -13,8 +13,10 @@ from segunc.baselines.temperature import Calibration
 from segunc.core.errors import InputError
 from segunc.core.files import write_record
 from segunc.networks import NetworkDescription, build_network, save_network
+from segunc.options import SamplingOptions
 from segunc.posteriors.model import ATTACHMENTS, Model, attachments_in, copy_model, load_model
 from segunc.uncertainty import Calibrator
+from segunc.verbs.execution import make_sampler
 from tests.conftest import change_record
 from tests.training.overconfident import save_abnn
 
@@ -121,6 +123,10 @@ def test_one_that_acts_on_the_mean_leaves_the_logits(abnn: Path, tmp_path: Path)
     assert model.attachments["calibration"] == of_mean
     assert model.temperature == 1.0
     assert model.fitted(["entropy"]).calibrator == model.calibrator == of_mean.calibrator
+    own = load_model(abnn).record["alpha"]
+    assert make_sampler(model, SamplingOptions(device="cpu", alpha=own)).fitted.calibrator == model.calibrator
+    with pytest.raises(InputError, match=f"calibration.json was fitted on draws of alpha {own}, and `alpha` 3 makes others"):
+        make_sampler(model, SamplingOptions(device="cpu", alpha=3.0))
 
 
 def test_those_of_an_earlier_version_are_read_and_recorded_to_the_byte() -> None:
@@ -139,6 +145,7 @@ def test_those_of_an_earlier_version_are_read_and_recorded_to_the_byte() -> None
     assert [one.record() for one in model.used(["knn"])] == [{"features_sha256": "tensors"}]
     assert [one.file for one in model.used(["anomaly"])] == ["features.json", "anomaly.json"]
     for name in ("base_sha256", "posterior_sha256", "features_sha256", "temperature", "calibrator_sha256"):
-        other: Any = SimpleNamespace(hashes=model.hashes | {name: 1.5 if name == "temperature" else "other"})
+        changed = {"temperature": 1.5, "features_sha256": None}.get(name, "other")  # None: a sum without the bank of its parts
+        other: Any = SimpleNamespace(hashes=model.hashes | {name: changed})
         with pytest.raises(InputError, match=r"anomaly\.json was fitted (on another model|with other features)"):
             ATTACHMENTS["anomaly"].load(EARLIER, other)

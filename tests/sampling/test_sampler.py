@@ -133,6 +133,7 @@ def test_without_noise_the_draws_are_the_deterministic_network() -> None:
     deterministic = Sampler(small_network(), draws=24, scores=[*DEFAULT_SCORES, "logit-variance"])
     for sampler in (Sampler(*model(0.0, 1), draws=5), deterministic):
         found = sampler(IMAGES).scores
+        assert sampler.report.messages == []
         assert float(found["epistemic"].max()) < 1e-6
         for name in ("msp", "entropy"):
             torch.testing.assert_close(found[name], found[f"deterministic-{name}"], atol=1e-5, rtol=1e-5)
@@ -233,7 +234,6 @@ OTHERS = {"the same": {}, "two threads": {"THREADS": "2"}, "AVX2": AVX2}
 
 
 def write_maps(path: Path) -> None:
-    import torch
     from safetensors.torch import save_file
 
     network, posterior = model(0.3)

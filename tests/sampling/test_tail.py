@@ -103,6 +103,16 @@ def test_certain_and_uniform_pixels(backend: Backend) -> None:
     assert prediction.tolist() == [[1, 0, 0]], "of equal classes the first, as argmax does"
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_nan_in_one_draw_is_certain_in_no_map(backend: Backend) -> None:
+    logits = torch.zeros(3, 4, 1, 2)
+    logits[1, 2, 0, 1] = math.nan
+    sums = DrawAccumulator(4, (1, 2), CPU, backend, needs=OF_LOGITS)
+    sums.add(logits, Upsampling.none((1, 2)))
+    for name, values in sums.finish()[1].items():
+        assert values.isnan().flatten(0, -2).unique(dim=0).tolist() == [[False, True]], name
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.tuples(st.integers(1, 9), st.integers(1, 140)), st.tuples(st.integers(1, 30), st.integers(1, 300)), st.booleans())
 def test_taps_are_those_of_interpolate(source: tuple[int, int], full: tuple[int, int], corners: bool) -> None:

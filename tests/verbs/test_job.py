@@ -47,8 +47,8 @@ def test_an_abnn_of_a_given_alpha_needs_no_data(trained: Job, tmp_path: Path, me
         words += ["--config", tmp_path / "tune.yaml", "--abnn.epochs 0 --abnn.alpha 0.1"]
     assert "nothing is trained" in succeed("finetune", *words).stdout
     model = load_model(tmp_path / "out")
+    assert (model.posterior.members, model.posterior.settings()["alpha"], model.record["alpha"]) == (members, 0.1, 0.1)
     assert torch.equal(model.posterior.gamma[0], model.posterior.gamma[-1])
-    assert (model.posterior.members, model.posterior.settings()["alpha"]) == (members, 0.1)
     assert model.record["provenance"]["dataset"] == ("toy" if members > 1 else None)
 
 
