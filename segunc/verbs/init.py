@@ -1,4 +1,4 @@
-"""``segunc init``: from a folder of images and labels to a label map, a list of frames and one configuration of all verbs."""
+"""``segunc init``: from a folder of images and labels to a label map, a list of frames and one configuration of train, finetune and evaluate."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ def _picture(found: Found, labels: LabelMap) -> Image:
 
 
 def _configuration(root: Path, places: Mapping[str, Path], found: Found, sizes: Sequence[tuple[int, int]]) -> str:
-    """Return the configuration of all verbs, for frames of these sizes."""
+    """Return the configuration of train, finetune and evaluate, for frames of these sizes."""
     height, width = min(size[0] for size in sizes), min(size[1] for size in sizes)
     train, same = found.counts()["train"], len(set(sizes)) == 1
     epochs = min(60, max(10, round(12_000 / train)))
