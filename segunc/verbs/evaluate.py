@@ -197,7 +197,8 @@ def _from_verdicts(options: EvaluateOptions, resampling: Resampling) -> Measured
     files = [Path(path) for path in options.verdicts or ()]
     verdicts = merge_verdicts(read_verdicts(path, run_id(reader), reader.frames) for path in files)
     names = matching(reader.frames, options.frames)[:: options.every]
-    verdicts = [verdict for verdict in verdicts if verdict.frame in {*names}]
+    chosen = {*names}
+    verdicts = [verdict for verdict in verdicts if verdict.frame in chosen]
     times = {name: record.get("time") for name, record in reader.records.items()}
     unit = resampled_units(options.resample, times.get)
     result, gatherer = evaluate_verdicts(verdicts, names, resampling, unit)
