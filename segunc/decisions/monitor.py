@@ -64,8 +64,8 @@ def risk_bounds(losses: Floats, level: float) -> tuple[Floats, Floats]:
 def losses_of_verdicts(verdicts: Sequence[Verdict], control: str) -> dict[str, float]:
     """Return the loss in 0..1 of each judged frame by its name, in the order of their first verdicts: the mean over its reviewers. Of
     ``missed-objects`` it is the share of missed ones among the anomalies that a reviewer named; frames without one say nothing. Of
-    ``false-alarms`` it is 1 for a frame with at least one. Verdicts on regions count in place of the verdict on their frame, but for a loss that
-    the frame alone has: an anomaly without a region was missed."""
+    ``false-alarms`` it is 1 for a frame with at least one. Verdicts on regions count in place of the verdict on their frame, but for a loss
+    that the frame alone has: an anomaly without a region was missed."""
     (bad, *good), by_reviewer = LOSSES.get(control, "none").split(), dict[tuple[str, str], list[Verdict]]()
     for verdict in sorted(verdicts, key=lambda verdict: verdict.time):
         by_reviewer.setdefault((verdict.frame, verdict.reviewer), []).append(verdict)

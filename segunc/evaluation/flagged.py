@@ -19,6 +19,7 @@ from segunc.decisions.threshold import GuaranteedThreshold, read_threshold
 from segunc.evaluation import parts
 from segunc.evaluation.parts import ALL_IGNORED, NO_ANOMALY_LABEL, Array, ArrayPart, Forms, LabelledFrame, Numbers
 from segunc.evaluation.resampling import NumberPath, TimeOf, resampled_units
+from segunc.maps.encoding import score_keys
 from segunc.maps.verdicts import GRAVEST, VERDICTS, Verdict
 from segunc.metrics.counting import NO_ANOMALY, NO_NORMAL, Counts
 from segunc.metrics.objects import Objects
@@ -178,6 +179,9 @@ class Hits(Flagged):
         return {"recall": NO_ANOMALY, "normal_share": NO_NORMAL}.get(name[0], "no pixel with an anomaly label is flagged")
 
 
+_FLAGGED = int(score_keys(np.ones(1, np.uint8))[0])  # key of a score that is 1
+
+
 class Achieved(Flagged):
     """The mean loss of these units at a threshold with a promise, beside the promised ``level``; ``upper`` bounds the risk with 95 %. Its
     counts are those of each frame, ``[2, 2]``, at the threshold and where nothing is flagged."""
@@ -200,9 +204,9 @@ class Achieved(Flagged):
     def count(self, frame: LabelledFrame) -> dict[str, Counts] | None:
         if self.score not in frame.stored or (self.control in OF_ANOMALIES and frame.anomaly is None):
             return None
-        scene = Scene(self.flagged(frame).astype(np.uint16), frame.anomaly, frame.labels, frame.wrong)  # a score that is 1 where flagged
+        scene = Scene(self.flagged(frame).view(np.uint8), frame.anomaly, frame.labels, frame.wrong)  # a score that is 1 where flagged
         counts = scene.counts(self.control, self.guarantee.found_share, self.guarantee.smallest)
-        return None if counts is None else {frame.name: counts[:, [1, -1]]}
+        return None if counts is None else {frame.name: counts[:, [_FLAGGED, -1]]}
 
     def combine(self, counts: Sequence[dict[str, Counts]]) -> dict[str, Counts]:
         return {name: of for frames in counts for name, of in frames.items()}

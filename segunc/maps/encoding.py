@@ -92,8 +92,8 @@ def encode_score(score: str, values: Array) -> Array:
 
 def score_keys(stored: npt.NDArray[Any]) -> Codes:
     """Return order-preserving uint16 keys of a stored score: equal scores have equal keys, higher scores higher keys. A uint16 code is its
-    own key, a uint8 code c has the key 257 c: as linear codes both are the value. A float16 (wider floats are rounded to it first) is keyed by its bits: sign bit flipped for positive values, all bits flipped
-    for negative ones, -0.0 made +0.0 first."""
+    own key, and a uint8 code c has the key 257 c, the uint16 code of its value. A float16 (wider floats are rounded to it first) is keyed
+    by its bits: sign bit flipped for positive values, all bits flipped for negative ones, -0.0 made +0.0 first."""
     if stored.dtype in (np.uint8, np.uint16):
         return stored * np.uint16(257) if stored.dtype == np.uint8 else stored
     if not np.issubdtype(stored.dtype, np.floating):

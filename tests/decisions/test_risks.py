@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from scipy import ndimage
 
 from segunc.decisions.risks import ALARM_KEYS, LEAST_KEPT, RISING, LossSums, Pool, Scene, flag_keys, monotone
 from segunc.decisions.threshold import MOST_ALARMS
+from segunc.evaluation.flagged import Achieved, Threshold
 from segunc.evaluation.parts import LabelledFrame, decode_keys
 from segunc.maps.encoding import decode_unit, encode_unit
 
@@ -67,12 +69,20 @@ def test_losses_are_those_of_a_count_by_hand(control: str, form: str) -> None:
     keys = np.unique(flag_keys(stored)).astype(int)
     grid = np.array([key for key in ALARM_KEYS if keys[0] - 40 <= key <= keys[-1] + 40])
     chosen = grid if control == "false-alarms" else keys[:: max(1, len(keys) // 60)]
-    thresholds = decode_keys("float" if form.startswith("float") else form, np.asarray(chosen))
+    kind = "float" if form.startswith("float") else form
+    thresholds = decode_keys(kind, np.asarray(chosen))
     expected = [by_hand(control, values >= threshold, truth) for threshold in thresholds]
     if control == "false-alarms":
         assert max(expected) > expected[0], "regions must merge, so that the running maximum matters"
         expected = np.maximum.accumulate(expected[::-1])[::-1].tolist()
     assert of_unit[chosen].tolist() == pytest.approx(expected, abs=1e-12)
+    value = float(thresholds[len(thresholds) // 2])  # what is achieved is counted at the threshold itself
+    asked: Any = SimpleNamespace(
+        levels={control: 0.5}, control=control, form=kind, unit="frame", found_share=0.3, smallest=40, method="ltt"
+    )
+    achieved = Achieved("s", Threshold(value, guarantee=asked), control, True, lambda name: None)
+    of_frame = achieved.count(LabelledFrame("f", {"s": stored}, unit_codes={"s"} if form == "unit-code" else (), **truth))
+    assert achieved.numbers(of_frame, {})["risk",] == pytest.approx(by_hand(control, values >= value, truth), abs=1e-12)
     assert len(set(expected)) > 3
     safe = 0 if control in RISING else -1
     assert of_unit[safe] == 0

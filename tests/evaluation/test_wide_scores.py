@@ -25,6 +25,7 @@ RUN = make_run()
 Scores = dict[str, np.ndarray]
 Make = Callable[[np.ndarray], np.ndarray]
 FORMS: dict[str, tuple[str, Make]] = {
+    "float16": (".npy", lambda s: s.astype(np.float16)),
     "an offset": (".npy", lambda s: np.float32(98) + np.float32(0.05) * s.astype(np.float32)),
     "near one, float64": (".npy", lambda s: 1 - 1e-12 * np.exp(-s)),
     "log-likelihoods": (".npy", lambda s: (-1500 + 3 * s).astype(np.float32)),
