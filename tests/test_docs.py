@@ -186,52 +186,9 @@ def outputs_of(notebook: dict[str, Any]) -> list[str]:
     return ["".join(output["text"]) if "text" in output else "figure" for output in outputs]
 
 
-PROSE = [ROOT / "README.md", DOCS / "index.md", DOCS / "start.ipynb"]
-PROSE += [path for folder in ("guides", "concepts", "reference") for path in sorted((DOCS / folder).glob("*.md"))]
-
-
-def text_of(path: Path) -> str:
-    text = path.read_text(encoding="utf-8")
-    if path.suffix == ".md":
-        return text
-    cells = [cell for cell in json.loads(text)["cells"] if cell["cell_type"] == "markdown"]
-    return "\n\n".join("".join(cell["source"]) for cell in cells)
-
-
-def sentences(text: str) -> list[str]:
-    """Sentences of Markdown without its blocks of code, tables, pictures and lines of links; a link or a bit of code counts one word a
-    word."""
-    text = re.sub(r"^```.*?^```$", "\n", text, flags=re.DOTALL | re.MULTILINE)
-    found = []
-    for block in re.split(r"\n\s*\n|\n(?=\s*(?:[-*#|:]|\d+\.) ?)", text):
-        words = " ".join(re.sub(r"^\s*(?:[-*#:]+|\d+\.) ", "", block).split())
-        if words.startswith(("|", "![")) or words.count(" \u00b7 ") > 1:
-            continue
-        words = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", re.sub(r"`[^`]*`", "Code", words))
-        found += re.split(r"(?<=[.!?:])[)*\"]*\s+(?=[(*\"]*[A-Z])", words)
-    return found
-
-
-def test_sentences_are_found() -> None:
-    text = "One `a b`. Two\nhas [a link](x.md): Three.\n\n- Four (in. side)\n\n| no | table |\n\n```console\nNo.\n```\n**Five.** Six.\n"
-    assert sentences(text) == ["One Code.", "Two has a link:", "Three.", "Four (in. side)", "**Five.", "Six."]
-
-
-@pytest.mark.parametrize("path", PROSE, ids=lambda path: f"{path.parent.name}/{path.name}")
-def test_no_sentence_is_longer_than_30_words(path: Path) -> None:
-    long = [text for text in sentences(text_of(path)) if sum(any(map(str.isalnum, word)) for word in text.split()) > 30]
-    assert long == []
-
-
-def test_the_readme_is_short() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert len(text.splitlines()) <= 130
-    assert len(text.split()) <= 1200
-
-
 @pytest.mark.parametrize("path", sorted((DOCS / "concepts").glob("*.md")), ids=lambda path: path.name)
-def test_a_concept_shows_a_small_picture_below_its_first_paragraph(path: Path) -> None:
+def test_a_concept_shows_a_picture_below_its_first_paragraph(path: Path) -> None:
     _, _, picture, *_ = path.read_text(encoding="utf-8").split("\n\n")
     alternative, file = re.fullmatch(r"!\[(.+)\]\((.+)\)", picture).groups()  # type: ignore[union-attr]
     assert len(alternative.split()) > 5
-    assert (path.parent / file).stat().st_size < 120_000
+    assert (path.parent / file).is_file()
